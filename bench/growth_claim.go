@@ -140,7 +140,7 @@ func (g growthSizes) claimPlans() []plan {
 	}
 	title := fmt.Sprintf("A claim at half of what is sustained in quiet, beside %s remembered keys", number(float64(n)))
 	return []plan{{Row: Row{ID: "growth-claim", Title: title, Unit: ms, Less: true}, rounds: waitRounds, entries: []entry{
-		line("quiet", "job_turn and job_claim, as the worker calls them", undisturbed),
+		line("quiet", "job_exchange and job_claim, as the worker calls them", undisturbed),
 		line("purge", "ops.Purge of the inbox beside it: the keys older than 14 days, half of them", purging),
 		line("vacuum", "vacuum (disable_page_skipping, index_cleanup on) of pawl.job and pawl.inbox beside it, again and again, 1,000 keys purged before each", vacuuming),
 	}}}

@@ -12,7 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// A claimTimer times calls of job_claim and job_turn on the connections that it traces, from the call to the last row of the answer and
+// A claimTimer times calls of job_claim and job_exchange on the connections that it traces, from the call to the last row of the answer and
 // so with the commit. Those that claim nothing do not count.
 type claimTimer struct {
 	mu    sync.Mutex
@@ -30,7 +30,7 @@ type (
 
 func (*claimTimer) TraceQueryStart(ctx context.Context, _ *pgx.Conn, q pgx.TraceQueryStartData) context.Context {
 	switch {
-	case strings.Contains(q.SQL, "pawl_v1.job_turn("):
+	case strings.Contains(q.SQL, "pawl_v1.job_exchange("):
 		return context.WithValue(ctx, claimKey{}, claimBegan{time.Now(), 1})
 	case strings.Contains(q.SQL, "pawl_v1.job_claim("):
 		return context.WithValue(ctx, claimKey{}, claimBegan{time.Now(), 0})
@@ -129,7 +129,7 @@ func (g growthSizes) jobPlans() []plan {
 			}),
 		growthRow(Row{ID: "growth-jobs-claim", Title: "A claim of up to 500 jobs while many wait, saturated", Unit: ms, Less: true, XLabel: label}, waitRounds, g.jobs,
 			func(n int) entry {
-				return entry{grown(n, "jobs", "job_turn and job_claim, as the worker calls them"+how), jobsWaiting(n), waitingClaims(n)}
+				return entry{grown(n, "jobs", "job_exchange and job_claim, as the worker calls them"+how), jobsWaiting(n), waitingClaims(n)}
 			}),
 		growthRow(Row{ID: "growth-jobs-enqueue", Title: "Enqueue, one job a call, 16 callers, while many wait", Unit: perSec, XLabel: label}, growthRounds, g.jobs,
 			func(n int) entry {

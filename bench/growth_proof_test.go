@@ -87,7 +87,7 @@ func TestClaimTimer(t *testing.T) {
 		t.Fatal(err)
 	}
 	claim := "select * from pawl_v1.job_claim('bench', (select max(id) from pawl.worker), 1)"
-	turn := "select * from pawl_v1.job_turn('{}', '{}', 'bench', (select max(id) from pawl.worker), 1)"
+	turn := "select * from pawl_v1.job_exchange('{}', '{}', 'bench', (select max(id) from pawl.worker), 1)"
 	query(claim)
 	timer.record(true)
 	query("select 1")

@@ -67,7 +67,7 @@ func (c *Consumer) commitStored(ctx context.Context, tx pgx.Tx, claim delivery.C
 		return 0, err
 	}
 	if disp.held {
-		if err := delivery.Hold(ctx, tx, *it.turn, jobID); err != nil {
+		if err := delivery.Hold(ctx, tx, *it.sequence, jobID); err != nil {
 			return 0, err
 		}
 	}

@@ -39,7 +39,7 @@ type Consumer struct {
 	memory   atomic.Pointer[memory] // nil: no report has succeeded
 	deaths   deaths
 	losses   verdict.Losses[string] // of deliveries, by inbox key
-	turns    *progress.Loop         // of receiving and handling; nil unless somebody looks
+	loop     *progress.Loop         // of receiving and handling; nil unless somebody looks
 	away     atomic.Bool            // our own statements failed, or went unanswered, when last sent
 	setbacks atomic.Int32           // how often in a row a probe found nothing, with no delivery decided in between
 }
@@ -152,7 +152,7 @@ const longestPoll = 40 * time.Second
 // always counts as due.
 func (c *Consumer) watchProgress(ctx context.Context) {
 	// Twice: a transaction that lost a race runs again.
-	c.turns = progress.From(ctx).Loop("receiving of "+c.cfg.Name, longestPoll+2*(c.handler.Timeout+abandonAfter), nil)
+	c.loop = progress.From(ctx).Loop("receiving of "+c.cfg.Name, longestPoll+2*(c.handler.Timeout+abandonAfter), nil)
 }
 
 // awaitWorker waits until this process is known to the database: only then can its death be.

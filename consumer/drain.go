@@ -59,7 +59,7 @@ func (c *Consumer) finishBatch(stopping, ctx context.Context, all []pawl.Deliver
 		ds = append(ds, d)
 	}
 	outcomes := c.deliverMany(ctx, ds)
-	c.turns.Turn()
+	c.loop.Tick()
 	for i, o := range outcomes {
 		switch {
 		case o.lost:
@@ -79,7 +79,7 @@ func (c *Consumer) finishBatch(stopping, ctx context.Context, all []pawl.Deliver
 func (c *Consumer) finishGroup(stopping, ctx context.Context, d pawl.Delivery, stopped <-chan struct{}) {
 	for found := true; found; {
 		o := c.deliver(ctx, d)
-		c.turns.Turn()
+		c.loop.Tick()
 		switch {
 		case o.lost:
 			behind := c.groups.disband(d)[1:]

@@ -38,8 +38,8 @@ func (e claimError) Unwrap() error { return e.error }
 // passGate asks the gate, and calls fn if the delivery may pass. A delivery that is repeated passes, so that the next number can.
 func (c *Consumer) passGate(ctx context.Context, tx pgx.Tx, it item) (p gateAnswer, err error) {
 	var next *int64
-	if it.turn != nil {
-		if p.admission, next, err = delivery.Pass(ctx, tx, *it.turn); err != nil {
+	if it.sequence != nil {
+		if p.admission, next, err = delivery.Pass(ctx, tx, *it.sequence); err != nil {
 			return gateAnswer{}, claimError{err}
 		}
 		if p.next = next; p.admission != delivery.Passed {
@@ -56,7 +56,7 @@ func (c *Consumer) refusedDisposition(ctx context.Context, tx pgx.Tx, it item, p
 	switch p.admission {
 	case repeated:
 		disp := duplicateDisposition("consumer.semantic", p.first)
-		if it.turn != nil { // it passed its gate, which stays passed: this COMMIT waits for the standbys
+		if it.sequence != nil { // it passed its gate, which stays passed: this COMMIT waits for the standbys
 			disp.rollback, disp.readOn = false, ""
 		}
 		return disp, nil
@@ -71,7 +71,7 @@ func (c *Consumer) refusedDisposition(ctx context.Context, tx pgx.Tx, it item, p
 		return &disposition{event: pawl.Event{Kind: pawl.EventSuperseded, Op: "consumer.sequence_gate"}}, nil
 	case delivery.Full:
 		return c.deadOutsideLane(pawl.EventGap,
-			fmt.Errorf("the gate of %s holds as many as it may, and what comes before number %d is missing", it.turn.Resource, it.turn.Seq)), nil
+			fmt.Errorf("the gate of %s holds as many as it may, and what comes before number %d is missing", it.sequence.Resource, it.sequence.Seq)), nil
 	}
 	disp := c.untriedDisposition(pawl.EventHeld)
 	disp.store.RetryIn, disp.store.Outside = c.handler.gate.HoldTimeout, true // in its lane it would stop those whom it waits for

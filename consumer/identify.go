@@ -21,12 +21,12 @@ type item struct {
 	sent     string // the key as the source gave it; the configured one may be another
 	intent   pawl.Intent
 	lane     delivery.Lane
-	turn     *delivery.Turn // at its gate; nil for none
-	resource string         // that no other handler may work on meanwhile; "" for none
-	preset   *disposition   // how its transaction ends without its handler; nil: the handler is called
-	started  bool           // the source was asked whether it is still held, and it is
-	lost     bool           // its batch was lost with its connection, and that is counted
-	omitted  map[string]any // headers that say what of it is not kept; nil: all of it is
+	sequence *delivery.Sequence // at its gate; nil for none
+	resource string             // that no other handler may work on meanwhile; "" for none
+	preset   *disposition       // how its transaction ends without its handler; nil: the handler is called
+	started  bool               // the source was asked whether it is still held, and it is
+	lost     bool               // its batch was lost with its connection, and that is counted
+	omitted  map[string]any     // headers that say what of it is not kept; nil: all of it is
 }
 
 // identify names what a delivery asks for, or says why it cannot be handled at all. It calls the user's functions, whose panic
@@ -78,7 +78,7 @@ func (c *Consumer) callIdentifiers(it *item) (err error) {
 	if c.handler.exclusive != nil {
 		it.resource = c.handler.exclusive(it.Delivery)
 	}
-	if it.turn, err = c.turn(it.Delivery); err != nil {
+	if it.sequence, err = c.sequenceOf(it.Delivery); err != nil {
 		return err
 	}
 	if it.OrderingKey != "" {

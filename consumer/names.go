@@ -55,8 +55,8 @@ func semanticName(prefix, semanticKey string) string {
 	return prefix + pawl.FingerprintOf([]byte(semanticKey)).String()
 }
 
-// turn is a delivery's number at its gate; nil if it has none.
-func (c *Consumer) turn(d pawl.Delivery) (*delivery.Turn, error) {
+// sequenceOf is a delivery's number at its gate; nil if it has none.
+func (c *Consumer) sequenceOf(d pawl.Delivery) (*delivery.Sequence, error) {
 	g := c.handler.gate
 	if g == nil {
 		return nil, nil
@@ -69,5 +69,5 @@ func (c *Consumer) turn(d pawl.Delivery) (*delivery.Turn, error) {
 		return nil, nil
 	}
 	probe := pawl.Intent{Scope: resource, Key: "any", Fingerprint: pawl.FingerprintOf()}
-	return &delivery.Turn{Consumer: c.cfg.Name, Resource: resource, Seq: seq, Mode: string(g.Mode), First: g.First, HoldLimit: g.HoldLimit}, probe.Validate()
+	return &delivery.Sequence{Consumer: c.cfg.Name, Resource: resource, Seq: seq, Mode: string(g.Mode), First: g.First, HoldLimit: g.HoldLimit}, probe.Validate()
 }

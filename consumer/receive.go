@@ -45,7 +45,7 @@ func (c *Consumer) receive(ctx context.Context, work chan<- pawl.Delivery) {
 		c.groups.awaitRoom(ctx)
 		stopped = ctx.Err() != nil
 		batch, err := c.received(ctx, most)
-		c.turns.Turn()
+		c.loop.Tick()
 		for _, d := range c.groups.join(batch) {
 			select {
 			case work <- d:

@@ -55,7 +55,7 @@ func (c *Consumer) awaitBound(ctx context.Context) {
 		return
 	}
 	pace.Sleep(ctx, wait)
-	for paused := false; ctx.Err() == nil; c.turns.Turn() {
+	for paused := false; ctx.Err() == nil; c.loop.Tick() {
 		wait = c.countStored(ctx)
 		paused = b.open >= b.most || paused && b.open > b.most-b.most/10
 		if !paused {

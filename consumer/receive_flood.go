@@ -113,7 +113,7 @@ func (c *Consumer) awaitFlood(ctx context.Context) (receive int) {
 	case <-f.resumed: // or by what was there before it opened, which costs a probe
 	case <-wait.Done():
 	}
-	c.turns.Turn()
+	c.loop.Tick()
 	if open, _, _ := f.state(); !open {
 		f.wait = 0
 		return all

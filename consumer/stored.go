@@ -60,11 +60,11 @@ func (c *Consumer) retrySQL(ctx context.Context, tx *sql.Tx, t job.Task[[]byte])
 // retryGated is what becomes of a stored delivery behind its gate, if there is one: passed, it is handled; stale, it is done; early, it waits, also beyond
 // the limit, since it is stored already. As a rule it comes here because the delivery before it has made it due.
 func (c *Consumer) retryGated(ctx context.Context, tx pgx.Tx, j job.Job, d pawl.Delivery) error {
-	turn, err := c.turn(d)
+	turn, err := c.sequenceOf(d)
 	if err != nil {
 		return pawl.Final(err)
 	}
-	it := item{Delivery: d, turn: turn, intent: pawl.Intent{Key: textAt(j.Headers, headerInboxKey)}}
+	it := item{Delivery: d, sequence: turn, intent: pawl.Intent{Key: textAt(j.Headers, headerInboxKey)}}
 	p, err := c.passGate(ctx, tx, it)
 	switch {
 	case verdict.IsBusy(pawl.CodeOf(err)) && errors.As(err, new(claimError)):

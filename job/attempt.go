@@ -21,8 +21,8 @@ type attempt struct {
 	context.Context // of its handler
 	cancel          context.CancelCauseFunc
 	w               *Worker
-	l               *line          // has a slot taken for each of the jobs; nil: they are had by others
-	loop            *progress.Loop // of the line, in the Run that claimed the jobs
+	l               *producer      // has a slot taken for each of the jobs; nil: they are had by others
+	loop            *progress.Loop // of the producer, in the Run that claimed the jobs
 	s               *session
 	h               *Handler
 	jobs            []Job
@@ -39,8 +39,8 @@ type attempt struct {
 	returns func()          // it has
 	began   time.Time
 	took    time.Duration // by it
-	ended   ended
-	ending  ending
+	ended   handlerFinish
+	ending  jobEnd
 
 	unanswered bool // a COMMIT of it was not answered: jobs that are not ours any more have ended by it
 }
@@ -53,13 +53,13 @@ func (a *attempt) Value(key any) any {
 	return a.Context.Value(key)
 }
 
-// run goes on until the attempt has ended, or the finisher has it.
-func (a *attempt) run() {
+// execute goes on until the attempt has ended, or the finisher has it.
+func (a *attempt) execute() {
 	over := true
 	defer func() {
 		switch {
 		case a.calling:
-			go a.goOn(txn.ErrExited) // the handler took this goroutine with it
+			go a.continueAfterExit(txn.ErrExited) // the handler took this goroutine with it
 		case over:
 			endAll(a)
 		}
@@ -123,7 +123,7 @@ func (w *Worker) noteLosses(jobs []Job, err error, lost bool) {
 func endAll(all ...*attempt) {
 	leaving := 0
 	for _, a := range all {
-		a.s.inHand.remove(a)
+		a.s.inFlight.remove(a)
 		a.cancel(nil)
 		leaving += a.departing()
 	}
@@ -132,8 +132,8 @@ func endAll(all ...*attempt) {
 		jobs += len(all[i].jobs)
 		if l := all[i].l; i+1 == len(all) || all[i+1].l != l {
 			if l != nil {
-				all[i].loop.Turn()
-				l.slots.give(jobs)
+				all[i].loop.Tick()
+				l.capacity.give(jobs)
 			}
 			jobs = 0
 		}

@@ -15,12 +15,12 @@ type finisher struct {
 	pool     *pgxpool.Pool
 	promoter *promoter
 	mu       sync.Mutex
-	waiting  []*ending
+	waiting  []*jobEnd
 	busy     bool
 }
 
-// An ending is a job whose handler is done. Either an attempt was handed over with it, or its owner waits for all.
-type ending struct {
+// A jobEnd is a job whose handler is done. Either an attempt was handed over with it, or its owner waits for all.
+type jobEnd struct {
 	job     *Job
 	outcome string // "finished", "stale" or "locked"; "" with err
 	err     error
@@ -34,27 +34,27 @@ func newFinisher(pool *pgxpool.Pool, p *promoter) *finisher {
 
 // take ends the jobs of attempts, which are over with that.
 func (f *finisher) take(all ...*attempt) {
-	ends := make([]*ending, len(all))
+	ends := make([]*jobEnd, len(all))
 	for i, a := range all {
-		a.ending = ending{job: &a.jobs[0], of: a}
+		a.ending = jobEnd{job: &a.jobs[0], of: a}
 		ends[i] = &a.ending
 	}
 	f.add(ends...)
 }
 
 // finish returns what became of each job.
-func (f *finisher) finish(jobs []Job) (ends []*ending) {
+func (f *finisher) finish(jobs []Job) (ends []*jobEnd) {
 	var all sync.WaitGroup
 	all.Add(len(jobs))
 	for i := range jobs {
-		ends = append(ends, &ending{job: &jobs[i], all: &all})
+		ends = append(ends, &jobEnd{job: &jobs[i], all: &all})
 	}
 	f.add(ends...)
 	all.Wait()
 	return ends
 }
 
-func (f *finisher) add(ends ...*ending) {
+func (f *finisher) add(ends ...*jobEnd) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.waiting = append(f.waiting, ends...)
@@ -82,7 +82,7 @@ func (f *finisher) flushAll() {
 // together is how many of the first endings go into one call. The answers name jobs, not attempts,
 // so no job goes in twice: a process that stood still past its lease may end two attempts of one
 // job.
-func together(all []*ending) int {
+func together(all []*jobEnd) int {
 	all = all[:min(len(all), maxBatch)]
 	return distinct(len(all), func(i int) int64 { return all[i].job.ID })
 }
@@ -102,10 +102,10 @@ func distinct(n int, id func(int) int64) int {
 	return n
 }
 
-func (f *finisher) flush(all []*ending) {
+func (f *finisher) flush(all []*jobEnd) {
 	ctx, cancel := context.WithTimeout(context.Background(), settleLimit)
 	defer cancel()
-	held, byID := make([]contract.Holding, len(all)), make(map[int64]*ending, len(all))
+	held, byID := make([]contract.Holding, len(all)), make(map[int64]*jobEnd, len(all))
 	for i, e := range all {
 		held[i], byID[e.job.ID] = contract.Holding{ID: e.job.ID, Fence: e.job.Fence}, e
 	}
@@ -144,5 +144,5 @@ func finishedAll(all []*attempt) {
 // finishOn sees to an attempt whose job could not be ended at the first try.
 func (a *attempt) finishOn() {
 	defer endAll(a)
-	a.w.finishOn(a.s, []*ending{&a.ending}, a.took)
+	a.w.finishOn(a.s, []*jobEnd{&a.ending}, a.took)
 }

@@ -36,9 +36,9 @@ type Job struct {
 	Lane        string // in which it has its turn; empty: none
 	Position    int64  // in its lane: grows with every job of the lane, with gaps
 
-	ended *ended // by the handler itself, in the simple form; else nil
-	lent  pgx.Tx // the handler's, in the transactional forms; else nil
-	tied  bool   // its end belongs to a transaction that the handler will be lent
+	ended *handlerFinish // by the handler itself, in the simple form; else nil
+	lent  pgx.Tx         // the handler's, in the transactional forms; else nil
+	tied  bool           // its end belongs to a transaction that the handler will be lent
 }
 
 func byID(rows []contract.JobClaimRow) []Job {

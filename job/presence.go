@@ -83,7 +83,7 @@ func (w *Worker) bePresent(ctx context.Context, s *session, settle func()) (held
 		return true, err
 	}
 	w.Kick() // for what was not heard until now
-	b := &bedside{conn: conn, signals: map[*line]string{}}
+	b := &listener{conn: conn, signals: map[*producer]string{}}
 	defer b.close()
 	for {
 		if err := w.listen(ctx, b); ctx.Err() != nil || conn.IsClosed() {
@@ -101,9 +101,9 @@ func (w *Worker) bePresent(ctx context.Context, s *session, settle func()) (held
 	}
 }
 
-// listen lets lines sleep and wakes them until it is time for the next sweep. Reading notices at once that the server closed the connection;
+// listen lets producers sleep and wakes them until it is time for the next sweep. Reading notices at once that the server closed the connection;
 // asking, which follows, notices one that died in silence.
-func (w *Worker) listen(ctx context.Context, b *bedside) error {
+func (w *Worker) listen(ctx context.Context, b *listener) error {
 	ctx, cancel := context.WithTimeout(ctx, w.sweepPause())
 	defer cancel()
 	for {
@@ -117,9 +117,9 @@ func (w *Worker) listen(ctx context.Context, b *bedside) error {
 	}
 }
 
-// settled waits, for a second at most, until it is known whether the session is present: what a process claims that dies at
+// presenceKnown waits, for a second at most, until it is known whether the session is present: what a process claims that dies at
 // once would else wait for the lease.
-func (w *Worker) settled(ctx context.Context, s *session) {
+func (w *Worker) presenceKnown(ctx context.Context, s *session) {
 	select {
 	case <-s.settled:
 	case <-time.After(time.Second):

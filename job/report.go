@@ -64,14 +64,14 @@ func (h Handler) timed() Handler {
 	return h
 }
 
-// A told is what a worker reports as soon as it changes.
-type told struct {
+// reported holds what a worker reports as soon as it changes.
+type reported struct {
 	pooled  bool
 	wakeups string
 }
 
-func (w *Worker) toTell(s *session) told {
-	now := told{pooled: s.pooled.Load()}
+func (w *Worker) reportable(s *session) reported {
+	now := reported{pooled: s.pooled.Load()}
 	switch {
 	case w.cfg.Presence.Off:
 		now.wakeups = "off"
@@ -94,7 +94,7 @@ func isClosed(done <-chan struct{}) bool {
 
 // report is what operators may want to know of this worker when it is not at hand.
 func (w *Worker) report(watched bool) *contract.WorkerReport {
-	r := &contract.WorkerReport{DrainMS: w.cfg.ShutdownTimeout.Milliseconds(), Queues: w.queues(), Watched: watched, Woken: w.sleepers.woken.Load(), Polled: w.sleepers.polled.Load(), Handlers: map[string]contract.HandlerReport{}}
+	r := &contract.WorkerReport{DrainMS: w.cfg.ShutdownTimeout.Milliseconds(), Queues: w.queues(), Watched: watched, Woken: w.announcer.woken.Load(), Polled: w.announcer.polled.Load(), Handlers: map[string]contract.HandlerReport{}}
 	for kind, h := range w.handlers {
 		runs, took := h.watch.p99()
 		r.Handlers[kind] = contract.HandlerReport{TimeoutMS: h.policy.Timeout.Milliseconds(), Runs: runs, P99MS: took.Milliseconds()}

@@ -18,26 +18,26 @@ import (
 // A session is one incarnation of the worker in the database: a worker row, and the lease of everything claimed under
 // it. When the lease is lost the handlers' context ends and a new session begins.
 type session struct {
-	id       int64
-	ctx      context.Context    // of the handlers
-	end      context.CancelFunc // of it; see lose
-	doubtful context.Context    // ended by doubt
-	doubt    context.CancelFunc
-	began    time.Time
-	beat     time.Time     // last renewal, monotonic; only keepAlive touches it
-	watched  bool          // the pool's connections are
-	reported time.Time     // when a beat last took a report along; as beat
-	givenUp  atomic.Bool   // its end was told of
-	present  atomic.Bool   // the presence lock is held
-	pooled   atomic.Bool   // the presence connection goes through a pooler that changes sessions
-	told     told          // what the last report said of these; as beat
-	checked  time.Time     // when rows seemed hidden last; as beat
-	recalls  []int64       // that the last beat's answer has told of: the next one says that it arrived; as beat
-	settled  chan struct{} // closed when it is, or cannot be had
-	depart   func()        // ends the presence
+	id         int64
+	ctx        context.Context    // of the handlers
+	end        context.CancelFunc // of it; see lose
+	doubtful   context.Context    // ended by doubt
+	doubt      context.CancelFunc
+	began      time.Time
+	beat       time.Time     // last renewal, monotonic; only keepAlive touches it
+	watched    bool          // the pool's connections are
+	reported   time.Time     // when a beat last took a report along; as beat
+	givenUp    atomic.Bool   // its end was told of
+	present    atomic.Bool   // the presence lock is held
+	pooled     atomic.Bool   // the presence connection goes through a pooler that changes sessions
+	lastReport reported      // what the last report said of these; as beat
+	checked    time.Time     // when rows seemed hidden last; as beat
+	recalls    []int64       // that the last beat's answer has told of: the next one says that it arrived; as beat
+	settled    chan struct{} // closed when it is, or cannot be had
+	depart     func()        // ends the presence
 
-	quiet  context.Context // of what is told of the session's jobs: without an end
-	inHand inHand
+	quiet    context.Context // of what is told of the session's jobs: without an end
+	inFlight inFlight
 }
 
 func (s *session) lost() bool { return s.ctx.Err() != nil }
@@ -45,13 +45,13 @@ func (s *session) lost() bool { return s.ctx.Err() != nil }
 // lose ends the handlers' contexts.
 func (s *session) lose() { s.end() }
 
-// inHand are the attempts of a session.
-type inHand struct {
+// inFlight are the attempts of a session.
+type inFlight struct {
 	mu  sync.Mutex
 	all map[*attempt]struct{}
 }
 
-func (h *inHand) add(all []*attempt) {
+func (h *inFlight) add(all []*attempt) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.all == nil {
@@ -62,14 +62,14 @@ func (h *inHand) add(all []*attempt) {
 	}
 }
 
-func (h *inHand) remove(a *attempt) {
+func (h *inFlight) remove(a *attempt) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	delete(h.all, a)
 }
 
 // recall ends the contexts of cancelled jobs.
-func (h *inHand) recall(ids []int64) {
+func (h *inFlight) recall(ids []int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for a := range h.all {
@@ -108,7 +108,7 @@ func (w *Worker) register(ctx context.Context) (*session, error) {
 
 // queues names what the worker works on.
 func (w *Worker) queues() (names []string) {
-	for _, l := range w.lines {
+	for _, l := range w.producers {
 		names = append(names, l.queue.Name)
 	}
 	return names
@@ -148,7 +148,7 @@ func (w *Worker) keepAlive(ctx context.Context, s *session) {
 	for pace.Sleep(ctx, min(beatEvery, step)) {
 		asked := time.Now()
 		var report *contract.WorkerReport
-		if now := w.toTell(s); asked.Sub(s.reported) >= reportEvery || now != s.told {
+		if now := w.reportable(s); asked.Sub(s.reported) >= reportEvery || now != s.lastReport {
 			report = w.report(s.watched)
 			report.Pooled, report.Wakeups = now.pooled, now.wakeups
 		}
@@ -159,7 +159,7 @@ func (w *Worker) keepAlive(ctx context.Context, s *session) {
 		case err == nil && row.Alive:
 			s.beat, s.recalls = asked, row.Recalls
 			if report != nil {
-				s.reported, s.told = asked, told{report.Pooled, report.Wakeups}
+				s.reported, s.lastReport = asked, reported{report.Pooled, report.Wakeups}
 			}
 			w.recall(ctx, s, row.Recalled)
 			if row.Hidden && asked.Sub(s.checked) >= hiddenEvery {
@@ -197,7 +197,7 @@ func (w *Worker) recall(ctx context.Context, s *session, ids []int64) {
 		w.emit(ctx, pawl.Event{Kind: pawl.EventCancelled, Op: "job.recall", JobID: id})
 	}
 	if len(ids) > 0 {
-		s.inHand.recall(ids)
+		s.inFlight.recall(ids)
 	}
 }
 

@@ -31,8 +31,8 @@ func (a *attempt) runSimple() (handed bool) {
 	return a.returned(err)
 }
 
-// goOn is run from where a handler took its goroutine with it.
-func (a *attempt) goOn(err error) {
+// continueAfterExit continues after the handler called runtime.Goexit.
+func (a *attempt) continueAfterExit(err error) {
 	if !a.returned(err) {
 		endAll(a)
 	}
@@ -54,7 +54,7 @@ func (a *attempt) returned(err error) (handed bool) {
 			a.w.settle(a.s.ctx, a.jobs[0], nil)
 			return false
 		}
-		if !a.l.slots.hand(a) {
+		if !a.l.capacity.hand(a) {
 			a.w.finisher.take(a)
 		}
 		return true
@@ -115,7 +115,7 @@ func (w *Worker) finish(s *session, jobs []Job, took time.Duration) {
 }
 
 // finishOn goes on asking for what a first try did not end.
-func (w *Worker) finishOn(s *session, ends []*ending, took time.Duration) {
+func (w *Worker) finishOn(s *session, ends []*jobEnd, took time.Duration) {
 	for asked, wait := false, 10*time.Millisecond; ; wait = min(2*wait, time.Second) {
 		err := w.finished(s, ends, asked, took)
 		jobs := openOf(ends)
@@ -138,7 +138,7 @@ func (w *Worker) finishOn(s *session, ends []*ending, took time.Duration) {
 }
 
 // finished reports the jobs that have ended. It returns why others could not be asked for.
-func (w *Worker) finished(s *session, ends []*ending, asked bool, took time.Duration) (err error) {
+func (w *Worker) finished(s *session, ends []*jobEnd, asked bool, took time.Duration) (err error) {
 	var fresh []Job
 	for _, e := range ends {
 		if e.outcome == "finished" {
@@ -166,7 +166,7 @@ func (w *Worker) finished(s *session, ends []*ending, asked bool, took time.Dura
 }
 
 // openOf returns the jobs whose end is not known.
-func openOf(ends []*ending) (jobs []Job) {
+func openOf(ends []*jobEnd) (jobs []Job) {
 	for _, e := range ends {
 		if e.outcome != "finished" && e.outcome != "stale" {
 			jobs = append(jobs, *e.job)
@@ -195,14 +195,14 @@ func (w *Worker) confirm(s *session, j Job, took time.Duration) {
 
 var errNotCommitted = errors.New("the handler called Finish and returned nil, but its transaction did not commit")
 
-// ended remembers that a handler called Finish in a transaction of its own.
-type ended struct {
+// handlerFinish remembers that a handler called Finish in a transaction of its own.
+type handlerFinish struct {
 	mu    sync.Mutex
 	done  bool
 	lanes contract.Lanes // read when the handler has returned
 }
 
-func (e *ended) mark(lanes contract.Lanes) {
+func (e *handlerFinish) mark(lanes contract.Lanes) {
 	if e == nil {
 		return
 	}
@@ -211,7 +211,7 @@ func (e *ended) mark(lanes contract.Lanes) {
 	e.mu.Unlock()
 }
 
-func (e *ended) byItself() bool {
+func (e *handlerFinish) byItself() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.done

@@ -34,7 +34,7 @@ var distances = [...]struct{ behind, every time.Duration }{
 
 const (
 	cheapPass  = time.Millisecond      // a pass this quick may always be made
-	slowPass   = 20 * time.Millisecond // a pass this slow is made beside the line, which goes on meanwhile
+	slowPass   = 20 * time.Millisecond // a pass this slow is made beside the producer, which goes on meanwhile
 	passFactor = 20                    // a wide pass takes at most one part in so many of the time
 )
 

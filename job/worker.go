@@ -28,21 +28,21 @@ const abandonAfter = 5 * time.Second
 
 // A Worker claims the jobs of some queues and runs their handlers.
 type Worker struct {
-	pool     *pgxpool.Pool
-	cfg      Config
-	handlers map[string]*Handler // by kind
-	kinds    []string
-	lines    []*line
-	conns    chan struct{} // one token a handler that has a transaction
-	finisher *finisher
-	losses   verdict.Losses[int64] // of jobs, by id
-	promoter *promoter
-	sleepers sleepers
-	session  atomic.Pointer[session] // the current one, while Run works
-	abandon  time.Duration
-	ready    chan struct{} // closed when the first session has begun
+	pool      *pgxpool.Pool
+	cfg       Config
+	handlers  map[string]*Handler // by kind
+	kinds     []string
+	producers []*producer
+	conns     chan struct{} // one token a handler that has a transaction
+	finisher  *finisher
+	losses    verdict.Losses[int64] // of jobs, by id
+	promoter  *promoter
+	announcer announcer
+	session   atomic.Pointer[session] // the current one, while Run works
+	abandon   time.Duration
+	ready     chan struct{} // closed when the first session has begun
 
-	telling *sync.WaitGroup // the hooks, of jobs that have ended; of the current Run
+	hooks   *sync.WaitGroup // the hooks, of jobs that have ended; of the current Run
 	counted *rollup.Recorder
 
 	progress  *progress.Part // of the current Run
@@ -74,7 +74,7 @@ func NewWorker(pool *pgxpool.Pool, cfg Config) (*Worker, error) {
 		w.kinds = append(w.kinds, h.kind)
 	}
 	for _, q := range cfg.Queues {
-		w.lines = append(w.lines, newLine(w, q))
+		w.producers = append(w.producers, newProducer(w, q))
 	}
 	return w, nil
 }
@@ -91,9 +91,9 @@ func (w *Worker) Run(ctx context.Context) error {
 		return unlessOver(ctx, err)
 	}
 	w.watchProgress(ctx)
-	w.telling = new(sync.WaitGroup)
+	w.hooks = new(sync.WaitGroup)
 	defer w.addCounts(ctx)
-	defer w.told()
+	defer w.awaitHooks()
 	w.begun.Do(func() { close(w.ready) })
 	defer w.promoter.wait()
 	defer func() { s.depart() }()
@@ -114,9 +114,9 @@ func (w *Worker) Run(ctx context.Context) error {
 	}
 }
 
-// told waits until the hooks have been told of what has ended, for as long as for a handler that ignores its context.
-func (w *Worker) told() {
-	all := w.telling
+// awaitHooks waits until the hooks have been told of what has ended, for as long as for a handler that ignores its context.
+func (w *Worker) awaitHooks() {
+	all := w.hooks
 	over := make(chan struct{})
 	go func() { all.Wait(); close(over) }()
 	select {
@@ -125,7 +125,7 @@ func (w *Worker) told() {
 	}
 }
 
-// unlessOver is nil if ctx has ended: whoever stops a worker that has not begun yet has not met an error.
+// unlessOver is nil if ctx has ended: stopping a worker before it started is not an error.
 func unlessOver(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return nil
@@ -133,16 +133,16 @@ func unlessOver(ctx context.Context, err error) error {
 	return err
 }
 
-// watchProgress has each line tell whoever runs the worker that it goes round.
+// watchProgress registers each queue's loop with the service's liveness check.
 func (w *Worker) watchProgress(ctx context.Context) {
 	w.progress = progress.From(ctx)
 	var longest time.Duration
 	for _, h := range w.cfg.Handlers {
 		longest = max(longest, h.policy.Timeout)
 	}
-	for _, l := range w.lines {
+	for _, l := range w.producers {
 		// Twice: a transaction that lost a race runs again.
-		l.turns = w.progress.Loop("queue "+l.queue.Name, w.cfg.Poll+2*(longest+w.abandon), l.due)
+		l.loop = w.progress.Loop("queue "+l.queue.Name, w.cfg.Poll+2*(longest+w.abandon), l.due)
 	}
 }
 
@@ -165,8 +165,8 @@ func (w *Worker) work(ctx context.Context, s *session) {
 	all.Go(func() { w.keepHouse(until, s) })
 	all.Go(func() { w.keepCounts(until) })
 	all.Go(func() { w.keepSettling(until) })
-	w.settled(until, s)
-	for _, l := range w.lines {
+	w.presenceKnown(until, s)
+	for _, l := range w.producers {
 		all.Go(func() { l.work(until, s) })
 	}
 	all.Wait()
@@ -195,8 +195,8 @@ func (w *Worker) drain(ctx context.Context, s *session) {
 func (w *Worker) idle(ctx context.Context, limit time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	for _, l := range w.lines {
-		defer l.slots.give(l.slots.takeAll(ctx))
+	for _, l := range w.producers {
+		defer l.capacity.give(l.capacity.takeAll(ctx))
 	}
 }
 
@@ -206,7 +206,7 @@ func (w *Worker) Kick() { w.kickQueue("") }
 
 // kickQueue kicks one queue, or all if the name is empty.
 func (w *Worker) kickQueue(name string) {
-	for _, l := range w.lines {
+	for _, l := range w.producers {
 		if name == "" || name == l.queue.Name {
 			l.kickNow()
 		}
@@ -254,24 +254,24 @@ func (w *Worker) process(ctx context.Context, id int64, early bool) (Processed, 
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(s.ctx, cancel)()
-	l, readOn, err := w.lineOf(ctx, id)
+	l, readOn, err := w.producerOf(ctx, id)
 	switch {
 	case err != nil:
 		return "", err
 	case l == nil:
 		return Absent, txn.Replicated(ctx, w.pool, readOn) // its end may not be replicated yet
 	}
-	if l.slots.take(ctx, 1) == 0 {
+	if l.capacity.take(ctx, 1) == 0 {
 		return "", &pawl.Error{Op: "job.process", Code: pawl.CodeInProgress, Err: errors.New("no slot of its queue became free"), Hint: "try again"}
 	}
 	if err := solo.Process.Enter(ctx, 1); err != nil {
-		l.slots.give(1)
+		l.capacity.give(1)
 		return "", &pawl.Error{Op: "job.process", Code: pawl.CodeInProgress, Err: err, Hint: "try again"}
 	}
 	row, err := contract.JobClaimID(ctx, w.pool, id, s.id, early)
 	if err != nil || row.Outcome != "claimed" {
 		solo.Process.Leave(1)
-		l.slots.give(1)
+		l.capacity.give(1)
 		if err != nil {
 			w.claimFailed(ctx, s, err)
 		} else {
@@ -282,14 +282,14 @@ func (w *Worker) process(ctx context.Context, id int64, early bool) (Processed, 
 	return w.processClaimed(ctx, s, l, claimed(row.Job))
 }
 
-// lineOf returns the line of a job's queue, so that its slot is had before the job is claimed; nil
+// producerOf returns the producer of a job's queue, so that its slot is had before the job is claimed; nil
 // if there is no such job, and where that was read.
-func (w *Worker) lineOf(ctx context.Context, id int64) (l *line, readOn string, err error) {
+func (w *Worker) producerOf(ctx context.Context, id int64) (l *producer, readOn string, err error) {
 	queue, readOn, err := catalog.JobQueue(ctx, w.pool, id)
 	if err != nil || queue == "" {
 		return nil, readOn, err
 	}
-	for _, l := range w.lines {
+	for _, l := range w.producers {
 		if l.queue.Name == queue {
 			return l, readOn, nil
 		}
@@ -298,17 +298,17 @@ func (w *Worker) lineOf(ctx context.Context, id int64) (l *line, readOn string, 
 }
 
 // processClaimed runs a job that was claimed by its id, in a slot of its queue.
-func (w *Worker) processClaimed(ctx context.Context, s *session, l *line, j Job) (Processed, error) {
+func (w *Worker) processClaimed(ctx context.Context, s *session, l *producer, j Job) (Processed, error) {
 	if w.handlers[j.Kind] == nil {
 		w.settle(ctx, j, nil)
 		solo.Process.Leave(1)
-		l.slots.give(1)
+		l.capacity.give(1)
 		return "", &pawl.Error{Op: "job.process", Code: pawl.CodeArgumentInvalid,
 			Err: fmt.Errorf("job %d is of kind %q in queue %q, which this worker does not serve", j.ID, j.Kind, j.Queue)}
 	}
 	a := l.attempts(s, []Job{j})[0]
 	a.over = make(chan struct{})
-	l.run(s, a)
+	l.launch(s, a)
 	<-a.over
 	if !a.ran {
 		return "", &pawl.Error{Op: "job.process", Code: pawl.CodeInProgress, Err: fmt.Errorf("job %d may have killed a process or the server, and another such job is in hand", j.ID),

@@ -43,7 +43,7 @@ type Keeper struct {
 	cfg    Config
 	failed map[string]time.Time // schedules that cannot tick, and when to try again
 	last   attempt              // that found nothing owed
-	turns  *progress.Loop       // nil unless somebody looks
+	loop   *progress.Loop       // nil unless somebody looks
 	begun  sync.Once
 	ready  chan struct{} // closed when the schedules are put
 }
@@ -91,7 +91,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 		return err
 	}
 	k.begun.Do(func() { close(k.ready) })
-	k.turns = progress.From(ctx).Loop("schedules", k.cfg.Poll+2*callTime, k.due)
+	k.loop = progress.From(ctx).Loop("schedules", k.cfg.Poll+2*callTime, k.due)
 	kicked, leave := kick.Keeper()
 	defer leave()
 	for ctx.Err() == nil {
@@ -141,7 +141,7 @@ func (k *Keeper) round(ctx context.Context) time.Duration {
 		}
 		return lostWait
 	}
-	k.turns.Turn()
+	k.loop.Tick()
 	for _, r := range rows {
 		if wait := until(r); wait > 0 {
 			return min(wait, k.cfg.Poll)
@@ -153,7 +153,7 @@ func (k *Keeper) round(ctx context.Context) time.Duration {
 			}
 			k.failed[r.Name] = time.Now().Add(failWait)
 		}
-		k.turns.Turn()
+		k.loop.Tick()
 	}
 	if len(rows) == 0 {
 		return k.cfg.Poll

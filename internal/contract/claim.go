@@ -136,8 +136,8 @@ func jsonOf(raw []byte) []byte {
 // turnTypes are the types of what [readTurn] reads: the outcome, and the columns of a claim.
 var turnTypes = append([]uint32{pgtype.TextOID}, claimTypes[:]...)
 
-// readTurn reads the answer of job_turn.
-func readTurn(rows pgx.Rows, queue string, kinds []string) (turn JobTurnRow, err error) {
+// readTurn reads the answer of job_exchange.
+func readTurn(rows pgx.Rows, queue string, kinds []string) (turn JobExchangeRow, err error) {
 	defer rows.Close()
 	r := claimReader{kinds: kinds}
 	binary, answered := isBinary(rows.FieldDescriptions(), turnTypes), false
@@ -169,7 +169,7 @@ func readTurn(rows pgx.Rows, queue string, kinds []string) (turn JobTurnRow, err
 			err = errClaim
 		}
 		if err != nil {
-			return JobTurnRow{}, err
+			return JobExchangeRow{}, err
 		}
 	}
 	if err = rows.Err(); err == nil && !answered {

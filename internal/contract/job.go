@@ -175,8 +175,8 @@ func claimOptions(kinds []string, crashed bool, since Marks) string {
 	return o.text()
 }
 
-// JobTurnRow is the answer of job_turn.
-type JobTurnRow struct {
+// JobExchangeRow is the answer of job_exchange.
+type JobExchangeRow struct {
 	Finished  int
 	Failed    []JobEndRow // "stale" or "locked"
 	Lanes     Lanes       // of those that finished
@@ -184,16 +184,16 @@ type JobTurnRow struct {
 	Jobs      []JobClaimRow
 }
 
-// JobTurn calls pawl_v1.job_turn: it ends some jobs and claims others.
-func JobTurn(ctx context.Context, db DB, ends []Holding, queue string, worker int64, limit int, kinds []string, crashed bool, since Marks) (JobTurnRow, error) {
+// JobExchange calls pawl_v1.job_exchange: it ends some jobs and claims others.
+func JobExchange(ctx context.Context, db DB, ends []Holding, queue string, worker int64, limit int, kinds []string, crashed bool, since Marks) (JobExchangeRow, error) {
 	args := append(identities(ends), queue, worker, limit, claimOptions(kinds, crashed, since))
-	rows, err := collected(ctx, db, "job.turn", "select c.outcome, "+claimColumns+" from pawl_v1.job_turn($1, $2, $3, $4, $5, $6::pg_catalog.jsonb) as c",
-		args, func(rows pgx.Rows) ([]JobTurnRow, error) {
+	rows, err := collected(ctx, db, "job.exchange", "select c.outcome, "+claimColumns+" from pawl_v1.job_exchange($1, $2, $3, $4, $5, $6::pg_catalog.jsonb) as c",
+		args, func(rows pgx.Rows) ([]JobExchangeRow, error) {
 			row, err := readTurn(rows, queue, kinds)
-			return []JobTurnRow{row}, err
+			return []JobExchangeRow{row}, err
 		})
 	if err != nil {
-		return JobTurnRow{}, err
+		return JobExchangeRow{}, err
 	}
 	return rows[0], nil
 }

@@ -9,6 +9,6 @@
 //
 // The row exists if and only if the effect committed, or a job owns the delivery (written in the same transaction).
 //
-// A [Lane] keeps deliveries in the order in which they are claimed, a [Turn] at a gate in that of their senders' numbers. Package inbox shows
+// A [Lane] keeps deliveries in the order in which they are claimed, a [Sequence] at a gate in that of their senders' numbers. Package inbox shows
 // users the part that they need.
 package delivery

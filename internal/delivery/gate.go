@@ -9,8 +9,8 @@ import (
 	"github.com/pawl-go/pawl/internal/contract"
 )
 
-// A Turn is a delivery's number at the gate of a resource.
-type Turn struct {
+// A Sequence is a delivery's number at the gate of a resource.
+type Sequence struct {
 	Consumer  string // 1 to 255 octets
 	Resource  string // 1 to 255 octets: what the numbers count, such as one account
 	Seq       int64
@@ -19,7 +19,7 @@ type Turn struct {
 	HoldLimit int    // how many a strict gate holds; default 1000, at most 1,000,000
 }
 
-// An Admission is a gate's answer to a [Turn].
+// An Admission is a gate's answer to a [Sequence].
 type Admission string
 
 const (
@@ -33,7 +33,7 @@ const (
 // until the transaction ends. next is the lowest number that is held there, nil if none is.
 //
 // Errors: SQLSTATE 55P03 if another transaction has the gate for longer than 2 s; leave the message for later.
-func Pass(ctx context.Context, tx pgx.Tx, t Turn) (a Admission, next *int64, err error) {
+func Pass(ctx context.Context, tx pgx.Tx, t Sequence) (a Admission, next *int64, err error) {
 	row, err := contract.GatePass(ctx, tx, contract.GatePassArgs{Consumer: t.Consumer, Resource: t.Resource, Seq: t.Seq,
 		Mode: t.Mode, First: t.First, HoldLimit: t.HoldLimit})
 	return Admission(row.Outcome), row.NextHeld, err
@@ -41,7 +41,7 @@ func Pass(ctx context.Context, tx pgx.Tx, t Turn) (a Admission, next *int64, err
 
 // Hold notes, in the transaction in which [Pass] said early, which job the delivery has been stored as. Whoever passes with the number
 // before makes that job due; until then it is due when its RetryIn has passed.
-func Hold(ctx context.Context, tx pgx.Tx, t Turn, jobID int64) error {
+func Hold(ctx context.Context, tx pgx.Tx, t Sequence, jobID int64) error {
 	return contract.GateHold(ctx, tx, t.Consumer, t.Resource, t.Seq, jobID)
 }
 
@@ -49,6 +49,6 @@ func Hold(ctx context.Context, tx pgx.Tx, t Turn, jobID int64) error {
 // is returned, takes it over. The attempt is not charged.
 //
 // Errors: [pawl.ErrFenceLost] if the job does not own the delivery any more.
-func HoldAgain(ctx context.Context, tx pgx.Tx, t Turn, key string, jobID int64, retryIn time.Duration) (copied int64, err error) {
+func HoldAgain(ctx context.Context, tx pgx.Tx, t Sequence, key string, jobID int64, retryIn time.Duration) (copied int64, err error) {
 	return contract.GateHoldAgain(ctx, tx, t.Consumer, t.Resource, t.Seq, key, jobID, retryIn)
 }

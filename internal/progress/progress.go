@@ -56,7 +56,7 @@ func (p *Part) Loop(name string, limit time.Duration, due func(context.Context, 
 		i = len(p.loops)
 		p.loops = append(p.loops, &Loop{Name: name, Limit: limit, Due: due})
 	}
-	p.loops[i].Turn()
+	p.loops[i].Tick()
 	return p.loops[i]
 }
 
@@ -97,8 +97,8 @@ func (p *Part) Registered() bool {
 	return len(p.away) == 0
 }
 
-// Turn marks that the loop has gone round, or that work of it has ended.
-func (l *Loop) Turn() {
+// Tick marks that the loop has gone round, or that work of it has ended.
+func (l *Loop) Tick() {
 	if l != nil {
 		l.turned.Store(int64(time.Since(start)))
 	}

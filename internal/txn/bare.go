@@ -27,7 +27,7 @@ const markLimit = 5 * time.Second
 
 // Conn gives the connection itself, which nothing guards. See bare.
 func (l *lent) Conn() *pgx.Conn {
-	l.given.Store(true)
+	l.connExposed.Store(true)
 	conn := l.Tx.Conn()
 	if l.bare.wanted && l.tenure.enter() == nil {
 		l.bare.give(conn)

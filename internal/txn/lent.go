@@ -28,13 +28,13 @@ type lent struct {
 
 // A tenure is the time for which a handler has a transaction.
 type tenure struct {
-	conn  *pgconn.PgConn
-	over  atomic.Bool
-	ended atomic.Bool  // the handler called Commit or Rollback, or said so by text; nothing was sent
-	using sync.RWMutex // read-locked while a statement is sent
-	given atomic.Bool  // the handler may have the connection itself; see Unbroken
-	soils atomic.Bool  // a statement may change the session beyond the transaction
-	drops atomic.Bool  // a statement has dropped what pgx has prepared
+	conn        *pgconn.PgConn
+	over        atomic.Bool
+	ended       atomic.Bool  // the handler called Commit or Rollback, or said so by text; nothing was sent
+	using       sync.RWMutex // read-locked while a statement is sent
+	connExposed atomic.Bool  // the handler may have the connection itself; see Unbroken
+	soils       atomic.Bool  // a statement may change the session beyond the transaction
+	drops       atomic.Bool  // a statement has dropped what pgx has prepared
 
 	stranded atomic.Pointer[func()] // a *sql.Tx could not be ended, since a statement ran or rows stayed open: what ends it then
 
@@ -123,7 +123,7 @@ func (t *tenure) enter(queries ...string) error {
 		return pgx.ErrTxClosed
 	}
 	if !legible(t.conn) {
-		t.given.Store(true) // a text may hide a COMMIT, behind which the settings are as before
+		t.connExposed.Store(true) // a text may hide a COMMIT, behind which the settings are as before
 	}
 	for _, query := range queries {
 		soils, drops, ends := look(query)
@@ -237,7 +237,7 @@ type watchedRows struct {
 }
 
 func (r watchedRows) Conn() *pgx.Conn {
-	r.of.given.Store(true)
+	r.of.connExposed.Store(true)
 	return r.Rows.Conn()
 }
 
@@ -266,7 +266,7 @@ func (l *lent) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
 		return pgx.FailedBatchResults(b, err)
 	}
 	defer l.leave()
-	l.given.Store(true) // by the rows of its answers, and what reads them
+	l.connExposed.Store(true) // by the rows of its answers, and what reads them
 	return l.Tx.SendBatch(ctx, b)
 }
 

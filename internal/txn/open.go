@@ -33,28 +33,28 @@ var (
 // it costs two round trips beside those of the user's statements.
 type Opened struct {
 	pgx.Tx
-	conn    acquired
-	driver  *stdlib.Conn // of conn, if the [Opener] has SQL
-	before  settings     // of the session
-	server  string       // its name; see blame
-	point   savepoint    // where user code is rolled back to
-	lent    bool         // user code has had it
-	changed bool         // user code has succeeded in it since Pawl put its settings back
-	soiled  bool         // user code changed the session
-	given   bool         // and may have had the connection itself
-	ended   bool
-	commit  atomic.Int32 // open, answered or left
-	pool    *pgxpool.Pool
-	after   []func(pawl.DB) // see AfterCommit
+	conn           acquired
+	driver         *stdlib.Conn // of conn, if the [Opener] has SQL
+	before         settings     // of the session
+	server         string       // its name; see blame
+	savepoint      savepoint    // where user code is rolled back to
+	lent           bool         // user code has had it
+	userCodeRan    bool         // user code has succeeded in it since Pawl put its settings back
+	sessionChanged bool         // user code changed the session
+	connExposed    bool         // and may have had the connection itself
+	ended          bool
+	commit         atomic.Int32 // open, answered or left
+	pool           *pgxpool.Pool
+	after          []func(pawl.DB) // see AfterCommit
 }
 
 // A savepoint is what became of it.
 type savepoint int
 
 const (
-	unset  savepoint = iota
-	set              // nobody has run behind it yet, or what ran was rolled back
-	passed           // user code has succeeded behind it; its release is owed
+	savepointNone      savepoint = iota
+	savepointActive              // nobody has run behind it yet, or what ran was rolled back
+	savepointSucceeded           // user code has succeeded behind it; its release is owed
 )
 
 // AnswerLimit is how long the answer to BEGIN, and to the claim that travels with it, is waited for. A claim waits two seconds for a lock at
@@ -82,7 +82,7 @@ func (o Opener) Open(ctx context.Context, op string, level pgx.TxIsoLevel, idle 
 		b.Queue(setSavepoint)
 	})
 	if err == nil {
-		tx.point = set
+		tx.savepoint = savepointActive
 	}
 	return tx, err
 }
@@ -177,17 +177,17 @@ func (o *Opened) Pool() *pgxpool.Pool { return o.pool }
 // rolled back, the transaction stays usable, and Guard returns fn's error; if the transaction did not survive, the error also is
 // [ErrLost]. It may be called again: what succeeded before is kept.
 func (o *Opened) Guard(ctx context.Context, limit time.Duration, fn func(context.Context, pgx.Tx) error) error {
-	if o.point != set {
+	if o.savepoint != savepointActive {
 		if err := o.send(ctx, func(b *pgx.Batch) { b.Queue(setSavepoint) }); err != nil {
 			return errors.Join(ErrLost, err)
 		}
-		o.point = set
+		o.savepoint = savepointActive
 	}
 	l := lend(o.Tx, o.driver)
 	failure := o.run(ctx, l, limit, fn)
 	if failure == nil {
 		if failure = o.pass(ctx); failure == nil {
-			o.changed = true
+			o.userCodeRan = true
 			o.after = append(o.after, l.taken()...)
 			return nil
 		}
@@ -206,7 +206,7 @@ func (o *Opened) Lend(ctx context.Context, limit time.Duration, xact string, fn 
 		failure = o.whole()
 	}
 	if failure == nil {
-		o.changed = true
+		o.userCodeRan = true
 		o.after = append(o.after, l.taken()...)
 		return nil
 	}
@@ -256,7 +256,7 @@ func (o *Opened) whole() error {
 // connection, and no text that it sent could end it.
 func (o *Opened) Unbroken() bool {
 	conn := o.Tx.Conn().PgConn()
-	return !o.given && conn.TxStatus() == 'T' && legible(conn)
+	return !o.connExposed && conn.TxStatus() == 'T' && legible(conn)
 }
 
 // legible reports whether the server reads texts as look does. In some encodings of clients a
@@ -272,8 +272,8 @@ func (o *Opened) run(ctx context.Context, l *lent, limit time.Duration, fn func(
 	if errors.Is(unbelievable, errRunning) {
 		l.sever(ctx, o.Tx.Conn().PgConn())
 	}
-	o.soiled = o.soiled || l.soils.Load()
-	o.given = o.given || l.given.Load()
+	o.sessionChanged = o.sessionChanged || l.soils.Load()
+	o.connExposed = o.connExposed || l.connExposed.Load()
 	l.forget(ctx)
 	switch {
 	case failure == nil:
@@ -291,7 +291,7 @@ func (o *Opened) pass(ctx context.Context) error {
 		_, err := o.Tx.Exec(ctx, releaseSavepoint)
 		return err
 	}
-	o.point = passed
+	o.savepoint = savepointSucceeded
 	return nil
 }
 
@@ -394,7 +394,7 @@ func (o *Opened) release() {
 
 // giveBack returns the connection to the pool, which closes one that is still in a transaction, or whose session user code has changed.
 func (o *Opened) giveBack() {
-	if conn := o.conn.Conn(); !conn.IsClosed() && (o.soiled || settingsOf(conn.PgConn()) != o.before) {
+	if conn := o.conn.Conn(); !conn.IsClosed() && (o.sessionChanged || settingsOf(conn.PgConn()) != o.before) {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
 		_ = conn.Close(ctx)
@@ -420,7 +420,7 @@ func (o *Opened) flush(ctx context.Context, batch *pgx.Batch) error {
 		return endedByText(err)
 	}
 	if pawl.CodeOf(err) == "0A000" { // the result type of a function that is prepared has changed
-		o.soiled = true
+		o.sessionChanged = true
 	}
 	return o.refused(err)
 }

@@ -62,15 +62,15 @@ func (s settings) restore(now settings) []string {
 // driver would otherwise prepare own under the role of user code. Without own it is the release.
 func (o *Opened) ready(ctx context.Context, own *pgx.Batch) (*pgx.Batch, error) {
 	batch := &pgx.Batch{}
-	if o.point == passed {
+	if o.savepoint == savepointSucceeded {
 		batch.Queue(releaseSavepoint)
 	}
-	o.point = unset
+	o.savepoint = savepointNone
 	if own.Len() == 0 {
 		return batch, nil
 	}
-	if o.changed {
-		o.changed = false
+	if o.userCodeRan {
+		o.userCodeRan = false
 		conn := o.Tx.Conn()
 		restore := o.before.restore(settingsOf(conn.PgConn()))
 		for _, text := range restore {
@@ -92,10 +92,10 @@ func (o *Opened) ready(ctx context.Context, own *pgx.Batch) (*pgx.Batch, error) 
 
 // put puts the settings back before a statement of Pawl's that is sent by itself.
 func (o *Opened) put(ctx context.Context) error {
-	if !o.changed {
+	if !o.userCodeRan {
 		return nil
 	}
-	o.changed = false
+	o.userCodeRan = false
 	batch := &pgx.Batch{}
 	for _, text := range o.before.restore(settingsOf(o.Tx.Conn().PgConn())) {
 		batch.Queue(text)
@@ -123,7 +123,7 @@ func (o *Opened) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, 
 
 // QueryRow is a statement of Pawl's.
 func (o *Opened) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
-	if !o.changed {
+	if !o.userCodeRan {
 		return ownRow{o.Tx.QueryRow(ctx, sql, args...), nil, o}
 	}
 	own := &pgx.Batch{}

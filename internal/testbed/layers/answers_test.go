@@ -22,7 +22,7 @@ var notAnswers = map[string]string{
 	"lane_unblock": "the same", "lane_policy": "the same", "command_settle": "the same", "step_settle": "the same",
 	"schedule_pause": "the same", "schedule_resume": "the same", "schedule_run_now": "the same", "schedule_delete": "the same",
 	"lane_promote": "a hint to a worker", "schedule_tick": "a keeper asks again at the next tick",
-	"step_again": "a verb of operators, who look again", "job_open": "'ended' by its own DELETE", "job_close": "the same: it compares what it is told", "job_turn": "the same as job_open",
+	"step_again": "a verb of operators, who look again", "job_open": "'ended' by its own DELETE", "job_close": "the same: it compares what it is told", "job_exchange": "the same as job_open",
 	"inbox_unreserve": "part of a transaction that ends a delivery: its COMMIT waits",
 	"step_end":        "whoever is told that the step is gone, or had ended, plans again",
 }

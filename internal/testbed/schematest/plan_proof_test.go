@@ -35,7 +35,7 @@ var hot = []struct {
 	{"pawl_v1.job_finish(7, 1)", []string{"job_pkey"}},
 	{"pawl_v1.job_finish_many(array(select generate_series(1, 40)), array_fill(1::bigint, '{40}'))", []string{"job_pkey"}},
 	{"pawl_v1.job_finish_many(array(select generate_series(1, 400)), array_fill(1::bigint, '{400}'), '{\"skip_stale\": true}')", []string{"job_pkey"}},
-	{"pawl_v1.job_turn(array(select generate_series(1, 400)), array_fill(1::bigint, '{400}'), 'q', 1, 0)", []string{"job_pkey", "job_claim"}},
+	{"pawl_v1.job_exchange(array(select generate_series(1, 400)), array_fill(1::bigint, '{400}'), 'q', 1, 0)", []string{"job_pkey", "job_claim"}},
 	{keepQ + "pawl_v1.job_finish(7, 1)", []string{"job_pkey"}},
 	{keepQ + "pawl_v1.job_finish_many(array(select generate_series(1, 40)), array_fill(1::bigint, '{40}'))", []string{"job_pkey"}},
 	{keepQ + "pawl_v1.job_finish_many(array(select generate_series(-40, -1)), array_fill(1::bigint, '{40}'))", []string{"job_pkey", "job_wait", "job_head"}},

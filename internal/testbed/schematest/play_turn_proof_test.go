@@ -5,7 +5,7 @@ package schematest_test
 // A turn: what it does not name as stale or locked has ended, and its effect was made before.
 const turnPlay = `
 create function play.turn(p_ids bigint[], p_fences bigint[], p_worker bigint, p_limit int default 1) returns text language sql as $$
-  with c as materialized (select * from pawl_v1.job_turn(p_ids, p_fences, 'q', p_worker, p_limit)),
+  with c as materialized (select * from pawl_v1.job_exchange(p_ids, p_fences, 'q', p_worker, p_limit)),
        g as (select g.id, g.fence from unnest(p_ids, p_fences) as g (id, fence)
               where exists (select from c where c.outcome = 'ended') and not exists (select from c where c.id = g.id and c.outcome in ('stale', 'locked'))),
        l as (insert into play.ledger (job, fence, verb)
@@ -44,7 +44,7 @@ var turnScenes = []scene{
 }
 
 var turnMutants = []mutant{
-	{name: "a turn conceals what did not end", property: "p_once", scene: "turn, zombie's turn", edits: []edit{{"job_turn",
+	{name: "a turn conceals what did not end", property: "p_once", scene: "turn, zombie's turn", edits: []edit{{"job_exchange",
 		"array_agg(f.id) filter (where f.outcome <> 'finished')", "array_agg(f.id) filter (where false)"}}},
-	{name: "a turn tells of no lane", property: "p_told", scene: "lane: turn, enqueue", edits: []edit{{"job_turn", "coalesce(v_freed, '{}') || ", ""}}},
+	{name: "a turn tells of no lane", property: "p_told", scene: "lane: turn, enqueue", edits: []edit{{"job_exchange", "coalesce(v_freed, '{}') || ", ""}}},
 }

@@ -8,11 +8,11 @@ func TestTurn_EndsAndClaims(t *testing.T) {
 	b := setup(t, fourHeld)
 	b.do("delete from pawl.job where id > 4")
 	b.do("select pawl_v1.job_enqueue('q', 'a', ''), pawl_v1.job_enqueue('q', 'b', ''), pawl_v1.job_enqueue('q', 'c', ''), pawl_v1.job_enqueue('q', 'd', '')")
-	b.is("select t.outcome, t.kind from pawl_v1.job_turn('{4,3,99,1}', '{1,1,1,1}', 'q', 1, 1) as t",
+	b.is("select t.outcome, t.kind from pawl_v1.job_exchange('{4,3,99,1}', '{1,1,1,1}', 'q', 1, 1) as t",
 		"ended <nil>, stale <nil>, stale <nil>, claimed a, claimed b, claimed c") // one free slot, and those of 1 and 3
 	b.is("select j.id from pawl.job as j where j.id <= 4 order by j.id", "2, 4")
-	b.is("select t.outcome, t.detail ->> 'finished' from pawl_v1.job_turn('{2}', '{1}', 'q', 1, 0) as t", "ended 1, claimed <nil>")
-	b.is("select t.outcome, t.detail ->> 'finished' from pawl_v1.job_turn('{}', '{}', 'q', 1, 0) as t", "ended 0")
+	b.is("select t.outcome, t.detail ->> 'finished' from pawl_v1.job_exchange('{2}', '{1}', 'q', 1, 0) as t", "ended 1, claimed <nil>")
+	b.is("select t.outcome, t.detail ->> 'finished' from pawl_v1.job_exchange('{}', '{}', 'q', 1, 0) as t", "ended 0")
 }
 
 // If the worker's lease is lost, the ends stand, nothing is claimed, and a row says so.
@@ -28,7 +28,7 @@ func TestTurn_EndsWithoutALease(t *testing.T) {
 			b := setup(t, fourHeld)
 			b.do("select pawl_v1.job_enqueue('q', 'a', '')")
 			b.do(lose)
-			b.is("select t.outcome, t.detail ->> 'finished' from pawl_v1.job_turn('{1,3}', '{1,1}', 'q', 1, 5) as t", "ended 2, lease_lost <nil>")
+			b.is("select t.outcome, t.detail ->> 'finished' from pawl_v1.job_exchange('{1,3}', '{1,1}', 'q', 1, 5) as t", "ended 2, lease_lost <nil>")
 			b.is("select count(*) from pawl.job as j where j.id in (1, 3) or j.status = 'processing' and j.kind = 'a'", "0")
 		})
 	}
@@ -40,7 +40,7 @@ func TestTurn_Refuses(t *testing.T) {
 	b := setup(t, fourHeld)
 	for _, args := range []string{"'{1}', '{1}', 'q', 1, 501", "'{1}', '{1}', 'q', 1, -1", "'{1}', '{1}', 'q', 1, null", "'{1}', '{1,1}', 'q', 1, 1",
 		"'{1}', '{1}', 'q', 1, 1, '{\"lease_ms\": 5000}'", "array_fill(1::bigint, '{501}'), array_fill(1::bigint, '{501}'), 'q', 1, 1"} {
-		b.is("select pawl_v1.job_turn("+args+")", "P4004")
+		b.is("select pawl_v1.job_exchange("+args+")", "P4004")
 	}
 	b.is("select count(*) from pawl.job as j where j.id = 1", "1")
 }
@@ -53,6 +53,6 @@ func TestTurn_ClaimsTheSuccessorInALane(t *testing.T) {
 		b.do("select pawl_v1.job_enqueue('q', 'k', '', '{\"lane\": \"l\"}')")
 	}
 	b.is("select c.id from pawl_v1.job_claim('q', 1, 10) as c", "1")
-	b.is("select t.outcome, t.id, t.detail ->> 'promoted', t.detail ->> 'lane' from pawl_v1.job_turn('{1}', '{1}', 'q', 1, 0) as t",
+	b.is("select t.outcome, t.id, t.detail ->> 'promoted', t.detail ->> 'lane' from pawl_v1.job_exchange('{1}', '{1}', 'q', 1, 0) as t",
 		"ended <nil> 1 <nil>, claimed 2 <nil> l")
 }

@@ -31,7 +31,7 @@ var unbounded = map[string]string{
 	"job_open":        helper,
 	"job_close":       helper,
 
-	"job_turn":        "it waits as job_finish_many does, and passes by what is locked as job_claim does",
+	"job_exchange":    "it waits as job_finish_many does, and passes by what is locked as job_claim does",
 	"job_claim":       skips,
 	"job_claim_id":    skips,
 	"job_sweep":       skips,

@@ -44,7 +44,7 @@ func TestTurn_StartsNothingBeforeItIsReplicated(t *testing.T) {
 	<-first
 	p.Cut()
 	close(goOn)
-	p.Until("select exists (select from pg_stat_activity as a where a.wait_event = 'SyncRep' and a.query like '%job_turn%')")
+	p.Until("select exists (select from pg_stat_activity as a where a.wait_event = 'SyncRep' and a.query like '%job_exchange%')")
 	patience.Watch(holdFor, func() {
 		if n := begun.Load(); n != 2 {
 			t.Fatalf("%d handlers have begun while the turn waits", n)

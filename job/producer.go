@@ -15,16 +15,16 @@ import (
 	"github.com/pawl-go/pawl/internal/solo"
 )
 
-// A line works on one queue: as many jobs in hand as it has slots.
-type line struct {
-	w     *Worker
-	queue Queue
-	slots *slots // one a job in hand
-	kick  chan struct{}
-	doze  doze
-	mark  watermark
-	turns *progress.Loop // nil unless somebody looks
-	ahead atomic.Bool    // a turn is on its way beside the line
+// A producer works on one queue: as many jobs in hand as it has slots.
+type producer struct {
+	w        *Worker
+	queue    Queue
+	capacity *capacity // one a job in hand
+	kick     chan struct{}
+	idleness idleness
+	mark     watermark
+	loop     *progress.Loop // nil unless somebody looks
+	ahead    atomic.Bool    // an exchange is on its way beside the producer
 }
 
 const (
@@ -36,20 +36,20 @@ const (
 	gatherFor = 5 * time.Millisecond
 	// slowShare of the slots, and no line with fewer, are left to a slow pass.
 	slowShare = 8
-	// The line does not wait for a turn that ends one of aheadShare slots, and at least aheadLeast: it gathers the next one while the server
+	// The producer does not wait for an exchange that ends one of aheadShare slots, and at least aheadLeast: it gathers the next one while the server
 	// works on this one.
 	aheadShare, aheadLeast = 4, 32
 )
 
-func newLine(w *Worker, q Queue) *line {
-	l := &line{w: w, queue: q, slots: newSlots(q.Concurrency), kick: make(chan struct{}, 1)}
-	l.slots.keeps = q.Admit == nil // else a claim may have to wait, and ends do not wait for it
+func newProducer(w *Worker, q Queue) *producer {
+	l := &producer{w: w, queue: q, capacity: newCapacity(q.Concurrency), kick: make(chan struct{}, 1)}
+	l.capacity.keeps = q.Admit == nil // else a claim may have to wait, and ends do not wait for it
 	return l
 }
 
 // work claims as many jobs as there are free slots and starts them, until ctx ends. Only it fills slots, but for the
 // odd job that is claimed by its id. The ends of simple jobs go along.
-func (l *line) work(ctx context.Context, s *session) {
+func (l *producer) work(ctx context.Context, s *session) {
 	var beside sync.WaitGroup
 	defer beside.Wait()
 	defer l.busy()
@@ -61,7 +61,7 @@ func (l *line) work(ctx context.Context, s *session) {
 			return
 		}
 		if free+len(done) == 0 {
-			l.turns.Turn()
+			l.loop.Tick()
 			if !l.rest(ctx, l.w.cfg.Poll, nil) {
 				return
 			}
@@ -76,7 +76,7 @@ func (l *line) work(ctx context.Context, s *session) {
 			}
 			beside.Go(func() {
 				started, _ := l.start(ctx, s, share, due, slow)
-				l.doze.beside.Add(int64(started))
+				l.idleness.beside.Add(int64(started))
 			})
 			if free -= share; free+len(done) == 0 {
 				continue
@@ -86,8 +86,8 @@ func (l *line) work(ctx context.Context, s *session) {
 		if len(done) >= max(aheadLeast, l.queue.Concurrency/aheadShare) && l.ahead.CompareAndSwap(false, true) {
 			beside.Go(func() {
 				defer l.ahead.Store(false)
-				started, _ := l.turn(ctx, s, done, free, due, p)
-				l.doze.beside.Add(int64(started))
+				started, _ := l.exchange(ctx, s, done, free, due, p)
+				l.idleness.beside.Add(int64(started))
 			})
 			continue
 		}
@@ -101,7 +101,7 @@ func (l *line) work(ctx context.Context, s *session) {
 				return
 			}
 		}
-		if started += int(l.doze.beside.Swap(0)); started > 0 {
+		if started += int(l.idleness.beside.Swap(0)); started > 0 {
 			pause = briefPoll
 			l.found(ctx, started)
 		} else {
@@ -112,14 +112,14 @@ func (l *line) work(ctx context.Context, s *session) {
 
 // next waits until there is something to ask for, and takes it: attempts whose jobs are done, which are inside the process's gate then together
 // with the free slots, and slots. Both are empty if the queue admits nothing now. It reports whether ctx is still open.
-func (l *line) next(ctx context.Context) (done []*attempt, free int, open bool) {
+func (l *producer) next(ctx context.Context) (done []*attempt, free int, open bool) {
 	for {
-		l.slots.gather(ctx, l.queue.Concurrency/2, gatherFor)
-		done, free = l.slots.takeDone(ctx, maxBatch)
+		l.capacity.gather(ctx, l.queue.Concurrency/2, gatherFor)
+		done, free = l.capacity.takeDone(ctx, maxBatch)
 		if free+len(done) == 0 {
 			return nil, 0, false
 		}
-		// The answer to a turn names jobs, not attempts. And its claim may wait, while ends must
+		// The answer to an exchange names jobs, not attempts. And its claim may wait, while ends must
 		// not.
 		twice := distinct(len(done), func(i int) int64 { return done[i].jobs[0].ID }) < len(done)
 		if len(done) > 0 && (twice || !solo.Process.TryEnter(free+len(done))) {
@@ -132,32 +132,32 @@ func (l *line) next(ctx context.Context) (done []*attempt, free int, open bool) 
 	}
 }
 
-// ask claims for the free slots, and ends what is done on the way. It reports how many jobs it started, and whether the line may go on.
-func (l *line) ask(ctx context.Context, s *session, done []*attempt, free int, due bool, p pass) (started int, open bool) {
+// ask claims for the free slots, and ends what is done on the way. It reports how many jobs it started, and whether the producer may go on.
+func (l *producer) ask(ctx context.Context, s *session, done []*attempt, free int, due bool, p pass) (started int, open bool) {
 	if len(done) > 0 {
-		return l.turn(ctx, s, done, free, due, p)
+		return l.exchange(ctx, s, done, free, due, p)
 	}
 	return l.start(ctx, s, free, due, p)
 }
 
-// handOn has ended what is done, without a turn.
-func (l *line) handOn() {
-	if done := l.slots.rest(); len(done) > 0 {
+// handOn has ended what is done, without an exchange.
+func (l *producer) handOn() {
+	if done := l.capacity.rest(); len(done) > 0 {
 		l.w.finisher.take(done...)
 	}
 }
 
-// overdue is for how long a job must have been due before a line that does not move counts as stuck.
+// overdue is for how long a job must have been due before a producer that does not move counts as stuck.
 const overdue = time.Second
 
-// due asks whether the queue has a job that the line could claim and has not.
-func (l *line) due(ctx context.Context, db DB) (bool, error) {
+// due asks whether the queue has a job that the producer could claim and has not.
+func (l *producer) due(ctx context.Context, db DB) (bool, error) {
 	return catalog.JobsDue(ctx, db, catalog.DueJobs{Queue: l.queue.Name, Kinds: l.w.kinds, For: overdue})
 }
 
 // admitted returns how many of some taken slots the gate lets be filled, and gives the others back.
 // A gate that panics lets none.
-func (l *line) admitted(ctx context.Context, taken int) int {
+func (l *producer) admitted(ctx context.Context, taken int) int {
 	if l.queue.Admit == nil {
 		return taken
 	}
@@ -166,25 +166,26 @@ func (l *line) admitted(ctx context.Context, taken int) int {
 		l.w.emit(ctx, pawl.Event{Kind: pawl.EventTrouble, Op: "job.claim", Scope: l.queue.Name, Err: err})
 	}
 	most := min(taken, max(0, admitted))
-	l.slots.give(taken - most)
+	l.capacity.give(taken - most)
 	return most
 }
 
-// start claims and starts up to free jobs, for which slots were taken, and reports whether the line may go on. Suspects are left
+// start claims and starts up to free jobs, for which slots were taken, and reports whether the producer may go on. Suspects are left
 // where they are unless one is due.
-func (l *line) start(ctx context.Context, s *session, free int, due bool, p pass) (started int, open bool) {
+func (l *producer) start(ctx context.Context, s *session, free int, due bool, p pass) (started int, open bool) {
 	jobs, err := l.claim(ctx, s, free, due, p)
 	if err == nil {
-		l.turns.Turn()
+		l.loop.Tick()
 	}
-	l.slots.give(free - len(jobs))
-	l.run(s, l.attempts(s, jobs)...)
+	l.capacity.give(free - len(jobs))
+	l.launch(s, l.attempts(s, jobs)...)
 	return len(jobs), err == nil || l.w.claimFailed(ctx, s, err)
 }
 
-// claim takes up to limit due jobs. What is claimed is inside the process's gate: see package solo. The order, here and wherever
-// else a job is claimed, is: slot, gate, claim, connection of the handler. Who waits for one of them has none of those behind it.
-func (l *line) claim(ctx context.Context, s *session, limit int, suspects bool, p pass) (jobs []Job, err error) {
+// claim takes up to limit due jobs. What is claimed is inside the process's gate: see package solo. Slot, gate,
+// claim, connection of the handler: every claim of a job acquires in this order, and never waits for
+// one while holding a later one.
+func (l *producer) claim(ctx context.Context, s *session, limit int, suspects bool, p pass) (jobs []Job, err error) {
 	var rows []contract.JobClaimRow
 	defer func() { l.mark.end(p, rows, time.Now()) }()
 	if !solo.Process.TryEnter(limit) {
@@ -204,11 +205,11 @@ func (l *line) claim(ctx context.Context, s *session, limit int, suspects bool, 
 	return byID(rows), err
 }
 
-// run has attempts run, for which slots were taken.
-func (l *line) run(s *session, all ...*attempt) {
-	s.inHand.add(all)
+// launch has attempts run, for which slots were taken.
+func (l *producer) launch(s *session, all ...*attempt) {
+	s.inFlight.add(all)
 	for _, a := range all {
-		go a.run()
+		go a.execute()
 	}
 }
 
@@ -216,7 +217,7 @@ func (l *line) run(s *session, all ...*attempt) {
 const attemptsAtOnce = 64
 
 // attempts divides claimed jobs into what one attempt takes: a batch of one kind, or a job.
-func (l *line) attempts(s *session, jobs []Job) []*attempt {
+func (l *producer) attempts(s *session, jobs []Job) []*attempt {
 	all := make([]*attempt, 0, len(jobs))
 	var block []attempt
 	var open map[*Handler]*attempt // the unfilled batch
@@ -233,7 +234,7 @@ func (l *line) attempts(s *session, jobs []Job) []*attempt {
 		block = block[:len(block)+1]
 		a := &block[len(block)-1]
 		a.Context, a.cancel = context.WithCancelCause(s.ctx)
-		a.w, a.l, a.loop, a.s, a.h, a.jobs = l.w, l, l.turns, s, h, jobs[i:i+1:i+1]
+		a.w, a.l, a.loop, a.s, a.h, a.jobs = l.w, l, l.loop, s, h, jobs[i:i+1:i+1]
 		all = append(all, a)
 		if batched {
 			if open == nil {
@@ -245,8 +246,8 @@ func (l *line) attempts(s *session, jobs []Job) []*attempt {
 	return all
 }
 
-// kickNow makes the line look for jobs now instead of after its pause.
-func (l *line) kickNow() {
+// kickNow makes the producer look for jobs now instead of after its pause.
+func (l *producer) kickNow() {
 	select {
 	case l.kick <- struct{}{}:
 	default:
@@ -254,7 +255,7 @@ func (l *line) kickNow() {
 }
 
 // rest waits for d or a kick, or until a suspect may be claimed that was not asked for, and reports whether ctx is still open.
-func (l *line) rest(ctx context.Context, d time.Duration, suspects <-chan struct{}) bool {
+func (l *producer) rest(ctx context.Context, d time.Duration, suspects <-chan struct{}) bool {
 	l.handOn()
 	select {
 	case <-ctx.Done():

@@ -1,4 +1,4 @@
--- A turn: jobs that are done end, and others are claimed in their place, in one call and with one commit.
+-- An exchange: jobs that are done end, and others are claimed in their place, in one call and with one commit.
 
 -- Ends many jobs well, as job_finish_many with skip_stale, and claims due jobs of a queue, as job_claim for a worker: up to p_limit, and one
 -- more for each job that ended, at most 500. A job in a lane whose predecessor has just ended may be among them. For handlers that work without
@@ -10,7 +10,7 @@
 -- outcome 'ended', always and once: detail has finished, how many, and is else that of job_finish_many. Then one row each for
 -- 'stale' and 'locked': a job that did not end, as of job_finish_many, with its id; 'lease_lost': register again; 'claimed', with the columns
 -- and the detail of job_claim.
-create or replace function pawl_v1.job_turn(
+create or replace function pawl_v1.job_exchange(
   p_ids     bigint[],
   p_fences  bigint[],
   p_queue   text,

@@ -25,7 +25,7 @@ func TestTurn_KilledBehindItsCommit(t *testing.T) {
 	t.Parallel()
 	c := setupCrew(t)
 	c.enqueueMany(10, job.Request{})
-	victim := c.process(order{Form: "simple", Faults: "job.turn.after=kill@2"})
+	victim := c.process(order{Form: "simple", Faults: "job.exchange.after=kill@2"})
 	c.untilTrue("the process killed", victim.ended)
 	c.wantCount("select count(*) from effect", 3)
 	c.wantCount("select count(*) from pawl.job", 7)
@@ -49,7 +49,7 @@ func TestTurn_LostReply(t *testing.T) {
 				c.handlers = []job.Handler{c.handlerOf("simple", func(job.Job) error { return nil })}
 				c.concurrency = slots
 				var turns atomic.Int32
-				proxy.Aim(wireproxy.Executes("pawl_v1.job_turn"))
+				proxy.Aim(wireproxy.Executes("pawl_v1.job_exchange"))
 				proxy.OnCommit(func() wireproxy.Cut {
 					if turns.Add(1)%4 == 0 {
 						return world

@@ -13,23 +13,23 @@ import (
 	"github.com/pawl-go/pawl/internal/solo"
 )
 
-// turn ends attempts whose handlers are done, and claims jobs for free slots, which were taken, and for the slots of those that ended. It
-// reports how many it started, and whether the line may go on. No handler starts before the answer has come, and with it the COMMIT.
+// exchange ends attempts whose handlers are done, and claims jobs for free slots, which were taken, and for the slots of those that ended. It
+// reports how many it started, and whether the producer may go on. No handler starts before the answer has come, and with it the COMMIT.
 //
-// turn: a crash before COMMIT costs a second run of those handlers; after it, a crash of the jobs that were claimed.
-func (l *line) turn(ctx context.Context, s *session, done []*attempt, free int, due bool, p pass) (started int, open bool) {
+// exchange: a crash before COMMIT costs a second run of those handlers; after it, a crash of the jobs that were claimed.
+func (l *producer) exchange(ctx context.Context, s *session, done []*attempt, free int, due bool, p pass) (started int, open bool) {
 	room := free + len(done) // inside the gate, as the jobs that are claimed will be
-	row, err := l.askTurn(ctx, s, done, free, due, p)
+	row, err := l.askExchange(ctx, s, done, free, due, p)
 	if err == nil {
-		err = fault.At("job.turn.after")
+		err = fault.At("job.exchange.after")
 	}
 	if err != nil { // what is not known of the ends is asked again; what is not known of the claims ends the session
 		solo.Process.Leave(room)
-		l.slots.give(free)
+		l.capacity.give(free)
 		l.w.finishOnAll(done, nil, err)
 		return 0, l.w.claimFailed(ctx, s, err)
 	}
-	l.turns.Turn()
+	l.loop.Tick()
 	l.w.promoter.after(l.queue.Name, row.Lanes)
 	over := l.w.finishOnAll(done, row.Failed, nil)
 	solo.Process.Leave(room - len(row.Jobs))
@@ -38,21 +38,21 @@ func (l *line) turn(ctx context.Context, s *session, done []*attempt, free int, 
 		have += len(a.jobs)
 		a.l = nil // its slot is had by another
 	}
-	l.slots.give(have - len(row.Jobs))
+	l.capacity.give(have - len(row.Jobs))
 	if len(over) > 0 {
-		l.w.telling.Go(func() { finishedAll(over) })
+		l.w.hooks.Go(func() { finishedAll(over) })
 	}
-	l.run(s, l.attempts(s, byID(row.Jobs))...)
+	l.launch(s, l.attempts(s, byID(row.Jobs))...)
 	if row.LeaseLost {
-		l.w.giveUp(ctx, s, &pawl.Error{Op: "job.turn", Code: pawl.CodeFenceLost})
+		l.w.giveUp(ctx, s, &pawl.Error{Op: "job.exchange", Code: pawl.CodeFenceLost})
 		return 0, false
 	}
 	return len(row.Jobs), true
 }
 
-var errTurn = errors.New("job_turn did not say what became of each job")
+var errExchange = errors.New("job_exchange did not say what became of each job")
 
-func (l *line) askTurn(ctx context.Context, s *session, done []*attempt, free int, due bool, p pass) (row contract.JobTurnRow, err error) {
+func (l *producer) askExchange(ctx context.Context, s *session, done []*attempt, free int, due bool, p pass) (row contract.JobExchangeRow, err error) {
 	defer func() { l.mark.end(p, row.Jobs, time.Now()) }()
 	ctx, cancel := lingering(ctx, settleLimit) // a worker that stops ends what is done
 	defer cancel()
@@ -62,13 +62,13 @@ func (l *line) askTurn(ctx context.Context, s *session, done []*attempt, free in
 	}
 	conn, err := conns.Acquire(ctx, l.w.pool)
 	if err != nil {
-		return row, pawl.Wrap("job.turn", err)
+		return row, pawl.Wrap("job.exchange", err)
 	}
 	defer conn.Release()
 	p.began = time.Now()
-	row, err = contract.JobTurn(ctx, conn, ends, l.queue.Name, s.id, free, l.w.kinds, due, p.since)
+	row, err = contract.JobExchange(ctx, conn, ends, l.queue.Name, s.id, free, l.w.kinds, due, p.since)
 	if err == nil && row.Finished+len(row.Failed) != len(ends) {
-		err = errTurn
+		err = errExchange
 	}
 	return row, err
 }
@@ -95,7 +95,7 @@ func (w *Worker) finishOnAll(all []*attempt, failed []contract.JobEndRow, err er
 			finished = append(finished, a)
 			continue
 		}
-		a.ending = ending{job: &a.jobs[0], of: a, outcome: outcome, err: err}
+		a.ending = jobEnd{job: &a.jobs[0], of: a, outcome: outcome, err: err}
 		go a.finishOn()
 	}
 	return finished

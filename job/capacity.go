@@ -6,25 +6,27 @@ import (
 	"time"
 )
 
-// slots count what may still be started. What is given back together can be taken together: given back one by one, a batch
-// of a hundred would be followed by a hundred batches of one.
+// capacity counts the slots in which jobs may still be started. Slots that are given back together can
+// be taken together: given back one by one, a batch of a hundred would be followed by a hundred
+// batches of one.
 //
-// They also keep the attempts whose handlers are done and whose ends wait for the line's next turn.
-type slots struct {
-	mu      sync.Mutex
-	size    int
-	free    int
-	given   chan struct{} // closed at the next give; nil: nobody waits
-	keeps   bool          // the line takes what is done
-	turning bool          // and it comes round soon
-	done    []*attempt
-	enough  int // of slots that are free, or whose jobs are done: who waits is told
+// It also keeps the attempts whose handlers are done and whose ends wait for the producer's next
+// exchange.
+type capacity struct {
+	mu         sync.Mutex
+	size       int
+	free       int
+	given      chan struct{} // closed at the next give; nil: nobody waits
+	keeps      bool          // the producer takes what is done
+	exchanging bool          // and it comes round soon
+	done       []*attempt
+	enough     int // of slots that are free, or whose jobs are done: who waits is told
 }
 
-func newSlots(size int) *slots { return &slots{size: size, free: size} }
+func newCapacity(size int) *capacity { return &capacity{size: size, free: size} }
 
 // take waits for one slot, takes up to limit, and returns how many it took: none if ctx has ended.
-func (s *slots) take(ctx context.Context, limit int) (taken int) {
+func (s *capacity) take(ctx context.Context, limit int) (taken int) {
 	for ctx.Err() == nil {
 		s.mu.Lock()
 		taken, given := min(s.free, limit), s.next()
@@ -42,13 +44,13 @@ func (s *slots) take(ctx context.Context, limit int) (taken int) {
 }
 
 // gather waits until so many slots are free or their jobs are done, but not for long.
-func (s *slots) gather(ctx context.Context, enough int, patience time.Duration) {
+func (s *capacity) gather(ctx context.Context, enough int, patience time.Duration) {
 	var late <-chan time.Time
 	for {
 		s.mu.Lock()
 		ready, given := s.free+len(s.done), s.next()
 		s.enough = min(enough, s.size)
-		s.turning = s.keeps
+		s.exchanging = s.keeps
 		s.mu.Unlock()
 		if ready >= min(enough, s.size) {
 			return
@@ -67,7 +69,7 @@ func (s *slots) gather(ctx context.Context, enough int, patience time.Duration) 
 }
 
 // takeDone waits for one slot or one attempt whose job is done, and takes up to limit of each; nothing if ctx has ended.
-func (s *slots) takeDone(ctx context.Context, limit int) (done []*attempt, taken int) {
+func (s *capacity) takeDone(ctx context.Context, limit int) (done []*attempt, taken int) {
 	for ctx.Err() == nil {
 		s.mu.Lock()
 		n := min(len(s.done), limit)
@@ -88,11 +90,11 @@ func (s *slots) takeDone(ctx context.Context, limit int) (done []*attempt, taken
 	return nil, 0
 }
 
-// hand keeps an attempt for the line's next turn. It reports false if none comes soon.
-func (s *slots) hand(a *attempt) bool {
+// hand keeps an attempt for the producer's next exchange. It reports false if none comes soon.
+func (s *capacity) hand(a *attempt) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.turning {
+	if !s.exchanging {
 		return false
 	}
 	s.done = append(s.done, a)
@@ -102,16 +104,16 @@ func (s *slots) hand(a *attempt) bool {
 	return true
 }
 
-// rest returns what is done when no turn comes soon. Until the next gather nothing is kept.
-func (s *slots) rest() (done []*attempt) {
+// rest returns what is done when no exchange comes soon. Until the next gather nothing is kept.
+func (s *capacity) rest() (done []*attempt) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	done, s.done, s.turning = s.done, nil, false
+	done, s.done, s.exchanging = s.done, nil, false
 	return done
 }
 
 // takeAll takes slot after slot until it has them all or ctx ends.
-func (s *slots) takeAll(ctx context.Context) (taken int) {
+func (s *capacity) takeAll(ctx context.Context) (taken int) {
 	for taken < s.size {
 		n := s.take(ctx, s.size-taken)
 		if n == 0 {
@@ -122,7 +124,7 @@ func (s *slots) takeAll(ctx context.Context) (taken int) {
 	return taken
 }
 
-func (s *slots) give(n int) {
+func (s *capacity) give(n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.free += n
@@ -130,7 +132,7 @@ func (s *slots) give(n int) {
 }
 
 // tell wakes who waits. It is called with the lock held, as next is.
-func (s *slots) tell() {
+func (s *capacity) tell() {
 	if s.given != nil {
 		close(s.given)
 		s.given = nil
@@ -138,7 +140,7 @@ func (s *slots) tell() {
 }
 
 // next returns what the next give closes.
-func (s *slots) next() <-chan struct{} {
+func (s *capacity) next() <-chan struct{} {
 	if s.given == nil {
 		s.given = make(chan struct{})
 	}
