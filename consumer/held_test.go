@@ -143,6 +143,7 @@ func TestConsumer_WhatIsLostIsNotOvertaken(t *testing.T) {
 			t.Parallel()
 			b := setup(t, ran)
 			b.form.handle = note
+			b.source.Invisibility = 24 * time.Hour // nothing that is left behind comes back by itself
 			m := b.member()
 			m.revoked = revoked
 			for seq := range 6 {
