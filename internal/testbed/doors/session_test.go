@@ -66,8 +66,8 @@ var settings = map[string]setting{
 	"read-only, by name":             {after: "set local transaction_read_only = on", refused: []string{"transaction_read_only"}},
 	"read-only, before":              {before: "set transaction read only", refused: []string{"read-only"}},
 	"read-only, for the session":     {after: "set default_transaction_read_only = on"},
-	"statement_timeout":              {after: "set local statement_timeout = '1ms'", refused: []string{"statement timeout"}}, // it may cut the very next message
-	"statement_timeout, session":     {after: "set statement_timeout = '1ms'", refused: []string{"statement timeout"}},
+	"statement_timeout":              {after: "set local statement_timeout = '1ms'", refused: []string{"statement timeout", "canceling statement due to user request"}}, // it may cut the very next message
+	"statement_timeout, session":     {after: "set statement_timeout = '1ms'", refused: []string{"statement timeout", "canceling statement due to user request"}},
 	"lock_timeout":                   {after: "set local lock_timeout = '1ms'"},
 	"idle_in_transaction":            {after: "set local idle_in_transaction_session_timeout = '1ms'", refused: []string{"idle_in_transaction_session_timeout", "idle-in-transaction timeout"}},
 	"search_path":                    {after: "set local search_path = evil, pg_catalog"},
