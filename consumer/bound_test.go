@@ -117,7 +117,7 @@ select 'inbox/orders', 'delivery', '', now() + interval '1 day' from generate_se
 	b.source.Send(order(1))
 	b.start()
 	b.until("it is paused", func() bool { return b.counters.Count(pawl.EventPaused) > 0 })
-	if n := b.source.Receives(); n != 0 && b.counters.Count(pawl.EventTrouble) == 0 { // what cannot be counted in time bounds nothing
+	if n := b.source.Receives(); n != 0 && b.counters.Count(pawl.EventError) == 0 { // what cannot be counted in time bounds nothing
 		t.Errorf("%d receives at the default bound", n)
 	}
 	if _, err := b.pool.Exec(t.Context(), "delete from pawl.job where id in (select id from pawl.job limit 10001)"); err != nil {

@@ -64,11 +64,11 @@ func (f *flood) note(e pawl.Event) {
 // again says neither yet, nor does a duplicate that belongs to a job.
 func ended(e pawl.Event) (died, tookEffect bool) {
 	switch e.Kind {
-	case pawl.EventUnfit, pawl.EventMismatch, pawl.EventStale, pawl.EventGap, pawl.EventFinal:
+	case pawl.EventInvalid, pawl.EventMismatch, pawl.EventStale, pawl.EventGap, pawl.EventFailed:
 		return e.Op == "consumer.store" || e.Op == "job.fail", false
 	case pawl.EventDuplicateSkipped:
 		return false, e.JobID == 0
-	case pawl.EventFresh, pawl.EventGuardHandled, pawl.EventSuperseded:
+	case pawl.EventSucceeded, pawl.EventGuardHandled, pawl.EventSuperseded:
 		return false, true
 	}
 	return false, false

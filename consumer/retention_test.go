@@ -254,7 +254,7 @@ select 'orders', 'm' || g, sha256(''), now(), now() - interval '400 days' from g
 			b.source.Send(old)
 			warned := make(chan struct{}, 10)
 			b.config.Hooks = pawl.Join(b.config.Hooks, pawl.Hooks{OnEvent: func(_ context.Context, e pawl.Event) {
-				if e.Kind == pawl.EventTrouble && e.Err != nil && strings.Contains(e.Err.Error(), "Retention.Forever") {
+				if e.Kind == pawl.EventError && e.Err != nil && strings.Contains(e.Err.Error(), "Retention.Forever") {
 					warned <- struct{}{}
 				}
 			}})

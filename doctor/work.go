@@ -47,7 +47,7 @@ func checkWakeups(ctx context.Context, db pawl.DB, _ Limits) ([]Finding, error) 
 			found.Fix = "unset Presence.Off; behind a pooler set Presence.URL to a direct connection. If polls are enough, skip this check"
 		default:
 			found.What = fmt.Sprintf("no enqueue wakes worker %d (%s): it has no presence connection", f.ID, f.Name)
-			found.Fix = "see its event trouble of worker.presence: the server may be out of connections, or Presence.URL is wrong"
+			found.Fix = "see its error event of worker.presence: the server may be out of connections, or Presence.URL is wrong"
 		}
 		return found
 	})

@@ -122,7 +122,7 @@ func (t *taking) call(ctx context.Context, c Call, fn func(context.Context, Call
 	case outcome == "executed" && forgot:
 		return nil, false, pawl.Final(errKeyless(t.step.Name))
 	case outcome == "executed":
-		t.emit(ctx, pawl.Event{Kind: pawl.EventFresh, Op: "step.call", Took: time.Since(start)})
+		t.emit(ctx, pawl.Event{Kind: pawl.EventSucceeded, Op: "step.call", Took: time.Since(start)})
 		return result, true, nil
 	case row.Status == "unknown":
 		failed = unknown(t.step.Name, failed)
