@@ -76,7 +76,7 @@ func newBrokenBed(t *testing.T, form func(*form), cause func(*brokenBed)) *broke
 	b.form.batchSize = 10 // else the batches in hand have them all
 	b.config.MaxDead, b.config.Concurrency, b.config.RetryConcurrency = mostDead, 2, 1
 	b.config.Hooks = pawl.Join(b.counters.Hooks(), pawl.Hooks{OnEvent: func(_ context.Context, e pawl.Event) {
-		if e.Kind == pawl.EventPaused {
+		if e.Kind == pawl.EventReceivePaused {
 			b.mu.Lock()
 			b.paused = append(b.paused, e)
 			b.mu.Unlock()

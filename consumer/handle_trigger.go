@@ -26,7 +26,7 @@ func (c *Consumer) trigger(ctx context.Context, d pawl.Delivery, leave func()) (
 	case !rowHolds(err):
 		return disposition{}, err
 	case errors.Is(err, pawl.ErrAlreadyHandled), errors.Is(err, pawl.ErrInProgress):
-		event.Kind = pawl.EventGuardHandled
+		event.Kind = pawl.EventGuardAlreadyHandled
 	case err != nil: // the row holds the error
 		event.Kind = pawl.EventRetryable
 		if pawl.IsFinal(errors.Unwrap(err)) {

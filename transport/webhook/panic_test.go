@@ -83,7 +83,7 @@ func TestReceiver_PanicIsAnswered(t *testing.T) {
 		change func(*bed)
 		kind   pawl.EventKind
 	}{
-		"Now":    {func(b *bed) { b.verifier.Now = func() time.Time { panic("boom") } }, pawl.EventRefused},
+		"Now":    {func(b *bed) { b.verifier.Now = func() time.Time { panic("boom") } }, pawl.EventWebhookRefused},
 		"Answer": {func(b *bed) { b.door.Answer = func(http.ResponseWriter, webhook.Verified) bool { panic("boom") } }, pawl.EventError},
 		"Answer exits": {func(b *bed) {
 			b.door.Answer = func(http.ResponseWriter, webhook.Verified) bool { runtime.Goexit(); return true }

@@ -378,7 +378,7 @@ select count(*) from old`)
 	b.want(b.send("", event("evt_2", "t", "o")), http.StatusOK)
 	b.want(b.send("", `{"id":"evt_3","created":"soon"}`), http.StatusOK)
 	b.wantEffects(2)
-	if b.counters.Count(pawl.EventStale) != 1 || b.count("select count(*) from pawl.job where status = 'dead_letter'") != 1 {
+	if b.counters.Count(pawl.EventDeliveryStale) != 1 || b.count("select count(*) from pawl.job where status = 'dead_letter'") != 1 {
 		t.Error("it is no dead letter")
 	}
 }
