@@ -55,8 +55,8 @@ type Config struct {
 	MaxStored int
 	// MaxDead is how many deliveries may become dead letters in a process before it stops
 	// receiving, where each that takes effect makes up for ten of them: so a mistake in the
-	// configuration does not turn a whole topic into dead letters. Event [pawl.EventReceivePaused] says
-	// so, once a minute, with the last reason. From there on one delivery is received at a time,
+	// configuration does not turn a whole topic into dead letters. Event [pawl.EventReceivePaused]
+	// says so, once a minute, with the last reason. From there on one delivery is received at a time,
 	// after pauses of 1 s to 30 s, until one takes effect. None is lost, and the order holds. What
 	// is in hand when it stops comes on top. Lower stops sooner, also where many bad messages come
 	// in a row by nature; higher makes more dead letters. Default 1,000, or no bound if the senders
