@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/job"
 	"github.com/pawl-go/pawl/pawltest"
