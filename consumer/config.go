@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/pawl-go/pawl"
-	"github.com/pawl-go/pawl/inbox"
 	"github.com/pawl-go/pawl/internal/conns"
 	"github.com/pawl-go/pawl/job"
 )
@@ -34,7 +33,7 @@ type Config struct {
 	// ([pawl.SourceInfo]), else 28 days: the longest an SQS queue and then its dead letter queue
 	// keep a message. New refuses less than what the source declares, and wants Forever where that
 	// is for ever. Not with a Trigger, which follows the source by itself.
-	Retention inbox.Retention
+	Retention Retention
 	// Keep says which deliveries are kept as they came, in table pawl.delivery. Not with a Trigger.
 	Keep Keep
 	// Concurrency is how many fresh deliveries are handled at once; each holds one connection of the pool. By default
@@ -156,7 +155,7 @@ func (c *Config) fits(f form) error {
 	if f != triggered {
 		return nil
 	}
-	for field, given := range map[string]bool{"Key": c.Key != nil, "Fingerprint": c.Fingerprint != nil, "Retention": c.Retention != (inbox.Retention{}),
+	for field, given := range map[string]bool{"Key": c.Key != nil, "Fingerprint": c.Fingerprint != nil, "Retention": c.Retention != (Retention{}),
 		"Keep": c.Keep.Mode != KeepDefault || c.Keep.Retention != 0 || c.Keep.Attributes != nil} {
 		if given {
 			return fmt.Errorf("the %s is of the inbox, and a Trigger claims nothing there: leave it out, or use HandleTx", field)
@@ -206,8 +205,8 @@ func (s *settings) completeGate() error {
 	}
 	complete := *g
 	switch {
-	case g.Of == nil || g.Mode != inbox.Latest && g.Mode != inbox.Strict:
-		return errors.New("a SequenceGate needs the field Of, and the Mode Latest or Strict")
+	case g.Of == nil || g.Mode != GateLatest && g.Mode != GateStrict:
+		return errors.New("a SequenceGate needs the field Of, and the Mode GateLatest or GateStrict")
 	case g.HoldLimit < 0 || g.HoldLimit > 1_000_000:
 		return fmt.Errorf("the HoldLimit must lie between 1 and 1000000, it is %d", g.HoldLimit)
 	}
