@@ -18,29 +18,6 @@ const (
 	manyRows      = 1_000_000       // from here on remembering everything is worth a warning
 )
 
-// Retention says how long deliveries are remembered: as long as the longest of these. What comes again later than that runs as
-// new, unless it says how old it is. Shorter keeps the table smaller: a million rows are about 150 MB with their indexes.
-type Retention struct {
-	// ClientRetry is how long a sender keeps trying, with the same key.
-	ClientRetry time.Duration
-	// QueueRedelivery is how long the broker may hand a message out again, its dead letter queue and redrives included.
-	QueueRedelivery time.Duration
-	// Reconciliation is how far back somebody may send again what seems to be missing.
-	Reconciliation time.Duration
-	// Audit is how long you want to be able to ask whether a message was seen.
-	Audit time.Duration
-	// Forever forgets nothing. The table grows without bound.
-	Forever bool
-}
-
-// Window is the longest of the four, 0 if none is given or nothing is to be forgotten.
-func (r Retention) Window() time.Duration {
-	if r.Forever {
-		return 0
-	}
-	return max(r.ClientRetry, r.QueueRedelivery, r.Reconciliation, r.Audit)
-}
-
 // keepInbox forgets what is older than the window, until ctx ends. Rows stay a tenth longer, and an hour at least: a sender
 // may have a clock that is ahead of the database's, and is refused as stale by its own.
 func (c *Consumer) keepInbox(ctx context.Context) {

@@ -197,7 +197,7 @@ func TestConfiguration_FieldsAreListed(t *testing.T) {
 		"consumer.Keep": {"consumer/config.go", "Keep"}, "consumer.Policy": {"consumer/forms_policy.go", "Policy"},
 		"consumer.TxPolicy": {"consumer/forms_policy.go", "TxPolicy"}, "consumer.ManyTxPolicy": {"consumer/forms_policy.go", "ManyTxPolicy"},
 		"consumer.TriggerPolicy": {"consumer/forms_policy.go", "TriggerPolicy"}, "consumer.SequenceGate": {"consumer/handle_gate.go", "SequenceGate"},
-		"consumer.Retention": {"consumer/retention.go", "Retention"},
+		"consumer.Retention": {"consumer/config.go", "Retention"},
 		"job.Queue":          {"job/config.go", "Queue"}, "job.Presence": {"job/config.go", "Presence"}, "job.Policy": {"job/handler.go", "Policy"},
 		"job.Defaults":   {"job/define.go", "Defaults"},
 		"service.Config": {"service/config.go", "Config"}, "service.HTTPConfig": {"service/app.go", "HTTPConfig"}, "service.Part": {"service/app.go", "Part"},
