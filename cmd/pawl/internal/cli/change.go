@@ -16,14 +16,16 @@ import (
 	"github.com/pawl-go/pawl/ops"
 )
 
-// A change is what all commands that change something share: who and why, the question, and the dry run.
+// A change is the part that all changing commands share: actor and reason, the question, and the
+// dry run.
 type change struct {
 	by          ops.By
 	yes, dryRun bool
 	json        *bool
 }
 
-// addChange gives a command the flags of a change. Without asks it never asks.
+// addChange adds the flags of a change to a command. If asks is false, the command never asks for
+// consent.
 func addChange(cmd *cobra.Command, asks bool) *change {
 	c := &change{}
 	flags := cmd.Flags()
@@ -37,7 +39,8 @@ func addChange(cmd *cobra.Command, asks bool) *change {
 	return c
 }
 
-// run checks who and why, asks if there is a warning, and does it. Nothing is connected to before the command line is known to be right.
+// run checks actor and reason, asks if there is a warning, and calls do. It connects only after the
+// command line is found valid.
 func (c *change) run(cmd *cobra.Command, what, warning string, do func(ctx context.Context, conn *pgx.Conn, by ops.By) error) error {
 	by := ops.DryRun
 	if !c.dryRun {
@@ -57,7 +60,7 @@ func (c *change) run(cmd *cobra.Command, what, warning string, do func(ctx conte
 	})
 }
 
-// checkBy requires a reason, and an actor.
+// checkBy requires a reason and an actor.
 func (c *change) checkBy(cmd *cobra.Command) error {
 	if strings.TrimSpace(c.by.Reason) == "" {
 		return misused(cmd, "why is missing", "pass --reason, as in: --reason 'the stock service is back'")
@@ -71,10 +74,10 @@ func (c *change) checkBy(cmd *cobra.Command) error {
 	return nil
 }
 
-// asks reports whether a warning must be agreed to.
+// asks reports whether a warning needs consent.
 func (c *change) asks(warning string) bool { return warning != "" && !c.yes && !c.dryRun }
 
-// mayAsk refuses a change that must be agreed to where there is no terminal.
+// mayAsk refuses a change that needs consent if there is no terminal.
 func (c *change) mayAsk(cmd *cobra.Command, what, warning string) error {
 	if !c.asks(warning) || isTerminal(cmd.InOrStdin()) && isTerminal(cmd.ErrOrStderr()) {
 		return nil
@@ -82,7 +85,7 @@ func (c *change) mayAsk(cmd *cobra.Command, what, warning string) error {
 	return misused(cmd, fmt.Sprintf("this would %s: %s", what, warning), "add --yes, or --dry-run")
 }
 
-// ask asks, unless there is no warning, or the answer is given already.
+// ask asks for consent, unless there is no warning or --yes was passed.
 func (c *change) ask(ctx context.Context, cmd *cobra.Command, conn *pgx.Conn, what, warning string) error {
 	if err := c.mayAsk(cmd, what, warning); err != nil || !c.asks(warning) {
 		return err
@@ -95,7 +98,7 @@ func (c *change) ask(ctx context.Context, cmd *cobra.Command, conn *pgx.Conn, wh
 	return failed(cmd, errors.New("not agreed to; nothing changed"), "answer y, or add --yes")
 }
 
-// note begins a line of a dry run.
+// note is the prefix of a dry run's lines.
 func (c *change) note() string {
 	if c.dryRun {
 		return "dry run, nothing changed: "
@@ -113,5 +116,5 @@ func whoami() string {
 	return ""
 }
 
-// isLocked reports whether an open transaction has the row.
+// isLocked reports whether an open transaction holds the row's lock.
 func isLocked(err error) bool { return verdict.IsBusy(pawl.CodeOf(err)) }

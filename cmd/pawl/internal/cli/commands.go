@@ -52,7 +52,7 @@ func commandCells(c ops.Command) []string {
 		span(c.ReadAt.Sub(c.UpdatedAt)), cell(c.ClaimedBy, nameWidth), cell(failure(c.FailureCode, c.FailureMessage), errorWidth)}
 }
 
-// failure is a code and what it says, or what there is of them.
+// failure joins a code and its message, or returns the one that is not empty.
 func failure(code, message string) string {
 	return strings.TrimPrefix(code+": "+message, ": ")
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/pawl-go/pawl/dashboard"
 )
 
-// dashboardAddress is where pawl dashboard listens by default.
+// dashboardAddress is the default address of pawl dashboard.
 const dashboardAddress = "127.0.0.1:8484"
 
 type dashboardFlags struct {
@@ -61,7 +61,8 @@ func (f dashboardFlags) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	if err := withSchema(cmd, func(context.Context, *pgx.Conn) error { return nil }); err != nil { // what is wrong is said before the browser opens
+	// report problems before the browser opens
+	if err := withSchema(cmd, func(context.Context, *pgx.Conn) error { return nil }); err != nil {
 		return err
 	}
 	pool, err := poolOf(cmd.Context(), config)
@@ -91,7 +92,7 @@ func (f *dashboardFlags) check(cmd *cobra.Command) error {
 	return loopbackAddress(cmd, f.listen, "for others, mount the package dashboard behind your login")
 }
 
-// loopbackAddress refuses a --listen that others could reach.
+// loopbackAddress refuses a --listen that other machines could reach.
 func loopbackAddress(cmd *cobra.Command, listen, otherwise string) error {
 	address, err := netip.ParseAddrPort(listen)
 	if err != nil || !address.Addr().IsLoopback() {
@@ -100,7 +101,7 @@ func loopbackAddress(cmd *cobra.Command, listen, otherwise string) error {
 	return nil
 }
 
-// printLogin prints the address that lets one browser in.
+// printLogin prints the address with which one browser can log in.
 func printLogin(cmd *cobra.Command, asJSON bool, login, url string) (err error) {
 	if asJSON {
 		return printJSON(cmd.OutOrStdout(), struct {
@@ -112,13 +113,13 @@ func printLogin(cmd *cobra.Command, asJSON bool, login, url string) (err error) 
 	return err
 }
 
-// poolOf makes a pool of a few connections like the one that was configured.
+// poolOf makes a small pool of connections with the given configuration.
 func poolOf(ctx context.Context, config *pgx.ConnConfig) (*pgxpool.Pool, error) {
 	c, err := pgxpool.ParseConfig("")
 	if err != nil {
 		return nil, err
 	}
-	c.ConnConfig, c.MaxConns = config, 6 // four reads at once, and actions
+	c.ConnConfig, c.MaxConns = config, 6 // four parallel reads, and actions
 	return pgxpool.NewWithConfig(ctx, c)
 }
 

@@ -17,7 +17,7 @@ import (
 	"github.com/pawl-go/pawl/cmd/pawl/internal/demo"
 )
 
-// newDemo is `pawl demo`: the promise, shown under fire.
+// newDemo is `pawl demo`, which shows the promise under faults.
 func newDemo() *cobra.Command {
 	var o demo.Options
 	cmd := &cobra.Command{
@@ -115,7 +115,7 @@ func runDemo(cmd *cobra.Command, o demo.Options, asJSON bool) error {
 	return nil
 }
 
-// playFlags are those that do not go with --lease.
+// playFlags are the flags that exclude --lease.
 var playFlags = []string{"messages", "duplicates", "workers", "kills", "poison", "pipeline", "broker", "payments", "handler-errors", "seed"}
 
 func runLease(cmd *cobra.Command, o demo.Options, asJSON bool) error {
@@ -143,7 +143,7 @@ func runLease(cmd *cobra.Command, o demo.Options, asJSON bool) error {
 	return nil
 }
 
-// prepareDemo fills in what the flags leave open.
+// prepareDemo sets the options that the flags left open.
 func prepareDemo(cmd *cobra.Command, o *demo.Options) (config *pgx.ConnConfig, err error) {
 	config = &pgx.ConnConfig{}
 	if flag := cmd.Flags().Lookup(urlFlag); flag.Changed {
@@ -163,7 +163,7 @@ func prepareDemo(cmd *cobra.Command, o *demo.Options) (config *pgx.ConnConfig, e
 	return config, nil
 }
 
-// explainDemo finds the next step after a run that could not be finished.
+// explainDemo adds the next step to an error that ended a run.
 func explainDemo(cmd *cobra.Command, config *pgx.ConnConfig, o demo.Options, err error) error {
 	again := fmt.Sprintf("run it again with --seed %d", o.Seed)
 	if cmd.Context().Err() != nil {
@@ -175,7 +175,7 @@ func explainDemo(cmd *cobra.Command, config *pgx.ConnConfig, o demo.Options, err
 	}
 	err = explain(cmd, config, err)
 	if strings.HasSuffix(err.Error(), ")") {
-		return err // it has a next step
+		return err // it has a next step already
 	}
 	if ours, ok := err.(*pawl.Error); ok && ours.Op == operation(cmd) {
 		err = ours.Err

@@ -81,7 +81,7 @@ func printLease(w io.Writer, r demo.LeaseReport, asJSON bool) error {
 	return err
 }
 
-// countWidth aligns the numbers of the table on their last digit.
+// countWidth right-aligns the numbers of the table.
 const countWidth = 9
 
 func count[T int | int64](n T) string { return fmt.Sprintf("%*d", countWidth, n) }
@@ -93,7 +93,7 @@ func mark(n int) string {
 	return "BROKEN"
 }
 
-// whereKilled sums up the kills; --json lists them.
+// whereKilled summarises the kills; --json lists them.
 func whereKilled(kills []demo.Kill) string {
 	points := map[string]bool{}
 	random := 0

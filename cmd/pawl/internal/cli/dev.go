@@ -20,7 +20,7 @@ func newDev() *cobra.Command {
 	return cmd
 }
 
-// A devServer is what `pawl dev postgres --json` prints. Fields are only ever added.
+// A devServer is the output of `pawl dev postgres --json`. Fields are only added, never removed.
 type devServer struct {
 	URL string `json:"url"`
 	PID int    `json:"pid"` // of the server
@@ -83,7 +83,7 @@ func (f devFlags) run(cmd *cobra.Command, command []string) (err error) {
 	}
 }
 
-// install migrates the server's one database, through the same door as pawl migrate up.
+// install migrates the server's database in the same way as pawl migrate up.
 func install(cmd *cobra.Command, server *postgres.Server) error {
 	config, err := pgx.ParseConfig(server.URL("postgres"))
 	if err != nil {
@@ -97,7 +97,7 @@ func install(cmd *cobra.Command, server *postgres.Server) error {
 	})
 }
 
-// announce prints the URL for programs on stdout and what to do with it for people on stderr.
+// announce prints the URL on stdout for programs, and the next steps on stderr for people.
 func (f devFlags) announce(cmd *cobra.Command, server *postgres.Server) error {
 	url := server.URL("postgres")
 	say := progress(cmd)
@@ -110,11 +110,12 @@ func (f devFlags) announce(cmd *cobra.Command, server *postgres.Server) error {
 	return err
 }
 
-// causeLine finds what PostgreSQL's programs, all in the C locale, say before they give up.
+// causeLine matches the reason that PostgreSQL's programs print before they exit. They all run in
+// the C locale.
 var causeLine = regexp.MustCompile(`(?:FATAL|error): +(.+?)\s*$`)
 
-// whyNotStarted keeps the first line of a failed start and, of the server's log behind it, the line that says why. next is for
-// errors that do not say themselves what to do.
+// whyNotStarted returns the first line of a failed start and the reason from the server's log
+// behind it. next is the hint for errors without their own.
 func whyNotStarted(cmd *cobra.Command, err error, next string) error {
 	if cmd.Context().Err() != nil {
 		return failed(cmd, errors.New("interrupted"), "run it again")

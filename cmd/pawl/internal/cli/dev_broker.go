@@ -17,30 +17,32 @@ import (
 // A devBroker is a broker that `pawl dev` runs.
 type devBroker struct {
 	name  string // of the command
-	title string // for people, as in "NATS with JetStream"
+	title string // for people, such as "NATS with JetStream"
 	start func(context.Context, brokers.Options) (*brokers.Server, error)
 	url   func(*brokers.Server) string
-	// variables hold the URL for COMMAND.
+	// variables are the environment variables of COMMAND that hold the URL.
 	variables []string
-	// about is the first paragraph of the help: what runs, and where it comes from.
+	// about is the first paragraph of the help: the program that runs, and its source.
 	about string
-	// more adds flags of this broker alone, and returns what they ask for once it serves. nil: there are none.
+	// more adds flags of this broker. It returns the function that applies them once the broker
+	// accepts clients. Nil means no such flags.
 	more func(*cobra.Command) (served func(context.Context, *brokers.Server) error)
-	// examples are lines of the help that teach what to do next.
+	// examples are lines of the help.
 	examples []string
 }
 
-// A devBrokerServer is what `pawl dev nats --json` and its siblings print. Fields are only ever added.
+// A devBrokerServer is the output of `pawl dev nats --json` and its siblings. Fields are only
+// added, never removed.
 type devBrokerServer struct {
 	URL string `json:"url"`
-	Dir string `json:"dir"` // of configuration, data and log
+	Dir string `json:"dir"` // with configuration, data and log
 }
 
 type devBrokerFlags struct {
 	dir  string
 	port int
 	json *bool
-	// served does what flags of this broker alone ask for.
+	// served applies the flags of this broker.
 	served func(context.Context, *brokers.Server) error
 }
 
@@ -83,7 +85,7 @@ func (f devBrokerFlags) run(cmd *cobra.Command, b devBroker, command []string) (
 		return failed(cmd, err, "stop the broker that runs there, or choose another directory with --dir")
 	}
 	defer unlock()
-	if f.port > 0 { // before anything is fetched
+	if f.port > 0 { // before anything is downloaded
 		if err := brokers.AwaitFree(cmd.Context(), f.port); err != nil {
 			return whyBrokerNotStarted(cmd, err, f.dir)
 		}
@@ -113,7 +115,7 @@ func (f devBrokerFlags) run(cmd *cobra.Command, b devBroker, command []string) (
 	}
 }
 
-// announce prints the URL for programs on stdout and what to do with it for people on stderr.
+// announce prints the URL on stdout for programs, and the next steps on stderr for people.
 func (f devBrokerFlags) announce(cmd *cobra.Command, b devBroker, server *brokers.Server) error {
 	url := b.url(server)
 	say := progress(cmd)
@@ -126,7 +128,8 @@ func (f devBrokerFlags) announce(cmd *cobra.Command, b devBroker, server *broker
 	return err
 }
 
-// lockDir makes a directory and keeps it to this process, until unlock or its end, however it ends.
+// lockDir creates a directory and locks it for this process. The lock ends with unlock or with the
+// process, even if it is killed.
 func lockDir(dir string) (unlock func(), err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
@@ -145,7 +148,8 @@ func lockDir(dir string) (unlock func(), err error) {
 	return func() { _ = file.Close() }, nil
 }
 
-// whyBrokerNotStarted keeps the first line of a failed start and, of the broker's log behind it, the last line: it says why.
+// whyBrokerNotStarted returns the first line of a failed start and the last line of the broker's
+// log behind it, which holds the reason.
 func whyBrokerNotStarted(cmd *cobra.Command, err error, dir string) error {
 	if cmd.Context().Err() != nil {
 		return failed(cmd, errors.New("interrupted"), "run it again")

@@ -37,8 +37,8 @@ Topics are not made on the way: name them with --topic, or make them with a tool
 	})
 }
 
-// topicFlag is the flag --topic. A topic that cannot be is refused while flags are parsed, before
-// anything is fetched or started.
+// topicFlag is the flag --topic. Invalid topics are refused while flags are parsed, before anything
+// is downloaded or started.
 type topicFlag []kafkaTopic
 
 type kafkaTopic struct {
@@ -46,7 +46,7 @@ type kafkaTopic struct {
 	partitions int
 }
 
-const maxPartitions = 10_000 // of a topic; one broker keeps a directory for each
+const maxPartitions = 10_000 // of a topic; a broker keeps a directory for each
 
 // Set adds a topic NAME or NAME:PARTITIONS.
 func (all *topicFlag) Set(text string) error {
@@ -65,10 +65,11 @@ func (all *topicFlag) Set(text string) error {
 	return nil
 }
 
-// kafkaName is what Kafka takes (org.apache.kafka.common.internals.Topic), except for "." and "..".
+// kafkaName matches the names that Kafka accepts (org.apache.kafka.common.internals.Topic), except
+// for "." and "..".
 var kafkaName = regexp.MustCompile(`^[a-zA-Z0-9._-]{1,249}$`)
 
-// Type is what the help calls a value.
+// Type is the name of the value in the help.
 func (*topicFlag) Type() string { return "topic" }
 
 func (all *topicFlag) String() string {
@@ -79,7 +80,7 @@ func (all *topicFlag) String() string {
 	return strings.Join(texts, " ")
 }
 
-// make makes the topics on a broker that serves.
+// make creates the topics on a running broker.
 func (all *topicFlag) make(ctx context.Context, s *brokers.Server) error {
 	for _, t := range *all {
 		if err := brokers.MakeKafkaTopic(ctx, s.Addr(), t.name, t.partitions); err != nil {

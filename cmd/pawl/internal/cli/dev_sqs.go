@@ -14,10 +14,10 @@ import (
 	"github.com/pawl-go/pawl/transport/pawlsqs/sqstest"
 )
 
-// A devQueue is what `pawl dev sqs --json` prints. Fields are only ever added.
+// A devQueue is the output of `pawl dev sqs --json`. Fields are only added, never removed.
 type devQueue struct {
 	URL    string   `json:"url"`    // the endpoint
-	Queues []string `json:"queues"` // the URLs of the queues made at the start
+	Queues []string `json:"queues"` // URLs of the queues created at the start
 }
 
 type devSQSFlags struct {
@@ -53,7 +53,7 @@ deletes and answers, errors, messages out of order, polls that take messages for
 	return cmd
 }
 
-// badDay is what --chaos makes of the service.
+// badDay are the faults of --chaos.
 var badDay = sqstest.Rates{Duplicate: 0.05, LoseDelete: 0.03, LoseReceive: 0.01, Error: 0.01, Throttle: 0.01, EntryError: 0.01,
 	Fewer: 0.2, MaxLatency: 20 * time.Millisecond, Reorder: true, AbandonedPolls: true}
 
@@ -79,7 +79,7 @@ func (f devSQSFlags) run(cmd *cobra.Command) (err error) {
 	return nil
 }
 
-// create makes the queues through the protocol, as any client would.
+// create creates the queues through the protocol, like any client.
 func (f devSQSFlags) create(cmd *cobra.Command, endpoint string) ([]string, error) {
 	client := devClient(endpoint)
 	made := []string{}
@@ -97,12 +97,11 @@ func (f devSQSFlags) create(cmd *cobra.Command, endpoint string) ([]string, erro
 	return made, nil
 }
 
-// queueFlag is the flag --queue. A name that cannot be is refused while flags are parsed, before
-// anything is started.
+// queueFlag is the flag --queue. Invalid names are refused while flags are parsed, before anything
+// starts.
 type queueFlag []string
 
-// queueName is what CreateQueue of Amazon SQS takes: with its suffix a name has at most 80
-// characters.
+// queueName matches the names that CreateQueue accepts, at most 80 characters including the suffix.
 var queueName = regexp.MustCompile(`^([a-zA-Z0-9_-]{1,80}|[a-zA-Z0-9_-]{1,75}\.fifo)$`)
 
 // Set adds a queue.
@@ -114,12 +113,12 @@ func (all *queueFlag) Set(name string) error {
 	return nil
 }
 
-// Type is what the help calls a value.
+// Type is the name of the value in the help.
 func (*queueFlag) Type() string { return "queue" }
 
 func (all *queueFlag) String() string { return strings.Join(*all, " ") }
 
-// announce prints the endpoint for programs on stdout and what to do with it for people on stderr.
+// announce prints the endpoint on stdout for programs, and the next steps on stderr for people.
 func (f devSQSFlags) announce(cmd *cobra.Command, endpoint string, made []string) error {
 	say := progress(cmd)
 	say("SQS is running in memory at " + endpoint + "; Ctrl-C stops it")

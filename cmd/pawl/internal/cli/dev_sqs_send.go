@@ -22,7 +22,7 @@ import (
 )
 
 const (
-	devSQSAddress    = "127.0.0.1:9324" // where dev sqs listens unless told otherwise
+	devSQSAddress    = "127.0.0.1:9324" // default address of dev sqs
 	endpointVariable = "AWS_ENDPOINT_URL"
 )
 
@@ -84,7 +84,8 @@ func (f devSendFlags) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	message := pawlsqs.Message{Key: f.key, Payload: payload, Group: f.group, ProducedAt: time.Now()} // the same at each resend
+	// every resend has the same ProducedAt
+	message := pawlsqs.Message{Key: f.key, Payload: payload, Group: f.group, ProducedAt: time.Now()}
 	if err := sender.Send(cmd.Context(), slices.Repeat([]pawlsqs.Message{message}, f.repeat)...); err != nil {
 		return err
 	}
@@ -96,7 +97,7 @@ func (f devSendFlags) run(cmd *cobra.Command) error {
 	return err
 }
 
-// choose finds the queue that is meant among those there are.
+// choose returns --queue, or the only queue there is.
 func (f devSendFlags) choose(cmd *cobra.Command, client *awssqs.Client, endpoint string) (string, error) {
 	names, err := queueNames(cmd.Context(), client)
 	start := cmp.Or(f.queue, "orders")
@@ -133,7 +134,7 @@ func queueNames(ctx context.Context, client *awssqs.Client) (names []string, err
 	return names, nil
 }
 
-// devClient talks to a service that does not authenticate, and does not wait long for one that is not there.
+// devClient calls a service without authentication, and gives up soon if it does not respond.
 func devClient(endpoint string) *awssqs.Client {
 	return awssqs.New(awssqs.Options{Region: "us-east-1", BaseEndpoint: &endpoint,
 		Credentials: credentials.NewStaticCredentialsProvider("any", "any", ""),

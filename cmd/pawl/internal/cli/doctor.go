@@ -87,7 +87,7 @@ the SQL functions may report it too.`,
 	return cmd
 }
 
-// checkLimits refuses what no check can use, before a database is asked.
+// checkLimits refuses unknown checks and invalid limits before it connects.
 func checkLimits(cmd *cobra.Command, l doctor.Limits) error {
 	for _, name := range l.Skip {
 		if !slices.Contains(doctor.Checks(), name) {
@@ -100,7 +100,7 @@ func checkLimits(cmd *cobra.Command, l doctor.Limits) error {
 	return nil
 }
 
-// notMade returns the checks that were asked for and could not be made.
+// notMade returns the checks that were requested and could not run.
 func notMade(d doctor.Diagnosis, l doctor.Limits) (missed []string) {
 	for _, name := range doctor.Checks() {
 		if !slices.Contains(d.Checked, name) && !slices.Contains(l.Skip, name) {
@@ -128,7 +128,7 @@ func printDiagnosis(cmd *cobra.Command, d doctor.Diagnosis) error {
 	return err
 }
 
-// standsStill says in one line how much waits for a decision.
+// standsStill summarises in one line the rows that wait for a decision or a worker.
 func standsStill(classes map[string]int) string {
 	var parts []string
 	for _, class := range slices.Sorted(maps.Keys(classes)) {

@@ -83,7 +83,7 @@ func printStory(cmd *cobra.Command, s ops.Story) error {
 	return nil
 }
 
-// subject names what a moment is about.
+// subject names the row of a moment.
 func subject(m ops.Moment) string {
 	if m.Kind == "job" {
 		return text.Visible(strings.TrimSpace("job " + m.Key + " " + m.Scope))
@@ -91,7 +91,7 @@ func subject(m ops.Moment) string {
 	return text.Visible(m.Kind + " " + m.Scope + " " + m.Key)
 }
 
-// details shows the members of a JSON object in one line, by name.
+// details prints the members of a JSON object in one line, sorted by name.
 func details(object []byte) string {
 	var members map[string]any
 	decoder := json.NewDecoder(strings.NewReader(string(object)))
@@ -112,15 +112,15 @@ func details(object []byte) string {
 	return shorten(text.Visible(strings.Join(names, " ")), 200)
 }
 
-// nextSteps says what an operator may do about how things stand, each once.
+// nextSteps returns the possible next steps of an operator, without repetition.
 func nextSteps(s ops.Story) (steps []string) {
-	failed := map[string]string{} // the code of each job's last error
+	failed := map[string]string{} // code of each job's last error
 	for _, m := range s.Moments {
 		step := ""
 		switch m.Kind + " " + m.Event {
 		case "job failed":
 			var e struct{ Code string }
-			_ = json.Unmarshal(m.Detail, &e) // without one it is empty
+			_ = json.Unmarshal(m.Detail, &e) // empty without one
 			failed[m.Key] = e.Code
 		case "job dead_letter":
 			var d struct{ Crashes int }
@@ -146,7 +146,7 @@ func nextSteps(s ops.Story) (steps []string) {
 	return steps
 }
 
-// fenceOf is the fence that a verdict on the row names.
+// fenceOf returns the fence that a verdict on the row must name.
 func fenceOf(m ops.Moment) int64 {
 	var d struct{ Fence int64 }
 	_ = json.Unmarshal(m.Detail, &d)

@@ -48,7 +48,7 @@ func newInboxShow() *cobra.Command {
 			missing := errors.Is(err, pawl.ErrNotFound)
 			if missing {
 				d = ops.Delivery{Consumer: ref.Consumer, Key: ref.Key}
-				d.Changes, err = ref.Changes(ctx, conn) // who forgot it
+				d.Changes, err = ref.Changes(ctx, conn) // the audit may say who forgot it
 			}
 			switch {
 			case err != nil:
@@ -96,7 +96,7 @@ func notSeen(args []string) string {
 	return fmt.Sprintf("consumer %s remembers no delivery %s", args[0], args[1])
 }
 
-// forgottenBy says what became of a delivery that is not remembered, as far as the audit knows.
+// forgottenBy returns what the audit says about a delivery that is not remembered.
 func forgottenBy(changes []ops.Change) string {
 	if n := len(changes); n > 0 {
 		last := changes[n-1]

@@ -54,7 +54,7 @@ func (r replay) run(cmd *cobra.Command, verb operator.Verb, args []string) error
 				return err
 			}
 		}
-		done := 0 // took effect before
+		done := 0 // deliveries that took effect before
 		all := several[string]{change: r.change, name: "key", asked: keys, text: func(key string, result ops.Result) string {
 			return fmt.Sprintf("delivery %s is tried again (%s)", text.Visible(key), replayed(result))
 		}, miss: func(key string, result ops.Result) *miss {
@@ -78,7 +78,7 @@ func (r replay) run(cmd *cobra.Command, verb operator.Verb, args []string) error
 	})
 }
 
-// replayed says in which job a delivery is tried again.
+// replayed names the job that runs the delivery again.
 func replayed(r ops.Result) string {
 	switch {
 	case r.JobID == 0:
@@ -114,7 +114,7 @@ func (r replay) interval(cmd *cobra.Command, now time.Time) (from, until time.Ti
 	return from, until, nil
 }
 
-// keptKeys reads all keys first: those replayed meanwhile stay where they are.
+// keptKeys reads all keys before the first replay, because replayed deliveries stay in the list.
 func keptKeys(ctx context.Context, conn *pgx.Conn, s ops.Deliveries) (keys []string, err error) {
 	for {
 		page, err := s.List(ctx, conn)

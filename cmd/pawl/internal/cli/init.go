@@ -86,10 +86,10 @@ func (f initFlags) run(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// runLine starts the program that init has written.
+// runLine starts the program that init wrote.
 const runLine = "PAWL_WEBHOOK_SECRET=for-trying-it-out pawl dev postgres --dir ./pgdata -- go run ."
 
-// tidy fetches what the module in dir requires.
+// tidy downloads the modules that the module in dir requires.
 func tidy(ctx context.Context, dir string) error {
 	tidy := exec.CommandContext(ctx, "go", "mod", "tidy")
 	tidy.Dir, tidy.Env = dir, append(os.Environ(), "PWD="+dir)
@@ -99,7 +99,7 @@ func tidy(ctx context.Context, dir string) error {
 	return nil
 }
 
-// project decides what is written, with the versions that this binary was built from.
+// project sets the files' parameters, with the module versions that this binary was built from.
 func (f initFlags) project(cmd *cobra.Command, dir string) (p scaffold.Project, err error) {
 	p = scaffold.Project{Module: f.module, Version: versionOf("github.com/pawl-go/pawl"), Pgx: versionOf("github.com/jackc/pgx/v5"), Go: "1.25.0"}
 	if p.Module == "" {
@@ -126,7 +126,7 @@ func (f initFlags) project(cmd *cobra.Command, dir string) (p scaffold.Project, 
 
 var notInPaths = regexp.MustCompile(`[^a-z0-9._-]`)
 
-// versionOf returns the version of a module that this binary was built with; empty for one that was built from a directory.
+// versionOf returns the version of a module in this binary, or "" if it was built from a directory.
 func versionOf(module string) string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {

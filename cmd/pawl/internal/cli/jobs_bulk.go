@@ -32,13 +32,13 @@ func addBulkFlags(cmd *cobra.Command, b *bulkFlags, verb operator.Verb) {
 	}
 }
 
-// selects reports whether jobs were selected, not named.
+// selects reports whether jobs were selected instead of named.
 func (f jobChange) selects(args []string) bool {
 	b := f.bulkFlags
 	return f.many && f.dryRun && len(args) == 0 || b.all || b.sel.Queue != "" || b.sel.Kind != "" || b.sel.Error != "" || b.sel.OlderThan != 0
 }
 
-// what names the jobs of a selection.
+// what describes the jobs of a selection.
 func (b bulkFlags) what() string {
 	what := "dead letters"
 	if b.sel.Kind != "" {
@@ -68,7 +68,8 @@ func (f jobChange) bulk(cmd *cobra.Command, args []string) error {
 		if err := f.checkBy(cmd); err != nil {
 			return err
 		}
-		if err := f.mayAsk(cmd, f.verb.Command+" all "+f.what(), f.bulkWarning(0)); err != nil { // a selection does not show what is selected
+		// always asks: a selection does not show its jobs
+		if err := f.mayAsk(cmd, f.verb.Command+" all "+f.what(), f.bulkWarning(0)); err != nil {
 			return err
 		}
 	}
@@ -131,7 +132,7 @@ func (f jobChange) printBulk(cmd *cobra.Command, t ops.Tally, leftOut int) (err 
 	case *f.json:
 		return printJSON(cmd.OutOrStdout(), struct {
 			ops.Tally
-			LeftOut int `json:"left_out"` // they may take effect a second time: see --include-duplicates
+			LeftOut int `json:"left_out"` // may take effect a second time: see --include-duplicates
 		}{t, leftOut})
 	case f.dryRun:
 		_, err = fmt.Fprintf(cmd.OutOrStdout(), "would %s %d %s\n", f.verb.Command, t.Matched, text.Visible(f.what()))

@@ -19,7 +19,7 @@ type jobChange struct {
 	*change
 	verb  operator.Verb
 	only  []ops.Status
-	many  bool // jobs may be selected, not only named
+	many  bool // jobs may be selected, too
 	fence int64
 	bulkFlags
 }
@@ -85,7 +85,7 @@ func jobMissed(id int64, r ops.Result) *miss {
 	return &miss{fmt.Sprintf("job %d is %s", id, r.Was), r.Hint}
 }
 
-// askOfDoubles asks before anything takes effect a second time.
+// askOfDoubles asks for consent before a job may take effect a second time.
 func (f jobChange) askOfDoubles(ctx context.Context, cmd *cobra.Command, conn *pgx.Conn, ids []int64) error {
 	if !f.verb.Doubles || f.yes || f.dryRun {
 		return nil
@@ -128,7 +128,7 @@ func danger(j ops.Job) string {
 	return name + " came under a known key with another payload and runs beside the first"
 }
 
-// counted counts the jobs and names the first few.
+// counted returns the number of jobs and the ids of the first few.
 func counted(ids []int64) string {
 	const most = 10
 	if len(ids) == 1 {

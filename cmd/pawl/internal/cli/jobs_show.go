@@ -48,7 +48,7 @@ func (d door) newShow() *cobra.Command {
 	return cmd
 }
 
-// shown is what there is of the jobs asked for.
+// shown is the result for the jobs asked for.
 type shown struct {
 	Jobs     []ops.Job   `json:"jobs"`
 	Archived []ops.Job   `json:"archived"` // finished
@@ -56,7 +56,7 @@ type shown struct {
 	misses   []miss
 }
 
-// An absentJob is gone; what was done with it by hand may tell why.
+// An absentJob was deleted. Changes by operators may explain it.
 type absentJob struct {
 	ID      int64        `json:"id"`
 	Changes []ops.Change `json:"changes"`
@@ -77,7 +77,7 @@ func (d door) look(ctx context.Context, cmd *cobra.Command, conn *pgx.Conn, ref 
 	return nil
 }
 
-// lookBack looks for a job that is gone in the archive of those that finished, and in the audit.
+// lookBack looks for a deleted job in the archive of finished jobs, and in the audit.
 func (d door) lookBack(ctx context.Context, cmd *cobra.Command, conn *pgx.Conn, ref ops.JobRef, s *shown) error {
 	j, err := ref.Archived(ctx, conn)
 	switch {
@@ -96,7 +96,7 @@ func (d door) lookBack(ctx context.Context, cmd *cobra.Command, conn *pgx.Conn, 
 	return nil
 }
 
-// whereabouts says what became of a job that is gone, as far as the audit knows.
+// whereabouts returns what the audit says about a deleted job.
 func whereabouts(cmd *cobra.Command, changes []ops.Change) string {
 	if n := len(changes); n > 0 && deleted(changes[n-1]) {
 		last := changes[n-1]
@@ -185,7 +185,8 @@ func jobStepText(s ops.Step) string {
 	return text.Visible(line)
 }
 
-// adviceOnJob is what to do about a dead letter, and what may have happened already.
+// adviceOnJob returns the next step for a dead letter, and warns about effects it may have had
+// already.
 func adviceOnJob(d ops.Job) string {
 	id := fmt.Sprint(d.ID)
 	retry, discard := "pawl dlq retry "+id+" --reason …", "pawl dlq discard "+id+" --reason …"

@@ -13,7 +13,7 @@ import (
 	"github.com/pawl-go/pawl/schema"
 )
 
-// countLimit bounds the counting of rows that would be lost: beyond it the answer is "more than".
+// countLimit bounds the counting of rows to be lost. Above it the text says "more than".
 const countLimit = 100_000
 
 func newMigrateDown() *cobra.Command {
@@ -45,7 +45,8 @@ func newMigrateDown() *cobra.Command {
 	return cmd
 }
 
-// confirm refuses a down that would delete anything, naming what; the answer is to run it again with --yes.
+// confirm refuses a down that would delete data, and lists that data. The user must repeat the
+// command with --yes.
 func confirm(ctx context.Context, cmd *cobra.Command, conn *pgx.Conn, to int) error {
 	installed, err := migrate.Status(ctx, conn)
 	if err != nil {
@@ -62,7 +63,7 @@ func confirm(ctx context.Context, cmd *cobra.Command, conn *pgx.Conn, to int) er
 		}
 	}
 	if len(versions) == 0 {
-		return nil // nothing to lose, or a target that Down refuses
+		return nil // nothing to lose, or Down refuses the target
 	}
 	slices.Reverse(versions)
 	rows, err := countRows(ctx, conn)

@@ -78,7 +78,8 @@ func (f printFlags) files(cmd *cobra.Command) ([]migrate.File, error) {
 		if cmd.Flags().Changed("format") || cmd.Flags().Changed("from") || cmd.Flags().Changed("start") || f.times {
 			return nil, misused(cmd, "--roles prints one script, without --format, --from, --start and --timestamps", "run: pawl migrate print --roles")
 		}
-		// One transaction: the path that the script sets ends with it, and psql commits after each statement.
+		// The script sets search_path for its transaction only, and psql commits after each
+		// statement. So it needs begin and commit.
 		return []migrate.File{{Name: "pawl_roles.sql", Text: "begin;\n\n" + schema.Roles() + "\ncommit;\n"}}, nil
 	}
 	if f.from < 0 || f.from >= schema.Newest() {
@@ -133,7 +134,7 @@ func printFiles(cmd *cobra.Command, files []migrate.File) error {
 	return nil
 }
 
-// write refuses before it writes anything, so that a directory never holds half of a set.
+// write checks all files before it writes one, so that it never writes half of a set.
 func (f printFlags) write(cmd *cobra.Command, files []migrate.File) error {
 	if err := os.MkdirAll(f.dir, 0o755); err != nil {
 		return failed(cmd, err, "choose another --dir")

@@ -38,7 +38,7 @@ func newOutboxList() *cobra.Command {
 	return outboxList(cmd, l, ops.Outbox{})
 }
 
-// outboxList is a list of events that a sink, a type and statuses select.
+// outboxList makes a list of events selected by sink, type and status.
 func outboxList(cmd *cobra.Command, l list[ops.OutboxEvent], s ops.Outbox) *cobra.Command {
 	flags := cmd.Flags()
 	flags.StringVar(&s.Sink, "sink", "", "only of this sink")
@@ -49,7 +49,7 @@ func outboxList(cmd *cobra.Command, l list[ops.OutboxEvent], s ops.Outbox) *cobr
 	return l.on(cmd, &s.Limit, &s.After)
 }
 
-// outboxCells are the cells that lists of events share.
+// outboxCells are the cells common to lists of events.
 func outboxCells(e ops.OutboxEvent) []string {
 	aggregate := "-"
 	if e.AggregateID != "" {

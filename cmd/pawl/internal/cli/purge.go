@@ -62,7 +62,8 @@ Gates and the audit are never purged. Each table that is purged leaves one recor
 	return cmd
 }
 
-// purgeRules makes a rule for each table, and refuses what a table cannot use before a database is asked.
+// purgeRules makes a rule for each table. It refuses options that a table cannot use, before it
+// connects.
 func purgeRules(cmd *cobra.Command, tables []string, rule ops.PurgeRule) (rules []ops.PurgeRule, err error) {
 	for _, t := range tables {
 		rule.Table = t
@@ -86,7 +87,7 @@ func purgeOne(ctx context.Context, cmd *cobra.Command, conn *pgx.Conn, r ops.Pur
 	return t, err
 }
 
-// seconds lets through one call a second.
+// seconds passes on at most one call a second.
 func seconds[T any](report func(T)) func(T) {
 	next := time.Now().Add(time.Second)
 	return func(value T) {
@@ -98,7 +99,7 @@ func seconds[T any](report func(T)) func(T) {
 }
 
 type purged struct {
-	DryRun bool          `json:"dry_run"` // rows are those that would go
+	DryRun bool          `json:"dry_run"` // counts the rows that would be deleted
 	Tables []purgedTable `json:"tables"`
 }
 

@@ -53,7 +53,7 @@ func queueCells(q ops.Queue) []string {
 		strconv.Itoa(q.Processing), strconv.Itoa(q.Begun), strconv.Itoa(q.Dead)}
 }
 
-// newQueuesSet makes one command of the verbs by which a queue keeps its finished jobs, and no longer keeps them.
+// newQueuesSet makes one command of the two verbs that switch a queue's archive on and off.
 func newQueuesSet() *cobra.Command {
 	var cmd *cobra.Command
 	var archive bool

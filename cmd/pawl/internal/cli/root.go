@@ -71,11 +71,11 @@ Exit codes: 0 it worked; 1 it did not, something was not found, or a check faile
 on stderr.
 `
 
-// usageAnnotation names what stands for the commands in a usage line, where it is not "COMMAND": of commands that do something alone.
+// usageAnnotation replaces "COMMAND" in the usage line of a group that is also a command.
 const usageAnnotation = "usage"
 
-// Main runs the command of the process, and returns its exit code. A first interrupt ends the command
-// in good order, a second one at once.
+// Main runs the command of the process and returns its exit code. The first interrupt ends the
+// command in order, a second one ends it at once.
 func Main() int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -101,7 +101,7 @@ func newRoot() *cobra.Command {
 	addDatabaseFlag(root)
 	root.SetHelpCommand(newHelp())
 
-	// Each command is added here and nowhere else.
+	// Every command is added here.
 	root.AddCommand(newDemo(), newDemoWorker(), newLabWorker())
 	root.AddCommand(newMigrate())
 	root.AddCommand(newStatus(), newDashboard(), newDoctor(), newExplain(), newStale(), newPurge(), newSize())
@@ -111,7 +111,8 @@ func newRoot() *cobra.Command {
 	return root
 }
 
-// group makes a command that only holds others: alone it prints its help, and it knows which word is not one of them.
+// group makes a command that only holds others. Alone it prints its help, and it refuses unknown
+// commands.
 func group(name, short string) *cobra.Command {
 	return &cobra.Command{
 		Use:   name,
@@ -121,7 +122,7 @@ func group(name, short string) *cobra.Command {
 	}
 }
 
-// newHelp is `pawl help COMMAND`. Cobra's own answers an unknown command with success.
+// newHelp is `pawl help COMMAND`. Cobra's own exits with 0 for an unknown command.
 func newHelp() *cobra.Command {
 	return &cobra.Command{
 		Use:    "help [COMMAND]",

@@ -62,7 +62,7 @@ func nextTick(s ops.Schedule) string {
 	case s.Paused:
 		return "paused"
 	case s.NextAt.IsZero():
-		return "-" // a keeper is to find it
+		return "-" // a keeper will compute it
 	case s.NextAt.Before(s.ReadAt):
 		return span(s.Overdue()) + " late"
 	}

@@ -64,7 +64,7 @@ says how the figures are made.`,
 	return cmd
 }
 
-// octets is a size for people, in powers of 1024.
+// octets formats a size, in powers of 1024.
 func octets(n float64) string {
 	units := []string{"B", "KiB", "MiB", "GiB", "TiB", "PiB"}
 	i := 0
@@ -74,7 +74,7 @@ func octets(n float64) string {
 	return strconv.FormatFloat(n, 'f', decimals(n), 64) + " " + units[i]
 }
 
-// many is a number for people.
+// many formats a large number.
 func many(n float64) string {
 	for _, u := range []struct {
 		of   float64
@@ -87,7 +87,7 @@ func many(n float64) string {
 	return strconv.FormatFloat(n, 'f', 0, 64)
 }
 
-// decimals leaves three digits.
+// decimals keeps three digits.
 func decimals(n float64) int {
 	switch {
 	case n >= 100 || n == 0:

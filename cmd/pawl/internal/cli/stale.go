@@ -65,7 +65,7 @@ func printStale(cmd *cobra.Command, stale []ops.Stale) error {
 	return printTable(cmd.OutOrStdout(), []string{"KIND", "SCOPE", "KEY", "CLASS", "SINCE", "REASON", "ADVICE"}, rows)
 }
 
-// A standing is what of [ops.Stale.Detail] goes into a line.
+// A standing is the part of [ops.Stale.Detail] that is printed.
 type standing struct {
 	Step        string
 	Fence       int64
@@ -76,11 +76,12 @@ type standing struct {
 }
 
 func standingOf(s ops.Stale) (d standing) {
-	_ = json.Unmarshal(s.Detail, &d) // what is missing is empty
+	_ = json.Unmarshal(s.Detail, &d) // missing members are empty
 	return d
 }
 
-// keyOf is the key of a row; of a job that is a delivery the id, and the delivery's key.
+// keyOf returns the key of a row. For a job that is a stored delivery it is the job's id and the
+// delivery's key.
 func keyOf(s ops.Stale) string {
 	if d := standingOf(s); d.MessageKey != "" {
 		return s.Key + " (" + d.MessageKey + ")"
@@ -88,7 +89,7 @@ func keyOf(s ops.Stale) string {
 	return s.Key
 }
 
-// adviceOn is the advice of stale_classify in commands of this program.
+// adviceOn translates the advice of stale_classify into commands of this program.
 func adviceOn(s ops.Stale) string {
 	switch d := standingOf(s); s.Kind + " " + s.Class {
 	case "command unknown":
@@ -107,7 +108,8 @@ func adviceOn(s ops.Stale) string {
 	return s.Advice
 }
 
-// adviceOnLetter is what to do about a dead letter with such a last error, whose process died so often.
+// adviceOnLetter returns the next step for a dead letter with this last error and number of
+// crashes.
 func adviceOnLetter(id, code string, crashes int) string {
 	retry, discard := "pawl dlq retry "+id+" --reason …", "pawl dlq discard "+id+" --reason …"
 	switch pawl.Code(code) {

@@ -96,7 +96,7 @@ func printOverview(cmd *cobra.Command, o ops.Overview) error {
 	return err
 }
 
-// orUnlimited is a span of time, of which 0 has a meaning of its own.
+// orUnlimited formats a duration; 0 has its own text.
 func orUnlimited(d time.Duration, zero string) string {
 	if d == 0 {
 		return zero

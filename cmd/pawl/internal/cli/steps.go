@@ -51,7 +51,7 @@ func stepCells(s ops.Step) []string {
 		strconv.Itoa(s.Calls), strconv.Itoa(s.InDoubt), idCell(s.JobID), span(s.ReadAt.Sub(s.UpdatedAt)), cell(s.Reference, nameWidth)}
 }
 
-// idCell is an id, of which 0 is none.
+// idCell formats an id; 0 means none.
 func idCell(id int64) string {
 	if id == 0 {
 		return "-"
@@ -110,7 +110,7 @@ func stepText(s ops.Step) string {
 	return out.String()
 }
 
-// settleLine and againLine are the commands that name the step as it was shown.
+// settleLine and againLine are the commands that settle the step shown.
 func settleLine(r ops.StepRef) string {
 	return fmt.Sprintf("pawl steps settle %s %s %s executed|refused|not_executed --fence %d --reason …", text.ShellWord(r.Scope), text.ShellWord(r.Key), text.ShellWord(r.Step), r.Fence)
 }

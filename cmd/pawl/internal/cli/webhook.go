@@ -17,11 +17,12 @@ import (
 	"github.com/pawl-go/pawl/transport/webhook"
 )
 
-// secretVariable holds the secret unless a flag names another place. There is no flag for the secret itself: other users of
-// the machine can read command lines.
+// secretVariable holds the secret, unless a flag names another source. No flag takes the secret
+// itself, because other users of the machine can read command lines.
 const secretVariable = "PAWL_WEBHOOK_SECRET"
 
-// mostInput bounds what is read from a file or stdin, in octets. It is the most a verifier can be told to take.
+// mostInput bounds the octets read from a file or stdin. It is the largest body that a verifier can
+// be configured to accept.
 const mostInput = 16 << 20
 
 func newWebhook() *cobra.Command {
@@ -30,7 +31,7 @@ func newWebhook() *cobra.Command {
 	return cmd
 }
 
-// schemes are those of package webhook, by name, and whether an id of theirs stands in a header.
+// schemes holds the schemes of package webhook by name, and whether their id is in a header.
 var schemes = map[string]struct {
 	make     func(...webhook.Secret) webhook.Scheme
 	idHeader bool
@@ -50,7 +51,7 @@ const schemeHelp = `Schemes: standard (Standard Webhooks, v1 and v1a), svix, str
 The secret comes from PAWL_WEBHOOK_SECRET, another variable (--secret-env) or a file (--secret-file), never from the command line. Both flags
 may be repeated while a secret is rotated.`
 
-// schemeFlags choose a scheme and its secrets.
+// schemeFlags select a scheme and its secrets.
 type schemeFlags struct {
 	name        string
 	envs, files []string
@@ -73,7 +74,7 @@ func (f *schemeFlags) add(cmd *cobra.Command) {
 	flags.StringVar(&f.hmac.Signed, "signed", "", "hmac: what is signed (default {timestamp}.{body}, or {body} without a timestamp)")
 }
 
-// hmacFlags are of no use with other schemes.
+// hmacFlags are valid only with --scheme hmac.
 var hmacFlags = []string{"signature-header", "prefix", "hash", "encoding", "timestamp-header", "id-header", "signed"}
 
 func (f *schemeFlags) scheme(cmd *cobra.Command) (webhook.Scheme, error) {
@@ -111,7 +112,7 @@ func schemeNames() string {
 	return strings.Join(names, ", ")
 }
 
-// secrets reads them, named by where they come from.
+// secrets reads the secrets and names them after their sources.
 func (f *schemeFlags) secrets(cmd *cobra.Command) (all []webhook.Secret, err error) {
 	if len(f.envs)+len(f.files) == 0 {
 		f.envs = []string{secretVariable}
@@ -162,7 +163,7 @@ func fileCause(err error) string {
 	return err.Error()
 }
 
-// readTime reads seconds since 1970, or RFC 3339; "" is now.
+// readTime reads seconds since 1970 or RFC 3339; "" is now.
 func readTime(cmd *cobra.Command, text string) (time.Time, error) {
 	if text == "" {
 		return time.Now(), nil
@@ -176,7 +177,7 @@ func readTime(cmd *cobra.Command, text string) (time.Time, error) {
 	return time.Time{}, misused(cmd, fmt.Sprintf("--at %q is no time after 1970", text), "write seconds since 1970, or as in 2026-11-21T18:00:00Z")
 }
 
-// deliveryFlags describe what is signed.
+// deliveryFlags describe the delivery to sign.
 type deliveryFlags struct {
 	schemeFlags
 	id, at, body string

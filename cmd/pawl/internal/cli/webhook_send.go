@@ -17,7 +17,7 @@ import (
 
 const (
 	mostRepeats = 1000
-	mostAnswer  = 200 // octets shown of an answer that is not 2xx
+	mostAnswer  = 200 // octets shown of a response that is not 2xx
 )
 
 type sendFlags struct {
@@ -72,7 +72,7 @@ func (f *sendFlags) run(cmd *cobra.Command, args []string) error {
 	return f.send(cmd, to, d)
 }
 
-// send tries as often as it was asked to and tells of each.
+// send sends the delivery f.repeat times and prints each result.
 func (f *sendFlags) send(cmd *cobra.Command, to *url.URL, d delivery) error {
 	client := &http.Client{Timeout: f.timeout, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	sent, failures := sentJSON{ID: given(d.id), Tries: []tryJSON{}}, 0
@@ -105,7 +105,8 @@ func (f *sendFlags) send(cmd *cobra.Command, to *url.URL, d delivery) error {
 	return nil
 }
 
-// try signs and sends once. A missing answer is a result. A request that cannot be signed is an error.
+// try signs and sends once. A missing response is a result; a request that cannot be signed is an
+// error.
 func (f *sendFlags) try(cmd *cobra.Command, client *http.Client, to *url.URL, d delivery) (tryJSON, error) {
 	at, err := readTime(cmd, f.at)
 	if err != nil {
@@ -128,7 +129,8 @@ func (f *sendFlags) try(cmd *cobra.Command, client *http.Client, to *url.URL, d 
 		return tryJSON{Milliseconds: since(began), Error: given(sendCause(err))}, nil
 	}
 	defer response.Body.Close()
-	answer, _ := io.ReadAll(io.LimitReader(response.Body, mostAnswer)) // what arrives is shown
+	// the part that arrived is shown
+	answer, _ := io.ReadAll(io.LimitReader(response.Body, mostAnswer))
 	return tryJSON{Status: &response.StatusCode, Milliseconds: since(began), Answer: string(answer)}, nil
 }
 
@@ -136,7 +138,7 @@ func since(began time.Time) float64 {
 	return float64(time.Since(began).Microseconds()) / 1000
 }
 
-// sendCause leaves the URL out: there may be a token in it.
+// sendCause leaves out the URL, because it may contain a token.
 func sendCause(err error) string {
 	var where *url.Error
 	if errors.As(err, &where) {
@@ -149,7 +151,7 @@ func sendCause(err error) string {
 }
 
 type sentJSON struct {
-	ID    *string   `json:"id"` // null: the body has it
+	ID    *string   `json:"id"` // null: the id is in the body
 	Tries []tryJSON `json:"tries"`
 }
 
@@ -162,7 +164,7 @@ type tryJSON struct {
 
 func (t tryJSON) ok() bool { return t.Status != nil && *t.Status >= 200 && *t.Status < 300 }
 
-// String is a line for people.
+// String is one line for people.
 func (t tryJSON) String() string {
 	switch {
 	case t.Status == nil:
@@ -173,7 +175,7 @@ func (t tryJSON) String() string {
 	return fmt.Sprintf("%d %s  %.1f ms  %s", *t.Status, http.StatusText(*t.Status), t.Milliseconds, text.Visible(oneLine(t.Answer)))
 }
 
-// given is nil for a zero value, which prints as null.
+// given returns nil for a zero value, which JSON prints as null.
 func given[T comparable](value T) *T {
 	var zero T
 	if value == zero {

@@ -82,7 +82,7 @@ func (f *verifyFlags) run(cmd *cobra.Command) error {
 	return f.verdict(cmd, v, h, m, refused)
 }
 
-// verdict is the line about the step that failed.
+// verdict is the error of the step that failed, with the next step.
 func (f *verifyFlags) verdict(cmd *cobra.Command, v *webhook.Verifier, h http.Header, m webhook.Verified, refused error) error {
 	var r *webhook.Refusal
 	switch {
@@ -101,8 +101,8 @@ func (f *verifyFlags) verdict(cmd *cobra.Command, v *webhook.Verifier, h http.He
 	return nil
 }
 
-// captured tells whether the file, not the request, is at fault: it verifies once what editors and shells do to a file is
-// undone.
+// captured reports whether the file is at fault instead of the request. It undoes common changes by
+// editors and shells, and checks whether the body then verifies.
 func (f *verifyFlags) captured(v *webhook.Verifier, h http.Header, reason webhook.Reason, cmd *cobra.Command) string {
 	if reason != webhook.ReasonSignatureMismatch || f.body == "-" {
 		return ""
@@ -126,7 +126,7 @@ func (f *verifyFlags) captured(v *webhook.Verifier, h http.Header, reason webhoo
 	return ""
 }
 
-// requestLine may stand before the headers of a capture.
+// requestLine may precede the headers of a capture.
 var requestLine = regexp.MustCompile(`^[A-Z]+ \S+ HTTP/[0-9.]+\r?\n`)
 
 func (f *verifyFlags) readHeaders(cmd *cobra.Command) (http.Header, error) {
@@ -142,7 +142,7 @@ func (f *verifyFlags) readHeaders(cmd *cobra.Command) (http.Header, error) {
 	return http.Header(h), nil
 }
 
-// The steps, in their order.
+// The steps in their order.
 const (
 	stepHeaders   = "headers"
 	stepBody      = "body"
@@ -166,7 +166,7 @@ func checkOf(reason webhook.Reason) string {
 type checkedJSON struct {
 	Verified bool              `json:"verified"`
 	Steps    []checkJSON       `json:"steps"`
-	Secret   *string           `json:"secret"` // which one signed
+	Secret   *string           `json:"secret"` // name of the secret that signed
 	Key      *string           `json:"key"`
 	ID       *string           `json:"id"`
 	IDSigned bool              `json:"id_signed"`
@@ -225,7 +225,7 @@ func (f *verifyFlags) print(cmd *cobra.Command, c checkedJSON) error {
 	return nil
 }
 
-// note says what there is to say of a step.
+// note is the text about a step.
 func (c checkedJSON) note(s checkJSON) string {
 	switch {
 	case s.Reason != nil && s.Detail != nil:
@@ -234,7 +234,7 @@ func (c checkedJSON) note(s checkJSON) string {
 		return *s.Reason
 	case s.Detail != nil:
 		return text.Visible(*s.Detail)
-	case s.Outcome != "ok" || c.Secret == nil: // a refused request has no more to say
+	case s.Outcome != "ok" || c.Secret == nil: // a refused request has no further notes
 		return ""
 	}
 	switch s.Step {
