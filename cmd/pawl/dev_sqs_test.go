@@ -47,7 +47,7 @@ func TestDevSQS(t *testing.T) {
 
 func TestDevSQS_Refusals(t *testing.T) {
 	t.Parallel()
-	wantFailure(t, pawl(t, "", "dev", "sqs", "--listen", "127.0.0.1:0", "--queue", "no spaces"), 2, `"no spaces" of --queue names no queue`, "letters")
+	wantFailure(t, pawl(t, "", "dev", "sqs", "--listen", "127.0.0.1:0", "--queue", "no spaces"), 2, `"no spaces" of --queue is not a queue name`, "letters")
 	wantFailure(t, pawl(t, "", "dev", "sqs", "sent"), 2, `did you mean "send"?`)
 	wantFailure(t, pawl(t, "", "dev", "sqs", "send"), 2, "--key")
 	wantFailure(t, pawl(t, "", "dev", "sqs", "send", "--key", "k", "--repeat", "0"), 2, "--repeat must lie between 1 and 1000")

@@ -115,11 +115,11 @@ end $$`)
 	wantFailure(t, pawl(t, db, "inbox", "replay", "orders", "dead", "--since", "1h", "--reason", "r", "--yes"), 2, "either IDs or --since")
 	wantFailure(t, pawl(t, db, "inbox", "replay", "orders", "--since", "soon", "--reason", "r", "--yes"), 2, "neither a time nor a duration")
 	wantFailure(t, pawl(t, db, "inbox", "replay", "orders", "--since", "1h", "--until", "2h", "--reason", "r", "--yes"), 2, "the interval is empty")
-	wantFailure(t, pawl(t, db, "inbox", "replay", "orders", "dead", "--yes"), 2, "why is missing")
+	wantFailure(t, pawl(t, db, "inbox", "replay", "orders", "dead", "--yes"), 2, "the reason is missing")
 	wantFailure(t, pawl(t, db, "inbox", "replay", "orders", "done", "--reason", "r", "--yes"), 1, "delivery done is refused processed", "it has taken effect")
 	wantFailure(t, pawl(t, db, "inbox", "replay", "orders", "never", "--reason", "r", "--yes"), 1, "remembers no delivery never, and none was kept")
 
-	if r := mustPawl(t, db, "inbox", "replay", "orders", "--since", "1h", "--reason", "r", "--dry-run"); r.stdout != "dry run, nothing changed: delivery gone is tried again (a new job)\n2 deliveries looked at, 1 took effect before\n" {
+	if r := mustPawl(t, db, "inbox", "replay", "orders", "--since", "1h", "--reason", "r", "--dry-run"); r.stdout != "dry run, nothing changed: delivery gone will run again (a new job)\n2 deliveries looked at, 1 took effect before\n" {
 		t.Errorf("%+v", r)
 	}
 	type result struct {
@@ -133,7 +133,7 @@ end $$`)
 	if len(all) != 2 || all[0].Key != "done" || all[0].Outcome != "refused" || *all[0].Was != "processed" || all[1].Outcome != "replayed" || all[1].JobID == nil || all[1].Was != nil {
 		t.Errorf("%+v", all)
 	}
-	if r := mustPawl(t, db, "inbox", "replay", "orders", "dead", "gone", "--reason", "the account exists now", "--actor", "ann", "--yes"); r.stdout != "delivery dead is tried again (job 1, was dead_letter)\ndelivery gone is tried again (job "+fmt.Sprint(*all[1].JobID)+", was pending)\n" {
+	if r := mustPawl(t, db, "inbox", "replay", "orders", "dead", "gone", "--reason", "the account exists now", "--actor", "ann", "--yes"); r.stdout != "delivery dead will run again (job 1, was dead_letter)\ndelivery gone is tried again (job "+fmt.Sprint(*all[1].JobID)+", was pending)\n" {
 		t.Errorf("%+v", r)
 	}
 	if r := mustPawl(t, db, "inbox", "show", "orders", "dead"); !strings.Contains(r.stdout, "inbox_replay by ann: the account exists now") {

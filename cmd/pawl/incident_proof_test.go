@@ -106,6 +106,6 @@ func TestIncident(t *testing.T) {
 	// All is well, and on record.
 	morning.IsOver()
 	sh.do(well)
-	sh.says("stale", "nothing stands still")
+	sh.says("stale", "nothing waits for a decision or a worker")
 	sh.says("status", "^no queues")
 }

@@ -100,7 +100,7 @@ func TestLanes_NeedReasonAndYes(t *testing.T) {
 	t.Parallel()
 	db := withLanes(t)
 	for line, want := range map[string][]string{
-		"lanes unblock orders account-17 --yes":                      {"why is missing", "--reason"},
+		"lanes unblock orders account-17 --yes":                      {"the reason is missing", "--reason"},
 		"lanes unblock orders account-17 --reason r":                 {"this would unblock lane account-17 of queue orders", "add --yes"},
 		"lanes unblock orders --reason r --yes":                      {"it takes 2 arguments, not 1", "QUEUE LANE"},
 		"lanes policy orders account-17 --reason r":                  {"it takes 3 arguments, not 2"},

@@ -18,7 +18,7 @@ func TestExplain(t *testing.T) {
 \S+Z \(\d+[sm] ago\) +job 1 inbox/orders +dead_letter +attempts=1 fence=0 max_attempts=25
 $`)
 	r := mustPawl(t, db, "explain", "dead")
-	if !golden.MatchString(r.stdout) || r.stderr != "next: pawl dlq show 1; repair the cause, then pawl dlq retry 1 --reason …, or pawl dlq discard 1 --reason …\n" {
+	if !golden.MatchString(r.stdout) || r.stderr != "next: pawl dlq show 1; fix the cause, then pawl dlq retry 1 --reason …, or pawl dlq discard 1 --reason …\n" {
 		t.Errorf("%s%s", r.stdout, r.stderr)
 	}
 	if byScope := mustPawl(t, db, "explain", "dead", "--scope", "orders"); strings.Count(byScope.stdout, "\n") != 4 {
@@ -54,23 +54,23 @@ func TestDLQ_Bulk(t *testing.T) {
 	db := withLetters(t, `insert into pawl.job (queue, kind, payload, status, created_at, last_errors)
 select 'mail', 'welcome', '', 'dead_letter', now() - n * interval '1 hour', jsonb_build_array(jsonb_build_object('at', now(), 'attempt', 1, 'error', case when n <= 500 then 'connection refused' else 'no such user' end))
   from generate_series(1, 1000) as n`)
-	if r := mustPawl(t, db, "dlq", "retry", "--queue", "mail", "--error", "connection refused", "--dry-run"); r.stdout != "would retry 500 dead letters of queue mail whose last error holds \"connection refused\"\n" {
+	if r := mustPawl(t, db, "dlq", "retry", "--queue", "mail", "--error", "connection refused", "--dry-run"); r.stdout != "would retry 500 dead letters of queue mail whose last error contains \"connection refused\"\n" {
 		t.Errorf("%+v", r)
 	}
 	for line, want := range map[string][]string{
 		"dlq retry --queue mail --reason r":         {"this would retry all dead letters of queue mail", "add --yes, or --dry-run"},
 		"dlq retry 1 --queue mail --reason r --yes": {"named or selected, not both"},
-		"dlq retry --all --yes":                     {"why is missing"},
+		"dlq retry --all --yes":                     {"the reason is missing"},
 		"dlq discard --older-than -1h --reason r":   {"--older-than is negative"},
 		"jobs retry --queue mail --reason r":        {"unknown flag: --queue"},
-		"dlq retry --reason r":                      {"which job is missing"},
+		"dlq retry --reason r":                      {"the id of the job is missing"},
 	} {
 		wantFailure(t, pawl(t, db, strings.Fields(line)...), 2, want...)
 	}
 	if n := one[int](t, db, "select count(*) from pawl.audit"); n != 0 {
 		t.Errorf("%d records", n)
 	}
-	if r := mustPawl(t, db, "dlq", "retry", "--queue", "mail", "--error", "connection refused", "--reason", "it is back", "--actor", "ann", "--yes"); r.stdout != "500 of 500 dead letters of queue mail whose last error holds \"connection refused\" retried\n" {
+	if r := mustPawl(t, db, "dlq", "retry", "--queue", "mail", "--error", "connection refused", "--reason", "it is back", "--actor", "ann", "--yes"); r.stdout != "500 of 500 dead letters of queue mail whose last error contains \"connection refused\" retried\n" {
 		t.Errorf("%+v", r)
 	}
 	if r := mustPawl(t, db, "dlq", "discard", "--kind", "welcome", "--older-than", "700h", "--reason", "users are gone", "--yes", "--json"); r.stdout != `{"dry_run":false,"matched":301,"done":301,"refused":0,"absent":0,"locked":0,"left_out":0}`+"\n" {
@@ -110,7 +110,7 @@ func TestDLQ_Doubles(t *testing.T) {
 	t.Parallel()
 	db := withLetters(t, mismatches)
 	for line, want := range map[string][]string{
-		"dlq retry 7 --reason r":                       {"this would retry job 7: job 7 (order-1) came under a known key with another payload and runs beside the first", "add --yes"},
+		"dlq retry 7 --reason r":                       {"this would retry job 7: job 7 (order-1) has a known key with another payload and would run in addition to the first", "add --yes"},
 		"jobs retry 9 8 --reason r":                    {"this would retry job 8: job 8 (order-2) is older than what is remembered", "add --yes"},
 		"dlq retry 7 --include-duplicates --reason r":  {"with ids, add --yes"},
 		"dlq discard --all --include-duplicates --yes": {"unknown flag"},
@@ -120,7 +120,7 @@ func TestDLQ_Doubles(t *testing.T) {
 	if got := one[int](t, db, "select count(*) from pawl.audit"); got != 0 {
 		t.Errorf("%d were changed", got)
 	}
-	const left = "left out: 2 that may take effect a second time; pawl stale says why, --include-duplicates takes them along\n"
+	const left = "left out: 2 that may take effect a second time; pawl stale says why, --include-duplicates includes them\n"
 	if r := mustPawl(t, db, "dlq", "retry", "--queue", "inbox/shop", "--dry-run"); r.stdout != "would retry 1 dead letters of queue inbox/shop\n" || r.stderr != left {
 		t.Errorf("%+v", r)
 	}
@@ -150,7 +150,7 @@ func TestDLQ_Keys(t *testing.T) {
 	}
 	stale := mustPawl(t, db, "stale", "--kind", "job").stdout
 	for _, line := range []string{`job +inbox/shop +7 \(order-1\) +dead_letter .*another payload.*runs this one beside it; pawl dlq discard 7 --reason …, unless both are wanted$`,
-		`job +inbox/shop +8 \(order-2\) +dead_letter .*may have taken effect: find out, then pawl dlq discard 8 `, `job +inbox/shop +9 \(order-3\) .*repair the cause, then pawl dlq retry 9 `,
+		`job +inbox/shop +8 \(order-2\) +dead_letter .*may have taken effect: find out, then pawl dlq discard 8 `, `job +inbox/shop +9 \(order-3\) .*fix the cause, then pawl dlq retry 9 `,
 		`job +orders +2 +unknown .*pawl stale --kind step$`} {
 		if !regexp.MustCompile("(?m)^" + line).MatchString(stale) {
 			t.Errorf("no line %s in\n%s", line, stale)
@@ -228,7 +228,7 @@ func TestDoctor(t *testing.T) {
 	t.Parallel()
 	db := pawltest.URL(t)
 	well := []string{"doctor", "--skip", "durability,snapshots,collations"} // the server is shared with other tests
-	if r := mustPawl(t, db, well...); !strings.HasPrefix(r.stdout, "nothing found in engine, contract, timeouts, replication, standbys, pooler, prepared, vacuum") || !strings.HasSuffix(r.stdout, "\nnothing stands still\n") {
+	if r := mustPawl(t, db, well...); !strings.HasPrefix(r.stdout, "nothing found in engine, contract, timeouts, replication, standbys, pooler, prepared, vacuum") || !strings.HasSuffix(r.stdout, "\nnothing waits for a decision or a worker\n") {
 		t.Errorf("%+v", r)
 	}
 	exec1(t, db, "insert into pawl.job (queue, kind, payload, status) select 'q', 'k', '', s::pawl.job_status from unnest('{dead_letter,dead_letter,unknown,cancelled}'::text[]) as s")
@@ -296,11 +296,11 @@ select pawl_v1.command_fail('orders/acme', 'k 1', c.fence, c.hash, '{"code": "ti
 		"commands settle orders/acme k1 not_executed --result {} --reason r": {"has no result"},
 		"commands settle orders/acme k1 executed --fence 1 --reason r":       {"a wrong verdict doubles or loses", "add --yes"},
 		"commands settle orders/acme k1 executed --reason r --yes":           {"which attempt", "--fence", "pawl commands show"},
-		"commands settle orders/acme k1 executed --fence 1 --yes":            {"why is missing"},
+		"commands settle orders/acme k1 executed --fence 1 --yes":            {"the reason is missing"},
 		"commands show orders/acme":                                          {"it takes 2 arguments"},
 		"commands list --status dead":                                        {`unknown status "dead"`},
 		"stale --kind lane":                                                  {"the kind is command, step or job"},
-		"purge --yes":                                                        {"why is missing", "--reason"},
+		"purge --yes":                                                        {"the reason is missing", "--reason"},
 		"purge --reason r":                                                   {"this would purge command, job_key, step", "add --yes"},
 		"purge --table gate --yes":                                           {`no table "gate" is purged`},
 		"purge --table inbox --yes":                                          {"belong to a consumer"},

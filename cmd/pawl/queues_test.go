@@ -35,7 +35,7 @@ orders  running  on       0    0      0        0           0      0
 	if r := mustPawl(t, db, "queues", "list", "--limit", "1"); strings.Count(r.stdout, "\n") != 2 || r.stderr != "there is more: add --after mail\n" {
 		t.Errorf("%+v", r)
 	}
-	if r := mustPawl(t, db, "queues", "list", "--after", "orders"); r.stdout != "" || r.stderr != "no queue has a job, and nothing was set for any\n" {
+	if r := mustPawl(t, db, "queues", "list", "--after", "orders"); r.stdout != "" || r.stderr != "no queue has jobs or settings\n" {
 		t.Errorf("%+v", r)
 	}
 	for _, step := range [][2]string{{"true", "queue mail changed (archive was off)\n"}, {"true", "queue mail unchanged (archive was on)\n"}, {"false", "queue mail changed (archive was on)\n"}} {
@@ -157,8 +157,8 @@ func TestQueues_BadInput(t *testing.T) {
 	t.Parallel()
 	db := withArchive(t)
 	for line, want := range map[string][]string{
-		"queues set orders --archive=true":             {"why is missing", "--reason"},
-		"queues set orders --reason r":                 {"what to set is missing", "--archive=true"},
+		"queues set orders --archive=true":             {"the reason is missing", "--reason"},
+		"queues set orders --reason r":                 {"the setting is missing", "--archive=true"},
 		"queues set --archive=true --reason r":         {"it takes 1 argument, not 0", "QUEUE"},
 		"queues set a b --archive=true --reason r":     {"it takes 1 argument, not 2"},
 		"queues set orders --archive=maybe --reason r": {"--archive"},
@@ -166,7 +166,7 @@ func TestQueues_BadInput(t *testing.T) {
 		"queues list --limit 1001":                     {"must lie between 1 and 1000", "it is 1001"},
 		"queues list orders":                           {"unexpected argument", "--help"},
 		"queues drop orders":                           {`unknown command "drop"`},
-		"queues pause orders":                          {"why is missing", "--reason"},
+		"queues pause orders":                          {"the reason is missing", "--reason"},
 		"queues drain --reason r":                      {"it takes 1 argument, not 0", "QUEUE"},
 		"queues resume a b --reason r":                 {"it takes 1 argument, not 2"},
 	} {

@@ -363,7 +363,7 @@ func (r *restoration) holdBack() {
 	if steps := fmt.Sprint(r.asks("max(e.updated_at)")); !strings.Contains(steps, "[inbox/payments mail at_most_once") || !strings.Contains(steps, "[job/fees charge keyed") {
 		r.Error(steps)
 	}
-	r.says("pawl stale --kind step", "nothing stands still")
+	r.says("pawl stale --kind step", "nothing waits for a decision or a worker")
 	r.says("pawl queues pause inbox/payments --reason 'restored: mails of the gap are not known here'", "paused")
 	r.says("pawl queues pause fees --reason 'restored: fees of the gap would get another key'", "paused")
 	eventually(r.T, "the newest tick that was missed is none of the gap", func() bool { return time.Since(r.lost) > 2*shopTick })

@@ -114,7 +114,7 @@ func TestSchedules_NeedReasonAndYes(t *testing.T) {
 	t.Parallel()
 	db := withSchedules(t)
 	for line, want := range map[string][]string{
-		"schedules pause clean":                  {"why is missing", "--reason"},
+		"schedules pause clean":                  {"the reason is missing", "--reason"},
 		"schedules delete clean --reason r":      {"this would delete schedule clean", "enqueues nothing any more", "add --yes"},
 		"schedules run-now clean --reason r":     {"this would run-now schedule clean", "beside the plan", "add --yes"},
 		"schedules resume --reason r":            {"it takes 1 argument, not 0", "NAME"},

@@ -105,7 +105,7 @@ func TestGates_NeedReasonAndYes(t *testing.T) {
 	t.Parallel()
 	db := withGates(t)
 	for line, want := range map[string][]string{
-		"sequence-gates reset orders a 1 --yes":          {"why is missing", "--reason"},
+		"sequence-gates reset orders a 1 --yes":          {"the reason is missing", "--reason"},
 		"sequence-gates reset orders a 1 --reason r":     {"this would reset sequence gate a of consumer orders", "is dropped", "add --yes"},
 		"sequence-gates release orders a --reason r":     {"this would release sequence gate a of consumer orders", "add --yes"},
 		"sequence-gates reset orders a one --reason r":   {`LAST is a number, not "one"`},
@@ -114,7 +114,7 @@ func TestGates_NeedReasonAndYes(t *testing.T) {
 		"sequence-gates list --after a":                  {"no place to go on from"},
 		"sequence-gates list orders":                     {"unexpected argument", "--help"},
 		"sequence-gates open orders":                     {`unknown command "open"`},
-		"inbox forget orders m44 --yes":                  {"why is missing", "--reason"},
+		"inbox forget orders m44 --yes":                  {"the reason is missing", "--reason"},
 		"inbox forget orders m44 --reason r":             {"this would forget delivery m44 of consumer orders", "takes effect again", "add --yes"},
 		"inbox forget orders --reason r --yes":           {"it takes 2 arguments, not 1", "CONSUMER ID"},
 		"inbox show orders":                              {"it takes 2 arguments, not 1", "CONSUMER ID"},

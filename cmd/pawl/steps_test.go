@@ -128,7 +128,7 @@ select pawl_v1.job_fail(1, 1, '{"error": "refused: card_declined: no money"}', '
 			t.Errorf("%v does not say %q:\n%s", args, line, r.stdout)
 		}
 	}
-	if r := mustPawl(t, db, "stale"); !strings.Contains(r.stdout, "step charge was refused for good, and a retry meets the stored refusal at once") || !strings.Contains(r.stdout, "pawl dlq show 1") {
+	if r := mustPawl(t, db, "stale"); !strings.Contains(r.stdout, "step charge was refused for good, and a retry gets the stored refusal at once") || !strings.Contains(r.stdout, "pawl dlq show 1") {
 		t.Error(r.stdout)
 	}
 	if got := one[string](t, db, "select l.advice from pawl_v1.dead_letters as l"); !strings.Contains(got, "step_again") {

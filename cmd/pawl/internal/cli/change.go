@@ -29,9 +29,9 @@ type change struct {
 func addChange(cmd *cobra.Command, asks bool) *change {
 	c := &change{}
 	flags := cmd.Flags()
-	flags.StringVar(&c.by.Reason, "reason", "", "why, for the reader of the audit; required")
-	flags.StringVar(&c.by.Actor, "actor", "", "who (default: $USER)")
-	flags.BoolVar(&c.dryRun, "dry-run", false, "say what would be done, and change nothing; needs no reason")
+	flags.StringVar(&c.by.Reason, "reason", "", "reason, for the audit record; required")
+	flags.StringVar(&c.by.Actor, "actor", "", "your name, for the audit record (default: $USER)")
+	flags.BoolVar(&c.dryRun, "dry-run", false, "print what would change, and change nothing; needs no --reason")
 	if asks {
 		flags.BoolVar(&c.yes, "yes", false, "do not ask; required without a terminal")
 	}
@@ -63,13 +63,13 @@ func (c *change) run(cmd *cobra.Command, what, warning string, do func(ctx conte
 // checkBy requires a reason and an actor.
 func (c *change) checkBy(cmd *cobra.Command) error {
 	if strings.TrimSpace(c.by.Reason) == "" {
-		return misused(cmd, "why is missing", "pass --reason, as in: --reason 'the stock service is back'")
+		return misused(cmd, "the reason is missing", "pass --reason, as in: --reason 'the stock service is back'")
 	}
 	if c.by.Actor == "" {
 		c.by.Actor = whoami()
 	}
 	if c.by.Actor == "" {
-		return misused(cmd, "who is missing: $USER is not set", "pass --actor")
+		return misused(cmd, "the actor is missing: $USER is not set", "pass --actor")
 	}
 	return nil
 }
@@ -95,7 +95,7 @@ func (c *change) ask(ctx context.Context, cmd *cobra.Command, conn *pgx.Conn, wh
 	if agreed(ctx, cmd.InOrStdin(), cmd.ErrOrStderr(), question) {
 		return nil
 	}
-	return failed(cmd, errors.New("not agreed to; nothing changed"), "answer y, or add --yes")
+	return failed(cmd, errors.New("not confirmed; nothing changed"), "answer y, or add --yes")
 }
 
 // note is the prefix of a dry run's lines.

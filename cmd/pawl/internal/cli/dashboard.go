@@ -32,23 +32,23 @@ func newDashboard() *cobra.Command {
 	var f dashboardFlags
 	cmd := &cobra.Command{
 		Use:   "dashboard",
-		Short: "Show queues, jobs, keys and their stories in a browser, and change them there",
+		Short: "Show queues, jobs and the history of keys in a browser, and change them there",
 		Long: `Serves the dashboard for one browser on this machine until Ctrl-C. It prints an address with a token: open it in the browser that
-is to have access. The token works once, and the session ends after 12 hours.
+needs access. The token works once, and the session ends after 12 hours.
 
 Actions write an audit row with your name and a reason, as the commands do. With --read-only nothing can be changed. Payloads are
 shown only with --payloads.
 
-To give a team access, mount the package github.com/pawl-go/pawl/dashboard in a server of yours, behind your login.`,
+To give a team access, mount the package github.com/pawl-go/pawl/dashboard in your own server, behind your login.`,
 		Example: "  pawl dashboard\n  pawl dashboard --read-only --listen 127.0.0.1:0",
 		Args:    noArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&f.listen, "listen", dashboardAddress, "loopback address and port; port 0 takes a free one")
-	flags.StringVar(&f.actor, "actor", "", "who you are, for the audit (default: $USER)")
+	flags.StringVar(&f.actor, "actor", "", "your name, for the audit record (default: $USER)")
 	flags.BoolVar(&f.readOnly, "read-only", false, "change nothing")
-	flags.BoolVar(&f.payloads, "payloads", false, "show payloads to those who open them")
+	flags.BoolVar(&f.payloads, "payloads", false, "allow showing payloads")
 	f.json = addJSONFlag(cmd)
 	return cmd
 }
@@ -87,7 +87,7 @@ func (f *dashboardFlags) check(cmd *cobra.Command) error {
 		f.actor = whoami()
 	}
 	if f.actor == "" || len(f.actor) > 255 {
-		return misused(cmd, "who is missing: $USER is not set, or longer than 255 octets", "pass --actor")
+		return misused(cmd, "the actor is missing: $USER is not set, or longer than 255 octets", "pass --actor")
 	}
 	return loopbackAddress(cmd, f.listen, "for others, mount the package dashboard behind your login")
 }
@@ -96,7 +96,7 @@ func (f *dashboardFlags) check(cmd *cobra.Command) error {
 func loopbackAddress(cmd *cobra.Command, listen, otherwise string) error {
 	address, err := netip.ParseAddrPort(listen)
 	if err != nil || !address.Addr().IsLoopback() {
-		return misused(cmd, fmt.Sprintf("--listen %s is no loopback address with a port", listen), "as in: --listen "+dashboardAddress+"; "+otherwise)
+		return misused(cmd, fmt.Sprintf("--listen %s is not a loopback address with a port", listen), "as in: --listen "+dashboardAddress+"; "+otherwise)
 	}
 	return nil
 }

@@ -38,16 +38,16 @@ func newDevPostgres() *cobra.Command {
 		Use:   "postgres --dir DIR [-- COMMAND ...]",
 		Short: "Run a private PostgreSQL until Ctrl-C, or for one command; its data stays in DIR",
 		Long: `Runs a private PostgreSQL on a Unix socket that only you can open, with the data in DIR and Pawl's schema and roles installed. The
-URL is printed on stdout once the server answers; it is the same at each start on DIR. The server stops with this command,
-however that ends; the data stays. Commits are durable: every setting is PostgreSQL's own.
+URL is printed on stdout once the server accepts connections, and is the same at each start on DIR. The server stops when this
+command ends, even if it is killed; the data stays. Commits are durable: all settings are PostgreSQL's defaults.
 
-With a COMMAND behind -- it runs that, with the URL in DATABASE_URL and PAWL_DATABASE_URL, and stops when it has ended. Ctrl-C and SIGTERM
-reach the command as SIGINT.`,
+With a COMMAND behind --, it runs that command with the URL in DATABASE_URL and PAWL_DATABASE_URL, and stops when the command ends.
+Ctrl-C and SIGTERM reach the command as SIGINT.`,
 		Example: "  pawl dev postgres --dir ./pgdata\n  pawl dev postgres --dir ./pgdata -- go run .\n  pawl dev postgres --dir ./pgdata --json | jq -r .url",
 		Args:    behindDash,
 		RunE:    func(cmd *cobra.Command, args []string) error { return f.run(cmd, args) },
 	}
-	cmd.Flags().StringVar(&f.dir, "dir", "", "directory of the data; made if missing")
+	cmd.Flags().StringVar(&f.dir, "dir", "", "data directory; created if missing")
 	cmd.Flags().BoolVar(&f.noMigrate, "no-migrate", false, "do not install Pawl's schema and roles")
 	f.json = addJSONFlag(cmd)
 	return cmd
@@ -55,7 +55,7 @@ reach the command as SIGINT.`,
 
 func (f devFlags) run(cmd *cobra.Command, command []string) (err error) {
 	if f.dir == "" {
-		return misused(cmd, "where to keep the data is missing", "pass --dir, as in: pawl dev postgres --dir ./pgdata")
+		return misused(cmd, "the data directory is missing", "pass --dir, as in: pawl dev postgres --dir ./pgdata")
 	}
 	ctx := cmd.Context()
 	server, err := postgres.Start(ctx, postgres.Options{DataDir: f.dir, Durable: true, Log: progress(cmd)})

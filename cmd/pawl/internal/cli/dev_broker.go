@@ -54,18 +54,18 @@ func newDevBroker(b devBroker) *cobra.Command {
 		Short: "Run " + b.title + " until Ctrl-C, or for one command; its data stays in DIR",
 		Long: b.about + fmt.Sprintf(`
 
-It listens on 127.0.0.1 only, and asks for no password that is a secret: each user of this machine can read, send and delete its
-messages. The URL is printed on stdout once clients are served; it is the
-same at each start on DIR. The broker stops with this command, however that ends; the data stays.
+It listens on 127.0.0.1 only, without a secret password: each user of this machine can read, send and delete its messages. The URL is
+printed on stdout once the broker accepts clients, and is the same at each start on DIR. The broker stops when this command ends,
+even if it is killed; the data stays.
 
-With a COMMAND behind -- it runs that, with the URL in %s, and stops when it has ended. Ctrl-C and SIGTERM reach the command as
-SIGINT.`, strings.Join(b.variables, " and ")),
+With a COMMAND behind --, it runs that command with the URL in %s, and stops when the command ends. Ctrl-C and
+SIGTERM reach the command as SIGINT.`, strings.Join(b.variables, " and ")),
 		Example: "  " + strings.Join(b.examples, "\n  "),
 		Args:    behindDash,
 		RunE:    func(cmd *cobra.Command, args []string) error { return f.run(cmd, b, args) },
 	}
-	cmd.Flags().StringVar(&f.dir, "dir", "", "directory of configuration, data and log; made if missing")
-	cmd.Flags().IntVar(&f.port, "port", 0, "port of 127.0.0.1; default: that of the last start on DIR, else a free one")
+	cmd.Flags().StringVar(&f.dir, "dir", "", "directory of configuration, data and log; created if missing")
+	cmd.Flags().IntVar(&f.port, "port", 0, "port on 127.0.0.1; default: the port of the last start on DIR, or a free one")
 	f.json = addJSONFlag(cmd)
 	if b.more != nil {
 		f.served = b.more(cmd)
@@ -76,7 +76,7 @@ SIGINT.`, strings.Join(b.variables, " and ")),
 func (f devBrokerFlags) run(cmd *cobra.Command, b devBroker, command []string) (err error) {
 	switch {
 	case f.dir == "":
-		return misused(cmd, "where to keep the data is missing", "pass --dir, as in: pawl dev "+b.name+" --dir ./"+b.name+"data")
+		return misused(cmd, "the data directory is missing", "pass --dir, as in: pawl dev "+b.name+" --dir ./"+b.name+"data")
 	case f.port < 0 || f.port > 65535:
 		return misused(cmd, fmt.Sprintf("--port must lie between 1 and 65535, it is %d", f.port), "leave it out for a free port")
 	}

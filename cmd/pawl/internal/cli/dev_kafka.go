@@ -18,13 +18,13 @@ func newDevKafka() *cobra.Command {
 		name: "kafka", title: "Apache Kafka", start: brokers.Kafka,
 		url:       func(s *brokers.Server) string { return s.Addr() },
 		variables: []string{"KAFKA_BOOTSTRAP_SERVERS", "PAWL_KAFKA_BROKERS"},
-		about: `Runs one broker of Apache Kafka that is its own controller (KRaft): with the jars of the Kafka that PAWL_KAFKA_HOME names, else with
-those that Maven fetches, 44 MB, once. It needs Java 17 or newer, by JAVA_HOME or on the PATH.
+		about: `Runs one Apache Kafka broker that is its own controller (KRaft). It uses the Kafka in PAWL_KAFKA_HOME, or jars that Maven downloads
+once, 44 MB. It needs Java 17 or newer, in JAVA_HOME or on the PATH.
 
-Topics are not made on the way: name them with --topic, or make them with a tool of your own.`,
+Topics are not created automatically: create them with --topic, or with your own tools.`,
 		more: func(cmd *cobra.Command) func(context.Context, *brokers.Server) error {
 			var topics topicFlag
-			cmd.Flags().Var(&topics, "topic", "make the topic NAME[:PARTITIONS] if it does not exist; may be repeated")
+			cmd.Flags().Var(&topics, "topic", "create the topic NAME[:PARTITIONS] if it does not exist; may be repeated")
 			return topics.make
 		},
 		examples: []string{
@@ -55,11 +55,11 @@ func (all *topicFlag) Set(text string) error {
 	if counted {
 		var err error
 		if topic.partitions, err = strconv.Atoi(count); err != nil || topic.partitions < 1 || topic.partitions > maxPartitions {
-			return fmt.Errorf("has no count of partitions, 1 to %d, behind the colon; an example is orders:6", maxPartitions)
+			return fmt.Errorf("needs a number of partitions, 1 to %d, after the colon; an example is orders:6", maxPartitions)
 		}
 	}
 	if !kafkaName.MatchString(name) || name == "." || name == ".." {
-		return errors.New("names no topic: a name has 1 to 249 letters, digits, dots, underscores and hyphens")
+		return errors.New("is not a topic name, which has 1 to 249 letters, digits, dots, underscores and hyphens")
 	}
 	*all = append(*all, topic)
 	return nil

@@ -31,13 +31,13 @@ func newDevSQS() *cobra.Command {
 	var f devSQSFlags
 	cmd := &cobra.Command{
 		Use:   "sqs",
-		Short: "Run an SQS in memory until Ctrl-C, to try a client on",
+		Short: "Run an SQS in memory until Ctrl-C, to test a client",
 		Long: `Runs the SQS that Pawl's own tests use: standard and FIFO queues, dead-letter queues, long polls. Everything is in memory and
-gone when this command ends. Any credentials will do, and nothing is authenticated: listen on loopback only, where each user of this
-machine can read, send and delete its messages.
+gone when this command ends. Nothing is authenticated and any credentials work, so listen on loopback only. Each user of this machine
+can read, send and delete its messages.
 
-It was never compared with a real AWS account. --chaos SEED makes it behave as SQS may on a bad day: second copies, lost
-deletes and answers, errors, messages out of order, polls that take messages for a client that has gone.`,
+It was never compared with a real AWS account. With --chaos SEED it misbehaves as SQS may: second copies, lost deletes and responses,
+errors, messages out of order, and polls that take messages for a client that has disconnected.`,
 		Example: `  pawl dev sqs --queue orders --queue ledger.fifo
   pawl dev sqs send --queue orders --key order-17 --payload '{"id":"order-17"}'    # in another shell
   aws --endpoint-url http://127.0.0.1:9324 --region us-east-1 sqs list-queues`,
@@ -46,8 +46,8 @@ deletes and answers, errors, messages out of order, polls that take messages for
 		RunE:        func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
 	}
 	cmd.Flags().StringVar(&f.listen, "listen", devSQSAddress, "address and port; port 0 takes a free one")
-	cmd.Flags().Var(&f.queues, "queue", "queue to make at the start; may be repeated; FIFO if it ends in .fifo")
-	cmd.Flags().Uint64Var(&f.chaos, "chaos", 0, "misbehave by this seed; 0 behaves")
+	cmd.Flags().Var(&f.queues, "queue", "queue to create at the start; may be repeated; FIFO if it ends in .fifo")
+	cmd.Flags().Uint64Var(&f.chaos, "chaos", 0, "seed of the faults; 0 means no faults")
 	f.json = addJSONFlag(cmd)
 	cmd.AddCommand(newDevSQSSend())
 	return cmd
@@ -75,7 +75,7 @@ func (f devSQSFlags) run(cmd *cobra.Command) (err error) {
 		return err
 	}
 	<-cmd.Context().Done()
-	progress(cmd)("stopping; its queues are gone")
+	progress(cmd)("stopping; its queues are deleted")
 	return nil
 }
 
@@ -107,7 +107,7 @@ var queueName = regexp.MustCompile(`^([a-zA-Z0-9_-]{1,80}|[a-zA-Z0-9_-]{1,75}\.f
 // Set adds a queue.
 func (all *queueFlag) Set(name string) error {
 	if !queueName.MatchString(name) {
-		return errors.New("names no queue: a name has 1 to 80 letters, digits, hyphens and underscores, and may end in .fifo")
+		return errors.New("is not a queue name, which has 1 to 80 letters, digits, hyphens and underscores, and may end in .fifo")
 	}
 	*all = append(*all, name)
 	return nil

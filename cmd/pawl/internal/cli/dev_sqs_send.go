@@ -36,9 +36,9 @@ func newDevSQSSend() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "send --key KEY",
 		Short: "Send a message with an idempotency key, once or several times",
-		Long: `Sends a message to the queue of a running pawl dev sqs, with its key in the attribute Idempotency-Key, as package transport/pawlsqs does. With
---repeat the same message is sent again, as by a producer that heard no answer: a consumer must let it take effect once. A FIFO queue
-drops the repeats by itself, for five minutes.
+		Long: `Sends a message to the queue of a running pawl dev sqs, with its key in the attribute Idempotency-Key, as package transport/pawlsqs does.
+With --repeat the same message is sent again, like the retries of a producer that got no response. A consumer must let it take effect
+once. A FIFO queue drops the repeats itself, for five minutes.
 
 It signs with credentials that AWS would refuse, so it reaches only services that do not authenticate.`,
 		Example: `  pawl dev sqs send --key order-17 --payload '{"id":"order-17","cents":1250}' --repeat 3    # duplicates: one effect?
@@ -48,10 +48,10 @@ It signs with credentials that AWS would refuse, so it reaches only services tha
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
 	}
-	cmd.Flags().StringVar(&f.key, "key", "", "the idempotency key: what names the intent, the same at each resend")
+	cmd.Flags().StringVar(&f.key, "key", "", "the idempotency key, which names the intent and is the same at each resend")
 	cmd.Flags().StringVar(&f.payload, "payload", "{}", "the payload itself; - reads it from stdin")
-	cmd.Flags().StringVar(&f.queue, "queue", "", "name of the queue; default: the only one there is")
-	cmd.Flags().StringVar(&f.group, "group", "", "the message group, which a FIFO queue demands")
+	cmd.Flags().StringVar(&f.queue, "queue", "", "name of the queue; default: the only one")
+	cmd.Flags().StringVar(&f.group, "group", "", "the message group, which a FIFO queue requires")
 	cmd.Flags().IntVar(&f.repeat, "repeat", 1, fmt.Sprintf("how often to send it, 1 to %d", mostRepeats))
 	cmd.Flags().StringVar(&f.endpoint, "endpoint", "", "URL of the service; default: "+endpointVariable+", else http://"+devSQSAddress)
 	return cmd
@@ -117,7 +117,7 @@ func (f devSendFlags) choose(cmd *cobra.Command, client *awssqs.Client, endpoint
 		return "", failed(cmd, fmt.Errorf("there is no queue %q at %s, but %s", queue, endpoint, there), "correct --queue, or start the service with: pawl dev sqs --queue "+queue)
 	}
 	if strings.HasSuffix(queue, ".fifo") && f.group == "" {
-		return "", misused(cmd, queue+" is a FIFO queue, which demands a message group", "pass --group: what must stay in order")
+		return "", misused(cmd, queue+" is a FIFO queue, which requires a message group", "pass --group: what must stay in order")
 	}
 	return queue, nil
 }

@@ -85,11 +85,11 @@ func wrongValue(e *pflag.InvalidValueError) string {
 	is := "does not fit"
 	switch e.GetFlag().Value.Type() {
 	case "duration":
-		is = "is no duration such as 90s, 15m or 24h"
+		is = "is not a duration such as 90s, 15m or 24h"
 	case "int", "int64":
-		is = "is no whole number"
+		is = "is not a whole number"
 	case "float64":
-		is = "is no number"
+		is = "is not a number"
 	case "bool":
 		is = "is neither true nor false"
 	case "topic", "queue", "number", "time":

@@ -27,7 +27,7 @@ func newInit() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "init [DIR]",
 		Short: "Write the smallest service that runs, with a test, into an empty directory",
-		Long: `Writes a program that takes orders over signed webhooks and writes each once: go.mod, main.go, main_test.go, README.md and .gitignore. DIR
+		Long: `Writes a program that takes orders over signed webhooks and stores each once: go.mod, main.go, main_test.go, README.md and .gitignore. DIR
 is made if it is missing; the default is the current directory. A directory that holds anything but .git is refused. Then it runs go mod tidy
 there, which fetches the modules.
 
@@ -78,7 +78,7 @@ func (f initFlags) run(cmd *cobra.Command, args []string) error {
 	} else {
 		say("running go mod tidy")
 		if err := tidy(cmd.Context(), dir); err != nil {
-			return failed(cmd, err, "the files are written; mend that, then run in "+dir+": go mod tidy")
+			return failed(cmd, err, "the files are written; fix that, then run in "+dir+": go mod tidy")
 		}
 		say("next, in " + dir + ":")
 	}

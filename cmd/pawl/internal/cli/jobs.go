@@ -30,9 +30,9 @@ type door struct {
 func newJobs() *cobra.Command {
 	d := door{name: "jobs"}
 	cmd := group(d.name, "Look at jobs, and retry, cancel or discard them with a record of who and why")
-	cmd.Long = `Looks at jobs and changes them by hand. Each change is one transaction that locks the job, raises its fence, so that an
-attempt still running cannot commit, and writes who did it and why to pawl.audit. The login needs the role
-pawl_operator; to look, pawl_reader is enough.
+	cmd.Long = `Shows jobs and changes them by hand. Each change is one transaction. It locks the job, raises its fence, so that an attempt still
+running cannot commit, and records who did it and why in pawl.audit. Changes need the role pawl_operator; to look,
+pawl_reader is enough.
 
               retry            cancel            discard
   pending     due now          cancelled         deleted
@@ -51,9 +51,9 @@ pawl_operator; to look, pawl_reader is enough.
 func newDLQ() *cobra.Command {
 	d := door{name: "dlq", only: []ops.Status{ops.StatusDeadLetter, ops.StatusUnknown}}
 	cmd := group(d.name, "Look at dead letters, and retry or discard them")
-	cmd.Long = `Dead letters are jobs that are not tried again until you decide: their attempts are used, or their handler said that no
-retry can help. These are the verbs of pawl jobs, for dead letters only: a job that has been retried in the
-meantime is left alone.`
+	cmd.Long = `Dead letters are jobs that are not retried until you decide: all their attempts are used, or their handler returned a final error.
+These commands are those of pawl jobs for dead letters only: a job that was retried in the meantime is left
+alone.`
 	cmd.Example = `  pawl dlq list --queue inbox/orders
   pawl dlq show 17
   pawl dlq retry 17 18 --reason 'the stock service is back'
@@ -93,7 +93,7 @@ func withSchema(cmd *cobra.Command, do func(ctx context.Context, conn *pgx.Conn)
 // jobIDs reads the arguments and removes repeated ids.
 func jobIDs(cmd *cobra.Command, args []string) (ids []int64, err error) {
 	if len(args) == 0 {
-		return nil, misused(cmd, "which job is missing", "pass one or more ids, as in: "+cmd.CommandPath()+" 17")
+		return nil, misused(cmd, "the id of the job is missing", "pass one or more ids, as in: "+cmd.CommandPath()+" 17")
 	}
 	for _, arg := range args {
 		id, err := strconv.ParseInt(arg, 10, 64)

@@ -22,13 +22,13 @@ type bulkFlags struct {
 
 func addBulkFlags(cmd *cobra.Command, b *bulkFlags, verb operator.Verb) {
 	flags := cmd.Flags()
-	flags.StringVar(&b.sel.Queue, "queue", "", "all of this queue, instead of IDs")
+	flags.StringVar(&b.sel.Queue, "queue", "", "instead of IDs: all of this queue")
 	flags.StringVar(&b.sel.Kind, "kind", "", "all of this kind")
-	flags.StringVar(&b.sel.Error, "error", "", "all whose last error holds this text")
-	flags.DurationVar(&b.sel.OlderThan, "older-than", 0, "all that were enqueued longer ago than this, as 720h")
-	flags.BoolVar(&b.all, "all", false, "all there are")
+	flags.StringVar(&b.sel.Error, "error", "", "all whose last error contains this text")
+	flags.DurationVar(&b.sel.OlderThan, "older-than", 0, "all that were enqueued longer ago than this, such as 720h")
+	flags.BoolVar(&b.all, "all", false, "all dead letters")
 	if verb.Doubles {
-		flags.BoolVar(&b.doubles, "include-duplicates", false, "with these: also those that may take effect a second time; else they are left out, and counted")
+		flags.BoolVar(&b.doubles, "include-duplicates", false, "with a selection: also those that may take effect a second time; by default they are left out, and counted")
 	}
 }
 
@@ -48,7 +48,7 @@ func (b bulkFlags) what() string {
 		what += " of queue " + b.sel.Queue
 	}
 	if b.sel.Error != "" {
-		what += fmt.Sprintf(" whose last error holds %q", b.sel.Error)
+		what += fmt.Sprintf(" whose last error contains %q", b.sel.Error)
 	}
 	if b.sel.OlderThan != 0 {
 		what += " older than " + b.sel.OlderThan.String()
@@ -93,7 +93,7 @@ func (f jobChange) bulkIn(ctx context.Context, cmd *cobra.Command, conn *pgx.Con
 		sel.NoDoubles, n, leftOut = false, all, 0
 	}
 	if leftOut > 0 {
-		progress(cmd)(fmt.Sprintf("left out: %d that may take effect a second time; pawl stale says why, --include-duplicates takes them along", leftOut))
+		progress(cmd)(fmt.Sprintf("left out: %d that may take effect a second time; pawl stale says why, --include-duplicates includes them", leftOut))
 	}
 	by := ops.DryRun
 	if !f.dryRun {

@@ -56,7 +56,7 @@ func jobCells(j ops.Job) []string {
 
 func warnOfCrashes(cmd *cobra.Command, jobs []ops.Job) {
 	if slices.ContainsFunc(jobs, func(j ops.Job) bool { return j.Crashes > 0 }) {
-		progress(cmd)("those with crashes died while they ran: what they asked of other systems may have happened; see pawl dlq show ID before you retry or discard one")
+		progress(cmd)("jobs with crashes lost their process while they ran: their calls to other systems may have been executed; see pawl dlq show ID before you retry or discard one")
 	}
 }
 

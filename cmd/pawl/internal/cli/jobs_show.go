@@ -22,7 +22,7 @@ import (
 func (d door) newShow() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "show ID...",
-		Short: "Show a job whole: payload, errors, who holds it, what operators did; or as the archive kept it",
+		Short: "Show all of a job: payload, errors, worker and changes by operators; or its copy in the archive",
 		Example: fmt.Sprintf("  pawl %[1]s show 17\n  pawl %[1]s show 17 --json | jq -r '.jobs[0].payload' | base64 -d > payload",
 			d.name),
 	}
@@ -102,7 +102,7 @@ func whereabouts(cmd *cobra.Command, changes []ops.Change) string {
 		last := changes[n-1]
 		return fmt.Sprintf("%s discarded it at %s: %s", last.Actor, last.At.UTC().Format(time.RFC3339), last.Reason)
 	}
-	return "it finished, or was never there; see: " + lister(cmd)
+	return "it finished, or never existed; see: " + lister(cmd)
 }
 
 func (s shown) print(w io.Writer, asJSON bool) error {
@@ -201,7 +201,7 @@ func adviceOnJob(d ops.Job) string {
 	}
 	for _, s := range d.Steps {
 		if s.Status == ops.StatusFailedFinal {
-			return fmt.Sprintf("step %s was refused for good, and a retry meets the stored refusal at once. If it may be accepted now: %s, then %s; else %s",
+			return fmt.Sprintf("step %s was refused for good, and a retry gets the stored refusal at once. If it may be accepted now: %s, then %s; else %s",
 				s.Step, againLine(s.Ref()), retry, discard)
 		}
 	}

@@ -31,7 +31,7 @@ type list[T any] struct {
 func (l list[T]) on(cmd *cobra.Command, limit *int, cursor *string) *cobra.Command {
 	cmd.Args = noArgs
 	cmd.Flags().IntVar(limit, "limit", 50, l.name+" at most, 1 to 1000")
-	cmd.Flags().StringVar(cursor, "after", "", "only those behind this one: next_after of the page before")
+	cmd.Flags().StringVar(cursor, "after", "", "only those after this one: next_after of the previous page")
 	asJSON := addJSONFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if l.check == nil {

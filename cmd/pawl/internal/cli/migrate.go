@@ -26,12 +26,12 @@ func newMigrateUp() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "up",
 		Short: "Bring the database to the newest version",
-		Long: `Brings the database to the newest version, one transaction a version. Several may run at once: one works, the others
-wait. It needs a direct connection, not a transaction-mode pooler. With nothing left to do it changes nothing. If the schema is newer than
-this build and still serves it, it changes nothing and exits 0; if it does not serve it, it exits 1.`,
+		Long: `Brings the database to the newest version, one transaction a version. Several may run at once: one works, the others wait. It needs
+a direct connection, not a transaction-mode pooler. If the schema is newer than this build and still serves it, it changes nothing and
+exits 0; if it does not serve it, it exits 1.`,
 		Args: noArgs,
 	}
-	roles := cmd.Flags().Bool("roles", false, "also make and grant the roles pawl_app, pawl_operator and pawl_reader (needs CREATEROLE)")
+	roles := cmd.Flags().Bool("roles", false, "also create and grant the roles pawl_app, pawl_operator and pawl_reader (needs CREATEROLE)")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		return withDatabase(cmd, func(ctx context.Context, conn *pgx.Conn) error {
 			applied, err := migrate.Up(ctx, conn, progress(cmd))

@@ -19,14 +19,14 @@ const countLimit = 100_000
 func newMigrateDown() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "down --to N --yes",
-		Short: "Go back to version N and delete what later versions hold; 0 removes everything of Pawl's",
+		Short: "Go back to version N and delete the data of later versions; 0 removes everything of Pawl's",
 		Args:  noArgs,
 	}
 	to := cmd.Flags().Int("to", 0, "the version to go back to; 0 removes everything")
-	yes := cmd.Flags().Bool("yes", false, "delete; without it the command says what would be lost and exits 2")
+	yes := cmd.Flags().Bool("yes", false, "delete; without it the command prints what would be lost and exits 2")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if !cmd.Flags().Changed("to") || *to < 0 {
-			return misused(cmd, "which version to go back to is missing", "pass --to N; 0 removes everything, pawl migrate status lists the versions")
+			return misused(cmd, "the version to go back to is missing", "pass --to N; 0 removes everything, pawl migrate status lists the versions")
 		}
 		return withDatabase(cmd, func(ctx context.Context, conn *pgx.Conn) error {
 			if !*yes {

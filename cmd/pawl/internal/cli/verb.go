@@ -29,10 +29,10 @@ func addVerbs(group *cobra.Command, n *operator.Noun) {
 func describe(group string, v operator.Verb, use string) *cobra.Command {
 	help := []string{strings.TrimSpace(v.Effect + " " + v.Noun.More), v.More}
 	if i := slices.IndexFunc(v.Seen, isRequired); i >= 0 {
-		help = append(help, fmt.Sprintf("--%s is what pawl %s printed when you looked. If another attempt has begun since, it is not the one that you looked at, and nothing changes.",
+		help = append(help, fmt.Sprintf("--%s is the value that pawl %s printed. If another attempt has started since, nothing changes.",
 			v.Seen[i].Flag, os.Expand(v.Noun.Look, strings.ToUpper)))
 	}
-	cmd := &cobra.Command{Use: v.Command + use + " --reason TEXT", Short: v.Short, Long: wrap(append(help, "Who and why go to pawl.audit.")...)}
+	cmd := &cobra.Command{Use: v.Command + use + " --reason TEXT", Short: v.Short, Long: wrap(append(help, "Actor and reason are recorded in pawl.audit.")...)}
 	for line := range strings.Lines(v.Example) {
 		cmd.Example += "  pawl " + group + " " + v.Command + " " + line
 	}
@@ -141,7 +141,7 @@ func checkValues(cmd *cobra.Command, v operator.Verb, p values) error {
 	}
 	// The fence must be the one that the person saw, so it is not read here.
 	if i := slices.IndexFunc(v.Seen, isRequired); i >= 0 && p[v.Seen[i].Name] == "" {
-		return misused(cmd, "which attempt your verdict is about is missing", "pass --"+v.Seen[i].Flag+", as shown by: "+look(v.Noun, p))
+		return misused(cmd, "the attempt that your verdict is about is missing", "pass --"+v.Seen[i].Flag+", as shown by: "+look(v.Noun, p))
 	}
 	return nil
 }
@@ -185,9 +185,9 @@ var whyNot = map[*operator.Noun]map[ops.Outcome]miss{
 	},
 	operator.Schedules: {ops.Absent: {"there is no schedule $name", "see: pawl schedules list"}},
 	operator.Deliveries: {
-		ops.Moved:   {"delivery $key of consumer $consumer has taken effect since you looked, or anew", "look"},
+		ops.Moved:   {"delivery $key of consumer $consumer has taken effect since you looked, or once more", "look"},
 		ops.Refused: {"job $job owns the delivery and is $was", ""},
-		ops.Absent:  {"consumer $consumer remembers no delivery $key", "the id is the key that its sender gave it: see the producer"},
+		ops.Absent:  {"consumer $consumer remembers no delivery $key", "the id is the key that its sender chose: see the producer"},
 	},
 	operator.SequenceGates: {
 		ops.Moved: {"gate $resource of consumer $consumer has moved since you looked", "look"},

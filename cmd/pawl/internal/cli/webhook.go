@@ -45,7 +45,7 @@ var schemes = map[string]struct {
 	"shopify":  {webhook.Shopify, true},
 }
 
-const schemeHelp = `Schemes: standard (Standard Webhooks, v1 and v1a), svix, stripe, mux, github, slack, shopify, and hmac, which is described by
+const schemeHelp = `Schemes: standard (Standard Webhooks, v1 and v1a), svix, stripe, mux, github, slack, shopify, and hmac, which you describe with
 --signature-header, --prefix, --hash, --encoding, --timestamp-header, --id-header and --signed.
 
 The secret comes from PAWL_WEBHOOK_SECRET, another variable (--secret-env) or a file (--secret-file), never from the command line. Both flags
@@ -66,12 +66,12 @@ func (f *schemeFlags) add(cmd *cobra.Command) {
 	flags.StringArrayVar(&f.envs, "secret-env", nil, "variable that holds a secret (default "+secretVariable+")")
 	flags.StringArrayVar(&f.files, "secret-file", nil, "file that holds a secret")
 	flags.StringVar(&f.hmac.Header, "signature-header", "", "hmac: header of the signature; required")
-	flags.StringVar(&f.hmac.Prefix, "prefix", "", "hmac: what stands before the signature, as in sha256=")
+	flags.StringVar(&f.hmac.Prefix, "prefix", "", "hmac: text before the signature, as in sha256=")
 	flags.StringVar(&f.hash, "hash", "", "hmac: sha256 or sha512 (default sha256)")
 	flags.StringVar(&f.encoding, "encoding", "", "hmac: hex or base64 (default hex)")
 	flags.StringVar(&f.hmac.TimestampHeader, "timestamp-header", "", "hmac: header of the timestamp, which is signed")
 	flags.StringVar(&f.hmac.IDHeader, "id-header", "", "hmac: header of the id")
-	flags.StringVar(&f.hmac.Signed, "signed", "", "hmac: what is signed (default {timestamp}.{body}, or {body} without a timestamp)")
+	flags.StringVar(&f.hmac.Signed, "signed", "", "hmac: the text that is signed (default {timestamp}.{body}, or {body} without a timestamp)")
 }
 
 // hmacFlags are valid only with --scheme hmac.
@@ -81,7 +81,7 @@ func (f *schemeFlags) scheme(cmd *cobra.Command) (webhook.Scheme, error) {
 	known, found := schemes[f.name]
 	if !found && f.name != "hmac" {
 		if f.name == "" {
-			return nil, misused(cmd, "which scheme is missing", "pass --scheme, one of: "+schemeNames())
+			return nil, misused(cmd, "the scheme is missing", "pass --scheme, one of: "+schemeNames())
 		}
 		return nil, misused(cmd, fmt.Sprintf("unknown scheme %q", f.name), "use one of: "+schemeNames())
 	}
@@ -174,7 +174,7 @@ func readTime(cmd *cobra.Command, text string) (time.Time, error) {
 	if at, err := time.Parse(time.RFC3339, text); err == nil && at.Unix() > 0 {
 		return at, nil
 	}
-	return time.Time{}, misused(cmd, fmt.Sprintf("--at %q is no time after 1970", text), "write seconds since 1970, or as in 2026-11-21T18:00:00Z")
+	return time.Time{}, misused(cmd, fmt.Sprintf("--at %q is not a time after 1970", text), "write seconds since 1970, or as in 2026-11-21T18:00:00Z")
 }
 
 // deliveryFlags describe the delivery to sign.

@@ -33,8 +33,8 @@ func newWebhookSend() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "send URL --scheme NAME",
 		Short: "Sign a body and POST it, once or several times",
-		Long: `Signs a body and sends it as its sender would. With --repeat the same delivery comes again, as senders' retries do: one id, one body,
-signed anew for each try. Redirects are not followed. Exit 1 if any answer is not 2xx.
+		Long: `Signs a body and sends it as its sender would. With --repeat the same delivery is sent again, like a sender's retries: one id, one body,
+signed anew for each try. Redirects are not followed. The exit code is 1 if a response is not 2xx.
 
 ` + schemeHelp,
 		Example: `  export PAWL_WEBHOOK_SECRET=whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw
@@ -44,8 +44,8 @@ signed anew for each try. Redirects are not followed. Exit 1 if any answer is no
 	}
 	f.add(cmd)
 	cmd.Flags().IntVar(&f.repeat, "repeat", 1, fmt.Sprintf("how often to send it, 1 to %d", mostRepeats))
-	cmd.Flags().DurationVar(&f.timeout, "timeout", 10*time.Second, "of one try")
-	cmd.Flags().StringVar(&f.contentType, "content-type", "application/json", "of the body")
+	cmd.Flags().DurationVar(&f.timeout, "timeout", 10*time.Second, "timeout of one try")
+	cmd.Flags().StringVar(&f.contentType, "content-type", "application/json", "content type of the body")
 	f.json = addJSONFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error { return f.run(cmd, args) }
 	return cmd
@@ -57,7 +57,7 @@ func (f *sendFlags) run(cmd *cobra.Command, args []string) error {
 	}
 	to, err := url.Parse(args[0])
 	if err != nil || to.Scheme != "http" && to.Scheme != "https" || to.Host == "" {
-		return misused(cmd, "the URL is none of http or https", "write it as in http://localhost:8080/hook")
+		return misused(cmd, "the URL is not one of http or https", "write it as in http://localhost:8080/hook")
 	}
 	switch {
 	case f.repeat < 1 || f.repeat > mostRepeats:

@@ -30,9 +30,9 @@ func newWebhookVerify() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "verify --scheme NAME --headers FILE --body FILE",
 		Short: "Check a captured request, and say which step fails",
-		Long: `Checks a request as a receiver does: headers, body, signature, timestamp, key. The file of headers has one a line, "Name: value"; a request line
-before them, and what follows an empty line, are ignored. The body must be the raw octets: an editor that adds a newline breaks
-the signature. For an old capture pass --at, the time at which it came. Exit 1 if any step fails.
+		Long: `Checks a request as a receiver does: headers, body, signature, timestamp, key. The file of headers has one header a line, "Name: value".
+A request line before them and text after an empty line are ignored. The body must be the raw octets: an editor that adds a newline
+breaks the signature. For an old capture pass --at, the time at which it arrived. The exit code is 1 if a step fails.
 
 ` + schemeHelp,
 		Example: `  export PAWL_WEBHOOK_SECRET=whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw
@@ -43,8 +43,8 @@ the signature. For an old capture pass --at, the time at which it came. Exit 1 i
 	f.add(cmd)
 	cmd.Flags().StringVar(&f.headers, "headers", "", "file of the headers; required")
 	cmd.Flags().StringVar(&f.body, "body", "", "file of the raw body, - is stdin; required")
-	cmd.Flags().StringVar(&f.at, "at", "", "when it came, seconds since 1970 or RFC 3339 (default now)")
-	cmd.Flags().DurationVar(&f.tolerance, "tolerance", 5*time.Minute, "how far its timestamp may lie from --at")
+	cmd.Flags().StringVar(&f.at, "at", "", "when it arrived, seconds since 1970 or RFC 3339 (default now)")
+	cmd.Flags().DurationVar(&f.tolerance, "tolerance", 5*time.Minute, "longest distance of its timestamp from --at")
 	f.json = addJSONFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return f.run(cmd) }
 	return cmd
@@ -92,11 +92,11 @@ func (f *verifyFlags) verdict(cmd *cobra.Command, v *webhook.Verifier, h http.He
 		}
 		next := r.Hint()
 		if r.Reason == webhook.ReasonTimestampStale && f.at == "" {
-			next = "if the capture is old, pass --at with the time at which it came; else " + next
+			next = "if the capture is old, pass --at with the time at which it arrived; else " + next
 		}
 		return failed(cmd, fmt.Errorf("%s: %s", checkOf(r.Reason), r.Reason), next)
 	case m.Key == "":
-		return failed(cmd, errors.New("key: "+m.KeyFault), "it is genuine, but nothing tells its duplicates: choose another Config.Key")
+		return failed(cmd, errors.New("key: "+m.KeyFault), "it is genuine, but without a key its duplicates cannot be recognised: choose another Config.Key")
 	}
 	return nil
 }

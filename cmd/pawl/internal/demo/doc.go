@@ -1,5 +1,5 @@
-// Package demo is the promise, shown: real SQS messages, duplicated, reordered and resent; worker processes that are
-// killed; one effect for each order.
+// Package demo demonstrates the promise. Real SQS messages are duplicated, reordered and resent,
+// and worker processes are killed. Each order has one effect.
 //
 //	producer ──SDK──▶ SQS in this process ──SDK──▶ worker process 1..W ──▶ PostgreSQL
 //	N orders, D×         duplicates, lost            consumer, Inline mode         orders, ledger, balances
@@ -11,5 +11,6 @@
 //
 //	checker: what was sent ◀── compared ──▶ the business rows (shares no code with the consumer)
 //
-// With --lease it tells of two letters instead, one whose worker is killed and one whose worker is frozen.
+// With --lease it shows two letters instead: one whose worker is killed and one whose worker is
+// frozen.
 package demo
