@@ -10,15 +10,15 @@ import (
 	"testing"
 )
 
-// On a machine that has cached nothing, each pawl dev command refuses a bad flag before it fetches
-// or starts anything.
+// On a machine without caches, each pawl dev command refuses a bad flag before it downloads or
+// starts anything.
 func TestDev_ChecksFlagsFirst(t *testing.T) {
 	t.Parallel()
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = taken.Close() }) // behind the parallel cases
+	t.Cleanup(func() { _ = taken.Close() }) // closes after the parallel cases
 	port := fmt.Sprint(taken.Addr().(*net.TCPAddr).Port)
 	file := filepath.Join(shortDir(t), "file")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {

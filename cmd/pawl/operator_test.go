@@ -8,7 +8,8 @@ import (
 	"github.com/pawl-go/pawl/pawltest"
 )
 
-// The story of a key, as a person and as a script read it; of an unknown one where was looked.
+// The history of a key is printed as text and as JSON. For an unknown key, the searched places are
+// listed.
 func TestExplain(t *testing.T) {
 	t.Parallel()
 	db := withInbox(t)
@@ -24,7 +25,7 @@ $`)
 	if byScope := mustPawl(t, db, "explain", "dead", "--scope", "orders"); strings.Count(byScope.stdout, "\n") != 4 {
 		t.Error(byScope.stdout)
 	}
-	wantFailure(t, pawl(t, db, "explain", "never"), 1, "nothing is known of never; looked in: commands of 0 scopes, deliveries and gates of 1 consumers", "the audit", "it never came")
+	wantFailure(t, pawl(t, db, "explain", "never"), 1, "nothing is known of never; looked in: commands of 0 scopes, deliveries and gates of 1 consumers", "the audit", "it was never received")
 	wantFailure(t, pawl(t, db, "explain", "dead", "--scope", "mail"), 1, "looked in: commands, deliveries, gates, enqueue keys and steps of mail, jobs")
 	wantFailure(t, pawl(t, db, "explain"), 2, "it takes 1 argument, not 0")
 	type story struct {
@@ -48,7 +49,8 @@ $`)
 	}
 }
 
-// Dead letters by the thousand: counted first, changed only after a yes, each with its record, others untouched.
+// Thousands of dead letters are counted first, and changed only after consent, each with its audit
+// record. Other jobs are not changed.
 func TestDLQ_Bulk(t *testing.T) {
 	t.Parallel()
 	db := withLetters(t, `insert into pawl.job (queue, kind, payload, status, created_at, last_errors)
@@ -93,25 +95,28 @@ select 'mail', 'welcome', '', 'dead_letter', now() - n * interval '1 hour', json
 	if r.stdout != "0 of 1 dead letters of queue orders discarded\n" {
 		t.Errorf("%+v", r)
 	}
-	if _, last, _ := strings.Cut(r.stderr, "1 of 1\n"); last != "" { // it waited for more than a second, and said how far it was
+	// it took more than a second and reported progress
+	if _, last, _ := strings.Cut(r.stderr, "1 of 1\n"); last != "" {
 		r.stderr = last
 	}
 	wantFailure(t, result{r.code, "", r.stderr}, 1, "not done for 1 of 1", "1 locked")
 }
 
-// mismatches makes dead letters 7, under a known key with another payload, and 8, too old to be remembered, beside one as any other, 9.
+// mismatches makes three dead letters: 7 has a known key with another payload, 8 is older than the
+// retention, and 9 is an ordinary one.
 const mismatches = `insert into pawl.job (queue, kind, payload, status, headers, last_errors)
 select 'inbox/shop', 'delivery', '', 'dead_letter', jsonb_build_object('pawl-key', 'order-' || n),
        jsonb_build_array(jsonb_build_object('at', now(), 'attempt', 0, 'code', (array['mismatch', 'P4051', 'P0001'])[n], 'error', 'it says why'))
   from generate_series(1, 3) as n`
 
-// What may take effect a second time is retried only by somebody who was told so: by id with --yes, by the dozen with a flag of its own.
+// A dead letter that may take effect a second time is retried only after a warning: by id with
+// --yes, in bulk with a flag.
 func TestDLQ_Doubles(t *testing.T) {
 	t.Parallel()
 	db := withLetters(t, mismatches)
 	for line, want := range map[string][]string{
 		"dlq retry 7 --reason r":                       {"this would retry job 7: job 7 (order-1) has a known key with another payload and would run in addition to the first", "add --yes"},
-		"jobs retry 9 8 --reason r":                    {"this would retry job 8: job 8 (order-2) is older than what is remembered", "add --yes"},
+		"jobs retry 9 8 --reason r":                    {"this would retry job 8: job 8 (order-2) is older than the retention", "add --yes"},
 		"dlq retry 7 --include-duplicates --reason r":  {"with ids, add --yes"},
 		"dlq discard --all --include-duplicates --yes": {"unknown flag"},
 	} {
@@ -134,10 +139,11 @@ func TestDLQ_Doubles(t *testing.T) {
 	if got := one[string](t, db, "select string_agg(a.target, ' ' order by a.id) from pawl.audit as a"); got != "job 9 job 7 job 8" {
 		t.Error(got)
 	}
-	mustPawl(t, db, "jobs", "retry", "7", "--reason", "at once") // decided already
+	// pending again, so nothing to warn of
+	mustPawl(t, db, "jobs", "retry", "7", "--reason", "at once")
 }
 
-// The table of dead letters has the keys of deliveries, and what to do about each is said in commands.
+// The table of dead letters has the keys of deliveries, and the advice for each is a command.
 func TestDLQ_Keys(t *testing.T) {
 	t.Parallel()
 	db := withLetters(t, mismatches)
@@ -149,7 +155,7 @@ func TestDLQ_Keys(t *testing.T) {
 		t.Error(r.stdout)
 	}
 	stale := mustPawl(t, db, "stale", "--kind", "job").stdout
-	for _, line := range []string{`job +inbox/shop +7 \(order-1\) +dead_letter .*another payload.*runs this one beside it; pawl dlq discard 7 --reason …, unless both are wanted$`,
+	for _, line := range []string{`job +inbox/shop +7 \(order-1\) +dead_letter .*another payload.*run this one in addition: pawl dlq discard 7 --reason …, unless you want both$`,
 		`job +inbox/shop +8 \(order-2\) +dead_letter .*may have taken effect: find out, then pawl dlq discard 8 `, `job +inbox/shop +9 \(order-3\) .*fix the cause, then pawl dlq retry 9 `,
 		`job +orders +2 +unknown .*pawl stale --kind step$`} {
 		if !regexp.MustCompile("(?m)^" + line).MatchString(stale) {
@@ -166,7 +172,7 @@ func TestDLQ_Keys(t *testing.T) {
 	}
 }
 
-// One screen, and the same as a document.
+// The status is one screen of text, and the same as JSON.
 func TestStatus(t *testing.T) {
 	t.Parallel()
 	db := withLetters(t, "select pawl_v1.outbox_append('billing', 'OrderPlaced', null, null, '')", "select pawl_v1.worker_register('w2'); update pawl.worker set seen_at = now() - interval '1 hour' where name = 'w2'",
@@ -223,11 +229,13 @@ func TestStatus(t *testing.T) {
 	}
 }
 
-// Findings exit 1, none exits 0. The server of these tests is fast, not durable, which is left out.
+// Findings exit with 1, none with 0. The test server is fast and not durable, so those checks are
+// skipped.
 func TestDoctor(t *testing.T) {
 	t.Parallel()
 	db := pawltest.URL(t)
-	well := []string{"doctor", "--skip", "durability,snapshots,collations"} // the server is shared with other tests
+	// other tests share the server
+	well := []string{"doctor", "--skip", "durability,snapshots,collations"}
 	if r := mustPawl(t, db, well...); !strings.HasPrefix(r.stdout, "nothing found in engine, contract, timeouts, replication, standbys, pooler, prepared, vacuum") || !strings.HasSuffix(r.stdout, "\nnothing waits for a decision or a worker\n") {
 		t.Errorf("%+v", r)
 	}
@@ -259,7 +267,7 @@ func TestDoctor(t *testing.T) {
 	}
 }
 
-// A login that may read nothing of Pawl's learns nothing of it: that is no clean bill of health.
+// If a login may not read Pawl's tables, the checks fail instead of passing.
 func TestDoctor_FailsIfItCouldNotLook(t *testing.T) {
 	t.Parallel()
 	stranger := strings.Replace(strict(t), "postgres@", "meek@", 1)
@@ -271,7 +279,8 @@ func TestDoctor_FailsIfItCouldNotLook(t *testing.T) {
 	wantFailure(t, result{r.code, "", r.stderr}, 1, "not checked: contract", "grant pawl_reader", "meek", "--skip")
 }
 
-// What stands still is listed with what to do; a command is settled, with a record.
+// Rows that wait for a decision are listed with the next step. A command is settled, with an audit
+// record.
 func TestStaleAndCommands(t *testing.T) {
 	t.Parallel()
 	db := withLetters(t, `select pawl_v1.command_claim('orders/acme', 'k 1', sha256(''));
@@ -295,7 +304,7 @@ select pawl_v1.command_fail('orders/acme', 'k 1', c.fence, c.hash, '{"code": "ti
 		"commands settle orders/acme k1 maybe --reason r --yes":              {"the verdict is executed or not_executed"},
 		"commands settle orders/acme k1 not_executed --result {} --reason r": {"has no result"},
 		"commands settle orders/acme k1 executed --fence 1 --reason r":       {"a wrong verdict doubles or loses", "add --yes"},
-		"commands settle orders/acme k1 executed --reason r --yes":           {"which attempt", "--fence", "pawl commands show"},
+		"commands settle orders/acme k1 executed --reason r --yes":           {"the attempt that your verdict is about", "--fence", "pawl commands show"},
 		"commands settle orders/acme k1 executed --fence 1 --yes":            {"the reason is missing"},
 		"commands show orders/acme":                                          {"it takes 2 arguments"},
 		"commands list --status dead":                                        {`unknown status "dead"`},
@@ -324,7 +333,7 @@ select pawl_v1.command_fail('orders/acme', 'k 1', c.fence, c.hash, '{"code": "ti
 	}
 }
 
-// From cron: what is over goes, and what would go is counted first.
+// Expired rows are purged, as from cron. --dry-run counts them first.
 func TestPurge(t *testing.T) {
 	t.Parallel()
 	db := pawltest.URL(t)
@@ -351,7 +360,7 @@ insert into pawl.inbox (consumer, key, hash, received_at, processed_at) select '
 	}
 }
 
-// Shells are told the commands and the flags.
+// Shell completion has the commands and the flags.
 func TestCompletion(t *testing.T) {
 	t.Parallel()
 	if r := mustPawl(t, "", "--help"); !strings.Contains(r.stdout, "completion") {

@@ -201,7 +201,7 @@ func adviceOnJob(d ops.Job) string {
 	}
 	for _, s := range d.Steps {
 		if s.Status == ops.StatusFailedFinal {
-			return fmt.Sprintf("step %s was refused for good, and a retry gets the stored refusal at once. If it may be accepted now: %s, then %s; else %s",
+			return fmt.Sprintf("step %s was refused for good, and a retry meets the stored refusal at once. If it may be accepted now: %s, then %s; else %s",
 				s.Step, againLine(s.Ref()), retry, discard)
 		}
 	}

@@ -87,7 +87,7 @@ type Report struct {
 	Unknown int `json:"unknown"`
 
 	// With Keep: where the rows are. The URL is left out, because it may hold a password.
-	Schema    string `json:"schema,omitempty"`    // of the business tables; also the consumer's name in the inbox
+	Schema    string `json:"schema,omitempty"`    // of the business tables, and name of the consumer
 	Directory string `json:"directory,omitempty"` // data directory of the private server
 }
 

@@ -195,7 +195,7 @@ type tally struct {
 	Absorbed  int      `json:"absorbed"` // deliveries recognised as duplicates
 	Doubled   int      `json:"doubled"`
 	Lost      int      `json:"lost"`
-	Open      int      `json:"open"`     // orders with messages in the queue or a retry in the database
+	Open      int      `json:"open"`     // orders in the queue, or with a retry in the database
 	Examples  []string `json:"examples"` // keys of doubled or lost orders
 }
 
