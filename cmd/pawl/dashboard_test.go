@@ -12,7 +12,7 @@ import (
 
 // The address that `pawl dashboard` prints logs one browser in. There a dead letter is found and
 // retried with a reason, and the audit has it.
-func TestDashboard_CuresADeadLetter(t *testing.T) {
+func TestDashboard_RetriesADeadLetter(t *testing.T) {
 	t.Parallel()
 	database := pawltest.URL(t)
 	exec1(t, database, `insert into pawl.job (queue, kind, payload, status, attempts, fence, last_errors)

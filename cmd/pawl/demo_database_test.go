@@ -13,7 +13,7 @@ select (select count(*) from pawl.inbox) + (select count(*) from pawl.job) + (se
      + (select count(*) from pg_namespace as n where n.nspname like 'pawl\_demo%')`
 
 // An unsuitable database is refused in one line with the next step, and is not changed.
-func TestDemo_DatabaseURL_ThatWillNotDo(t *testing.T) {
+func TestDemo_DatabaseURL_Unsuitable(t *testing.T) {
 	t.Parallel()
 	demo := func(url string) result { return newDemo(t, "--database-url", url, "--messages", "5").run() }
 	wantFailure(t, demo(empty(t)), 1, "schema is not installed", "pawl migrate up")

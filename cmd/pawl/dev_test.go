@@ -161,7 +161,7 @@ func TestDevPostgres_ServerEnds(t *testing.T) {
 	wantFailure(t, result{s.cmd.ProcessState.ExitCode(), "", lines[len(lines)-1] + "\n"}, 1, "the server ended by itself", "start it again")
 }
 
-func TestDevPostgres_DirectoryThatWillNotDo(t *testing.T) {
+func TestDevPostgres_UnsuitableDirectory(t *testing.T) {
 	t.Parallel()
 	parent := shortDir(t)
 	dev := func(dir string) result { return pawl(t, "", "dev", "postgres", "--dir", dir) }

@@ -103,7 +103,7 @@ var meant = map[string]string{
 
 // If other roles may create objects in a schema of search_path, no command runs their objects, as
 // any role.
-func TestCLI_CallsNothingOfOthers(t *testing.T) {
+func TestCLI_IgnoresPlantedObjects(t *testing.T) {
 	t.Parallel()
 	for _, run := range []struct{ role, path string }{
 		{"", "public"}, {"", "public,pg_catalog"}, {"pawl_app", "public,pg_catalog"}, {"pawl_reader", "public,pg_catalog"}, {"pawl_operator", "public,pg_catalog"},
@@ -148,7 +148,7 @@ func TestCLI_CallsNothingOfOthers(t *testing.T) {
 
 // The schema is installed, removed and installed again, and its roles are created, although public
 // comes first in search_path and has objects of other roles.
-func TestCLI_MigratesAmongWhatOthersPlanted(t *testing.T) {
+func TestCLI_MigratesAmongPlantedObjects(t *testing.T) {
 	t.Parallel()
 	db := empty(t)
 	conn := connect(t, db)
@@ -171,7 +171,7 @@ func TestCLI_MigratesAmongWhatOthersPlanted(t *testing.T) {
 }
 
 // A new command needs a line above, or an entry in withoutDatabase.
-func TestCLI_EveryCommandIsTriedAmongOthers(t *testing.T) {
+func TestCLI_EveryCommandMeetsPlantedObjects(t *testing.T) {
 	t.Parallel()
 	tried := slices.Concat(lines, shows)
 	found := commandsBelow(t)

@@ -114,7 +114,7 @@ func TestSteps_JSON(t *testing.T) {
 
 // After a declined card, the dead letter says that a retry meets the stored refusal, and which
 // command calls again under a new key.
-func TestSteps_ADeclinedCardIsAskedAgainUnderANewKey(t *testing.T) {
+func TestSteps_DeclinedCardIsCalledAgainUnderANewKey(t *testing.T) {
 	t.Parallel()
 	db := pawltest.URL(t)
 	exec1(t, db, `
@@ -153,7 +153,7 @@ select pawl_v1.job_fail(1, 1, '{"error": "refused: card_declined: no money"}', '
 
 // A dead letter whose process died may have called other systems. Every command that shows it says
 // so, with the next steps.
-func TestDLQ_SaysWhatMayHaveHappenedAtAProcessDeath(t *testing.T) {
+func TestDLQ_WarnsOfEffectsBeforeACrash(t *testing.T) {
 	t.Parallel()
 	db := pawltest.URL(t)
 	exec1(t, db, `

@@ -41,7 +41,7 @@ func TestVerbs_StoreTheVerdict(t *testing.T) {
 
 // If a row changed since the operator looked at it, a verb changes nothing. An id of 0 means no
 // job.
-func TestVerbs_ChangeNothingThatHasMoved(t *testing.T) {
+func TestVerbs_ChangeNoRowThatHasMoved(t *testing.T) {
 	t.Parallel()
 	db := withInbox(t)
 	wantFailure(t, pawl(t, db, "inbox", "forget", "orders", "done", "--processed-at", "never", "--reason", "r", "--yes"), 1, "has taken effect since you looked", "pawl inbox show orders done")

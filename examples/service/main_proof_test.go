@@ -221,7 +221,7 @@ func (w *world) wantEvents() {
 
 // On SIGTERM the service turns unready, finishes the started charge, publishes its event, and exits
 // with 0.
-func TestService_StopsWithWorkInHand(t *testing.T) {
+func TestService_StopFinishesStartedWork(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 0)
 	release := w.hold("payment")
@@ -255,7 +255,7 @@ func TestService_StopsWithWorkInHand(t *testing.T) {
 }
 
 // A webhook without a valid signature and an invalid order change nothing.
-func TestService_RefusesWhatIsNotRight(t *testing.T) {
+func TestService_RefusesInvalidRequests(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 0)
 	p := w.start("")

@@ -69,9 +69,9 @@ const BinarySuffix = adapter.BinarySuffix
 //
 // Receive does not retry an error; call it again after a pause. After an error that needs an
 // operator (credentials, permissions, a missing queue) the next poll waits 5 s to a minute by
-// itself. So does a short poll after one that found nothing. If the response of a poll was lost,
-// its messages may be in flight. On a standard queue they return after Visibility. On a FIFO queue
-// the next poll asks for the same ones (ReceiveRequestAttemptId).
+// itself; after a short poll that found nothing it waits 50 ms to 2 s. If the response of a poll
+// was lost, its messages may be in flight. On a standard queue they return after Visibility. On a
+// FIFO queue the next poll asks for the same ones (ReceiveRequestAttemptId).
 //
 // If ctx ends during the poll, the poll is not cut off: SQS would go on handing messages to it,
 // hidden until their timeout (trap T76). Receive waits for the response, makes its messages visible

@@ -26,8 +26,8 @@ import (
 //
 // SQS takes ten attributes. The sink always sends the key attribute, pawl-event-id, ce-id,
 // ce-source, ce-specversion, ce-type and, if present, traceparent. Next come the event's own
-// headers, of which at least three fit. ce-subject, ce-time, content-type and tracestate fill the
-// remaining room.
+// headers: at least three fit, or two if the payload is sent as base64. ce-subject, ce-time,
+// content-type and tracestate fill the remaining room.
 //
 // An event that SQS cannot carry becomes a dead letter at once and is not sent; see [Sink.Carries].
 type Sink struct {

@@ -20,7 +20,7 @@ const (
 	defaultVisibility = 30 * time.Second    // VisibilityTimeout
 	defaultInFlight   = 120_000             // messages in flight of a standard queue
 	maxRedrive        = 1000                // maxReceiveCount
-	maxFIFOID         = 128                 // characters of group and deduplication ids
+	maxFIFOID         = 128                 // characters of group, deduplication and attempt ids
 	dedupInterval     = 5 * time.Minute     // of MessageDeduplicationId and ReceiveRequestAttemptId
 	maxMoveRate       = 500                 // MaxNumberOfMessagesPerSecond of a move task
 	maxMoveTasks      = 10                  // move tasks listed

@@ -175,7 +175,7 @@ func (s *stage) freeze(ctx context.Context) (seconds float64, err error) {
 	if err != nil {
 		return 0, err
 	}
-	s.say(first.worker + " is frozen (SIGSTOP); its connections are open, so that it counts as present until its lease is over")
+	s.say(first.worker + " is frozen (SIGSTOP); its connections are open, so it counts as present until its lease expires")
 	at := time.Now()
 	if err := s.takenOver(ctx, first); err != nil {
 		return 0, err
@@ -231,7 +231,7 @@ func (s *stage) takenOver(ctx context.Context, first held) error {
 			return false, err
 		case now.fence > first.fence || now.over:
 			if left > time.Second {
-				s.say(fmt.Sprintf("  %.1f s before the lease of %s was over: its presence lock was free, so it was dead", left.Seconds(), first.worker))
+				s.say(fmt.Sprintf("  %.1f s before the lease of %s expired: its presence lock was free, so it had died", left.Seconds(), first.worker))
 			}
 			return true, nil
 		}

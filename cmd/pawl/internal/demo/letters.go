@@ -60,7 +60,7 @@ func (p *postman) mail(ctx context.Context, t job.Task[[]byte]) error {
 		p.say(handsMail)
 		made, err := post(ctx, p.client, p.Letters, t.Value)
 		c.Reference(made.ID)
-		knew = "is told that the mail was sent"
+		knew = "gets the response that the mail was sent"
 		return made, err
 	})
 	if err != nil {

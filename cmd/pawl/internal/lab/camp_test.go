@@ -7,7 +7,7 @@ import (
 
 // An order that a frozen worker is handling is not lost, in the counts and in its history, even if
 // the queue has deleted it. The worker can still write its row.
-func TestCamp_WhatAFrozenWorkerHoldsIsNotLost(t *testing.T) {
+func TestCamp_OrderOfAFrozenWorkerIsNotLost(t *testing.T) {
 	t.Parallel()
 	c := newCamp(byHand, "t", 2)
 	const key = "order-000001"
@@ -18,7 +18,7 @@ func TestCamp_WhatAFrozenWorkerHoldsIsNotLost(t *testing.T) {
 	says := func(lost int, verdict string) {
 		t.Helper()
 		if counted, told := c.take(nil, nil).Lost, c.traced(key, time.Now()).Verdict; counted != lost || told != verdict {
-			t.Errorf("%d lost, and the story says %q; want %d and %q", counted, told, lost, verdict)
+			t.Errorf("%d lost, and its history says %q; want %d and %q", counted, told, lost, verdict)
 		}
 	}
 	says(0, "on its way")

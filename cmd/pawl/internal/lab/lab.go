@@ -117,7 +117,7 @@ func Run(ctx context.Context, o Options, ready func(login, url string) error) (R
 	case <-l.server.Done():
 		return Report{}, errors.New("the private PostgreSQL ended by itself")
 	}
-	o.Note("no more orders are sent; waiting until those under way have ended")
+	o.Note("no more orders are sent; waiting until the orders in progress are settled")
 	return l.settle(working), nil
 }
 

@@ -25,12 +25,12 @@ type fault struct {
 
 var faultButtons = []fault{
 	{"kill", "Kill", true, "SIGKILL. The process dies where it is; another one takes its place.", (*lab).kill},
-	{"freeze", "Freeze", true, "SIGSTOP. The process stands still, and does not know it. Its lease and its messages run out; an order whose transaction it holds open waits for it.", (*lab).freeze},
-	{"wake", "Wake", true, "SIGCONT. The process goes on where it stood, with what it believes to hold.", (*lab).wake},
-	{"cut", "Cut a COMMIT's reply", true, "The next COMMIT of this worker reaches the database. Its reply does not come back.", (*lab).cut},
+	{"freeze", "Freeze", true, "SIGSTOP. The process is frozen without noticing. Its lease and its messages expire; an order whose transaction it holds open waits for it.", (*lab).freeze},
+	{"wake", "Wake", true, "SIGCONT. The process continues where it stopped, and assumes that it still holds its orders.", (*lab).wake},
+	{"cut", "Cut a COMMIT's reply", true, "The next COMMIT of this worker reaches the database. Its response is lost.", (*lab).cut},
 	{"restart", "Crash PostgreSQL", false, "A process of the server is killed. It ends all sessions and recovers from its log; open transactions are lost.", (*lab).restart},
 	{"duplicates", "Deliver duplicates", false, "The last 20 orders are sent twice more, at once.", (*lab).duplicates},
-	{"lose-acks", "Lose acknowledgements", false, "For 5 seconds the queue forgets what is acknowledged, and delivers it again.", (*lab).loseAcks},
+	{"lose-acks", "Lose acknowledgements", false, "For 5 seconds the queue loses acknowledgements, and delivers those messages again.", (*lab).loseAcks},
 	{"pause", "Stop or go on sending", false, "No new orders are sent until you press it again.", (*lab).pause},
 }
 
@@ -83,7 +83,7 @@ func (l *lab) apply(ctx context.Context, name, worker string) error {
 	ending := l.ending
 	l.mu.Unlock()
 	if ending {
-		return errors.New("the lab is ending: it waits until nothing is under way")
+		return errors.New("the lab is ending: it waits until all orders are settled")
 	}
 	p := press{at: time.Now(), fault: f, worker: number}
 	hit, err := f.do(l, ctx, number)
