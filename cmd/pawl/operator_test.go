@@ -167,7 +167,7 @@ func TestDLQ_Keys(t *testing.T) {
 			t.Errorf("%d columns: %s", len([]rune(line)), line)
 		}
 	}
-	if r := mustPawl(t, db, "explain", "7"); !strings.Contains(r.stderr, "next: pawl dlq show 7; it came has a known key with another payload") {
+	if r := mustPawl(t, db, "explain", "7"); !strings.Contains(r.stderr, "next: pawl dlq show 7; it has a known key with another payload") {
 		t.Errorf("%+v", r)
 	}
 }

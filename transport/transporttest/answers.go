@@ -18,7 +18,7 @@ type Answers struct {
 	omitted     map[string]bool
 	kept        []answer
 	given       map[string]bool // ids confirmed by a sent response
-	unmentioned int // messages of dropped responses
+	unmentioned int             // messages of dropped responses
 	events      int
 	onEvent     func(n int)
 }

@@ -23,7 +23,7 @@ type kind int
 const (
 	unordered kind = iota // like a standard queue of SQS
 	ordered               // like a FIFO queue
-	log // one partition: cumulative receipts, sticky releases, no counts
+	log                   // one partition: cumulative receipts, sticky releases, no counts
 )
 
 const lease = 300 * time.Millisecond
