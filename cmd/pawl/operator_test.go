@@ -116,7 +116,7 @@ func TestDLQ_Doubles(t *testing.T) {
 	db := withLetters(t, mismatches)
 	for line, want := range map[string][]string{
 		"dlq retry 7 --reason r":                       {"this would retry job 7: job 7 (order-1) has a known key with another payload and would run in addition to the first", "add --yes"},
-		"jobs retry 9 8 --reason r":                    {"this would retry job 8: job 8 (order-2) is older than the retention", "add --yes"},
+		"jobs retry 9 8 --reason r":                    {"this would retry job 8: job 8 (order-2) is older than the retention period", "add --yes"},
 		"dlq retry 7 --include-duplicates --reason r":  {"with ids, add --yes"},
 		"dlq discard --all --include-duplicates --yes": {"unknown flag"},
 	} {

@@ -121,7 +121,7 @@ func danger(j ops.Job) string {
 	}
 	switch pawl.Code(j.LastCode) {
 	case pawl.CodeDeliveryStale:
-		return name + " is older than the retention and may have taken effect before"
+		return name + " is older than the retention period and may have taken effect before"
 	case pawl.CodeCommitUnknown:
 		return name + " may have written its rows before it failed: its handler ended the transaction itself"
 	}

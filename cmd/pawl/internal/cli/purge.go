@@ -38,7 +38,7 @@ Gates and the audit are never purged. Each table that is purged leaves one recor
 	flags := cmd.Flags()
 	flags.StringSliceVar(&tables, "table", []string{"command", "job_key", "step"}, "tables, separated by commas: "+strings.Join(ops.Tables(), ", "))
 	flags.StringVar(&rule.Consumer, "consumer", "", "consumer whose rows are purged, for inbox and delivery")
-	flags.DurationVar(&rule.OlderThan, "older-than", 0, "only rows older than this, such as 720h; if rows have their own expiry, examine only those (default 24h)")
+	flags.DurationVar(&rule.OlderThan, "older-than", 0, "only rows older than this, such as 720h; of rows with their own expiry, examine only older ones (default 24h)")
 	flags.BoolVar(&rule.Unreported, "unreported", false, "for inbox: allow less than 14 days although the consumer never reported its retention")
 	c := addChange(cmd, true)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {

@@ -118,7 +118,7 @@ func adviceOnLetter(id, code string, crashes int) string {
 		return "it has a known key with another payload. The first took effect or has its own job, and a retry would run this one in addition: " +
 			discard + ", unless you want both"
 	case pawl.CodeDeliveryStale:
-		return "it is older than the retention, and may have taken effect: find out, then " + discard + ", or " + retry
+		return "it is older than the retention period, and may have taken effect: find out, then " + discard + ", or " + retry
 	}
 	if crashes > 0 {
 		return fmt.Sprintf("its process died or froze %s while it ran. Its writes to this database were rolled back, but calls of other systems outside of "+
