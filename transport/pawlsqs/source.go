@@ -167,7 +167,8 @@ type Stats struct {
 	AckFailures int64 // messages not deleted: they return and are absorbed
 	Released    int64 // messages made visible again
 	Extended    int64 // visibility timeouts extended
-	// messages whose handle expired or reached twelve hours while held, acked or released
+	// LostHandles counts messages whose handle expired or reached twelve hours while held, acked or
+	// released.
 	LostHandles int64
 	Held        int // messages kept invisible now
 }

@@ -34,18 +34,19 @@ type Broker struct {
 // If it acknowledges in order ([pawl.SourceInfo]), a delivery acknowledged out of order may come
 // again. A [pawl.Finisher] or a [pawl.Revocable] is treated as package consumer treats it.
 type Features struct {
-	// an ordering key's deliveries keep the order of sends, and go to one receiver while it holds
-	// one of them
+	// Ordered: an ordering key's deliveries keep the order of sends, and go to one receiver while
+	// it holds one of them.
 	Ordered       bool
 	Counted       bool // Delivery.Receives counts redeliveries
 	ReleaseDelay  bool // Release delays the redelivery
 	CrashRedelive bool // deliveries of a crashed receiver come again; needs Queue.Abandon
 	SentAt        bool // Delivery.SentAt is set
-	// a released delivery returns to the receiver that released it, while that is open
+	// Sticky: a released delivery returns to the receiver that released it, while that is open.
 	Sticky      bool
 	NoMessageID bool // Delivery.MessageID may be empty
 	Reconnects  bool // a source reconnects by itself; needs Queue.Disconnect
-	// the broker may revoke deliveries from a live source; needs Queue.Revoke and Queue.Abandon
+	// Revoked: the broker may revoke deliveries from a live source. It needs Queue.Revoke and
+	// Queue.Abandon.
 	Revoked     bool
 	Octets      bool // a body may have any octets; if false, it is text
 	EmptyBodies bool // a body may be empty

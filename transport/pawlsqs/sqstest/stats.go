@@ -18,7 +18,8 @@ type Stats struct {
 	Duplicated   int64 // second copies made by Faults.Duplicate
 	LostDeletes  int64 // deletes answered with OK and lost by Faults.LoseDelete
 	LostReceives int64 // messages received in a lost response: Faults.LoseReceive or Cut
-	// messages taken by a poll after its client disconnected: Faults.AbandonedPolls
+	// Abandoned counts messages taken by polls after their client disconnected:
+	// Faults.AbandonedPolls.
 	Abandoned int64
 	Refused   int64 // calls refused by Faults.Fail or the FIFO quota
 

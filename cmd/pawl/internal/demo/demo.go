@@ -18,10 +18,12 @@ type Options struct {
 	Kills      int    // number of SIGKILLs
 	Poison     int    // number of orders that no handler can apply
 	Broker     string // one of broker.Kinds
-	// orders arrive as webhooks; each is charged, mailed, and has an event; implies Pipeline
+	// Payments: orders arrive as webhooks, and each is charged, mailed and has an event. It implies
+	// Pipeline.
 	Payments bool
 	Pipeline bool // the handler appends an event, which takes effect behind a second queue
-	// share of attempts whose handler fails; the delivery is stored and retried
+	// HandlerErrors is the share of attempts whose handler fails; the delivery is stored and
+	// retried.
 	HandlerErrors float64
 	Seed          uint64 // decides orders, faults, failures and kills
 	DatabaseURL   string // empty: a private server
@@ -83,7 +85,7 @@ type Report struct {
 	Payments       bool    `json:"payments"` // whether there were calls
 	ChargeRequests int     `json:"charge_requests,omitempty"`
 	MailRequests   int     `json:"mail_requests,omitempty"`
-	// calls with an unknown outcome until the provider was asked
+	// Unknown counts calls with an unknown outcome until the provider was asked.
 	Unknown int `json:"unknown"`
 
 	// With Keep: where the rows are. The URL is left out, because it may hold a password.

@@ -43,9 +43,9 @@ type LeaseReport struct {
 	Doubled int     `json:"doubled"` // letters with more than one of either
 	Refused int     `json:"refused"` // refused writes of the frozen worker
 	Lease   float64 `json:"lease_seconds"`
-	// from the SIGKILL to the next claim, after the presence lock was free
+	// Killed is the time from the SIGKILL to the next claim, after the presence lock was free.
 	Killed float64 `json:"killed_seconds"`
-	// from the SIGSTOP to the next claim, after the lease expired
+	// Frozen is the time from the SIGSTOP to the next claim, after the lease expired.
 	Frozen float64 `json:"frozen_seconds"`
 
 	Schema    string `json:"schema,omitempty"` // as in Report

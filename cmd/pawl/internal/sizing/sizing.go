@@ -15,7 +15,7 @@ type Load struct {
 	Remember  time.Duration // the consumer's Retention
 	Key       int           // octets of a message's key
 	Consumer  int           // octets of the consumer's name
-	// unordered keys such as UUIDs of version 4; else they grow, like ids and UUIDs of version 7
+	// Random: keys are unordered, like UUIDs of version 4; else they grow, like UUIDs of version 7.
 	Random    bool
 	Handler   time.Duration // time of one message, with its statements
 	Capacity  float64       // messages a second that one database can process
