@@ -91,7 +91,7 @@ var credentialCodes = map[string]bool{
 
 // judge classifies a failed entry of a batch:
 //
-//	the handle can do nothing any more   dead: never again; the message returns by itself or is gone
+//	the handle is no longer usable       dead: no retry; the message returns by itself or is gone
 //	the service's fault, or a throttle   again: the same entry may succeed now
 //	anything else                        neither: the sender must change something
 func judge(f types.BatchResultErrorEntry) outcome {

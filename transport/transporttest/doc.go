@@ -17,8 +17,8 @@
 // ended, acknowledges the handled deliveries, and calls Finish of a [pawl.Finisher] last.
 // [pawl.SourceInfo] decides which deliveries may come again.
 //
-// Functions of a [Queue] attack it. Abandon crashes a receiver, Disconnect cuts its connection, Revoke
-// takes its deliveries, and Bounce kills and restarts the broker.
+// Functions of a [Queue] attack it. Abandon crashes a receiver, Disconnect cuts its connection,
+// Revoke takes its deliveries, and Bounce kills and restarts the broker.
 //
 // [RunSink] is the suite for every [pawl.Sink]. It tests what a relay relies on when a destination
 // withholds, delays, reorders or cuts off its responses. The destination is a real one behind a

@@ -19,7 +19,7 @@
 //	in flight ──DeleteMessage──▶ gone
 //
 //	ready, older than the retention period ─────────▶ gone
-//	ready, received maxReceiveCount times already ──▶ ready in the dead-letter queue, same id, body
+//	ready, received maxReceiveCount times ──────────▶ ready in the dead-letter queue, same id
 //
 // In a FIFO queue the ready messages are in groups. While a message of a group is in flight, no
 // other of that group is handed out. A send with a known MessageDeduplicationId gets the original

@@ -66,17 +66,17 @@ func (o Options) Validate() error {
 // A Report is the result of a run, and the JSON output of the demo.
 type Report struct {
 	checker.Verdict
-	// messages that the broker delivered, or webhooks sent
+	// Deliveries counts messages that the broker delivered, or webhooks sent.
 	Deliveries int64 `json:"deliveries"`
-	// deliveries that workers recognised as duplicates
+	// DuplicatesAbsorbed counts deliveries that workers recognised as duplicates.
 	DuplicatesAbsorbed int64 `json:"duplicates_absorbed"`
-	// failed attempts that were retried from the database
+	// Retried counts failed attempts that were retried from the database.
 	Retried  int64  `json:"retried"`
 	Kills    int    `json:"kills"`
 	KilledAt []Kill `json:"killed_at"`
-	// messages and retries left when nothing moved any more
+	// Unsettled counts messages and retries left when nothing moved any more.
 	Unsettled int `json:"unsettled"`
-	// from the first message sent to the last one settled
+	// Seconds is the time from the first message sent to the last one settled.
 	Seconds        float64 `json:"seconds"`
 	PerSecond      float64 `json:"per_second"` // effects per second during Seconds
 	Seed           uint64  `json:"seed"`
@@ -89,7 +89,7 @@ type Report struct {
 	Unknown int `json:"unknown"`
 
 	// With Keep: where the rows are. The URL is left out, because it may hold a password.
-	Schema    string `json:"schema,omitempty"`    // of the business tables, and name of the consumer
+	Schema    string `json:"schema,omitempty"`    // of the business tables; also the consumer
 	Directory string `json:"directory,omitempty"` // data directory of the private server
 }
 

@@ -23,9 +23,10 @@ import (
 
 // Payments. Each arrow may be taken twice, and each box has one effect.
 //
-//	webhook ──▶ receiver ──▶ stored ──▶ charge ──▶ mail ──▶ rows + event, one transaction ──▶ outbox ──▶ relay ──▶ consumer: a row
-//	 signed     200: it is               keyed      at most
-//	            in the database                     once
+//	webhook ──▶ receiver ──▶ stored ──▶ charge ──▶ mail ──▶ rows + event ──▶ outbox
+//	 signed     200: it is              keyed      at most  in one
+//	            in the database                    once     transaction
+//	outbox ──▶ relay ──▶ consumer: a row
 
 // payments is the part of a worker's configuration for providers and webhooks.
 type payments struct {

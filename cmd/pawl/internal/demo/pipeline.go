@@ -12,7 +12,8 @@ import (
 
 // A pipeline. Each arrow may carry a message twice, and each queue's consumer has one effect.
 //
-//	orders ──▶ consumer: rows + event, one transaction ──▶ outbox ──▶ relay ──▶ shipments ──▶ consumer: a row
+//	orders ──▶ consumer: rows + event, one transaction ──▶ outbox
+//	outbox ──▶ relay ──▶ shipments ──▶ consumer: a row
 
 // shipping is the name of the second consumer.
 func shipping(schema string) string { return schema + "/shipping" }

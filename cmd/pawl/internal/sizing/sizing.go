@@ -28,13 +28,13 @@ type Need struct {
 	HeapOctets float64 `json:"heap_octets"`
 	KeyOctets  float64 `json:"key_index_octets"`
 	AgeOctets  float64 `json:"age_index_octets"`
-	// with room for purged rows whose space is not reused yet
+	// DiskOctets has room for purged rows whose space is not reused yet.
 	DiskOctets   float64 `json:"disk_octets"`
 	WALPerSecond float64 `json:"wal_octets_per_second"` // of claims and purges, without page images
-	// estimate: pages of the key index, after each checkpoint
+	// ImagesPerDay is an estimate: pages of the key index, after each checkpoint.
 	ImagesPerDay float64 `json:"wal_image_octets_per_day"`
 	WALPerDay    float64 `json:"wal_octets_per_day"`
-	// parts of indexes and heap that claims and purges use all the time
+	// HotOctets are the parts of indexes and heap that claims and purges use all the time.
 	HotOctets   float64 `json:"hot_octets"`
 	InHand      float64 `json:"in_hand"` // messages being handled at a time
 	Connections int     `json:"connections"`
