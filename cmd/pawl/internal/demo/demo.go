@@ -89,7 +89,7 @@ type Report struct {
 	Unknown int `json:"unknown"`
 
 	// With Keep: where the rows are. The URL is left out, because it may hold a password.
-	Schema    string `json:"schema,omitempty"`    // of the business tables; also the consumer
+	Schema    string `json:"schema,omitempty"`    // of the tables; also the consumer's name
 	Directory string `json:"directory,omitempty"` // data directory of the private server
 }
 
