@@ -2,7 +2,8 @@ package txn
 
 import "testing"
 
-// What ends a transaction is told from what goes back to a savepoint, and from other statements, wherever it stands in a text.
+// look distinguishes statements that end a transaction from a rollback to a savepoint and from
+// other statements, anywhere in a text.
 func TestLook_OnlyWhatEndsTheTransaction(t *testing.T) {
 	t.Parallel()
 	for _, query := range []string{"commit", " COMMIT AND CHAIN", "end;", "abort", "rollback", "Rollback and chain", "rollback; begin", "rollback work",
@@ -35,7 +36,7 @@ func TestLook_OnlyWhatEndsTheTransaction(t *testing.T) {
 	}
 }
 
-// What stays in a session is seen wherever it stands in a text.
+// look finds statements that change the session anywhere in a text.
 func TestLook_WhatSoilsTheSession(t *testing.T) {
 	t.Parallel()
 	for query, want := range map[string]bool{"set role x": true, "SET LOCAL role x": false, "set transaction read only": false, "set constraints all deferred": false,
@@ -49,7 +50,7 @@ func TestLook_WhatSoilsTheSession(t *testing.T) {
 	}
 }
 
-// What drops prepared statements is seen, so that pgx forgets them.
+// look finds statements that drop prepared statements, so that pgx can forget them.
 func TestLook_WhatDropsPreparedStatements(t *testing.T) {
 	t.Parallel()
 	for query, want := range map[string]bool{"deallocate all": true, "DEALLOCATE PREPARE ALL": true, "select 1; discard all": true, "deallocate a": false, "discard plans": false} {
