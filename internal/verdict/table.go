@@ -1,6 +1,6 @@
 package verdict
 
-// no, yes and the rest are what a caller may do; see pawl.Class.
+// The values of Retry, By and Redo; see pawl.Class.
 const (
 	no, yes, depends = "no", "yes", "depends"
 
@@ -10,7 +10,7 @@ const (
 	nothing     = "nothing"
 )
 
-// Table is looked through from the top.
+// Table is searched from the top; the first matching row applies.
 var Table = []Row{
 	// code, own, handler, lost, again?, who, what, why
 	{"40001", Race, Race, Race, yes, "pawl", transaction, "lost a race under a stricter isolation level"},
@@ -49,9 +49,9 @@ var Table = []Row{
 	{"P40", Answer, Failure, Failure, no, "caller", nothing, "the request itself: scope, key, payload, argument"},
 }
 
-// Other is the row of a code that the table lacks, such as 42P01 of a schema that is missing, 42501
-// of a right, 0A000: a statement of Pawl's that fails with it fails for every message.
+// Other is the row of a code that the table lacks, such as 42P01 (missing table), 42501 (missing
+// privilege) or 0A000. A statement of Pawl's that fails with such a code fails for every message.
 var Other = Row{"", Outage, Failure, Failure, no, "nobody", nothing, "the statement itself, or an error that this version does not know"}
 
-// Plain is the row of an error without a code, which is user code's own.
+// Plain is the row of an error without a code, which comes from user code.
 var Plain = Row{"", Failure, Failure, Failure, yes, "caller", request, "the handler's own"}
