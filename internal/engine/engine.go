@@ -1,5 +1,6 @@
-// Package engine tells PostgreSQL from servers that only speak its protocol. What they lack fails late, or, as advisory locks that lock nothing, not at
-// all: two workers would have one job, and a message two effects.
+// Package engine distinguishes PostgreSQL from servers that only speak its protocol. Features that
+// they lack fail late or not at all. If advisory locks do not lock, for example, two workers get
+// one job, and a message has two effects.
 package engine
 
 import (
@@ -15,13 +16,13 @@ import (
 	"github.com/pawl-go/pawl"
 )
 
-// Oldest is the first major version that the schema installs on: older ones have no SQL-standard function bodies. Tested is the first that our tests
-// run on.
+// Oldest is the first major version on which the schema installs; older ones lack SQL-standard
+// function bodies. Tested is the oldest version on which our tests run.
 const Oldest, Tested = 14, 15
 
-// others are words of version(), of servers that are not PostgreSQL, and what each is known to
-// lack. That is from their documentation: none was tried. YugabyteDB has LISTEN since 2025.2.3, as
-// early access
+// others lists words in version() of servers that are not PostgreSQL, and features that each lacks.
+// The source is their documentation; none was tried. YugabyteDB has LISTEN since 2025.2.3, as early
+// access
 // (https://docs.yugabyte.com/stable/api/ysql/the-sql-language/statements/cmd_listen_notify/).
 var others = []struct{ word, name, lacks string }{
 	{"CockroachDB", "CockroachDB", "its advisory locks exclude nobody, and it has no LISTEN"},
@@ -35,15 +36,17 @@ var others = []struct{ word, name, lacks string }{
 	{"QuestDB", "QuestDB", "it has no transactions"},
 }
 
-// Querier is what a question needs.
+// Querier runs the queries.
 type Querier interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }
 
-// Lock of the probe, in Pawl's half of the two-key advisory space. It is held for one statement.
+// The advisory lock of the probe, in Pawl's half of the two-key space. It is held for one
+// statement.
 const lockSpace, lockNumber = 1885435756, 3
 
-// probe asks for what no version text says. A lock that is held is in pg_locks, unless it is a word without a meaning.
+// probe checks features that version() does not reveal. If advisory locks work, a held lock is in
+// pg_locks.
 var probe = fmt.Sprintf(`with lock as materialized (
   select pg_catalog.pg_try_advisory_xact_lock(%[1]d, %[2]d) as got
 ), named as (
@@ -65,12 +68,14 @@ select pg_catalog.current_setting('server_version_num')::pg_catalog.int4,
        pg_catalog.current_setting('server_encoding')
   from lock as l`, lockSpace, lockNumber)
 
-// ErrEncoding means that the database cannot hold each text.
+// ErrEncoding means that the database cannot store every Unicode text.
 var ErrEncoding = errors.New("the schema needs a database in UTF8, since keys, headers and errors are any text")
 
-// Refuse returns why Pawl does not run on this server, with the next step, or nil.
+// Refuse returns nil if Pawl runs on this server. Otherwise it returns the reason and the next
+// step.
 //
-// Errors: code 0A000 for a server that is not PostgreSQL, or lacks what is needed; those of the connection.
+// Errors: code 0A000 for a server that is not PostgreSQL or lacks a feature; errors of the
+// connection.
 func Refuse(ctx context.Context, db Querier) error {
 	var version string
 	if err := db.QueryRow(ctx, "select pg_catalog.version()").Scan(&version); err != nil {
@@ -102,7 +107,7 @@ func Refuse(ctx context.Context, db Querier) error {
 
 const elsewhere = "use PostgreSQL itself, or a service that runs it; docs/operating/production.md lists what was tried"
 
-// named recognises a server by what it calls itself.
+// named recognises a server by its version text.
 func named(version string) error {
 	for _, o := range others {
 		if strings.Contains(version, o.word) {
@@ -115,7 +120,8 @@ func named(version string) error {
 	return nil
 }
 
-// refusal is that of a server that does not understand the question. What the connection failed with is returned as it is.
+// refusal returns the error for a server that does not understand a query. Errors of the connection
+// are returned unchanged.
 func refusal(version string, err error) error {
 	var said *pgconn.PgError
 	if pawl.Unreachable(err) || !errors.As(err, &said) || said.Code == "42501" || strings.HasPrefix(said.Code, "57") || strings.HasPrefix(said.Code, "53") {
@@ -128,7 +134,7 @@ func unfit(hint, format string, args ...any) error {
 	return &pawl.Error{Op: "engine", Code: "0A000", Err: fmt.Errorf(format, args...), Hint: hint}
 }
 
-// Major is the major version of a server that was not refused.
+// Major returns the major version of a server that Refuse accepted.
 func Major(ctx context.Context, db Querier) (major int, err error) {
 	err = db.QueryRow(ctx, "select pg_catalog.current_setting('server_version_num')::pg_catalog.int4").Scan(&major)
 	return major / 10000, err
