@@ -9,7 +9,7 @@ import (
 	"github.com/pawl-go/pawl/ops"
 )
 
-// What was seen of a thing, as several verbs ask for it.
+// Values that the operator saw, for several verbs.
 var (
 	ifFence     = Field{Name: "fence", Flag: "fence", Type: Number, Label: "the fence that was shown when you looked: if it has moved since, nothing changes"}
 	mustFence   = Field{Name: "fence", Flag: "fence", Type: ID, Label: ifFence.Label, Arg: "N"}
@@ -18,7 +18,8 @@ var (
 
 const archiveWas = "queue $name $outcome (archive was $was)"
 
-// table has all verbs about one thing. What its sentences say of a thing holds on a page and in a terminal.
+// table lists all verbs that act on one thing. Its texts appear in the dashboard and in the
+// terminal.
 var table = []Verb{
 	{Noun: Jobs, Name: "job_retry", Command: "retry", Title: "Retry", Short: "Make jobs due now, with all their attempts before them",
 		Effect: "The job becomes due now, with all its attempts before it. Its handler runs again. What an earlier attempt did outside of the database may happen a second time, unless it was a step.",
@@ -171,7 +172,7 @@ var table = []Verb{
 		Example: "orders 'account 7' 41 --reason 'their numbers begin at 42' --yes\n--reason 'they begin at 0' --yes -- orders 'account 7' -1", Do: resetGate},
 }
 
-// calledAgain says under which key a step is called again, and when.
+// calledAgain returns the line that tells under which key and when a step is called again.
 func calledAgain(p Values, r ops.Result) string {
 	key, next := "a new key", "its owner calls at its next attempt; a command that has ended needs a new key of its caller"
 	if r.ProviderKey != "" {
@@ -183,7 +184,8 @@ func calledAgain(p Values, r ops.Result) string {
 	return Line("step $step is called under ", p, r) + key + " at the next attempt\nnext: " + next
 }
 
-// Purge is the verb that forgets: it is about no single thing, so its command and its form are their own.
+// Purge is the verb that deletes old rows. It acts on no single thing, so it has its own command
+// and form.
 var Purge = struct {
 	Title, Effect, Warning string
 	Do                     func(ctx context.Context, db pawl.DB, r ops.PurgeRule, by ops.By, progress func(ops.Tally)) (ops.Tally, error)
