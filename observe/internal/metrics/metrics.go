@@ -1,19 +1,19 @@
-// Package metrics is the list of what Pawl measures, and reads the gauges from the database.
+// Package metrics lists Pawl's metrics and reads the gauges from the database.
 package metrics
 
 import "slices"
 
-// A Metric is one thing that is measured.
+// A Metric is one metric.
 type Metric struct {
 	Name    string // in Prometheus
-	OTel    string // the name in OpenTelemetry, of which type and unit are no part
+	OTel    string // name in OpenTelemetry, without type and unit
 	Type    Type
-	Unit    string // "s", or what is counted, as UCUM spells it: "{event}"
+	Unit    string // "s", or the counted thing in UCUM notation: "{event}"
 	Labels  []string
-	Read    string    // the question to the database that it comes from; empty: from events
-	Buckets []float64 // of a histogram, in its unit
+	Read    string    // name of the database read that provides it; empty: from events
+	Buckets []float64 // of a histogram, in Unit
 	Help    string    // one sentence, without a full stop
-	Alert   string    // what to look out for; empty: nothing by itself
+	Alert   string    // when to alert; empty: no alert of its own
 }
 
 // A Type of metrics.
@@ -26,7 +26,7 @@ const (
 	Gauge     Type = "gauge"
 )
 
-// The metrics that come from events.
+// The metrics of events.
 var (
 	EventsTotal = Metric{Name: "pawl_events_total", OTel: "pawl.events", Type: Counter, Unit: "{event}", Labels: []string{"kind", "op", "scope"},
 		Help:  "Events by kind, step and scope, one for each delivery, job or command that an event stands for",
@@ -43,7 +43,7 @@ var (
 		Alert:   "it grows: consumers do not keep up"}
 )
 
-// The metrics that are read from the database.
+// The metrics read from the database.
 var (
 	Jobs = Metric{Name: "pawl_jobs", OTel: "pawl.jobs", Type: Gauge, Unit: "{job}", Labels: []string{"queue", "status"}, Read: readJobs,
 		Help: "Jobs that have not finished, by queue and status"}
@@ -79,8 +79,8 @@ var (
 		Help:  "Leased commands that nobody may finish without help, unknown ones and those whose lease is over",
 		Alert: "status unknown above 0: find out whether it took effect, then settle it"}
 
-	// Not the unit "1": exporters append _ratio to a gauge of that unit, and nothing for a unit in braces, so this one is called
-	// pawl_database_read_up over OTLP as well.
+	// Not the unit "1": exporters append _ratio to a gauge with that unit, and nothing for a unit
+	// in braces. So the OTLP name is pawl_database_read_up too.
 	ReadUp = Metric{Name: "pawl_database_read_up", OTel: "pawl.database.read.up", Type: Gauge, Unit: "{read}", Labels: []string{"read"}, Read: anyRead,
 		Help:  "1 if the last read of the database succeeded within its limit; if 0 its gauges are missing",
 		Alert: "0: the other gauges say nothing"}
@@ -89,15 +89,15 @@ var (
 		Help: "How long the last read of the database took"}
 )
 
-// anyRead marks what each read says of itself.
+// anyRead marks metrics that each read has.
 const anyRead = "each"
 
-// Metrics returns all metrics: those of events, then those of the database.
+// Metrics returns all metrics: those of events first, then those of the database.
 func Metrics() []Metric {
 	return append([]Metric{EventsTotal, HandlerSeconds, MessageAgeSeconds}, Gauges()...)
 }
 
-// Gauges returns the metrics that are read from the database.
+// Gauges returns the metrics read from the database.
 func Gauges() []Metric {
 	return slices.Clone([]Metric{Jobs, OutboxPending, OutboxLagSeconds, OldestDueSeconds, DeadLetters, BlockedLanes, Workers, WorkerWakeups,
 		StaleCommands, ReadUp, ReadSeconds})
