@@ -9,7 +9,8 @@ import (
 	"github.com/pawl-go/pawl/internal/text"
 )
 
-// checkReplication looks at what stands between an answer and the synchronous standbys that it should wait for.
+// checkReplication finds settings and workers for which answers do not wait for the synchronous
+// standbys.
 func checkReplication(ctx context.Context, db pawl.DB, _ Limits) ([]Finding, error) {
 	type fact struct {
 		Scope    string `json:"scope"` // "session", "role setting", "standby" or "worker"
@@ -36,14 +37,14 @@ func checkReplication(ctx context.Context, db pawl.DB, _ Limits) ([]Finding, err
 	})
 }
 
-// checkStandbys looks at what a failover now would cost. It sees standbys of streaming replication only: what a provider replicates below SQL is
-// not seen here.
+// checkStandbys reports the cost of a failover now. It sees only standbys of streaming replication,
+// not replication that a provider does below SQL.
 func checkStandbys(ctx context.Context, db pawl.DB, _ Limits) ([]Finding, error) {
 	type fact struct {
 		Scope    string  `json:"scope"` // "standby", "asynchronous" or "few"
 		Standbys int     `json:"standbys"`
-		Needed   int     `json:"needed"` // that must have a commit before it is answered
-		Octets   int64   `json:"octets"` // that the slowest standby does not have
+		Needed   int     `json:"needed"` // standbys that must have a commit before it is answered
+		Octets   int64   `json:"octets"` // that the slowest standby lacks
 		Seconds  float64 `json:"seconds"`
 	}
 	return findings(ctx, db, "standbys", func(f fact) Finding {

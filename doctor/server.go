@@ -32,8 +32,8 @@ func checkDurability(ctx context.Context, db pawl.DB, _ Limits) ([]Finding, erro
 	})
 }
 
-// checkTimeouts looks for settings that end Pawl's statements and sessions. Those of a pooler, such
-// as pgbouncer's query_timeout, are not the server's: they cannot be seen.
+// checkTimeouts finds settings that end Pawl's statements and sessions. It cannot see those of a
+// pooler, such as pgbouncer's query_timeout.
 func checkTimeouts(ctx context.Context, db pawl.DB, _ Limits) ([]Finding, error) {
 	type fact struct {
 		Setting string `json:"setting"`
@@ -51,10 +51,10 @@ func checkTimeouts(ctx context.Context, db pawl.DB, _ Limits) ([]Finding, error)
 	})
 }
 
-// poolerProbes is how often a session that is no *pgx.Conn is asked who it is.
+// poolerProbes is how often the session id of a handle is read that is no *pgx.Conn.
 const poolerProbes = 8
 
-// checkPooler looks at the doctor's own connection, and at what workers report of theirs.
+// checkPooler checks the doctor's own connection and the workers' reports about theirs.
 func checkPooler(ctx context.Context, db pawl.DB, _ Limits) ([]Finding, error) {
 	type fact struct {
 		ID   int64  `json:"worker_id"`
@@ -87,7 +87,7 @@ func changesSession(ctx context.Context, db pawl.DB) (bool, error) {
 		return false, err
 	}
 	if _, inTx := db.(pawl.Tx); inTx {
-		return false, nil // a transaction keeps its session in any case
+		return false, nil // a transaction always keeps its session
 	}
 	var first int
 	for i := range poolerProbes {
@@ -214,8 +214,8 @@ func checkCollations(ctx context.Context, db pawl.DB, _ Limits) ([]Finding, erro
 	})
 }
 
-// checkPath finds schemas of a search_path in which others may create. Pawl's own functions and reads set their path; the SQL of your
-// programs and of your administrators may not.
+// checkPath finds schemas of a search_path in which other roles may create objects. Pawl's own
+// functions and reads set their path; the SQL of your programs and administrators may not.
 func checkPath(ctx context.Context, db pawl.DB, _ Limits) ([]Finding, error) {
 	type fact struct {
 		Schema string `json:"schema_name"`
@@ -232,8 +232,8 @@ func checkPath(ctx context.Context, db pawl.DB, _ Limits) ([]Finding, error) {
 	})
 }
 
-// checkRowSecurity finds tables of Pawl's whose rows row level security may hide from a role that
-// has rights to them. The doctor's own role may see them all.
+// checkRowSecurity finds tables of Pawl's in which row level security may hide rows from a role
+// with rights to them. The doctor's own role may see all rows.
 func checkRowSecurity(ctx context.Context, db pawl.DB, _ Limits) ([]Finding, error) {
 	type fact struct {
 		Table string `json:"table_name"`

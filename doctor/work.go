@@ -28,13 +28,14 @@ func checkWorkers(ctx context.Context, db pawl.DB, _ Limits) ([]Finding, error) 
 	})
 }
 
-// checkWakeups looks at what keeps enqueues from waking idle workers. Polls find all jobs in any case.
+// checkWakeups finds settings that keep enqueues from waking idle workers. Polling finds the jobs
+// in any case.
 func checkWakeups(ctx context.Context, db pawl.DB, _ Limits) ([]Finding, error) {
 	type fact struct {
 		Scope string `json:"scope"` // "server" or "worker"
 		ID    int64  `json:"worker_id"`
 		Name  string `json:"worker_name"`
-		State string `json:"state"` // of a worker "off" or "none", of the server the setting
+		State string `json:"state"` // of a worker "off" or "none"; of the server: the setting
 	}
 	return findings(ctx, db, "wakeups", func(f fact) Finding {
 		found := Finding{Why: "an idle worker finds a new job at its next poll, after up to 500 ms (Poll), in place of milliseconds"}
@@ -96,9 +97,9 @@ func checkWaiting(ctx context.Context, db pawl.DB, l Limits) ([]Finding, error) 
 		Kind      string    `json:"kind"`
 		Queue     string    `json:"queue"`
 		Since     time.Time `json:"since"`
-		AllReport bool      `json:"all_report"` // every worker that runs
+		AllReport bool      `json:"all_report"` // every running worker
 		Serving   int       `json:"serving"`    // workers of the queue
-		Knowing   int       `json:"knowing"`    // of those, with a handler for the kind
+		Knowing   int       `json:"knowing"`    // those with a handler for the kind
 	}
 	return findings(ctx, db, "waiting", func(f fact) Finding {
 		var fix string
@@ -122,7 +123,7 @@ func checkPaused(ctx context.Context, db pawl.DB, l Limits) ([]Finding, error) {
 	type receiver struct {
 		Name string    `json:"name"`
 		At   time.Time `json:"at"`
-		Dead int       `json:"dead"` // letters, up to 1000
+		Dead int       `json:"dead"` // dead letters, up to 1000
 	}
 	found, err := findings(ctx, db, "receiving", func(f receiver) Finding {
 		return Finding{What: fmt.Sprintf("consumer %s has paused its receiving, last seen at %s; it has %s", f.Name, second(f.At), text.Plural(f.Dead, "dead letter", "dead letters")),
@@ -138,7 +139,7 @@ func pausedQueues(ctx context.Context, db pawl.DB, l Limits) ([]Finding, error) 
 		Mode   string    `json:"mode"`
 		Due    int       `json:"due"`
 		Since  time.Time `json:"since"`
-		Actor  string    `json:"actor"` // empty: the audit does not say
+		Actor  string    `json:"actor"` // empty: not in the audit
 		At     time.Time `json:"at"`
 		Reason string    `json:"reason"`
 	}
@@ -178,12 +179,12 @@ func checkCrashes(ctx context.Context, db pawl.DB, _ Limits) ([]Finding, error) 
 	})
 }
 
-// checkRows looks at the tables of package guard, of which the database knows what their sweepers
-// have counted.
+// checkRows reports rows with a final error in tables of package guard. The database knows only the
+// counts of their sweepers.
 func checkRows(ctx context.Context, db pawl.DB, _ Limits) ([]Finding, error) {
 	type fact struct {
 		Name string    `json:"name"`
-		Rows int       `json:"rows"` // 1001: there are more than 1,000
+		Rows int       `json:"rows"` // 1001: more than 1,000
 		At   time.Time `json:"at"`
 	}
 	return findings(ctx, db, "rows", func(f fact) Finding {
@@ -205,7 +206,7 @@ func checkRetention(ctx context.Context, db pawl.DB, l Limits) ([]Finding, error
 	}
 	type remembers struct {
 		Name  string `json:"name"`
-		Hours int64  `json:"hours"` // for which it remembers
+		Hours int64  `json:"hours"` // its memory window
 	}
 	found, err := findings(ctx, db, "retention_tables", func(f named) Finding {
 		return Finding{Why: why, What: fmt.Sprintf("pawl.%s has rows whose memory has been over for %d hours", f.Name, hours),
@@ -229,7 +230,7 @@ func checkRedelivery(ctx context.Context, db pawl.DB, _ Limits) ([]Finding, erro
 	const why = "what comes again after it was forgotten is not known to be a duplicate"
 	type short struct {
 		Name      string `json:"name"`
-		Remembers int64  `json:"remembers"` // hours, as Delivers
+		Remembers int64  `json:"remembers"` // in hours, like Delivers
 		Delivers  int64  `json:"delivers"`
 	}
 	type late struct {
