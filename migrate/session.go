@@ -6,9 +6,10 @@ import (
 	"github.com/pawl-go/pawl"
 )
 
-// hidden names the tables of Pawl's of which row level security may hide rows from this role, or
-// refuse them: it is active for the role, and no policy of USING (true) lets it do what it has the
-// right to. "" for none. What other policies let through is not known before it is missing.
+// hidden returns the tables of Pawl's in which row level security may hide rows from this role, or
+// refuse them; "" if there are none. Such a table has row level security active for the role, and
+// no policy USING (true) for an action that the role has the right to. Conditions of other policies
+// are not evaluated.
 func hidden(ctx context.Context, db Querier) (names, role string, err error) {
 	err = db.QueryRow(ctx, `select coalesce(pg_catalog.string_agg('pawl.' operator(pg_catalog.||) pg_catalog.quote_ident(c.relname::pg_catalog.text), ', ' order by c.relname), ''),
        pg_catalog.quote_ident(current_user::pg_catalog.text)
@@ -36,7 +37,7 @@ func hidden(ctx context.Context, db Querier) (names, role string, err error) {
 	return names, role, err
 }
 
-// unhidden refuses a role from which row level security may hide rows of Pawl's tables.
+// unhidden returns an error if row level security may hide rows of Pawl's tables from this role.
 func unhidden(ctx context.Context, db Querier) error {
 	names, role, err := hidden(ctx, db)
 	if err != nil || names == "" {
@@ -46,8 +47,8 @@ func unhidden(ctx context.Context, db Querier) error {
 		"or give each a policy: create policy pawl on ... using (true)", "row level security hides the rows of %s from role %s", names, role)
 }
 
-// readable refuses a connection on which the driver cannot read octets: each job would be claimed
-// and given up, again and again.
+// readable returns an error if the driver misreads bytea on this connection. Otherwise each job
+// would be claimed and released again and again.
 func readable(ctx context.Context, db Querier) error {
 	var octets []byte
 	err := pawl.Wrap("migrate.check", db.QueryRow(ctx, "select pg_catalog.decode('00ff5c', 'hex')").Scan(&octets))
