@@ -61,7 +61,7 @@ func owned(op string, err error) error {
 		err = inner.Err
 	}
 	return &pawl.Error{Op: op, Code: "42501", Err: err,
-		Hint: "migrate as the owner of the schemas pawl and pawl_v1; to make them it needs CREATE on this database, or else: create schema pawl authorization it; create schema pawl_v1 authorization it"}
+		Hint: "migrate as the owner of the schemas pawl and pawl_v1; to create them, the role needs CREATE on this database; or run: create schema pawl authorization ROLE; create schema pawl_v1 authorization ROLE"}
 }
 
 func up(ctx context.Context, conn *pgx.Conn, progress Progress) ([]int, error) {
@@ -289,7 +289,7 @@ func Check(ctx context.Context, db Querier) error {
 	case err != nil:
 		return pawl.Wrap("migrate.check", err)
 	case behind != "":
-		return mismatch("run: pawl migrate up, before anything else runs", "the tables hold numbers that %s would give out again, as after logical replication", behind)
+		return mismatch("run: pawl migrate up, before anything else runs", "%s would assign numbers again that the tables hold, as after logical replication", behind)
 	}
 	return nil
 }
@@ -307,7 +307,7 @@ func fits(installed Installed) error {
 		return newerSchema(installed)
 	case installed.Version == newest && installed.APIHash != script.Hash(schema.API()):
 		return mismatch("run: pawl migrate up, with the build you deploy",
-			"the functions of schema version %d are not those of this build", installed.Version)
+			"the functions of schema version %d differ from those of this build", installed.Version)
 	}
 	return nil
 }

@@ -53,7 +53,7 @@ func readable(ctx context.Context, db Querier) error {
 	var octets []byte
 	err := pawl.Wrap("migrate.check", db.QueryRow(ctx, "select pg_catalog.decode('00ff5c', 'hex')").Scan(&octets))
 	if err == nil && string(octets) != "\x00\xff\\" {
-		return mismatch("set bytea_output = hex", "octets are read as others (bytea_output)")
+		return mismatch("set bytea_output = hex", "the driver misreads bytes (bytea_output)")
 	}
 	return err
 }

@@ -10,7 +10,7 @@ import (
 )
 
 // Each entry has its texts, names are unique, and each field has a type that can be parsed.
-func TestTable_IsWhole(t *testing.T) {
+func TestTable_IsComplete(t *testing.T) {
 	t.Parallel()
 	seen := map[string]bool{}
 	for _, v := range All() {

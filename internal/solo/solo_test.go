@@ -117,7 +117,7 @@ func TestGate_OneSuspectAtATime(t *testing.T) {
 
 // If an entrant never leaves, the gate is closed for AloneWait at most, and the suspect runs beside
 // it.
-func TestGate_NobodyWaitsForTheDeaf(t *testing.T) {
+func TestGate_OtherWorkWaitsAtMostAloneWait(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		g := New()
@@ -137,7 +137,7 @@ func TestGate_NobodyWaitsForTheDeaf(t *testing.T) {
 
 // A suspect that never leaves keeps the gate closed for AloneFor at most, even if its caller does
 // nothing.
-func TestGate_DoorOpensOverASuspectThatStays(t *testing.T) {
+func TestGate_OpensAlthoughTheSuspectStays(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		g := New()
@@ -152,7 +152,7 @@ func TestGate_DoorOpensOverASuspectThatStays(t *testing.T) {
 
 // With any number of waiting suspects, the gate is open as long as it was closed, and waiting
 // entrants are admitted.
-func TestGate_DoorStaysOpenAsLongAsItWasClosed(t *testing.T) {
+func TestGate_StaysOpenAsLongAsItWasClosed(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		g := New()
@@ -167,11 +167,11 @@ func TestGate_DoorStaysOpenAsLongAsItWasClosed(t *testing.T) {
 		s.Leave()
 		<-entered
 		if due, _ := g.Due(); due {
-			t.Error("the next suspect may close the door at once")
+			t.Error("the next suspect may close the gate at once")
 		}
 		_, later := g.Due()
 		if took := waited(func() { <-later }); took != time.Second {
-			t.Errorf("the door was closed for 1s and stays open for %v", took)
+			t.Errorf("the gate was closed for 1s and stays open for %v", took)
 		}
 		g.Leave(1)
 	})
@@ -179,7 +179,7 @@ func TestGate_DoorStaysOpenAsLongAsItWasClosed(t *testing.T) {
 
 // An entrant that waits is admitted when the gate opens, before the next suspect can close it
 // again.
-func TestGate_NobodyMissesAnOpenDoor(t *testing.T) {
+func TestGate_AdmitsAllWhoWaitWhenItOpens(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		g := New()
@@ -198,14 +198,14 @@ func TestGate_NobodyMissesAnOpenDoor(t *testing.T) {
 		s.Leave()
 		all.Wait()
 		if longest.Load() != 0 {
-			t.Errorf("one waited for %v after the door had opened", time.Duration(longest.Load()))
+			t.Errorf("one waited for %v after the gate had opened", time.Duration(longest.Load()))
 		}
 	})
 }
 
 // An entrant that stops waiting is not counted as inside, and a suspect that stops waiting opens
 // the gate.
-func TestGate_WhoGivesUpLeavesNoTrace(t *testing.T) {
+func TestGate_CancelledWaitersDoNotCount(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		g := New()
@@ -222,10 +222,10 @@ func TestGate_WhoGivesUpLeavesNoTrace(t *testing.T) {
 		}()
 		go func() { s.Alone(ctx); s.Leave() }()
 		if err := <-gone; err == nil {
-			t.Error("in through a closed door")
+			t.Error("entered a closed gate")
 		}
 		if took := waited(func() { enter(t, g, 1) }); took > 60*time.Millisecond {
-			t.Errorf("the door stayed closed for another %v", took)
+			t.Errorf("the gate stayed closed for another %v", took)
 		}
 		g.Leave(2)
 		time.Sleep(time.Minute)

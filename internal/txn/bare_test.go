@@ -103,7 +103,7 @@ func TestLend_AnAbortedTransactionIsKnown(t *testing.T) {
 }
 
 // A handler may use the connection itself and succeed.
-func TestLend_TheConnectionIsTheHandlersToUse(t *testing.T) {
+func TestLend_HandlerMayUseTheConnection(t *testing.T) {
 	t.Parallel()
 	pool := pawltest.DB(t, rows)
 	var xact string

@@ -13,7 +13,7 @@ import (
 
 // No code of ours uses pgconn.SafeToRetry: it returns true for statements that the server has
 // executed (pgx v5.9 to v5.12). Comments may mention it.
-func TestNobodyAsksSafeToRetry(t *testing.T) {
+func TestNoCodeUsesSafeToRetry(t *testing.T) {
 	t.Parallel()
 	files := 0
 	err := filepath.WalkDir("../..", func(path string, entry fs.DirEntry, err error) error {

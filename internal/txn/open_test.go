@@ -57,7 +57,7 @@ func TestOpened_CommitsTogether(t *testing.T) {
 }
 
 // The statement that records success can still fail. Then it is certain that nothing commits.
-func TestOpened_TheLastWordCanRefuse(t *testing.T) {
+func TestOpened_RecordingSuccessCanFail(t *testing.T) {
 	t.Parallel()
 	pool := pawltest.DB(t, rows, "create table late (n int unique deferrable initially deferred)")
 	for name, last := range map[string]string{

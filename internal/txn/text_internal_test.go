@@ -37,7 +37,7 @@ func TestLook_OnlyWhatEndsTheTransaction(t *testing.T) {
 }
 
 // look finds statements that change the session anywhere in a text.
-func TestLook_WhatSoilsTheSession(t *testing.T) {
+func TestLook_FindsSessionChanges(t *testing.T) {
 	t.Parallel()
 	for query, want := range map[string]bool{"set role x": true, "SET LOCAL role x": false, "set transaction read only": false, "set constraints all deferred": false,
 		"reset all": true, "listen x": true, "load 'x'": true, "select 1; set role x": true, "select 'set; set'": false, "/* */ set role x": true, "update t set x = 1": false,
@@ -51,7 +51,7 @@ func TestLook_WhatSoilsTheSession(t *testing.T) {
 }
 
 // look finds statements that drop prepared statements, so that pgx can forget them.
-func TestLook_WhatDropsPreparedStatements(t *testing.T) {
+func TestLook_FindsDroppedStatements(t *testing.T) {
 	t.Parallel()
 	for query, want := range map[string]bool{"deallocate all": true, "DEALLOCATE PREPARE ALL": true, "select 1; discard all": true, "deallocate a": false, "discard plans": false} {
 		if _, drops, _ := look(query); drops != want {

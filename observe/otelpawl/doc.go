@@ -1,8 +1,9 @@
 // Package otelpawl exports Pawl's metrics to OpenTelemetry and creates spans around handlers.
 //
-//	sender's span ─▶ traceparent of the message ─▶ span of the delivery's handler
-//	                                                   └─▶ headers of the job ─▶ span of the job's handler
-//	                                                                                └─▶ traceparent of a call
+//	sender's span ─▶ traceparent of the message
+//	                  └─▶ span of the delivery's handler ─▶ headers of the job
+//	                                                         └─▶ span of the job's handler
+//	                                                              └─▶ traceparent of a call
 //
 // In a handler, the context has the span, as usual in OpenTelemetry. It also has the span as a
 // [pawl.Trace], which jobs, events and messages written with the context carry. Outside of

@@ -19,7 +19,7 @@ import (
 	"github.com/pawl-go/pawl/pawltest"
 )
 
-// What happens in this process, and what there is in the database, on one page for Prometheus.
+// Export the events of this process and the gauges of the database on one page for Prometheus.
 func Example() {
 	example := &pgtest.Example{}
 	defer example.End()

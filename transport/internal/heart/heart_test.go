@@ -86,7 +86,7 @@ func TestHeart_HoldsUntilLetGo(t *testing.T) {
 }
 
 // After two failures in a row there is time for a third try, so nothing is lost.
-func TestHeart_BearsFailures(t *testing.T) {
+func TestHeart_SurvivesTwoFailures(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		l := &lender{lease: 30 * time.Second, fails: func(_ string, call int) Outcome { return Outcome{Failed: call%3 != 0} }}
@@ -102,7 +102,7 @@ func TestHeart_BearsFailures(t *testing.T) {
 }
 
 // A loss is reported once, and the thing is not extended again. Other things are kept.
-func TestHeart_TellsOfLosses(t *testing.T) {
+func TestHeart_ReportsLosses(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		l := &lender{lease: 30 * time.Second, fails: func(key string, _ int) Outcome { return Outcome{Lost: key == "a"} }}
@@ -141,7 +141,7 @@ func TestHeart_KeepsTheLimit(t *testing.T) {
 
 // If an extension of a key is running, LetGo returns a channel that closes when it ends. Otherwise
 // it returns nil.
-func TestHeart_LetGoTellsOfTheCallUnderWay(t *testing.T) {
+func TestHeart_LetGoWaitsForTheRunningCall(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
