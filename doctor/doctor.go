@@ -16,7 +16,7 @@ import (
 	"github.com/pawl-go/pawl/migrate"
 )
 
-// A Finding is a problem, or a cause of one.
+// A Finding is a problem that exists or will soon.
 type Finding struct {
 	Check string `json:"check"`         // name of the check, for Limits.Skip
 	What  string `json:"what,omitzero"` // the problem; empty: the check could not run
@@ -172,11 +172,11 @@ func others(check string, found []Finding) string {
 	switch {
 	case len(found) == 0:
 	case check == "contract":
-		return "the schema is not that of this build"
+		return "the schema does not match this build"
 	case check == "engine" && found[0].Why == notOurs:
 		return "the server is not PostgreSQL"
 	case check == "engine" && found[0].Why == notAll:
-		return "the database cannot hold each text"
+		return "the database cannot store every text"
 	}
 	return ""
 }
@@ -191,9 +191,9 @@ func hidden(ctx context.Context, db pawl.DB) []Finding {
 	return []Finding{{Check: "snapshots", Why: "of other logins: grant pg_monitor to this one"}}
 }
 
-const notOurs = "what is different there fails late, or locks nothing: two workers would have one job, and a message two effects"
+const notOurs = "missing features fail late or not at all: without working locks, two workers get one job, and a message has two effects"
 
-const notAll = "a key, a header or an error that it cannot hold fails each time: such a message never comes to an end"
+const notAll = "a key, a header or an error that it cannot store fails each time, so such a message never ends"
 
 // checkEngine checks which kind of server this is.
 func checkEngine(ctx context.Context, db pawl.DB, _ Limits) ([]Finding, error) {
@@ -222,7 +222,7 @@ func checkContract(ctx context.Context, db pawl.DB, _ Limits) ([]Finding, error)
 	if !errors.Is(err, pawl.ErrSchemaMismatch) || !errors.As(err, &p) {
 		return nil, err
 	}
-	return []Finding{{What: p.Err.Error(), Why: "workers and doors of this build refuse to start", Fix: p.Hint}}, nil
+	return []Finding{{What: p.Err.Error(), Why: "workers and consumers of this build refuse to start", Fix: p.Hint}}, nil
 }
 
 // findings runs a query of package catalog and words each fact as a finding.

@@ -18,7 +18,7 @@ func checkReplication(ctx context.Context, db pawl.DB, _ Limits) ([]Finding, err
 		WorkerID int64  `json:"worker_id"`
 	}
 	return findings(ctx, db, "replication", func(f fact) Finding {
-		found := Finding{Why: "synchronous_standby_names promises that what was answered survives the loss of this server"}
+		found := Finding{Why: "synchronous_standby_names promises that answered commits survive the loss of this server"}
 		switch f.Scope {
 		case "session":
 			found.What = "synchronous_commit is local here: no commit waits for the standbys"
@@ -30,7 +30,7 @@ func checkReplication(ctx context.Context, db pawl.DB, _ Limits) ([]Finding, err
 			found.What = "no synchronous standby is connected: every commit waits"
 			found.Fix = "start the standby, or, to go on without that promise: alter system set synchronous_standby_names = '', and reload"
 		case "worker":
-			found.What = fmt.Sprintf("worker %d (%s) does not hear that a commit stopped waiting for its standby", f.WorkerID, f.Target)
+			found.What = fmt.Sprintf("worker %d (%s) does not notice that a commit stopped waiting for its standby", f.WorkerID, f.Target)
 			found.Fix = "call pawl.Watch on the configuration of its pool"
 		}
 		return found
@@ -55,7 +55,7 @@ func checkStandbys(ctx context.Context, db pawl.DB, _ Limits) ([]Finding, error)
 				Fix: "connect to the primary: target_session_attrs=read-write in the URL, with the names of all servers"}
 		case "asynchronous":
 			return Finding{What: fmt.Sprintf("commits wait for no standby: the slowest of %s is %d octets and %v behind", standbys, f.Octets, (time.Duration(f.Seconds * float64(time.Second))).Round(time.Millisecond)),
-				Why: "a failover to it loses so much of what was acknowledged and answered, effect and memory together: brokers do not deliver it again, and callers who retry run it again",
+				Why: "a failover to it loses that much acknowledged and answered work, effects and inbox rows together: brokers do not redeliver it, and callers that retry run it again",
 				Fix: "set synchronous_standby_names (Patroni: synchronous_mode and synchronous_mode_strict), or accept the loss: --skip standbys"}
 		}
 		return Finding{What: fmt.Sprintf("%s connected, and %d must have each commit before it is answered", isAre(standbys, f.Standbys), f.Needed),

@@ -117,7 +117,7 @@ func (r CommandRef) Settle(ctx context.Context, db pawl.DB, v CommandVerdict, by
 		case Settled:
 			result.Was, result.Now = string(StatusUnknown), row.Status
 		case Refused:
-			result.Was, result.Hint = row.Status, "only what is unknown needs a verdict"
+			result.Was, result.Hint = row.Status, "only an unknown command needs a verdict"
 		case Moved:
 			result.Was, result.Hint = row.Status, fmt.Sprintf("another attempt has begun since: its fence is %d; find out about that one", row.Fence)
 		case Absent:
@@ -128,5 +128,5 @@ func (r CommandRef) Settle(ctx context.Context, db pawl.DB, v CommandVerdict, by
 }
 
 func noFence(op, field, shown string) error {
-	return invalid(op, fmt.Errorf("the verdict names no fence"), fmt.Sprintf("set %s to what was shown when you looked: see %s", field, shown))
+	return invalid(op, fmt.Errorf("the verdict names no fence"), fmt.Sprintf("set %s to the value that you saw: see %s", field, shown))
 }

@@ -140,9 +140,9 @@ func deliveryResult(outcome string, job *int64, was, hint string) Result {
 	}
 	switch {
 	case r.Outcome == Moved:
-		r.Hint = "it has taken effect since you looked, or anew: look again"
+		r.Hint = "it has taken effect since you looked, possibly again: look again"
 	case r.Outcome == Absent:
-		r.Hint = "it never came, or longer ago than is remembered; its key is the one that its sender gave it"
+		r.Hint = "it never arrived, or is forgotten; use the key that its sender gave it"
 	}
 	return r
 }

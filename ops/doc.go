@@ -4,8 +4,9 @@
 // Each noun is a pair. The plural selects rows, and lists or changes many. The Ref identifies one
 // row, and reads or changes it:
 //
-//	page, err := ops.Jobs{Queue: "orders", Statuses: []ops.Status{ops.StatusDeadLetter}}.List(ctx, pool)
-//	r, err := ops.JobRef{ID: 17}.Retry(ctx, pool, ops.By{Actor: "ann", Reason: "the stock service is back"})
+//	dead := []ops.Status{ops.StatusDeadLetter}
+//	page, err := ops.Jobs{Queue: "orders", Statuses: dead}.List(ctx, pool)
+//	r, err := ops.JobRef{ID: 17}.Retry(ctx, pool, ops.By{Actor: "ann", Reason: "stock is back"})
 //
 // The nouns are [Jobs], [Commands], [Steps], [Queues], [Lanes], [Schedules], [Deliveries], [Outbox]
 // and [SequenceGates]. [Look] returns an overview, [Stales] the work that needs a decision, and

@@ -51,7 +51,7 @@ func pageOf(op, after string, limit int, valid ...func(part string) bool) (catal
 }
 
 func noCursor(op, after string) error {
-	return invalid(op, fmt.Errorf("%.255q is no place to go on from", after), "pass Page.Next of the page before")
+	return invalid(op, fmt.Errorf("%.255q is not a cursor", after), "pass Page.Next of the previous page")
 }
 
 // Checks of a cursor's parts.

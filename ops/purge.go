@@ -171,7 +171,7 @@ func (r PurgeRule) Check() error {
 	case !ofConsumer && r.Consumer != "":
 		return wrong("rows of "+r.Table+" belong to no consumer", "name none")
 	case r.OlderThan < 0 || r.OlderThan == 0 && !r.knowsEnd():
-		return wrong("rows of "+r.Table+" do not know when they may go", "say how old they must be: more than 0")
+		return wrong("rows of "+r.Table+" do not store when they expire", "say how old they must be: more than 0")
 	}
 	return nil
 }

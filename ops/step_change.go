@@ -47,7 +47,7 @@ func (r StepRef) Settle(ctx context.Context, db pawl.DB, v StepVerdict, by By) (
 		case Settled:
 			result.Was, result.Now = string(StatusUnknown), row.Status
 		case Refused:
-			result.Hint = "only what is unknown needs a verdict"
+			result.Hint = "only an unknown step needs a verdict"
 			if Status(row.Status) == StatusPlanned {
 				result.Hint = "its next attempt finds out, or makes it unknown; retry its job"
 			}
@@ -94,11 +94,11 @@ func (r StepRef) Again(ctx context.Context, db pawl.DB, providerKey string, by B
 				result.ProviderKey = providerKey
 			}
 		case Refused:
-			result.Hint = "only what was refused for good may be called again"
+			result.Hint = "only a permanently refused step can be called again"
 			if row.Executed {
-				result.Hint = "a call of it was executed after all: it is done"
+				result.Hint = "one of its calls was executed after all: nothing is left to do"
 			} else if Status(row.Status) == StatusUnknown {
-				result.Hint = "whether it was executed is not known: it needs a verdict"
+				result.Hint = "it is unknown whether it was executed: it needs a verdict"
 			}
 		case Moved:
 			result.Hint = fmt.Sprintf("another call has begun since: its fence is %d; look again", row.Fence)

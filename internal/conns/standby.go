@@ -14,7 +14,8 @@ import (
 	"github.com/pawl-go/pawl/internal/verdict"
 )
 
-// A Conn is a connection taken from a pool, for statements that must not wait for a connection.
+// A Conn is a connection taken from a pool. Its holder can distinguish an error before a statement
+// was sent from one after.
 type Conn struct {
 	*pgxpool.Conn
 	pool *pgxpool.Pool

@@ -24,7 +24,7 @@ type CommandClaimArgs struct {
 }
 
 // CommandRow is the result of command_open, command_claim and CommandLook. For an active command,
-// later fields may be zero.
+// the other fields may be zero.
 type CommandRow struct {
 	// "new_claim", "processing_stale", "retryable_failure": the caller holds it; else the outcome
 	// of another claim

@@ -25,7 +25,7 @@ const Oldest, Tested = 14, 15
 // access
 // (https://docs.yugabyte.com/stable/api/ysql/the-sql-language/statements/cmd_listen_notify/).
 var others = []struct{ word, name, lacks string }{
-	{"CockroachDB", "CockroachDB", "its advisory locks exclude nobody, and it has no LISTEN"},
+	{"CockroachDB", "CockroachDB", "its advisory locks exclude no one, and it has no LISTEN"},
 	{"-YB-", "YugabyteDB", "its row versions are not PostgreSQL's, and before 2025.2.3 it has no LISTEN"},
 	{"Redshift", "Amazon Redshift", "it has neither row locks nor enforced unique keys"},
 	{"Greenplum", "Greenplum", "a unique key must contain the column by which rows are distributed"},
@@ -69,7 +69,7 @@ select pg_catalog.current_setting('server_version_num')::pg_catalog.int4,
   from lock as l`, lockSpace, lockNumber)
 
 // ErrEncoding means that the database cannot store every Unicode text.
-var ErrEncoding = errors.New("the schema needs a database in UTF8, since keys, headers and errors are any text")
+var ErrEncoding = errors.New("the schema needs a database in UTF8, because keys, headers and errors may contain any text")
 
 // Refuse returns nil if Pawl runs on this server. Otherwise it returns the reason and the next
 // step.
@@ -100,7 +100,7 @@ func Refuse(ctx context.Context, db Querier) error {
 	case encoding != "UTF8":
 		return unfit("create a database with: create database ... encoding 'UTF8' template template0", "%w, this one is in %s", ErrEncoding, encoding)
 	case !locks:
-		return unfit(elsewhere, "an advisory lock is granted here, and held by no session, so that it excludes no one: %s", version)
+		return unfit(elsewhere, "an advisory lock was granted, but no session holds it, so it excludes no one: %s", version)
 	}
 	return nil
 }
@@ -127,7 +127,7 @@ func refusal(version string, err error) error {
 	if pawl.Unreachable(err) || !errors.As(err, &said) || said.Code == "42501" || strings.HasPrefix(said.Code, "57") || strings.HasPrefix(said.Code, "53") {
 		return err
 	}
-	return unfit(elsewhere, "it does not answer a question that PostgreSQL answers, so this is another server, or one without what Pawl needs: %s: %w", version, err)
+	return unfit(elsewhere, "it does not answer a query that PostgreSQL answers, so this is another server, or it lacks a feature: %s: %w", version, err)
 }
 
 func unfit(hint, format string, args ...any) error {

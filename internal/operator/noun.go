@@ -28,7 +28,7 @@ var (
 		Fields: []Field{{Name: "id", Arg: "ID", Type: ID}}}
 	Queues = &Noun{Name: "queue", Group: "queues", What: "queue $name", Look: "queues list", Locked: "the queue is being set in another open transaction",
 		Fields: []Field{{Name: "name", Arg: "QUEUE"}}, Done: "queue $name $now (was $was)", Already: "queue $name $now already",
-		More: "It holds from now on, in every process, and the queue need not have had a job: see pawl queues --help."}
+		More: "It applies from now on, in every process. The queue may be one that never had a job: see pawl queues --help."}
 	Lanes = &Noun{Name: "lane", Group: "lanes", What: "lane $name of queue $queue", Look: "lanes list --queue $queue",
 		Locked: "the lane is locked by an open transaction, most likely one that enqueues into it",
 		Fields: []Field{{Name: "queue", Arg: "QUEUE"}, {Name: "name", Arg: "LANE"}}}

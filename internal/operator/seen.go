@@ -12,7 +12,7 @@ import (
 	"github.com/pawl-go/pawl/ops"
 )
 
-var errMoved = errors.New("it is not as it was seen")
+var errMoved = errors.New("it has changed since you looked")
 
 // asSeen runs a verb that has no check of its own, and rolls back if the thing has changed since
 // the operator looked. The verb holds the thing's lock meanwhile, so the second of two concurrent
@@ -36,7 +36,7 @@ func asSeen(ctx context.Context, db pawl.DB, verb func(pawl.DB) (ops.Result, err
 	})
 	conns.LeaveStandby(db, err)
 	if errors.Is(err, errMoved) {
-		return ops.Result{Outcome: ops.Moved, DryRun: r.DryRun, Was: r.Was, Hint: "it was changed since you looked, or this form was sent already: go back and look again"}, nil
+		return ops.Result{Outcome: ops.Moved, DryRun: r.DryRun, Was: r.Was, Hint: "it has changed since you looked, or this form was sent already: go back and look again"}, nil
 	}
 	return r, err
 }
