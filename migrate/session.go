@@ -7,9 +7,9 @@ import (
 )
 
 // hidden returns the tables of Pawl's in which row level security may hide rows from this role, or
-// refuse them; "" if there are none. Such a table has row level security active for the role, and
-// no policy USING (true) for an action that the role has the right to. Conditions of other policies
-// are not evaluated.
+// refuse them; "" if there are none. A table counts if row level security applies to the role, and
+// the role has a right that no policy USING (true) covers. A table with a restrictive policy counts
+// too. Conditions of other policies are not evaluated.
 func hidden(ctx context.Context, db Querier) (names, role string, err error) {
 	err = db.QueryRow(ctx, `select coalesce(pg_catalog.string_agg('pawl.' operator(pg_catalog.||) pg_catalog.quote_ident(c.relname::pg_catalog.text), ', ' order by c.relname), ''),
        pg_catalog.quote_ident(current_user::pg_catalog.text)

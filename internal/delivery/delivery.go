@@ -42,8 +42,8 @@ type Claim struct {
 // A Lane orders deliveries. Those of one lane are processed one at a time, in the order in which
 // they were claimed, even if some are stored. The zero Lane orders nothing.
 type Lane struct {
-	Queue string // of the jobs that store deliveries, 1 to 255 octets
-	Name  string // 1 to 255 octets: the thing whose deliveries are ordered, such as an account
+	Queue string // of the jobs that store deliveries, 1 to 255 bytes
+	Name  string // 1 to 255 bytes: the thing whose deliveries are ordered, such as an account
 	// of a new lane: what a dead letter does to later deliveries: "block" (default), "park" or
 	// "skip"
 	Policy string
@@ -178,8 +178,8 @@ const CodeMismatch pawl.Code = contract.CodeMismatch
 
 // A Storage says how to store a delivery that could not be applied now.
 type Storage struct {
-	Queue, Kind string         // of the job; 1 to 255 octets each
-	Payload     []byte         // exact octets, at most 4 MiB
+	Queue, Kind string         // of the job; 1 to 255 bytes each
+	Payload     []byte         // exact bytes, at most 4 MiB
 	Headers     map[string]any // extra data for the job's handler
 	Attempts    int            // attempts already made, including the one that failed
 	Suspect     bool           // it may have crashed a process or the server, so it runs alone

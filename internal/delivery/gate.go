@@ -11,8 +11,8 @@ import (
 
 // A Sequence is a delivery's number at the gate of a resource.
 type Sequence struct {
-	Consumer string // 1 to 255 octets
-	Resource string // 1 to 255 octets: the thing that is numbered, such as an account
+	Consumer string // 1 to 255 bytes
+	Resource string // 1 to 255 bytes: the thing that is numbered, such as an account
 	Seq      int64
 	Mode     string // "latest" or "strict"
 	// of a strict gate: the first number; nil: none passes until an operator has reset the gate

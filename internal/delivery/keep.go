@@ -11,7 +11,7 @@ import (
 
 // A Record is a delivery as it arrived.
 type Record struct {
-	Payload    []byte         // exact octets, at most 4 MiB
+	Payload    []byte         // exact bytes, at most 4 MiB
 	Headers    map[string]any // headers that may be kept
 	VerifiedBy string         // what authenticated the sender; "" if nothing did
 	Storage    Replay

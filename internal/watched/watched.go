@@ -41,7 +41,7 @@ type Statement struct{ cancelled bool }
 func (s *Statement) Cancelled() bool { return s != nil && s.cancelled }
 
 // Install makes connections of this configuration watched, in addition to existing callbacks.
-// Patience 0 means [CommitTimeout].
+// A patience of 0 means [CommitTimeout].
 func Install(config *pgconn.Config, patience time.Duration) {
 	if patience <= 0 {
 		patience = CommitTimeout

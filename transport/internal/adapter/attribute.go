@@ -9,7 +9,7 @@ import (
 // BinarySuffix marks binary attributes.
 const BinarySuffix = ";base64"
 
-// IsText reports whether PostgreSQL can store octets as text: UTF-8 without NUL.
+// IsText reports whether PostgreSQL can store bytes as text: UTF-8 without NUL.
 func IsText[T ~string | ~[]byte](octets T) bool {
 	return utf8.ValidString(string(octets)) && !strings.Contains(string(octets), "\x00")
 }
