@@ -31,7 +31,7 @@ const (
 )
 
 // silent lists events that say nothing about work, or that occur while there is none.
-var silent = []pawl.EventKind{pawl.EventWoken, pawl.EventPolled, pawl.EventEmptyReceive, pawl.EventTrouble}
+var silent = []pawl.EventKind{pawl.EventWoken, pawl.EventPolled, pawl.EventEmptyReceive, pawl.EventError}
 
 // A Recorder counts events by scope and kind until it adds them to the database. Its methods are
 // safe for concurrent use.
@@ -78,11 +78,11 @@ func (r *Recorder) Refused(w contract.StaleWrite) {
 }
 
 // Keep adds the counts about every 15 seconds until ctx ends. If the database asks for levels, Keep
-// calls measure. Errors go to trouble.
-func (r *Recorder) Keep(ctx context.Context, measure func(context.Context) (contract.Rollup, error), trouble func(error)) {
+// calls measure. Errors go to onError.
+func (r *Recorder) Keep(ctx context.Context, measure func(context.Context) (contract.Rollup, error), onError func(error)) {
 	for pace.Sleep(ctx, pace.Jittered(addEvery)) {
 		if err := r.Add(ctx, measure); err != nil && ctx.Err() == nil {
-			trouble(err)
+			onError(err)
 		}
 	}
 }

@@ -44,7 +44,7 @@ type panel struct {
 }
 
 // mayBeEmpty lists panels that are empty while nothing fails.
-var mayBeEmpty = map[string]string{"Trouble a second": "nothing fails here"}
+var mayBeEmpty = map[string]string{"Errors a second": "nothing fails here"}
 
 // A real Prometheus loads the rules and scrapes a process with a consumer, a worker and gauges.
 // Then every panel of the Grafana dashboard shows data, and the alert on dead letters fires.
