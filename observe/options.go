@@ -29,7 +29,7 @@ type DatabaseOptions struct {
 	// Without lists reads to leave out; docs/reference/metrics.md has their names. The cost of
 	// "jobs" grows with the number of jobs.
 	Without []string
-	// Hooks receive an event "error" with the op "observe.read" for each failed read. The zero value
-	// logs them.
+	// Hooks receive an event "error" with the op "observe.read" for each failed read. The zero
+	// value logs them.
 	Hooks pawl.Hooks
 }

@@ -42,7 +42,8 @@ func Example() {
 	worker, err := job.NewWorker(pool, job.Config{
 		Queues:   []job.Queue{{Name: "mail"}},
 		Handlers: []job.Handler{job.Handle("receipt", func(context.Context, job.Task[string]) error { return nil })},
-		Hooks: pawl.Join(events.Hooks(), pawl.Hooks{OnEvent: func(context.Context, pawl.Event) { // pawl.LogTo(nil), in a service
+		// in a service: pawl.LogTo(nil)
+		Hooks: pawl.Join(events.Hooks(), pawl.Hooks{OnEvent: func(context.Context, pawl.Event) {
 			close(done)
 		}}),
 	})
