@@ -80,7 +80,7 @@ func TestJobs_NeedReasonAndYes(t *testing.T) {
 		"dlq discard 1 --yes":             {"the reason is missing", "--reason"},
 		"jobs cancel 3 --reason= --yes":   {"the reason is missing", "--reason"},
 		"jobs cancel 3 4 --reason r":      {"this would cancel 2 jobs (3 4): running attempts lose their work", "add --yes"},
-		"dlq discard 1 --reason r":        {"this would discard job 1: the payload is lost, but for deliveries that a consumer has kept", "add --yes"},
+		"dlq discard 1 --reason r":        {"this would discard job 1: the payload is lost, except for deliveries that a consumer has kept", "add --yes"},
 		"jobs retry --reason r":           {"the id of the job is missing", "pawl jobs retry 17"},
 		"jobs retry seventeen --reason r": {`"seventeen" is not the id of a job`, "see: pawl jobs list"},
 		"dlq show 0":                      {`"0" is not the id`, "see: pawl dlq list"},

@@ -313,7 +313,7 @@ select pawl_v1.command_fail('orders/acme', 'k 1', c.fence, c.hash, '{"code": "ti
 		"purge --reason r":                                                   {"this would purge command, job_key, step", "add --yes"},
 		"purge --table gate --yes":                                           {`no table "gate" is purged`},
 		"purge --table inbox --yes":                                          {"belong to a consumer"},
-		"purge --table inbox --consumer c --yes":                             {"do not know when", "how old"},
+		"purge --table inbox --consumer c --yes":                             {"do not store when", "how old"},
 		"purge --table fence --consumer c --older-than 1h --yes":             {"belong to no consumer"},
 	} {
 		wantFailure(t, pawl(t, db, strings.Fields(line)...), 2, want...)

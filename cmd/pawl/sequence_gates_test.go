@@ -106,12 +106,12 @@ func TestGates_NeedReasonAndYes(t *testing.T) {
 	db := withGates(t)
 	for line, want := range map[string][]string{
 		"sequence-gates reset orders a 1 --yes":          {"the reason is missing", "--reason"},
-		"sequence-gates reset orders a 1 --reason r":     {"this would reset sequence gate a of consumer orders", "is dropped", "add --yes"},
+		"sequence-gates reset orders a 1 --reason r":     {"this would reset sequence gate a of consumer orders", "are dropped", "add --yes"},
 		"sequence-gates release orders a --reason r":     {"this would release sequence gate a of consumer orders", "add --yes"},
 		"sequence-gates reset orders a one --reason r":   {`LAST is a number, not "one"`},
 		"sequence-gates reset orders a --reason r --yes": {"it takes 3 arguments, not 2", "CONSUMER RESOURCE LAST"},
 		"sequence-gates list --limit 0":                  {"--limit must lie between 1 and 1000"},
-		"sequence-gates list --after a":                  {"no place to go on from"},
+		"sequence-gates list --after a":                  {"is not a cursor"},
 		"sequence-gates list orders":                     {"unexpected argument", "--help"},
 		"sequence-gates open orders":                     {`unknown command "open"`},
 		"inbox forget orders m44 --yes":                  {"the reason is missing", "--reason"},

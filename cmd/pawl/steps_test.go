@@ -50,7 +50,7 @@ job/pay  1@1  charge  unknown  1      at_most_once  stripe    1      1         1
 	if r := mustPawl(t, db, "steps", "settle", "job/pay", "1@1", "charge", "executed", "--fence", "1", "--reference", "ch_1", "--reason", "seen", "--yes"); r.stdout != "step charge settled: it is succeeded\n" {
 		t.Errorf("%+v", r)
 	}
-	wantFailure(t, pawl(t, db, "steps", "settle", "job/pay", "1@1", "charge", "executed", "--fence", "1", "--reason", "r", "--yes"), 1, "step charge is succeeded", "only what is unknown")
+	wantFailure(t, pawl(t, db, "steps", "settle", "job/pay", "1@1", "charge", "executed", "--fence", "1", "--reason", "r", "--yes"), 1, "step charge is succeeded", "only an unknown step")
 	if got := one[string](t, db, "select j.status || ' ' || (select a.verb || ' ' || a.reason from pawl.audit as a) from pawl.job as j"); got != "pending step_settle seen" {
 		t.Error(got)
 	}
@@ -145,7 +145,7 @@ select pawl_v1.job_fail(1, 1, '{"error": "refused: card_declined: no money"}', '
 	if r := mustPawl(t, db, append(again, "--yes", "--key", "second-card")...); r.stdout != "step charge is called under the key second-card at the next attempt\nnext: pawl dlq retry 1 --reason …\n" {
 		t.Error(r.stdout)
 	}
-	wantFailure(t, pawl(t, db, append(again, "--yes")...), 1, "step charge is planned", "only what was refused for good")
+	wantFailure(t, pawl(t, db, append(again, "--yes")...), 1, "step charge is planned", "only a permanently refused step")
 	if got := one[string](t, db, "select e.status || ' ' || e.provider_key || ' ' || (select a.verb from pawl.audit as a) from pawl.step as e"); got != "planned second-card step_again" {
 		t.Error(got)
 	}
