@@ -37,7 +37,8 @@ func (h *heard) Errorf(format string, args ...any) {
 	h.errors = append(h.errors, fmt.Sprintf(format, args...))
 }
 
-// A number without a setting fails the test that lists them, and so does a setting without a number.
+// A number without a setting fails the test that lists them, and so does a setting without a
+// number.
 func TestComplete_NamesWhatIsMissing(t *testing.T) {
 	t.Parallel()
 	for want, settings := range map[string][]bounds.Setting{
@@ -54,7 +55,8 @@ func TestComplete_NamesWhatIsMissing(t *testing.T) {
 	}
 }
 
-// Each value at a bound comes once, and the values just outside reach the function that refuses them.
+// Each value at a bound comes once, and the values just outside reach the function that refuses
+// them.
 func TestEach_AndWhatIsOutside(t *testing.T) {
 	t.Parallel()
 	all := maps.Collect(bounds.Each(config{Name: "base", hidden: 1}, wait, batch))

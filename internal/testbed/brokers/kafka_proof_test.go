@@ -11,8 +11,9 @@ import (
 	"time"
 )
 
-// A broker serves, is killed, comes back on its port with its topics, is frozen and woken, and leaves nothing behind. That it comes back
-// with its records is tried in transport/pawlkafka, which has a client.
+// A broker serves, is killed, comes back on its port with its topics, is frozen and woken, and
+// leaves nothing behind. That it comes back with its records is tried in transport/pawlkafka, which
+// has a client.
 func TestKafka_LivesAndDies(t *testing.T) {
 	t.Parallel()
 	begun := time.Now()

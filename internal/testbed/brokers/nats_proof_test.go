@@ -10,7 +10,8 @@ import (
 	"time"
 )
 
-// A broker serves, is killed, comes back on its port, is frozen and woken, and leaves nothing behind.
+// A broker serves, is killed, comes back on its port, is frozen and woken, and leaves nothing
+// behind.
 func TestNATS_LivesAndDies(t *testing.T) {
 	t.Parallel()
 	s, err := NATS(t.Context(), Options{})

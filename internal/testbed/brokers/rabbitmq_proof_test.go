@@ -20,7 +20,8 @@ import (
 // soon is how long a server may take to answer or to end on a busy machine.
 const soon = time.Minute
 
-// A broker serves, is killed, comes back on its port, is frozen and woken, and leaves nothing behind. All of it listens on loopback.
+// A broker serves, is killed, comes back on its port, is frozen and woken, and leaves nothing
+// behind. All of it listens on loopback.
 func TestRabbitMQ_LivesAndDies(t *testing.T) {
 	t.Parallel()
 	s, err := RabbitMQ(t.Context(), Options{})
@@ -85,7 +86,8 @@ func TestRabbitMQ_DoneWhenTheServerEndsByItself(t *testing.T) {
 	gone(t, all)
 }
 
-// Data that is kept is there at the next start, which has the same port; the server ends in good order in between.
+// Data that is kept is there at the next start, which has the same port; the server ends in good
+// order in between.
 func TestRabbitMQ_KeepsItsDirectory(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

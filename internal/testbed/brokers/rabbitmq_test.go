@@ -35,7 +35,8 @@ func TestRabbitMQ_TheCookieIsASecret(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if seen[string(cookie)] || !regexp.MustCompile(`^[A-Z2-7]{26,}$`).Match(cookie) { // 128 random bits, as rand.Text writes them
+		// 128 random bits, as rand.Text writes them.
+		if seen[string(cookie)] || !regexp.MustCompile(`^[A-Z2-7]{26,}$`).Match(cookie) {
 			t.Errorf("the cookie is %q, those before were %v", cookie, seen)
 		}
 		seen[string(cookie)] = true

@@ -39,7 +39,8 @@ func TestJudge_AcceptsAGoodHistory(t *testing.T) {
 	}
 }
 
-// A checker that cannot fail proves nothing: each fault planted into a good history is found, under its own name.
+// A checker that cannot fail proves nothing: each fault planted into a good history is found, under
+// its own name.
 func TestJudge_FindsEveryPlantedFault(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -1,5 +1,6 @@
-// Package counted plays counted runs for a transport: worker processes that consume and publish, SIGKILLs at named points, a broker that dies, networks
-// that go silent. Each run then counts, from the rows alone, that every intent took effect once.
+// Package counted runs load against a transport under faults: SIGKILL of workers at named points,
+// broker crashes and silent networks. Worker processes consume and publish. Each run then checks
+// from the database rows that every intent took effect once.
 //
 //	producer ──▶ broker ◀──▶ proxy ──▶ worker 1..n (the test binary, started again) ──▶ PostgreSQL
 //	   │           ▲ SIGKILL   silence     │  ▲ SIGKILL, SIGTERM, SIGSTOP                     │
@@ -38,15 +39,17 @@
 //		Left:   ..., // messages that nobody has settled
 //	}
 //
-// What a worker process writes to its standard output is read by the run: a transport must not print there. Its standard error is shown if it ends
-// by itself.
+// The run parses the standard output of worker processes, so a transport must not print to it. If a
+// worker exits by itself, the run shows its standard error.
 //
-// A run tells what it found in a [Verdict], which is logged as one line. [Play] fails the test if a promise did not hold, and also if the faults did
-// not happen. [MustFail] plays a run with a mutant and fails if the judge finds nothing. An order that went wrong is named with its story: its deliveries
-// by process, its inbox row, its job row, its effects.
+// Each run returns a [Verdict], logged as one line. [Play] fails the test if a promise did not hold
+// or if the faults did not happen. [MustFail] runs with a mutant and fails if no violation is
+// found. For each violated order the verdict shows its deliveries by process, its inbox row, its
+// job row and its effects.
 //
-// Flags: -counted.full plays the long counts, -counted.seed repeats the choices of a run, -counted.report appends each verdict to a file as a line of
-// JSON. The seed decides what is sent, lost and killed. It does not decide what the scheduler does.
+// Flags: -counted.full plays the long counts. -counted.seed repeats the random choices of a run,
+// which are what it sends, loses and kills, but not the scheduler's. -counted.report appends each
+// verdict to a file as a line of JSON.
 //
 // The runs:
 //

@@ -11,7 +11,7 @@ var (
 	report = flag.String("counted.report", "", "append a line of JSON for each counted run to this file")
 )
 
-// sized chooses between the count of a run in CI and that of a long one.
+// sized returns the count for a run in CI, or for a long run with -counted.full.
 func sized(short, long int) int {
 	if *full {
 		return long

@@ -11,8 +11,8 @@ func newSender(t *testing.T, tr Transport) *stage {
 	return &stage{TB: t, transport: tr, book: &book{lanes: 7}, random: rand.New(rand.NewPCG(1, 2)), verdict: &Verdict{Faults: map[string]int{}}}
 }
 
-// Of an ordered transport a copy never comes before the first of its lane, and the firsts stand in their order; each order is sent three times on
-// average. No call of Send holds two of a lane.
+// Of an ordered transport a copy never comes before the first of its lane, and the firsts stand in
+// their order; each order is sent three times on average. No call of Send holds two of a lane.
 func TestSend_KeepsTheOrderOfLanes(t *testing.T) {
 	t.Parallel()
 	next, sent := map[string]int{}, 0

@@ -12,7 +12,8 @@ import (
 	"github.com/pawl-go/pawl/internal/receipt"
 )
 
-// A counter is a source that hands out numbered deliveries of two ordering keys and counts what comes back.
+// A counter is a source that hands out numbered deliveries of two ordering keys and counts what
+// comes back.
 type counter struct {
 	next        int
 	acks, backs int
@@ -71,7 +72,8 @@ func TestWatched_TellsAll(t *testing.T) {
 	}
 }
 
-// An answer that is cut off takes along what comes later in its lanes: a consumer must not see a later one without the earlier one.
+// An answer that is cut off takes along what comes later in its lanes: a consumer must not see a
+// later one without the earlier one.
 func TestWatched_CutsLanesOff(t *testing.T) {
 	t.Parallel()
 	_, w, _ := watchCounter(assignment{LoseReceives: 1})
