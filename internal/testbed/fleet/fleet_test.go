@@ -17,7 +17,8 @@ import (
 
 const workerCommand = "idle-worker"
 
-// TestMain is also the workers of these tests: processes that keep to the protocol and have no work.
+// TestMain is also the workers of these tests: processes that keep to the protocol and have no
+// work.
 func TestMain(m *testing.M) {
 	if len(os.Args) == 2 && os.Args[1] == workerCommand {
 		os.Exit(idleWorker())
@@ -65,8 +66,8 @@ func (f *Fleet) pickAny(t *testing.T) *Worker {
 	return nil
 }
 
-// A worker is killed once: who waited for its end does not find it in the fleet, where it would be picked and counted
-// again.
+// A worker is killed once: who waited for its end does not find it in the fleet, where it would be
+// picked and counted again.
 func TestFleet_TheDeadAreNotPicked(t *testing.T) {
 	t.Parallel()
 	f := newTestFleet(t, 2)
@@ -84,7 +85,8 @@ func TestFleet_TheDeadAreNotPicked(t *testing.T) {
 	}
 }
 
-// A worker that was restarted a moment ago, and does not catch signals yet, is stopped in good order too.
+// A worker that was restarted a moment ago, and does not catch signals yet, is stopped in good
+// order too.
 func TestFleet_DrainsRightAfterAKill(t *testing.T) {
 	t.Parallel()
 	for range 5 {
@@ -177,7 +179,8 @@ func TestFleet_KeepsTheGoroutinesOfALateWorker(t *testing.T) {
 	}
 }
 
-// A fleet of mortals replaces a worker that killed itself, and fails on one that ended in another way.
+// A fleet of mortals replaces a worker that killed itself, and fails on one that ended in another
+// way.
 func TestFleet_MortalsKillThemselves(t *testing.T) {
 	t.Parallel()
 	f := newTestFleet(t, 1)

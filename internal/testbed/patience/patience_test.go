@@ -36,7 +36,8 @@ func TestUntil_EndsAtOnce(t *testing.T) {
 	})
 }
 
-// A wait in vain lasts for Limit, and says that it was about time, what it waited for and how the machine was.
+// A wait in vain lasts for Limit, and says that it was about time, what it waited for and how the
+// machine was.
 func TestUntil_InVain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, began := &record{TB: t}, time.Now()

@@ -128,7 +128,8 @@ func TestURL_DropsTheDatabaseOfAPassedTest(t *testing.T) {
 	eventually(t, "database dropped", func() bool { return !databaseExists(t, admin, name) })
 }
 
-// A connection that a test forgot delays the drop and does not prevent it, and nobody waits for it meanwhile.
+// A connection that a test forgot delays the drop and does not prevent it, and nobody waits for it
+// meanwhile.
 func TestURL_DropsInSpiteOfAForgottenConnection(t *testing.T) {
 	t.Parallel()
 	var name string

@@ -45,7 +45,8 @@ func TestDeath_OfTheProgramKeepsKeptData(t *testing.T) {
 	}
 }
 
-// The next program may start on the kept data at once: it waits for the old server instead of failing.
+// The next program may start on the kept data at once: it waits for the old server instead of
+// failing.
 func TestDeath_OfTheProgramLetsTheNextOneStartAtOnce(t *testing.T) {
 	t.Parallel()
 	data := filepath.Join(sharedDir(t), "data")
@@ -82,7 +83,8 @@ func TestDeath_OfTheWatchdogTooIsSweptAtTheNextStart(t *testing.T) {
 	query(t, bystander, "select 'its owner lives, so the sweep let it be'")
 }
 
-// Program and watchdog killed together, on kept data: the next start on it stops the orphan and serves.
+// Program and watchdog killed together, on kept data: the next start on it stops the orphan and
+// serves.
 func TestDeath_OfTheWatchdogTooDoesNotBlockKeptData(t *testing.T) {
 	t.Parallel()
 	data := filepath.Join(sharedDir(t), "data")
@@ -133,7 +135,8 @@ func TestSweep_LeavesYoungDirectoriesAlone(t *testing.T) {
 	}
 }
 
-// A start that stalls between making its directory and locking it may lose it to the sweep of another program. It makes another one.
+// A start that stalls between making its directory and locking it may lose it to the sweep of
+// another program. It makes another one.
 func TestStart_OutlivesASweepOfItsFreshDirectory(t *testing.T) {
 	t.Parallel()
 	who := startServer(t, Options{}).who
@@ -216,7 +219,8 @@ func TestKeep_KeepsRowsAcrossStarts(t *testing.T) {
 	}
 }
 
-// A kept cluster has one URL for good, also where its own path would make none; two have two, and both serve.
+// A kept cluster has one URL for good, also where its own path would make none; two have two, and
+// both serve.
 func TestKeep_TheURLStays(t *testing.T) {
 	t.Parallel()
 	temp := sharedDir(t)

@@ -51,8 +51,8 @@ func query(t *testing.T, s *Server, sql string) string {
 	return strings.Join(values, ",")
 }
 
-// shortDir is a temporary directory with a name short enough for a socket, in a place the server can reach;
-// t.TempDir is neither.
+// shortDir is a temporary directory with a name short enough for a socket, in a place the server
+// can reach; t.TempDir is neither.
 func shortDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("/tmp", "pawl-t-")
@@ -74,7 +74,8 @@ func sharedDir(t *testing.T) string {
 	return dir
 }
 
-// running reports whether process pid is alive and not a zombie: a first process that does not reap keeps those.
+// running reports whether process pid is alive and not a zombie: a first process that does not reap
+// keeps those.
 func running(pid int) bool {
 	if syscall.Kill(pid, 0) == syscall.ESRCH {
 		return false

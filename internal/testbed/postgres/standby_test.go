@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// A standby has what its primary commits; cut off, it has not; joined, it has again; promoted, it takes writes.
+// A standby has what its primary commits; cut off, it has not; joined, it has again; promoted, it
+// takes writes.
 func TestStandby_FollowsIsCutJoinsAndIsPromoted(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)

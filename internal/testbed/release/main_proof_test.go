@@ -67,7 +67,8 @@ func TestGet_BuildsAUsersModule(t *testing.T) {
 	asTheContainerfileDoes(t, dir)
 }
 
-// asTheContainerfileDoes runs the commands of deploy/Containerfile in a user's module, with another directory for what they write.
+// asTheContainerfileDoes runs the commands of deploy/Containerfile in a user's module, with another
+// directory for what they write.
 func asTheContainerfileDoes(t *testing.T, dir string) {
 	t.Helper()
 	do(t, ours, dir, "go", "get", "-tool", pathOf("cmd/pawl")+"@"+ours.version)
@@ -81,7 +82,8 @@ func asTheContainerfileDoes(t *testing.T, dir string) {
 	r.env = append(slices.Clone(r.env), "WORKER=.")
 	out := t.TempDir()
 	for _, c := range commands {
-		do(t, &r, dir, "sh", "-ec", strings.NewReplacer(" /out/", " "+out+"/", " -trimpath", "").Replace(c[1])) // with it nothing compiled before is of use
+		// With it nothing compiled before is of use.
+		do(t, &r, dir, "sh", "-ec", strings.NewReplacer(" /out/", " "+out+"/", " -trimpath", "").Replace(c[1]))
 	}
 	if said := do(t, &r, dir, filepath.Join(out, "worker")); !strings.Contains(said, "needs schema version ") {
 		t.Errorf("the worker says %q", said)

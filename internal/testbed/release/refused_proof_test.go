@@ -52,7 +52,8 @@ func TestSet_RefusesWhatIsNoVersion(t *testing.T) {
 	}
 }
 
-// The tests above would not see what users meet if a broken release could be fetched: these two must fail.
+// The tests above would not see what users meet if a broken release could be fetched: these two
+// must fail.
 func TestGet_FailsWithoutAnEmbeddedFile(t *testing.T) {
 	bad := planted(t, "CHANGELOG.md", "")
 	bad.files = slices.DeleteFunc(bad.files, func(name string) bool { return name == "schema/roles.sql" })

@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// What set writes is what the go command would write: requirements, hashes and their order, in every module.
+// What set writes is what the go command would write: requirements, hashes and their order, in
+// every module.
 func TestSet_LeavesEveryModuleTidy(t *testing.T) {
 	if *released != "" {
 		t.Skip("it is about the working tree")

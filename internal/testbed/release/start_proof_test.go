@@ -18,8 +18,8 @@ import (
 	"time"
 )
 
-// The README's three commands lead from an empty directory to a running consumer, as they are written there, and the one after them sends it
-// an order.
+// The README's three commands lead from an empty directory to a running consumer, as they are
+// written there, and the one after them sends it an order.
 func TestReadme_ThreeCommandsToARunningConsumer(t *testing.T) {
 	commands := commandsBelow(t, "../../../README.md", "## From an empty directory to a running consumer")
 	if len(commands) != 4 {
@@ -35,7 +35,8 @@ func TestReadme_ThreeCommandsToARunningConsumer(t *testing.T) {
 	consumer := exec.Command("sh", "-ec", commands[2])
 	var said bytes.Buffer
 	consumer.Dir, consumer.Env, consumer.Stdout, consumer.Stderr = dir, r.env, &said, &said
-	consumer.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // the shell may stay between us and pawl
+	// The shell may stay between us and pawl.
+	consumer.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	must(t, consumer.Start())
 	ended := make(chan error, 1)
 	go func() { ended <- consumer.Wait() }()

@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// What the go command makes of the tags has the hashes that set wrote into go.sum: here it reads them from a repository, as it will from
-// the public one.
+// What the go command makes of the tags has the hashes that set wrote into go.sum: here it reads
+// them from a repository, as it will from the public one.
 func TestTags_HaveTheHashesThatWereSet(t *testing.T) {
 	if *released != "" {
 		t.Skip("it makes tags of its own")
@@ -35,8 +35,8 @@ func TestTags_HaveTheHashesThatWereSet(t *testing.T) {
 	}
 }
 
-// A tree can be tagged once set has written the version and all is committed; after a change of the core it cannot, since the hashes are
-// those of another core.
+// A tree can be tagged once set has written the version and all is committed; after a change of the
+// core it cannot, since the hashes are those of another core.
 func TestCheck_RefusesAnythingButACommittedRelease(t *testing.T) {
 	const version = "v0.1.0"
 	c := repositoryOf(t, version)

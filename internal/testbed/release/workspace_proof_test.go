@@ -10,8 +10,9 @@ import (
 	"testing"
 )
 
-// In a clone nothing of Pawl is fetched, whatever version the modules require of each other: not before the first tag, nor between set and
-// the push of the tags. A fetch of a module of ours is forbidden here, and would fail.
+// In a clone nothing of Pawl is fetched, whatever version the modules require of each other: not
+// before the first tag, nor between set and the push of the tags. A fetch of a module of ours is
+// forbidden here, and would fail.
 func TestWorkspace_FetchesNothingOfPawl(t *testing.T) {
 	if *released != "" {
 		t.Skip("it is about the working tree")

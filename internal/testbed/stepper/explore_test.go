@@ -70,8 +70,8 @@ func TestExplore_TriesEveryInterleavingOnce(t *testing.T) {
 	}
 }
 
-// A counter that is read, and written from what was read, loses a count in some interleaving; one that is counted in
-// one statement does not.
+// A counter that is read, and written from what was read, loses a count in some interleaving; one
+// that is counted in one statement does not.
 func TestExplore_FindsALostUpdate(t *testing.T) {
 	t.Parallel()
 	careless := func(name string) Part {
@@ -106,7 +106,8 @@ func TestExplore_BlockedSessionsGoOnWhenFree(t *testing.T) {
 	}
 }
 
-// Two sessions that lock two rows in opposite order meet in some interleaving, and the run shows it.
+// Two sessions that lock two rows in opposite order meet in some interleaving, and the run shows
+// it.
 func TestExplore_FindsADeadlock(t *testing.T) {
 	t.Parallel()
 	const one, two = "update counter set n = n + 1 where id = 1", "update counter set n = n + 1 where id = 2"
@@ -126,8 +127,8 @@ func TestExplore_FindsADeadlock(t *testing.T) {
 	}
 }
 
-// Of two that wait for one transaction the server chooses who goes on, and may choose otherwise when the run is repeated.
-// Then the run is tried again.
+// Of two that wait for one transaction the server chooses who goes on, and may choose otherwise
+// when the run is repeated. Then the run is tried again.
 func TestExplore_RepeatsUntilTheServerChoosesTheSame(t *testing.T) {
 	t.Parallel()
 	insert := func(end string) []Step { return statements("begin", "insert into counter values (3, 0)", end) }

@@ -165,7 +165,8 @@ func (w writer) parameters(o *types.TypeName) string {
 	return o.Name() + "[" + strings.Join(all, ", ") + "]"
 }
 
-// hidden reports whether other packages can neither write the struct without names nor implement the interface.
+// hidden reports whether other packages can neither write the struct without names nor implement
+// the interface.
 func hidden(under types.Type) bool {
 	switch under := under.(type) {
 	case *types.Struct:
@@ -229,7 +230,8 @@ func (w writer) methods(name string, t types.Type) (all []line) {
 	return all
 }
 
-// The configuration of a consumer and the package of the operator's verbs stay as small as they were decided to be.
+// The configuration of a consumer and the package of the operator's verbs stay as small as they
+// were decided to be.
 func TestAPI_StaysSmall(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

@@ -16,12 +16,14 @@ import (
 	"testing"
 )
 
-// A name is an exported identifier of a public package: its import path and what the package calls it.
+// A name is an exported identifier of a public package: its import path and what the package calls
+// it.
 type name struct{ pkg, is string }
 
-// Users need every exported identifier. An identifier is for users if a guide, a reference page, an example program, a godoc example or
-// the binary names it, or if one that is for users has it in its signature, its fields or its methods. What only our own packages call
-// belongs to an internal package. What has no page is missing from the documentation, or not needed.
+// Users need every exported identifier. An identifier is for users if a guide, a reference page, an
+// example program, a godoc example or the binary names it, or if one that is for users has it in
+// its signature, its fields or its methods. What only our own packages call belongs to an internal
+// package. What has no page is missing from the documentation, or not needed.
 func TestAPI_IsAllForUsers(t *testing.T) {
 	t.Parallel()
 	h := loaded(t)
