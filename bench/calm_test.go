@@ -15,7 +15,8 @@ func TestProcessors_CountWhatIsBusyAndWhatIsStolen(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	after, err := parseProcessors("cpu  110 5 55 860 40 0 0 30 9 0\n") // 100 ticks: 70 idle or waiting for a disk, 10 stolen
+	// 100 ticks: 70 idle or waiting for a disk, 10 stolen.
+	after, err := parseProcessors("cpu  110 5 55 860 40 0 0 30 9 0\n")
 	if err != nil {
 		t.Fatal(err)
 	}

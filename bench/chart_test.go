@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// A chart is one XML document that a browser can show and a screen reader can read, without a script.
+// A chart is one XML document that a browser can show and a screen reader can read, without a
+// script.
 func TestCharts_AreReadableSVG(t *testing.T) {
 	t.Parallel()
 	p := recorded()

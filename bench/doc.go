@@ -1,13 +1,14 @@
-// Command bench measures Pawl beside what else one would take on PostgreSQL: River, and a loop written by hand.
+// Command bench compares Pawl with alternatives on PostgreSQL: River, and a handwritten loop.
 //
 //	go run ./bench -help                                   every flag, with examples and the time each takes
 //	go run ./bench -quick                                  every row, roughly
 //	go run ./bench -calm -json bench/results/COMMIT.json   the full run on a quiet machine, kept
 //	go run ./bench -render FILE -charts docs/images > docs/performance.md
 //
-// A run has one private durable server (fsync, synchronous_commit and full_page_writes on, on a disk) and a fresh database for each
-// measurement. The contenders take turns, A B C A B C, and a figure is the median of the rounds, with the extremes beside it. What is measured
-// is counted by the client and checked in the database afterwards.
+// A run has one private durable server (fsync, synchronous_commit and full_page_writes on, on a
+// disk) and a new database for each measurement. The contenders take turns, A B C A B C. A figure
+// is the median of the rounds, with the extremes beside it. The client counts, and the database is
+// checked afterwards.
 //
 // # Map
 //

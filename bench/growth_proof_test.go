@@ -101,7 +101,8 @@ func TestClaimTimer(t *testing.T) {
 	}
 }
 
-// Each row of growth runs at sizes that take no time. The measures compare what they did with the database, and fail otherwise.
+// Each row of growth runs at sizes that take no time. The measures compare what they did with the
+// database, and fail otherwise.
 func TestRun_EveryRowOfGrowth(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()

@@ -11,7 +11,8 @@ import (
 	"github.com/pawl-go/pawl/consumer"
 )
 
-// Rows that were filled in have the columns that Pawl sets, the size of its rows, and the indexes of the schema.
+// Rows that were filled in have the columns that Pawl sets, the size of its rows, and the indexes
+// of the schema.
 func TestFilling_LooksLikeWhatPawlStores(t *testing.T) {
 	h, err := startHost(t.Context(), false)
 	if err != nil {

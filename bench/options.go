@@ -13,13 +13,13 @@ import (
 	"strings"
 )
 
-// options are what the command line asks for. Each is named after its flag.
+// options are the command line's values, named after their flags.
 type options struct {
 	quick, calm, list bool
 	suite, only, who  string
 	json, cpuprofile  string
 	table, render     string
-	second, growth    string // beside render
+	second, growth    string // with render
 	charts            string
 }
 
@@ -50,10 +50,10 @@ Flags:
 
 `
 
-// parse reads the command line. It returns flag.ErrHelp once help has been printed to out.
+// parse parses the command line. It returns flag.ErrHelp once it has printed help to out.
 func parse(args []string, out io.Writer) (o options, err error) {
 	set := flag.NewFlagSet("bench", flag.ContinueOnError)
-	set.SetOutput(io.Discard) // the error is printed once, by main
+	set.SetOutput(io.Discard) // main prints the error once
 	set.Usage = func() {}
 	set.BoolVar(&o.quick, "quick", false, "take 2 rounds of fewer jobs; rows that need minutes are left out")
 	set.BoolVar(&o.calm, "calm", false, "wait before each round until others use less than 5 % of the processors, for 2 minutes at most")
@@ -82,7 +82,7 @@ func parse(args []string, out io.Writer) (o options, err error) {
 	return o, o.check(set.Args())
 }
 
-// check refuses what cannot be done, before anything is measured.
+// check refuses invalid options before anything is measured.
 func (o options) check(rest []string) error {
 	if len(rest) > 0 {
 		return fmt.Errorf("the argument %q belongs to no flag: see go run ./bench -help", rest[0])
@@ -106,7 +106,7 @@ func (o options) check(rest []string) error {
 	return nil
 }
 
-// writable refuses a file that could not be written after a run of hours.
+// writable refuses a file that could not be written at the end of a run.
 func writable(file string) error {
 	if file == "" {
 		return nil
@@ -124,7 +124,8 @@ func writable(file string) error {
 	return errors.Join(probe.Close(), os.Remove(probe.Name()))
 }
 
-// choose returns the rows whose id holds one of the parts, each with the lines whose contender's name holds who. Each part must name a row.
+// choose returns the rows whose id contains one of the parts. Each has the lines whose contender's
+// name contains who. Each part must match a row.
 func choose(plans []plan, s scale, parts []string, who string) (chosen []plan, err error) {
 	if parts = slices.DeleteFunc(slices.Clone(parts), func(part string) bool { return part == "" }); len(parts) == 0 {
 		parts = []string{""}

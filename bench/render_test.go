@@ -175,7 +175,8 @@ func TestPublish_RefusesRunsThatDoNotBelong(t *testing.T) {
 	}
 }
 
-// docs/performance.md is what the command that it names prints, and the charts are those that it writes.
+// docs/performance.md is what the command that it names prints, and the charts are those that it
+// writes.
 func TestPage_IsRenderedFromCommittedRuns(t *testing.T) {
 	t.Parallel()
 	got, err := os.ReadFile("../docs/performance.md")
