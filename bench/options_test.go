@@ -23,7 +23,7 @@ func TestParse_HelpTeaches(t *testing.T) {
 	}
 }
 
-// What cannot be done is refused before anything is measured, with the next step.
+// Invalid options are refused before anything is measured, and the error contains the next step.
 func TestParse_RefusesWhatCannotBeDone(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

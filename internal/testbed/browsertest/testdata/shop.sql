@@ -1,4 +1,5 @@
--- A shop in the middle of its day, for pictures and checks: one of everything, and more of what lists show.
+-- A shop in the middle of its day, for pictures and checks: one of everything, and more of what
+-- lists show.
 insert into pawl.worker (name, seen_at, lease, presence, report)
 values ('orders-7c9f', clock_timestamp(), '1 hour', false, '{"wakeups": "on", "queues": ["orders", "inbox/orders"]}'),
        ('orders-81d2', clock_timestamp(), '1 hour', false, '{"wakeups": "on", "queues": ["orders", "inbox/orders"]}'),
