@@ -4,8 +4,8 @@
 //
 //	go run ./proof                  every stage whose inputs have no recorded pass
 //	go run ./proof brokers browser  these stages, if their inputs have no recorded pass
-//	go run ./proof --force brokers  this stage, even if its inputs have a recorded pass
-//	go run ./proof --list           the stages, and how stale each is
+//	go run ./proof --force brokers  this stage in any case
+//	go run ./proof --list           the stages, and whether their inputs have changed
 //
 // A failed stage does not stop the others. An interrupted run continues, because passed stages are
 // skipped.

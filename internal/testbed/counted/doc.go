@@ -2,41 +2,49 @@
 // broker crashes and silent networks. Worker processes consume and publish. Each run then checks
 // from the database rows that every intent took effect once.
 //
-//	producer ──▶ broker ◀──▶ proxy ──▶ worker 1..n (the test binary, started again) ──▶ PostgreSQL
-//	   │           ▲ SIGKILL   silence     │  ▲ SIGKILL, SIGTERM, SIGSTOP                     │
-//	   │           └──────── the run ──────┼──┘                                           orders, ledger
-//	   └─ orders that were sent            └─ journal: each delivery, receipt and event        │
-//	          │                                      │                                         │
-//	          └────────────▶ verdict ◀───────────────┴────────────── internal/testbed/checker ◀────────┘
+//	producer ──▶ broker ◀──▶ proxy ──▶ worker 1..n (the test binary) ──▶ PostgreSQL
+//	   │           ▲ SIGKILL   silence     │  ▲ SIGKILL, SIGTERM, SIGSTOP    │
+//	   │           └──────── the run ──────┼──┘                       orders, ledger
+//	   └─ orders that were sent            └─ journal: deliveries, receipts  │
+//	          │                                 and events                   │
+//	          │                                      │                       │
+//	          └────────────▶ verdict ◀───────────────┴── checker ◀───────────┘
 //
 // A transport plugs in with a TestMain and one description:
 //
 //	func TestMain(m *testing.M) {
 //		counted.Main(m, counted.Opener{
-//			Source: func(ctx context.Context, s counted.Spec) (pawl.Source, error) { return open(ctx, s.Addr, s.Name, s.Session, s.Mutant) },
-//			Sink:   func(ctx context.Context, s counted.Spec) (pawl.Sink, error) { return openSink(ctx, s.Addr, s.Name) },
+//			Source: func(ctx context.Context, s counted.Spec) (pawl.Source, error) {
+//				return open(ctx, s.Addr, s.Name, s.Session, s.Mutant)
+//			},
+//			Sink: func(ctx context.Context, s counted.Spec) (pawl.Sink, error) {
+//				return openSink(ctx, s.Addr, s.Name)
+//			},
 //		})
 //	}
 //
 //	func TestCounted(t *testing.T) { counted.All(t, transport) }
 //
 //	func TestCounted_FindsMutants(t *testing.T) {
-//		counted.MustFail(t, transport, counted.Kill, counted.AckFirst)              // a mutant of this package
-//		counted.MustFail(t, transport, counted.Rebalance, "commit the highest settled") // one of the transport's own, in Spec.Mutant
+//		// a mutant of this package
+//		counted.MustFail(t, transport, counted.Kill, counted.AckFirst)
+//		// a mutant of the transport, in Spec.Mutant
+//		counted.MustFail(t, transport, counted.Rebalance, "commit the highest settled")
 //	}
 //
 //	var transport = counted.Transport{
 //		Name:    "nats",
-//		Session: 2 * time.Second, // AckWait; open sets the same from Spec.Session
-//		Start: func(t testing.TB, need counted.Need) counted.Broker { // *brokers.Server is a counted.Mortal
+//		Session: 2 * time.Second, // AckWait; open sets it from Spec.Session
+//		// *brokers.Server is a counted.Mortal.
+//		Start: func(t testing.TB, need counted.Need) counted.Broker {
 //			s, err := brokers.NATS(t.Context(), brokers.Options{})
 //			...
 //			t.Cleanup(func() { _ = s.Stop() })
 //			return s
 //		},
 //		Create: ..., // an empty stream and its consumer
-//		Send:   ..., // confirmed; all again after an error
-//		Left:   ..., // messages that nobody has settled
+//		Send:   ..., // until confirmed; an error sends all again
+//		Left:   ..., // unsettled messages
 //	}
 //
 // The run parses the standard output of worker processes, so a transport must not print to it. If a
@@ -55,15 +63,15 @@
 //
 //	kill       each order three times; consumers are killed at each step
 //	batch      the same with a handler that takes many deliveries in one transaction
-//	order      the same with handlers that fail; only of an ordered transport
-//	ack loss   receipts swallowed, answers of Receive cut off
-//	rolling    SIGTERM to one consumer after the other under load, and some SIGKILLs
-//	rebalance  joins and leaves while the committed offset is watched; only of a log
+//	order      the same with handlers that fail; only for an ordered transport
+//	ack loss   dropped receipts and dropped responses of Receive
+//	rolling    SIGTERM to one consumer after another under load, and some SIGKILLs
+//	rebalance  consumers join and leave while the committed offset is watched; only for a log
 //	broker     SIGKILL of the broker behind a relay
-//	cut        a network that goes silent for longer than the session
+//	cut        a network that drops packets for longer than the session
 //	freeze     SIGSTOP for longer than the session
-//	poison     orders that kill their process or are unfit become dead letters
+//	poison     orders that kill their process or are invalid become dead letters
 //	size       bodies of 1 MiB in bounded memory
-//	memory     the broker forgets and begins anew
-//	sink       relays killed around publish, and the broker
+//	memory     the broker loses its data and restarts its positions
+//	sink       SIGKILL of relays around Publish, and of the broker
 package counted

@@ -1,12 +1,14 @@
 // Package docs tests that the documents agree with the code.
 //
-//	links_test.go      relative links resolve, headings included
-//	names_test.go      files, packages, identifiers and other names exist; world_test.go: what exists
-//	planted_test.go    falsehoods that names_test.go must find
-//	code_test.go       the Go of pages compiles where it is pasted; sql_test.go: its queries can be planned
+//	links_test.go      relative links and headings exist
+//	names_test.go      files, packages, identifiers and other names exist
+//	world_test.go      the names that exist
+//	planted_test.go    wrong names that names_test.go must find
+//	code_test.go       the Go code of pages compiles where it is pasted
+//	sql_test.go        PostgreSQL can plan the queries of pages
 //	events_test.go     each event is listed with the steps that report it
-//	reference_test.go  functions, options, events, fault points, fields and traps are on their pages
-//	providers_test.go  the guide of steps says of each provider what step.Providers says
+//	reference_test.go  functions, options, events, fault points, fields and traps are listed
+//	providers_test.go  the guide's table of providers agrees with step.Providers
 package docs_test
 
 import (

@@ -11,8 +11,8 @@
 //	   │        directory gone (kept data stays)                  ▼
 //	   └────────────────────────────────────────────────────── stopping
 //	   ▲                                                          ▲
-//	   │ next Start sweeps                                        │ program killed: end of file on the
-//	   └───────────── program and watchdog both killed ───────────┘ watchdog's pipe, it stops the server
+//	   │ next Start sweeps                                        │ program killed: the
+//	   └───────────── program and watchdog both killed ───────────┘ watchdog stops it
 //
 // A throwaway cluster is stopped by SIGQUIT and removed. A kept one ([Options.DataDir]) is stopped
 // by SIGINT, so that it writes its checkpoint, and stays. Its URL is the same at each start. The
@@ -28,15 +28,15 @@
 //
 // # Map
 //
-//	options.go    what a caller chooses, and the settings that follow from it
+//	options.go    options, and the settings that follow from them
 //	server.go     Start and Stop
-//	ready.go      until a query works; why a start failed
-//	find.go       where the binaries are; install.go: the line that installs them
-//	identity.go   whom the server runs as (it refuses root); namespace_*.go: Linux user namespaces
-//	place.go      which directory the socket and a throwaway cluster go to
-//	keep.go       a data directory that is kept, and who holds it
+//	ready.go      waiting for the first query; the reason of a failed start
+//	find.go       finding the binaries; install.go: the command that installs them
+//	identity.go   the server's user, which may not be root; namespace_*.go: user namespaces
+//	place.go      the directory of the socket and of a throwaway cluster
+//	keep.go       a kept data directory and its lock
 //	cluster.go    initdb, and the cache of initialised clusters; copy.go
-//	watchdog.go   the shell script that outlives us; sweep.go: what it could not clear
+//	watchdog.go   the shell that cleans up after this process; sweep.go: removing its leftovers
 //	fetch.go      the download through npm; unpack.go: its archive
 //
 // # Tested systems

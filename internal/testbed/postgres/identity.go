@@ -20,7 +20,7 @@ type identity struct {
 	name      string
 	uid, gid  int  // owner of the server's files, seen from this process
 	switches  bool // another user: setuid before exec
-	namespace bool // this user, mapped to nobody in its own user namespace (Linux)
+	namespace bool // this user, in its own user namespace (Linux)
 }
 
 // identities lists the possible identities, best first. The server of an existing cluster runs as

@@ -9,7 +9,7 @@ import (
 // AppArmor may still forbid them, which makes the first child fail to start.
 const namespaces = true
 
-// nobody is the user id of nobody in /etc/passwd on the known Linux distributions.
+// nobody is the user id of the user nobody in /etc/passwd on the known Linux distributions.
 const nobody = 65534
 
 // mapToNobody starts the child in a user namespace that maps our user id to nobody. PostgreSQL then

@@ -1,11 +1,13 @@
 // Command release prepares releases of Pawl and tests that they can be fetched. RELEASING.md says
 // when to run it.
 //
-//	go run ./internal/testbed/release set v0.2.0          write the version into every go.mod, go.sum and go.work
-//	go run ./internal/testbed/release check v0.2.0        say whether this tree can be tagged v0.2.0
-//	go run ./internal/testbed/release tags v0.2.0         print the tags, in the order in which a proxy must see them
-//	go run ./internal/testbed/release modules             build, vet and tidy each module by itself, as its users do
-//	go run ./internal/testbed/release proxy v0.2.0 DIR    write a module proxy (GOPROXY=file://DIR) of the working tree
+//	go run ./internal/testbed/release COMMAND
+//
+//	set v0.2.0          write the version into every go.mod, go.sum and go.work
+//	check v0.2.0        report whether this tree can be tagged v0.2.0
+//	tags v0.2.0         print the tags in the order in which a proxy must see them
+//	modules             build, vet and tidy each module by itself, as its users do
+//	proxy v0.2.0 DIR    write a module proxy (GOPROXY=file://DIR) of the working tree
 //
 // All published modules have one version and are tagged at one commit. That is possible because a
 // module's hash depends only on its own files. The command set computes the hashes from the tree,

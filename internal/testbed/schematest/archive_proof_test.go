@@ -8,7 +8,8 @@ import (
 	"github.com/pawl-go/pawl/internal/testbed/stepper"
 )
 
-// The sweep looks again under its lock: a row that came in between stays. Without that look it is gone.
+// The sweep looks again under its lock: a row that came in between stays. Without that look it is
+// gone.
 func TestArchiveSweep_LooksAgain(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ edit, want string }{

@@ -9,7 +9,8 @@ import (
 	"github.com/pawl-go/pawl/schema"
 )
 
-// Jobs 1 to 4 of queue q, which has an archive, and 5 to 8 of queue z, which has none: held with fence 1.
+// Jobs 1 to 4 of queue q, which has an archive, and 5 to 8 of queue z, which has none: held with
+// fence 1.
 const eightHeld = `select pawl_v1.queue_set('q', '{"archive": true}', 'ann', 'the auditors ask');
 select pawl_v1.job_enqueue(case when n <= 4 then 'q' else 'z' end, 'k', 'payload', '{"headers": {"tenant": "acme"}}') from generate_series(1, 8) as n;
 select pawl_v1.job_claim('q', null), pawl_v1.job_claim('z', null)`
@@ -66,7 +67,8 @@ func TestArchive_OffByDefault(t *testing.T) {
 	b.is("select count(*), (select count(*) from pawl.job) from pawl_v1.archive as a", "0 1")
 }
 
-// Every form of finish keeps the job as it was, in today's table, and no job of a queue without an archive.
+// Every form of finish keeps the job as it was, in today's table, and no job of a queue without an
+// archive.
 func TestArchive_EveryFormOfFinish(t *testing.T) {
 	t.Parallel()
 	day := ringDay(3)
@@ -219,8 +221,8 @@ func TestArchiveSweep_AfterAPause(t *testing.T) {
 	})
 }
 
-// A clock that was wrong for a while costs no young row: a table is emptied when each of its rows is old, whatever
-// the calendar says of the table.
+// A clock that was wrong for a while costs no young row: a table is emptied when each of its rows
+// is old, whatever the calendar says of the table.
 func TestArchiveSweep_YoungRowInAnOldTable(t *testing.T) {
 	t.Parallel()
 	everyDay(t, func(t *testing.T, day ringDay) {

@@ -11,7 +11,8 @@ import (
 	"github.com/pawl-go/pawl/pawltest"
 )
 
-// A bed is a database of the test's own and one session in it, which speaks the contract as psql would.
+// A bed is a database of the test's own and one session in it, which speaks the contract as psql
+// would.
 type bed struct {
 	*testing.T
 	url  string
@@ -34,7 +35,8 @@ func (b *bed) open(name string) *stepper.Session {
 	return stepper.Open(b.T, b.url, name)
 }
 
-// is requires the answer of a statement: its columns joined by blanks and its rows by commas, or its SQLSTATE.
+// is requires the answer of a statement: its columns joined by blanks and its rows by commas, or
+// its SQLSTATE.
 func (b *bed) is(statement, want string) {
 	b.Helper()
 	b.same(b.main.Do(statement), want)

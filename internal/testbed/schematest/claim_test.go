@@ -49,7 +49,8 @@ func TestClaim_LeaseOfItsOwn(t *testing.T) {
 	}
 }
 
-// A row lease that runs out gives the job back, its crash counted; before that the sweep leaves it alone.
+// A row lease that runs out gives the job back, its crash counted; before that the sweep leaves it
+// alone.
 func TestClaim_RowLeaseRunsOut(t *testing.T) {
 	t.Parallel()
 	b := setup(t, `select pawl_v1.job_enqueue('q', 'k', '')`)
@@ -62,7 +63,8 @@ func TestClaim_RowLeaseRunsOut(t *testing.T) {
 	b.is("select f.outcome from pawl_v1.job_finish(1, 1) as f", "P4020") // late by a moment is late
 }
 
-// A lease that runs out again and again ends as a dead letter, if the sweeper knows the kind (trap T42, trap T61).
+// A lease that runs out again and again ends as a dead letter, if the sweeper knows the kind (trap
+// T42, trap T61).
 func TestT42_RowLeasesCountCrashes(t *testing.T) {
 	t.Parallel()
 	b := setup(t, `select pawl_v1.job_enqueue_many('{q,q}', '{k,unknown}', '{a,a}')`)
@@ -94,7 +96,8 @@ func TestRenew(t *testing.T) {
 	b.is("select pawl_v1.job_renew(2, 1)", "P4020")
 }
 
-// Zero is nobody's number: leaving as worker 0 gives back none of the jobs that have a lease of their own.
+// Zero is nobody's number: leaving as worker 0 gives back none of the jobs that have a lease of
+// their own.
 func TestLeave_NobodysJobsStay(t *testing.T) {
 	t.Parallel()
 	b := setup(t, `select pawl_v1.job_enqueue('q', 'k', '')`)
@@ -135,7 +138,8 @@ select 'q', 'k', 'a', '{"h": 1}', s.status, case when s.status = 'processing' th
 	other.Do("rollback")
 }
 
-// A job that was there when a process died is claimed by itself: behind healthy work it waits, ahead of it it goes alone.
+// A job that was there when a process died is claimed by itself: behind healthy work it waits,
+// ahead of it it goes alone.
 func TestClaim_SuspectsComeAlone(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "insert into pawl.job (queue, kind, payload, priority, crashes) values "+
@@ -181,7 +185,8 @@ func TestClaim_NeedsALivingLease(t *testing.T) {
 	b.is("select c.id from pawl_v1.job_claim('q', 1) as c", "1")
 }
 
-// Between the end of a row lease and the sweep the holder still holds: an open transaction keeps the job (trap T6).
+// Between the end of a row lease and the sweep the holder still holds: an open transaction keeps
+// the job (trap T6).
 func TestT6_OpenTransactionOutlastsItsRowLease(t *testing.T) {
 	t.Parallel()
 	for _, level := range []pgx.TxIsoLevel{pgx.ReadCommitted, pgx.RepeatableRead, pgx.Serializable} {
@@ -199,7 +204,8 @@ func TestT6_OpenTransactionOutlastsItsRowLease(t *testing.T) {
 	}
 }
 
-// While an old snapshot keeps every dead entry of the index, a claim that begins at its mark does not walk over them.
+// While an old snapshot keeps every dead entry of the index, a claim that begins at its mark does
+// not walk over them.
 func TestT23_AClaimPassesDeadEntriesBy(t *testing.T) {
 	t.Parallel()
 	url := pawltest.URL(t)
@@ -225,7 +231,8 @@ insert into pawl.job (queue, kind, payload) select 'q', 'k', '' from generate_se
 	}
 }
 
-// A claim that begins at a mark leaves what is due before it, by priority; without one it takes all.
+// A claim that begins at a mark leaves what is due before it, by priority; without one it takes
+// all.
 func TestClaim_Since(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "select pawl_v1.worker_register('w'); "+

@@ -11,8 +11,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// commandPlay are the verbs of commands, as play has those of jobs. Fences come from a sequence and cannot be foretold, so
-// attempts have names. Everything is about one key, k.
+// commandPlay are the verbs of commands, as play has those of jobs. Fences come from a sequence and
+// cannot be foretold, so attempts have names. Everything is about one key, k.
 const commandPlay = `
 create table play.attempt (name text primary key, fence bigint not null, xact text);
 create table play.command_told (n bigint generated always as identity primary key, fence bigint not null, verb text not null);
@@ -338,7 +338,8 @@ func (l *commandLife) next(n note) (property string) {
 
 // word is one of an attempt's own: a renewal, a hold, an end.
 func (l *commandLife) word(n note) (property string) {
-	late := strings.HasPrefix(n.verb, "failed_") && n.fence > l.newest // of a transaction that was rolled back
+	// Of a transaction that was rolled back.
+	late := strings.HasPrefix(n.verb, "failed_") && n.fence > l.newest
 	switch {
 	case slices.Contains([]string{"succeeded", "failed_final"}, l.ended):
 		return "p_term"

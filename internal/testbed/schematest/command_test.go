@@ -114,7 +114,8 @@ func TestCommand_RefusalsSayWhatToDo(t *testing.T) {
 	}
 }
 
-// While a transaction has a command open, others are told at once, or wait and read its answer; both without an error.
+// While a transaction has a command open, others are told at once, or wait and read its answer;
+// both without an error.
 func TestCommand_TwoSessions(t *testing.T) {
 	t.Parallel()
 	for end, want := range map[string]string{"commit": "replay_success", "rollback": "new_claim"} {
@@ -129,7 +130,8 @@ func TestCommand_TwoSessions(t *testing.T) {
 				b.same(other.Do(openCommand("p", options)), "processing_active")
 			}
 			b.same(other.Do(claimCommand("p", "{}")), "processing_active")
-			b.same(other.Do(openCommand("other", "{}")), "processing_active") // the first one's payload is not visible yet
+			// The first one's payload is not visible yet.
+			b.same(other.Do(openCommand("other", "{}")), "processing_active")
 			b.same(other.Do("begin"), "")
 			b.same(other.Do(openCommand("p", `{"wait_ms": 60000}`)), stepper.Blocked)
 			got := third.Do(claimCommand("p", `{"wait_ms": 20}`))
@@ -145,7 +147,8 @@ func TestCommand_TwoSessions(t *testing.T) {
 	}
 }
 
-// command_open answers from each status as command_claim does, but takes over no lease, and writes nothing over a failure.
+// command_open answers from each status as command_claim does, but takes over no lease, and writes
+// nothing over a failure.
 func TestCommand_OpenOutcomes(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "select pawl_v1.command_claim('s', 'k', sha256('p'))")
@@ -170,7 +173,8 @@ func TestCommand_OpenOutcomes(t *testing.T) {
 	b.is(openCommand("p", "{}"), "unknown")
 	b.is(commandRow, "unknown 1 false")
 	b.is(openCommand("p", `{"raise": true}`), "P4031")
-	b.is("select s.outcome from pawl.command as c, pawl_v1.command_succeed('s', 'k', c.fence) as s", "succeeded") // its own word
+	// Its own word.
+	b.is("select s.outcome from pawl.command as c, pawl_v1.command_succeed('s', 'k', c.fence) as s", "succeeded")
 	b.is(openCommand("p", "{}"), "replay_success")
 	b.is(openClose, "25000") // a replay is not closed: its xact is null
 }
@@ -192,13 +196,15 @@ func TestCommand_CloseProvesItsTransaction(t *testing.T) {
 	b.is(openClose, "new_claim succeeded")
 }
 
-// A transaction that opened a command does not commit before the command has its end, however COMMIT is sent, and leaves nothing. Over a
-// failure that may be tried again it is the same. A replay holds up nothing.
+// A transaction that opened a command does not commit before the command has its end, however
+// COMMIT is sent, and leaves nothing. Over a failure that may be tried again it is the same. A
+// replay holds up nothing.
 func TestCommand_CommitNeedsAnEnd(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "create table effect (n int)")
 	for range 2 {
-		b.is("select o.outcome from pawl_v1.command_open('s', 'k', sha256('p')) as o", "2D000") // its own transaction
+		// Its own transaction.
+		b.is("select o.outcome from pawl_v1.command_open('s', 'k', sha256('p')) as o", "2D000")
 		for _, end := range []string{"commit", "end", "commit and chain", "insert into effect values (2); commit; begin; insert into effect values (3); commit"} {
 			b.do("begin; insert into effect values (1)")
 			b.do(keepOpened)
@@ -221,7 +227,8 @@ func TestCommand_CommitNeedsAnEnd(t *testing.T) {
 	b.is("select o.outcome from pawl_v1.command_open('s', 'k', sha256('p')) as o", "replay_success")
 }
 
-// Should the lock ever fail to keep two apart, the primary key does: the second end is refused, and its rows with it.
+// Should the lock ever fail to keep two apart, the primary key does: the second end is refused, and
+// its rows with it.
 func TestCommand_ThePrimaryKeyStandsBehindTheLock(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "create table effect (who text)")
@@ -229,7 +236,8 @@ func TestCommand_ThePrimaryKeyStandsBehindTheLock(t *testing.T) {
 	b.do("begin; savepoint a")
 	b.do("create temp table opened on commit drop as select 0 as fence, '' as xact where false; savepoint b")
 	b.do("insert into opened select o.fence, o.xact from pawl_v1.command_open('s', 'k', sha256('p')) as o")
-	b.do("create temp table kept on commit drop as select 1") // an id of this transaction, outside of what is rolled back below
+	// An id of this transaction, outside of what is rolled back below.
+	b.do("create temp table kept on commit drop as select 1")
 	kept := b.main.Do("select o.fence, o.xact from opened as o")
 	b.do("rollback to b") // and the lock is gone
 	other.Do("begin; insert into effect values ('other')")
@@ -242,7 +250,8 @@ func TestCommand_ThePrimaryKeyStandsBehindTheLock(t *testing.T) {
 	b.is("select e.who from effect as e", "other")
 }
 
-// The same against a failure that may be tried again: an end does not overwrite that of a newer attempt.
+// The same against a failure that may be tried again: an end does not overwrite that of a newer
+// attempt.
 func TestCommand_CloseDoesNotOverwriteANewerFailure(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "")
@@ -273,8 +282,9 @@ func TestT15_ReplaysWriteNothing(t *testing.T) {
 	b.is("select c.xmin, c.xmax, c.ctid from pawl.command as c", before)
 }
 
-// One time-to-live for lease and memory forgets the key with the lease (trap T1). Here the memory counts from the end, however
-// long that took, and only what has ended is forgotten (trap T33), at most as many as asked (trap T24).
+// One time-to-live for lease and memory forgets the key with the lease (trap T1). Here the memory
+// counts from the end, however long that took, and only what has ended is forgotten (trap T33), at
+// most as many as asked (trap T24).
 func TestT1_T33_PurgeForgetsWhatHasEnded(t *testing.T) {
 	t.Parallel()
 	b := setup(t, `
@@ -306,13 +316,15 @@ select pg_temp.make('a', 'succeeded'), pg_temp.make('b', 'final'), pg_temp.make(
 	b.do("select pawl_v1.command_succeed('s', 'k', c.fence) from pawl.command as c")
 	b.do("update pawl.command set expires_at = now() + interval '1 millisecond', created_at = now()")
 	b.until(b.main, "select c.expires_at < clock_timestamp() from pawl.command as c", "true")
-	b.is(claimCommand("p", "{}"), "replay_success") // over, and answered as before until it is purged
+	// Over, and answered as before until it is purged.
+	b.is(claimCommand("p", "{}"), "replay_success")
 	b.is("select p.purged from pawl_v1.command_purge(10) as p", "0")
 	b.is(`select p.purged from pawl_v1.command_purge(10, '{"older_than_ms": 0}') as p`, "1")
 	b.is(claimCommand("other", "{}"), "new_claim")
 }
 
-// Fences come from one sequence that no session keeps in stock, so they grow in the order of the claims.
+// Fences come from one sequence that no session keeps in stock, so they grow in the order of the
+// claims.
 func TestCommand_FencesAreDrawnOneByOne(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "")
@@ -320,8 +332,8 @@ func TestCommand_FencesAreDrawnOneByOne(t *testing.T) {
 	b.is("select pawl_v1.command_fail('s', 'k', 17, sha256('p'), '{}')", "P4004") // never issued
 }
 
-// Waiters that give up, and those that are told, change nothing for the holder (trap T2); its own lease ended, its open
-// transaction still has the command (trap T6).
+// Waiters that give up, and those that are told, change nothing for the holder (trap T2); its own
+// lease ended, its open transaction still has the command (trap T6).
 func TestT2_ImpatientClaimsChangeNothing(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "select pawl_v1.command_claim('s', 'k', sha256('p')); "+ageLeases)
@@ -337,7 +349,8 @@ func TestT2_ImpatientClaimsChangeNothing(t *testing.T) {
 	b.is(commandRow, "succeeded 1 true")
 }
 
-// In the one-transaction form the row is inserted once and never updated; over an older failure it is one HOT update.
+// In the one-transaction form the row is inserted once and never updated; over an older failure it
+// is one HOT update.
 func TestCommand_OneTransactionWritesOnce(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "")

@@ -20,8 +20,8 @@ import (
 	"github.com/pawl-go/pawl/schema"
 )
 
-// An index in a collation that follows the operating system's library can miss rows after an upgrade; a dedupe index
-// that misses a row is a silent double.
+// An index in a collation that follows the operating system's library can miss rows after an
+// upgrade; a dedupe index that misses a row is a silent double.
 func TestTables_IdentityIsInCollationC(t *testing.T) {
 	t.Parallel()
 	pool := pawltest.DB(t)
@@ -46,7 +46,8 @@ func TestTables_IdentityIsInCollationC(t *testing.T) {
 	}
 }
 
-// Every text column in collation C also bounds its octets, in the database, where no client can pass it by.
+// Every text column in collation C also bounds its octets, in the database, where no client can
+// pass it by.
 func TestTables_IdentityIsBounded(t *testing.T) {
 	t.Parallel()
 	pool := pawltest.DB(t)
@@ -72,8 +73,8 @@ func TestTables_IdentityIsBounded(t *testing.T) {
 	}
 }
 
-// CREATE OR REPLACE cannot change a result row (42P13), so every public function has room to grow: its last column is
-// detail jsonb. None is SECURITY DEFINER, and PUBLIC may execute none.
+// CREATE OR REPLACE cannot change a result row (42P13), so every public function has room to grow:
+// its last column is detail jsonb. None is SECURITY DEFINER, and PUBLIC may execute none.
 func TestFunctions_KeepTheirShape(t *testing.T) {
 	t.Parallel()
 	pool := pawltest.DB(t)
@@ -107,8 +108,9 @@ func TestFunctions_KeepTheirShape(t *testing.T) {
 	}
 }
 
-// Each verb that an operator gives a reason for names what was looked at, or stands here with the reason why it need not. A verdict that names
-// nothing is about whatever is there when it arrives: it settled a second call, and the customer was charged twice.
+// Each verb that an operator gives a reason for names what was looked at, or stands here with the
+// reason why it need not. A verdict that names nothing is about whatever is there when it arrives:
+// it settled a second call, and the customer was charged twice.
 func TestVerdicts_NameWhatWasLookedAt(t *testing.T) {
 	t.Parallel()
 	pool := pawltest.DB(t)
@@ -150,7 +152,8 @@ func TestVerdicts_NameWhatWasLookedAt(t *testing.T) {
 	}
 }
 
-// Each SQLSTATE of ours that the functions raise stands in the registry, and the generated files are those of the registry.
+// Each SQLSTATE of ours that the functions raise stands in the registry, and the generated files
+// are those of the registry.
 func TestSQLStates_AreRegistered(t *testing.T) {
 	t.Parallel()
 	registry, err := os.ReadFile("../../../schema/sqlstates.csv")
@@ -290,7 +293,8 @@ func TestRoles_PrivilegeMatrix(t *testing.T) {
 		}
 		_, err = tx.Exec(t.Context(), "set local role "+c.role)
 		if err == nil {
-			_, err = tx.Exec(t.Context(), c.statement, pgx.QueryExecModeSimpleProtocol) // one statement or several
+			// One statement or several.
+			_, err = tx.Exec(t.Context(), c.statement, pgx.QueryExecModeSimpleProtocol)
 		}
 		var pg *pgconn.PgError
 		switch {

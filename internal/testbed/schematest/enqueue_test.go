@@ -7,7 +7,8 @@ import (
 	"github.com/pawl-go/pawl/internal/testbed/stepper"
 )
 
-// The answers come in the order of the arrays, and a null means what an absent option of job_enqueue means.
+// The answers come in the order of the arrays, and a null means what an absent option of
+// job_enqueue means.
 func TestEnqueueMany_DefaultsAndOrder(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "")
@@ -49,7 +50,8 @@ func TestEnqueueMany_TenThousand(t *testing.T) {
 	b.is("select count(*), count(distinct j.payload) from pawl.job as j", "10000 10000")
 }
 
-// A multi-row upsert dies when a key comes twice (trap T16). Here the later row is a duplicate of the first.
+// A multi-row upsert dies when a key comes twice (trap T16). Here the later row is a duplicate of
+// the first.
 func TestT16_AKeyTwiceInOneBatch(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "")
@@ -131,7 +133,8 @@ func TestEnqueueMany_RefusesBadElements(t *testing.T) {
 	b.is(`select pawl_v1.job_enqueue('q', 'k', '', '{"key": "x", "hash": "not hexadecimal"}')`, "P4003")
 }
 
-// Two batches with the same keys in opposite order wait for each other's end instead of killing one another.
+// Two batches with the same keys in opposite order wait for each other's end instead of killing one
+// another.
 func TestEnqueueMany_ReversedKeysDoNotDeadlock(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "")
@@ -148,8 +151,9 @@ func TestEnqueueMany_ReversedKeysDoNotDeadlock(t *testing.T) {
 	b.same(two.Wait(), "duplicate, duplicate")
 }
 
-// DO NOTHING answers no row and its winner may be invisible (trap T14): the loser waits for the winner's fate, then reads
-// it, or owns the key if the winner rolled back (trap T70). An older snapshot is told to start over.
+// DO NOTHING answers no row and its winner may be invisible (trap T14): the loser waits for the
+// winner's fate, then reads it, or owns the key if the winner rolled back (trap T70). An older
+// snapshot is told to start over.
 func TestT14_LoserOfABatchReadsTheWinner(t *testing.T) {
 	t.Parallel()
 	const batch = "select e.outcome, e.job_id from pawl_v1.job_enqueue_many('{q,q}', '{k,k}', '{a,a}', '{x,y}') as e"
@@ -177,7 +181,8 @@ func TestT13_DuplicatesLeaveTheTransactionUsable(t *testing.T) {
 	b.is("select 'usable'", "usable")
 }
 
-// A no-op DO UPDATE writes a dead row for every duplicate (trap T15). Here a duplicate leaves the row as it is, unlocked.
+// A no-op DO UPDATE writes a dead row for every duplicate (trap T15). Here a duplicate leaves the
+// row as it is, unlocked.
 func TestT15_DuplicatesWriteNothing(t *testing.T) {
 	t.Parallel()
 	b := setup(t, `select pawl_v1.inbox_claim('c', 'm', sha256('')); select pawl_v1.job_enqueue('q', 'k', '', '{"key": "x"}')`)

@@ -11,8 +11,9 @@ import (
 	"github.com/pawl-go/pawl/pawltest"
 )
 
-// lived is a little of everything: a command with its answer, its event and its call; a delivery that was stored and died, twice at a gate;
-// a job under a key; a cancelled one; somebody's hand in each.
+// lived is a little of everything: a command with its answer, its event and its call; a delivery
+// that was stored and died, twice at a gate; a job under a key; a cancelled one; somebody's hand in
+// each.
 const lived = `
 select pawl_v1.command_claim('orders/acme', 'k-1', sha256('{"n": 1}'));
 select pawl_v1.outbox_append('billing', 'OrderPlaced', 'order', '17', 'secret', '{"scope": "orders/acme", "key": "k-1"}');
@@ -38,7 +39,8 @@ select pawl_v1.inbox_forget('orders', 'm-3', 'ann', 'reversed by hand');
 select pawl_v1.job_discard(2, 'ann', 'a test');
 `
 
-// Each key, of whatever kind, leads to its whole story, in the order of time, and no payload is told.
+// Each key, of whatever kind, leads to its whole story, in the order of time, and no payload is
+// told.
 func TestExplain(t *testing.T) {
 	t.Parallel()
 	b := setup(t, lived)
@@ -87,8 +89,9 @@ commit;
 `, name, key)
 }
 
-// What came under a key with another payload belongs to the story of the key, by whatever name the inbox has it: as a dead letter, and while it is
-// tried again. A key that is too long to be one is no hindrance to being buried.
+// What came under a key with another payload belongs to the story of the key, by whatever name the
+// inbox has it: as a dead letter, and while it is tried again. A key that is too long to be one is
+// no hindrance to being buried.
 func TestExplain_Refused(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "select pawl_v1.inbox_claim('orders', 'm-1', sha256('first'));\n"+refused("a", "'m-1'")+refused("b", "'m-1'")+refused("c", "'m-2'")+
@@ -122,7 +125,8 @@ select pawl_v1.command_claim('s' || lpad(n::text, 4, '0'), 'k', sha256('')) from
 	b.is(`select count(*) > 0 from pawl_v1.explain('k', '{"scope": "s0502"}') as e where e.scope = 's0502'`, "true")
 }
 
-// plenty makes n rows in every table that explain reads, of 40 scopes, consumers and queues, over a week.
+// plenty makes n rows in every table that explain reads, of 40 scopes, consumers and queues, over a
+// week.
 func plenty(n int) string {
 	return fmt.Sprintf(`
 insert into pawl.command (scope, key, hash, status, created_at, expires_at)
@@ -153,7 +157,8 @@ insert into pawl.inbox (consumer, key, hash, job_id) select 's1', j.headers ->> 
 // explainRows is how many rows each table has in TestExplain_ReadsByIndexes; 0 means few.
 var explainRows, _ = strconv.Atoi(os.Getenv("PAWL_EXPLAIN_ROWS"))
 
-// Explain reads no table as a whole, whatever the statistics say, and answers from a million rows in each as fast as from few.
+// Explain reads no table as a whole, whatever the statistics say, and answers from a million rows
+// in each as fast as from few.
 func TestExplain_ReadsByIndexes(t *testing.T) {
 	t.Parallel()
 	url := pawltest.URL(t)

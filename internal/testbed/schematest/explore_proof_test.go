@@ -16,16 +16,17 @@ import (
 	"github.com/pawl-go/pawl/pawltest"
 )
 
-// A scene is two or three sessions, each one transaction of the given statements, on the same rows. It is explored in
-// every interleaving, at every isolation level, and judged by the same invariants as all the others: none says what
-// should come out of it.
+// A scene is two or three sessions, each one transaction of the given statements, on the same rows.
+// It is explored in every interleaving, at every isolation level, and judged by the same invariants
+// as all the others: none says what should come out of it.
 type scene struct {
 	name    string
 	given   string
 	sides   [][]string // a statement a step; the last step commits, unless it is said otherwise
 	apart   bool       // of the last side each statement is a transaction of its own
 	refusal []string   // SQLSTATEs it may be answered with, besides those that any scene may
-	heeded  bool       // none of its sides may be told that it is late: they have nothing to do with each other
+	// None of its sides may be told that it is late: they have nothing to do with each other.
+	heeded bool
 }
 
 // busy: a strict finish of many never waits for a row that another transaction has locked.
@@ -33,10 +34,11 @@ var busy = []string{"55P03"}
 
 // What a scene is given, all made by the contract itself.
 const (
-	pending    = "select pawl_v1.worker_register('one'), pawl_v1.worker_register('two'), pawl_v1.job_enqueue('q', 'k', '');"
-	heldByOne  = pending + "select play.claim(1);"
-	overdue    = heldByOne + oneIsDead
-	heldByTwo  = overdue + "select play.sweep(); select play.claim(2);" // with fence 2; fence 1 is a zombie's
+	pending   = "select pawl_v1.worker_register('one'), pawl_v1.worker_register('two'), pawl_v1.job_enqueue('q', 'k', '');"
+	heldByOne = pending + "select play.claim(1);"
+	overdue   = heldByOne + oneIsDead
+	// With fence 2; fence 1 is a zombie's.
+	heldByTwo  = overdue + "select play.sweep(); select play.claim(2);"
 	pair       = "select pawl_v1.worker_register('one'), pawl_v1.worker_register('two'), pawl_v1.job_enqueue('q', 'k', ''), pawl_v1.job_enqueue('q', 'k', '');"
 	heldPair   = pair + "select play.claim(1, 2);"
 	pairIsDue  = heldPair + oneIsDead
@@ -45,7 +47,8 @@ const (
 
 	cancelled = heldByOne + operatorCancels + ";"
 
-	// A delivery that was kept: stored, a dead letter, and one whose job is gone; handForgotten is another.
+	// A delivery that was kept: stored, a dead letter, and one whose job is gone; handForgotten is
+	// another.
 	stored     = "select pawl_v1.worker_register('one'); begin; select play.store();" + kept + "commit;"
 	storedDead = stored + "select play.claim(1); select play.fail(1, 1, '{\"final\": true}');"
 	discarded  = storedDead + operatorDiscards + ";"
@@ -171,11 +174,12 @@ func allScenes() []scene {
 	return slices.Concat(scenes, memoryScenes, openScenes, turnScenes, ownScenes, commandScenes, stepScenes)
 }
 
-// In no interleaving of any scene, at any level, is an effect doubled or lost, a stale attempt obeyed, an end undone, a
-// key or a delivery counted twice, or anybody left waiting.
+// In no interleaving of any scene, at any level, is an effect doubled or lost, a stale attempt
+// obeyed, an end undone, a key or a delivery counted twice, or anybody left waiting.
 func TestExplore_NoInterleavingBreaksAnInvariant(t *testing.T) {
 	t.Parallel()
-	stages := make(chan *stepper.Stage, runtime.GOMAXPROCS(0)) // those that no scene is on; each scene clears what the one before left
+	// Those that no scene is on; each scene clears what the one before left.
+	stages := make(chan *stepper.Stage, runtime.GOMAXPROCS(0))
 	for range cap(stages) {
 		stage := stepper.NewStage(pawltest.URL(t, play))
 		t.Cleanup(stage.Close)
@@ -226,8 +230,8 @@ func (s scene) explore(ctx context.Context, stage *stepper.Stage, level string) 
 	return n, err
 }
 
-// bracket makes one transaction of the statements. Its snapshot matters above READ COMMITTED: there taking it is a step,
-// or, to bound three sessions, comes before everything.
+// bracket makes one transaction of the statements. Its snapshot matters above READ COMMITTED: there
+// taking it is a step, or, to bound three sessions, comes before everything.
 func (s scene) bracket(first string, statements []string, level string) (string, []stepper.Step) {
 	const begin = "begin; select 1"
 	taken := slices.Clone(statements)
@@ -274,7 +278,8 @@ func isState(answer string) bool {
 	return len(answer) == 5 && !slices.ContainsFunc([]byte(answer), func(c byte) bool { return c < '0' || c > 'Z' || c > '9' && c < 'A' })
 }
 
-// brokenProperty is the property that a violation names, "" for no error, and the error's text for any other.
+// brokenProperty is the property that a violation names, "" for no error, and the error's text for
+// any other.
 func brokenProperty(err error) string {
 	var v violation
 	switch {

@@ -12,7 +12,8 @@ import (
 const fourHeld = `insert into pawl.worker (name) values ('w'); insert into pawl.job (queue, kind, payload) select 'q', 'k', '' from generate_series(1, 4);
 select pawl_v1.job_claim('q', 1); update pawl.job set fence = 2 where id = 4`
 
-// Each job gets its own answer; a row that another transaction keeps is waited for, and then said to be locked.
+// Each job gets its own answer; a row that another transaction keeps is waited for, and then said
+// to be locked.
 func TestHoldMany_Outcomes(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fourHeld)
@@ -21,7 +22,8 @@ func TestHoldMany_Outcomes(t *testing.T) {
 	b.do("begin")
 	b.waits("select h.id, h.outcome from pawl_v1.job_hold_many('{3,2,1,4,99}', '{1,1,1,1,1}') as h",
 		"1 held, 2 locked, 3 held, 4 stale, 99 stale")
-	b.same(other.Do("select from pawl.job where id in (1, 3) for update skip locked"), "") // ours until the end
+	// Ours until the end.
+	b.same(other.Do("select from pawl.job where id in (1, 3) for update skip locked"), "")
 	b.do("commit")
 	b.is("select count(*) from pawl_v1.job_hold_many('{}', '{}') as h", "0")
 	b.is("select pawl_v1.job_hold_many('{1,2}', '{1}')", "P4004")
@@ -53,7 +55,8 @@ func TestFinishMany_StrictAbortsAll(t *testing.T) {
 	b.is("select j.id from pawl.job as j order by j.id", "2, 4")
 }
 
-// A row that somebody else has locked proves nothing about its holder: ask again, as job_finish says after its wait.
+// A row that somebody else has locked proves nothing about its holder: ask again, as job_finish
+// says after its wait.
 func TestFinishMany_LockedIsNotLost(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fourHeld)
@@ -75,7 +78,8 @@ func TestFinishMany_SkipStale(t *testing.T) {
 	b.is(`select pawl_v1.job_finish_many('{1}', '{1}', '{"skipstale": true}')`, "P4004")
 }
 
-// Two attempts of one job in one batch: the late one is not carried through by the newer (trap T57, trap T25).
+// Two attempts of one job in one batch: the late one is not carried through by the newer (trap T57,
+// trap T25).
 func TestT57_BatchTellsAttemptsApart(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fourHeld)
@@ -98,7 +102,8 @@ select i, 'q', 'k', '', 'processing', 1, 1 from generate_series(11, 12) as i`, f
 	})
 }
 
-// A job taken over while a batch looks at it survives the batch: the row that is deleted is checked (trap T25).
+// A job taken over while a batch looks at it survives the batch: the row that is deleted is checked
+// (trap T25).
 func TestT25_ReclaimedJobSurvivesABatch(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fourHeld)
@@ -112,7 +117,8 @@ func TestT25_ReclaimedJobSurvivesABatch(t *testing.T) {
 	b.is("select j.status, j.fence from pawl.job as j where j.id = 2", "processing 2")
 }
 
-// The handler ends its job for good: no dead letter, payload and errors stay, and nobody claims it again.
+// The handler ends its job for good: no dead letter, payload and errors stay, and nobody claims it
+// again.
 func TestFail_Cancel(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fourHeld)
@@ -160,7 +166,8 @@ func TestT3_EveryEndNamesItsFence(t *testing.T) {
 	}
 }
 
-// A job that is given back keeps its time: what was claimed early is due when it was, what was due is due at once.
+// A job that is given back keeps its time: what was claimed early is due when it was, what was due
+// is due at once.
 func TestRelease_KeepsTheTime(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fourHeld)
@@ -171,7 +178,8 @@ func TestRelease_KeepsTheTime(t *testing.T) {
 		"1 true false, 2 false true")
 }
 
-// What job_open has ended comes back with a rollback; job_close is for the transaction that job_open began, and for no other.
+// What job_open has ended comes back with a rollback; job_close is for the transaction that
+// job_open began, and for no other.
 func TestOpen_EndsWithItsTransaction(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fourHeld)
@@ -190,7 +198,8 @@ func TestOpen_EndsWithItsTransaction(t *testing.T) {
 	b.do("begin")
 	b.do("create temp table kept as select o.* from pawl_v1.job_open(2, 1, null, true) as o")
 	b.is("select k.outcome, (select count(*) from pawl.job as j where j.id = 2) from kept as k", "kept 1")
-	for _, outcome := range []string{"'ended'", "'Kept'", "null"} { // finished it would be called, and would not be
+	// Finished it would be called, and would not be.
+	for _, outcome := range []string{"'ended'", "'Kept'", "null"} {
 		b.do("savepoint a")
 		b.is("select pawl_v1.job_close(2, 1, "+outcome+", k.xact, k.lane) from kept as k", "P4004")
 		b.do("rollback to a")
@@ -200,7 +209,8 @@ func TestOpen_EndsWithItsTransaction(t *testing.T) {
 	b.is("select count(*) from pawl.job as j where j.id in (1, 2)", "0")
 }
 
-// An end that is rolled back to a savepoint from before it cannot be closed: the rows after it would commit, and the job would run again.
+// An end that is rolled back to a savepoint from before it cannot be closed: the rows after it
+// would commit, and the job would run again.
 func TestOpen_BehindASavepointIsNotClosedAfterARollbackToIt(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fourHeld)

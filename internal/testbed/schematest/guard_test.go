@@ -50,7 +50,8 @@ func TestTryLock_PartsDoNotRunTogether(t *testing.T) {
 	b.is("select pawl_v1.try_lock('n', null)", "P4001")
 }
 
-// A lower fence than one seen is refused, the same may come again, and resources know nothing of each other.
+// A lower fence than one seen is refused, the same may come again, and resources know nothing of
+// each other.
 func TestFenceAccept(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "")
@@ -67,8 +68,8 @@ func TestFenceAccept(t *testing.T) {
 	}
 }
 
-// Two attempts at once: the second waits for the first one's end, then is judged by it. An older snapshot may be told to
-// start over, and is never accepted wrongly.
+// Two attempts at once: the second waits for the first one's end, then is judged by it. An older
+// snapshot may be told to start over, and is never accepted wrongly.
 func TestFenceAccept_AtOnce(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ seen, first, second, end, want string }{
@@ -105,8 +106,8 @@ func TestFenceAccept_AtOnce(t *testing.T) {
 	}
 }
 
-// A newer attempt that committed after the older one's snapshot was taken: at every level the older one is refused or told
-// to start over.
+// A newer attempt that committed after the older one's snapshot was taken: at every level the older
+// one is refused or told to start over.
 func TestFenceAccept_OldSnapshot(t *testing.T) {
 	t.Parallel()
 	for _, level := range []pgx.TxIsoLevel{pgx.ReadCommitted, pgx.RepeatableRead, pgx.Serializable} {

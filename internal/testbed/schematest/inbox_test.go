@@ -32,8 +32,8 @@ select pawl_v1.inbox_store('c', 'stored', 'q', 'k', ''); commit; select pawl_v1.
 	}
 }
 
-// A duplicate is answered with the result_ref that the first claim stored, not with its own, by a claim of one and by a claim of many,
-// and when a job owns the delivery.
+// A duplicate is answered with the result_ref that the first claim stored, not with its own, by a
+// claim of one and by a claim of many, and when a job owns the delivery.
 func TestInboxClaim_AnswersADuplicateWithTheFirstReference(t *testing.T) {
 	t.Parallel()
 	b := setup(t, `select pawl_v1.inbox_claim('c', 'none', sha256('p'));
@@ -48,7 +48,8 @@ begin; select pawl_v1.inbox_claim('c', 'stored', sha256('p'), '{"result_ref": "o
 		"1 duplicate_ignored order 1, 2 duplicate_ignored <nil>, 3 duplicate_ignored order 2, 4 processed <nil>")
 }
 
-// A key that another transaction has in hand holds up nobody: the others are answered within moments, and are this transaction's.
+// A key that another transaction has in hand holds up nobody: the others are answered within
+// moments, and are this transaction's.
 func TestInboxClaimMany_LeavesOutWhatIsInHand(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "")
@@ -62,14 +63,15 @@ func TestInboxClaimMany_LeavesOutWhatIsInHand(t *testing.T) {
 	}
 	b.same(got, "in_progress 1, processed 99")
 	b.is("show lock_timeout", "0")
-	b.is("select l.outcome from pawl_v1.inbox_store('c', 'm7', 'q', 'k', '') as l", "stored") // it is ours, also from a block
+	// It is ours, also from a block.
+	b.is("select l.outcome from pawl_v1.inbox_store('c', 'm7', 'q', 'k', '') as l", "stored")
 	b.do("commit")
 	holder.Do("commit")
 	b.is("select count(*) from pawl.inbox", "100")
 }
 
-// The memory of what a job still owns is never forgotten, whatever its age, nor more than was asked for; the rest is, by age alone
-// (traps T24, T33).
+// The memory of what a job still owns is never forgotten, whatever its age, nor more than was asked
+// for; the rest is, by age alone (traps T24, T33).
 func TestT24_T33_InboxPurge(t *testing.T) {
 	t.Parallel()
 	b := setup(t, `begin; select pawl_v1.inbox_claim('c', m, sha256('')), pawl_v1.inbox_store('c', m, 'q', 'k', '') from unnest('{pending,dead,gone}'::text[]) as m; commit;
@@ -93,8 +95,8 @@ select pawl_v1.inbox_claim('c', 'new', sha256(''))`)
 	}
 }
 
-// A consumer that only calls the functions, and never reported for how long it must remember, is not made to forget what its source may
-// deliver again, unless the caller says that it does not.
+// A consumer that only calls the functions, and never reported for how long it must remember, is
+// not made to forget what its source may deliver again, unless the caller says that it does not.
 func TestInboxPurge_OfAConsumerThatNeverReported(t *testing.T) {
 	t.Parallel()
 	b := setup(t, `select pawl_v1.inbox_claim('c', g::text, sha256('')) from generate_series(1, 2) as g;
@@ -115,8 +117,9 @@ update pawl.inbox set received_at = received_at - key::int * interval '10 days'`
 	b.is("select p.purged from pawl_v1.inbox_purge('d', 1000) as p", "1") // it has said so
 }
 
-// Of several programs the one that remembers longest holds, for ever most of all, until it has not said so for ten minutes; and nothing
-// is forgotten, by hand or otherwise, that is promised to be remembered, unless the consumer has retired (trap T37).
+// Of several programs the one that remembers longest holds, for ever most of all, until it has not
+// said so for ten minutes; and nothing is forgotten, by hand or otherwise, that is promised to be
+// remembered, unless the consumer has retired (trap T37).
 func TestT37_ConsumerReport(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "select pawl_v1.inbox_claim('c', 'm', sha256('')); update pawl.inbox set received_at = received_at - interval '2 days'")
@@ -141,7 +144,8 @@ func TestT37_ConsumerReport(t *testing.T) {
 	b.is(report("172800000"), "reported 172800000")
 	refused()
 	b.is(count[:len(count)-len("86400000}') as c")]+"172800000}') as c", "1")
-	b.main.Do("update pawl.consumer set seen_at = seen_at - interval '3 days'") // whatever it is sent now is too old for it
+	// Whatever it is sent now is too old for it.
+	b.main.Do("update pawl.consumer set seen_at = seen_at - interval '3 days'")
 	b.is(count, "1")
 	b.is(purge, "purged 1")
 	for _, bad := range []string{"'', 1", "'c', 0", "'c', 315360000001", `'c', 1, '{"horizon": 1}'`, `'c', 1, '{"horizon_ms": 0}'`} {
@@ -165,7 +169,8 @@ func TestConsumerReport_AtOnce(t *testing.T) {
 	}
 }
 
-// Whoever claims a key that is just being forgotten gets an answer within the 50 ms that a claim waits, and never a wrong one.
+// Whoever claims a key that is just being forgotten gets an answer within the 50 ms that a claim
+// waits, and never a wrong one.
 func TestInboxPurge_BlocksNoClaim(t *testing.T) {
 	t.Parallel()
 	const rows = 20000
@@ -213,7 +218,8 @@ select 'c', 'm' || g, sha256(''), now(), now() - interval '2 days' from generate
 	t.Logf("%d purged, %d claimed anew", purged.Load(), claimed.Load())
 }
 
-// A delivery is forgotten by an operator, with a record, and runs again; never while a job owns it, whatever its state.
+// A delivery is forgotten by an operator, with a record, and runs again; never while a job owns it,
+// whatever its state.
 func TestInboxForget(t *testing.T) {
 	t.Parallel()
 	b := setup(t, `select pawl_v1.inbox_claim('c', 'seen', sha256('p')); begin; select pawl_v1.inbox_claim('c', 'stored', sha256('p'));
@@ -238,8 +244,8 @@ select pawl_v1.inbox_store('c', 'stored', 'q', 'k', ''); commit`)
 	}
 }
 
-// Whoever settles a delivery at this moment has its row: forgetting waits, and then forgets what has taken effect, not what is at
-// work.
+// Whoever settles a delivery at this moment has its row: forgetting waits, and then forgets what
+// has taken effect, not what is at work.
 func TestInboxForget_WaitsForTheAttempt(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "begin; select pawl_v1.inbox_claim('c', 'm', sha256('p')); select pawl_v1.inbox_store('c', 'm', 'q', 'k', ''); commit; select pawl_v1.job_claim('q', null)")
@@ -308,7 +314,8 @@ func TestInboxReserve_OneHasIt(t *testing.T) {
 	}
 }
 
-// The target of a record fits its 255 octets, whatever the names are written in; names that are cut nowhere are found as they are.
+// The target of a record fits its 255 octets, whatever the names are written in; names that are cut
+// nowhere are found as they are.
 func TestAuditTarget_CountsOctets(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "")
@@ -323,7 +330,8 @@ func TestAuditTarget_CountsOctets(t *testing.T) {
 	b.is("select octet_length(a.target), a.before ->> 'key' = "+long+" from pawl.audit as a where a.verb = 'inbox_forget'", "70 true")
 }
 
-// The copy of a job that is held again differs from it in what makes it another, waiting job, and in nothing that was counted against it.
+// The copy of a job that is held again differs from it in what makes it another, waiting job, and
+// in nothing that was counted against it.
 func TestSequenceGateHoldAgain_CopiesTheJob(t *testing.T) {
 	t.Parallel()
 	b := setup(t, `begin; select pawl_v1.inbox_claim('c', 'm', sha256('p'));

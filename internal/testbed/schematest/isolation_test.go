@@ -11,8 +11,8 @@ import (
 	"github.com/pawl-go/pawl/pawltest"
 )
 
-// A duel is two sessions on one job, in one interleaving, at one isolation level. Both took their snapshot before
-// anything happened, which is what makes the higher levels interesting.
+// A duel is two sessions on one job, in one interleaving, at one isolation level. Both took their
+// snapshot before anything happened, which is what makes the higher levels interesting.
 type duel struct {
 	*testing.T
 	level string
@@ -99,8 +99,8 @@ func TestIsolation_ClaimFinish(t *testing.T) {
 	})
 }
 
-// A job given back and claimed again while its old holder finishes: whatever the old one's snapshot shows it, its finish
-// is refused.
+// A job given back and claimed again while its old holder finishes: whatever the old one's snapshot
+// shows it, its finish is refused.
 func TestIsolation_ReclaimFinish(t *testing.T) {
 	t.Parallel()
 	duels(t, held, func(d *duel) {
@@ -118,7 +118,8 @@ func TestIsolation_ReclaimFinish(t *testing.T) {
 	})
 }
 
-// Two finishes under one fence, as after a lost reply to COMMIT: the second waits, and learns that it is over.
+// Two finishes under one fence, as after a lost reply to COMMIT: the second waits, and learns that
+// it is over.
 func TestIsolation_FinishFinish(t *testing.T) {
 	t.Parallel()
 	duels(t, held, func(d *duel) {
@@ -223,7 +224,8 @@ func TestIsolation_SweepSweepWithoutItsLock(t *testing.T) {
 	})
 }
 
-// Two arrivals of one delivery. The function waits at most 50 ms; here it is made to wait until the other has ended.
+// Two arrivals of one delivery. The function waits at most 50 ms; here it is made to wait until the
+// other has ended.
 func TestIsolation_InboxClaimClaim(t *testing.T) {
 	t.Parallel()
 	const patient = "alter function pawl_v1.inbox_claim set lock_timeout = '20s'"
@@ -267,8 +269,8 @@ func TestIsolation_InboxInProgress(t *testing.T) {
 	})
 }
 
-// Names are compared octet by octet whatever the database's collation: claims, keys and duplicates are the same in one
-// that sorts as people do.
+// Names are compared octet by octet whatever the database's collation: claims, keys and duplicates
+// are the same in one that sorts as people do.
 func TestCollation_ChangesNothing(t *testing.T) {
 	t.Parallel()
 	url := linguistic(t)
@@ -291,7 +293,8 @@ func TestCollation_ChangesNothing(t *testing.T) {
 		}
 	}
 	ask("select r.worker_id::text from pawl_v1.worker_register('w') as r")
-	for _, name := range []string{"a", "A", "á", "a\u0301", "a-b", "ab"} { // neighbours to a linguist
+	// Neighbours to a linguist.
+	for _, name := range []string{"a", "A", "á", "a\u0301", "a-b", "ab"} {
 		queue := "'" + name + "'"
 		same(ask("select e.outcome from pawl_v1.job_enqueue("+queue+", 'k', '', '{\"key\": \"x\"}') as e"), "enqueued")
 		same(ask("select e.outcome from pawl_v1.job_enqueue("+queue+", 'k', '', '{\"key\": \"x\"}') as e"), "duplicate")
@@ -303,8 +306,8 @@ func TestCollation_ChangesNothing(t *testing.T) {
 	same(ask("select i.key from pawl.inbox as i order by i.key"), "A", "a", "a-b", "ab", "a\u0301", "á")
 }
 
-// A refusal swallowed in a savepoint leaves what was written before it: the reason why the fence is proved first. With
-// job_hold as the first statement there is nothing to leave.
+// A refusal swallowed in a savepoint leaves what was written before it: the reason why the fence is
+// proved first. With job_hold as the first statement there is nothing to leave.
 func TestSavepoint_KeepsWhatAStaleAttemptWrote(t *testing.T) {
 	t.Parallel()
 	duels(t, "create table effects (id int); "+retaken, func(d *duel) {

@@ -8,7 +8,8 @@ import (
 	"github.com/pawl-go/pawl/pawltest"
 )
 
-// A hundred thousand jobs that wait in lanes cost a claim nothing (trap T67): it reads as many pages with them as without.
+// A hundred thousand jobs that wait in lanes cost a claim nothing (trap T67): it reads as many
+// pages with them as without.
 func TestT67_BlockedLanesCostAClaimNothing(t *testing.T) {
 	t.Parallel()
 	url := pawltest.URL(t)

@@ -14,8 +14,8 @@ const (
 	inLane   = "select j.id, j.status, j.lane_head from pawl.job as j order by j.position"
 )
 
-// Ids are drawn before anybody waits, so they are not in the order of commits (trap T19). Positions are drawn under the
-// lane: what is enqueued behind an open transaction comes after it.
+// Ids are drawn before anybody waits, so they are not in the order of commits (trap T19). Positions
+// are drawn under the lane: what is enqueued behind an open transaction comes after it.
 func TestT19_PositionsFollowTheLane(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "")
@@ -33,7 +33,8 @@ func TestT19_PositionsFollowTheLane(t *testing.T) {
 	}
 }
 
-// A foreign transaction, however old, with or without an xid and a snapshot, stops no lane (trap T20).
+// A foreign transaction, however old, with or without an xid and a snapshot, stops no lane (trap
+// T20).
 func TestT20_AForeignTransactionStopsNoLane(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "create table foreign_work (n int)")
@@ -47,8 +48,8 @@ func TestT20_AForeignTransactionStopsNoLane(t *testing.T) {
 	b.is("select c.id from pawl_v1.job_claim('q', null) as c", "2")
 }
 
-// Transaction ids and WAL positions mean nothing after a restore (trap T21): no table holds one, and no lane's function asks
-// for one.
+// Transaction ids and WAL positions mean nothing after a restore (trap T21): no table holds one,
+// and no lane's function asks for one.
 func TestT21_NothingOrdersByTransactionIDs(t *testing.T) {
 	t.Parallel()
 	none(t, `select a.attrelid::regclass || '.' || a.attname
@@ -65,8 +66,8 @@ select p.proname
    and p.prosrc ~* 'xmin|xact_id|txid|snapshot|wal_lsn'`)
 }
 
-// A job whose transaction began before others and committed after them is neither passed over nor purged with its lane
-// (trap T22): nothing looks at created_at.
+// A job whose transaction began before others and committed after them is neither passed over nor
+// purged with its lane (trap T22): nothing looks at created_at.
 func TestT22_ALateCommitKeepsItsPlace(t *testing.T) {
 	t.Parallel()
 	b := setup(t, intoLane+"; select pawl_v1.job_claim('q', null)")

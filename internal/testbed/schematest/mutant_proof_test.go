@@ -16,7 +16,8 @@ import (
 // An edit replaces a piece of a function's source. The piece must be there exactly once.
 type edit struct{ function, old, new string }
 
-// A mutant is one known way to get it wrong. The table in docs/reference/mutants.md says the same for people.
+// A mutant is one known way to get it wrong. The table in docs/reference/mutants.md says the same
+// for people.
 type mutant struct {
 	name     string
 	edits    []edit
@@ -35,9 +36,11 @@ var modelled = []mutant{
 	{name: "SPLIT", property: "p_once", protocol: protocol{effectThenEnd: true}},
 	{name: "DONEFIRST", property: "p_done", protocol: protocol{endThenEffect: true}},
 	{name: "NOFENCE", property: "p_fence", edits: []edit{withoutFence}},
-	// The end of a job is guarded twice: its status is tested, and its row is gone. Both must go for a second effect.
+	// The end of a job is guarded twice: its status is tested, and its row is gone. Both must go
+	// for a second effect.
 	{name: "NOSTATE", property: "p_once", edits: []edit{rowIsKept, {"job_finish", stateGuard, ""}}},
-	// A blind sweep does harm only between two open transactions: it waits for the holder's and then overwrites it.
+	// A blind sweep does harm only between two open transactions: it waits for the holder's and
+	// then overwrites it.
 	{name: "REAPBLIND", property: "p_term", scene: "sweep, cancel", edits: []edit{blindLook, blindWrite}},
 	{name: "ACKFIRST", property: "p_loss", protocol: protocol{ackThenRecord: true}},
 	{name: "NODEDUP", property: "p_once", edits: []edit{{"job_enqueue", "exit when found;", "exit;"}}},
@@ -134,9 +137,9 @@ func TestMutants_TheUnchangedAreClean(t *testing.T) {
 	mutant{}.mustSurvive(t)
 }
 
-// The finding that this file is for. Take the fence out of job_finish, and whoever only counts effects sees nothing
-// wrong in any state: a stale attempt finishes in the place of the newer one, once. Only the rule that an accepted write
-// carries the newest fence sees it.
+// The finding that this file is for. Take the fence out of job_finish, and whoever only counts
+// effects sees nothing wrong in any state: a stale attempt finishes in the place of the newer one,
+// once. Only the rule that an accepted write carries the newest fence sees it.
 func TestMutants_AFenceIsInvisibleToWhoCountsEffects(t *testing.T) {
 	t.Parallel()
 	mutant{edits: []edit{withoutFence}}.mustSurvive(t, "p_fence")
@@ -156,20 +159,24 @@ func TestMutants_TwoGuardsAgainstASecondEffect(t *testing.T) {
 	}
 }
 
-// Mutants that change nothing anybody can see, because a second guard stands behind the first. If one of them is caught
-// some day, that guard has gone.
+// Mutants that change nothing anybody can see, because a second guard stands behind the first. If
+// one of them is caught some day, that guard has gone.
 func TestMutants_Equivalent(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		edit   edit
 		scenes string // how the names of the scenes begin that would show it
 	}{
-		"claims wait for each other":   {edit{"job_claim", "for update skip locked", "for update"}, "claim"},                                                                                // then the row is no longer pending
-		"sweep looks without locking":  {blindLook, "sweep"},                                                                                                                                // its write tests again
-		"sweep writes without testing": {blindWrite, "sweep"},                                                                                                                               // its look has locked the rows
-		"hold many in any order":       {edit{"job_hold_many", "       order by j.id\n         for update", "         for update"}, "hold many"},                                            // it does not wait there
-		"a tick without its key":       {edit{"_schedule_enqueue", "             'key', v_key,\n             'hash', encode(sha256(convert_to(v_key, 'UTF8')), 'hex'),\n", ""}, "schedule"}, // the fence lets it be made once
-		"purge without looking again":  {edit{"lane_purge", "\n     and not pawl_v1._lane_is_used(l.id);", ";"}, "lane: purge"},                                                             // the time between its snapshot and its lock is inside one statement
+		// Then the row is no longer pending.
+		"claims wait for each other":   {edit{"job_claim", "for update skip locked", "for update"}, "claim"},
+		"sweep looks without locking":  {blindLook, "sweep"},  // its write tests again
+		"sweep writes without testing": {blindWrite, "sweep"}, // its look has locked the rows
+		// It does not wait there.
+		"hold many in any order": {edit{"job_hold_many", "       order by j.id\n         for update", "         for update"}, "hold many"},
+		// The fence lets it be made once.
+		"a tick without its key": {edit{"_schedule_enqueue", "             'key', v_key,\n             'hash', encode(sha256(convert_to(v_key, 'UTF8')), 'hex'),\n", ""}, "schedule"},
+		// The time between its snapshot and its lock is inside one statement.
+		"purge without looking again": {edit{"lane_purge", "\n     and not pawl_v1._lane_is_used(l.id);", ";"}, "lane: purge"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

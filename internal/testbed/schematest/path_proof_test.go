@@ -16,8 +16,8 @@ import (
 	"github.com/pawl-go/pawl/schema"
 )
 
-// Where others may create objects in a schema of the path, installing Pawl resolves no name to theirs, and no function of Pawl calls
-// them, whoever its caller is.
+// Where others may create objects in a schema of the path, installing Pawl resolves no name to
+// theirs, and no function of Pawl calls them, whoever its caller is.
 func TestFunctions_CallNothingOfOthers(t *testing.T) {
 	t.Parallel()
 	url := pgtest.URL(t, pgtest.Template{Name: "empty"})
@@ -55,7 +55,8 @@ func TestFunctions_CallNothingOfOthers(t *testing.T) {
 			}
 			wantHijack(t, conn, path)
 			exercise(t, conn, "none")
-			exercise(t, conn, "pawl_operator") // it may not execute what is planted: naming it fails, though no row makes it run
+			// It may not execute what is planted: naming it fails, though no row makes it run.
+			exercise(t, conn, "pawl_operator")
 		})
 	}
 }
@@ -99,7 +100,8 @@ select c.relname::pg_catalog.text
 	}
 }
 
-// surface are calls without an operator or a name of their own outside of Pawl. An upper-case word stands for what was made last.
+// surface are calls without an operator or a name of their own outside of Pawl. An upper-case word
+// stands for what was made last.
 var surface = []string{
 	"select pawl_v1.inbox_claim('c', 'm1', HASH)",
 	"select pawl_v1.inbox_claim('c', 'm1', HASH)",

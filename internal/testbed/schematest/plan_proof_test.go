@@ -13,11 +13,13 @@ import (
 	"github.com/pawl-go/pawl/pawltest"
 )
 
-// hot are the statements whose plan must not depend on what the statistics say or how much dead weight lies about, and
-// the indexes of pawl.job, pawl.job_key, pawl.inbox and pawl.command they may go through; the first is required. Ids up to 50
-// are held by worker 1, up to 100 under leases of their own, all with fence 1; from 101 on jobs are pending. -1 to -1000 are the
-// heads of the lanes "1" to "1000", held as well, and behind each a hundred wait; in the last hundred lanes a process died in a run.
-// Commands up to 50 are held under a lease that is over, with fences like their keys, as are the last 100,000; the others have succeeded.
+// hot are the statements whose plan must not depend on what the statistics say or how much dead
+// weight lies about, and the indexes of pawl.job, pawl.job_key, pawl.inbox and pawl.command they
+// may go through; the first is required. Ids up to 50 are held by worker 1, up to 100 under leases
+// of their own, all with fence 1; from 101 on jobs are pending. -1 to -1000 are the heads of the
+// lanes "1" to "1000", held as well, and behind each a hundred wait; in the last hundred lanes a
+// process died in a run. Commands up to 50 are held under a lease that is over, with fences like
+// their keys, as are the last 100,000; the others have succeeded.
 var hot = []struct {
 	call    string
 	indexes []string
@@ -64,7 +66,8 @@ var hot = []struct {
 	{"pawl_v1.lane_run('{-7}', '{1}')", []string{"job_wait", "job_pkey"}},
 	{"pawl_v1.lane_run(array(select generate_series(-400, -1)), array_fill(1::bigint, '{400}'), 50)", []string{"job_wait", "job_pkey"}},
 	{"pawl_v1.lane_finish('{-7}', '{1}', '{-1007,-2007}')", []string{"job_pkey", "job_wait", "job_head"}},
-	{"pawl_v1.lane_finish('{-7,-8}', '{1,2}', '{-1007,8,9}')", []string{"job_pkey", "job_wait", "job_head"}}, // one is stale, two wait nowhere
+	// One is stale, two wait nowhere.
+	{"pawl_v1.lane_finish('{-7,-8}', '{1,2}', '{-1007,8,9}')", []string{"job_pkey", "job_wait", "job_head"}},
 	{manyRuns, []string{"job_pkey", "job_wait", "job_head"}},
 	{keepQ + manyRuns, []string{"job_pkey", "job_wait", "job_head"}},
 	{"pawl_v1.lane_finish(array(select generate_series(-1000, -901)), array_fill(1::bigint, '{100}'), '{}')", []string{"job_pkey", "job_wait", "job_head"}},
@@ -76,8 +79,9 @@ var hot = []struct {
 	{"pawl_v1.command_open('s', '77', sha256(''))", []string{"command_pkey"}}, // replay
 	{"x.outcome from pawl_v1.command_open('s', 'fresh', sha256('')) as o, pawl_v1.command_close('s', 'fresh', sha256(''), o.fence, o.xact) as x", []string{"command_pkey"}},
 	{"pawl_v1.command_claim('s', 'fresh', sha256(''))", []string{"command_pkey"}},
-	{"pawl_v1.command_claim('s', '77', sha256(''))", []string{"command_pkey"}},                          // replay
-	{"pawl_v1.command_claim('s', '7', sha256(''), '{\"repeatable\": true}')", []string{"command_pkey"}}, // takeover
+	{"pawl_v1.command_claim('s', '77', sha256(''))", []string{"command_pkey"}}, // replay
+	// Takeover.
+	{"pawl_v1.command_claim('s', '7', sha256(''), '{\"repeatable\": true}')", []string{"command_pkey"}},
 	{"pawl_v1.command_renew('s', '7', 7)", []string{"command_pkey"}},
 	{"pawl_v1.command_hold('s', '7', 7)", []string{"command_pkey"}},
 	{"pawl_v1.command_succeed('s', '7', 7)", []string{"command_pkey"}},
@@ -94,7 +98,8 @@ const manyRuns = "pawl_v1.lane_finish(array(select generate_series(-400, -1)), a
 // drainQ drains it, in the statement of the call: none of these jobs was begun.
 const drainQ = `pawl_v1.queue_set('q', '{"mode": "draining"}', 'somebody', 'a reason'), `
 
-// scans counts, since the session began, the scans of each index of the four tables, and of the tables themselves.
+// scans counts, since the session began, the scans of each index of the four tables, and of the
+// tables themselves.
 const scans = `
 select c.relname, pg_stat_get_xact_numscans(c.oid)
   from pg_class as c
@@ -102,9 +107,9 @@ select c.relname, pg_stat_get_xact_numscans(c.oid)
    and (c.relname in ('job', 'job_key', 'inbox', 'command') or c.oid in (
          select i.indexrelid from pg_index as i where i.indrelid in ('pawl.job'::regclass, 'pawl.job_key'::regclass, 'pawl.inbox'::regclass, 'pawl.command'::regclass)))`
 
-// Every hot statement goes through the index it was made for: with statistics of an empty table, of a full one, and
-// with a million dead rows, under a snapshot that keeps them. The server's own counters say which
-// index was scanned; no extension and no superuser is needed.
+// Every hot statement goes through the index it was made for: with statistics of an empty table, of
+// a full one, and with a million dead rows, under a snapshot that keeps them. The server's own
+// counters say which index was scanned; no extension and no superuser is needed.
 func TestHotStatementsUseTheirIndex(t *testing.T) {
 	t.Parallel()
 	url := pawltest.URL(t)
@@ -121,7 +126,8 @@ func TestHotStatementsUseTheirIndex(t *testing.T) {
 	exec(fixed + rowsFrom(1, 20_000))
 	checkPlans(t, url, "statistics of an empty table")
 	exec(analyze)
-	checkPlans(t, url, "statistics of twenty thousand rows") // few enough for a join to read them all
+	// Few enough for a join to read them all.
+	checkPlans(t, url, "statistics of twenty thousand rows")
 	exec(rowsFrom(20_001, 1_000_000))
 	exec(analyze)
 	checkPlans(t, url, "statistics of a million rows")
@@ -169,8 +175,9 @@ select 's', n, sha256(''), n, h.status, case h.status when 'processing' then now
 		from, to)
 }
 
-// dead makes most of a million rows dead: jobs twice, so that every index holds them. Some thousands stay: for the two or
-// three rows that ANALYZE finds among a million dead ones the planner expects to read the whole index, and prefers the table.
+// dead makes most of a million rows dead: jobs twice, so that every index holds them. Some
+// thousands stay: for the two or three rows that ANALYZE finds among a million dead ones the
+// planner expects to read the whole index, and prefers the table.
 const dead = `
 update pawl.job set status = 'processing', claimed_by = 2, fence = fence + 1 where id > 4000;
 delete from pawl.job where id > 4000;
@@ -205,7 +212,8 @@ func checkPlans(t *testing.T, url, when string) {
 	}
 }
 
-// indexesOf runs a call, undoes it, and says how often it scanned what; a table's own name stands for a sequential scan.
+// indexesOf runs a call, undoes it, and says how often it scanned what; a table's own name stands
+// for a sequential scan.
 func indexesOf(ctx context.Context, conn *pgx.Conn, call string) (used map[string]int64, err error) {
 	tx, err := conn.Begin(ctx)
 	if err != nil {

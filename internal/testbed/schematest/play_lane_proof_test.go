@@ -8,7 +8,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// playLanes is play's part for lanes: where each job was put, and which lanes somebody was told to promote after the commit.
+// playLanes is play's part for lanes: where each job was put, and which lanes somebody was told to
+// promote after the commit.
 const playLanes = `
 create table play.place (job bigint primary key, lane bigint not null, position bigint not null);
 create table play.told (lane bigint not null);
@@ -141,7 +142,8 @@ const (
 	laneIdle  = workers + "select play.enqueue_lanes('{l}'); select play.claim(1); select play.finish(1, 1);"
 	twoLanes  = workers + "select play.enqueue_lanes('{a,b}'); select play.claim(1, 2);"
 
-	laneRun = laneHeld + enqueueLane + "; select count(*) from pawl_v1.lane_run('{1}', '{1}');" // 2 and 3 wait behind 1
+	// 2 and 3 wait behind 1.
+	laneRun = laneHeld + enqueueLane + "; select count(*) from pawl_v1.lane_run('{1}', '{1}');"
 
 	finishRun   = "select play.finish_run(1, 1, '{2,3}')"
 	enqueueLane = "select play.enqueue_lanes('{l}')"

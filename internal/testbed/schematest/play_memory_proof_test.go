@@ -2,8 +2,8 @@
 
 package schematest_test
 
-// memoryPlay is a delivery that comes again after days, beside purges and reports. Consumer d promises to remember ten days; its purge by hand
-// forgets what is older than one.
+// memoryPlay is a delivery that comes again after days, beside purges and reports. Consumer d
+// promises to remember ten days; its purge by hand forgets what is older than one.
 const memoryPlay = `
 create table play.reported (until timestamptz); -- by reports that committed
 

@@ -11,10 +11,11 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// play is what the explored scenes and the mutants add to a database: the verbs of the contract, each of which notes in
-// a ledger, in its own transaction, what it was allowed to do and with which fence. The note is written under the lock
-// of the job's row, so the committed notes of a job are in the order in which its row was held. There is no trigger
-// and no key: what must not happen has to be visible, not refused.
+// play is what the explored scenes and the mutants add to a database: the verbs of the contract,
+// each of which notes in a ledger, in its own transaction, what it was allowed to do and with which
+// fence. The note is written under the lock of the job's row, so the committed notes of a job are
+// in the order in which its row was held. There is no trigger and no key: what must not happen has
+// to be visible, not refused.
 const play = `
 create schema play;
 create table play.ledger (n bigint generated always as identity primary key, job bigint not null, fence bigint not null, verb text not null);
@@ -310,7 +311,8 @@ type life struct {
 
 type lives map[int64]*life
 
-// tell replays the ledger through the states a job may have. It shares nothing with the functions that it judges.
+// tell replays the ledger through the states a job may have. It shares nothing with the functions
+// that it judges.
 func tell(notes []note) (lives, error) {
 	told := lives{}
 	for _, n := range notes {

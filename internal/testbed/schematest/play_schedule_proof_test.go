@@ -2,8 +2,9 @@
 
 package schematest_test
 
-// playSchedules is play's part for schedules: what a keeper does that has looked before everybody else acted ("seen"), and one that
-// looks now. Each note is written under the lock of the schedule's row.
+// playSchedules is play's part for schedules: what a keeper does that has looked before everybody
+// else acted ("seen"), and one that looks now. Each note is written under the lock of the
+// schedule's row.
 const playSchedules = `
 create table play.note (n bigint generated always as identity primary key, verb text not null, at timestamptz);
 create table play.seen (fence bigint not null, next_at timestamptz not null);

@@ -2,7 +2,8 @@
 
 package schematest_test
 
-// playGates is play's part for deliveries that come together, or have an order: by their lane, or by their number at a gate.
+// playGates is play's part for deliveries that come together, or have an order: by their lane, or
+// by their number at a gate.
 const playGates = `
 create table play.passed (n bigint generated always as identity primary key, seq bigint not null, how text not null);
 

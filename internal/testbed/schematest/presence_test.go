@@ -13,10 +13,11 @@ type presence struct {
 }
 
 const (
-	beat     = `select h.outcome from pawl_v1.worker_heartbeat(1, '{"presence": true}') as h`
-	attend   = "select a.outcome from pawl_v1.worker_attend(1) as a"
-	silent   = "update pawl.worker set seen_at = clock_timestamp() - interval '2 seconds'"
-	heard    = "update pawl.worker set seen_at = clock_timestamp() + interval '1 hour'" // for as long as the test takes
+	beat   = `select h.outcome from pawl_v1.worker_heartbeat(1, '{"presence": true}') as h`
+	attend = "select a.outcome from pawl_v1.worker_attend(1) as a"
+	silent = "update pawl.worker set seen_at = clock_timestamp() - interval '2 seconds'"
+	// For as long as the test takes.
+	heard    = "update pawl.worker set seen_at = clock_timestamp() + interval '1 hour'"
 	suspect  = "select w.suspected_at is not null from pawl.worker as w"
 	longAgo  = "update pawl.worker set suspected_at = suspected_at - interval '300 milliseconds'"
 	nobody   = "0 0 0"
@@ -24,8 +25,8 @@ const (
 	running  = "1 processing 1 1 1 0"
 )
 
-// What the sweep may conclude from a presence lock, and what not. Sweeping sessions must be 5 s old: all are opened
-// first, so that the wait is one for all.
+// What the sweep may conclude from a presence lock, and what not. Sweeping sessions must be 5 s
+// old: all are opened first, so that the wait is one for all.
 func TestPresence(t *testing.T) {
 	t.Parallel()
 	cases := map[string]func(p *presence){
@@ -103,7 +104,8 @@ func freeAndSilent(p *presence) {
 	p.do(silent)
 	p.sweep(nobody)
 	p.suspected("true")
-	p.do("update pawl.worker set suspected_at = clock_timestamp() + interval '1 hour'") // a look of less than 300 ms ago
+	// A look of less than 300 ms ago.
+	p.do("update pawl.worker set suspected_at = clock_timestamp() + interval '1 hour'")
 	p.sweep(nobody)
 	p.do("update pawl.worker set suspected_at = clock_timestamp() - interval '300 milliseconds'")
 	p.sweep(reclaims)
@@ -145,7 +147,8 @@ func leaseOnly(p *presence) {
 		p.suspected("false")
 	}
 	p.is(beat, "alive")
-	p.is(`select h.outcome from pawl_v1.worker_heartbeat(1) as h`, "alive") // absent means as it was
+	// Absent means as it was.
+	p.is(`select h.outcome from pawl_v1.worker_heartbeat(1) as h`, "alive")
 	p.is("select w.presence from pawl.worker as w", "true")
 	p.is(`select h.outcome from pawl_v1.worker_heartbeat(1, '{"presence": false}') as h`, "alive")
 	p.do(silent)
@@ -153,7 +156,8 @@ func leaseOnly(p *presence) {
 	p.suspected("false")
 }
 
-// After a restart of the server every lock is free and everybody was silent: whoever sweeps then is young.
+// After a restart of the server every lock is free and everybody was silent: whoever sweeps then is
+// young.
 func youngSession(p *presence) {
 	p.is(beat, "alive")
 	p.do(silent)
@@ -280,7 +284,8 @@ func TestHeartbeat_NamesUntilItArrived(t *testing.T) {
 	}
 	slow := b.open("slow")
 	slow.Do("begin")
-	slow.Do("insert into pawl.recall (worker_id, job_id, fence) values (1, 6, 1)") // id 3, behind which id 4 is seen first
+	// Id 3, behind which id 4 is seen first.
+	slow.Do("insert into pawl.recall (worker_id, job_id, fence) values (1, 6, 1)")
 	b.do("insert into pawl.recall (worker_id, job_id, fence) values (1, 9, 1)")
 	told(`{"told": []}`, `7+9 {"recalls": [1, 4]}`)
 	told(`{"told": []}`, `7+9 {"recalls": [1, 4]}`)
@@ -292,7 +297,8 @@ func TestHeartbeat_NamesUntilItArrived(t *testing.T) {
 	b.is(`select pawl_v1.worker_heartbeat(1, '{"told": null}')`, "P4004")
 }
 
-// A transaction that cancels or recalls a running job, and stays open, costs its worker no heartbeat; the worker is told after the commit.
+// A transaction that cancels or recalls a running job, and stays open, costs its worker no
+// heartbeat; the worker is told after the commit.
 func TestHeartbeat_WaitsForNoOpenCancel(t *testing.T) {
 	t.Parallel()
 	for _, verb := range []string{"job_cancel(1, 'ann', 'it hangs')", "job_cancel_own(1)", "job_recall(1)"} {
@@ -312,7 +318,8 @@ func TestHeartbeat_WaitsForNoOpenCancel(t *testing.T) {
 	}
 }
 
-// A recall ends the attempt that it was meant for: if the worker has the job again under a later fence, it is not told.
+// A recall ends the attempt that it was meant for: if the worker has the job again under a later
+// fence, it is not told.
 func TestHeartbeat_NamesNoLaterAttempt(t *testing.T) {
 	t.Parallel()
 	b := setup(t, `select pawl_v1.worker_register('w');
@@ -339,7 +346,8 @@ func TestSweep_ForgetsTheRecallsOfTheDead(t *testing.T) {
 	b.is("select array_agg(r.worker_id) from pawl.recall as r", "[2]")
 }
 
-// The longest silence between two heartbeats is known for an hour; a report stays until the next one.
+// The longest silence between two heartbeats is known for an hour; a report stays until the next
+// one.
 func TestHeartbeat_SilenceAndReport(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "insert into pawl.worker (name) values ('w')")
@@ -363,7 +371,8 @@ func TestHeartbeat_SilenceAndReport(t *testing.T) {
 	b.do("update pawl.worker set silence_at = silence_at - interval '61 min'")
 	silent("2 min")
 	silence("00:02:00")
-	b.do("update pawl.worker set seen_at = '-infinity'") // it has left, in a transaction that could not see all of its jobs
+	// It has left, in a transaction that could not see all of its jobs.
+	b.do("update pawl.worker set seen_at = '-infinity'")
 	beat("{}")
 	silence("00:02:00")
 	b.is("select w.report from pawl.worker as w", "map[drain_ms:1]")

@@ -8,14 +8,16 @@ import (
 	"strings"
 )
 
-// The bounds of the walk. With three attempts it has 14,925 states instead of 3,458, and is as clean.
+// The bounds of the walk. With three attempts it has 14,925 states instead of 3,458, and is as
+// clean.
 const (
 	maxDeliveries = 2
 	maxAttempts   = 2
 	maxFaults     = 2 // crashes, and answers to COMMIT that are lost
 )
 
-// A protocol is how the parties use the contract. Its zero value is the right way; each field is one wrong way.
+// A protocol is how the parties use the contract. Its zero value is the right way; each field is
+// one wrong way.
 type protocol struct {
 	newKeyPerAttempt bool // the provider is called with another key at each attempt
 	effectThenEnd    bool // the effect commits before the job ends
@@ -25,8 +27,8 @@ type protocol struct {
 	silenceIsFailure bool // an unanswered COMMIT is taken for one that failed
 }
 
-// A world is all that is not in the database: the parties, the provider, and what the judge remembers. It is a value:
-// to take a step back is to forget it.
+// A world is all that is not in the database: the parties, the provider, and what the judge
+// remembers. It is a value: to take a step back is to forget it.
 type world struct {
 	deliveries int // made so far
 	recorded   bool
@@ -51,9 +53,12 @@ type worker struct {
 	had   bool // the call was marked before this attempt marked it
 }
 
-// rows is what the database holds. Ids and times that cannot matter are left out, so that equal states are equal.
+// rows is what the database holds. Ids and times that cannot matter are left out, so that equal
+// states are equal.
 type rows struct {
-	jobs            string // of each its id, status, fence, attempts, and while it is held whether its lease is live or over
+	// Of each its id, status, fence, attempts, and while it is held whether its lease is live or
+	// over.
+	jobs            string
 	keys            int
 	effects, events int
 	marked          bool
@@ -67,13 +72,14 @@ select coalesce(string_agg(concat_ws(' ', j.id, j.status, j.fence, j.attempts,
        exists (select from play.mark)
   from pawl.job as j`
 
-// protocolTables are the handler's: its effect and the event that tells of it, and its note that the provider was called.
+// protocolTables are the handler's: its effect and the event that tells of it, and its note that
+// the provider was called.
 const protocolTables = play + `;
 create table play.event (what text not null);
 create table play.mark (what text not null);`
 
-// A move is something that may happen next. Its statements are one transaction; then is the world after it, given
-// what the last statement answered.
+// A move is something that may happen next. Its statements are one transaction; then is the world
+// after it, given what the last statement answered.
 type move struct {
 	name       string
 	statements string // "" changes nothing in the database
@@ -117,7 +123,8 @@ select e.outcome from pawl_v1.job_enqueue('q', 'k', '', '{"key": "x", "max_attem
 	ack := move{name: "acknowledge", then: func(w *world, _ string) string { w.acked = true; return "" }}
 	die := move{name: "source dies", then: func(w *world, _ string) string {
 		w.faults++
-		w.dead = w.acked || w.deliveries+1 == maxDeliveries // the broker does not repeat what was acknowledged
+		// The broker does not repeat what was acknowledged.
+		w.dead = w.acked || w.deliveries+1 == maxDeliveries
 		return next(w)
 	}}
 	again := move{name: "deliver again", then: func(w *world, _ string) string { return next(w) }}
@@ -188,9 +195,9 @@ func accepted(w *world, by worker, status string) string {
 	return ""
 }
 
-// explore visits every state that the moves lead to, once, on a database that holds protocolTables. The whole walk is
-// one transaction: a step back is a rollback to the savepoint before it. It stops at the first broken property that
-// matters.
+// explore visits every state that the moves lead to, once, on a database that holds protocolTables.
+// The whole walk is one transaction: a step back is a rollback to the savepoint before it. It stops
+// at the first broken property that matters.
 func (p protocol) explore(ctx context.Context, url string, matters func(property string) bool) (states int, err error) {
 	w, err := newWalk(ctx, url, p, matters)
 	if err != nil {

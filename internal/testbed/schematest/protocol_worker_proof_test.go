@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// The steps of an attempt: claim, call the provider, mark the call under the fence, then effect, event and end in one
-// transaction.
+// The steps of an attempt: claim, call the provider, mark the call under the fence, then effect,
+// event and end in one transaction.
 const (
 	toCall    = "call"
 	toMark    = "mark"
@@ -95,7 +95,8 @@ func (a attempt) becomes(step string) func(*world, string) string {
 	}
 }
 
-// claimAnew is a claim by a new incarnation of a process; its lease does not end by itself during a test.
+// claimAnew is a claim by a new incarnation of a process; its lease does not end by itself during a
+// test.
 const claimAnew = `select c.id || ' ' || c.fence
   from pawl_v1.job_claim('q', (select r.worker_id from pawl_v1.worker_register('w', '12 hours') as r), 1) as c`
 
@@ -119,7 +120,8 @@ func (w *world) move(i int, step string) {
 	}
 }
 
-// claim begins an attempt, unless nothing was due. A claim over a live lease is theft, a fence issued twice no fence.
+// claim begins an attempt, unless nothing was due. A claim over a live lease is theft, a fence
+// issued twice no fence.
 func (a attempt) claim(w *world, answer string) string {
 	me := worker{step: a.afterClaim()}
 	if n, _ := fmt.Sscan(answer, &me.job, &me.fence); n != 2 {

@@ -15,7 +15,8 @@ import (
 	"github.com/pawl-go/pawl/pawltest"
 )
 
-// A key whose job has a row is never forgotten, whatever became of the job; the others when their memory is over, so many a call.
+// A key whose job has a row is never forgotten, whatever became of the job; the others when their
+// memory is over, so many a call.
 func TestT24_T33_KeyPurge(t *testing.T) {
 	t.Parallel()
 	b := setup(t, `select pawl_v1.job_enqueue('q', 'k', '', jsonb_build_object('key', k)) from unnest('{pending,dead,gone,archived,young}'::text[]) as k;
@@ -38,7 +39,8 @@ update pawl.job_key set created_at = created_at - interval '3 days', expires_at 
 	}
 }
 
-// A job that ends between the look and the delete, and one that is retried: the purge decides by what its delete sees.
+// A job that ends between the look and the delete, and one that is retried: the purge decides by
+// what its delete sees.
 func TestKeyPurge_LeavesWhatIsLocked(t *testing.T) {
 	t.Parallel()
 	b := setup(t, `select pawl_v1.job_enqueue('q', 'k', '', '{"key": "a"}'), pawl_v1.job_enqueue('q', 'k', '', '{"key": "b"}');
@@ -52,7 +54,8 @@ update pawl.job_key set created_at = created_at - interval '3 days', expires_at 
 	b.is("select p.purged from pawl_v1.job_key_purge() as p", "1")
 }
 
-// Counts of scopes without a command, and fences that nobody has written to for long, go; the others stay.
+// Counts of scopes without a command, and fences that nobody has written to for long, go; the
+// others stay.
 func TestPurge_ReplaysAndFences(t *testing.T) {
 	t.Parallel()
 	b := setup(t, `select pawl_v1.command_claim('used', 'k', sha256('')), pawl_v1.command_replayed('{used,idle,fresh}', '{1,1,1}');
@@ -99,9 +102,9 @@ select 'job/q', n::text, 's', sha256(''), 'keyed', 'p', case n when 1 then 'unkn
 	}
 }
 
-// purgeRows is how many expired keys TestPurge_HoldsNoLockForLong purges, under purgeRate enqueues a second, each of which may wait
-// purgeWait for a lock. For the bar: PAWL_PURGE_ROWS=1000000 PAWL_PURGE_RATE=2000 PAWL_PURGE_WAIT=50, on a machine that does nothing
-// else.
+// purgeRows is how many expired keys TestPurge_HoldsNoLockForLong purges, under purgeRate enqueues
+// a second, each of which may wait purgeWait for a lock. For the bar: PAWL_PURGE_ROWS=1000000
+// PAWL_PURGE_RATE=2000 PAWL_PURGE_WAIT=50, on a machine that does nothing else.
 var (
 	purgeRows = number("PAWL_PURGE_ROWS", 10_000)
 	purgeRate = number("PAWL_PURGE_RATE", 200)
@@ -115,9 +118,11 @@ func number(variable string, otherwise int) int {
 	return otherwise
 }
 
-// While expired keys are purged, others enqueue under keys of their own and under those that are being purged. A purge that held its
-// rows for long would show as an enqueue that waits for them: it is told when that takes too long, and must never be. Each batch is
-// measured as well. At the end what was young is there, what was expired is not, and no key of a job that has a row has gone.
+// While expired keys are purged, others enqueue under keys of their own and under those that are
+// being purged. A purge that held its rows for long would show as an enqueue that waits for them:
+// it is told when that takes too long, and must never be. Each batch is measured as well. At the
+// end what was young is there, what was expired is not, and no key of a job that has a row has
+// gone.
 func TestPurge_HoldsNoLockForLong(t *testing.T) {
 	t.Parallel()
 	url := pawltest.URL(t)

@@ -9,13 +9,15 @@ const (
 	setMode   = `select s.outcome, s.detail ->> 'mode' from pawl_v1.queue_set('q', '{"mode": "%s"}', 'ann', 'why') as s`
 	claimAll  = "select coalesce(string_agg(c.id::text, '+' order by c.id), '') from pawl_v1.job_claim('q', 1, 25) as c"
 	claimThis = "select c.outcome from pawl_v1.job_claim_id(%d, 1) as c"
-	// Job 1 was tried before, 2 gave its attempt back, 3 has seen a crash, 4 is fresh, 5 was tried and is not due; 6 is another queue's.
+	// Job 1 was tried before, 2 gave its attempt back, 3 has seen a crash, 4 is fresh, 5 was tried
+	// and is not due; 6 is another queue's.
 	someBegun = `select pawl_v1.worker_register('one'), pawl_v1.job_enqueue(q, 'k', '') from unnest('{q,q,q,q,q,other}'::text[]) as q;
 update pawl.job set attempts = 1 where id in (1, 5); update pawl.job set crashes = 1, attempts = 1 where id = 3;
 update pawl.job set available_at = now() + interval '1 hour' where id = 5;`
 )
 
-// Paused, a queue gives nothing to anybody; running again, all of it. Held jobs end in any mode, and jobs come in.
+// Paused, a queue gives nothing to anybody; running again, all of it. Held jobs end in any mode,
+// and jobs come in.
 func TestQueue_Paused(t *testing.T) {
 	t.Parallel()
 	b := setup(t, someBegun)
@@ -35,7 +37,8 @@ func TestQueue_Paused(t *testing.T) {
 	b.is(claimAll, "4+7")
 }
 
-// Draining, it gives what was tried before, with the same care for what has seen a crash, and nothing fresh.
+// Draining, it gives what was tried before, with the same care for what has seen a crash, and
+// nothing fresh.
 func TestQueue_Draining(t *testing.T) {
 	t.Parallel()
 	b := setup(t, someBegun)

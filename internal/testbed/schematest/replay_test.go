@@ -15,8 +15,8 @@ func keep(id, semantic string) string {
 
 const replay = "select r.outcome, r.job_id, r.detail ->> 'status' from pawl_v1.inbox_replay('c', '%s', 'ann', 'a reason') as r"
 
-// What took effect is not replayed, whatever is asked; what has not is tried again, from its job or from what was kept, and each replay leaves
-// a record. The delivery is a duplicate all the time.
+// What took effect is not replayed, whatever is asked; what has not is tried again, from its job or
+// from what was kept, and each replay leaves a record. The delivery is a duplicate all the time.
 func TestInboxReplay(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "select pawl_v1.inbox_claim('c', 'done', sha256('p'));"+keep("done", "null")+`
@@ -30,15 +30,17 @@ begin; select pawl_v1.inbox_claim('c', 'unkept', sha256('p')); select pawl_v1.in
 	b.is(fmt.Sprintf(dry, "dead"), "would_replay 1 dead_letter")
 	b.is("select j.status, j.fence from pawl.job as j where j.id = 1", "dead_letter 0")
 	b.is(fmt.Sprintf(replay, "dead"), "replayed 1 dead_letter")
-	b.is("select j.status, j.fence, j.attempts from pawl.job as j where j.id = 1", "pending 1 0") // a generation of its own
-	b.is("select pawl_v1.job_finish(1, 0)", "P4020")                                              // an older attempt is refused
+	// A generation of its own.
+	b.is("select j.status, j.fence, j.attempts from pawl.job as j where j.id = 1", "pending 1 0")
+	b.is("select pawl_v1.job_finish(1, 0)", "P4020") // an older attempt is refused
 	b.is("select string_agg(a.verb || ' ' || a.actor, ', ' order by a.id) from pawl.audit as a", "job_retry ann, inbox_replay ann")
 	b.is("select c.outcome from pawl_v1.inbox_claim('c', 'dead', sha256('p')) as c", "duplicate_ignored")
 	b.do("select pawl_v1.job_claim('q', null)")
 	b.is(fmt.Sprintf(replay, "dead"), "refused 1 processing")
 	b.is(fmt.Sprintf(dry, "dead"), "refused 1 processing")
 
-	// Its job was discarded: it has not taken effect and never will, until it is made anew of what was kept.
+	// Its job was discarded: it has not taken effect and never will, until it is made anew of what
+	// was kept.
 	b.do("select pawl_v1.job_fail(1, 2, '{\"error\": \"no\"}', '{\"final\": true}'); select pawl_v1.job_discard(1, 'ann', 'r'), pawl_v1.job_discard(2, 'ann', 'r')")
 	b.is(fmt.Sprintf(replay, "unkept"), "refused 2 <nil>")
 	b.is(fmt.Sprintf(dry, "dead"), "would_replay <nil> <nil>")
@@ -53,8 +55,8 @@ begin; select pawl_v1.inbox_claim('c', 'unkept', sha256('p')); select pawl_v1.in
 	}
 }
 
-// A delivery that was forgotten by hand is replayed from what was kept, under its second name too; one that is merely older than what is
-// remembered is not: nobody knows whether it took effect.
+// A delivery that was forgotten by hand is replayed from what was kept, under its second name too;
+// one that is merely older than what is remembered is not: nobody knows whether it took effect.
 func TestInboxReplay_AfterForgetting(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "select pawl_v1.inbox_claim('c', 'm', sha256('p')), pawl_v1.inbox_claim('c', 'pawl/semantic/s', sha256(''), '{\"result_ref\": \"m\"}');"+keep("m", "'pawl/semantic/s'")+
@@ -65,17 +67,20 @@ func TestInboxReplay_AfterForgetting(t *testing.T) {
 	b.is("select r.detail ->> 'hint' like 'nobody forgot it by hand%' from pawl_v1.inbox_replay('c', 'old', 'ann', 'r') as r", "true")
 
 	b.is("select f.outcome from pawl_v1.inbox_forget('c', 'repeated', 'ann', 'r') as f", "forgotten")
-	b.is("select count(*) from pawl.inbox as i where i.key = 'pawl/semantic/s'", "1") // under it took another one effect
+	// Under it took another one effect.
+	b.is("select count(*) from pawl.inbox as i where i.key = 'pawl/semantic/s'", "1")
 	b.is("select f.outcome from pawl_v1.inbox_forget('c', 'm', 'ann', 'r') as f", "forgotten")
 	b.is("select count(*) from pawl.inbox as i where i.key = 'pawl/semantic/s'", "0")
 	b.is(fmt.Sprintf(replay, "m"), "replayed 1 <nil>")
 	b.is("select i.hash = sha256('p'), i.job_id, i.processed_at is null from pawl.inbox as i where i.key = 'm'", "true 1 true")
 	b.is(fmt.Sprintf(replay, "m"), "replayed 1 pending")
 	b.is("select count(*) from pawl.job", "1")
-	b.is("select c.outcome from pawl_v1.inbox_claim('c', 'm', sha256('p')) as c", "duplicate_ignored") // its sender sends it again
+	// Its sender sends it again.
+	b.is("select c.outcome from pawl_v1.inbox_claim('c', 'm', sha256('p')) as c", "duplicate_ignored")
 }
 
-// Two operators at once make one job; and one who comes while the delivery is claimed again by its sender finds that.
+// Two operators at once make one job; and one who comes while the delivery is claimed again by its
+// sender finds that.
 func TestInboxReplay_AtOnce(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "select pawl_v1.inbox_claim('c', 'm', sha256('p'));"+keep("m", "null")+"select pawl_v1.inbox_forget('c', 'm', 'ann', 'r')")
@@ -101,7 +106,8 @@ func TestInboxReplay_AtOnce(t *testing.T) {
 	b.is("select count(*) from pawl.job", "0")
 }
 
-// An attempt that ends at this moment is not disturbed: a replay waits for it, never it for the replay, and finds what it did.
+// An attempt that ends at this moment is not disturbed: a replay waits for it, never it for the
+// replay, and finds what it did.
 func TestInboxReplay_WaitsForTheAttempt(t *testing.T) {
 	t.Parallel()
 	for range 5 { // a busy machine may be slower than the operator's patience of 2 s

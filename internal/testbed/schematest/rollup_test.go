@@ -68,7 +68,8 @@ func TestRollupAdd_Refuses(t *testing.T) {
 	b.is("select count(*) from pawl.rollup", "0")
 }
 
-// The table has a bound, whatever scopes are named: what finds no room is counted under none of them. What is old goes.
+// The table has a bound, whatever scopes are named: what finds no room is counted under none of
+// them. What is old goes.
 func TestRollupAdd_IsBounded(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "")
@@ -96,7 +97,8 @@ select s.span, date_trunc('hour', now()) - s.age, 'count', 'queue', 'q' || n, 'f
 	b.is(left, "hour 600, minute 600")
 }
 
-// Many processes add to the same rows at once, in whatever order they name them: none waits for another in a circle, and no count is lost.
+// Many processes add to the same rows at once, in whatever order they name them: none waits for
+// another in a circle, and no count is lost.
 func TestRollupAdd_ManyAtOnce(t *testing.T) {
 	t.Parallel()
 	url := pawltest.URL(t)

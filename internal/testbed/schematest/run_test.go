@@ -13,7 +13,8 @@ select c.id from pawl_v1.job_claim('q', 1, 10) as c`
 
 const runOfOne = "select r.id from pawl_v1.lane_run('{1}', '{1}') as r"
 
-// A run is what waits behind a head that the caller holds, in its order, and no more than it asks for.
+// A run is what waits behind a head that the caller holds, in its order, and no more than it asks
+// for.
 func TestRun_IsWhatWaitsBehindAHead(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fiveInLane)
@@ -44,7 +45,8 @@ func TestRun_EndsBeforeWhatDiffers(t *testing.T) {
 	}
 }
 
-// A head that was tried before has no run, nor has one of a queue that is paused or drains: its run would be work that was never begun.
+// A head that was tried before has no run, nor has one of a queue that is paused or drains: its run
+// would be work that was never begun.
 func TestRun_NoneForAHeadThatGoesAlone(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]string{
@@ -63,7 +65,8 @@ func TestRun_NoneForAHeadThatGoesAlone(t *testing.T) {
 	}
 }
 
-// The end of a head ends what is named of its run, and the next of the lane gets the turn. An end without the fence ends nothing.
+// The end of a head ends what is named of its run, and the next of the lane gets the turn. An end
+// without the fence ends nothing.
 func TestRun_EndsWithItsHead(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fiveInLane)
@@ -72,7 +75,8 @@ func TestRun_EndsWithItsHead(t *testing.T) {
 	b.is("select count(*) from pawl.job", "5")
 	b.is("select f.id, f.outcome, f.members, f.detail ->> 'promoted' from pawl_v1.lane_finish('{1}', '{1}', '{2,3}') as f", "1 finished 2 1")
 	b.is(inLane, "4 pending true, 5 waiting false")
-	b.is("select f.id, f.outcome, f.members from pawl_v1.lane_finish('{1}', '{1}', '{2,3}') as f", "1 stale 0") // asked again
+	// Asked again.
+	b.is("select f.id, f.outcome, f.members from pawl_v1.lane_finish('{1}', '{1}', '{2,3}') as f", "1 stale 0")
 }
 
 // Members that an operator has ended are passed by, and counted for nothing.
@@ -124,8 +128,8 @@ func TestRun_IsArchived(t *testing.T) {
 	b.is("select a.id, a.attempts, a.lane from pawl_v1.archive as a order by a.id", "1 1 l, 2 1 l, 3 1 l")
 }
 
-// When a process has died in a run, the head goes alone, and after it each job up to the last of that run: whichever of them kills is found.
-// What came later goes in runs again.
+// When a process has died in a run, the head goes alone, and after it each job up to the last of
+// that run: whichever of them kills is found. What came later goes in runs again.
 func TestRun_AfterACrashEachGoesAlone(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fiveInLane)
@@ -142,24 +146,28 @@ func TestRun_AfterACrashEachGoesAlone(t *testing.T) {
 	b.is("select r.id from pawl_v1.lane_run('{4}', '{1}') as r", "5")
 }
 
-// Jobs 1 to 12 are in turn of the lanes a, b, c and d; 1 to 4 are held with fence 1. In lane c the next is not due.
+// Jobs 1 to 12 are in turn of the lanes a, b, c and d; 1 to 4 are held with fence 1. In lane c the
+// next is not due.
 const fourLanes = `select pawl_v1.worker_register('one'), pawl_v1.worker_register('two');
 do $do$ begin for n in 0..11 loop perform pawl_v1.job_enqueue('q', 'k', '', jsonb_build_object('lane', substr('abcd', 1 + n % 4, 1))); end loop; end $do$;
 update pawl.job set available_at = clock_timestamp() + interval '1 hour' where id = 7;
 select c.id from pawl_v1.job_claim('q', 1, 10) as c`
 
-// A call for many heads answers the run of each, in its order, and ends each with its own members: those of a head that is not held stay.
+// A call for many heads answers the run of each, in its order, and ends each with its own members:
+// those of a head that is not held stay.
 func TestRun_ManyHeadsAtOnce(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fourLanes)
-	const runs = "select r.head, r.id, r.detail ->> 'lane' from pawl_v1.lane_run('{4,3,2,1}', '{1,1,1,7}') as r" // the fence of 1 is another
+	// The fence of 1 is another.
+	const runs = "select r.head, r.id, r.detail ->> 'lane' from pawl_v1.lane_run('{4,3,2,1}', '{1,1,1,7}') as r"
 	b.is(runs, "2 6 b, 2 10 b, 4 8 d, 4 12 d")
 	b.is("select j.id, j.run_end = l.position from pawl.job as j left join pawl.job as l on l.id = j.id + 8 where j.run_end is not null order by j.id", "2 true, 4 true")
 	const finish = "select f.id, f.outcome, f.members, f.detail ->> 'promoted' from pawl_v1.lane_finish('{4,3,2,1}', '{1,1,1,7}', '{5,6,8,10}') as f"
 	b.is(finish, "1 stale 0 2, 2 finished 2 <nil>, 3 finished 0 <nil>, 4 finished 1 <nil>")
 	b.is("select j.id, j.status, j.lane_head from pawl.job as j order by j.id",
 		"1 processing true, 5 waiting false, 7 pending true, 9 waiting false, 11 waiting false, 12 pending true")
-	b.is(finish, "1 stale 0 <nil>, 2 stale 0 <nil>, 3 stale 0 <nil>, 4 stale 0 <nil>") // asked again
+	// Asked again.
+	b.is(finish, "1 stale 0 <nil>, 2 stale 0 <nil>, 3 stale 0 <nil>, 4 stale 0 <nil>")
 }
 
 // A member that another transaction has locked ends the run of its own lane, and no other.
@@ -179,7 +187,8 @@ func TestRun_ALockedMemberEndsItsOwnRun(t *testing.T) {
 	b.is("select j.id from pawl.job as j where j.id in (6, 8, 10, 12) order by j.id", "6, 10")
 }
 
-// A job that is held without the turn of its lane ends by itself: what waits there is another's to end.
+// A job that is held without the turn of its lane ends by itself: what waits there is another's to
+// end.
 func TestRun_NoTurnNoMembers(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fiveInLane)
@@ -188,7 +197,8 @@ func TestRun_NoTurnNoMembers(t *testing.T) {
 	b.is("select j.id from pawl.job as j order by j.id", "2, 3, 4, 5")
 }
 
-// The end of some heads archives those of a queue that keeps what has finished, with their runs, and deletes the others.
+// The end of some heads archives those of a queue that keeps what has finished, with their runs,
+// and deletes the others.
 func TestRun_ArchivesByQueue(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fiveInLane)

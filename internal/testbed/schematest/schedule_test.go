@@ -37,7 +37,8 @@ func TestSchedule_TickIsAJob(t *testing.T) {
 	b.is(gridOf, "1")
 }
 
-// T68: putting a schedule again, as every start of a program does, does not begin its interval anew.
+// T68: putting a schedule again, as every start of a program does, does not begin its interval
+// anew.
 func TestT68_PutAgainKeepsTheNextTick(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "")
@@ -64,8 +65,8 @@ func TestSchedule_AnotherPlanKeepsWhatIsDue(t *testing.T) {
 	b.is("select s.next_at between now() + interval '119 minutes' and now() + interval '2 hours' from pawl.schedule as s", "true")
 }
 
-// A plan that changes begins after now, wherever its first_at lies: ticks that were made are not made again, although their keys are purged,
-// and neither are those that a resume has dropped.
+// A plan that changes begins after now, wherever its first_at lies: ticks that were made are not
+// made again, although their keys are purged, and neither are those that a resume has dropped.
 func TestSchedule_AnotherPlanRepeatsNoTick(t *testing.T) {
 	t.Parallel()
 	put := func(plan string) string {
@@ -85,7 +86,8 @@ func TestSchedule_AnotherPlanRepeatsNoTick(t *testing.T) {
 		b.do(tickS)
 		b.do(purged)
 		b.is(put(halves), "changed true")
-		b.is("select extract(epoch from s.next_at)::bigint % 43200 = 21600, s.next_at <= now() + interval '12 hours' from pawl.schedule as s", "true true") // its own grid
+		// Its own grid.
+		b.is("select extract(epoch from s.next_at)::bigint % 43200 = 21600, s.next_at <= now() + interval '12 hours' from pawl.schedule as s", "true true")
 		b.is(tickS, "not_due 0 true none")
 	})
 	t.Run("cron", func(t *testing.T) {
@@ -161,7 +163,7 @@ func TestSchedule_CronTicksAreChecked(t *testing.T) {
 	b.do(isDue)
 	for _, bad := range [][2]string{
 		{"null", "null"},                                                   // nothing said
-		{"'{}'", "'2026-01-01 01:00Z'"},                                    // the due tick not named
+		{"'{}'", "'2026-01-01 01:00Z'"}, // the due tick not named
 		{"'{2026-01-01 00:00Z}'", "null"},                                  // no next
 		{"'{2026-01-01 00:00Z}'", "'2026-01-01 00:00Z'"},                   // next is not after
 		{"'{2025-12-31 23:30Z}'", "'2026-01-01 01:00Z'"},                   // before the due one
@@ -181,10 +183,12 @@ func TestSchedule_CronTicksAreChecked(t *testing.T) {
 	b.do("delete from pawl.schedule")
 	b.is(hourly, "created")
 	b.do(isDue)
-	b.is(fmt.Sprintf(cronTik, "'{2026-01-01 00:00Z}'", "'2026-01-01 01:00Z'"), "P4004") // an interval is not the keeper's to count
+	// An interval is not the keeper's to count.
+	b.is(fmt.Sprintf(cronTik, "'{2026-01-01 00:00Z}'", "'2026-01-01 01:00Z'"), "P4004")
 }
 
-// A tick that comes a second time, say after the schedule's row was restored from a copy, finds its key.
+// A tick that comes a second time, say after the schedule's row was restored from a copy, finds its
+// key.
 func TestSchedule_TheKeyIsTheSecondGuard(t *testing.T) {
 	t.Parallel()
 	b := setup(t, cronly+";"+isDue)
@@ -194,8 +198,8 @@ func TestSchedule_TheKeyIsTheSecondGuard(t *testing.T) {
 	b.is("select count(*) from pawl.job", "1")
 }
 
-// Paused, nothing is enqueued, not even by a keeper that looked before; resumed, it goes on with the next tick. Each change leaves a
-// record, and of nothing else.
+// Paused, nothing is enqueued, not even by a keeper that looked before; resumed, it goes on with
+// the next tick. Each change leaves a record, and of nothing else.
 func TestSchedule_Operators(t *testing.T) {
 	t.Parallel()
 	b := setup(t, hourly+";"+isDue)
@@ -264,5 +268,6 @@ func TestSchedule_BadArguments(t *testing.T) {
 	}
 	b.is("select count(*) from pawl.schedule", "0")
 	b.is(put(strings.Repeat("s", 200), every+`"first_at": "2026-01-01", "lane": null, "headers": null}`)+" is not null", "true")
-	b.is("select t.outcome from pawl.schedule as s, pawl_v1.schedule_tick(s.name, s.fence) as t", "ticked") // its key fits
+	// Its key fits.
+	b.is("select t.outcome from pawl.schedule as s, pawl_v1.schedule_tick(s.name, s.fence) as t", "ticked")
 }

@@ -11,8 +11,9 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// stepPlay are the verbs of steps, as play has those of jobs. Everything is about one step, charge of (s, k), and job 1, which
-// waits for its verdict. Calls have names, as their fences cannot be foretold.
+// stepPlay are the verbs of steps, as play has those of jobs. Everything is about one step, charge
+// of (s, k), and job 1, which waits for its verdict. Calls have names, as their fences cannot be
+// foretold.
 const stepPlay = `
 create table play.called (name text primary key, fence bigint not null);
 create table play.step_told (n bigint generated always as identity primary key, fence bigint not null, verb text not null);
@@ -122,9 +123,10 @@ create function play.reset_effects() returns void language sql as $$
 `
 
 const (
-	onceCalled   = "select play.once('one');"
-	onceUnknown  = onceCalled + "select play.once('two'), play.too_late();"
-	heldUnknown  = pending + "select pawl_v1.job_claim('q', 1);" + onceUnknown // the ledger of jobs knows nothing of it
+	onceCalled  = "select play.once('one');"
+	onceUnknown = onceCalled + "select play.once('two'), play.too_late();"
+	// The ledger of jobs knows nothing of it.
+	heldUnknown  = pending + "select pawl_v1.job_claim('q', 1);" + onceUnknown
 	twoUnknown   = heldUnknown + "select play.refund_is_unknown(), play.wait_for_verdict();"
 	onceSettled  = onceUnknown + "select play.verdict('not_executed');"
 	onceRefused  = onceCalled + "select play.ends('one', 'refused');"
@@ -136,7 +138,8 @@ const (
 	checkedTwice = "select play.checked('one'), play.too_late(); select play.checked('probe'); select play.checked('again');"
 )
 
-// restarts: a step became unknown under an end or a verdict, which then begins anew, to lock the job first.
+// restarts: a step became unknown under an end or a verdict, which then begins anew, to lock the
+// job first.
 var restarts = []string{lost}
 
 // stepScenes are pairs that the evidence and the state of a step must get right.
@@ -256,7 +259,8 @@ func judgeSteps(ctx context.Context, conn *pgx.Conn) error {
 	return nil
 }
 
-// An stepLife is where the step is after the notes so far. It shares nothing with the functions that it judges.
+// An stepLife is where the step is after the notes so far. It shares nothing with the functions
+// that it judges.
 type stepLife struct {
 	newest, cleared int64
 	calls           map[int64]string // how each ended: "" as long as nobody said

@@ -52,7 +52,8 @@ func TestStep_Ends(t *testing.T) {
 	b := setup(t, "")
 	b.is(beginStep("at_most_once", ""), "call")
 	b.is(endStep("not_sent", ""), "planned map[]")
-	b.is(endStep("executed", ""), "planned map[contradicts:true kept:true]") // what is known of a call stays
+	// What is known of a call stays.
+	b.is(endStep("executed", ""), "planned map[contradicts:true kept:true]")
 	b.is(beginStep("at_most_once", ""), "call")
 	b.is(endStep("ambiguous", `, null, '{"error": "cut", "exchange": {"status": 500}}'`), "unknown map[]")
 	b.is("select c.detail ->> 'error', c.detail -> 'exchange' ->> 'status' from pawl.step_call as c order by c.fence desc limit 1", "cut 500")
@@ -86,8 +87,8 @@ func TestStep_Refused(t *testing.T) {
 	}
 }
 
-// The provider's memory starts with the first call that came with the key, whatever it answered, and starts anew only when it is over
-// and nothing is in doubt.
+// The provider's memory starts with the first call that came with the key, whatever it answered,
+// and starts anew only when it is over and nothing is in doubt.
 func TestStep_Memory(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "")
@@ -129,7 +130,8 @@ func TestStep_Twice(t *testing.T) {
 	}
 }
 
-// A verdict ends the doubt and leaves a record; "not executed" waits until nothing can be sent any more.
+// A verdict ends the doubt and leaves a record; "not executed" waits until nothing can be sent any
+// more.
 func TestStep_Settle(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "")
@@ -161,7 +163,8 @@ func TestStep_Settle(t *testing.T) {
 	b.is(endStep("executed", ""), "failed_final map[contradicts:true kept:true]") // and yet it did
 }
 
-// What was told before a verdict may be told again after it, by a process that saw no answer. The verdict stands.
+// What was told before a verdict may be told again after it, by a process that saw no answer. The
+// verdict stands.
 func TestStep_ToldAgainAfterAVerdict(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "")
@@ -174,7 +177,8 @@ func TestStep_ToldAgainAfterAVerdict(t *testing.T) {
 	b.is(beginStep("checked", ""), "call")
 }
 
-// A step outlives the job of its delivery. If the delivery comes again after it was forgotten, the new job waits for the verdict.
+// A step outlives the job of its delivery. If the delivery comes again after it was forgotten, the
+// new job waits for the verdict.
 func TestStep_AnotherJobWaits(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "")
@@ -187,8 +191,9 @@ func TestStep_AnotherJobWaits(t *testing.T) {
 	b.is("select j.status from pawl.job as j", "pending")
 }
 
-// A sequence that logical replication left behind gives fences out again. A verdict on an earlier call
-// would count for the next one, and an at-most-once call in doubt would be made again: it is refused.
+// A sequence that logical replication left behind gives fences out again. A verdict on an earlier
+// call would count for the next one, and an at-most-once call in doubt would be made again: it is
+// refused.
 func TestStep_SequenceBehind(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ policy, end, after string }{
@@ -208,7 +213,8 @@ func TestStep_SequenceBehind(t *testing.T) {
 				b.is(settleStep("not_executed", "{}"), "settled map[status:planned]")
 			}
 			b.do("select setval('pawl.fence_seq', 1, false)")
-			if name == "after a verdict" { // and another fence was given out since, by a build that did not refuse it
+			// And another fence was given out since, by a build that did not refuse it.
+			if name == "after a verdict" {
 				b.do("update pawl.step set fence = 0")
 			}
 			refused := b.refusal(beginStep(c.policy, ""))
@@ -272,7 +278,8 @@ func TestT33_PurgeKeepsWhatMayRunAgain(t *testing.T) {
 	}
 }
 
-// No statement on the way of a call reads more than its step: with the statistics of empty tables and of full ones.
+// No statement on the way of a call reads more than its step: with the statistics of empty tables
+// and of full ones.
 func TestStep_StatementsUseTheirIndex(t *testing.T) {
 	t.Parallel()
 	b := setup(t, `analyze pawl.step, pawl.step_call;
@@ -310,7 +317,8 @@ select pawl_v1.job_enqueue('q', 'k', ''), pawl_v1.job_claim('q', null)`)
 
 const tableScans = "select pg_stat_get_xact_numscans('pawl.step'::regclass), pg_stat_get_xact_numscans('pawl.step_call'::regclass)"
 
-// A step whose delivery has another job than at first, because it was replayed, is remembered while that job may run.
+// A step whose delivery has another job than at first, because it was replayed, is remembered while
+// that job may run.
 func TestStepPurge_FollowsTheOwner(t *testing.T) {
 	t.Parallel()
 	for name, begins := range map[string]bool{"the new job has begun": true, "the new job has not begun": false} {

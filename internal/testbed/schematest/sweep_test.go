@@ -23,8 +23,9 @@ func (b *bed) dies(alone bool) {
 	b.do(sweepAll)
 }
 
-// Deaths alone and in company are counted apart: four alone end a job, or twelve in all, so that an innocent that is merely near a poison
-// job, or in the way of kills from outside, outlives it, and a poison that takes its time does not live for ever.
+// Deaths alone and in company are counted apart: four alone end a job, or twelve in all, so that an
+// innocent that is merely near a poison job, or in the way of kills from outside, outlives it, and
+// a poison that takes its time does not live for ever.
 func TestSweep_CountsDeathsAlone(t *testing.T) {
 	t.Parallel()
 	b := setup(t, `select pawl_v1.job_enqueue('q', 'k', '', '{"max_attempts": 1000}')`)
@@ -46,7 +47,8 @@ func TestSweep_CountsDeathsAlone(t *testing.T) {
 	b.is(counted, "dead_letter 4 4")
 }
 
-// The mark is of one attempt: it says nothing of the next, nor of another job, and only the holder of an attempt can set it.
+// The mark is of one attempt: it says nothing of the next, nor of another job, and only the holder
+// of an attempt can set it.
 func TestIsolate_IsOfOneAttempt(t *testing.T) {
 	t.Parallel()
 	b := setup(t, `select pawl_v1.worker_register('w'), pawl_v1.worker_register('v'); select pawl_v1.job_enqueue_many('{q,q}', '{k,k}', '{a,a}');
@@ -78,8 +80,8 @@ func TestIsolate_ALateEndLeavesTheNextMark(t *testing.T) {
 	b.is(marked, "<nil> <nil>")
 }
 
-// The death of a worker is known for each of its queues, at once as a possibility and for good once a sweep has judged. Who leaves in good order
-// has not died.
+// The death of a worker is known for each of its queues, at once as a possibility and for good once
+// a sweep has judged. Who leaves in good order has not died.
 func TestQueueDeath(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "")
@@ -115,7 +117,8 @@ func TestQueueDeath(t *testing.T) {
 	b.is(`select pawl_v1.worker_register('w', '30 seconds', '{"queue": ["q"]}')`, "P4004")
 }
 
-// What is remembered of a failed attempt names its fence and its worker, and when its lease ended if that is why it was taken back.
+// What is remembered of a failed attempt names its fence and its worker, and when its lease ended
+// if that is why it was taken back.
 func TestErrors_NameTheAttempt(t *testing.T) {
 	t.Parallel()
 	b := setup(t, `select pawl_v1.worker_register('w1'), pawl_v1.worker_register('w2');

@@ -9,7 +9,8 @@ func TestTurn_EndsAndClaims(t *testing.T) {
 	b.do("delete from pawl.job where id > 4")
 	b.do("select pawl_v1.job_enqueue('q', 'a', ''), pawl_v1.job_enqueue('q', 'b', ''), pawl_v1.job_enqueue('q', 'c', ''), pawl_v1.job_enqueue('q', 'd', '')")
 	b.is("select t.outcome, t.kind from pawl_v1.job_exchange('{4,3,99,1}', '{1,1,1,1}', 'q', 1, 1) as t",
-		"ended <nil>, stale <nil>, stale <nil>, claimed a, claimed b, claimed c") // one free slot, and those of 1 and 3
+		// One free slot, and those of 1 and 3.
+		"ended <nil>, stale <nil>, stale <nil>, claimed a, claimed b, claimed c")
 	b.is("select j.id from pawl.job as j where j.id <= 4 order by j.id", "2, 4")
 	b.is("select t.outcome, t.detail ->> 'finished' from pawl_v1.job_exchange('{2}', '{1}', 'q', 1, 0) as t", "ended 1, claimed <nil>")
 	b.is("select t.outcome, t.detail ->> 'finished' from pawl_v1.job_exchange('{}', '{}', 'q', 1, 0) as t", "ended 0")

@@ -14,7 +14,8 @@ import (
 	"github.com/pawl-go/pawl/pawltest"
 )
 
-// turnoverRows is how many rows are remembered in TestPurge_CostsWhatItForgets; PAWL_TURNOVER_ROWS=10000000 for the bar.
+// turnoverRows is how many rows are remembered in TestPurge_CostsWhatItForgets;
+// PAWL_TURNOVER_ROWS=10000000 for the bar.
 var turnoverRows = func() int {
 	if n, err := strconv.Atoi(os.Getenv("PAWL_TURNOVER_ROWS")); err == nil {
 		return n
@@ -22,8 +23,9 @@ var turnoverRows = func() int {
 	return 30_000
 }()
 
-// After the table has been turned over several times, a purge reads in proportion to what it forgets: next to nothing if nothing is due,
-// and the same for each batch of a backlog. The heap is full of holes by then, filled with rows of any age.
+// After the table has been turned over several times, a purge reads in proportion to what it
+// forgets: next to nothing if nothing is due, and the same for each batch of a backlog. The heap is
+// full of holes by then, filled with rows of any age.
 func TestPurge_CostsWhatItForgets(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -48,7 +50,8 @@ func TestPurge_CostsWhatItForgets(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			// Each turn ages what there is by a day, forgets a fifth and takes in as many new rows, in the places that came free.
+			// Each turn ages what there is by a day, forgets a fifth and takes in as many new rows,
+			// in the places that came free.
 			day := turnoverRows / 5
 			for turn := range 15 {
 				exec(fmt.Sprintf("delete from pawl.%s as r where r.%s < now() - interval '5 days'", c.table, c.age))
@@ -67,8 +70,8 @@ func TestPurge_CostsWhatItForgets(t *testing.T) {
 				}
 				return purgeBatch(t, conn, c.table, fmt.Sprintf(c.purge, olderThan.Milliseconds(), since), next)
 			}
-			// A call that plans anew, since the catalogue has changed beside it, reads that as well. So the first call does not count, and one of
-			// several may read more.
+			// A call that plans anew, since the catalogue has changed beside it, reads that as
+			// well. So the first call does not count, and one of several may read more.
 			none, least := "", int64(math.MaxInt64)
 			for range 4 {
 				purged, pages := batch(10*24*time.Hour, &none)

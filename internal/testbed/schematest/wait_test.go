@@ -63,8 +63,8 @@ const (
 	reads   = "it only reads"
 )
 
-// Each public function bounds its wait for locks by itself, waits in a helper that does, never waits, or leaves the bound to its caller for a
-// reason that stands in the list.
+// Each public function bounds its wait for locks by itself, waits in a helper that does, never
+// waits, or leaves the bound to its caller for a reason that stands in the list.
 func TestFunctions_BoundTheirWaits(t *testing.T) {
 	t.Parallel()
 	pool := pawltest.DB(t)

@@ -48,7 +48,8 @@ func (s *sleeper) sleep(queues ...string) (outcomes []string) {
 	return outcomes
 }
 
-// heard returns the queues, sorted, that were notified by what has committed. A notification of our own comes behind all of them.
+// heard returns the queues, sorted, that were notified by what has committed. A notification of our
+// own comes behind all of them.
 func (s *sleeper) heard() string {
 	s.Helper()
 	if _, err := s.conn.Exec(s.Context(), "notify pawl_jobs, 'mark'"); err != nil {
@@ -85,7 +86,8 @@ const (
 	handForgotten = "select pawl_v1.inbox_claim('c', 'm', sha256('one'));" + kept + "select pawl_v1.inbox_forget('c', 'm', 'ann', 'a reason');"
 )
 
-// lanePair is a job that has the turn of its lane, and one behind it; the first is a dead letter, and blocks it, in deadPair.
+// lanePair is a job that has the turn of its lane, and one behind it; the first is a dead letter,
+// and blocks it, in deadPair.
 const (
 	lanePair = `select pawl_v1.job_enqueue('q', 'k', '', '{"lane": "l"}'), pawl_v1.job_enqueue('q', 'k', '', '{"lane": "l"}');`
 	deadPair = lanePair + `select pawl_v1.job_claim('q', null); select pawl_v1.job_fail(1, 1, '{"error": "no"}', '{"final": true}')`
@@ -151,8 +153,8 @@ update pawl.step set status = 'unknown'; select pawl_v1.job_fail(1, 1, '{"error"
 	{"kick, another queue", "", "select pawl_v1.job_kick('{other}')", ""},
 }
 
-// A function that makes a job due notifies once a queue and transaction if a worker of the queue sleeps, and never else. Either way the caller's
-// session keeps no lock.
+// A function that makes a job due notifies once a queue and transaction if a worker of the queue
+// sleeps, and never else. Either way the caller's session keeps no lock.
 func TestWake_OnlySleepers(t *testing.T) {
 	t.Parallel()
 	for _, w := range wakings {
@@ -189,8 +191,8 @@ func (w waking) judge(t *testing.T, asleep bool, mutate ...string) (faults []str
 	return faults
 }
 
-// A schedule that is due, or whose next tick a keeper has to find, has the keepers look, whether a worker sleeps or not. One that is paused, unchanged or
-// due later does not.
+// A schedule that is due, or whose next tick a keeper has to find, has the keepers look, whether a
+// worker sleeps or not. One that is paused, unchanged or due later does not.
 func TestWake_Keepers(t *testing.T) {
 	t.Parallel()
 	const (
@@ -254,7 +256,8 @@ begin
 end $do$`, function, old, new)
 }
 
-// One worker of a queue is announced at a time, and its end is the end of that, whatever it died of.
+// One worker of a queue is announced at a time, and its end is the end of that, whatever it died
+// of.
 func TestWorkerAsleep_OneAtATime(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "")
@@ -284,8 +287,9 @@ func TestWorkerAsleep_OneAtATime(t *testing.T) {
 	}
 }
 
-// A frozen worker stays announced no longer than its lease: the sweep ends its presence session, if its role may. It ends no session that is not
-// provably that: not of a worker that is late, but within its lease; not one in a transaction, or without an announcement; not one of another
+// A frozen worker stays announced no longer than its lease: the sweep ends its presence session, if
+// its role may. It ends no session that is not provably that: not of a worker that is late, but
+// within its lease; not one in a transaction, or without an announcement; not one of another
 // worker, or another database.
 func TestSweep_EndsTheSessionsOfExpiredWorkers(t *testing.T) {
 	t.Parallel()
@@ -369,7 +373,8 @@ func TestWake_AsTheApplication(t *testing.T) {
 	}
 }
 
-// An enqueue never waits for a worker that falls asleep, nor the worker for an open transaction that has enqueued.
+// An enqueue never waits for a worker that falls asleep, nor the worker for an open transaction
+// that has enqueued.
 func TestWake_NeverWaits(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "")
@@ -389,7 +394,8 @@ func TestWake_NeverWaits(t *testing.T) {
 	}
 }
 
-// However many transactions enqueue at once while a worker sleeps, eight at most notify, and at least one: those that do commit one at a time.
+// However many transactions enqueue at once while a worker sleeps, eight at most notify, and at
+// least one: those that do commit one at a time.
 func TestWake_FewNotifyAtOnce(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ mutation, want string }{
@@ -421,8 +427,8 @@ func TestWake_FewNotifyAtOnce(t *testing.T) {
 	}
 }
 
-// A transaction that is to be prepared may enqueue while a worker sleeps: PREPARE TRANSACTION would refuse it if it had notified. Its jobs
-// wait for a poll, or a kick.
+// A transaction that is to be prepared may enqueue while a worker sleeps: PREPARE TRANSACTION would
+// refuse it if it had notified. Its jobs wait for a poll, or a kick.
 func TestWake_PreparedTransactions(t *testing.T) {
 	t.Parallel()
 	server, err := postgres.Start(t.Context(), postgres.Options{RAM: true, Settings: map[string]string{"max_prepared_transactions": "2"}})
@@ -461,8 +467,9 @@ func TestWake_PreparedTransactions(t *testing.T) {
 	}
 }
 
-// The probe is one expression, put in place of its call: a cancel that comes between lock and unlock finds no place to stop at. Sessions
-// whose enqueues are cancelled all the time keep no lock. Were it two statements, they would.
+// The probe is one expression, put in place of its call: a cancel that comes between lock and
+// unlock finds no place to stop at. Sessions whose enqueues are cancelled all the time keep no
+// lock. Were it two statements, they would.
 func TestWake_CancelledProbesKeepNoLock(t *testing.T) {
 	t.Parallel()
 	const inTwo = `create or replace function pawl_v1._asleep(p_queue text) returns boolean language plpgsql as $$
@@ -487,7 +494,8 @@ end $$`
 	}
 }
 
-// keptByCancels cancels probes until the session keeps locks, or so many times, and returns how many it keeps.
+// keptByCancels cancels probes until the session keeps locks, or so many times, and returns how
+// many it keeps.
 func (b *bed) keptByCancels(times int) (kept int) {
 	b.Helper()
 	conn := connect(b.T, b.url)
