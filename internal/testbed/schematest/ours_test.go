@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// A transaction that looked at a row of another before it had an id of its own still knows what it
-// wrote itself, in whichever savepoint, while other transactions come and go.
+// A transaction that read another's row before it had an id still recognises its own rows, in any
+// savepoint, while other transactions run.
 func TestOurs_IsToldAlsoAfterALook(t *testing.T) {
 	t.Parallel()
 	b := setup(t, `select pawl_v1.inbox_claim('c', 'orphan', sha256('x'))`)
@@ -14,7 +14,7 @@ func TestOurs_IsToldAlsoAfterALook(t *testing.T) {
 		return "select pawl_v1._is_ours(i.xmin) from pawl.inbox as i where i.key = '" + key + "'"
 	}
 	b.main.Do("begin")
-	// A caller's own look fixes what age() counts from.
+	// A read by the caller fixes the reference point of age().
 	b.is("select age(i.xmin) > 0 from pawl.inbox as i", "true")
 	b.is(ours("orphan"), "false")
 	other := b.open("other")
@@ -31,8 +31,8 @@ func TestOurs_IsToldAlsoAfterALook(t *testing.T) {
 	b.is("select pawl_v1.inbox_store('c', 'theirs', 'q', 'k', 'x')", "P4020")
 }
 
-// A row that was frozen more than four billion transactions ago may carry an id that lies ahead of
-// all ids in use. It is another's.
+// A row that was frozen more than four billion transactions ago may have an id ahead of all current
+// ids. It is not the transaction's own.
 func TestOurs_AnIdThatHasComeRoundIsAnothers(t *testing.T) {
 	t.Parallel()
 	for _, level := range levels {
@@ -46,8 +46,8 @@ func TestOurs_AnIdThatHasComeRoundIsAnothers(t *testing.T) {
 	}
 }
 
-// What is remembered ends after it began: a memory that is over from the start would let a
-// duplicate in.
+// An expiry lies after the creation. A memory that has expired from the start would accept a
+// duplicate.
 func TestTables_AMemoryEndsAfterItBegan(t *testing.T) {
 	t.Parallel()
 	b := setup(t, `select pawl_v1.job_enqueue('q', 'k', 'x', '{"key": "a"}'), pawl_v1.command_claim('s', 'k', sha256('x')),

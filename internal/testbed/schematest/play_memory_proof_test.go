@@ -2,8 +2,8 @@
 
 package schematest_test
 
-// memoryPlay is a delivery that comes again after days, beside purges and reports. Consumer d
-// promises to remember ten days; its purge by hand forgets what is older than one.
+// memoryPlay redelivers a message after days, concurrently with purges and reports. Consumer d
+// promises a retention of ten days. Its purge by hand deletes rows older than one day.
 const memoryPlay = `
 create table play.reported (until timestamptz); -- by reports that committed
 
@@ -50,13 +50,14 @@ select 'p_memory' as property, 'told until ' || coalesce(t.until::text, 'never')
  where f.consumer = 'd';
 `
 
-// seen took effect two days ago; unseen was sent then and has not come yet.
+// The message of seen took effect two days ago. That of sentThen was sent then and has not arrived
+// yet.
 const (
 	sentThen = "delete from play.sent; insert into play.sent values (clock_timestamp() - interval '2 days');"
 	seen     = sentThen + "select play.late(); update pawl.inbox set received_at = (select s.at from play.sent as s) + interval '1 minute';"
 )
 
-// reportedLongAgo is a consumer whose promise has ended.
+// reportedLongAgo has a consumer whose promise has expired.
 const reportedLongAgo = "select play.promise(); delete from play.reported; update pawl.consumer set seen_at = clock_timestamp() - interval '11 days';"
 
 var memoryScenes = []scene{

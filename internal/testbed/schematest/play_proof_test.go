@@ -11,11 +11,12 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// play is what the explored scenes and the mutants add to a database: the verbs of the contract,
-// each of which notes in a ledger, in its own transaction, what it was allowed to do and with which
-// fence. The note is written under the lock of the job's row, so the committed notes of a job are
-// in the order in which its row was held. There is no trigger and no key: what must not happen has
-// to be visible, not refused.
+// play adds the verbs of the contract to a database, for the explored scenes and the mutants. Each
+// verb records in a ledger, in its own transaction, what it was allowed to do and with which fence.
+//
+// The note is written under the lock of the job's row, so a job's committed notes are in the order
+// in which its row was held. There are no triggers and no unique keys, so that a violation is
+// visible instead of refused.
 const play = `
 create schema play;
 create table play.ledger (n bigint generated always as identity primary key, job bigint not null, fence bigint not null, verb text not null);
@@ -244,12 +245,12 @@ create function play.reset() returns void language sql as $$
   select play.reset_lanes(); select play.reset_gates(); select play.reset_schedules() $$;
 ` + memoryPlay + openPlay + turnPlay + ownPlay + commandPlay + stepPlay
 
-// A violation is a broken property, by the name it has in docs/reference/mutants.md.
+// A violation is a violated property, by its name in docs/reference/mutants.md.
 type violation struct{ property, what string }
 
 func (v violation) Error() string { return v.property + ": " + v.what }
 
-// judge reads the ledger and the rows, and names what is broken.
+// judge reads the ledger and the rows and returns the first violation.
 func judge(ctx context.Context, conn *pgx.Conn) error {
 	odd, err := collect(ctx, conn, "select o.property, o.what from play.odd as o union all select o.property, o.what from play.odd_gates as o union all select o.property, o.what from play.odd_schedules as o union all select o.property, o.what from play.odd_memory as o", func(row pgx.CollectableRow) (v violation, err error) {
 		return v, row.Scan(&v.property, &v.what)
@@ -296,13 +297,13 @@ func collect[T any](ctx context.Context, conn *pgx.Conn, query string, one pgx.R
 	return pgx.CollectRows(rows, one)
 }
 
-// A note is one line of the ledger: what was accepted, and under which fence.
+// A note is one line of the ledger: an accepted verb with its fence.
 type note struct {
 	job, fence int64
 	verb       string
 }
 
-// A life is where a job is after the notes so far.
+// A life is the state of a job after some notes.
 type life struct {
 	newest int64 // the newest fence issued
 	held   bool
@@ -311,8 +312,8 @@ type life struct {
 
 type lives map[int64]*life
 
-// tell replays the ledger through the states a job may have. It shares nothing with the functions
-// that it judges.
+// tell replays the ledger through the possible states of a job. It shares no code with the
+// functions that it judges.
 func tell(notes []note) (lives, error) {
 	told := lives{}
 	for _, n := range notes {
@@ -326,18 +327,18 @@ func tell(notes []note) (lives, error) {
 	return told, nil
 }
 
-// next takes one step and returns the property that it breaks.
+// next applies one note and returns the property that it violates, or "".
 func (l *life) next(n note) (property string) {
 	switch {
-	case n.verb == "accept": // a resource: it has no holder, only a newest fence
+	case n.verb == "accept": // a resource has no holder, only a newest fence
 		if n.fence < l.newest {
 			return "p_fence"
 		}
 		l.newest = n.fence
 		return ""
-	case n.verb == "operator unblocked": // its turn is over; nothing else changes
+	case n.verb == "operator unblocked": // the job's turn is over; nothing else changes
 		return ""
-	case strings.HasPrefix(n.verb, "operator "): // a generation of its own, also after the end
+	case strings.HasPrefix(n.verb, "operator "): // a new generation, also after the end
 		if n.fence <= l.newest {
 			return "p_fence"
 		}
@@ -369,11 +370,11 @@ func (l *life) next(n note) (property string) {
 	return ""
 }
 
-// match compares what the ledger tells with the rows that are there.
+// match compares the ledger with the existing rows.
 func (told lives) match(rows []note) error {
 	there := map[int64]note{}
 	for _, row := range rows {
-		if row.verb == "waiting" { // in its lane: as good as pending
+		if row.verb == "waiting" { // waiting in its lane counts as pending
 			row.verb = "pending"
 		}
 		there[row.job] = row

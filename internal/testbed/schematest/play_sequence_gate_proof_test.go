@@ -2,8 +2,8 @@
 
 package schematest_test
 
-// playGates is play's part for deliveries that come together, or have an order: by their lane, or
-// by their number at a gate.
+// playGates is play's part for deliveries that come together, or that have an order by their lane
+// or by their number at a gate.
 const playGates = `
 create table play.passed (n bigint generated always as identity primary key, seq bigint not null, how text not null);
 
@@ -121,7 +121,8 @@ const (
 	failX    = "select play.deliver_in_lane('x', true)"
 )
 
-// orderScenes are what gates, and deliveries that come together or with a lane, must get right.
+// orderScenes are the concurrent pairs for gates, and for deliveries that come together or have a
+// lane.
 var orderScenes = []scene{
 	{name: "gate: pass, hold", given: atZero, sides: [][]string{{gated("1")}, {gated("2")}}},
 	{name: "gate: pass aborted, hold", given: atZero, sides: [][]string{{gated("1"), rollback}, {gated("2")}}},
@@ -155,7 +156,7 @@ func init() { scenes = append(scenes, orderScenes...) }
 
 const enterGate = "    update pawl.sequence_gate as g\n       set ver = g.ver + 1,\n           last = coalesce(g.last, p_last)\n     where g.consumer = p_consumer\n       and g.resource = p_resource\n    returning g.*\n         into v_gate;"
 
-// orderMutants are ways to get them wrong.
+// orderMutants are defects of gates and lanes that the scenes must find.
 var orderMutants = []mutant{
 	{name: "a gate is looked at without updating it", property: "p_stuck", scene: "gate: pass, hold", edits: []edit{
 		{"_sequence_gate_enter", enterGate, "    select g.* into v_gate from pawl.sequence_gate as g where g.consumer = p_consumer and g.resource = p_resource;"}}},
