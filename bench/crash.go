@@ -10,7 +10,7 @@ import (
 // crashLease is the lease in the line without presence.
 const crashLease = 3 * time.Second
 
-const gate = -1 // in payload.At: the job keeps its worker busy until released
+const gate = -1 // a payload's At: the job keeps its worker busy until released
 
 // crash measures the time from the SIGKILL of a process in the middle of a job to the start of the
 // job's handler in another process. That process has been running for a while.

@@ -138,7 +138,7 @@ func inVain(output string) (all []flake, err error) {
 	return all, nil
 }
 
-// pattern returns the argument of go test -run that matches one test.
+// pattern returns a regular expression that matches one test.
 func pattern(test string) string {
 	parts := strings.Split(test, "/")
 	for i, p := range parts {

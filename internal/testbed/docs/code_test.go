@@ -163,7 +163,7 @@ func declarations(file *ast.File) (names []string) {
 // A library imports packages by their export data.
 type library struct {
 	importer types.Importer
-	paths    map[string]string // by package name
+	paths    map[string]string // by the packages' names
 }
 
 // exported builds all packages of the workspace and returns the exports of these packages and their

@@ -287,7 +287,8 @@ func (w *world) known(_ place, m []string) bool {
 	return w.used[m[1]] || w.metrics[m[1]] || w.tests[m[1]]
 }
 
-// begins reports whether a test's name begins with this one, as go test -run matches it.
+// begins reports whether a test's name begins with this one, as the -run flag of go test matches
+// it.
 func (w *world) begins(name string) bool {
 	for test := range w.tests {
 		if strings.HasPrefix(test, name) {

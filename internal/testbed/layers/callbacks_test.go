@@ -278,7 +278,7 @@ func TestCallbacks_HaveTheirRow(t *testing.T) {
 	}
 }
 
-// guards call a function so that neither its panic nor its runtime.Goexit leaves them.
+// guards call a function so that neither its panic nor its exit of the goroutine leaves them.
 var guards = map[string]bool{
 	"callback.Do": true, "callback.Get": true, "callback.Here": true,
 	"txn.Run": true, "txn.Safely": true, "txn.Here": true, "txn.Guard": true, "txn.Lend": true,

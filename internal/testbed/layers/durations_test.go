@@ -172,7 +172,7 @@ var slept = map[string]string{
 	"transport/pawlsqs/sqstest.after":                "is called in bubbles",
 }
 
-// sleeps are the functions of package time that wait or start a timer.
+// sleeps are the functions of Go's time that wait or start a timer.
 var sleeps = []string{"time.Sleep", "time.After", "time.AfterFunc", "time.NewTimer", "time.NewTicker", "time.Tick"}
 
 // A sleep in a test hides its purpose.
