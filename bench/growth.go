@@ -101,7 +101,7 @@ func grown(n int, of, how string) Line {
 // rateTime is how long the full rate is measured. Half of it is then offered.
 func rateTime(s scale) time.Duration { return max(s.enqueue, time.Second) }
 
-var errNothingDone = errors.New("nothing was done in the time of the measurement: the machine has too much else to do")
+var errNothingDone = errors.New("no work was completed during the measurement: the machine is too busy")
 
 // A halfLoad is half of the rate that the first measure of a row sustained. All lines of the row
 // are measured at that rate.

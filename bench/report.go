@@ -207,7 +207,7 @@ func load(file string) (r Report, err error) {
 		err = errors.New("it has no settings or no rows")
 	}
 	if err != nil {
-		return r, fmt.Errorf("%s is not the report of a run: %w: write one with go run ./bench -json FILE", file, err)
+		return r, fmt.Errorf("%s is not a run's report: %w: write one with go run ./bench -json FILE", file, err)
 	}
 	return r, nil
 }

@@ -41,9 +41,9 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("proof", flag.ContinueOnError)
 	force := flags.Bool("force", false, "run the stages even if their inputs have a recorded pass")
 	page := flags.Bool("page", false, "render docs/proof.md again, and run nothing")
-	list := flags.Bool("list", false, "list the stages and how stale each is, and run nothing")
+	list := flags.Bool("list", false, "list the stages and whether their inputs have changed, and run nothing")
 	flags.Usage = func() {
-		fmt.Fprint(flags.Output(), "usage: go run ./proof [--force] [--list] [--page] [STAGE ...]\n\nRuns the tests that the gate leaves out, and records the results in proof/results.jsonl.\n\n")
+		fmt.Fprint(flags.Output(), "usage: go run ./proof [--force] [--list] [--page] [STAGE ...]\n\nRuns the tests that the gate omits, and records the results in proof/results.jsonl.\n\n")
 		flags.PrintDefaults()
 		fmt.Fprintln(flags.Output(), "\nstages:")
 		w := tabwriter.NewWriter(flags.Output(), 0, 0, 2, ' ', 0)
@@ -117,7 +117,7 @@ func choose(names []string) (chosen []stage, err error) {
 	for _, name := range names {
 		s, ok := stageNamed(name)
 		if !ok {
-			return nil, fmt.Errorf("there is no stage %q: go run ./proof --list shows those that there are", name)
+			return nil, fmt.Errorf("there is no stage %q: list the stages with go run ./proof --list", name)
 		}
 		chosen = append(chosen, s)
 	}

@@ -136,7 +136,7 @@ func TestTree_HashIsOfTheInputs(t *testing.T) {
 }
 
 // A stage fails if a test or the command failed, and lists the failures. Seeds are kept.
-func TestStage_TellsWhatFailed(t *testing.T) {
+func TestStage_ListsFailures(t *testing.T) {
 	for name, c := range map[string]struct {
 		script   string
 		failures []string

@@ -55,7 +55,7 @@ func TestComplete_NamesWhatIsMissing(t *testing.T) {
 }
 
 // Each yields every bound once. The values just outside reach the function that refuses them.
-func TestEach_AndWhatIsOutside(t *testing.T) {
+func TestEach_AndValuesOutside(t *testing.T) {
 	t.Parallel()
 	all := maps.Collect(bounds.Each(config{Name: "base", hidden: 1}, wait, batch))
 	names := slices.Sorted(maps.Keys(all))

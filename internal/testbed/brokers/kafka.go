@@ -114,7 +114,7 @@ func kafkaVoters(n int, dir string) ([]int, error) {
 func readPorts(text string, n int) ([]int, error) {
 	words := strings.Fields(text)
 	if len(words) != n {
-		return nil, fmt.Errorf("kafka: the directory holds a cluster of %d, asked for are %d", len(words), n)
+		return nil, fmt.Errorf("kafka: the directory holds a cluster of %d brokers, but %d were requested", len(words), n)
 	}
 	ports := make([]int, n)
 	for i, w := range words {

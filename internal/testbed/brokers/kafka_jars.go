@@ -36,7 +36,7 @@ func kafkaJars(ctx context.Context, o Options) (string, error) {
 	if home := os.Getenv("PAWL_KAFKA_HOME"); home != "" {
 		libs := filepath.Join(home, "libs")
 		if _, err := os.Stat(libs); err != nil {
-			return "", fmt.Errorf("kafka: PAWL_KAFKA_HOME must name the directory of an unpacked Kafka, with libs in it: %w", err)
+			return "", fmt.Errorf("kafka: PAWL_KAFKA_HOME must be the directory of an unpacked Kafka that contains libs: %w", err)
 		}
 		return filepath.Join(libs, "*"), nil
 	}
@@ -59,7 +59,7 @@ func kafkaJars(ctx context.Context, o Options) (string, error) {
 func fetchKafka(ctx context.Context, o Options, cache, lib string) error {
 	maven, err := exec.LookPath("mvn")
 	if err != nil {
-		return errors.New("kafka: install Maven, which fetches its jars, or unpack Kafka " + kafkaVersion + " and name its directory in PAWL_KAFKA_HOME")
+		return errors.New("kafka: install Maven, which fetches the jars, or unpack Kafka " + kafkaVersion + " and set PAWL_KAFKA_HOME to its directory")
 	}
 	o.Log("fetching Kafka " + kafkaVersion + " with Maven, 44 MB, once")
 	fresh, err := os.MkdirTemp(cache, "fetch-")
@@ -73,7 +73,7 @@ func fetchKafka(ctx context.Context, o Options, cache, lib string) error {
 	cmd := exec.CommandContext(ctx, maven, "-q", "-B", "dependency:copy-dependencies", "-DincludeScope=runtime", "-DoutputDirectory=lib")
 	cmd.Dir = fresh
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("kafka: its jars cannot be fetched; unpack Kafka %s and name its directory in PAWL_KAFKA_HOME, or give Maven a network: %w\n%s",
+		return fmt.Errorf("kafka: cannot fetch the jars; unpack Kafka %s and set PAWL_KAFKA_HOME to its directory, or give Maven network access: %w\n%s",
 			kafkaVersion, err, bytes.TrimSpace(out))
 	}
 	if err := os.Rename(filepath.Join(fresh, "lib"), lib); err != nil {

@@ -38,7 +38,7 @@ func kafkaMetadata(ctx context.Context, addr, topic string) (a metadataAnswer, e
 	}
 	r := &wireReader{left: answer}
 	if got := r.int32(); got != correlation {
-		return a, fmt.Errorf("%s is no Kafka: it answers %x", addr, answer[:min(len(answer), 16)])
+		return a, fmt.Errorf("%s is not a Kafka broker: it answers %x", addr, answer[:min(len(answer), 16)])
 	}
 	r.int32() // throttle time
 	for range r.int32() {
@@ -110,7 +110,7 @@ func kafkaCall(ctx context.Context, addr string, request []byte) ([]byte, error)
 	}
 	size := binary.BigEndian.Uint32(head[:])
 	if size > 1<<20 {
-		return nil, fmt.Errorf("%s is no Kafka: it begins with %x", addr, head)
+		return nil, fmt.Errorf("%s is not a Kafka broker: it answers %x", addr, head)
 	}
 	answer := make([]byte, size)
 	_, err = io.ReadFull(conn, answer)

@@ -56,7 +56,7 @@ func natsGreets(ctx context.Context, s *Server) error {
 		return err
 	}
 	if !bytes.HasPrefix(head[:], []byte("INFO")) {
-		return fmt.Errorf("%s is no NATS server: it greets with %q", s.Addr(), head)
+		return fmt.Errorf("%s is not a NATS server: it greets with %q", s.Addr(), head)
 	}
 	return nil
 }
@@ -74,7 +74,7 @@ func natsServer(ctx context.Context, o Options) (string, error) {
 	case buildErr == nil:
 		return built, nil
 	case err == nil && ctx.Err() == nil:
-		o.Log("taking the old " + installed + ", as a new one cannot be built")
+		o.Log("using the old " + installed + ", because a new one cannot be built")
 		return installed, nil
 	}
 	return "", buildErr

@@ -82,7 +82,7 @@ func (p pythonProgram) install(ctx context.Context, python, fresh string) error 
 		{filepath.Join(venv, "bin", "python"), "-m", "pip", "install", "--quiet", "--no-deps", "--disable-pip-version-check", "-r", list},
 	} {
 		if out, err := exec.CommandContext(ctx, command[0], command[1:]...).CombinedOutput(); err != nil {
-			return fmt.Errorf("%s: it cannot be installed; give pip a network: %w\n%s", p.name, err, bytes.TrimSpace(out))
+			return fmt.Errorf("%s: cannot be installed; give pip network access: %w\n%s", p.name, err, bytes.TrimSpace(out))
 		}
 	}
 	return nil

@@ -220,7 +220,7 @@ func rabbitGreets(ctx context.Context, s *Server) error {
 		return err
 	}
 	if head[0] != 1 { // a method frame
-		return fmt.Errorf("%s is no RabbitMQ server: it greets with %q", s.Addr(), head)
+		return fmt.Errorf("%s is not a RabbitMQ server: it greets with %q", s.Addr(), head)
 	}
 	return nil
 }

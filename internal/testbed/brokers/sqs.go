@@ -148,7 +148,7 @@ func elasticMQJars(ctx context.Context, o Options) (string, error) {
 	cmd := exec.CommandContext(ctx, maven, "-q", "-B", "dependency:copy-dependencies", "-DincludeScope=runtime", "-DoutputDirectory=lib")
 	cmd.Dir = fresh
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("elasticmq: its jars cannot be fetched; give Maven a network: %w\n%s", err, strings.TrimSpace(string(out)))
+		return "", fmt.Errorf("elasticmq: cannot fetch the jars; give Maven network access: %w\n%s", err, strings.TrimSpace(string(out)))
 	}
 	if err := os.Rename(filepath.Join(fresh, "lib"), lib); err != nil {
 		if _, there := os.Stat(lib); there != nil {

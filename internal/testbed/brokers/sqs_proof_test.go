@@ -11,7 +11,7 @@ import (
 )
 
 // Each SQS emulator serves, is killed, restarts on its port, and leaves nothing behind.
-func TestOthersSQS_LiveAndDie(t *testing.T) {
+func TestSQSEmulators_StartAndStop(t *testing.T) {
 	t.Parallel()
 	for name, open := range map[string]func(context.Context, Options) (*Server, error){"ElasticMQ": ElasticMQ, "moto": Moto, "LocalStack": LocalStack} {
 		t.Run(name, func(t *testing.T) {

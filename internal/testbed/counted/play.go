@@ -61,9 +61,9 @@ func MustFail(t *testing.T, tr Transport, r Run, mutant string) *Verdict {
 	t.Helper()
 	v := judged(t, tr, r, mutant)
 	if v.Held() {
-		t.Errorf("nothing was found although processes %s: %s", mutant, v)
+		t.Errorf("no violation was found although processes %s: %s", mutant, v)
 	} else {
-		t.Logf("found, among others:\n%s", head(v.why(), 12))
+		t.Logf("found violations such as:\n%s", head(v.why(), 12))
 	}
 	return v
 }
@@ -84,7 +84,7 @@ func judged(t *testing.T, tr Transport, r Run, mutant string) *Verdict {
 		}
 	}
 	if err != nil {
-		t.Fatalf("the run could not be played: %v\nlast troubles of its processes:\n%s", err, strings.Join(s.witness.lastTroubles(20), "\n"))
+		t.Fatalf("the run could not be played: %v\nlast problems of its processes:\n%s", err, strings.Join(s.witness.lastTroubles(20), "\n"))
 	}
 	return s.verdict
 }

@@ -13,7 +13,7 @@ import (
 var Memory = Run{Name: "memory",
 	lacks: func(tr Transport) string {
 		if tr.Forget == nil {
-			return "nothing says how it is made to forget"
+			return "it has no Forget"
 		}
 		return ""
 	},

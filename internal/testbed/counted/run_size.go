@@ -51,7 +51,7 @@ var Size = Run{Name: "size", play: func(s *stage) error {
 	s.verdict.figure("peak memory in MiB", mib)
 	s.verdict.figure("bytes of a body", float64(size))
 	if mib > mostMemory {
-		s.verdict.breaks("the consumer took %g MiB, allowed are %d", mib, mostMemory)
+		s.verdict.breaks("the consumer used %g MiB of memory, more than %d", mib, mostMemory)
 	}
 	return s.settle()
 }}

@@ -53,7 +53,7 @@ func committed(ds []pawl.Delivery) (rs []pawl.Receipt) {
 
 // The journal contains all deliveries, acknowledgements and releases, and all calls reach the
 // source.
-func TestWatched_TellsAll(t *testing.T) {
+func TestWatched_RecordsAll(t *testing.T) {
 	t.Parallel()
 	c, w, out := watchCounter(assignment{})
 	ds, err := w.Receive(t.Context(), 4)

@@ -72,7 +72,7 @@ func TestWitness_CameAgainInALog(t *testing.T) {
 
 // A record that a process fetched but did not deliver, because an earlier one of its key was in
 // flight, also holds the offset. Another process receives it first.
-func TestWitness_CameAgainBehindWhatWasNeverHandedOut(t *testing.T) {
+func TestWitness_CameAgainBehindAnUndeliveredRecord(t *testing.T) {
 	t.Parallel()
 	in := func(e entry, offset int64, late time.Duration) entry {
 		e.Log, e.Offset, e.At = "log/0", offset, e.At.Add(late)

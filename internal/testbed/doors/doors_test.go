@@ -429,7 +429,7 @@ const failing = "do $$ begin raise object_in_use; end $$"
 var harmless = []string{"savepoint pawl", "set session", "set session transaction"}
 
 // No action of a handler in its transaction makes a door double an effect or hide an error.
-func TestDoors_ATransactionThatIsNotTheHandlersToEnd(t *testing.T) {
+func TestDoors_NoAttackDoublesAnEffect(t *testing.T) {
 	t.Parallel()
 	for door, ask := range doors {
 		t.Run(door, func(t *testing.T) {
@@ -500,7 +500,7 @@ func attackOnce(t *testing.T, pool *pgxpool.Pool, ask func(*visit), attack, thro
 		t.Errorf("%d effects of a handler that did no harm", before)
 	}
 	if !fine && v.told.Load() == 0 {
-		t.Errorf("nothing tells of it: %d rows from before, %d from after; %d calls", before, after, v.calls.Load())
+		t.Errorf("no error was reported: %d rows from before, %d from after; %d calls", before, after, v.calls.Load())
 	}
 }
 

@@ -226,7 +226,7 @@ func (s session) needs(door, mode string) []string {
 
 // With any initial session state from its login, pool or URL, each door commits its effect once or
 // refuses with an error that names the setting.
-func TestDoors_WhatTheSessionIs(t *testing.T) {
+func TestDoors_SessionSettings(t *testing.T) {
 	t.Parallel()
 	all := maps.Clone(doors)
 	maps.Copy(all, plain)
@@ -286,7 +286,7 @@ const hideYours = `drop policy own on effect; alter table orders enable row leve
 
 // With row level security on Pawl's tables or on the user's own, no door doubles an effect, and
 // each error names the reason.
-func TestDoors_WhatTheLoginSees(t *testing.T) {
+func TestDoors_RowLevelSecurity(t *testing.T) {
 	t.Parallel()
 	all := maps.Clone(doors)
 	maps.Copy(all, plain)
@@ -312,7 +312,7 @@ func TestDoors_WhatTheLoginSees(t *testing.T) {
 
 // With any initial session state, a call in the caller's transaction works or is refused with an
 // error that names the setting.
-func TestCalls_WhatTheSessionIs(t *testing.T) {
+func TestCalls_SessionSettings(t *testing.T) {
 	t.Parallel()
 	admin := pawltest.DB(t, schema, pawlschema.Roles(), sessionSchema, ownSchema)
 	for _, s := range sessions {

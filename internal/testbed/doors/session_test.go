@@ -129,7 +129,7 @@ func (v *visit) judge(admin *pgxpool.Pool, refused []string) {
 
 // With any setting of a handler in its transaction, each door commits its effect or refuses with an
 // error that names the setting. The handler's role needs no privileges on Pawl's objects.
-func TestDoors_WhatTheHandlerSets(t *testing.T) {
+func TestDoors_HandlerSettings(t *testing.T) {
 	t.Parallel()
 	all := maps.Clone(doors)
 	maps.Copy(all, plain)
@@ -194,7 +194,7 @@ var calls = map[string]func(ctx context.Context, tx pgx.Tx, key string) error{
 
 // With any setting of a caller in its transaction, calls of Pawl work or are refused with an error
 // that names the setting.
-func TestCalls_WhatTheCallerSets(t *testing.T) {
+func TestCalls_CallerSettings(t *testing.T) {
 	t.Parallel()
 	admin := pawltest.DB(t, schema, pawlschema.Roles(), sessionSchema)
 	login := as(t, admin, "door_login", nil)

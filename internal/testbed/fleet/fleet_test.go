@@ -113,7 +113,7 @@ func TestFleet_ArmedWorkerDiesAtThePoint(t *testing.T) {
 }
 
 // A worker that ends without having been killed fails the run.
-func TestFleet_EndNobodyAskedFor(t *testing.T) {
+func TestFleet_UnexpectedExitFailsTheRun(t *testing.T) {
 	t.Parallel()
 	f := newTestFleet(t, 1)
 	_ = f.Workers()[0].stdin.Close()

@@ -108,7 +108,7 @@ func TestNightly_Silence(t *testing.T) {
 	v.cleanBut(c, inHand)
 	v.follows(c)
 	if bound := failsOver + answers; v.slowest > bound {
-		t.Errorf("a message waited for %v on a connection that is silent, more than %v", v.slowest, bound)
+		t.Errorf("a message waited %v on a silent connection, more than %v", v.slowest, bound)
 	}
 }
 
@@ -152,7 +152,7 @@ func TestNightly_PartitionAsynchronous(t *testing.T) {
 	c := newCluster(t, settings{async: true})
 	v := c.run("partition, asynchronous", func(*load) { c.partition() })
 	if v.lostMessages == 0 || v.lostCommands == 0 {
-		t.Errorf("nothing was lost: the primary was not cut off, or the judge is blind")
+		t.Errorf("nothing was lost: the primary was not cut off, or the judge does not detect losses")
 	}
 	if v.doubled > 0 || v.torn > 0 {
 		t.Errorf("doubled %d, torn %d", v.doubled, v.torn)

@@ -22,7 +22,7 @@ import (
 var (
 	pipelineDir   = flag.String("pipeline.dir", "../../../consumer", "the package whose calls are counted")
 	pipelineFiles = flag.String("pipeline.files", "", "the step of each file, instead of the plan")
-	pipelineLeafs = flag.String("pipeline.leafs", "", "functions that are leafs whatever their file, separated by spaces")
+	pipelineLeafs = flag.String("pipeline.leafs", "", "functions that count as leafs in any file, separated by spaces")
 )
 
 // maxClimbs bounds the climbing calls of the consumer.
@@ -155,7 +155,7 @@ func parsedPackage(t *testing.T, dir string) (n int, uses map[string][]use) {
 			}
 			ast.Inspect(d, func(n ast.Node) bool {
 				if s, is := n.(*ast.SelectorExpr); is && declared[s.Sel.Name] && !s.Sel.IsExported() && info.Uses[s.Sel] == nil && !ofImport(info, s.X) {
-					t.Errorf("%s: it cannot be told what %s is", set.Position(s.Pos()), s.Sel.Name)
+					t.Errorf("%s: cannot resolve %s", set.Position(s.Pos()), s.Sel.Name)
 				}
 				id, is := n.(*ast.Ident)
 				if !is {

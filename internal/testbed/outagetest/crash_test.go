@@ -237,7 +237,7 @@ func (b *bed) wantEffects(n int) {
 
 // An outage during handlers charges no attempt, however long it lasts and although it happens
 // twice.
-func TestOutage_ChargesNobody(t *testing.T) {
+func TestOutage_ChargesNoAttempt(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil, "")
 	const n = 4

@@ -19,7 +19,7 @@ import (
 
 // If row level security is enabled during operation, it hides rows without an error. A worker and a
 // keeper report it.
-func TestHidden_IsTold(t *testing.T) {
+func TestHidden_IsReported(t *testing.T) {
 	t.Parallel()
 	work := func(context.Context, job.Task[[]byte]) error { return nil }
 	for name, c := range map[string]struct {

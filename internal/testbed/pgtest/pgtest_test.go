@@ -235,7 +235,7 @@ func TestOverride_KeepsTheDatabaseOfAFailedTest(t *testing.T) {
 
 // An unsuitable server fails the test with one line that contains the next step. The test is not
 // skipped.
-func TestOverride_ExplainsAServerThatWillNotDo(t *testing.T) {
+func TestOverride_ExplainsAnUnsuitableServer(t *testing.T) {
 	t.Parallel()
 	if os.Getenv("PGTEST_CHILD") != "" {
 		URL(t, counted)
@@ -253,7 +253,7 @@ func TestOverride_ExplainsAServerThatWillNotDo(t *testing.T) {
 		"wrong password": {wrong, "correct the user and password"},
 		"meek role":      {meek, "may not create databases"},
 	} {
-		out, err := rerun(t, "TestOverride_ExplainsAServerThatWillNotDo", c.url).CombinedOutput()
+		out, err := rerun(t, "TestOverride_ExplainsAnUnsuitableServer", c.url).CombinedOutput()
 		lines := regexp.MustCompile(`(?m)^.*`+override+`.*$`).FindAllString(string(out), -1)
 		if err == nil || len(lines) != 1 || !strings.Contains(lines[0], c.want) || strings.Contains(string(out), "secret") {
 			t.Errorf("%s: %v\n%s", name, err, out)

@@ -248,7 +248,7 @@ func TestKeep_TheURLStays(t *testing.T) {
 }
 
 // The second program on a data directory gets a one-line error that names the first one's process.
-func TestKeep_SecondHolderLearnsWhoIsFirst(t *testing.T) {
+func TestKeep_SecondHolderGetsErrBusy(t *testing.T) {
 	t.Parallel()
 	data := filepath.Join(sharedDir(t), "data")
 	_, h := hold(t, "DATA_DIR="+data)

@@ -53,7 +53,7 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 	s, err := startAnew(ctx, o)
 	if err != nil && ctx.Err() != nil && !errors.Is(err, ctx.Err()) {
 		// The cause is ctx, which killed a child.
-		err = fmt.Errorf("postgres: start was given up: %w: %w", ctx.Err(), err)
+		err = fmt.Errorf("postgres: the start was cancelled: %w: %w", ctx.Err(), err)
 	}
 	return s, err
 }

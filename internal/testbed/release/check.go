@@ -93,7 +93,7 @@ func (t *tree) untagged(version string) error {
 		if known, err := git(t.root, "tag", "--list", tag); err != nil {
 			return err
 		} else if known != "" {
-			return errors.New("there is a tag " + tag + ": a version is tagged once")
+			return errors.New("the tag " + tag + " exists, and a version is tagged only once")
 		}
 	}
 	return nil

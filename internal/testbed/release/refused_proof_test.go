@@ -18,7 +18,7 @@ func TestTree_IsFit(t *testing.T) {
 }
 
 // Errors that would prevent users from fetching a module are found before a tag is created.
-func TestFit_FindsWhatUsersWouldMeet(t *testing.T) {
+func TestFit_FindsUnfetchableModules(t *testing.T) {
 	for name, plant := range map[string]struct{ file, text, want string }{
 		"a replace":                     {"observe/go.mod", "\nreplace github.com/pawl-go/pawl => ..\n", "has a replace"},
 		"a replace of another's module": {"go.mod", "\nreplace golang.org/x/text => golang.org/x/text v0.1.0\n", "has a replace"},
@@ -43,7 +43,7 @@ func TestSet_RefusesAModuleThatRequiresALaterOne(t *testing.T) {
 	}
 }
 
-func TestSet_RefusesWhatIsNoVersion(t *testing.T) {
+func TestSet_RefusesInvalidVersions(t *testing.T) {
 	c := planted(t, "CHANGELOG.md", "")
 	for _, version := range []string{"", "0.1.0", "v0.1", "v0.1.0+build", "latest"} {
 		if err := c.set(version); err == nil {

@@ -17,7 +17,7 @@ import (
 // published modules.
 func (t *tree) set(version string) error {
 	if !semver.IsValid(version) || semver.Canonical(version) != version {
-		return fmt.Errorf("%q is no version: write v1.2.3 or v1.2.3-rc.1", version)
+		return fmt.Errorf("%q is not a version: write v1.2.3 or v1.2.3-rc.1", version)
 	}
 	for _, dir := range t.modules() {
 		if err := t.setRequired(dir, version); err != nil {

@@ -62,7 +62,7 @@ func TestCheck_RefusesAnythingButACommittedRelease(t *testing.T) {
 	mustGit(t, c, "commit", "-qam", "version")
 	wants("")
 	mustGit(t, c, "tag", "observe/"+version)
-	wants("there is a tag observe/v0.1.0")
+	wants("the tag observe/v0.1.0 exists")
 }
 
 // repositoryOf commits a copy of the working tree, with a version set, to a new repository.

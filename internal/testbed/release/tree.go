@@ -58,7 +58,7 @@ func openTree(dir string) (*tree, error) {
 			return nil, err
 		}
 		if !info.Mode().IsRegular() {
-			return nil, fmt.Errorf("%s is no regular file: a module cannot hold it", name)
+			return nil, fmt.Errorf("%s is not a regular file, which a module cannot contain", name)
 		}
 		t.files = append(t.files, name)
 	}

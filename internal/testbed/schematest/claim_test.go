@@ -99,7 +99,7 @@ func TestRenew(t *testing.T) {
 
 // Worker id 0 belongs to no worker. Leaving as worker 0 releases none of the jobs that have their
 // own lease.
-func TestLeave_NobodysJobsStay(t *testing.T) {
+func TestLeave_WorkerZeroReleasesNothing(t *testing.T) {
 	t.Parallel()
 	b := setup(t, `select pawl_v1.job_enqueue('q', 'k', '')`)
 	b.is(claimRow, "1 1 1")

@@ -113,7 +113,7 @@ func TestFunctions_KeepTheirShape(t *testing.T) {
 // Each verb for which an operator gives a reason names the state that the operator saw, or is
 // listed here with the reason why it does not. Otherwise a verdict applies to the state at its
 // arrival. Such a verdict once settled a second call, and the customer was charged twice.
-func TestVerdicts_NameWhatWasLookedAt(t *testing.T) {
+func TestVerdicts_NameTheStateSeen(t *testing.T) {
 	t.Parallel()
 	pool := pawltest.DB(t)
 	names := map[string]string{ // the option that names the state; "p_fence": a required argument
@@ -149,7 +149,7 @@ func TestVerdicts_NameWhatWasLookedAt(t *testing.T) {
 		option := names[v.Name]
 		fenced := option != "" && (slices.Contains(v.Args, option) || regexp.MustCompile(`_check_options\(p_options, '\{[a-z_,]*\b`+option+`\b`).MatchString(v.Body))
 		if (exempt[v.Name] == "") != fenced {
-			t.Errorf("%s does not name what was looked at, and nothing says why it need not", v.Name)
+			t.Errorf("%s does not name the state that was seen, and is not listed with a reason", v.Name)
 		}
 	}
 }

@@ -50,7 +50,7 @@ begin; select pawl_v1.inbox_claim('c', 'stored', sha256('p'), '{"result_ref": "o
 
 // A key that another transaction holds does not block the others: they are claimed at once by this
 // transaction.
-func TestInboxClaimMany_LeavesOutWhatIsInHand(t *testing.T) {
+func TestInboxClaimMany_SkipsHeldKeys(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "")
 	holder := b.open("holder")

@@ -139,7 +139,7 @@ func TestMutants_TheUnchangedAreClean(t *testing.T) {
 // Without the fence in job_finish, a check that only counts effects finds nothing wrong in any
 // state. A stale attempt finishes in place of the newer one, once. Only the rule that each accepted
 // write has the newest fence finds the defect.
-func TestMutants_AFenceIsInvisibleToWhoCountsEffects(t *testing.T) {
+func TestMutants_CountingEffectsMissesTheFence(t *testing.T) {
 	t.Parallel()
 	mutant{edits: []edit{withoutFence}}.mustSurvive(t, "p_fence")
 }

@@ -7,7 +7,7 @@ import (
 
 // A transaction that read another's row before it had an id still recognises its own rows, in any
 // savepoint, while other transactions run.
-func TestOurs_IsToldAlsoAfterALook(t *testing.T) {
+func TestOurs_IsRecognisedAfterARead(t *testing.T) {
 	t.Parallel()
 	b := setup(t, `select pawl_v1.inbox_claim('c', 'orphan', sha256('x'))`)
 	ours := func(key string) string {
@@ -33,7 +33,7 @@ func TestOurs_IsToldAlsoAfterALook(t *testing.T) {
 
 // A row that was frozen more than four billion transactions ago may have an id ahead of all current
 // ids. It is not the transaction's own.
-func TestOurs_AnIdThatHasComeRoundIsAnothers(t *testing.T) {
+func TestOurs_AWrappedIDIsAnothers(t *testing.T) {
 	t.Parallel()
 	for _, level := range levels {
 		b := setup(t, "")
@@ -48,7 +48,7 @@ func TestOurs_AnIdThatHasComeRoundIsAnothers(t *testing.T) {
 
 // An expiry lies after the creation. A memory that has expired from the start would accept a
 // duplicate.
-func TestTables_AMemoryEndsAfterItBegan(t *testing.T) {
+func TestTables_ExpiryLiesAfterCreation(t *testing.T) {
 	t.Parallel()
 	b := setup(t, `select pawl_v1.job_enqueue('q', 'k', 'x', '{"key": "a"}'), pawl_v1.command_claim('s', 'k', sha256('x')),
        pawl_v1.step_begin('s', 'k', 'e', sha256('x'), '{"recovery": "keyed", "provider_key": "p"}')`)

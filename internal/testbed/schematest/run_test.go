@@ -81,7 +81,7 @@ func TestRun_EndsWithItsHead(t *testing.T) {
 }
 
 // Members that an operator has ended are skipped and not counted.
-func TestRun_PassesByWhatAnOperatorEnded(t *testing.T) {
+func TestRun_SkipsMembersThatAnOperatorEnded(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fiveInLane)
 	b.is(runOfOne, "2, 3, 4, 5")

@@ -231,7 +231,7 @@ func TestSchedule_Operators(t *testing.T) {
 }
 
 // After a resume, a keeper computes the next tick of a cron expression.
-func TestSchedule_ResumedCronIsSoughtAnew(t *testing.T) {
+func TestSchedule_ResumedCronIsComputedAgain(t *testing.T) {
 	t.Parallel()
 	b := setup(t, cronly+";"+isDue)
 	b.do(fmt.Sprintf(aVerb, "pause", "s"))

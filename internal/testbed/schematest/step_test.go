@@ -167,7 +167,7 @@ func TestStep_Settle(t *testing.T) {
 
 // An end that was reported before a verdict may be reported again by a process that saw no
 // response. The verdict stands.
-func TestStep_ToldAgainAfterAVerdict(t *testing.T) {
+func TestStep_ReportedAgainAfterAVerdict(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "")
 	b.do(beginStep("checked", ""))

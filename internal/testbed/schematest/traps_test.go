@@ -30,7 +30,7 @@ func TestT1_LeaseAndMemoryAreApart(t *testing.T) {
 
 // A waiter that times out must not remove the live holder (trap T2). Here it gets 55P03, and the
 // holder continues.
-func TestT2_ImpatienceHarmsNobody(t *testing.T) {
+func TestT2_ATimeoutHarmsNoHolder(t *testing.T) {
 	t.Parallel()
 	b := setup(t, `select pawl_v1.job_enqueue('q', 'k', ''); select pawl_v1.job_claim('q', null)`)
 	holder := b.open("holder")
@@ -65,7 +65,7 @@ func TestT7_LeaseEndOpensNoKey(t *testing.T) {
 // A caller's clock never decides (traps T8, T62). The functions accept durations, not times.
 // schedule_tick accepts a plan's times and compares them with the database's clock: see
 // TestSchedule_CronTicksAreChecked.
-func TestT8_NobodyPassesATime(t *testing.T) {
+func TestT8_FunctionsAcceptNoTime(t *testing.T) {
 	t.Parallel()
 	none(t, `select p.proname
   from pg_proc as p

@@ -201,7 +201,7 @@ func TestAnswers_WaitForTheStandby(t *testing.T) {
 
 // The reply to the COMMIT of a final failure was lost. The COMMIT that recorded the failure again
 // was cancelled, on a connection without Watch. The failure is returned once the standby has it.
-func TestOnce_AFailureToldTwiceWaitsForTheStandby(t *testing.T) {
+func TestOnce_AFailureRecordedTwiceWaitsForTheStandby(t *testing.T) {
 	t.Parallel()
 	p := pair(t)
 	pool := poolOf(t, p.URL(), nil)

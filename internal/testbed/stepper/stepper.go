@@ -67,7 +67,7 @@ const looks = 2
 func (s *Session) Do(statement string) string {
 	s.tb.Helper()
 	if s.pending != nil {
-		s.tb.Fatalf("%s: %s: the step before is blocked", s.name, statement)
+		s.tb.Fatalf("%s: %s: the previous step is blocked", s.name, statement)
 	}
 	answer := make(chan string, 1)
 	pid := s.conn.PgConn().PID()
