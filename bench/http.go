@@ -17,7 +17,7 @@ import (
 // A web configures a handler behind a real HTTP server and its requests.
 type web struct {
 	handler func(*bed) http.Handler
-	// Runs before the measurement and starts a request that holds the key.
+	// hold runs before the measurement and starts a request that holds the key.
 	hold    func(ctx context.Context, b *bed) (release func(), err error)
 	key     func() string
 	payload string

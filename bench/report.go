@@ -39,9 +39,9 @@ type Settings struct {
 	LoadAverage       string `json:"load_average"` // at the start of the run: the load by others
 	LoadAfter         string `json:"load_average_after,omitempty"`
 	Seconds           int    `json:"seconds"` // the whole run
-	// Each round waited until others were quiet.
+	// Calm means that each round waited until others were quiet.
 	Calm bool `json:"calm,omitempty"`
-	// Rounds that started although others were busy.
+	// Restless counts the rounds that started although others were busy.
 	Restless int `json:"restless_rounds,omitempty"`
 	// StealMedian and StealLargest are the share of processor time that the host took during a
 	// round. They are absent without /proc/stat.
@@ -75,7 +75,7 @@ type Line struct {
 // A Round is one measurement. Fields that its row does not use are zero.
 type Round struct {
 	Value float64 `json:"value"` // in the unit of the row
-	// In the unit of the row; Value is then the median.
+	// P99 is in the unit of the row. If it is set, Value is the median.
 	P99       float64 `json:"p99,omitempty"`
 	Clean     float64 `json:"clean,omitempty"`       // the rate without the disturbance of Value
 	Count     int     `json:"count,omitempty"`       // measured jobs
@@ -90,11 +90,13 @@ type Round struct {
 // A Bar is a target for one line of a row.
 type Bar struct {
 	Who string `json:"who"` // the line that must reach it
-	// The line that it is a multiple of; "": the own clean rate, or absolute.
+	// Of is the line that Factor is a multiple of. If it is empty, the bar is absolute, or relative
+	// to the own clean rate.
 	Of     string  `json:"of,omitempty"`
 	Factor float64 `json:"factor"`        // lower bound, or upper bound if less is better
 	P99    bool    `json:"p99,omitempty"` // applies to the P99 instead of the median
-	// Applies to jobs per second of processor time (client and server) instead of jobs per second.
+	// CPU compares jobs per second of processor time (client and server) instead of jobs per
+	// second.
 	CPU     bool   `json:"cpu,omitempty"`
 	Meaning string `json:"meaning,omitempty"` // description, if it is no multiple of a line
 }

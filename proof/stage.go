@@ -14,7 +14,7 @@ import (
 type stage struct {
 	name  string
 	shows string // what a pass shows
-	// Files that the result depends on: sets of git pathspecs, in which :! excludes.
+	// inputs are the files that the result depends on: sets of git pathspecs, in which :! excludes.
 	inputs [][]string
 	// command prints failures to its standard output as go test does, and then exits with a
 	// non-zero status.

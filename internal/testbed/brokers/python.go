@@ -18,7 +18,7 @@ import (
 type pythonProgram struct {
 	name, version string
 	oldest        int // least minor version of Python 3
-	// all packages with pinned versions, because later versions may not fit together
+	// packages have pinned versions, because later versions may not fit together.
 	packages  string
 	megabytes int // size when installed
 }

@@ -190,7 +190,7 @@ func (s *Server) rabbitConf() string {
 		"disk_free_limit.absolute":          "50MB",
 		"log.file.level":                    "info",
 		"log.console":                       "false",
-		// for quorum queues, which keep it in memory until it is flushed
+		// For quorum queues, which keep the WAL in memory until it is flushed.
 		"raft.wal_max_size_bytes": "33554432",
 	}
 	if s.options.Settings[ManagementPort] != "" {

@@ -224,7 +224,7 @@ func AwaitFree(ctx context.Context, port int) error {
 }
 
 func (s *Server) launch() error {
-	// not our stdout: go test would wait until the broker closes it
+	// Not our stdout: go test would wait until the broker closes it.
 	log, err := os.OpenFile(s.logFile(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err

@@ -45,7 +45,7 @@ func LocalStack(ctx context.Context, o Options) (*Server, error) {
 		"from localstack.runtime.main import main; main()", func(s *Server) []string {
 			return []string{"GATEWAY_LISTEN=" + s.Addr(), "SERVICES=sqs", "HOME=" + s.dir, "FILESYSTEM_ROOT=" + s.dir, "DISABLE_EVENTS=1", "SKIP_SSL_CERT_DOWNLOAD=1",
 				"DNS_ADDRESS=0",
-				// in a container it would write to /var/lib, where parallel instances collide
+				// In a container it would write to /var/lib, where parallel instances collide.
 				"OVERRIDE_IN_DOCKER=0"}
 		})
 }

@@ -22,7 +22,8 @@ type History struct {
 	Sent   []Order       // each intent once, as first sent
 	Orders []Order       // rows
 	Ledger []LedgerEntry // rows
-	// by customer; maintained by addition, so a doubled effect shows even if its row was deleted
+	// Balances are by customer. They are maintained by addition, so a doubled effect shows even if
+	// its row was deleted.
 	Balances    map[string]int64
 	DeadLetters map[string]Order // by key: the stored payloads
 
@@ -41,15 +42,16 @@ type Verdict struct {
 	Shipped int `json:"shipped"` // shipment rows, if there is a second hop
 	Charged int `json:"charged"` // at the provider, if there are payments
 	Mailed  int `json:"mailed"`  // at the provider, if there are payments
-	// Intents with more than one order, ledger row, shipment, charge or mail.
+	// Doubled counts intents with more than one order, ledger row, shipment, charge or mail.
 	Doubled int `json:"doubled"`
 	Lost    int `json:"lost"` // intents with neither an effect nor a dead letter
-	// intents stored with their payload for an operator to resolve
+	// DeadLetters counts intents stored with their payload for an operator to resolve.
 	DeadLetters int `json:"dead_letters"`
 	Altered     int `json:"altered"` // rows or dead letters that differ from what was sent
-	// rows without an intent, dead letters of intents with an effect, wrong balances
+	// Unexpected counts rows without an intent, dead letters of intents with an effect, and wrong
+	// balances.
 	Unexpected int `json:"unexpected"`
-	// Orders without their ledger entry, or entries without their order.
+	// Torn counts orders without their ledger entry and entries without their order.
 	Torn int `json:"torn"`
 
 	// Violations describe the first 20 violations.

@@ -63,7 +63,7 @@ func work(ctx context.Context, open Opener, in io.Reader, out io.Writer) error {
 		os.Exit(1)
 	}()
 	j := &journal{out: out}
-	// the context also passes the hooks to the Opener's sources and sinks
+	// The context also passes the hooks to the Opener's sources and sinks.
 	ctx = pawl.WithHooks(ctx, a.hooks(j))
 	p, closePool, err := a.part(ctx, open, j)
 	if err != nil {

@@ -5,7 +5,7 @@ package counted
 // [Spec].
 const (
 	AckFirst = "acknowledge before COMMIT" // loses the deliveries of a killed process
-	// loses the unstarted deliveries of a process that shuts down
+	// AckReleased loses the unstarted deliveries of a process that shuts down.
 	AckReleased   = "acknowledge what is given back"
 	AckNothing    = "acknowledge nothing"           // settles no message
 	EffectOutside = "write outside the transaction" // doubles the writes of a killed process

@@ -11,7 +11,7 @@ type Run struct {
 	Name    string
 	alone   bool // it kills its broker
 	proxied bool // it needs a proxy in front of its broker
-	// returns what the transport lacks, or ""; nil: every transport fits
+	// lacks returns what the transport lacks, or "". If it is nil, every transport fits.
 	lacks func(Transport) (lacking string)
 	play  func(*stage) error // an error means that the run could not be played
 }

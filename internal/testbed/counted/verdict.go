@@ -33,7 +33,7 @@ type Verdict struct {
 	Faults  map[string]int     `json:"faults,omitempty"`  // injected faults
 	Figures map[string]float64 `json:"figures,omitempty"` // measurements
 	Broken  []string           `json:"broken,omitempty"`  // promises of this run that did not hold
-	// faults that did not happen, so the run proves nothing
+	// Idle are faults that did not happen, so the run proves nothing.
 	Idle    []string `json:"idle,omitempty"`
 	Stories []string `json:"stories,omitempty"` // of at most 3 violated orders
 

@@ -159,8 +159,8 @@ func (w *witness) unsettled(pid int) map[string]int64 {
 	last := w.lastOf(pid)
 	for _, es := range w.entries {
 		left := map[string]entry{} // received by the process and not acknowledged, by message
-		// acknowledged by no process when this one ended: it may have fetched the record without
-		// delivering it, behind another of its key
+		// never has the records that no process had acknowledged when this one ended. It may have
+		// fetched such a record without delivering it, behind another of its key.
 		never := map[string]entry{}
 		for _, e := range es {
 			switch {

@@ -20,9 +20,10 @@ type world struct {
 	paths    map[string]bool     // files and folders below the root
 	ends     map[string][]string // files by their last element
 	packages map[string][]string // folders of Go packages by the package's name
-	// By package name: exported names of the public packages, "Config" and "Config.Name".
+	// api has the exported names of the public packages, "Config" and "Config.Name", by package
+	// name.
 	api map[string]map[string]bool
-	// Import paths of the public packages and of the examples' imports, by name.
+	// usual has the import paths of the public packages and of the examples' imports, by name.
 	usual     map[string]string
 	own       map[string]members // declared names by folder, exported or not
 	tests     map[string]bool    // functions Test…, Fuzz…, Benchmark… and Example…
@@ -33,7 +34,8 @@ type world struct {
 	metrics   map[string]bool    // metrics and alert rules
 	roles     map[string]bool    // of the database
 	variables map[string]bool    // PAWL_…, of the environment
-	// Identifiers of all Go code and words of its strings, including those of other systems.
+	// used has the identifiers of all Go code and the words of its strings, including those of
+	// other systems.
 	used     map[string]bool
 	anchored map[string]map[string]bool // headings by page
 }

@@ -33,7 +33,7 @@ type Fleet struct {
 	Command    string
 	Config     func(number int) any          // returns the worker's configuration, sent as JSON
 	Report     func(number int, line string) // gets each line that a worker writes
-	// A listener made by [Share] that all workers inherit as file 3; nil: none.
+	// Listener, made by [Share], is inherited by all workers as file 3. It may be nil.
 	Listener *os.File
 	Mortal   bool // a worker that sends SIGKILL to itself is replaced
 

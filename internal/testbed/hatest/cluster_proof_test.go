@@ -52,8 +52,8 @@ type cluster struct {
 type node struct {
 	name      string
 	port, api int // listening ports
-	// From clients and from other nodes to the server, from other nodes to Patroni, from Patroni to
-	// etcd.
+	// clients forwards from clients to the server, peers from other nodes to the server, rest from
+	// other nodes to Patroni, and dcs from Patroni to etcd.
 	clients, peers, rest, dcs *forwarder
 	patroni                   *os.Process
 	data                      string

@@ -20,8 +20,8 @@ type verdict struct {
 	lostMessages    int // acknowledged without an order
 	lostCommands    int // answered without a payment
 	doubled         int // keys with two orders, bookings or payments
-	// Effects without an inbox or command row, such rows without an effect, or orders without a
-	// booking.
+	// torn counts effects without an inbox or command row, such rows without an effect, and orders
+	// without a booking.
 	torn     int
 	charged  int // bookings of a second attempt, and charged failures
 	crashes  int // bookings whose job counts a crash
@@ -29,7 +29,7 @@ type verdict struct {
 	most     int           // receives of one message
 	slowest  time.Duration // from the first receive of a message to its acknowledgement
 
-	// The longest time without an acknowledgement or an answer.
+	// gapMessages and gapCommands are the longest times without an acknowledgement or an answer.
 	gapMessages, gapCommands time.Duration
 	outages                  []outage
 }

@@ -29,7 +29,7 @@ type host struct {
 	url         func(database string) string
 
 	creators chan *admin // two, because a third concurrent CREATE DATABASE gains little
-	// Separate, because a drop may wait for a connection that a test left open.
+	// droppers are separate, because a drop may wait for a connection that a test left open.
 	droppers  chan *admin
 	templates sync.Map // name -> func() error
 }

@@ -15,7 +15,8 @@ type Pair struct {
 	Primary, Standby *postgres.Server
 
 	tb testing.TB
-	// Superuser connection to the primary; its own commits do not wait for the standby.
+	// admin is the superuser's connection to the primary. Its own commits do not wait for the
+	// standby.
 	admin *pgx.Conn
 }
 

@@ -29,14 +29,15 @@ const (
 type Server struct {
 	install
 	options Options
-	// Directory with socket, log and the throwaway cluster, or a link to the kept one.
+	// dir contains the socket, the log and the throwaway cluster, or a link to the kept one.
 	dir  string
 	data string
-	// Where clients find the socket: dir, or for a kept cluster a link to dir with a stable name.
+	// host is where clients find the socket: dir, or for a kept cluster a link to dir with a stable
+	// name.
 	host string
 	keep *keep // nil for a throwaway cluster
 
-	// A flock on dir: the kernel releases it when this process dies, which tells the sweep.
+	// lock is a flock on dir. The kernel releases it when this process dies, which tells the sweep.
 	lock *os.File
 	dog  *watchdog
 	cmd  *exec.Cmd

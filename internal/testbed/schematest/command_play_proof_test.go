@@ -37,7 +37,7 @@ begin
   return v_said.outcome;
 end $$;
 
--- The two forms. Whoever works in one transaction waits for another that does.
+-- The two forms of a command. The one-transaction form waits for another session in that form.
 create function play.in_one(p_name text, p_payload text default 'one') returns text language plpgsql as $$
 declare
   v_said record;
@@ -59,11 +59,11 @@ create function play.repeatable(p_name text) returns text language sql as $$
 create function play.work() returns void language sql as $$
   insert into play.effect (what) values ('command k') $$;
 
--- The effect without an end.
+-- The effect without the end of the command.
 create function play.half(p_name text) returns void language sql as $$
   select play.work() where play.fence(p_name) is not null $$;
 
--- The effect and its answer in one transaction; nothing if the claim was not had.
+-- The effect and the response in one transaction; nothing without the claim.
 create function play.succeed(p_name text) returns text language plpgsql as $$
 declare
   v_said text;
@@ -112,7 +112,7 @@ begin
   return v_said;
 end $$;
 
--- A person found out about the attempts up to p_name, or up to the newest that there was when the verdict began.
+-- An operator's verdict on the attempts up to p_name, or up to the newest one when the verdict began.
 create function play.settle(p_verdict text, p_name text default null) returns text language plpgsql as $$
 declare
   v_fence bigint := case when p_name is null then (select c.fence from pawl.command as c) else play.fence(p_name) end;
@@ -138,11 +138,11 @@ begin
   return v_purged;
 end $$;
 
--- An attempt whose transaction was rolled back: what is left of it is its number.
+-- An attempt whose transaction was rolled back. Only its fence is left.
 create function play.rolled_back(p_name text) returns void language sql as $$
   insert into play.attempt (name, fence) values (p_name, nextval('pawl.fence_seq')) $$;
 
--- The lease runs out; the memory does.
+-- The lease ends; the retention ends.
 create function play.lapse() returns void language sql as $$
   update pawl.command set lease_expires_at = now() - interval '1 hour';
   select play.note(0, 'lapse') $$;

@@ -25,7 +25,7 @@ type scene struct {
 	sides   [][]string // one statement per step; the last step commits, unless it is a rollback
 	apart   bool       // each statement of the last side is its own transaction
 	refusal []string   // allowed SQLSTATEs, besides those allowed for any scene
-	// No side may be refused as stale, because the sides are independent.
+	// heeded means that no side may be refused as stale, because the sides are independent.
 	heeded bool
 }
 

@@ -44,7 +44,8 @@ begin
   return v_outcome;
 end $$;
 
--- A holder of a head ends it with members of its run. Who is noted is locked first: what others end is not this call's.
+-- A holder of a head finishes it with members of its run. The members are locked first, so that
+-- only those that this call finishes are recorded.
 create function play.finish_run(p_id bigint, p_fence bigint, p_members bigint[]) returns text language plpgsql as $$
 declare
   v_before pawl.job[];
@@ -71,12 +72,13 @@ create function play.frozen() returns setof bigint language sql as $$
   select distinct j.lane_id from pawl.job as j
    where j.status = 'waiting' and not exists (select from pawl.job as h where h.lane_id = j.lane_id and h.lane_head) $$;
 
--- Judges the lanes after the sessions have ended: sweeps, works until nothing can be claimed, and looks at the order of it all.
+-- Judges the lanes after the sessions have ended: sweeps, works until no job can be claimed, and
+-- checks the order of all jobs.
 create function play.judge_lanes() returns table (property text, what text) language plpgsql as $$
 declare
   v_job record;
 begin
-  -- What no CHECK says, since each would be parsed by every insert.
+  -- Rules without a CHECK constraint, because every insert would parse it.
   return query select 'p_head', 'job ' || j.id || ' is ' || j.status || ' with lane_head ' || j.lane_head from pawl.job as j
     where not case
            when j.lane_id is null then not j.lane_head and j.status <> 'waiting'

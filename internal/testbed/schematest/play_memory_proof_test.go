@@ -7,7 +7,7 @@ package schematest_test
 const memoryPlay = `
 create table play.reported (until timestamptz); -- by reports that committed
 
--- A delivery of two days ago. Who finds it fresh asks what is forgotten before it handles it.
+-- A delivery of two days ago. A session that finds it new checks the retention before it handles it.
 create function play.late() returns text language plpgsql as $$
 declare
   v_said  text;
@@ -42,7 +42,7 @@ create function play.forget() returns text language sql as $$
 create function play.reset_memory() returns void language sql as $$
   delete from pawl.forgotten; delete from pawl.consumer; delete from play.reported; delete from play.sent $$;
 
--- After a report, what is younger than it promised is forgotten only if the report has told of it.
+-- After a report, a row younger than the reported retention is purged only if the report said so.
 create view play.odd_memory as
 select 'p_memory' as property, 'told until ' || coalesce(t.until::text, 'never') || ', forgotten until ' || f.until as what
   from play.reported as t

@@ -52,7 +52,7 @@ create function play.end(p_id bigint, p_fence bigint) returns text language sql 
        l as (insert into play.ledger (job, fence, verb) select p_id, p_fence, 'finish' from c)
   select c.outcome || coalesce(play.tell(c.detail)::text, '') from c $$;
 
--- The effect, then the end, in one transaction: as a handler does.
+-- The effect, then the end, in one transaction, as a handler does.
 create function play.finish(p_id bigint, p_fence bigint) returns text language sql as $$
   select play.effect(p_id);
   select play.end(p_id, p_fence) $$;
@@ -84,7 +84,8 @@ create function play.accept(p_fence bigint) returns text language sql as $$
        l as (insert into play.ledger (job, fence, verb) select 0, p_fence, 'accept' from c)
   select c.outcome from c $$;
 
--- What takes jobs back names none of them: they are the rows that this transaction wrote.
+-- job_sweep and worker_leave do not return the jobs that they take back. They are the rows that this
+-- transaction wrote.
 create function play.note_taken() returns void language sql as $$
   insert into play.ledger (job, fence, verb)
   select j.id, j.fence, case j.status when 'pending' then 'taken' else j.status end
@@ -111,7 +112,7 @@ begin
   return v_said;
 end $$;
 
--- An operator's verb on a job; its fence is the one after that in the record of the verb.
+-- An operator's verb on a job. Its fence is the one after that in the verb's audit record.
 create function play.operate(p_verb text, p_id bigint default 1) returns text language plpgsql as $$
 declare
   v_outcome text;
@@ -147,7 +148,7 @@ begin
   return v_said;
 end $$;
 
--- An operator replays the delivery. A job that is retried has a fence of its own, as in play.operate.
+-- An operator replays the delivery. A retried job has a new fence, as in play.operate.
 create function play.replay() returns text language plpgsql as $$
 declare
   v_said record;
@@ -161,7 +162,7 @@ begin
   return v_said.outcome;
 end $$;
 
--- An attempt of the delivery's job settles it and has its effect.
+-- An attempt of the delivery's job settles the delivery and writes its effect.
 create function play.settle(p_id bigint, p_fence bigint) returns text language plpgsql as $$
 begin
   perform play.hold(p_id, p_fence);
@@ -169,7 +170,8 @@ begin
   return play.finish(p_id, p_fence);
 end $$;
 
--- The payload of a job is its key here, so that two jobs of one key are seen; the hash says which payload it is.
+-- The payload of a job is its key, so that two jobs of one key are visible. The hash identifies the
+-- payload.
 create function play.enqueue(p_key text, p_hash text) returns text language sql as $$
   select e.outcome from pawl_v1.job_enqueue('q', 'k', p_key::bytea,
     jsonb_build_object('key', p_key, 'hash', encode(sha256(p_hash::bytea), 'hex'))) as e $$;
@@ -180,7 +182,7 @@ create function play.enqueue_many(p_keys text[]) returns text language sql as $$
             from unnest(p_keys) with ordinality as u (key, n)) as a,
          pawl_v1.job_enqueue_many(a.q, a.k, a.payloads, p_keys) as e $$;
 
--- Replaces a piece of a function, which must be there once: a mutant can never silently stop being one.
+-- Replaces a part of a function, which must occur once, so that no mutant silently stops being one.
 create function play.replace(p_function regproc, p_old text, p_new text) returns void language plpgsql as $$
 declare
   v_source text := pg_get_functiondef(p_function);
@@ -192,7 +194,8 @@ begin
   execute replace(v_source, p_old, p_new);
 end $$;
 
--- Nothing here may depend on time: a session waits until it is told, and what is requeued is due at once.
+-- Nothing here may depend on time: a session waits until it is released, and a requeued job is due
+-- at once.
 select play.replace('pawl_v1.job_sweep', 'random() *', '0 *');
 do $$
 declare
@@ -206,7 +209,7 @@ begin
   end loop;
 end $$;
 
--- What must not be in the rows, whoever wrote them.
+-- Violations in the rows, written by any session.
 create view play.odd as
 select 'p_once' as property, e.what || ' has ' || count(*) || ' effects' as what
   from play.effect as e group by e.what having count(*) > 1

@@ -18,7 +18,7 @@ begin
   return v_said;
 end $$;
 
--- What is there before the sessions begin: an hourly schedule that is due, and a keeper that has seen it.
+-- The initial state: an hourly schedule that is due, and a keeper that has read it.
 create function play.due() returns void language sql as $$
   select play.put();
   delete from play.note;

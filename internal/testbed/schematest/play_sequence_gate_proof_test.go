@@ -7,8 +7,8 @@ package schematest_test
 const playGates = `
 create table play.passed (n bigint generated always as identity primary key, seq bigint not null, how text not null);
 
--- A delivery with a number. Its handler works in the transaction that passed the gate; one that is early is held as a job, which is
--- not due unless somebody promotes it.
+-- A delivery with a number. Its handler works in the transaction that passed the gate. An early
+-- delivery is held as a job, which is not due until it is promoted.
 create function play.gated(p_seq bigint, p_mode text default 'strict', p_message text default null) returns text language plpgsql as $$
 declare
   v_message text := coalesce(p_message, 'm' || p_seq);
@@ -26,7 +26,7 @@ begin
   return v_said;
 end $$;
 
--- The attempt of a job that is held, after its time was over.
+-- The attempt of a held job after its wait has ended.
 create function play.wake(p_job bigint, p_seq bigint) returns text language plpgsql as $$
 declare
   v_said text;
@@ -86,7 +86,8 @@ create function play.deliver_many(p_keys text[]) returns text language sql as $$
        e as (insert into play.effect (what) select 'many ' || c.key from c where c.outcome = 'processed')
   select string_agg(c.key || ':' || c.outcome, ' ' order by c.key) from c $$;
 
--- A delivery of lane l that is handled at once if nothing is ahead of it. What is handled so has a place in the lane like a job.
+-- A delivery of lane l that is handled at once if no job precedes it. It has a place in the lane like
+-- a job.
 create function play.deliver_in_lane(p_key text, p_fails boolean default false) returns text language plpgsql as $$
 declare
   v_said  text;

@@ -43,7 +43,7 @@ create function play.once(p_name text) returns text language sql as $$ select pl
 create function play.keyed(p_name text) returns text language sql as $$ select play.plan(p_name, 'keyed') $$;
 create function play.checked(p_name text) returns text language sql as $$ select play.plan(p_name, 'checked', '{"settle_ms": 0}') $$;
 
--- What a provider did is noted whatever the function makes of it: it is true.
+-- A provider's action is recorded for any result of the function, because it happened.
 create function play.ends(p_name text, p_outcome text) returns text language plpgsql as $$
 declare
   v_fence bigint := (select c.fence from play.called as c where c.name = p_name);
@@ -57,7 +57,7 @@ begin
   return v_said;
 end $$;
 
--- A person found out about the calls up to p_name, or up to the newest that there was when the verdict began.
+-- An operator's verdict on the calls up to p_name, or up to the newest one when the verdict began.
 create function play.verdict(p_verdict text, p_name text default null) returns text language plpgsql as $$
 declare
   v_open  boolean := exists (select from pawl.step_call as c where c.step = 'charge' and c.outcome is null and c.not_after > clock_timestamp());
@@ -72,7 +72,7 @@ begin
   return v_said;
 end $$;
 
--- A person has what was refused asked for under a new key.
+-- An operator has a refused call repeated under a new key.
 create function play.again(p_name text) returns text language plpgsql as $$
 declare
   v_fence bigint := (select c.fence from play.called as c where c.name = p_name);
@@ -88,7 +88,7 @@ end $$;
 create function play.wait_for_verdict() returns text language sql as $$
   select f.outcome from pawl_v1.job_fail(1, 1, '{}', '{"unknown": true, "retry_in_ms": 0}') as f $$;
 
--- Another step of the job, of which the ledger knows nothing.
+-- Another step of the job, which is not in the ledger.
 create function play.refund_is_unknown() returns void language plpgsql as $$
 begin
   for v_n in 1..2 loop
@@ -109,7 +109,7 @@ begin
   return v_purged;
 end $$;
 
--- The time to send is over; the provider has forgotten; so have we.
+-- No call can be sent any more; the provider has forgotten the key; the step's retention has ended.
 create function play.too_late() returns void language sql as $$
   update pawl.step_call set not_after = now() - interval '1 minute' $$;
 create function play.provider_forgets() returns void language sql as $$

@@ -42,7 +42,8 @@ insert into strict values (1)`
 // answer.
 type door struct {
 	name string
-	// The first call, on watched connections; its COMMIT is cut off. nil: it was prepared before.
+	// first is the first call, on watched connections. Its COMMIT is cut off. If it is nil, it was
+	// prepared before.
 	first func(ctx context.Context) error
 	again func(ctx context.Context) error // a repeated call, normally on connections without Watch
 	row   string                          // condition: the intent is recorded

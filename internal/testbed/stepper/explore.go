@@ -28,7 +28,8 @@ type Part struct {
 
 // A Scene is several sessions on the same rows.
 type Scene struct {
-	// Creates the rows; runs before every interleaving, on the rows that the previous one left.
+	// Given creates the rows. It runs before every interleaving, on the rows that the previous one
+	// left.
 	Given string
 	Parts []Part
 	// Check judges one interleaving after its sessions have ended, by the rows and the answers.
