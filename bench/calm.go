@@ -13,7 +13,7 @@ import (
 const (
 	calmShare  = 0.05                   // of the processors: others use less on a calm machine
 	calmSample = 500 * time.Millisecond // over which the share is measured
-	// The longest total wait of a round, over all its contenders.
+	// calmLimit is the longest total wait of a round, over all its contenders.
 	calmLimit = 2 * time.Minute
 )
 

@@ -14,7 +14,8 @@ import (
 )
 
 const (
-	// Processes: max_connections, 100 by default, must allow their pools and presence connections.
+	// maxTeam bounds the processes, because max_connections, 100 by default, must allow their pools
+	// and presence connections.
 	maxTeam   = 8
 	teamConns = 10 // per process
 	teamTx    = 8  // concurrent transactions per process

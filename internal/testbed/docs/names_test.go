@@ -129,9 +129,9 @@ var (
 	address = regexp.MustCompile(`https?://\S+`)
 	ours    = regexp.MustCompile(`https://github\.com/pawl-go/pawl/(?:blob|tree)/main/`)
 	past    = regexp.MustCompile(`(?m)^\| before \| after \|\n(?:\|.*\n)+`)
-	// The first column of the page about other systems' names.
+	// elsewhere matches the first column of the page about other systems' names.
 	elsewhere = regexp.MustCompile(`(?m)^\|[^|]*\|`)
-	// Pages for contributors, which also name internal packages.
+	// inside matches pages for contributors, which also name internal packages.
 	inside = regexp.MustCompile(`^[A-Z]+\.md$|^docs/decisions/`)
 )
 

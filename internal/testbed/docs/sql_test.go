@@ -14,7 +14,7 @@ import (
 var (
 	sqlFence = regexp.MustCompile("(?ms)^ *```sql\n(.*?)^ *```$")
 	sqlSpan  = regexp.MustCompile("`((?:select|with) [^`\n]+)`")
-	// With parameters or variables.
+	// incomplete matches queries with parameters or variables.
 	incomplete = regexp.MustCompile(`…|\.\.\.|\$\d|:\w|\\gset|\bp_[a-z]`)
 	toExplain  = regexp.MustCompile(`(?is)^(?:select|with|insert|update|delete)\b`)
 	sqlRemark  = regexp.MustCompile(`--.*`)

@@ -33,7 +33,7 @@ create table beat (at timestamptz not null)`
 
 const (
 	sendEvery = 25 * time.Millisecond // between messages
-	// Between commands of one caller, and between attempts of one command.
+	// callEvery is the pause between commands of one caller, and between attempts of one command.
 	callEvery = 50 * time.Millisecond
 	callLimit = 10 * time.Second // of one attempt
 	callers   = 4

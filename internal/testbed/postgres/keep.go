@@ -15,9 +15,11 @@ import (
 const (
 	linkFile  = "pawl.socket" // link to the socket's directory while a server runs
 	namedFile = "named"       // in the socket's directory: link to the link that points there
-	// Locked (flock) by the program that holds the directory; contains its process id.
+	// holderFile is locked (flock) by the program that holds the directory, and contains its
+	// process id.
 	holderFile = "pawl.lock"
-	// The cluster is being created, and the directory contains no user data yet.
+	// unfinished marks a directory whose cluster is being created and that contains no user data
+	// yet.
 	unfinished = "pawl.unfinished"
 )
 

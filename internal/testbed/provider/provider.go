@@ -24,9 +24,9 @@ const (
 	FailBefore    Lie = "500 before acting"
 	FailAfter     Lie = "500 after acting"
 	Forget        Lie = "forget the key" // acts as if the key were new
-	// Says that another request with the key is in progress; does nothing.
+	// Conflict says that another request with the key is in progress, and does nothing.
 	Conflict Lie = "409"
-	// No fault: declines for good, and remembers it under the key.
+	// Decline is not a fault: it declines for good and remembers that under the key.
 	Decline Lie = "402"
 )
 

@@ -112,7 +112,7 @@ begin
   return v_said;
 end $$;
 
--- An operator's verdict on the attempts up to p_name, or up to the newest one when the verdict began.
+-- An operator's verdict on the attempts up to p_name, or up to the newest when the verdict began.
 create function play.settle(p_verdict text, p_name text default null) returns text language plpgsql as $$
 declare
   v_fence bigint := case when p_name is null then (select c.fence from pawl.command as c) else play.fence(p_name) end;

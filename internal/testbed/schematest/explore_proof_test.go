@@ -37,7 +37,7 @@ const (
 	pending   = "select pawl_v1.worker_register('one'), pawl_v1.worker_register('two'), pawl_v1.job_enqueue('q', 'k', '');"
 	heldByOne = pending + "select play.claim(1);"
 	overdue   = heldByOne + oneIsDead
-	// Fence 2 is the holder's, fence 1 a stale attempt's.
+	// heldByTwo has fence 2. Fence 1 is a stale attempt's.
 	heldByTwo  = overdue + "select play.sweep(); select play.claim(2);"
 	pair       = "select pawl_v1.worker_register('one'), pawl_v1.worker_register('two'), pawl_v1.job_enqueue('q', 'k', ''), pawl_v1.job_enqueue('q', 'k', '');"
 	heldPair   = pair + "select play.claim(1, 2);"
@@ -47,7 +47,8 @@ const (
 
 	cancelled = heldByOne + operatorCancels + ";"
 
-	// A kept delivery: stored, as a dead letter, and with its job discarded. handForgotten is
+	// stored, storedDead and discarded are a kept delivery: stored, dead-lettered, and with its job
+	// discarded. handForgotten is
 	// another one.
 	stored     = "select pawl_v1.worker_register('one'); begin; select play.store();" + kept + "commit;"
 	storedDead = stored + "select play.claim(1); select play.fail(1, 1, '{\"final\": true}');"

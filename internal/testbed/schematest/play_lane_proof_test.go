@@ -144,7 +144,7 @@ const (
 	laneIdle  = workers + "select play.enqueue_lanes('{l}'); select play.claim(1); select play.finish(1, 1);"
 	twoLanes  = workers + "select play.enqueue_lanes('{a,b}'); select play.claim(1, 2);"
 
-	// Jobs 2 and 3 wait behind job 1.
+	// laneRun has jobs 2 and 3 waiting behind job 1.
 	laneRun = laneHeld + enqueueLane + "; select count(*) from pawl_v1.lane_run('{1}', '{1}');"
 
 	finishRun   = "select play.finish_run(1, 1, '{2,3}')"

@@ -7,7 +7,7 @@ package schematest_test
 const memoryPlay = `
 create table play.reported (until timestamptz); -- by reports that committed
 
--- A delivery of two days ago. A session that finds it new checks the retention before it handles it.
+-- A delivery of two days ago. A session that finds it new checks the retention before handling it.
 create function play.late() returns text language plpgsql as $$
 declare
   v_said  text;

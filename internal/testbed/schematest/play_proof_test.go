@@ -84,8 +84,8 @@ create function play.accept(p_fence bigint) returns text language sql as $$
        l as (insert into play.ledger (job, fence, verb) select 0, p_fence, 'accept' from c)
   select c.outcome from c $$;
 
--- job_sweep and worker_leave do not return the jobs that they take back. They are the rows that this
--- transaction wrote.
+-- job_sweep and worker_leave do not return the jobs that they take back, which are the rows that
+-- this transaction wrote.
 create function play.note_taken() returns void language sql as $$
   insert into play.ledger (job, fence, verb)
   select j.id, j.fence, case j.status when 'pending' then 'taken' else j.status end

@@ -86,8 +86,8 @@ create function play.deliver_many(p_keys text[]) returns text language sql as $$
        e as (insert into play.effect (what) select 'many ' || c.key from c where c.outcome = 'processed')
   select string_agg(c.key || ':' || c.outcome, ' ' order by c.key) from c $$;
 
--- A delivery of lane l that is handled at once if no job precedes it. It has a place in the lane like
--- a job.
+-- A delivery of lane l that is handled at once if no job precedes it. It has a place in the lane
+-- like a job.
 create function play.deliver_in_lane(p_key text, p_fails boolean default false) returns text language plpgsql as $$
 declare
   v_said  text;

@@ -9,8 +9,8 @@ const (
 	setMode   = `select s.outcome, s.detail ->> 'mode' from pawl_v1.queue_set('q', '{"mode": "%s"}', 'ann', 'why') as s`
 	claimAll  = "select coalesce(string_agg(c.id::text, '+' order by c.id), '') from pawl_v1.job_claim('q', 1, 25) as c"
 	claimThis = "select c.outcome from pawl_v1.job_claim_id(%d, 1) as c"
-	// Job 1 was attempted before, 2 released its attempt, 3 has a crash, 4 is fresh, and 5 was
-	// attempted and is not due. Job 6 is in another queue.
+	// In someBegun job 1 was attempted before, 2 released its attempt, 3 has a crash, 4 is fresh,
+	// and 5 was attempted and is not due. Job 6 is in another queue.
 	someBegun = `select pawl_v1.worker_register('one'), pawl_v1.job_enqueue(q, 'k', '') from unnest('{q,q,q,q,q,other}'::text[]) as q;
 update pawl.job set attempts = 1 where id in (1, 5); update pawl.job set crashes = 1, attempts = 1 where id = 3;
 update pawl.job set available_at = now() + interval '1 hour' where id = 5;`

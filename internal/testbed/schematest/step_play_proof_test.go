@@ -125,7 +125,7 @@ create function play.reset_effects() returns void language sql as $$
 const (
 	onceCalled  = "select play.once('one');"
 	onceUnknown = onceCalled + "select play.once('two'), play.too_late();"
-	// The ledger of jobs does not contain it.
+	// heldUnknown is not in the ledger of jobs.
 	heldUnknown  = pending + "select pawl_v1.job_claim('q', 1);" + onceUnknown
 	twoUnknown   = heldUnknown + "select play.refund_is_unknown(), play.wait_for_verdict();"
 	onceSettled  = onceUnknown + "select play.verdict('not_executed');"
