@@ -48,8 +48,7 @@ const (
 	cancelled = heldByOne + operatorCancels + ";"
 
 	// stored, storedDead and discarded are a kept delivery: stored, dead-lettered, and with its job
-	// discarded. handForgotten is
-	// another one.
+	// discarded. handForgotten is another one.
 	stored     = "select pawl_v1.worker_register('one'); begin; select play.store();" + kept + "commit;"
 	storedDead = stored + "select play.claim(1); select play.fail(1, 1, '{\"final\": true}');"
 	discarded  = storedDead + operatorDiscards + ";"
