@@ -20,8 +20,8 @@ type world struct {
 	paths    map[string]bool     // files and folders below the root
 	ends     map[string][]string // files by their last element
 	packages map[string][]string // folders of Go packages by the package's name
-	// api has the exported names of the public packages, "Config" and "Config.Name", by package
-	// name.
+	// api has the exported names of the public packages, "Config" and "Config.Name", by the name of
+	// the package.
 	api map[string]map[string]bool
 	// usual has the import paths of the public packages and of the examples' imports, by name.
 	usual     map[string]string

@@ -15,8 +15,8 @@ import (
 var planned = map[string]bool{"_lane_of": true}
 
 // The planner inlines these SQL functions. A function that it does not inline is planned again at
-// each call, which costs more than its body. That happens if it is declared
-// more stable than the functions that it calls.
+// each call, which costs more than its body. That happens if it is declared more stable than the
+// functions that it calls.
 func TestExpressions_AreInlined(t *testing.T) {
 	t.Parallel()
 	conn := connect(t, pawltest.URL(t))
