@@ -76,7 +76,7 @@ func (b *breaker) gate() int {
 	defer b.mu.Unlock()
 	switch {
 	case !b.open:
-		return maxBatch
+		return maxPublish
 	case time.Now().Before(b.next):
 		return 0
 	}

@@ -231,19 +231,19 @@ func (brokerOf) Release(context.Context, time.Duration, ...pawl.Delivery) error 
 func (brokerOf) Info() pawl.SourceInfo                                          { return pawl.SourceInfo{} }
 func (b brokerOf) Broker() (system, destination string)                         { return "rabbitmq", string(b) }
 
-// A sink that takes runs still takes them when it is traced, each in a span of its own, and still says what it can carry.
+// A sink that takes batches still takes them when it is traced, each in a span of its own, and still says what it can carry.
 func TestTracing_SinkThatTakesRuns(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	full := errors.New("the partition is full")
-	log := runFunc{sinkFunc(nil), func(ms []pawl.Message) (int, error) { return min(len(ms), 2), full }}
-	traced := b.tracing.Sink("main", log).(pawl.RunSink)
+	log := batchFunc{sinkFunc(nil), func(ms []pawl.Message) (int, error) { return min(len(ms), 2), full }}
+	traced := b.tracing.Sink("main", log).(pawl.BatchSink)
 	if _, is := traced.(pawl.Carrier); is {
 		t.Error("a sink that does not say what it can carry seems to")
 	}
 	ms := []pawl.Message{{ID: "1"}, {ID: "2"}, {ID: "3"}}
 	for _, n := range []int{2, 3} {
-		accepted, err := traced.PublishRun(t.Context(), ms[:n])
+		accepted, err := traced.PublishBatch(t.Context(), ms[:n])
 		if accepted != 2 || !errors.Is(err, full) {
 			t.Errorf("of %d accepted %d, %v", n, accepted, err)
 		}
@@ -252,22 +252,24 @@ func TestTracing_SinkThatTakesRuns(t *testing.T) {
 	if spans[0].Status.Code != codes.Unset || spans[1].Status.Code != codes.Error || attributeOf(spans[1], "messaging.batch.message_count") != "3" {
 		t.Errorf("spans %+v", spans)
 	}
-	both, is := b.tracing.Sink("main", carryingRuns{log}).(pawl.Carrier)
-	if _, takesRuns := both.(pawl.RunSink); !is || !takesRuns || both.Carries(ms[0]) == nil {
-		t.Error("what the sink can carry, or that it takes runs, is lost")
+	both, is := b.tracing.Sink("main", carryingBatches{log}).(pawl.Carrier)
+	if _, takesBatches := both.(pawl.BatchSink); !is || !takesBatches || both.Carries(ms[0]) == nil {
+		t.Error("what the sink can carry, or that it takes batches, is lost")
 	}
 }
 
-type runFunc struct {
+type batchFunc struct {
 	sinkFunc
-	run func([]pawl.Message) (int, error)
+	publish func([]pawl.Message) (int, error)
 }
 
-func (f runFunc) PublishRun(_ context.Context, ms []pawl.Message) (int, error) { return f.run(ms) }
+func (f batchFunc) PublishBatch(_ context.Context, ms []pawl.Message) (int, error) {
+	return f.publish(ms)
+}
 
-type carryingRuns struct{ runFunc }
+type carryingBatches struct{ batchFunc }
 
-func (carryingRuns) Carries(pawl.Message) error { return errors.New("it does not fit") }
+func (carryingBatches) Carries(pawl.Message) error { return errors.New("it does not fit") }
 
 type sinkFunc func(context.Context, []pawl.Message) []error
 

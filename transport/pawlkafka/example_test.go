@@ -79,7 +79,7 @@ func ExampleOpenSink() {
 		log.Fatal(err)
 	}
 	defer sink.Close()
-	relay, err := outbox.NewRelay(pool, outbox.Config{Publisher: sink})
+	relay, err := outbox.NewRelay(pool, outbox.Config{Sink: sink})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -57,9 +57,9 @@ type Sink struct {
 }
 
 var (
-	_ pawl.Carrier = (*Sink)(nil)
-	_ pawl.RunSink = (*Sink)(nil)
-	_ pawl.Broker  = (*Sink)(nil)
+	_ pawl.Carrier   = (*Sink)(nil)
+	_ pawl.BatchSink = (*Sink)(nil)
+	_ pawl.Broker    = (*Sink)(nil)
 )
 
 // OpenSink connects and finds the exchange; "" is the default exchange, which routes to the queue that the routing key names. It makes nothing. Close
@@ -128,9 +128,9 @@ func (s *Sink) Publish(ctx context.Context, ms []pawl.Message) []error {
 	return nil
 }
 
-// PublishRun implements [pawl.RunSink]: it sends the events of an aggregate one by one, each after the one before was confirmed. RabbitMQ may return
+// PublishBatch implements [pawl.BatchSink]: it sends the events of an aggregate one by one, each after the one before was confirmed. RabbitMQ may return
 // or refuse one message and take the next, so no other way keeps their order.
-func (s *Sink) PublishRun(ctx context.Context, ms []pawl.Message) (accepted int, err error) {
+func (s *Sink) PublishBatch(ctx context.Context, ms []pawl.Message) (accepted int, err error) {
 	for _, m := range ms {
 		if errs := s.Publish(ctx, []pawl.Message{m}); errs != nil {
 			return accepted, errs[0]

@@ -122,17 +122,17 @@ func TestSink_UnroutableIsAFailure(t *testing.T) {
 	}
 }
 
-// A run stops at the first message that RabbitMQ does not take: nothing behind it is published, so nothing overtakes it.
-func TestSink_RunIsAPrefix(t *testing.T) {
+// A batch stops at the first message that RabbitMQ does not take: nothing behind it is published, so nothing overtakes it.
+func TestSink_BatchIsAPrefix(t *testing.T) {
 	t.Parallel()
 	o := newOutlet(t, sharedServer(t), quorum(), pawlrabbitmq.SinkConfig{})
-	run := []pawl.Message{event("1"), event("2"), typed("3", "nothing"), event("4")}
-	accepted, err := o.sink.PublishRun(t.Context(), run)
+	ms := []pawl.Message{event("1"), event("2"), typed("3", "nothing"), event("4")}
+	accepted, err := o.sink.PublishBatch(t.Context(), ms)
 	if accepted != 2 || err == nil || pawl.IsSinkDown(err) {
 		t.Errorf("accepted %d, %v", accepted, err)
 	}
 	o.must(o.ch.QueueBind(o.queue, "nothing", o.exchange, false, nil))
-	if accepted, err = o.sink.PublishRun(t.Context(), run[2:]); accepted != 2 || err != nil {
+	if accepted, err = o.sink.PublishBatch(t.Context(), ms[2:]); accepted != 2 || err != nil {
 		t.Errorf("accepted %d, %v", accepted, err)
 	}
 	if got := o.ids(); !slices.Equal(got, []string{"1", "2", "3", "4"}) {
@@ -140,18 +140,18 @@ func TestSink_RunIsAPrefix(t *testing.T) {
 	}
 }
 
-// A full queue that rejects is the sink's failure; a run keeps its order through it.
+// A full queue that rejects is the sink's failure; a batch keeps its order through it.
 func TestSink_FullQueueIsDown(t *testing.T) {
 	t.Parallel()
 	o := newOutlet(t, sharedServer(t), amqp.Table{"x-max-length": 2, "x-overflow": "reject-publish"}, pawlrabbitmq.SinkConfig{})
-	run := events("1", "2", "3", "4", "5", "6")
-	accepted, err := o.sink.PublishRun(t.Context(), run)
-	if !pawl.IsSinkDown(err) || accepted == len(run) {
+	ms := events("1", "2", "3", "4", "5", "6")
+	accepted, err := o.sink.PublishBatch(t.Context(), ms)
+	if !pawl.IsSinkDown(err) || accepted == len(ms) {
 		t.Fatalf("accepted %d, %v", accepted, err)
 	}
 	got := o.ids()
-	for len(got) < len(run) {
-		more, err := o.sink.PublishRun(t.Context(), run[accepted:])
+	for len(got) < len(ms) {
+		more, err := o.sink.PublishBatch(t.Context(), ms[accepted:])
 		if err != nil && !pawl.IsSinkDown(err) {
 			t.Fatal(err)
 		}

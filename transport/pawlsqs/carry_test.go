@@ -161,7 +161,7 @@ func wantBody(t *testing.T, d pawl.Delivery, body []byte, headers map[string]str
 // relay publishes until the test ends.
 func (p *pipeline) relay(sink pawl.Sink) {
 	p.Helper()
-	r, err := outbox.NewRelay(p.pool, outbox.Config{Publisher: sink, Poll: 20 * time.Millisecond, Presence: job.Presence{Off: true}})
+	r, err := outbox.NewRelay(p.pool, outbox.Config{Sink: sink, Poll: 20 * time.Millisecond, Presence: job.Presence{Off: true}})
 	p.must(err)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)

@@ -16,7 +16,7 @@ import (
 // hot are the statements whose plan must not depend on what the statistics say or how much dead weight lies about, and
 // the indexes of pawl.job, pawl.job_key, pawl.inbox and pawl.command they may go through; the first is required. Ids up to 50
 // are held by worker 1, up to 100 under leases of their own, all with fence 1; from 101 on jobs are pending. -1 to -1000 are the
-// heads of the lanes "1" to "1000", held as well, and behind each a hundred wait; in the last hundred lanes a process died in a run.
+// heads of the lanes "1" to "1000", held as well, and behind each a hundred wait; in the last hundred lanes a process died in a batch.
 // Commands up to 50 are held under a lease that is over, with fences like their keys, as are the last 100,000; the others have succeeded.
 var hot = []struct {
 	call    string
@@ -60,9 +60,9 @@ var hot = []struct {
 	{"pawl_v1.job_enqueue('q', 'k', '', '{\"lane\": \"fresh\"}')", []string{"job_wait", "job_head"}},
 	{"pawl_v1.job_enqueue_many('{q,q}', '{k,k}', array[''::bytea, ''], p_options => '{\"lanes\": [\"7\", \"fresh\"]}')", []string{"job_wait", "job_head"}},
 	{"pawl_v1.lane_promote(7)", []string{"job_head"}},
-	{"pawl_v1.lane_run('{7}', '{1}')", []string{"job_pkey"}},
-	{"pawl_v1.lane_run('{-7}', '{1}')", []string{"job_wait", "job_pkey"}},
-	{"pawl_v1.lane_run(array(select generate_series(-400, -1)), array_fill(1::bigint, '{400}'), 50)", []string{"job_wait", "job_pkey"}},
+	{"pawl_v1.lane_batch('{7}', '{1}')", []string{"job_pkey"}},
+	{"pawl_v1.lane_batch('{-7}', '{1}')", []string{"job_wait", "job_pkey"}},
+	{"pawl_v1.lane_batch(array(select generate_series(-400, -1)), array_fill(1::bigint, '{400}'), 50)", []string{"job_wait", "job_pkey"}},
 	{"pawl_v1.lane_finish('{-7}', '{1}', '{-1007,-2007}')", []string{"job_pkey", "job_wait", "job_head"}},
 	{"pawl_v1.lane_finish('{-7,-8}', '{1,2}', '{-1007,8,9}')", []string{"job_pkey", "job_wait", "job_head"}}, // one is stale, two wait nowhere
 	{manyRuns, []string{"job_pkey", "job_wait", "job_head"}},
@@ -146,7 +146,7 @@ insert into pawl.worker (name, lease) values ('w', '1 hour');
 insert into pawl.inbox (consumer, key, hash, job_id) values ('c', 'stored', sha256(''), 7);
 insert into pawl.lane (queue, name) select 'q', n from generate_series(1, 1000) as n;
 select setval('pawl.fence_seq', 1000000);
-insert into pawl.job (id, queue, kind, payload, status, claimed_by, lease_expires_at, fence, attempts, run_end, lane_id, position, lane_head)
+insert into pawl.job (id, queue, kind, payload, status, claimed_by, lease_expires_at, fence, attempts, batch_end, lane_id, position, lane_head)
 overriding system value
 select -n, 'q', 'k', '', case when n <= 1000 then 'processing' else 'waiting' end, case when n <= 1000 then 0 end,
        case when n <= 1000 then now() + interval '1 hour' end, 1, case when n <= 1000 then 1 else 0 end, case when n between 901 and 1000 then -5000 end,

@@ -12,9 +12,9 @@ import (
 	"github.com/pawl-go/pawl/outbox"
 )
 
-// A run holds nothing that a failover would lose: lane_run is answered when the standby has what it has seen, also if an operator cancels the
+// A batch holds nothing that a failover would lose: lane_batch is answered when the standby has what it has seen, also if an operator cancels the
 // wait of the append that it saw, and its own.
-func TestRun_AnswersWhatIsReplicated(t *testing.T) {
+func TestLaneBatch_AnswersWhatIsReplicated(t *testing.T) {
 	t.Parallel()
 	p := pair(t)
 	pool := poolOf(t, p.URL(), watch)
@@ -43,7 +43,7 @@ func TestRun_AnswersWhatIsReplicated(t *testing.T) {
 	go func() {
 		defer close(asked)
 		for {
-			if rows, err := contract.LaneRun(context.Background(), pool, []contract.Holding{head}, 10); err == nil {
+			if rows, err := contract.LaneBatch(context.Background(), pool, []contract.Holding{head}, 10); err == nil {
 				answered.Store(int32(len(rows)))
 				return
 			}
@@ -58,6 +58,6 @@ func TestRun_AnswersWhatIsReplicated(t *testing.T) {
 	p.Join()
 	<-asked
 	if n := answered.Load(); n != 1 {
-		t.Errorf("a run of %d events, want 1", n)
+		t.Errorf("a batch of %d events, want 1", n)
 	}
 }
