@@ -51,7 +51,7 @@ func run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	sink, err := pawlsqs.OpenSink(ctx, sqs, os.Getenv("EVENTS_QUEUE"), "")
+	sink, err := pawlsqs.OpenSink(ctx, sqs, os.Getenv("EVENTS_QUEUE"), pawlsqs.SinkConfig{})
 	if err != nil {
 		return err
 	}

@@ -175,7 +175,7 @@ func TestTracing_Sink(t *testing.T) {
 func TestTracing_SinkOfABroker(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	sink, err := pawlsqs.OpenSink(t.Context(), b.queue("orders"), "orders", "")
+	sink, err := pawlsqs.OpenSink(t.Context(), b.queue("orders"), "orders", pawlsqs.SinkConfig{})
 	b.must(err)
 	traced := b.tracing.Sink("main", sink)
 	carrier, is := traced.(pawl.Carrier)

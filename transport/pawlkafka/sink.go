@@ -176,8 +176,11 @@ func replicas(d kadm.TopicDetail) (most int) {
 	return most
 }
 
-// Close ends the sink's client. Call it when no Publish runs any more.
-func (s *Sink) Close() { s.client.Close() }
+// Close ends the sink's client. Call it when no Publish runs any more. It returns nil.
+func (s *Sink) Close() error {
+	s.client.Close()
+	return nil
+}
 
 // Broker returns kafka and the names of the topics, for traces.
 func (s *Sink) Broker() (system, destination string) { return "kafka", strings.Join(s.topics, ",") }

@@ -28,7 +28,7 @@ func openSink(t testing.TB, at string, topics []string, cfg pawlkafka.SinkConfig
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(s.Close)
+	t.Cleanup(func() { _ = s.Close() })
 	return s
 }
 

@@ -23,7 +23,7 @@ const (
 	publishWait = 5 * time.Second // for the confirmation of one message
 )
 
-// SinkConfig shapes a [Sink]. One of Subject and SubjectOf is required.
+// SinkConfig shapes a [Sink]. Set one of Subject and SubjectOf.
 type SinkConfig struct {
 	// Subject is that of every message.
 	Subject string

@@ -22,18 +22,19 @@ const (
 	maxMaxSize     = 512 << 20
 )
 
-// SinkConfig shapes a [Sink].
+// SinkConfig shapes a [Sink]. The zero value is fit for production. Set at most one of RoutingKey and
+// RoutingKeyOf.
 type SinkConfig struct {
-	// RoutingKey chooses the routing key of a message, at most 255 octets; it must always answer the same for one message. Default: its Type, as a
-	// topic exchange wants. For the default exchange, named "", it is the name of a queue: see [RouteTo].
-	RoutingKey func(m pawl.Message) string
+	// RoutingKey is that of every message, at most 255 octets. For the default exchange, named "", it
+	// is the name of a queue.
+	RoutingKey string
+	// RoutingKeyOf chooses the routing key of a message, at most 255 octets; it must always answer the
+	// same for one message. Default: its Type, as a topic exchange wants.
+	RoutingKeyOf func(m pawl.Message) string
 	// MaxSize is the broker's max_message_size, in octets of the payload. A larger one becomes a dead letter; without this limit it would close
 	// the channel. Default 16 MiB, which is that of RabbitMQ 4, allowed 1 octet to 512 MiB, the most that RabbitMQ can be set to.
 	MaxSize int
 }
-
-// RouteTo sends every message with one routing key.
-func RouteTo(key string) func(pawl.Message) string { return func(pawl.Message) string { return key } }
 
 // A Sink publishes the events of an outbox to an exchange: give it to outbox.Config. Its methods may be called from many goroutines. It has a
 // connection of its own and connects again by itself.
@@ -66,9 +67,6 @@ var (
 // the sink after the relay has ended.
 func OpenSink(ctx context.Context, dial Dialer, exchange string, cfg SinkConfig) (*Sink, error) {
 	const op = "rabbitmq.sink"
-	if cfg.RoutingKey == nil {
-		cfg.RoutingKey = func(m pawl.Message) string { return m.Type }
-	}
 	if cfg.MaxSize == 0 {
 		cfg.MaxSize = defaultMaxSize
 	}
@@ -77,6 +75,12 @@ func OpenSink(ctx context.Context, dial Dialer, exchange string, cfg SinkConfig)
 		return nil, adapter.BadArgument(op, "the Dialer is missing: pass URL(\"amqp://…\")")
 	case cfg.MaxSize < 1 || cfg.MaxSize > maxMaxSize:
 		return nil, adapter.BadArgument(op, "MaxSize is %d, allowed are 1 to %d", cfg.MaxSize, maxMaxSize)
+	case cfg.RoutingKey != "" && cfg.RoutingKeyOf != nil:
+		return nil, adapter.BadArgument(op, "set one of RoutingKey and RoutingKeyOf")
+	case cfg.RoutingKey != "":
+		cfg.RoutingKeyOf = func(pawl.Message) string { return cfg.RoutingKey }
+	case cfg.RoutingKeyOf == nil:
+		cfg.RoutingKeyOf = func(m pawl.Message) string { return m.Type }
 	}
 	s := &Sink{dial: dial, exchange: exchange, config: cfg, turn: make(chan struct{}, 1)}
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
@@ -187,7 +191,7 @@ func (s *Sink) outcome(ctx context.Context, l *line, p parcel, one *posted) (err
 	}
 	if one.returned != "" {
 		return &pawl.Error{Op: "rabbitmq.sink", Err: fmt.Errorf("RabbitMQ returned the message: %s, exchange %q, routing key %q", one.returned, s.exchange, p.key),
-			Hint: "bind a queue for this routing key, or correct SinkConfig.RoutingKey"}, true
+			Hint: "bind a queue for this routing key, or correct SinkConfig.RoutingKey or RoutingKeyOf"}, true
 	}
 	if one.acked {
 		return nil, true

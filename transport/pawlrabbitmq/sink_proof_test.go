@@ -276,6 +276,10 @@ func TestSink_OpenAndClose(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), `the exchange "nowhere" does not exist (declare it`) {
 		t.Errorf("got %v", err)
 	}
+	both := pawlrabbitmq.SinkConfig{RoutingKey: "q", RoutingKeyOf: func(m pawl.Message) string { return m.Type }}
+	if _, err := pawlrabbitmq.OpenSink(t.Context(), dialer(server.Addr()), "", both); err == nil || !strings.Contains(err.Error(), "set one of RoutingKey") {
+		t.Errorf("got %v", err)
+	}
 	o := newOutlet(t, server, quorum(), pawlrabbitmq.SinkConfig{})
 	o.must(o.sink.Close())
 	if errs := o.sink.Publish(t.Context(), events("1")); errs == nil || !strings.Contains(errs[0].Error(), "closed") {
@@ -287,7 +291,7 @@ func TestSink_OpenAndClose(t *testing.T) {
 func TestSink_DefaultExchange(t *testing.T) {
 	t.Parallel()
 	o := &outlet{fixture: queueOn(t, sharedServer(t), quorum())}
-	sink := o.openSink(o.server.Addr(), pawlrabbitmq.SinkConfig{RoutingKey: pawlrabbitmq.RouteTo(o.queue)})
+	sink := o.openSink(o.server.Addr(), pawlrabbitmq.SinkConfig{RoutingKey: o.queue})
 	if errs := sink.Publish(t.Context(), events("1", "2", "3")); errs != nil {
 		t.Fatal(errs)
 	}

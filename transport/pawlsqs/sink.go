@@ -18,6 +18,17 @@ import (
 	"github.com/pawl-go/pawl"
 )
 
+// SinkConfig shapes a [Sink]. The zero value is fit for production.
+type SinkConfig struct {
+	// KeyAttribute is the message attribute for the event's id. Default Idempotency-Key, which a
+	// [Source] looks at.
+	KeyAttribute string
+	// Base64 sends a payload that SQS cannot carry as it is, such as protobuf or gzip, encoded, and
+	// says so in the attribute [EncodingAttribute]; a [Source] decodes it. It grows by a third.
+	// Default false: such an event becomes a dead letter.
+	Base64 bool
+}
+
 // A Sink publishes the events of an outbox to a queue, standard or FIFO: give it to outbox.Config.
 //
 // The event's id is the key attribute, so that a [Source] behind the queue recognises a second delivery. In a FIFO queue the
@@ -29,24 +40,22 @@ import (
 //
 // What SQS cannot carry becomes a dead letter at once, and nothing of it is sent; see [Sink.Carries].
 type Sink struct {
-	// Base64 sends a payload that SQS cannot carry as it is, such as protobuf or gzip, encoded, and says so in the attribute
-	// [EncodingAttribute]; a [Source] decodes it. It grows by a third. Default false: such an event becomes a dead letter. Set it
-	// before the first Publish.
-	Base64 bool
-
 	client SendAPI
 	url    string
-	name   string
+	config SinkConfig
 	fifo   bool
 }
 
-var _ pawl.Carrier = (*Sink)(nil)
+var (
+	_ pawl.Carrier = (*Sink)(nil)
+	_ pawl.Broker  = (*Sink)(nil)
+)
 
-// OpenSink finds the queue as [Open] does; a name or URL that ends in .fifo is a FIFO queue. keyAttribute is the message
-// attribute for the event's id; "" means [DefaultKeyAttribute], which the receiver's default looks at.
-func OpenSink(ctx context.Context, client SendAPI, queue, keyAttribute string) (*Sink, error) {
+// OpenSink finds the queue as [Open] does; a name or URL that ends in .fifo is a FIFO queue.
+func OpenSink(ctx context.Context, client SendAPI, queue string, cfg SinkConfig) (*Sink, error) {
 	const op = "sqs.sink"
-	s := &Sink{client: client, name: cmp.Or(keyAttribute, DefaultKeyAttribute), fifo: strings.HasSuffix(queue, ".fifo")}
+	cfg.KeyAttribute = cmp.Or(cfg.KeyAttribute, DefaultKeyAttribute)
+	s := &Sink{client: client, config: cfg, fifo: strings.HasSuffix(queue, ".fifo")}
 	var err error
 	s.url, err = resolve(ctx, op, client, queue)
 	if err != nil {
@@ -151,25 +160,25 @@ func (s *Sink) entry(m pawl.Message, p parcel) types.SendMessageBatchRequestEntr
 
 func (s *Sink) parcel(m pawl.Message) (parcel, error) {
 	room := maxAttributes
-	if s.Base64 && fitText(string(m.Payload)) != nil {
+	if s.config.Base64 && fitText(string(m.Payload)) != nil {
 		room-- // for EncodingAttribute
 	}
 	headers, err := s.headers(m, room)
 	if err != nil {
 		return parcel{}, err
 	}
-	return parcelOf(m.Payload, headers, s.Base64)
+	return parcelOf(m.Payload, headers, s.config.Base64)
 }
 
 // headers chooses what is sent as attributes, room at most.
 func (s *Sink) headers(m pawl.Message, room int) (map[string]string, error) {
-	chosen := map[string]string{s.name: m.ID, pawl.HeaderEventID: m.ID}
+	chosen := map[string]string{s.config.KeyAttribute: m.ID, pawl.HeaderEventID: m.ID}
 	rest := maps.Clone(m.Headers)
 	delete(rest, pawl.HeaderEventID)
-	if value, own := rest[s.name]; own && value != m.ID {
-		return nil, fmt.Errorf("the header %q has the name of the attribute that carries the event's id", s.name)
+	if value, own := rest[s.config.KeyAttribute]; own && value != m.ID {
+		return nil, fmt.Errorf("the header %q has the name of the attribute that carries the event's id", s.config.KeyAttribute)
 	}
-	delete(rest, s.name)
+	delete(rest, s.config.KeyAttribute)
 	take := func(from map[string]string, names ...string) {
 		for _, name := range names {
 			if value, there := from[name]; there && len(chosen) < room {
