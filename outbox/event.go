@@ -102,7 +102,7 @@ func Append(ctx context.Context, tx pawl.Tx, events ...Event) ([]Appended, error
 	kick.AfterCommit(tx, queuesOf(args)...)
 	answers := make([]Appended, len(rows))
 	for i, r := range rows {
-		if answers[i], err = appended(r); err != nil {
+		if answers[i], err = appendedOf(r); err != nil {
 			return nil, err
 		}
 	}
@@ -207,7 +207,7 @@ func queuesOf(args []contract.OutboxAppendArgs) (queues []string) {
 	return queues
 }
 
-func appended(r contract.OutboxAppendRow) (Appended, error) {
+func appendedOf(r contract.OutboxAppendRow) (Appended, error) {
 	switch r.Outcome {
 	case "appended":
 		return Appended{EventID: r.EventID, JobID: r.JobID}, nil

@@ -42,7 +42,7 @@ func NewRelay(pool *pgxpool.Pool, cfg Config) (*Relay, error) {
 	handler := job.HandleMany(kind, r.publish).With(job.Policy{Timeout: cfg.Timeout, Backoff: cfg.Backoff, BatchSize: cfg.MaxPublish})
 	var err error
 	r.worker, err = job.NewWorker(pool, job.Config{
-		Queues:   []job.Queue{{Name: QueueOf(cfg.SinkName), Concurrency: cfg.Concurrency, Admit: r.breaker.gate}},
+		Queues:   []job.Queue{{Name: QueueOf(cfg.SinkName), Concurrency: cfg.Concurrency, Admit: r.breaker.admit}},
 		Handlers: []job.Handler{handler},
 		Poll:     cfg.Poll, Lease: cfg.Lease, Presence: cfg.Presence, Timeout: cfg.Timeout, Backoff: cfg.Backoff,
 		MaxCrashes: cfg.MaxCrashes, ShutdownTimeout: cfg.ShutdownTimeout, Name: cfg.Name,

@@ -61,9 +61,9 @@ func (b *bare) give(conn *pgx.Conn) {
 	b.doubtful = !b.marked
 }
 
-// ended reports whether an aborted transaction may be another one than that which was lent. It also may if the savepoint was set inside one of
+// mayBeReplaced reports whether an aborted transaction may be another one than that which was lent. It also may if the savepoint was set inside one of
 // user code, which has ended.
-func (b *bare) ended(ctx context.Context, conn *pgx.Conn) bool {
+func (b *bare) mayBeReplaced(ctx context.Context, conn *pgx.Conn) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if !b.marked {

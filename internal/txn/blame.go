@@ -64,7 +64,7 @@ func name(batch *pgx.Batch, conn *pgconn.PgConn) {
 // failure of that code; a COMMIT without an answer stays one, and is [ErrAlone]. Else err is
 // returned, and is [ErrTaken]: nothing speaks against an outage.
 func (o *Opened) blame(ctx context.Context, err error) error {
-	if err == nil || !o.lent || ctx.Err() != nil || errors.Is(err, ErrEnded) || errors.Is(err, ErrTaken) || !pawl.Unreachable(err) {
+	if err == nil || !o.wasLent || ctx.Err() != nil || errors.Is(err, ErrEnded) || errors.Is(err, ErrTaken) || !pawl.Unreachable(err) {
 		return err
 	}
 	settings, alone := "", false

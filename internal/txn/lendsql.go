@@ -16,8 +16,8 @@ import (
 	"github.com/pawl-go/pawl"
 )
 
-// acquired is a connection of a pool, held for one transaction.
-type acquired interface {
+// pooledConn is a connection of a pool, held for one transaction.
+type pooledConn interface {
 	Conn() *pgx.Conn
 	Release()
 }
@@ -30,7 +30,7 @@ func (c withDriver) Release()        { _ = c.driver.Close() } // gives it back t
 
 // acquire takes a connection from the pool. Only pgx's connector puts its driver around a connection, when it takes it from the pool. That
 // costs some microseconds (BenchmarkLendSQL), so it is done for those who need it.
-func (o Opener) acquire(ctx context.Context) (acquired, error) {
+func (o Opener) acquire(ctx context.Context) (pooledConn, error) {
 	if !o.SQL {
 		conn, err := o.Pool.Acquire(ctx)
 		if err != nil {
@@ -45,7 +45,7 @@ func (o Opener) acquire(ctx context.Context) (acquired, error) {
 	return withDriver{conn.(*stdlib.Conn)}, nil
 }
 
-var _ acquired = (*pgxpool.Conn)(nil)
+var _ pooledConn = (*pgxpool.Conn)(nil)
 
 var errNoDriver = errors.New("the transaction was not opened for database/sql")
 

@@ -28,13 +28,13 @@ type lent struct {
 
 // A tenure is the time for which a handler has a transaction.
 type tenure struct {
-	conn        *pgconn.PgConn
-	over        atomic.Bool
-	ended       atomic.Bool  // the handler called Commit or Rollback, or said so by text; nothing was sent
-	using       sync.RWMutex // read-locked while a statement is sent
-	connExposed atomic.Bool  // the handler may have the connection itself; see Unbroken
-	soils       atomic.Bool  // a statement may change the session beyond the transaction
-	drops       atomic.Bool  // a statement has dropped what pgx has prepared
+	conn           *pgconn.PgConn
+	over           atomic.Bool
+	triedToEnd     atomic.Bool  // the handler called Commit or Rollback, or said so by text; nothing was sent
+	using          sync.RWMutex // read-locked while a statement is sent
+	connExposed    atomic.Bool  // the handler may have the connection itself; see Unbroken
+	changesSession atomic.Bool  // a statement may change the session beyond the transaction
+	dropsPrepared  atomic.Bool  // a statement has dropped what pgx has prepared
 
 	stranded atomic.Pointer[func()] // a *sql.Tx could not be ended, since a statement ran or rows stayed open: what ends it then
 
@@ -86,7 +86,7 @@ func (t *tenure) taken() []func(pawl.DB) {
 func (t *tenure) end() error {
 	t.over.Store(true)
 	switch {
-	case t.ended.Load():
+	case t.triedToEnd.Load():
 		return errors.Join(ErrLost, ErrEnded)
 	case t.stranded.Load() != nil, !t.using.TryLock():
 		return errors.Join(ErrLost, errRunning)
@@ -118,7 +118,7 @@ const severLimit = 2 * time.Second
 // enter is called before statements are sent. If it returns nil, leave follows.
 func (t *tenure) enter(queries ...string) error {
 	t.using.RLock()
-	if t.over.Load() || t.ended.Load() {
+	if t.over.Load() || t.triedToEnd.Load() {
 		t.using.RUnlock()
 		return pgx.ErrTxClosed
 	}
@@ -126,16 +126,16 @@ func (t *tenure) enter(queries ...string) error {
 		t.connExposed.Store(true) // a text may hide a COMMIT, behind which the settings are as before
 	}
 	for _, query := range queries {
-		soils, drops, ends := look(query)
-		if soils || drops {
-			t.soils.Store(true)
+		changes, drops, ends := look(query)
+		if changes || drops {
+			t.changesSession.Store(true)
 		}
 		if drops {
-			t.drops.Store(true)
+			t.dropsPrepared.Store(true)
 		}
 		if ends != "" {
 			t.using.RUnlock()
-			t.ended.Store(true) // as by Commit and Rollback: what the handler believes now is not so
+			t.triedToEnd.Store(true) // as by Commit and Rollback: what the handler believes now is not so
 			return fmt.Errorf("%w: %s was not sent; return nil to commit, or an error to roll back", ErrEnded, ends)
 		}
 	}
@@ -148,7 +148,7 @@ func (t *tenure) leave() { t.using.RUnlock() }
 func (l *lent) Commit(ctx context.Context) error {
 	if !l.nested && l.tenure.enter() == nil {
 		l.leave()
-		l.ended.Store(true)
+		l.triedToEnd.Store(true)
 		return ErrEnded
 	}
 	return l.finish(ctx, l.Tx.Commit)
@@ -158,7 +158,7 @@ func (l *lent) Commit(ctx context.Context) error {
 func (l *lent) Rollback(ctx context.Context) error {
 	if !l.nested && l.tenure.enter() == nil {
 		l.leave()
-		l.ended.Store(true)
+		l.triedToEnd.Store(true)
 		return nil
 	}
 	return l.finish(ctx, l.Tx.Rollback)
@@ -202,10 +202,10 @@ func (l *lent) enter(queries ...string) error {
 // forget has pgx forget what the server has dropped. It is called once the statement that did was sent.
 func (l *lent) forget(ctx context.Context) {
 	conn := l.Tx.Conn()
-	if !l.drops.Load() || conn.IsClosed() || conn.PgConn().IsBusy() {
+	if !l.dropsPrepared.Load() || conn.IsClosed() || conn.PgConn().IsBusy() {
 		return
 	}
-	l.drops.Store(false)
+	l.dropsPrepared.Store(false)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), markLimit)
 	defer cancel()
 	_ = conn.DeallocateAll(ctx)

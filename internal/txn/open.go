@@ -33,12 +33,12 @@ var (
 // it costs two round trips beside those of the user's statements.
 type Opened struct {
 	pgx.Tx
-	conn           acquired
+	conn           pooledConn
 	driver         *stdlib.Conn // of conn, if the [Opener] has SQL
 	before         settings     // of the session
 	server         string       // its name; see blame
 	savepoint      savepoint    // where user code is rolled back to
-	lent           bool         // user code has had it
+	wasLent        bool         // user code has had it
 	userCodeRan    bool         // user code has succeeded in it since Pawl put its settings back
 	sessionChanged bool         // user code changed the session
 	connExposed    bool         // and may have had the connection itself
@@ -149,7 +149,7 @@ func (o Opener) Start(ctx context.Context, op string, level pgx.TxIsoLevel, firs
 }
 
 // acquireInTime takes a connection of the pool.
-func (o Opener) acquireInTime(ctx context.Context, op string) (acquired, error) {
+func (o Opener) acquireInTime(ctx context.Context, op string) (pooledConn, error) {
 	if o.Limit == 0 {
 		return o.acquire(ctx)
 	}
@@ -186,7 +186,7 @@ func (o *Opened) Guard(ctx context.Context, limit time.Duration, fn func(context
 	l := lend(o.Tx, o.driver)
 	failure := o.run(ctx, l, limit, fn)
 	if failure == nil {
-		if failure = o.pass(ctx); failure == nil {
+		if failure = o.noteSuccess(ctx); failure == nil {
 			o.userCodeRan = true
 			o.after = append(o.after, l.taken()...)
 			return nil
@@ -232,7 +232,7 @@ func (o *Opened) endedByText(ctx context.Context, xact string, b *bare) bool {
 	case 'I':
 		return true
 	case 'E':
-		return b.ended(ctx, o.Tx.Conn())
+		return b.mayBeReplaced(ctx, o.Tx.Conn())
 	}
 	var now *string
 	err := o.Tx.QueryRow(ctx, "select pg_catalog.pg_current_xact_id_if_assigned()::pg_catalog.text").Scan(&now)
@@ -266,27 +266,27 @@ func legible(conn *pgconn.PgConn) bool {
 }
 
 func (o *Opened) run(ctx context.Context, l *lent, limit time.Duration, fn func(context.Context, pgx.Tx) error) error {
-	o.lent = true
+	o.wasLent = true
 	failure := Run(ctx, limit, func(ctx context.Context) error { return fn(ctx, l) })
 	unbelievable := l.end()
 	if errors.Is(unbelievable, errRunning) {
 		l.sever(ctx, o.Tx.Conn().PgConn())
 	}
-	o.sessionChanged = o.sessionChanged || l.soils.Load()
+	o.sessionChanged = o.sessionChanged || l.changesSession.Load()
 	o.connExposed = o.connExposed || l.connExposed.Load()
 	l.forget(ctx)
 	switch {
 	case failure == nil:
 		return unbelievable
-	case errors.Is(failure, ErrEnded) && l.ended.Load():
+	case errors.Is(failure, ErrEnded) && l.triedToEnd.Load():
 		return errors.Join(ErrLost, failure)
 	}
 	return failure
 }
 
-// pass notes that user code has succeeded behind the savepoint. As a rule nothing is sent, and the release is owed. If anything
+// noteSuccess notes that user code has succeeded behind the savepoint. As a rule nothing is sent, and the release is owed. If anything
 // looks odd the release is sent, and its error says what.
-func (o *Opened) pass(ctx context.Context) error {
+func (o *Opened) noteSuccess(ctx context.Context) error {
 	if conn := o.Tx.Conn().PgConn(); conn.IsClosed() || conn.IsBusy() || conn.TxStatus() != 'T' {
 		_, err := o.Tx.Exec(ctx, releaseSavepoint)
 		return err

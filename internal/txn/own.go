@@ -193,7 +193,7 @@ func (r ownResults) Close() error { return r.of.judged(r.BatchResults.Close()) }
 
 // refused names the setting that stopped a statement of Pawl's behind user code; see [Refusal].
 func (o *Opened) refused(err error) error {
-	if !o.lent {
+	if !o.wasLent {
 		return err
 	}
 	return Refusal(err)

@@ -2,7 +2,7 @@ package txn
 
 import "strings"
 
-// look reads what the statements of a text do beside their work. soils: one of them changes the
+// look reads what the statements of a text do beside their work. changes: one of them changes the
 // session beyond the end of its transaction, by SET without LOCAL, set_config for the session,
 // RESET, LISTEN or LOAD. drops: one drops what is prepared, by DEALLOCATE ALL or DISCARD ALL. ends:
 // the first word of one that ends the transaction.
@@ -14,14 +14,14 @@ import "strings"
 // The body of a function in SQL (BEGIN ATOMIC … END) may hold semicolons. Its statements are looked
 // at like others, since none that ends a transaction may stand there; its END ends no transaction.
 // Texts are read as with standard_conforming_strings; see Unbroken.
-func look(text string) (soils, drops bool, ends string) {
-	soils = configures(text)
+func look(text string) (changes, drops bool, ends string) {
+	changes = configures(text)
 	bodies := 0 // of functions, that are open
 	for more := true; more; {
 		var s statement
 		s, text, more = next(text)
-		soils = soils || s.soils()
-		drops = drops || s.drops()
+		changes = changes || s.changesSession()
+		drops = drops || s.dropsPrepared()
 		switch {
 		case s.words[0] == "end" && bodies > 0:
 			bodies--
@@ -32,7 +32,7 @@ func look(text string) (soils, drops bool, ends string) {
 			bodies++
 		}
 	}
-	return soils, drops, ends
+	return changes, drops, ends
 }
 
 // configures reports whether a call of set_config may change the session: its last argument is not
@@ -86,7 +86,7 @@ type statement struct {
 	opens bool      // it is a CREATE FUNCTION or PROCEDURE with BEGIN ATOMIC, up to the first semicolon
 }
 
-func (s statement) soils() bool {
+func (s statement) changesSession() bool {
 	w := s.words
 	switch w[0] {
 	case "reset", "listen", "load":
@@ -97,7 +97,7 @@ func (s statement) soils() bool {
 	return false
 }
 
-func (s statement) drops() bool {
+func (s statement) dropsPrepared() bool {
 	w := s.words
 	return w[0] == "deallocate" && (w[1] == "all" || w[2] == "all") || w[0] == "discard" && w[1] == "all"
 }

@@ -47,14 +47,14 @@ type SinkConfig struct {
 // If no confirmation comes, it is unknown whether the message is stored: it is published again, with the same id, and receivers absorb it. The event's
 // id is the property message-id and the header Idempotency-Key. The other headers go along, as the AMQP binding of CloudEvents 1.0 names them.
 type Sink struct {
-	dial     Dialer
-	exchange string
-	config   SinkConfig
-	turn     chan struct{} // held by who connects
+	dial       Dialer
+	exchange   string
+	config     SinkConfig
+	connecting chan struct{} // held by the call that connects
 
-	mu     sync.Mutex
-	line   *line // nil: to be connected
-	closed bool
+	mu      sync.Mutex
+	channel *confirmChannel // nil: to be connected
+	closed  bool
 }
 
 var (
@@ -82,7 +82,7 @@ func OpenSink(ctx context.Context, dial Dialer, exchange string, cfg SinkConfig)
 	case cfg.RoutingKeyOf == nil:
 		cfg.RoutingKeyOf = func(m pawl.Message) string { return m.Type }
 	}
-	s := &Sink{dial: dial, exchange: exchange, config: cfg, turn: make(chan struct{}, 1)}
+	s := &Sink{dial: dial, exchange: exchange, config: cfg, connecting: make(chan struct{}, 1)}
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
 	l, err := s.connected(ctx)
@@ -99,8 +99,8 @@ func (s *Sink) Broker() (system, destination string) { return "rabbitmq", s.exch
 // Close closes the connection. Publish after it returns an error.
 func (s *Sink) Close() error {
 	s.mu.Lock()
-	l := s.line
-	s.line, s.closed = nil, true
+	l := s.channel
+	s.channel, s.closed = nil, true
 	s.mu.Unlock()
 	if l == nil || l.conn.IsClosed() {
 		return nil
@@ -185,7 +185,7 @@ func (s *Sink) publish(ctx context.Context, parcels []parcel) []error {
 func (s *Sink) down(err error) error { return pawl.SinkDown(wrap("rabbitmq.sink", s.exchange, err)) }
 
 // outcome waits for what RabbitMQ says of one message. If it says nothing, that is not certain.
-func (s *Sink) outcome(ctx context.Context, l *line, p parcel, one *posted) (err error, certain bool) {
+func (s *Sink) outcome(ctx context.Context, l *confirmChannel, p parcel, one *posted) (err error, certain bool) {
 	if err := l.answer(ctx, one); err != nil {
 		return s.down(fmt.Errorf("it is unknown whether RabbitMQ has the message: %w", err)), false
 	}
@@ -208,19 +208,19 @@ func (s *Sink) outcome(ctx context.Context, l *line, p parcel, one *posted) (err
 	return s.down(fmt.Errorf("it is unknown whether RabbitMQ has the message: %w", reason)), false
 }
 
-// connected returns the line, connected anew if it is lost, and counts the call that uses it: see
+// connected returns the channel, connected anew if it is lost, and counts the call that uses it: see
 // leave.
-func (s *Sink) connected(ctx context.Context) (*line, error) {
+func (s *Sink) connected(ctx context.Context) (*confirmChannel, error) {
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
 	select {
-	case s.turn <- struct{}{}:
-		defer func() { <-s.turn }()
+	case s.connecting <- struct{}{}:
+		defer func() { <-s.connecting }()
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
 	s.mu.Lock()
-	l, closed := s.line, s.closed
+	l, closed := s.channel, s.closed
 	lost := l != nil && (l.ch.IsClosed() || l.conn.IsClosed())
 	if l != nil && !lost {
 		l.calls++
@@ -238,7 +238,7 @@ func (s *Sink) connected(ctx context.Context) (*line, error) {
 	if err != nil {
 		return nil, err
 	}
-	l, err = await(ctx, func() (*line, error) { return newLine(conn, s.exchange) }, func(late *line) {})
+	l, err = await(ctx, func() (*confirmChannel, error) { return newConfirmChannel(conn, s.exchange) }, func(late *confirmChannel) {})
 	if err != nil {
 		go hangUp(conn, 0)
 		return nil, err
@@ -249,32 +249,32 @@ func (s *Sink) connected(ctx context.Context) (*line, error) {
 		go hangUp(conn, 0)
 		return nil, errors.New("the sink is closed")
 	}
-	s.line, l.calls = l, 1
+	s.channel, l.calls = l, 1
 	return l, nil
 }
 
-// leave ends the use of a line by a call.
-func (s *Sink) leave(l *line) {
+// leave ends the use of a channel by a call.
+func (s *Sink) leave(l *confirmChannel) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	l.calls--
 	s.end(l)
 }
 
-// drop gives up a line: later calls connect anew. Other calls that use it still get the answers to
+// drop gives up a channel: later calls connect anew. Other calls that use it still get the answers to
 // their messages.
-func (s *Sink) drop(l *line) {
+func (s *Sink) drop(l *confirmChannel) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.line == l {
-		s.line = nil
+	if s.channel == l {
+		s.channel = nil
 	}
 	l.over = true
 	s.end(l)
 }
 
-// end closes a line that was given up, after its last call.
-func (s *Sink) end(l *line) {
+// end closes a channel that was given up, after its last call.
+func (s *Sink) end(l *confirmChannel) {
 	if l.over && l.calls == 0 {
 		go hangUp(l.conn, 0)
 	}

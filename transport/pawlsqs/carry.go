@@ -125,17 +125,17 @@ func decoded(m types.Message) types.Message {
 
 // callSend is one call of SendMessageBatch, with a verdict on each entry. The SDK compares checksums too, and makes of one that differs
 // an error of the whole call: the neighbours, which were accepted, would be sent again. So they are compared here.
-func callSend(ctx context.Context, client SendAPI, in *awssqs.SendMessageBatchInput) (answered, error) {
+func callSend(ctx context.Context, client SendAPI, in *awssqs.SendMessageBatchInput) (batchAnswer, error) {
 	out, err := client.SendMessageBatch(ctx, in, func(o *awssqs.Options) { o.DisableMessageChecksumValidation = true })
 	if err != nil {
-		return answered{}, err
+		return batchAnswer{}, err
 	}
 	sums := map[string]string{}
 	for _, e := range in.Entries {
 		sum := md5.Sum([]byte(*e.MessageBody))
 		sums[*e.Id] = hex.EncodeToString(sum[:])
 	}
-	reply := answered{failed: out.Failed}
+	reply := batchAnswer{failed: out.Failed}
 	for _, done := range out.Successful {
 		sent := sums[aws.ToString(done.Id)]
 		if stored := cmp.Or(aws.ToString(done.MD5OfMessageBody), sent); stored != sent {

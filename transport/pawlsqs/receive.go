@@ -26,15 +26,15 @@ type arrival struct {
 
 func handleOf(d pawl.Delivery) *arrival { return d.Handle.(*arrival) }
 
-// attempts are the names of a FIFO queue's polls at SQS (ReceiveRequestAttemptId). A poll that was not answered lends its name to the
+// attemptIDs are the names of a FIFO queue's polls at SQS (ReceiveRequestAttemptId). A poll that was not answered lends its name to the
 // next: SQS then answers with the messages that it handed to the lost one, instead of keeping their groups blocked until their
 // timeout. Polls that run side by side never share a name, or both would get the same messages.
-type attempts struct {
+type attemptIDs struct {
 	mu         sync.Mutex
 	unanswered []string
 }
 
-func (a *attempts) name() string {
+func (a *attemptIDs) name() string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	last := len(a.unanswered) - 1
@@ -46,7 +46,7 @@ func (a *attempts) name() string {
 	return name
 }
 
-func (a *attempts) lost(name string) {
+func (a *attemptIDs) lost(name string) {
 	a.mu.Lock()
 	a.unanswered = append(a.unanswered, name)
 	a.mu.Unlock()

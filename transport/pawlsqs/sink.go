@@ -111,7 +111,7 @@ func (s *Sink) send(ctx context.Context, all []types.SendMessageBatchRequestEntr
 		entries[i].message = i
 	}
 	var whole error
-	for i, o := range twice(ctx, entries, func(ctx context.Context, ids []string, entries []entry) (answered, error) {
+	for i, o := range twice(ctx, entries, func(ctx context.Context, ids []string, entries []entry) (batchAnswer, error) {
 		in := &awssqs.SendMessageBatchInput{QueueUrl: &s.url}
 		for n, e := range entries {
 			one := all[e.message]

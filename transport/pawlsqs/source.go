@@ -26,7 +26,7 @@ type Source struct {
 	config   Config
 	heart    *heart.Heart[string]
 	fifo     bool
-	attempts attempts // of a FIFO queue
+	attempts attemptIDs // of a FIFO queue
 	horizon  adapter.Horizon
 	pace     adapter.Pacer
 	counters counters

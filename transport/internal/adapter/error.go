@@ -25,17 +25,17 @@ func Wrap(op string, err error, diagnose func(err error) (short, hint string)) e
 }
 
 // Short gives an error a text of one line, and keeps it for errors.As.
-func Short(text string, err error) error { return &cause{text, err} }
+func Short(text string, err error) error { return &diagnosedError{text, err} }
 
-// A cause says in one line what the client says in several, and keeps the client's error for
+// A diagnosedError says in one line what the client says in several, and keeps the client's error for
 // errors.As.
-type cause struct {
+type diagnosedError struct {
 	text string
 	err  error
 }
 
-func (c *cause) Error() string { return c.text }
-func (c *cause) Unwrap() error { return c.err }
+func (c *diagnosedError) Error() string { return c.text }
+func (c *diagnosedError) Unwrap() error { return c.err }
 
 // BadArgument is the error for a setting that is out of its bounds.
 func BadArgument(op, format string, args ...any) error {
