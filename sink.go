@@ -57,7 +57,7 @@ type Sink interface {
 type BatchSink interface {
 	Sink
 	// PublishBatch publishes messages of one aggregate, in their order, and answers how many of them it has accepted: the first accepted ones, and
-	// none after them. Those count as published and are never sent again; the others are sent again, in order, and so is all of the run after a
+	// none after them. Those count as published and are never sent again; the others are sent again, in order, and so is all of the batch after a
 	// crash. A later message must not be accepted before an earlier one, nor if an earlier one was refused.
 	//
 	// err says why the message after the accepted ones was not accepted, as an error of Publish does. It is charged to that message
