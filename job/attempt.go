@@ -24,7 +24,7 @@ type attempt struct {
 	l               *producer      // has a slot taken for each of the jobs; nil: they are had by others
 	loop            *progress.Loop // of the producer, in the Run that claimed the jobs
 	s               *session
-	h               *Handler
+	h               *settings
 	jobs            []Job
 	ran             bool          // a suspect goes back if the process has another
 	over            chan struct{} // closed when it has ended; nil: nobody asks

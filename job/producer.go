@@ -220,7 +220,7 @@ const attemptsAtOnce = 64
 func (l *producer) attempts(s *session, jobs []Job) []*attempt {
 	all := make([]*attempt, 0, len(jobs))
 	var block []attempt
-	var open map[*Handler]*attempt // the unfilled batch
+	var open map[*settings]*attempt // the unfilled batch
 	for i := range jobs {
 		h := l.w.handlers[jobs[i].Kind]
 		batched := (h.form == batch || h.form == many) && jobs[i].Crashes == 0 && l.w.losses.Count(jobs[i].ID) == 0
@@ -238,7 +238,7 @@ func (l *producer) attempts(s *session, jobs []Job) []*attempt {
 		all = append(all, a)
 		if batched {
 			if open == nil {
-				open = map[*Handler]*attempt{}
+				open = map[*settings]*attempt{}
 			}
 			open[h] = a
 		}

@@ -47,7 +47,7 @@ func (s *stopwatch) p99() (runs int64, took time.Duration) {
 }
 
 // timed returns the handler with a stopwatch at each of its runs, those that fail as well.
-func (h Handler) timed() Handler {
+func (h settings) timed() settings {
 	inner, watch := h.call, new(stopwatch)
 	h.watch = watch
 	if first := h.first; first != nil { // what its Timeout is for

@@ -30,7 +30,7 @@ const abandonAfter = 5 * time.Second
 type Worker struct {
 	pool      *pgxpool.Pool
 	cfg       Config
-	handlers  map[string]*Handler // by kind
+	handlers  map[string]*settings // by kind
 	kinds     []string
 	producers []*producer
 	conns     chan struct{} // one token a handler that has a transaction
@@ -57,18 +57,19 @@ func NewWorker(pool *pgxpool.Pool, cfg Config) (*Worker, error) {
 		return nil, &pawl.Error{Op: "job.worker", Code: pawl.CodeArgumentInvalid, Err: errors.New("the pool is missing")}
 	}
 	limit, err := conns.Limit(cfg.MaxConns, int(pool.Config().MaxConns))
+	var handlers []settings
 	if err == nil {
-		err = cfg.complete(limit)
+		handlers, err = cfg.complete(limit)
 	}
 	if err != nil {
 		return nil, &pawl.Error{Op: "job.worker", Code: pawl.CodeArgumentInvalid, Err: err}
 	}
-	w := &Worker{pool: pool, cfg: cfg, handlers: map[string]*Handler{}, abandon: abandonAfter, ready: make(chan struct{}),
+	w := &Worker{pool: pool, cfg: cfg, handlers: map[string]*settings{}, abandon: abandonAfter, ready: make(chan struct{}),
 		conns: make(chan struct{}, max(1, limit-conns.Housekeeping))}
 	w.counted = rollup.New(pool, rollup.Queue)
 	w.promoter = newPromoter(pool, w.kickQueue)
 	w.finisher = newFinisher(pool, w.promoter)
-	for _, h := range cfg.Handlers {
+	for _, h := range handlers {
 		timed := h.timed()
 		w.handlers[h.kind] = &timed
 		w.kinds = append(w.kinds, h.kind)
@@ -137,7 +138,7 @@ func unlessOver(ctx context.Context, err error) error {
 func (w *Worker) watchProgress(ctx context.Context) {
 	w.progress = progress.From(ctx)
 	var longest time.Duration
-	for _, h := range w.cfg.Handlers {
+	for _, h := range w.handlers {
 		longest = max(longest, h.policy.Timeout)
 	}
 	for _, l := range w.producers {
@@ -237,15 +238,6 @@ const (
 // a process died and this process has another such job in hand; [pawl.ErrArgumentInvalid] for a queue or kind that is not its own,
 // with the job left or given back; those of the database.
 func (w *Worker) Process(ctx context.Context, id int64) (Processed, error) {
-	return w.process(ctx, id, false)
-}
-
-// ProcessEarly is [Worker.Process] for a job that need not be due: one that waits between two tries, or for its time.
-func (w *Worker) ProcessEarly(ctx context.Context, id int64) (Processed, error) {
-	return w.process(ctx, id, true)
-}
-
-func (w *Worker) process(ctx context.Context, id int64, early bool) (Processed, error) {
 	s := w.session.Load()
 	if s == nil || s.lost() {
 		return "", &pawl.Error{Op: "job.process", Code: pawl.CodeInProgress, Err: fmt.Errorf("the worker %q is not running", w.cfg.Name),
@@ -268,7 +260,7 @@ func (w *Worker) process(ctx context.Context, id int64, early bool) (Processed, 
 		l.capacity.give(1)
 		return "", &pawl.Error{Op: "job.process", Code: pawl.CodeInProgress, Err: err, Hint: "try again"}
 	}
-	row, err := contract.JobClaimID(ctx, w.pool, id, s.id, early)
+	row, err := contract.JobClaimID(ctx, w.pool, id, s.id)
 	if err != nil || row.Outcome != "claimed" {
 		solo.Process.Leave(1)
 		l.capacity.give(1)

@@ -38,7 +38,7 @@ func NewRelay(pool *pgxpool.Pool, cfg Config) (*Relay, error) {
 	if cfg.Run > 1 {
 		r.runs, _ = cfg.Publisher.(pawl.RunSink)
 	}
-	handler := job.HandleMany(kind, r.publish).With(job.Policy{Timeout: cfg.Timeout, Backoff: cfg.Backoff, BatchSize: cfg.Batch})
+	handler := job.HandleMany(kind, r.publish).With(job.ManyPolicy{Policy: job.Policy{Timeout: cfg.Timeout, Backoff: cfg.Backoff}, BatchSize: cfg.Batch})
 	var err error
 	r.worker, err = job.NewWorker(pool, job.Config{
 		Queues:   []job.Queue{{Name: QueueOf(cfg.Sink), Concurrency: cfg.Concurrency, Admit: r.breaker.gate}},
