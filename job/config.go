@@ -84,7 +84,8 @@ const (
 	defaultSimples = 32
 )
 
-// complete checks the configuration, fills in the defaults, and returns what is known of the handlers.
+// complete checks the configuration, fills in the defaults, and returns what is known of the
+// handlers.
 func (c *Config) complete(conns int) ([]settings, error) {
 	defaulted(&c.Lease, 30*time.Second)
 	defaulted(&c.Timeout, 30*time.Second)

@@ -20,8 +20,8 @@ type Task[T any] struct {
 }
 
 // A Handler runs the jobs of one kind. It is your function, its form and its policy: a
-// [SingleHandler] or a [ManyHandler]. Make it with [Handle] or another form, or with the methods of a
-// [Definition].
+// [SingleHandler] or a [ManyHandler]. Make it with [Handle] or another form, or with the methods of
+// a [Definition].
 type Handler interface {
 	// Kind returns the kind of the jobs it runs.
 	Kind() string
@@ -111,8 +111,8 @@ type Policy struct {
 type ManyPolicy struct {
 	Policy
 	// BatchSize is the most jobs that one call is handed. More is faster until the transaction is
-	// long. One failing job makes the batch of a [HandleManyTx] run again in halves. Default 100, at
-	// most 500.
+	// long. One failing job makes the batch of a [HandleManyTx] run again in halves. Default 100,
+	// at most 500.
 	BatchSize int
 }
 

@@ -77,7 +77,7 @@ func (w *Worker) reportable(s *session) reported {
 		now.wakeups = "off"
 	case s.present.Load():
 		now.wakeups = "on"
-	case isClosed(s.settled):
+	case isClosed(s.presenceKnown):
 		now.wakeups = "none"
 	}
 	return now

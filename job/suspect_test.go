@@ -87,14 +87,14 @@ func TestProcess_WaitsForASlotOutsideOfTheGate(t *testing.T) {
 // Process claims nothing before it has a slot: what waits for one is not in hand, and not in a suspect's way.
 func TestProcess_ClaimsNothingWithoutASlot(t *testing.T) {
 	c := setupCrew(t)
-	entered, goOn := make(chan struct{}), make(chan struct{})
+	entered, proceed := make(chan struct{}), make(chan struct{})
 	enter := sync.OnceFunc(func() { close(entered) })
 	w := c.hire2(1, simple("k", func(_ context.Context, j job.Job) error {
 		enter()
-		<-goOn
+		<-proceed
 		return nil
 	}))
-	defer close(goOn)
+	defer close(proceed)
 	c.enqueue(job.Request{Queue: "q", Kind: "k"})
 	<-entered
 	byID := c.enqueue(job.Request{Queue: "q", Kind: "k"}).ID
@@ -163,13 +163,13 @@ func TestProcess_ThatWaitsForASlotIsNoCompany(t *testing.T) {
 func TestSuspect_LongHandlersStopNobody(t *testing.T) {
 	c := setupCrew(t)
 	var fast, suspects atomic.Int32
-	entered, goOn := make(chan struct{}, 1), make(chan struct{})
+	entered, proceed := make(chan struct{}, 1), make(chan struct{})
 	c.hire2(4, simple("long", func(context.Context, job.Job) error {
 		entered <- struct{}{}
-		<-goOn
+		<-proceed
 		return nil
 	}).With(job.Policy{Timeout: time.Hour}), quick("fast", &fast), quick("k", &suspects))
-	defer close(goOn)
+	defer close(proceed)
 	c.enqueue(job.Request{Queue: "q", Kind: "long"})
 	<-entered
 	c.exec("insert into pawl.job (queue, kind, payload, crashes) select 'q', 'k', '', 1 from generate_series(1, 3)")
@@ -186,15 +186,15 @@ func TestSuspect_WhoHangsStopsNobody(t *testing.T) {
 	c := setupCrew(t)
 	c.abandon = 500 * time.Millisecond
 	var fast, suspects atomic.Int32
-	entered, goOn := make(chan struct{}, 1), make(chan struct{})
+	entered, proceed := make(chan struct{}, 1), make(chan struct{})
 	c.hire2(4, simple("deaf", func(_ context.Context, j job.Job) error {
 		if j.Attempt == 1 {
 			entered <- struct{}{}
-			<-goOn
+			<-proceed
 		}
 		return nil
 	}).With(job.Policy{Timeout: time.Second, Backoff: job.Backoff{Base: time.Hour, Max: time.Hour}}), quick("fast", &fast), quick("k", &suspects))
-	defer close(goOn)
+	defer close(proceed)
 	c.exec("insert into pawl.job (queue, kind, payload, crashes) values ('q', 'deaf', '', 1)")
 	<-entered
 	c.exec("insert into pawl.job (queue, kind, payload, crashes) values ('q', 'k', '', 1); select pawl_v1.job_enqueue('r', 'fast', '') from generate_series(1, 100)")
@@ -206,16 +206,16 @@ func TestSuspect_WhoHangsStopsNobody(t *testing.T) {
 func TestSuspect_WithAllSlotsHeld(t *testing.T) {
 	c := setupCrew(t)
 	var ran atomic.Int32
-	goOn := make(chan struct{})
+	proceed := make(chan struct{})
 	c.hire2(2, simple("long", func(context.Context, job.Job) error {
 		ran.Add(1)
-		<-goOn
+		<-proceed
 		return nil
 	}).With(job.Policy{Timeout: time.Hour}), quick("k", &ran))
 	c.exec("select pawl_v1.job_enqueue(q, 'long', '') from unnest('{q,q,r,r,r,r}'::text[]) as q")
 	c.within(healthyWait, "all slots are held", func() bool { return ran.Load() == 6 })
 	c.exec("insert into pawl.job (queue, kind, payload, crashes) values ('q', 'k', '', 1), ('r', 'k', '', 1), ('r', 'k', '', 0)")
-	close(goOn)
+	close(proceed)
 	c.within(healthyWait, "suspects and others", func() bool { return ran.Load() == 9 })
 }
 
@@ -278,13 +278,13 @@ func TestSuspect_IsMarkedOnlyWhileAlone(t *testing.T) {
 func TestSuspect_MarkThatCannotBeClearedStopsNobody(t *testing.T) {
 	c := setupCrew(t)
 	var fast atomic.Int32
-	entered, goOn := make(chan struct{}), make(chan struct{})
+	entered, proceed := make(chan struct{}), make(chan struct{})
 	c.hire2(4, simple("slow", func(context.Context, job.Job) error {
 		close(entered)
-		<-goOn
+		<-proceed
 		return nil
 	}), quick("fast", &fast))
-	defer close(goOn)
+	defer close(proceed)
 	c.exec("insert into pawl.job (queue, kind, payload, crashes) values ('q', 'slow', '', 1)")
 	<-entered
 	tx := c.begin()
@@ -301,15 +301,15 @@ func TestSuspect_MarkThatCannotBeClearedStopsNobody(t *testing.T) {
 // A worker that is asked for a suspect by its id while it has another says so, and the job stays uncharged.
 func TestProcess_OfASecondSuspect(t *testing.T) {
 	c := setupCrew(t)
-	entered, goOn := make(chan struct{}), make(chan struct{})
+	entered, proceed := make(chan struct{}), make(chan struct{})
 	w := c.hire2(4, simple("slow", func(_ context.Context, j job.Job) error {
 		if j.Queue == "q" {
 			close(entered)
-			<-goOn
+			<-proceed
 		}
 		return nil
 	}))
-	release := sync.OnceFunc(func() { close(goOn) })
+	release := sync.OnceFunc(func() { close(proceed) })
 	defer release()
 	c.exec("insert into pawl.job (queue, kind, payload, crashes) values ('q', 'slow', '', 1)")
 	<-entered

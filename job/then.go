@@ -11,9 +11,11 @@ import (
 	"github.com/pawl-go/pawl/internal/txn"
 )
 
-// HandleThenTx registers the form for a call of another system whose answer becomes rows of yours. call runs without a transaction, under
-// the worker's lease. What it returns is handed to commit, with a transaction that ends the job: the rows that commit writes and the end of the
-// job commit together or not at all, and only if this attempt still owns the job. d says what the jobs are: see [Define].
+// HandleThenTx registers the form for a call of another system whose answer becomes rows of yours.
+// call runs without a transaction, under the worker's lease. What it returns is handed to commit,
+// with a transaction that ends the job: the rows that commit writes and the end of the job commit
+// together or not at all, and only if this attempt still owns the job. d says what the jobs are:
+// see [Define].
 //
 // If the process dies after call has returned and before the commit, the job runs again, and call with it. So it does if commit returns an
 // error. What must not be called twice is a step of package step, run inside of call: a step that has ended answers from the database. If the
@@ -57,9 +59,9 @@ func handleThen[T, V any](d Definition[T], work func(context.Context, Task[T]) (
 // commitTimeout bounds the transaction behind a call, however long that took.
 const commitTimeout = 30 * time.Second
 
-// runThen calls the handler, then runs the transaction that ends the job with what the handler returned. A crash in between costs a
-// second call.
-func (a *attempt) runThen() {
+// executeThen calls the handler, then runs the transaction that ends the job with what the handler
+// returned. A crash in between costs a second call.
+func (a *attempt) executeThen() {
 	if err := fault.At("job.handle.before"); err != nil {
 		a.w.settle(a.s.ctx, a.jobs[0], err)
 		return
@@ -78,5 +80,5 @@ func (a *attempt) runThen() {
 	}
 	h.policy.Timeout = min(h.policy.Timeout, commitTimeout)
 	a.h = &h
-	a.runTx()
+	a.executeTx()
 }

@@ -231,7 +231,8 @@ func (d *drain) untilIdle(ctx context.Context) (there []ops.Job, err error) {
 	}
 }
 
-// todo returns the jobs on which there is work, and those among them that the worker does not take by itself.
+// todo returns the jobs on which there is work, and those among them that the worker does not take
+// by itself.
 func (d *drain) todo(s standing) (work, asked []ops.Job) {
 	for _, j := range s.jobs {
 		is, ask := d.needs(s, j)
@@ -269,8 +270,8 @@ func (d *drain) needs(s standing, j ops.Job) (work, ask bool) {
 // our request, which would then run it once more.
 const dueSoon = time.Second
 
-// process has the worker try one job: by its id, or, for a retry, by making it due. Whatever comes of
-// it, the database is asked next. A worker that is not running yet is no trouble.
+// process has the worker try one job: by its id, or, for a retry, by making it due. Whatever comes
+// of it, the database is asked next. A worker that is not running yet is no trouble.
 func (d *drain) process(ctx context.Context, j ops.Job) (err error) {
 	if d.once {
 		_, err = d.worker.Process(ctx, j.ID)
