@@ -198,6 +198,7 @@ func TestConfiguration_FieldsAreListed(t *testing.T) {
 		"consumer.TriggerPolicy": {"consumer/forms_policy.go", "TriggerPolicy"}, "consumer.SequenceGate": {"consumer/handle_gate.go", "SequenceGate"},
 		"consumer.Retention": {"consumer/config.go", "Retention"},
 		"job.Queue":          {"job/config.go", "Queue"}, "job.Presence": {"job/config.go", "Presence"}, "job.Policy": {"job/handler.go", "Policy"},
+		"job.ManyPolicy": {"job/handler.go", "ManyPolicy"},
 		"job.Defaults":   {"job/define.go", "Defaults"},
 		"service.Config": {"service/config.go", "Config"}, "service.HTTPConfig": {"service/app.go", "HTTPConfig"}, "service.Part": {"service/app.go", "Part"},
 		"command.Options": {"command/once.go", "Options"}, "command.LeaseOptions": {"command/lease.go", "LeaseOptions"},
