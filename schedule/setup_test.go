@@ -97,7 +97,7 @@ func (b *bed) until(what, query string, args ...any) {
 	patience.Until(b, what, func() bool { return one[bool](b, query, args...) })
 }
 
-// untilReported waits until the keepers have reported an event at least so often.
+// untilReported waits until the keepers have reported an event at least want times.
 func (b *bed) untilReported(kind pawl.EventKind, want int64) {
 	b.Helper()
 	patience.Until(b, fmt.Sprintf("%d events %s", want, kind), func() bool { return b.counters.Count(kind) >= want })
