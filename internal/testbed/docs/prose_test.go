@@ -166,6 +166,9 @@ func wide(text string, lines []commentLine) (all []offence) {
 	return all
 }
 
+// output begins a comment that the go command compares with an example's output.
+var output = regexp.MustCompile(`(?i)^//\s*(unordered )?output:`)
+
 func goComments(text string) (all []commentLine) {
 	set := token.NewFileSet()
 	file, err := parser.ParseFile(set, "", text, parser.ParseComments)
@@ -173,6 +176,9 @@ func goComments(text string) (all []commentLine) {
 		return nil
 	}
 	for _, group := range file.Comments {
+		if output.MatchString(group.List[0].Text) {
+			continue
+		}
 		for _, c := range group.List {
 			all = append(all, commentLine{set.Position(c.Pos()).Line, strings.TrimPrefix(c.Text, "//")})
 		}
@@ -188,7 +194,9 @@ func goParagraphs(text string) (all []paragraph) {
 		return nil
 	}
 	for _, group := range file.Comments {
-		all = append(all, paragraphsOf(linesOf(set, group))...)
+		if !output.MatchString(group.List[0].Text) {
+			all = append(all, paragraphsOf(linesOf(set, group))...)
+		}
 	}
 	return all
 }
