@@ -25,8 +25,8 @@ type Config struct {
 	// give. At least 1 s.
 	ShutdownTimeout time.Duration
 	// StopDelay is how long the app goes on working after ctx has ended. [App.Ready] answers 503
-	// meanwhile. Set it if a load balancer still sends requests after SIGTERM. On Kubernetes 5 s are
-	// usual. Default 0.
+	// meanwhile. Set it if a load balancer still sends requests after SIGTERM; 5 s are usual on
+	// Kubernetes. Default 0.
 	StopDelay time.Duration
 	// StallAfter is how long a loop may make no progress, beyond its handlers' timeouts, before the
 	// liveness check suspects it. Shorter restarts a stuck process sooner, and may restart a slow

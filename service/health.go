@@ -34,10 +34,10 @@ const (
 
 // health is the state that probes read. Only a readiness probe waits, for the database.
 type health struct {
-	mu       sync.Mutex
+	mu sync.Mutex
 	// Since when work has been due for a loop without progress.
 	suspects map[*progress.Loop]time.Time
-	stuck    []string                     // names of the loops
+	stuck    []string // names of the loops
 
 	asking  sync.Mutex // held by the readiness check that asks the database
 	asked   time.Time
