@@ -265,7 +265,7 @@ func TestGate_AloneKeepsTheRow(t *testing.T) {
 			t.Parallel()
 			b := setup(t, ran)
 			if want > 0 {
-				b.gate(inbox.Strict)
+				b.gate(consumer.GateStrict)
 			}
 			var calls, rows atomic.Int32
 			b.form.handle = func(ctx context.Context, tx pgx.Tx, _ pawl.Delivery) error {

@@ -354,8 +354,8 @@ func TestSQS_NamesTests(t *testing.T) {
 // The guides contain the programs that their tests run.
 func TestStart_ShowsTheExample(t *testing.T) {
 	t.Parallel()
-	if _, consumer, _ := strings.Cut(read(t, "examples/consume/main.go"), "\nfunc run("); !strings.Contains(read(t, "README.md"), "```go\nfunc run("+consumer+"```\n") {
-		t.Error("README.md does not show examples/consume/main.go as it is, from func run on")
+	if _, consumer, _ := strings.Cut(read(t, "examples/consume/main.go"), "\nfunc main("); !strings.Contains(read(t, "README.md"), "```go\nfunc main("+consumer+"```\n") {
+		t.Error("README.md does not show examples/consume/main.go as it is, from func main on")
 	}
 	if !strings.Contains(read(t, "docs/start.md"), "```go\n"+read(t, "examples/consume/main.go")+"```\n") {
 		t.Error("docs/start.md does not show examples/consume/main.go as it is")
