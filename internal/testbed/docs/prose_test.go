@@ -117,7 +117,7 @@ var (
 
 // broken names the rules that a sentence breaks.
 func broken(s string) (rules []string) {
-	if word := indefinite.FindString(s); word != "" {
+	if word := indefinite.FindString(s); word != "" && word != s { // a cell of one word is a value
 		rules = append(rules, fmt.Sprintf("%q is no subject or object: name the component or the reader", word))
 	}
 	if relative.MatchString(s) && !strings.HasSuffix(strings.TrimRight(s, `"')`), "?") {

@@ -67,7 +67,7 @@ var plan = []struct {
 	{"ops", []string{".", "internal/catalog", "internal/contract", "internal/pace", "internal/verdict"}},
 	{"internal/operator", []string{".", "internal/conns", "internal/text", "ops"}},
 	{"doctor", []string{".", "migrate", "internal/catalog", "internal/engine", "internal/conns", "internal/text"}},
-	{"service", []string{".", "internal/callback", "consumer", "job", "migrate", "outbox", "schedule", "internal/catalog", "internal/conns", "internal/pace", "internal/progress"}},
+	{"service", []string{".", "internal/callback", "consumer", "job", "migrate", "outbox", "schedule", "internal/catalog", "internal/conns", "internal/contract", "internal/pace", "internal/progress"}},
 	// doors: transports
 	{"transport/internal/jsonptr", nil},
 	{"transport/internal/adapter", []string{".", "transport/internal/jsonptr", "internal/pace"}},
