@@ -18,45 +18,45 @@ type EventKind string
 
 // The events of a delivery or job.
 const (
-	EventFresh             EventKind = "fresh"                 // first effect of an intent committed
-	EventReplay            EventKind = "replay"                // a stored answer was returned
-	EventDuplicateSkipped  EventKind = "duplicate_skipped"     // seen before; acknowledged without work
-	EventConflict          EventKind = "conflict"              // the same intent is being processed now; given back
-	EventMismatch          EventKind = "mismatch"              // known key, different payload; dead-lettered
-	EventStaleTakeover     EventKind = "stale_takeover"        // work of a dead or frozen worker was taken back
-	EventStored            EventKind = "stored"                // stored as a job, to be worked on from the database
-	EventStale             EventKind = "stale"                 // older than what is remembered; dead-lettered, never run as new
-	EventSuperseded        EventKind = "superseded"            // a newer number took effect before; dropped
-	EventHeld              EventKind = "held"                  // came before those that must take effect first
-	EventGap               EventKind = "gap"                   // what should come first is missing for long
-	EventSuspect           EventKind = "suspect"               // came several times and left no row: stored, to run alone
-	EventRetryable         EventKind = "retryable"             // an attempt failed and will be tried again
-	EventFinal             EventKind = "final"                 // an attempt failed for good: dead letter
-	EventSnoozed           EventKind = "snoozed"               // a handler asked to be called again later; uncharged
-	EventCancelled         EventKind = "cancelled"             // ended without success, by its handler or an operator
-	EventWoken             EventKind = "woken"                 // a notification told an idle worker of Count jobs
-	EventPolled            EventKind = "polled"                // an idle worker found Count jobs by a poll
-	EventTicked            EventKind = "ticked"                // a schedule's jobs were enqueued
-	EventMissed            EventKind = "missed"                // ticks of a schedule that were left out after an outage
-	EventGuardHandled      EventKind = "guard_already_handled" // the user's own row says it is done, or claimed and swept
-	EventStaleWriteRefused EventKind = "stale_write_refused"   // a fenced-out attempt was stopped
-	EventWastedWork        EventKind = "wasted_work"           // a handler ran but its transaction was lost
-	EventCommitUnknown     EventKind = "commit_unknown"        // the reply to COMMIT was lost; asking the database
-	EventUnknown           EventKind = "unknown"               // it may have taken effect; not run again until settled
-	EventStepAgain         EventKind = "step_again"            // a call was repeated although the first may have been executed
-	EventStepTwice         EventKind = "step_twice"            // a provider acted twice for one step
-	EventUnfit             EventKind = "unfit"                 // a message without key or over a limit; dead-lettered
-	EventReceived          EventKind = "received"              // a source handed out Count messages; Age of the oldest
-	EventEmptyReceive      EventKind = "empty_receive"         // a source had nothing
-	EventAcknowledged      EventKind = "acknowledged"          // a source removed messages
-	EventReleased          EventKind = "released"              // messages were given back to their source
-	EventHandleLost        EventKind = "handle_lost"           // a message could not be held or settled any more: it returns
-	EventRefused           EventKind = "refused"               // a webhook that could not be verified; answered 4xx, nothing stored
-	EventMissing           EventKind = "missing"               // a sender says it sent what is not remembered; handed on
-	EventReceiveFailed     EventKind = "receive_failed"        // the source answered an error; backing off
-	EventPaused            EventKind = "paused"                // nothing is received: too many are stored, or become dead letters (Count)
-	EventAckFailed         EventKind = "ack_failed"            // the effect is durable, the message will come again
-	EventTrouble           EventKind = "trouble"               // housekeeping or the database failed; retried
+	EventSucceeded           EventKind = "succeeded"             // first effect of an intent committed
+	EventReplay              EventKind = "replay"                // a stored answer was returned
+	EventDuplicateSkipped    EventKind = "duplicate_skipped"     // seen before; acknowledged without work
+	EventConflict            EventKind = "conflict"              // the same intent is being processed now; given back
+	EventMismatch            EventKind = "mismatch"              // known key, different payload; dead-lettered
+	EventStaleTakeover       EventKind = "stale_takeover"        // work of a dead or frozen worker was taken back
+	EventStored              EventKind = "stored"                // stored as a job, to be worked on from the database
+	EventDeliveryStale       EventKind = "delivery_stale"        // older than what is remembered; dead-lettered, never run as new
+	EventSuperseded          EventKind = "superseded"            // a newer number took effect before; dropped
+	EventHeld                EventKind = "held"                  // came before those that must take effect first
+	EventGap                 EventKind = "gap"                   // what should come first is missing for long
+	EventSuspect             EventKind = "suspect"               // came several times and left no row: stored, to run alone
+	EventRetryable           EventKind = "retryable"             // an attempt failed and will be tried again
+	EventFailed              EventKind = "failed"                // an attempt failed for good: dead letter
+	EventSnoozed             EventKind = "snoozed"               // a handler asked to be called again later; uncharged
+	EventCancelled           EventKind = "cancelled"             // ended without success, by its handler or an operator
+	EventWoken               EventKind = "woken"                 // a notification told an idle worker of Count jobs
+	EventPolled              EventKind = "polled"                // an idle worker found Count jobs by a poll
+	EventTicked              EventKind = "ticked"                // a schedule's jobs were enqueued
+	EventTicksSkipped        EventKind = "ticks_skipped"         // ticks of a schedule that were left out after an outage
+	EventGuardAlreadyHandled EventKind = "guard_already_handled" // the user's own row says it is done, or claimed and swept
+	EventStaleWriteRefused   EventKind = "stale_write_refused"   // a fenced-out attempt was stopped
+	EventWastedWork          EventKind = "wasted_work"           // a handler ran but its transaction was lost
+	EventCommitUnknown       EventKind = "commit_unknown"        // the reply to COMMIT was lost; asking the database
+	EventUnknown             EventKind = "unknown"               // it may have taken effect; not run again until settled
+	EventStepRepeated        EventKind = "step_repeated"         // a call was repeated although the first may have been executed
+	EventStepTwice           EventKind = "step_twice"            // a provider acted twice for one step
+	EventInvalid             EventKind = "invalid"               // a message without key or over a limit; dead-lettered
+	EventReceived            EventKind = "received"              // a source handed out Count messages; Age of the oldest
+	EventEmptyReceive        EventKind = "empty_receive"         // a source had nothing
+	EventAcknowledged        EventKind = "acknowledged"          // a source removed messages
+	EventReleased            EventKind = "released"              // messages were given back to their source
+	EventHandleLost          EventKind = "handle_lost"           // a message could not be held or settled any more: it returns
+	EventWebhookRefused      EventKind = "webhook_refused"       // a webhook that could not be verified; answered 4xx, nothing stored
+	EventWebhookMissing      EventKind = "webhook_missing"       // a sender says it sent what is not remembered; handed on
+	EventReceiveFailed       EventKind = "receive_failed"        // the source answered an error; backing off
+	EventReceivePaused       EventKind = "receive_paused"        // nothing is received: too many are stored, or become dead letters (Count)
+	EventAckFailed           EventKind = "ack_failed"            // the effect is durable, the message will come again
+	EventError               EventKind = "error"                 // housekeeping or the database failed; retried
 )
 
 // An Event is one thing that happened. Fields that do not apply are zero; more may be added.
@@ -145,9 +145,9 @@ func Join(hs ...Hooks) Hooks {
 }
 
 // LogTo returns hooks that write one structured line an event to l, or to [slog.Default] if l is nil. What happens all
-// day (fresh, replay, duplicate_skipped, guard_already_handled, stored, woken, polled, ticked, and what a source receives, acknowledges and releases, conflict) is
+// day (succeeded, replay, duplicate_skipped, guard_already_handled, stored, woken, polled, ticked, and what a source receives, acknowledges and releases, conflict) is
 // logged at debug, a coming retry at info, what
-// somebody should look at (final, mismatch, unfit, trouble, failures to receive or acknowledge) at warn or error.
+// somebody should look at (failed, mismatch, invalid, error, failures to receive or acknowledge) at warn or error.
 func LogTo(l *slog.Logger) Hooks {
 	return Hooks{OnEvent: func(ctx context.Context, e Event) {
 		to := l
@@ -170,12 +170,12 @@ func (e Event) level() slog.Level {
 
 func (k EventKind) level() slog.Level {
 	switch k {
-	case EventFresh, EventReplay, EventDuplicateSkipped, EventGuardHandled, EventStored, EventSuperseded, EventWoken, EventPolled, EventTicked, EventReceived, EventEmptyReceive, EventConflict,
+	case EventSucceeded, EventReplay, EventDuplicateSkipped, EventGuardAlreadyHandled, EventStored, EventSuperseded, EventWoken, EventPolled, EventTicked, EventReceived, EventEmptyReceive, EventConflict,
 		EventAcknowledged, EventReleased:
 		return slog.LevelDebug
 	case EventHeld, EventRetryable, EventSnoozed, EventCancelled, EventStaleTakeover, EventSuspect, EventHandleLost:
 		return slog.LevelInfo
-	case EventMismatch, EventFinal, EventUnfit, EventUnknown, EventStale, EventStepTwice:
+	case EventMismatch, EventFailed, EventInvalid, EventUnknown, EventDeliveryStale, EventStepTwice:
 		return slog.LevelError
 	default:
 		return slog.LevelWarn
@@ -234,7 +234,7 @@ func (c *Counters) Hooks() Hooks {
 	}}
 }
 
-// String lists what was counted, as "duplicate_skipped=2 fresh=40"; "none" if nothing was.
+// String lists what was counted, as "duplicate_skipped=2 succeeded=40"; "none" if nothing was.
 func (c *Counters) String() string {
 	var parts []string
 	c.counts.Range(func(kind, n any) bool {

@@ -22,13 +22,13 @@ func TestCounters_CountAtOnce(t *testing.T) {
 	for range 8 {
 		all.Go(func() {
 			for range 100 {
-				hooks.Emit(t.Context(), pawl.Event{Kind: pawl.EventFresh})
+				hooks.Emit(t.Context(), pawl.Event{Kind: pawl.EventSucceeded})
 				hooks.Emit(t.Context(), pawl.Event{Kind: pawl.EventAckFailed, Count: 3}) // one event may stand for several
 			}
 		})
 	}
 	all.Wait()
-	if f, a, n := counters.Count(pawl.EventFresh), counters.Count(pawl.EventAckFailed), counters.Count(pawl.EventFinal); f != 800 || a != 2400 || n != 0 {
+	if f, a, n := counters.Count(pawl.EventSucceeded), counters.Count(pawl.EventAckFailed), counters.Count(pawl.EventFailed); f != 800 || a != 2400 || n != 0 {
 		t.Errorf("counted %d, %d, %d", f, a, n)
 	}
 }
@@ -58,11 +58,11 @@ func TestLogTo_OneLineAnEvent(t *testing.T) {
 			return a
 		}})))
 	for want, e := range map[string]pawl.Event{
-		`level=DEBUG msg="pawl: fresh"`:                         {Kind: pawl.EventFresh},
+		`level=DEBUG msg="pawl: succeeded"`:                     {Kind: pawl.EventSucceeded},
 		`level=DEBUG msg="pawl: duplicate_skipped" key=k`:       {Kind: pawl.EventDuplicateSkipped, Key: "k"},
 		`level=INFO msg="pawl: retryable" attempt=2 error=boom`: {Kind: pawl.EventRetryable, Attempt: 2, Err: errors.New("boom")},
 		`level=WARN msg="pawl: ack_failed" count=3`:             {Kind: pawl.EventAckFailed, Count: 3},
-		`level=WARN msg="pawl: trouble"`:                        {Kind: pawl.EventTrouble},
+		`level=WARN msg="pawl: error"`:                          {Kind: pawl.EventError},
 		`level=WARN msg="pawl: a kind of tomorrow"`:             {Kind: "a kind of tomorrow"},
 		`level=INFO msg="pawl: mismatch" op=command.claim`:      {Kind: pawl.EventMismatch, Op: "command.claim"},
 		`level=ERROR msg="pawl: mismatch" op=o scope=s key=k message_id=m job_id=7 took=1s`: {
@@ -77,7 +77,7 @@ func TestLogTo_OneLineAnEvent(t *testing.T) {
 
 	out.Reset()
 	quiet := pawl.LogTo(slog.New(slog.NewTextHandler(&out, nil)))
-	quiet.Emit(t.Context(), pawl.Event{Kind: pawl.EventFresh})
+	quiet.Emit(t.Context(), pawl.Event{Kind: pawl.EventSucceeded})
 	if out.Len() > 0 {
 		t.Errorf("what happens all day was logged at the default level: %s", out.String())
 	}
@@ -88,8 +88,8 @@ func TestHooks_APanicIsCountedAndSwallowed(t *testing.T) {
 	before, heard := pawl.HookPanics(), 0
 	hooks := pawl.Join(pawl.Hooks{OnEvent: func(context.Context, pawl.Event) { panic("a hook") }},
 		pawl.Hooks{OnEvent: func(context.Context, pawl.Event) { heard++ }})
-	hooks.Emit(t.Context(), pawl.Event{Kind: pawl.EventFresh})
-	hooks.Emit(t.Context(), pawl.Event{Kind: pawl.EventFresh})
+	hooks.Emit(t.Context(), pawl.Event{Kind: pawl.EventSucceeded})
+	hooks.Emit(t.Context(), pawl.Event{Kind: pawl.EventSucceeded})
 	if n := pawl.HookPanics() - before; n != 2 || heard != 2 {
 		t.Errorf("%d panics counted, want 2; the other hook heard %d events, want 2", n, heard)
 	}
@@ -100,7 +100,7 @@ func TestLogTo_NamesWhatAPersonLooksFor(t *testing.T) {
 	t.Parallel()
 	var out strings.Builder
 	hooks := pawl.LogTo(slog.New(slog.NewTextHandler(&out, nil)))
-	hooks.Emit(t.Context(), pawl.Event{Kind: pawl.EventFinal, Op: "job.fail", Scope: "mail", JobID: 17, JobKind: "welcome", Step: "send", Provider: "ses"})
+	hooks.Emit(t.Context(), pawl.Event{Kind: pawl.EventFailed, Op: "job.fail", Scope: "mail", JobID: 17, JobKind: "welcome", Step: "send", Provider: "ses"})
 	hooks.Emit(t.Context(), pawl.Event{Kind: pawl.EventConflict, Op: "consumer.claim"})
 	for _, part := range []string{" scope=mail", " job_id=17", " job_kind=welcome", " step=send", " provider=ses"} {
 		if !strings.Contains(out.String(), part) {
@@ -119,9 +119,9 @@ func TestCounters_Print(t *testing.T) {
 	if got := fmt.Sprint(c); got != "none" {
 		t.Errorf("got %s", got)
 	}
-	c.Hooks().Emit(t.Context(), pawl.Event{Kind: pawl.EventFresh, Count: 3})
+	c.Hooks().Emit(t.Context(), pawl.Event{Kind: pawl.EventSucceeded, Count: 3})
 	c.Hooks().Emit(t.Context(), pawl.Event{Kind: pawl.EventDuplicateSkipped})
-	if got := fmt.Sprint(c); got != "duplicate_skipped=1 fresh=3" {
+	if got := fmt.Sprint(c); got != "duplicate_skipped=1 succeeded=3" {
 		t.Errorf("got %s", got)
 	}
 }
@@ -132,14 +132,14 @@ func TestWithHooks(t *testing.T) {
 	var told []string
 	ctx := pawl.WithHooks(t.Context(), pawl.Hooks{OnEvent: func(ctx context.Context, e pawl.Event) {
 		told = append(told, "outer "+e.Op)
-		pawl.Hooks{}.Emit(ctx, pawl.Event{Kind: pawl.EventFresh, Op: "again"}) // to the log
+		pawl.Hooks{}.Emit(ctx, pawl.Event{Kind: pawl.EventSucceeded, Op: "again"}) // to the log
 	}})
-	pawl.Hooks{}.Emit(ctx, pawl.Event{Kind: pawl.EventFresh, Op: "zero"})
-	pawl.Hooks{}.Emit(pawl.WithHooks(ctx, pawl.Hooks{}), pawl.Event{Kind: pawl.EventFresh, Op: "kept"})
+	pawl.Hooks{}.Emit(ctx, pawl.Event{Kind: pawl.EventSucceeded, Op: "zero"})
+	pawl.Hooks{}.Emit(pawl.WithHooks(ctx, pawl.Hooks{}), pawl.Event{Kind: pawl.EventSucceeded, Op: "kept"})
 	own := pawl.Hooks{OnEvent: func(_ context.Context, e pawl.Event) { told = append(told, "own "+e.Op) }}
-	own.Emit(ctx, pawl.Event{Kind: pawl.EventFresh, Op: "own"})
-	pawl.Join(own, pawl.Hooks{}).Emit(ctx, pawl.Event{Kind: pawl.EventFresh, Op: "joined"})
-	pawl.Hooks{}.Emit(pawl.WithHooks(ctx, own), pawl.Event{Kind: pawl.EventFresh, Op: "inner"})
+	own.Emit(ctx, pawl.Event{Kind: pawl.EventSucceeded, Op: "own"})
+	pawl.Join(own, pawl.Hooks{}).Emit(ctx, pawl.Event{Kind: pawl.EventSucceeded, Op: "joined"})
+	pawl.Hooks{}.Emit(pawl.WithHooks(ctx, own), pawl.Event{Kind: pawl.EventSucceeded, Op: "inner"})
 	if got := strings.Join(told, ", "); got != "outer zero, outer kept, own own, own joined, own inner" {
 		t.Error(got)
 	}

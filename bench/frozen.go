@@ -80,7 +80,7 @@ func frozenPawl(ctx context.Context, pool *pgxpool.Pool, variant string) error {
 		Hooks: pawl.Hooks{OnEvent: func(_ context.Context, e pawl.Event) {
 			switch {
 			case variant != "pawl/tx" || strings.HasPrefix(e.Op, "worker"):
-			case e.Kind == pawl.EventFresh:
+			case e.Kind == pawl.EventSucceeded:
 				say("committed")
 			default:
 				sayHow(fmt.Errorf("%s: %v", e.Kind, e.Err))

@@ -73,7 +73,7 @@ func (l *octetLoad) work(ctx context.Context) (stop func() error, err error) {
 		Handlers: []job.Handler{job.Handle(kind, l.handle)},
 		Hooks: pawl.Hooks{OnEvent: func(_ context.Context, e pawl.Event) {
 			switch e.Kind {
-			case pawl.EventFresh:
+			case pawl.EventSucceeded:
 				n := max(1, e.Count)
 				l.ended.Add(int64(n))
 				for range n {

@@ -89,7 +89,7 @@ func (q *outboxQueue) work(ctx context.Context, t task) (stop func(), err error)
 	}
 	config := outbox.Config{Publisher: sink, Hooks: pawl.Hooks{OnEvent: func(_ context.Context, e pawl.Event) {
 		switch e.Kind {
-		case pawl.EventFresh:
+		case pawl.EventSucceeded:
 			t.ended(max(1, e.Count))
 		case pawl.EventWoken, pawl.EventPolled:
 		default:

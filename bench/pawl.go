@@ -130,7 +130,7 @@ func pawlHandler(t task) job.Handler {
 func pawlEvents(t task) func(context.Context, pawl.Event) {
 	return func(_ context.Context, e pawl.Event) {
 		switch e.Kind {
-		case pawl.EventFresh:
+		case pawl.EventSucceeded:
 			t.ended(max(1, e.Count))
 		case pawl.EventWoken, pawl.EventPolled:
 		default:

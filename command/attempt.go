@@ -84,7 +84,7 @@ func (a *Attempt[T]) run(fn func(context.Context, *Attempt[T]) error) (Result[T]
 	})
 	if r := a.ended(); r != nil {
 		if failure != nil {
-			a.call.emit(a.ctx, pawl.Event{Kind: pawl.EventTrouble, Op: "command.work", Err: failure})
+			a.call.emit(a.ctx, pawl.Event{Kind: pawl.EventError, Op: "command.work", Err: failure})
 		}
 		return *r, nil
 	}

@@ -132,7 +132,7 @@ func (c *call[X]) try(ctx context.Context, work func(context.Context, X) (Answer
 		tx.rollback(ctx)
 		return d, c.unfinished(ctx, err)
 	}
-	c.emit(ctx, pawl.Event{Kind: pawl.EventFresh, Op: "command.commit", Took: took})
+	c.emit(ctx, pawl.Event{Kind: pawl.EventSucceeded, Op: "command.commit", Took: took})
 	return done{answer: answer, ours: true, attempt: row.Attempts, fence: row.Fence}, nil
 }
 
@@ -186,7 +186,7 @@ func (c *call[X]) answered(ctx context.Context, tx opened[X], row contract.Comma
 		return done{}, &busy{row.RetryAfter}
 	case "unknown": // this claim may have made it so; if that is not stored, the next one will
 		if err := tx.commit(ctx, "command.claim"); err != nil {
-			c.emit(ctx, pawl.Event{Kind: pawl.EventTrouble, Op: "command.claim", Err: err})
+			c.emit(ctx, pawl.Event{Kind: pawl.EventError, Op: "command.claim", Err: err})
 		}
 		tx.rollback(ctx)
 	default:
@@ -205,7 +205,7 @@ func (c *call[X]) standing(ctx context.Context, row contract.CommandRow) (d done
 	case "replay_success":
 		d = done{answerOf(row), c.asked[row.Fence], row.Attempts, row.Fence}
 		if d.ours {
-			e.Kind = pawl.EventFresh
+			e.Kind = pawl.EventSucceeded
 		}
 	case "final_failure":
 		err = replayed("command.claim", row)

@@ -126,7 +126,7 @@ func (a *Attempt[T]) succeed(ctx context.Context, db pawl.DB, r Result[T]) error
 func (a *Attempt[T]) stored(r Result[T]) {
 	a.end = &r
 	a.stop()
-	a.call.emit(a.ctx, pawl.Event{Kind: pawl.EventFresh, Op: "command.commit"})
+	a.call.emit(a.ctx, pawl.Event{Kind: pawl.EventSucceeded, Op: "command.commit"})
 }
 
 // ending runs what ends the command, once, and finds out what became of a COMMIT without an answer.

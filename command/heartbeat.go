@@ -71,7 +71,7 @@ func (a *Attempt[T]) keepAlive(ctx context.Context) {
 		case refusal(err) != "" || ctx.Err() != nil:
 			return
 		default:
-			a.call.emit(ctx, pawl.Event{Kind: pawl.EventTrouble, Op: "command.renew", Err: err})
+			a.call.emit(ctx, pawl.Event{Kind: pawl.EventError, Op: "command.renew", Err: err})
 			step = a.opts.Lease / 12
 		}
 	}

@@ -58,7 +58,7 @@ func (c *call[X]) told(ctx context.Context, row contract.CommandFailRow, cause e
 	kind := pawl.EventRetryable
 	switch row.Status {
 	case "failed_final":
-		kind = pawl.EventFinal
+		kind = pawl.EventFailed
 	case "unknown":
 		kind = pawl.EventUnknown
 	}
@@ -73,6 +73,6 @@ func (c *call[X]) refusedAsStale(ctx context.Context, op string, refusal error) 
 	defer cancel()
 	err := contract.StaleWriteAdd(ctx, c.db, "command", contract.StaleWrite{Scope: c.intent.Scope, Key: c.intent.Key, Fence: c.row.Fence, Worker: process()})
 	if err != nil {
-		c.emit(ctx, pawl.Event{Kind: pawl.EventTrouble, Op: "stale_write.add", Err: err})
+		c.emit(ctx, pawl.Event{Kind: pawl.EventError, Op: "stale_write.add", Err: err})
 	}
 }

@@ -34,7 +34,7 @@ func TestOnce_AnswersAgain(t *testing.T) {
 	}
 	b.wantOrders(1)
 	b.wantStatus("succeeded 1")
-	if b.counters.Count(pawl.EventFresh) != 1 || b.counters.Count(pawl.EventReplay) != 1 {
+	if b.counters.Count(pawl.EventSucceeded) != 1 || b.counters.Count(pawl.EventReplay) != 1 {
 		t.Error("not counted")
 	}
 }

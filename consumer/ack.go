@@ -81,7 +81,7 @@ func (c *Consumer) prove(ctx context.Context, first unproved) {
 	for readOn, deliveries := range all { // of more than one server while a failover goes on
 		if err := txn.Replicated(ctx, c.pool, readOn); err != nil {
 			c.away.Store(true)
-			c.emit(ctx, pawl.Event{Kind: pawl.EventTrouble, Op: "consumer.prove", Count: len(deliveries), Err: err})
+			c.emit(ctx, pawl.Event{Kind: pawl.EventError, Op: "consumer.prove", Count: len(deliveries), Err: err})
 			c.giveBack(ctx, pace.Jittered(2*time.Second), deliveries...)
 			continue
 		}
@@ -165,7 +165,7 @@ func (c *Consumer) giveBack(ctx context.Context, wait time.Duration, ds ...pawl.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), sourcePatience)
 	defer cancel()
 	if err := c.release(ctx, wait, ds...); err != nil {
-		c.emitOf(ctx, ds[0], pawl.Event{Kind: pawl.EventTrouble, Op: "consumer.release", Count: len(ds), Err: err})
+		c.emitOf(ctx, ds[0], pawl.Event{Kind: pawl.EventError, Op: "consumer.release", Count: len(ds), Err: err})
 	}
 }
 

@@ -30,7 +30,7 @@ func (c *Consumer) undecided(ctx context.Context, d pawl.Delivery, op string, er
 	case away(op, err):
 		c.away.Store(true)
 	}
-	c.emitOf(ctx, d, pawl.Event{Kind: pawl.EventTrouble, Op: op, Err: err})
+	c.emitOf(ctx, d, pawl.Event{Kind: pawl.EventError, Op: op, Err: err})
 	return outcome{wait: pace.Jittered(2 * time.Second)}
 }
 

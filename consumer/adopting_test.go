@@ -189,7 +189,7 @@ func (a *adoption) switchOver() {
 	for start := range 4 {
 		build := []string{"consume_payment", "consume_payment_shadowed"}[start%2]
 		builds.Go(func() {
-			for a.counters.Count(pawl.EventFresh) == 0 { // both at once
+			for a.counters.Count(pawl.EventSucceeded) == 0 { // both at once
 				runtime.Gosched()
 			}
 			for n := range messages {
@@ -205,7 +205,7 @@ func (a *adoption) switchOver() {
 	if n := a.counters.Count(pawl.EventMismatch); n != 0 {
 		a.Errorf("%d mismatches: the shadow's fingerprint is not the consumer's", n)
 	}
-	if n := a.counters.Count(pawl.EventFresh) + a.counters.Count(pawl.EventDuplicateSkipped); n != messages {
+	if n := a.counters.Count(pawl.EventSucceeded) + a.counters.Count(pawl.EventDuplicateSkipped); n != messages {
 		a.Errorf("the consumer settled %d messages, want %d", n, messages)
 	}
 }

@@ -55,7 +55,7 @@ var allForms = map[string]func(*form){
 	},
 }
 
-// broken are the causes for which a delivery is unfit until the configuration is corrected.
+// broken are the causes for which a delivery is invalid until the configuration is corrected.
 var broken = map[string]func(b *bed, corrected *bool){
 	"no key": func(b *bed, corrected *bool) {
 		b.config.Key = func(d pawl.Delivery) string {
@@ -95,7 +95,7 @@ var broken = map[string]func(b *bed, corrected *bool){
 // A delivery that could not be identified, and that an operator retries, takes effect under its
 // key: also if it was sent twice, comes again afterwards, or came before. Its letter, which a copy
 // made, ends as a duplicate.
-func TestAgain_AnUnfitDeliveryTakesEffectOnce(t *testing.T) {
+func TestAgain_AnInvalidDeliveryTakesEffectOnce(t *testing.T) {
 	t.Parallel()
 	for form, set := range allForms {
 		for cause, plant := range broken {
@@ -148,7 +148,7 @@ func TestAgain_AnUnfitDeliveryTakesEffectOnce(t *testing.T) {
 }
 
 // A retry of what still cannot be identified is a dead letter again, with the reason of now.
-func TestAgain_StillUnfit(t *testing.T) {
+func TestAgain_StillInvalid(t *testing.T) {
 	t.Parallel()
 	for form, set := range allForms {
 		t.Run(form, func(t *testing.T) {

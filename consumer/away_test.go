@@ -83,7 +83,7 @@ func TestConsumer_StopsReceivingWhileNoClaimSucceeds(t *testing.T) {
 			for i := range messages {
 				b.source.Send(pawl.Delivery{Key: fmt.Sprintf("k%d", i), Payload: []byte("x")})
 			}
-			b.until("the outage is noticed", func() bool { return b.counters.Count(pawl.EventTrouble) > 0 })
+			b.until("the outage is noticed", func() bool { return b.counters.Count(pawl.EventError) > 0 })
 			var received int
 			patience.Watch(outage, func() { received = b.source.Receives() - before })
 			say(c.mended)
@@ -156,7 +156,7 @@ func TestConsumer_StopsReceivingWhileATableIsLocked(t *testing.T) {
 			for n := range messages {
 				b.source.Send(c.delivery(n))
 			}
-			b.until("the outage is noticed", func() bool { return b.counters.Count(pawl.EventTrouble) > 0 })
+			b.until("the outage is noticed", func() bool { return b.counters.Count(pawl.EventError) > 0 })
 			patience.Watch(outage, func() {})
 			received := b.source.Receives()
 			if err := locked.Commit(t.Context()); err != nil {
@@ -191,7 +191,7 @@ func TestConsumer_ALockedRowIsNoOutage(t *testing.T) {
 		b.source.Send(order(n))
 	}
 	b.until("the others are acknowledged", func() bool { return b.source.Open() == 1 })
-	if n := b.counters.Count(pawl.EventTrouble); n > 0 {
+	if n := b.counters.Count(pawl.EventError); n > 0 {
 		t.Errorf("%d times the database counted as away", n)
 	}
 }

@@ -33,7 +33,7 @@ func TestConsumer_ReceivesNothingWhileTooMuchIsStored(t *testing.T) {
 	b.form.MaxAttempts = 1000
 	b.config.MaxStored, b.config.Concurrency, b.config.RetryConcurrency = most, 2, 1
 	b.config.Hooks = pawl.Join(b.counters.Hooks(), pawl.Hooks{OnEvent: func(_ context.Context, e pawl.Event) {
-		if e.Kind == pawl.EventPaused {
+		if e.Kind == pawl.EventReceivePaused {
 			mu.Lock()
 			paused = append(paused, e)
 			mu.Unlock()
@@ -116,8 +116,8 @@ select 'inbox/orders', 'delivery', '', now() + interval '1 day' from generate_se
 	}
 	b.source.Send(order(1))
 	b.start()
-	b.until("it is paused", func() bool { return b.counters.Count(pawl.EventPaused) > 0 })
-	if n := b.source.Receives(); n != 0 && b.counters.Count(pawl.EventTrouble) == 0 { // what cannot be counted in time bounds nothing
+	b.until("it is paused", func() bool { return b.counters.Count(pawl.EventReceivePaused) > 0 })
+	if n := b.source.Receives(); n != 0 && b.counters.Count(pawl.EventError) == 0 { // what cannot be counted in time bounds nothing
 		t.Errorf("%d receives at the default bound", n)
 	}
 	if _, err := b.pool.Exec(t.Context(), "delete from pawl.job where id in (select id from pawl.job limit 10001)"); err != nil {

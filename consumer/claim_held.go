@@ -18,7 +18,7 @@ func (c *Consumer) held(ctx context.Context, d pawl.Delivery) bool {
 	}
 	held, err := callback.Get("Source.StillHeld", func() bool { return source.StillHeld(d) })
 	if err != nil {
-		c.emitOf(ctx, d, pawl.Event{Kind: pawl.EventTrouble, Op: "consumer.begin", Err: err})
+		c.emitOf(ctx, d, pawl.Event{Kind: pawl.EventError, Op: "consumer.begin", Err: err})
 	}
 	return held || err != nil
 }

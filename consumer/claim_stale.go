@@ -61,7 +61,7 @@ func (c *Consumer) stale(ctx context.Context, tx pgx.Tx, claim delivery.Claim, d
 	if r.until.IsZero() || born.After(r.until.Add(skew)) {
 		return nil, nil
 	}
-	return c.deadOutsideLane(pawl.EventStale, &pawl.Error{Op: "consumer.claim", Code: pawl.CodeDeliveryStale,
+	return c.deadOutsideLane(pawl.EventDeliveryStale, &pawl.Error{Op: "consumer.claim", Code: pawl.CodeDeliveryStale,
 		Err: fmt.Errorf("it is of %s, and what came until %s is forgotten", born.UTC().Format(time.RFC3339), r.until.UTC().Format(time.RFC3339))}), nil
 }
 

@@ -34,7 +34,7 @@ func duplicateDisposition(op string, c delivery.Claim) *disposition {
 
 // successDisposition is how a delivery ends whose handler succeeded.
 func successDisposition(took time.Duration) *disposition {
-	return &disposition{event: pawl.Event{Kind: pawl.EventFresh, Op: "consumer.commit", Attempt: 1, Took: took}}
+	return &disposition{event: pawl.Event{Kind: pawl.EventSucceeded, Op: "consumer.commit", Attempt: 1, Took: took}}
 }
 
 // commit makes the end of a delivery durable, and tells of it. It fails with a lostError if COMMIT was refused for what the handler wrote.
@@ -50,7 +50,7 @@ func (c *Consumer) commit(ctx context.Context, tx *txn.Opened, claim delivery.Cl
 		}
 	default:
 		err := c.commitRows(ctx, tx, it)
-		if handled := event.Kind == pawl.EventFresh; handled && (definite(err) || errors.Is(err, txn.ErrEnded)) {
+		if handled := event.Kind == pawl.EventSucceeded; handled && (definite(err) || errors.Is(err, txn.ErrEnded)) {
 			return outcome{}, &lostError{err} // a deferred constraint, for instance
 		}
 		if err != nil {

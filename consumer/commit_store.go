@@ -36,7 +36,7 @@ func (c *Consumer) failureDisposition(failure error) *disposition {
 		s.RetryIn = a.Within()
 	}
 	if s.Dead {
-		return storedDisposition(s, pawl.EventFinal)
+		return storedDisposition(s, pawl.EventFailed)
 	}
 	return storedDisposition(s, pawl.EventRetryable)
 }

@@ -48,15 +48,15 @@ type Config struct {
 	RetryConcurrency int
 	// MaxStored is how many stored deliveries of this consumer may be open, all its processes together: to be tried again, in hand, or waiting in
 	// their lanes. Dead letters do not count, nor what is held at a sequence gate. From there on nothing is received, so that a broken dependency
-	// does not move a whole topic into table pawl.job, and event [pawl.EventPaused] says so, once a minute; stored deliveries are worked on
+	// does not move a whole topic into table pawl.job, and event [pawl.EventReceivePaused] says so, once a minute; stored deliveries are worked on
 	// meanwhile. Receiving goes on when a tenth is done. Processes count every few seconds, so what they store until then comes on top. Lower
 	// keeps the table small; higher rides out longer outages without a growing queue. Default 100,000, or no bound if the senders of the
 	// source wait for each acknowledgement ([pawl.SourceInfo]), since they may never send again. Negative: no bound.
 	MaxStored int
 	// MaxDead is how many deliveries may become dead letters in a process before it stops
 	// receiving, where each that takes effect makes up for ten of them: so a mistake in the
-	// configuration does not turn a whole topic into dead letters. Event [pawl.EventPaused] says
-	// so, once a minute, with the last reason. From there on one delivery is received at a time,
+	// configuration does not turn a whole topic into dead letters. Event [pawl.EventReceivePaused]
+	// says so, once a minute, with the last reason. From there on one delivery is received at a time,
 	// after pauses of 1 s to 30 s, until one takes effect. None is lost, and the order holds. What
 	// is in hand when it stops comes on top. Lower stops sooner, also where many bad messages come
 	// in a row by nature; higher makes more dead letters. Default 1,000, or no bound if the senders

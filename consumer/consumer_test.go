@@ -230,10 +230,10 @@ func TestConsumer_DuplicatesTakeEffectOnce(t *testing.T) {
 	}
 	b.consume()
 	b.wantEffects(200)
-	if fresh, dup := b.counters.Count(pawl.EventFresh), b.counters.Count(pawl.EventDuplicateSkipped); fresh != 200 || dup != 400 {
-		t.Errorf("counted %d fresh and %d duplicates", fresh, dup)
+	if succeeded, dup := b.counters.Count(pawl.EventSucceeded), b.counters.Count(pawl.EventDuplicateSkipped); succeeded != 200 || dup != 400 {
+		t.Errorf("counted %d succeeded and %d duplicates", succeeded, dup)
 	}
-	for name, want := range map[string]int{"fresh": 200, "duplicate_skipped": 400} {
+	for name, want := range map[string]int{"succeeded": 200, "duplicate_skipped": 400} {
 		if got := b.count("select sum(r.value) from pawl.rollup as r where r.span = 'hour' and r.source = 'consumer' and r.name = '" + name + "'"); got != want {
 			t.Errorf("%d %s stand in the database, want %d", got, name, want)
 		}
@@ -328,14 +328,14 @@ func TestConsumer_BadDeliveriesBecomeDeadLetters(t *testing.T) {
 		words string
 		alive int // effects that happen all the same
 	}{
-		"no key":       {[]pawl.Delivery{{Payload: []byte("body 1")}}, pawl.EventUnfit, "carries no idempotency key", 0},
-		"reserved key": {[]pawl.Delivery{{Key: "pawl/x", Payload: []byte("body 1")}}, pawl.EventUnfit, "reserved", 0},
-		"long key":     {[]pawl.Delivery{{Key: strings.Repeat("k", 256), Payload: []byte("body 1")}}, pawl.EventUnfit, "256 octets", 0},
-		"big body":     {[]pawl.Delivery{{Key: "k", Payload: []byte(strings.Repeat("x", 101))}}, pawl.EventUnfit, "the limit is 100", 0},
+		"no key":       {[]pawl.Delivery{{Payload: []byte("body 1")}}, pawl.EventInvalid, "carries no idempotency key", 0},
+		"reserved key": {[]pawl.Delivery{{Key: "pawl/x", Payload: []byte("body 1")}}, pawl.EventInvalid, "reserved", 0},
+		"long key":     {[]pawl.Delivery{{Key: strings.Repeat("k", 256), Payload: []byte("body 1")}}, pawl.EventInvalid, "256 octets", 0},
+		"big body":     {[]pawl.Delivery{{Key: "k", Payload: []byte(strings.Repeat("x", 101))}}, pawl.EventInvalid, "the limit is 100", 0},
 		"reused key":   {[]pawl.Delivery{{Key: "k", Payload: []byte("body 1")}, {Key: "k", Payload: []byte("body 2")}, {Key: "k", Payload: []byte("body 2")}}, pawl.EventMismatch, "stored_hash", 1},
-		"final error":  {[]pawl.Delivery{{Key: "final", Payload: []byte("body 1")}}, pawl.EventFinal, "no such customer", 0},
-		"panic":        {[]pawl.Delivery{{Key: "panic", Payload: []byte("body 1")}}, pawl.EventFinal, "panic: index out of range, at github.com/pawl-go/pawl/consumer_test", 0},
-		"bad data":     {[]pawl.Delivery{{Key: "bad data", Payload: []byte("body 1")}}, pawl.EventFinal, "22P02", 0},
+		"final error":  {[]pawl.Delivery{{Key: "final", Payload: []byte("body 1")}}, pawl.EventFailed, "no such customer", 0},
+		"panic":        {[]pawl.Delivery{{Key: "panic", Payload: []byte("body 1")}}, pawl.EventFailed, "panic: index out of range, at github.com/pawl-go/pawl/consumer_test", 0},
+		"bad data":     {[]pawl.Delivery{{Key: "bad data", Payload: []byte("body 1")}}, pawl.EventFailed, "22P02", 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -612,7 +612,7 @@ func TestT43_OutageStopsTheReceiving(t *testing.T) {
 		return apply(ctx, tx, d)
 	}
 	b.start()
-	b.until("it is noticed", func() bool { return b.counters.Count(pawl.EventTrouble) > 3 })
+	b.until("it is noticed", func() bool { return b.counters.Count(pawl.EventError) > 3 })
 	before := b.source.Receives()
 	var more int
 	patience.Watch(2*time.Second, func() { more = b.source.Receives() - before })
@@ -685,7 +685,7 @@ func TestConsumer_StopDrains(t *testing.T) {
 }
 
 // A fingerprint function that panics makes a dead letter of the delivery, and no victim of the process.
-func TestConsumer_FingerprintPanicIsUnfit(t *testing.T) {
+func TestConsumer_FingerprintPanicIsInvalid(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.config.Fingerprint = func(d pawl.Delivery) (pawl.Fingerprint, error) {

@@ -20,15 +20,15 @@ func (c *Consumer) deliver(ctx context.Context, d pawl.Delivery) outcome {
 	if c.handler.form == triggered {
 		return c.deliverTrigger(ctx, d)
 	}
-	it, unfit := c.identify(d)
-	if unfit != nil {
-		it = c.asDeadLetter(it, unfit)
+	it, invalid := c.identify(d)
+	if invalid != nil {
+		it = c.asDeadLetter(it, invalid)
 	}
 	if !c.inFlight.enter(it.intent.Key) {
 		return c.conflict(ctx, it.Delivery, nil)
 	}
 	defer c.inFlight.leave(it.intent.Key)
-	if unfit == nil {
+	if invalid == nil {
 		var err error
 		if it.preset, err = c.presetFor(ctx, d); err != nil {
 			return c.undecided(ctx, d, "consumer.suspect", err)
@@ -187,13 +187,13 @@ func (c *Consumer) deliverTrigger(ctx context.Context, d pawl.Delivery) (o outco
 		leave()
 		return outcome{lost: true}
 	}
-	unfit := tooLarge(d)
+	invalid := tooLarge(d)
 	if d.Fault != nil {
-		unfit = unreadable(d.Fault)
+		invalid = unreadable(d.Fault)
 	}
-	if unfit != nil {
+	if invalid != nil {
 		leave()
-		return c.runUntilKnown(ctx, c.asDeadLetter(item{Delivery: d, sent: d.Key}, unfit).asStarted())
+		return c.runUntilKnown(ctx, c.asDeadLetter(item{Delivery: d, sent: d.Key}, invalid).asStarted())
 	}
 	if c.losses.Count(key) >= verdict.Bound {
 		leave()
@@ -202,7 +202,7 @@ func (c *Consumer) deliverTrigger(ctx context.Context, d pawl.Delivery) (o outco
 	disp, err := c.trigger(ctx, d, leave)
 	leave()
 	switch {
-	case errors.As(err, new(unfitError)), errors.As(err, new(mismatch)):
+	case errors.As(err, new(invalidError)), errors.As(err, new(mismatch)):
 		return c.runUntilKnown(ctx, c.asDeadLetter(item{Delivery: d, sent: d.Key}, err).asStarted())
 	case err != nil && c.info.ReleaseBlocks && ctx.Err() == nil && !heldElsewhere(err) && !away("consumer.trigger", err):
 		return c.runUntilKnown(ctx, c.asFailedTrigger(d, err).asStarted())

@@ -23,7 +23,7 @@
 //	                           └───────────┴─────────┴─ a duplicate, or a dead letter: straight to commit
 //
 //	receive   a batch from the source; the source keeps it invisible to others from here on
-//	identify  the intent, the lane, the number; what is unfit, suspected or stored first is decided here
+//	identify  the intent, the lane, the number; what is invalid, suspected or stored first is decided here
 //	claim     whether the source still lets us have it; then the inbox row, the first statement of the
 //	          transaction, which shows a duplicate at once
 //	handle    your code, behind a savepoint of the same transaction; how the transaction ends

@@ -17,13 +17,13 @@ func (c *Consumer) emit(ctx context.Context, e pawl.Event) {
 
 // keepCounts adds to the database what was counted, until ctx ends.
 func (c *Consumer) keepCounts(ctx context.Context) {
-	c.counted.Keep(ctx, nil, func(err error) { c.emit(ctx, pawl.Event{Kind: pawl.EventTrouble, Op: "rollup.add", Err: err}) })
+	c.counted.Keep(ctx, nil, func(err error) { c.emit(ctx, pawl.Event{Kind: pawl.EventError, Op: "rollup.add", Err: err}) })
 }
 
 // addCounts adds what was counted until the consumer has stopped.
 func (c *Consumer) addCounts(ctx context.Context) {
 	if err := c.counted.Add(context.WithoutCancel(ctx), nil); err != nil {
-		c.emit(ctx, pawl.Event{Kind: pawl.EventTrouble, Op: "rollup.add", Err: err})
+		c.emit(ctx, pawl.Event{Kind: pawl.EventError, Op: "rollup.add", Err: err})
 	}
 }
 
@@ -36,6 +36,6 @@ func (c *Consumer) emitOf(ctx context.Context, d pawl.Delivery, e pawl.Event) {
 // duplicate from then on.
 func (c *Consumer) emitEnded(ctx context.Context, d pawl.Delivery, failure error) {
 	if errors.Is(failure, txn.ErrEnded) {
-		c.emitOf(ctx, d, pawl.Event{Kind: pawl.EventTrouble, Op: "consumer.handle", Err: failure})
+		c.emitOf(ctx, d, pawl.Event{Kind: pawl.EventError, Op: "consumer.handle", Err: failure})
 	}
 }

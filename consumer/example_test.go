@@ -75,7 +75,7 @@ func ExampleHandleManyTx() {
 	})
 	n := pawltest.Consume(t, pool, consumer.Config{Name: "orders", Source: source,
 		Handler: handler.With(consumer.ManyTxPolicy{BatchSize: 500}), Hooks: (&pawl.Counters{}).Hooks()})
-	fmt.Println(n.Count(pawl.EventFresh), "took effect,", n.Count(pawl.EventFinal), "dead letter")
+	fmt.Println(n.Count(pawl.EventSucceeded), "took effect,", n.Count(pawl.EventFailed), "dead letter")
 	// Output: 3 took effect, 1 dead letter
 }
 
@@ -93,7 +93,7 @@ func ExampleHandleSQL() {
 		return err
 	})
 	n := pawltest.Consume(t, pool, consumer.Config{Name: "orders", Source: source, Handler: handler, Hooks: (&pawl.Counters{}).Hooks()})
-	fmt.Println(n.Count(pawl.EventFresh), "took effect")
+	fmt.Println(n.Count(pawl.EventSucceeded), "took effect")
 	// Output: 1 took effect
 }
 
@@ -164,7 +164,7 @@ func ExamplePolicy() {
 	})
 	n := pawltest.Consume(t, pool, consumer.Config{Name: "orders", Source: source, Hooks: (&pawl.Counters{}).Hooks(),
 		Handler: handler.With(consumer.TxPolicy{Policy: consumer.Policy{MaxAttempts: 2}})})
-	fmt.Println(n.Count(pawl.EventRetryable), "retry,", n.Count(pawl.EventFinal), "dead letters")
+	fmt.Println(n.Count(pawl.EventRetryable), "retry,", n.Count(pawl.EventFailed), "dead letters")
 	// Output: 1 retry, 3 dead letters
 }
 

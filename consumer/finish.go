@@ -34,7 +34,7 @@ func (c *Consumer) finish(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), sourcePatience)
 	defer cancel()
 	if err := callback.Do("Source.Finish", func() error { return f.Finish(ctx) }); err != nil {
-		c.emit(ctx, pawl.Event{Kind: pawl.EventTrouble, Op: "consumer.finish", Err: err})
+		c.emit(ctx, pawl.Event{Kind: pawl.EventError, Op: "consumer.finish", Err: err})
 	}
 }
 

@@ -125,7 +125,7 @@ func TestConsumer_TellsThatItsSourceDidNotFinish(t *testing.T) {
 	b.start()()
 	select {
 	case e := <-told:
-		if e.Kind != pawl.EventTrouble || !errors.Is(e.Err, m.failure) || e.Scope != "orders" {
+		if e.Kind != pawl.EventError || !errors.Is(e.Err, m.failure) || e.Scope != "orders" {
 			t.Errorf("told %+v", e)
 		}
 	default:

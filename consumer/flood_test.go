@@ -30,7 +30,7 @@ const mostDead = 30
 
 // floods are the ways in which all deliveries become dead letters.
 var floods = map[string]func(b *brokenBed){
-	"unfit": func(b *brokenBed) {
+	"invalid": func(b *brokenBed) {
 		b.config.Key = func(d pawl.Delivery) string {
 			if b.mended.Load() {
 				return d.Key
@@ -76,7 +76,7 @@ func newBrokenBed(t *testing.T, form func(*form), cause func(*brokenBed)) *broke
 	b.form.batchSize = 10 // else the batches in hand have them all
 	b.config.MaxDead, b.config.Concurrency, b.config.RetryConcurrency = mostDead, 2, 1
 	b.config.Hooks = pawl.Join(b.counters.Hooks(), pawl.Hooks{OnEvent: func(_ context.Context, e pawl.Event) {
-		if e.Kind == pawl.EventPaused {
+		if e.Kind == pawl.EventReceivePaused {
 			b.mu.Lock()
 			b.paused = append(b.paused, e)
 			b.mu.Unlock()
@@ -108,7 +108,7 @@ func (b *brokenBed) probes() (probes int) {
 func TestFlood_NearlyAllBecomeDeadLetters(t *testing.T) {
 	t.Parallel()
 	const messages = 300
-	for form, causes := range map[string][]string{"inline": {"unfit", "final", "attempts"}, "many": {"unfit"}, "source": {"final"}, "stored": {"final"}, "leased": {"unfit", "attempts"}} {
+	for form, causes := range map[string][]string{"inline": {"invalid", "final", "attempts"}, "many": {"invalid"}, "source": {"final"}, "stored": {"final"}, "leased": {"invalid", "attempts"}} {
 		for _, cause := range causes {
 			t.Run(form+"/"+cause, func(t *testing.T) {
 				t.Parallel()
@@ -184,7 +184,7 @@ func TestFlood_ManyDeadLettersAreNone(t *testing.T) {
 // A duplicate of a dead letter is no effect: it does not end the pause, nor put it off.
 func TestFlood_OnlyAnEffectEndsIt(t *testing.T) {
 	t.Parallel()
-	b := newBrokenBed(t, allForms["inline"], floods["unfit"])
+	b := newBrokenBed(t, allForms["inline"], floods["invalid"])
 	for n := range 300 {
 		d := order(n)
 		d.MessageID = fmt.Sprint("m", n)
@@ -215,7 +215,7 @@ func TestFlood_Bounds(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := newBrokenBed(t, allForms["many"], floods["unfit"])
+			b := newBrokenBed(t, allForms["many"], floods["invalid"])
 			b.config.MaxDead, b.config.Concurrency = c.most, 6
 			b.member.info = pawl.SourceInfo{AckAtOnce: c.waits, ReceiveBatch: 100}
 			const messages = 1100

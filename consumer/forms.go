@@ -167,7 +167,7 @@ func Trigger[T any](fn func(ctx context.Context, m Message[T]) error) TriggerHan
 	return TriggerHandler{call: func(ctx context.Context, d pawl.Delivery) error {
 		m, err := decode[T](d)
 		if err != nil {
-			return unfitError{err}
+			return invalidError{err}
 		}
 		return fn(ctx, m)
 	}}

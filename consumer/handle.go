@@ -171,7 +171,7 @@ func (c *Consumer) enter(ctx context.Context) (leave func(), err error) {
 func (c *Consumer) watch(ctx context.Context, leave func()) *time.Timer {
 	return solo.Abandon(c.handler.Timeout+abandonAfter, func() {
 		leave()
-		c.emit(ctx, pawl.Event{Kind: pawl.EventTrouble, Op: "consumer.handle", Err: errIgnored})
+		c.emit(ctx, pawl.Event{Kind: pawl.EventError, Op: "consumer.handle", Err: errIgnored})
 	})
 }
 

@@ -11,26 +11,26 @@ import (
 	"github.com/pawl-go/pawl/internal/txn"
 )
 
-// An unfitError is that of a payload which is not of the trigger's type.
-type unfitError struct{ error }
+// An invalidError says that a payload does not fit the type of the trigger.
+type invalidError struct{ error }
 
-func (e unfitError) Unwrap() error { return e.error }
+func (e invalidError) Unwrap() error { return e.error }
 
 // trigger calls the trigger, and reads from its answer whether the message may go.
 func (c *Consumer) trigger(ctx context.Context, d pawl.Delivery, leave func()) (disposition, error) {
 	start, overdue := time.Now(), c.watch(ctx, leave)
 	err := txn.Run(ctx, c.handler.Timeout, func(ctx context.Context) error { return c.handler.trigger(ctx, d) })
 	overdue.Stop()
-	event := pawl.Event{Kind: pawl.EventFresh, Op: "consumer.trigger", Err: err, Took: time.Since(start)}
+	event := pawl.Event{Kind: pawl.EventSucceeded, Op: "consumer.trigger", Err: err, Took: time.Since(start)}
 	switch {
 	case !rowHolds(err):
 		return disposition{}, err
 	case errors.Is(err, pawl.ErrAlreadyHandled), errors.Is(err, pawl.ErrInProgress):
-		event.Kind = pawl.EventGuardHandled
+		event.Kind = pawl.EventGuardAlreadyHandled
 	case err != nil: // the row holds the error
 		event.Kind = pawl.EventRetryable
 		if pawl.IsFinal(errors.Unwrap(err)) {
-			event.Kind = pawl.EventFinal
+			event.Kind = pawl.EventFailed
 		}
 	}
 	return disposition{event: event}, nil

@@ -148,7 +148,7 @@ func (c *Consumer) presetFor(ctx context.Context, d pawl.Delivery) (*disposition
 // is kept says so: see [keepable].
 func (c *Consumer) asDeadLetter(it item, why error) item {
 	d := it.Delivery
-	kind := pawl.EventUnfit
+	kind := pawl.EventInvalid
 	if errors.As(why, new(mismatch)) {
 		kind = pawl.EventMismatch
 	}

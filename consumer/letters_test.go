@@ -75,9 +75,9 @@ type post struct {
 	calls map[string]int // of the provider, by intent
 }
 
-// The ways to become a dead letter, or to wait for an operator. Those that begin with "unfit" are
+// The ways to become a dead letter, or to wait for an operator. Those that begin with "invalid" are
 // of deliveries without an intent.
-var letterKinds = []string{"unfit key", "unfit panic", "unfit size", "unfit print", "unfit lane", "unfit other", "mismatch", "stale", "final", "attempts", "crash", "semantic", "fine"}
+var letterKinds = []string{"invalid key", "invalid panic", "invalid size", "invalid print", "invalid lane", "invalid other", "mismatch", "stale", "final", "attempts", "crash", "semantic", "fine"}
 
 func newPost(t *testing.T, form string, set func(*form)) *post {
 	seed := rand.Uint64()
@@ -101,7 +101,7 @@ func newPost(t *testing.T, form string, set func(*form)) *post {
 		kinds = append(slices.Clone(kinds), "doubt")
 		p.form.work = p.work
 	case "gate":
-		kinds = append(slices.Clone(kinds), "unfit gate", "full")
+		kinds = append(slices.Clone(kinds), "invalid gate", "full")
 		first := int64(1)
 		p.form.SequenceGate = &consumer.SequenceGate{Mode: inbox.Strict, First: &first, HoldLimit: 1, HoldTimeout: time.Hour, Of: p.number}
 	}
@@ -125,14 +125,14 @@ func (p *post) letters(kind, intent string) []pawl.Delivery {
 	}
 	other := d
 	switch kind {
-	case "unfit size":
+	case "invalid size":
 		d.Payload = []byte(strings.Repeat("x", 300))
-	case "unfit lane":
+	case "invalid lane":
 		d.OrderingKey = "no text \xff"
 	case "mismatch":
 		other.Payload = []byte("other body of " + intent)
 		return []pawl.Delivery{d, other}
-	case "unfit other": // and its key is another's, until that is corrected
+	case "invalid other": // and its key is another's, until that is corrected
 		other.Payload, other.Attributes = []byte("other body of "+intent), map[string]string{"kind": "fine", "intent": intent}
 		return []pawl.Delivery{d, other}
 	case "stale":
@@ -142,7 +142,7 @@ func (p *post) letters(kind, intent string) []pawl.Delivery {
 		return []pawl.Delivery{d, other}
 	case "full": // the first number comes last
 		return []pawl.Delivery{numberedOf(d, 2), numberedOf(d, 3), numberedOf(d, 1)}
-	case "unfit gate":
+	case "invalid gate":
 		return []pawl.Delivery{numberedOf(d, 1)}
 	}
 	return []pawl.Delivery{d}
@@ -157,16 +157,16 @@ func numberedOf(d pawl.Delivery, n int) pawl.Delivery {
 func (p *post) key(d pawl.Delivery) string {
 	switch kind := d.Attributes["kind"]; {
 	case p.corrected:
-	case kind == "unfit key", kind == "unfit other":
+	case kind == "invalid key", kind == "invalid other":
 		return ""
-	case kind == "unfit panic":
+	case kind == "invalid panic":
 		panic("no such attribute")
 	}
 	return "key/" + d.Key // of the source's key, once
 }
 
 func (p *post) print(d pawl.Delivery) (pawl.Fingerprint, error) {
-	if d.Attributes["kind"] == "unfit print" && !p.corrected {
+	if d.Attributes["kind"] == "invalid print" && !p.corrected {
 		return pawl.Fingerprint{}, errors.New("not of our schema")
 	}
 	return pawl.FingerprintOf(d.Payload), nil
@@ -176,7 +176,7 @@ func (p *post) number(d pawl.Delivery) (resource string, seq int64, err error) {
 	switch {
 	case d.Attributes["number"] == "":
 		return "", 0, nil
-	case d.Attributes["kind"] == "unfit gate" && !p.corrected:
+	case d.Attributes["kind"] == "invalid gate" && !p.corrected:
 		return "", 0, errors.New("no number")
 	}
 	seq, err = strconv.ParseInt(d.Attributes["number"], 10, 64)
@@ -322,7 +322,7 @@ func (p *post) discard(l ops.Job) {
 		return
 	}
 	p.discards++
-	if !strings.HasPrefix(l.Headers["pawl-inbox-key"].(string), "pawl/unfit/") {
+	if !strings.HasPrefix(l.Headers["pawl-inbox-key"].(string), "pawl/invalid/") {
 		attributes := l.Headers["attributes"].(map[string]any)
 		p.discarded[attributes["intent"].(string)+string(l.Payload)] = true
 		if attributes["kind"] == "full" {
@@ -371,7 +371,7 @@ func (p *post) judge() {
 			p.Errorf("%d calls of %s", n, call)
 		}
 	}
-	if n := p.count(`select count(*) from effect as e where e.key !~ '^(mismatch|semantic|full|unfit gate|unfit other)'
+	if n := p.count(`select count(*) from effect as e where e.key !~ '^(mismatch|semantic|full|invalid gate|invalid other)'
 	   and not exists (select from pawl.inbox as i where i.consumer = 'orders' and i.key = 'key/' || e.key and i.processed_at is not null)`); n != 0 {
 		p.Errorf("%d took effect, and the inbox does not know their keys", n)
 	}
@@ -380,7 +380,7 @@ func (p *post) judge() {
 // judgeEnd asks for what must have happened.
 func (p *post) judgeEnd() {
 	p.Helper()
-	rows, err := p.asks.Query(p.Context(), "select j.headers -> 'attributes' ->> 'intent' from pawl.job as j where j.headers -> 'attributes' ->> 'kind' <> all ('{unfit lane,doubt}')")
+	rows, err := p.asks.Query(p.Context(), "select j.headers -> 'attributes' ->> 'intent' from pawl.job as j where j.headers -> 'attributes' ->> 'kind' <> all ('{invalid lane,doubt}')")
 	if err != nil {
 		p.Fatal(err)
 	}
@@ -395,7 +395,7 @@ func (p *post) judgeEnd() {
 	}
 	for _, d := range p.all {
 		intent := d.Attributes["intent"]
-		if p.discarded[intent+string(d.Payload)] || p.refused[intent] || d.Attributes["kind"] == "unfit lane" {
+		if p.discarded[intent+string(d.Payload)] || p.refused[intent] || d.Attributes["kind"] == "invalid lane" {
 			continue
 		}
 		var n int

@@ -43,7 +43,7 @@ func TestConsumer_HandlersReusedKeyIsNoMismatch(t *testing.T) {
 	if got, want := strings.Join(letters, "; "), "a t mismatch t; b f P4002 f"; err != nil || got != want {
 		t.Errorf("%q, %v; want %q", got, err, want)
 	}
-	if mismatches, final := b.counters.Count(pawl.EventMismatch), b.counters.Count(pawl.EventFinal); mismatches != 1 || final != 1 {
-		t.Errorf("%d mismatches and %d final failures, want one of each", mismatches, final)
+	if mismatches, failed := b.counters.Count(pawl.EventMismatch), b.counters.Count(pawl.EventFailed); mismatches != 1 || failed != 1 {
+		t.Errorf("%d mismatches and %d failed, want one of each", mismatches, failed)
 	}
 }

@@ -24,7 +24,7 @@ var abrupt = map[string]func(){"panics": func() { panic("boom") }, "exits": runt
 
 // A delivery on which a function of the configuration does not return becomes a dead letter; the
 // others take effect.
-func TestConsumer_AbruptFunctionsAreUnfit(t *testing.T) {
+func TestConsumer_AbruptFunctionsAreInvalid(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(b *bed, unless func(pawl.Delivery)){
 		"Key": func(b *bed, unless func(pawl.Delivery)) {
@@ -59,7 +59,7 @@ func TestConsumer_AbruptFunctionsAreUnfit(t *testing.T) {
 				b.source.Send(order(1), bad, order(3))
 				b.consume()
 				b.wantEffects(2)
-				if n := b.count("select count(*) from pawl_v1.dead_letters where last_error like '%panic: boom, at %panic_test.go:%' or last_error like '%exited its goroutine%'"); n != 1 || b.counters.Count(pawl.EventUnfit) != 1 {
+				if n := b.count("select count(*) from pawl_v1.dead_letters where last_error like '%panic: boom, at %panic_test.go:%' or last_error like '%exited its goroutine%'"); n != 1 || b.counters.Count(pawl.EventInvalid) != 1 {
 					t.Errorf("%d dead letters that say how, %v", n, b.counters)
 				}
 			})
@@ -69,7 +69,7 @@ func TestConsumer_AbruptFunctionsAreUnfit(t *testing.T) {
 
 // What a source could not read becomes a dead letter in every form, whatever key the configuration
 // has for it.
-func TestConsumer_FaultIsUnfit(t *testing.T) {
+func TestConsumer_FaultIsInvalid(t *testing.T) {
 	t.Parallel()
 	called := func(context.Context, pawl.Delivery) error { panic("called for what could not be read") }
 	for name, change := range map[string]func(b *bed){
@@ -91,7 +91,7 @@ func TestConsumer_FaultIsUnfit(t *testing.T) {
 			bad.Fault = callback.Do("Config.OrderingKey", func() error { panic("boom") })
 			b.source.Send(bad)
 			b.consume()
-			if n := b.count("select count(*) from pawl_v1.dead_letters where last_error like '%Config.OrderingKey: panic: boom%' and last_error not like '%mend the function%mend the function%'"); n != 1 || b.counters.Count(pawl.EventUnfit) != 1 {
+			if n := b.count("select count(*) from pawl_v1.dead_letters where last_error like '%Config.OrderingKey: panic: boom%' and last_error not like '%mend the function%mend the function%'"); n != 1 || b.counters.Count(pawl.EventInvalid) != 1 {
 				t.Errorf("%d dead letters with the fault, %v", n, b.counters)
 			}
 		})
@@ -163,8 +163,8 @@ func TestConsumer_AbruptSource(t *testing.T) {
 			b.source.Send(order(1), order(2), order(3))
 			b.consume()
 			b.wantEffects(3)
-			for kind, want := range map[pawl.EventKind]int64{pawl.EventReceiveFailed: 1, pawl.EventAckFailed: 1, pawl.EventTrouble: 3} {
-				if n := b.counters.Count(kind); n < want { // trouble of Release, StillHeld and Finish
+			for kind, want := range map[pawl.EventKind]int64{pawl.EventReceiveFailed: 1, pawl.EventAckFailed: 1, pawl.EventError: 3} {
+				if n := b.counters.Count(kind); n < want { // errors of Release, StillHeld and Finish
 					t.Errorf("%d events %s, want %d", n, kind, want)
 				}
 			}

@@ -36,10 +36,10 @@ func TestT71_ThroughAPooler(t *testing.T) {
 			t.Parallel()
 			direct := pawltest.URL(t, effects)
 			b := setupOn(t, pooled(t, program, direct)+"&default_query_exec_mode="+mode)
-			b.config.Presence, b.form.Lease = job.Presence{URL: direct}, 30*time.Second // no trouble but the pooler's
+			b.config.Presence, b.form.Lease = job.Presence{URL: direct}, 30*time.Second // no errors but the pooler's
 			b.config.Hooks = pawl.Join(b.config.Hooks, pawl.Hooks{OnEvent: func(_ context.Context, e pawl.Event) {
 				var pg *pgconn.PgError
-				if e.Kind == pawl.EventTrouble && errors.As(e.Err, &pg) && pg.Code != "57014" && pg.Code != "55P03" { // a slow machine's
+				if e.Kind == pawl.EventError && errors.As(e.Err, &pg) && pg.Code != "57014" && pg.Code != "55P03" { // a slow machine's
 					t.Errorf("%s: %v", e.Op, e.Err)
 				}
 			}})
@@ -83,7 +83,7 @@ func TestT71_PresenceThroughAPoolerIsRefusedAndSaid(t *testing.T) {
 			b := setupOn(t, pooledIn(t, program, direct, mode)+"&default_query_exec_mode=exec")
 			said := make(chan error, 1)
 			b.config.Hooks = pawl.Join(b.config.Hooks, pawl.Hooks{OnEvent: func(_ context.Context, e pawl.Event) {
-				if e.Op == "worker.presence" && e.Kind == pawl.EventTrouble {
+				if e.Op == "worker.presence" && e.Kind == pawl.EventError {
 					select {
 					case said <- e.Err:
 					default:

@@ -64,7 +64,7 @@ func (c *Consumer) awaitBound(ctx context.Context) {
 		b.stored.Store(1) // what is worked off meanwhile is not known without another count
 		if time.Since(b.told) >= tellEvery {
 			b.told = time.Now()
-			c.emit(ctx, pawl.Event{Kind: pawl.EventPaused, Op: "consumer.receive", Count: b.open,
+			c.emit(ctx, pawl.Event{Kind: pawl.EventReceivePaused, Op: "consumer.receive", Count: b.open,
 				Err: fmt.Errorf("%d stored deliveries are open (MaxStored): nothing is received until a tenth of them is done", b.most)})
 		}
 		pace.Sleep(ctx, pace.Jittered(wait))

@@ -64,11 +64,11 @@ func (f *flood) note(e pawl.Event) {
 // again says neither yet, nor does a duplicate that belongs to a job.
 func ended(e pawl.Event) (died, tookEffect bool) {
 	switch e.Kind {
-	case pawl.EventUnfit, pawl.EventMismatch, pawl.EventStale, pawl.EventGap, pawl.EventFinal:
+	case pawl.EventInvalid, pawl.EventMismatch, pawl.EventDeliveryStale, pawl.EventGap, pawl.EventFailed:
 		return e.Op == "consumer.store" || e.Op == "job.fail", false
 	case pawl.EventDuplicateSkipped:
 		return false, e.JobID == 0
-	case pawl.EventFresh, pawl.EventGuardHandled, pawl.EventSuperseded:
+	case pawl.EventSucceeded, pawl.EventGuardAlreadyHandled, pawl.EventSuperseded:
 		return false, true
 	}
 	return false, false
@@ -103,7 +103,7 @@ func (c *Consumer) awaitFlood(ctx context.Context) (receive int) {
 	}
 	if time.Since(f.told) >= tellEvery {
 		f.told = time.Now()
-		c.emit(ctx, pawl.Event{Kind: pawl.EventPaused, Op: "consumer.receive", Count: count,
+		c.emit(ctx, pawl.Event{Kind: pawl.EventReceivePaused, Op: "consumer.receive", Count: count,
 			Err: fmt.Errorf("nearly all deliveries become dead letters (MaxDead, %d): one at a time is received until one takes effect; the reason of the last: %w", count, why)})
 	}
 	f.wait = min(max(2*f.wait, firstProbe), longestDeadProbe)

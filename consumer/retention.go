@@ -41,7 +41,7 @@ func (c *Consumer) keepInbox(ctx context.Context) {
 func (c *Consumer) promise(ctx context.Context, window time.Duration) time.Duration {
 	info, err := callback.Get("Source.Info", c.cfg.Source.Info) // may ask the broker
 	if err != nil {
-		c.emit(ctx, pawl.Event{Kind: pawl.EventTrouble, Op: "inbox.report", Err: err})
+		c.emit(ctx, pawl.Event{Kind: pawl.EventError, Op: "inbox.report", Err: err})
 		return 0
 	}
 	horizon := info.RedeliveryHorizon // it may have grown since the start
@@ -57,7 +57,7 @@ func (c *Consumer) promise(ctx context.Context, window time.Duration) time.Durat
 	p, err := delivery.Report(limited, c.pool, c.cfg.Name, window, min(horizon, longestHorizon))
 	if err != nil {
 		if ctx.Err() == nil {
-			c.emit(ctx, pawl.Event{Kind: pawl.EventTrouble, Op: "inbox.report", Err: err})
+			c.emit(ctx, pawl.Event{Kind: pawl.EventError, Op: "inbox.report", Err: err})
 		}
 		return 0
 	}
@@ -77,7 +77,7 @@ func (c *Consumer) purge(ctx context.Context, op string, some purge, olderThan t
 		cancel()
 		size.Took(time.Since(start))
 		if err != nil && ctx.Err() == nil {
-			c.emit(ctx, pawl.Event{Kind: pawl.EventTrouble, Op: op, Err: err})
+			c.emit(ctx, pawl.Event{Kind: pawl.EventError, Op: op, Err: err})
 		}
 		if err != nil || purged.Rows < batch {
 			return
@@ -89,7 +89,7 @@ func (c *Consumer) purge(ctx context.Context, op string, some purge, olderThan t
 
 func (c *Consumer) warnOfGrowth(ctx context.Context) {
 	if rows, err := delivery.Estimate(ctx, c.pool); err == nil && rows > manyRows {
-		c.emit(ctx, pawl.Event{Kind: pawl.EventTrouble, Op: "inbox.purge",
+		c.emit(ctx, pawl.Event{Kind: pawl.EventError, Op: "inbox.purge",
 			Err: fmt.Errorf("about %d deliveries are remembered, and Retention.Forever forgets none", rows)})
 	}
 }

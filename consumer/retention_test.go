@@ -75,7 +75,7 @@ func TestConsumer_ReadsAnOldLog(t *testing.T) {
 			}
 			b.consume()
 			b.wantEffects(30)
-			if n := b.counters.Count(pawl.EventStale); n != 0 {
+			if n := b.counters.Count(pawl.EventDeliveryStale); n != 0 {
 				t.Errorf("%d are stale", n)
 			}
 		})
@@ -98,7 +98,7 @@ func TestT37_ALongerRetentionRemembersNoMore(t *testing.T) {
 			}
 			b.consume()
 			b.wantEffects(2)
-			if n := b.counters.Count(pawl.EventStale); n != 2 {
+			if n := b.counters.Count(pawl.EventDeliveryStale); n != 2 {
 				t.Errorf("%d are stale, want 2", n)
 			}
 		})
@@ -132,7 +132,7 @@ func TestConsumer_APurgeIsKnownAtOnce(t *testing.T) {
 			b.until("all acknowledged", func() bool { return b.source.Open() == 0 })
 			b.until("what is younger than what is forgotten took effect", func() bool { return b.count("select count(*) from effect") == 2 })
 			b.wantEffects(2)
-			if n := b.counters.Count(pawl.EventStale); n != 1 {
+			if n := b.counters.Count(pawl.EventDeliveryStale); n != 1 {
 				t.Errorf("%d are stale, want the one that is forgotten", n)
 			}
 		})
@@ -183,7 +183,7 @@ func TestT37_OlderThanTheWindowIsStale(t *testing.T) {
 			if n := b.count("select count(*) from pawl_v1.dead_letters where attempts = 0 and last_errors -> -1 ->> 'code' = 'P4051'"); n != 3 {
 				t.Errorf("%d dead letters, want 3", n)
 			}
-			if n := b.counters.Count(pawl.EventStale); n != 3 {
+			if n := b.counters.Count(pawl.EventDeliveryStale); n != 3 {
 				t.Errorf("%d events", n)
 			}
 		})
@@ -254,7 +254,7 @@ select 'orders', 'm' || g, sha256(''), now(), now() - interval '400 days' from g
 			b.source.Send(old)
 			warned := make(chan struct{}, 10)
 			b.config.Hooks = pawl.Join(b.config.Hooks, pawl.Hooks{OnEvent: func(_ context.Context, e pawl.Event) {
-				if e.Kind == pawl.EventTrouble && e.Err != nil && strings.Contains(e.Err.Error(), "Retention.Forever") {
+				if e.Kind == pawl.EventError && e.Err != nil && strings.Contains(e.Err.Error(), "Retention.Forever") {
 					warned <- struct{}{}
 				}
 			}})

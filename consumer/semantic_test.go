@@ -123,8 +123,8 @@ func TestConsumer_SemanticKeyThatCannotBe(t *testing.T) {
 	b.source.Send(d)
 	b.consume()
 	b.wantEffects(0)
-	if b.counters.Count(pawl.EventUnfit) != 1 {
-		t.Error("it is not unfit")
+	if b.counters.Count(pawl.EventInvalid) != 1 {
+		t.Error("it is not invalid")
 	}
 }
 

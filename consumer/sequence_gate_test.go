@@ -186,14 +186,14 @@ func TestGate_SuspectsWaitToo(t *testing.T) {
 }
 
 // A delivery without a number it should have becomes a dead letter; a gate that cannot work is refused.
-func TestGate_Unfit(t *testing.T) {
+func TestGate_Invalid(t *testing.T) {
 	t.Parallel()
 	b := setup(t, ran)
 	b.gate(inbox.Strict)
 	b.source.Send(pawl.Delivery{Key: "x", Payload: []byte("no number")})
 	b.consume()
-	if n := b.counters.Count(pawl.EventUnfit); n != 1 {
-		t.Errorf("%d unfit", n)
+	if n := b.counters.Count(pawl.EventInvalid); n != 1 {
+		t.Errorf("%d invalid", n)
 	}
 	for name, change := range map[string]func(*form){
 		"Of": func(c *form) { c.SequenceGate = &consumer.SequenceGate{Mode: inbox.Latest} }, "Mode": func(c *form) { c.SequenceGate.Mode = "newest" },

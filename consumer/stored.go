@@ -25,7 +25,7 @@ func (c *Consumer) retryStored(ctx context.Context) {
 		if err == nil || ctx.Err() != nil {
 			return
 		}
-		c.emit(ctx, pawl.Event{Kind: pawl.EventTrouble, Op: "consumer.retries", Err: err})
+		c.emit(ctx, pawl.Event{Kind: pawl.EventError, Op: "consumer.retries", Err: err})
 		pace.Sleep(ctx, time.Second)
 	}
 }

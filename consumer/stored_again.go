@@ -19,7 +19,7 @@ import (
 	"github.com/pawl-go/pawl/job"
 )
 
-// deliverAgain delivers a job again that does not own the key of its intent: an unfit delivery, or
+// deliverAgain delivers a job again that does not own the key of its intent: an invalid delivery, or
 // one that came under a known key with another payload. The consumer identifies it as it would now
 // and claims its key, in the transaction that ends the job. It becomes a new job under that key, in
 // its lane, or ends as any other delivery does whose handler is not called: as a duplicate, or as a

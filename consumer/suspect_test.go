@@ -98,7 +98,7 @@ func TestSuspect_DeafHandlersStopNobody(t *testing.T) {
 			}
 			b.within(time.Until(suspects.Add(20*2*(solo.AloneWait+solo.AloneFor)))+healthyWait, "20 healthy deliveries beside 20 suspects", func() bool { return ran.Load() == 21 })
 			// After its limit and the grace it is company no more.
-			b.within(healthyWait, "the handler is left behind", func() bool { return b.counters.Count(pawl.EventTrouble) > 0 })
+			b.within(healthyWait, "the handler is left behind", func() bool { return b.counters.Count(pawl.EventError) > 0 })
 			if err := solo.Process.Enter(t.Context(), 1); err != nil {
 				t.Fatal(err)
 			}

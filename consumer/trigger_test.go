@@ -64,9 +64,9 @@ func TestTrigger_TheRowRemembers(t *testing.T) {
 	if n := b.count("select count(*) from pawl.inbox") + b.count("select count(*) from pawl.job"); n != 0 {
 		t.Errorf("%d rows of Pawl's", n)
 	}
-	handled, failed, final := b.counters.Count(pawl.EventGuardHandled), b.counters.Count(pawl.EventRetryable), b.counters.Count(pawl.EventFinal)
-	if handled != 30 || failed != 1 || final != 1 {
-		t.Errorf("%d already handled, %d failed, %d for good", handled, failed, final)
+	handled, retryable, failed := b.counters.Count(pawl.EventGuardAlreadyHandled), b.counters.Count(pawl.EventRetryable), b.counters.Count(pawl.EventFailed)
+	if handled != 30 || retryable != 1 || failed != 1 {
+		t.Errorf("%d already handled, %d to be tried again, %d failed", handled, retryable, failed)
 	}
 }
 
@@ -106,7 +106,7 @@ func TestTrigger_ClaimedRows(t *testing.T) {
 	b.source.Send(order(1), order(2))
 	b.start()
 	b.until("the other one came again, and one is gone", func() bool { return b.counters.Count(pawl.EventConflict) > 1 && b.source.Open() == 1 })
-	if handled := b.counters.Count(pawl.EventGuardHandled); handled != 1 {
+	if handled := b.counters.Count(pawl.EventGuardAlreadyHandled); handled != 1 {
 		t.Errorf("%d handled, want one", handled)
 	}
 	for _, c := range claims {
@@ -117,10 +117,10 @@ func TestTrigger_ClaimedRows(t *testing.T) {
 	b.until("the other one is done", func() bool { return b.source.Open() == 0 })
 }
 
-// A trigger whose claim was taken back while it worked gives its message back without trouble: the
+// A trigger whose claim was taken back while it worked gives its message back without an error: the
 // guard tells of the late attempt. When the message comes again, the row holds what the newer
 // attempt did.
-func TestTrigger_ALateClaimIsNoTrouble(t *testing.T) {
+func TestTrigger_ALateClaimIsNoError(t *testing.T) {
 	t.Parallel()
 	b := setup(t, things)
 	rows, err := guard.New(b.pool, guard.Table{Name: "thing"})
@@ -163,10 +163,10 @@ func TestTrigger_ALateClaimIsNoTrouble(t *testing.T) {
 	b.source.Send(order(1))
 	b.start()
 	b.until("the message is gone", func() bool { return b.source.Open() == 0 })
-	if refused, conflicts, trouble := late.Count(pawl.EventStaleWriteRefused), b.counters.Count(pawl.EventConflict), b.counters.Count(pawl.EventTrouble); refused != 1 || conflicts != 1 || trouble != 0 {
-		t.Errorf("%d stale writes, %d conflicts, %d trouble", refused, conflicts, trouble)
+	if refused, conflicts, errs := late.Count(pawl.EventStaleWriteRefused), b.counters.Count(pawl.EventConflict), b.counters.Count(pawl.EventError); refused != 1 || conflicts != 1 || errs != 0 {
+		t.Errorf("%d stale writes, %d conflicts, %d errors", refused, conflicts, errs)
 	}
-	if handled := b.counters.Count(pawl.EventGuardHandled); handled != 1 {
+	if handled := b.counters.Count(pawl.EventGuardAlreadyHandled); handled != 1 {
 		t.Errorf("%d handled", handled)
 	}
 }

@@ -43,10 +43,10 @@ func TestCharts_ShowWhatWasCounted(t *testing.T) {
 			b.rolled("minute", before, "level", "queue", "", "due", 70)
 		}
 	}
-	b.rolled("minute", 5, "count", "queue", "q", "fresh", 1200)
-	b.rolled("minute", 5, "count", "consumer", "q", "fresh", 34)
+	b.rolled("minute", 5, "count", "queue", "q", "succeeded", 1200)
+	b.rolled("minute", 5, "count", "consumer", "q", "succeeded", 34)
 	b.rolled("minute", 7, "count", "consumer", "c", "duplicate_skipped", 5)
-	b.rolled("minute", 15, "count", "queue", "elsewhere", "fresh", 77) // in a step of ten minutes that is over
+	b.rolled("minute", 15, "count", "queue", "elsewhere", "succeeded", 77) // in a step of ten minutes that is over
 	b.rolled("minute", 6, "level", "queue", "q", "due", 9)
 	b.rolled("hour", 30, "count", "queue", "q", "stale_takeover", 3)
 	for address, want := range map[string]map[string][]string{
@@ -128,7 +128,7 @@ func TestCharts_OfADayBeginWithAWholeStep(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "", nil)
 	b.exec(`insert into pawl.rollup (span, at, kind, source, scope, name, value)
-select 'minute', date_trunc('minute', now(), 'UTC') - n * interval '1 minute', 'count', 'queue', 'q', 'fresh', 1 from generate_series(0, 24 * 60) as n`)
+select 'minute', date_trunc('minute', now(), 'UTC') - n * interval '1 minute', 'count', 'queue', 'q', 'succeeded', 1 from generate_series(0, 24 * 60) as n`)
 	found := charts(b.get("?charts=day").body)["Effects and duplicates"]
 	if whole, rows := strings.Count(found, ">10</td>"), strings.Count(found, "<tr><td"); whole != rows || rows < 140 {
 		t.Errorf("%d of %d steps are whole:\n%s", whole, rows, found)

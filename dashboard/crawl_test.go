@@ -43,7 +43,7 @@ values ($1::text, $1::text, $1::text, sha256('x'), clock_timestamp() + interval 
 	b.exec(`insert into pawl.rollup (span, at, kind, source, scope, name, value)
 select s.span, date_trunc(s.span, now(), 'UTC') - ('1 ' || s.span)::interval, n.kind, n.source, n.scope, n.name, 3
   from (values ('minute'), ('hour')) as s (span)
- cross join (values ('count', 'queue', $1::text, 'fresh'), ('count', 'consumer', $1::text, 'fresh'), ('level', 'queue', '', 'workers'), ('level', 'queue', $1::text, 'due')) as n (kind, source, scope, name)`, attack)
+ cross join (values ('count', 'queue', $1::text, 'succeeded'), ('count', 'consumer', $1::text, 'succeeded'), ('level', 'queue', '', 'workers'), ('level', 'queue', $1::text, 'due')) as n (kind, source, scope, name)`, attack)
 }
 
 var (

@@ -15,7 +15,7 @@ func TestPages_AreQuickWithManyDeadLetters(t *testing.T) {
 select 'q' || n % 3, 'k', '{}', 'dead_letter', 25, jsonb_build_array(jsonb_build_object('at', clock_timestamp(), 'attempt', 25, 'error', 'boom ' || n))
   from generate_series(1, 100000) as n`)
 	b.exec(`insert into pawl.rollup (span, at, kind, source, scope, name, value)
-select 'minute', date_trunc('minute', now(), 'UTC') - m * interval '1 minute', 'count', 'queue', 'q' || q, 'fresh', 1 from generate_series(1, 60) as m, generate_series(1, 500) as q`)
+select 'minute', date_trunc('minute', now(), 'UTC') - m * interval '1 minute', 'count', 'queue', 'q' || q, 'succeeded', 1 from generate_series(1, 60) as m, generate_series(1, 500) as q`)
 	b.exec("vacuum analyze pawl.job")
 	b.exec("vacuum analyze pawl.rollup")
 	for address, most := range map[string]int64{

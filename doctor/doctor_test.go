@@ -172,7 +172,7 @@ values ('s', 'k', sha256(''), 'succeeded', now() - interval '30 days', now() - i
 			[]string{"older than is remembered, and not run: 1 delivery to queue inbox/c", "pawl dlq list --queue inbox/c"}},
 		{"schedules", "insert into pawl.schedule (name, next_at, every_ms, queue, kind, payload) values ('nightly', now() - interval '1 hour', 1000, 'q', 'k', '')",
 			"update pawl.schedule set paused = true", doctor.Limits{}, []string{"schedule nightly should have ticked", "pawl schedules pause nightly"}},
-		{"paused", "select pawl_v1.rollup_add('consumer', '{orders}', '{paused}', '{1000}'); insert into pawl.job (queue, kind, payload, status) values ('inbox/orders', 'delivery', '', 'dead_letter')",
+		{"paused", "select pawl_v1.rollup_add('consumer', '{orders}', '{receive_paused}', '{1000}'); insert into pawl.job (queue, kind, payload, status) values ('inbox/orders', 'delivery', '', 'dead_letter')",
 			"update pawl.rollup set at = at - interval '3 minutes' where span = 'minute'", doctor.Limits{}, []string{"consumer orders has paused its receiving", "1 dead letter", "pawl dlq list --queue inbox/orders"}},
 		{"paused", `select pawl_v1.queue_set('q', '{"mode": "paused"}', 'ann', 'the bank is away')` + "; insert into pawl.job (queue, kind, payload, available_at) values ('q', 'k', '', now() - interval '8 days')",
 			"delete from pawl.job", doctor.Limits{}, []string{"queue q is paused, with 1 due job", "ann did it at ", ": the bank is away", "pawl queues resume q"}},

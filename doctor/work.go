@@ -47,7 +47,7 @@ func checkWakeups(ctx context.Context, db pawl.DB, _ Limits) ([]Finding, error) 
 			found.Fix = "unset Presence.Off; behind a pooler set Presence.URL to a direct connection. If polls are enough, skip this check"
 		default:
 			found.What = fmt.Sprintf("no enqueue wakes worker %d (%s): it has no presence connection", f.ID, f.Name)
-			found.Fix = "see its event trouble of worker.presence: the server may be out of connections, or Presence.URL is wrong"
+			found.Fix = "see its error event of worker.presence: the server may be out of connections, or Presence.URL is wrong"
 		}
 		return found
 	})
@@ -127,7 +127,7 @@ func checkPaused(ctx context.Context, db pawl.DB, l Limits) ([]Finding, error) {
 	found, err := findings(ctx, db, "receiving", func(f receiver) Finding {
 		return Finding{What: fmt.Sprintf("consumer %s has paused its receiving, last seen at %s; it has %s", f.Name, second(f.At), text.Plural(f.Dead, "dead letter", "dead letters")),
 			Why: "too many stored deliveries are open (MaxStored), or nearly all that it receives become dead letters (MaxDead): the messages wait at their source",
-			Fix: "the event paused says which, and why; then: pawl dlq list --queue " + text.ShellWord("inbox/"+f.Name) + "; pawl jobs list --queue " + text.ShellWord("inbox/"+f.Name)}
+			Fix: "the event receive_paused says which, and why; then: pawl dlq list --queue " + text.ShellWord("inbox/"+f.Name) + "; pawl jobs list --queue " + text.ShellWord("inbox/"+f.Name)}
 	})
 	return both(found, err, func() ([]Finding, error) { return pausedQueues(ctx, db, l) })
 }

@@ -101,7 +101,7 @@ func (s *Sweeper) Run(ctx context.Context) {
 	defer func() { s.addCounts(context.WithoutCancel(ctx)) }()
 	for {
 		if _, err := s.Pass(ctx); err != nil && ctx.Err() == nil {
-			s.tell(ctx, pawl.Event{Kind: pawl.EventTrouble, Op: "guard.sweep", Err: err})
+			s.tell(ctx, pawl.Event{Kind: pawl.EventError, Op: "guard.sweep", Err: err})
 		}
 		s.addCounts(context.WithoutCancel(ctx)) // what a stop cuts off is not counted
 		if !pace.Sleep(ctx, s.cfg.Every) {
@@ -132,7 +132,7 @@ func (s *Sweeper) Pass(ctx context.Context) (driven int, err error) {
 			s.tell(ctx, pawl.Event{Kind: failedKind(failure), Op: "guard.sweep", Key: id, Err: failure})
 		case errors.As(failure, new(refused)): // told
 		case ctx.Err() == nil:
-			s.tell(ctx, pawl.Event{Kind: pawl.EventTrouble, Op: "guard.sweep", Key: id, Err: failure})
+			s.tell(ctx, pawl.Event{Kind: pawl.EventError, Op: "guard.sweep", Key: id, Err: failure})
 		}
 	}
 	return driven, nil

@@ -32,7 +32,7 @@ func (s *Sweeper) tellFound(ctx context.Context, found collected) {
 		s.tell(ctx, pawl.Event{Kind: pawl.EventStaleTakeover, Op: "guard.sweep", Count: found.taken})
 	}
 	for _, row := range found.usedUp {
-		s.tell(ctx, pawl.Event{Kind: pawl.EventFinal, Op: "guard.sweep", Key: row.ID, Attempt: row.Attempts, Err: errors.New(row.Error)})
+		s.tell(ctx, pawl.Event{Kind: pawl.EventFailed, Op: "guard.sweep", Key: row.ID, Attempt: row.Attempts, Err: errors.New(row.Error)})
 	}
 	if !found.counted {
 		return
@@ -40,21 +40,21 @@ func (s *Sweeper) tellFound(ctx context.Context, found collected) {
 	var level contract.Rollup
 	level.Add(s.scope(), "final_rows", found.final)
 	if _, err := contract.RollupAdd(ctx, s.rows.pool, rollup.Consumer, level, true); err != nil && ctx.Err() == nil {
-		s.tell(ctx, pawl.Event{Kind: pawl.EventTrouble, Op: "rollup.add", Err: err})
+		s.tell(ctx, pawl.Event{Kind: pawl.EventError, Op: "rollup.add", Err: err})
 	}
 }
 
 // addCounts adds to the database what was counted.
 func (s *Sweeper) addCounts(ctx context.Context) {
 	if err := s.counted.Add(ctx, nil); err != nil && ctx.Err() == nil {
-		s.tell(ctx, pawl.Event{Kind: pawl.EventTrouble, Op: "rollup.add", Err: err})
+		s.tell(ctx, pawl.Event{Kind: pawl.EventError, Op: "rollup.add", Err: err})
 	}
 }
 
 // failedKind is the event of a failure that the row holds.
 func failedKind(failure error) pawl.EventKind {
 	if pawl.IsFinal(errors.Unwrap(failure)) {
-		return pawl.EventFinal
+		return pawl.EventFailed
 	}
 	return pawl.EventRetryable
 }

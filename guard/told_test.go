@@ -209,7 +209,7 @@ func TestSweeper_WithoutATimeOfClaims(t *testing.T) {
 	if _, err := sweeper.Pass(t.Context()); err != nil || !slices.Equal(driven, []string{"11"}) {
 		t.Errorf("drove %v: %v", driven, err)
 	}
-	e.want(t, "final guard.sweep orders 12 x1")
+	e.want(t, "failed guard.sweep orders 12 x1")
 	wantText(t, pool, "select string_agg(id || ' ' || status, ', ' order by id) from orders where id > 10", "11 pending, 12 error")
 }
 
@@ -233,7 +233,7 @@ func TestSweeper_UsedUpRowsAreHeardOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	e.want(t, "final guard.sweep orders 11 x1", "final guard.sweep orders 12 x1", "final guard.sweep orders 15 x1", "stale_takeover guard.sweep orders  x2")
+	e.want(t, "failed guard.sweep orders 11 x1", "failed guard.sweep orders 12 x1", "failed guard.sweep orders 15 x1", "stale_takeover guard.sweep orders  x2")
 	for _, event := range e.all {
 		if event.Key == "11" && (event.Attempt != 3 || event.Err == nil || event.Err.Error() != "final: the model is away") {
 			t.Errorf("%+v", event)
@@ -265,13 +265,13 @@ func TestSweeper_AnUsedUpRowCanBeTriedAgain(t *testing.T) {
 		}
 	}
 	pass()
-	e.want(t, "final guard.sweep orders 1 x1")
+	e.want(t, "failed guard.sweep orders 1 x1")
 	if _, err := pool.Exec(t.Context(), "update orders set status = 'pending', attempt_count = 1, claimed_at = null, created_at = now() - interval '1 hour'"); err != nil {
 		t.Fatal(err)
 	}
 	pass()
 	pass()
-	e.want(t, "final guard.sweep orders 1 x1", "retryable guard.sweep orders 1 x1", "final guard.sweep orders 1 x1")
+	e.want(t, "failed guard.sweep orders 1 x1", "retryable guard.sweep orders 1 x1", "failed guard.sweep orders 1 x1")
 }
 
 // What a drive makes of a row is heard: a failure that the row holds, one for good, and one of the
@@ -298,7 +298,7 @@ func TestSweeper_FailuresAreHeard(t *testing.T) {
 	if driven, err := sweeper.Pass(t.Context()); err != nil || driven != 2 {
 		t.Errorf("%d driven, %v", driven, err)
 	}
-	e.want(t, "retryable guard.sweep orders 1 x1", "final guard.sweep orders 2 x1", "trouble guard.sweep orders 3 x1")
+	e.want(t, "retryable guard.sweep orders 1 x1", "failed guard.sweep orders 2 x1", "error guard.sweep orders 3 x1")
 	if _, err := pool.Exec(t.Context(), "alter table orders rename column attempt_count to tries"); err != nil {
 		t.Fatal(err)
 	}
@@ -309,7 +309,7 @@ func TestSweeper_FailuresAreHeard(t *testing.T) {
 	until(t, "the sweep fails", func() bool { return e.heard() != "" })
 	stop()
 	<-ended
-	e.want(t, "trouble guard.sweep orders  x1")
+	e.want(t, "error guard.sweep orders  x1")
 }
 
 // The mark makes no long error longer: it fits into the column that the error fitted into.

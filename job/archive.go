@@ -39,6 +39,6 @@ func (k *archiveKeeper) keep(ctx context.Context) {
 	k.due = time.Now().Add(k.every)
 	conns.LeaveStandby(k.w.pool, err)
 	if err != nil && ctx.Err() == nil {
-		k.w.emit(ctx, pawl.Event{Kind: pawl.EventTrouble, Op: "archive.sweep", Err: pawl.Wrap("archive.sweep", err)})
+		k.w.emit(ctx, pawl.Event{Kind: pawl.EventError, Op: "archive.sweep", Err: pawl.Wrap("archive.sweep", err)})
 	}
 }

@@ -64,17 +64,17 @@ select 1, 1, null, now(), now() - interval ''7 days'', 2, 1, 0, ''q'', ''k'', nu
 }
 
 // A sweep that fails is told to the hooks and tried again.
-func TestArchiveKeeper_Trouble(t *testing.T) {
+func TestArchiveKeeper_Error(t *testing.T) {
 	t.Parallel()
 	pool := pawltest.DB(t, "drop function pawl_v1.archive_sweep()")
 	var told []string
 	keep, due := job.NewArchiveKeeper(pool, job.Config{Queues: []job.Queue{{Name: "q"}}, Hooks: pawl.Hooks{OnEvent: func(_ context.Context, e pawl.Event) {
 		told = append(told, string(e.Kind)+" "+e.Op+" "+string(pawl.CodeOf(e.Err)))
 	}}})
-	for range 5 { // a slow machine has trouble of its own
+	for range 5 { // a slow machine has errors of its own
 		told, *due = nil, time.Time{}
 		keep(t.Context())
-		if len(told) == 1 && told[0] == "trouble archive.sweep 42883" {
+		if len(told) == 1 && told[0] == "error archive.sweep 42883" {
 			return
 		}
 	}

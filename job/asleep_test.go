@@ -119,7 +119,7 @@ func TestWake_ImpatientSessions(t *testing.T) {
 		c.untilDone()
 	}
 	times := c.wakes("impatient", func() { c.enqueueMany(1, job.Request{}) })
-	if n := c.saw(pawl.EventTrouble, "worker.presence"); n != 0 {
+	if n := c.saw(pawl.EventError, "worker.presence"); n != 0 {
 		t.Errorf("the presence connection was lost %d times", n)
 	}
 	c.wantEffects(20 + times)
@@ -219,7 +219,7 @@ func TestWake_AfterAnOutage(t *testing.T) {
 	c.must(err)
 	database := strings.TrimPrefix(u.Path, "/")
 	c.must(pgtest.Shut(t.Context(), admin, database))
-	c.untilTrue("the worker has noticed", func() bool { return c.counters.Count(pawl.EventTrouble) > 0 })
+	c.untilTrue("the worker has noticed", func() bool { return c.counters.Count(pawl.EventError) > 0 })
 	c.must(pgtest.Reopen(t.Context(), admin, database))
 	c.pool.Reset()
 	c.wantEffects(c.wakes("after the outage", func() { c.enqueueMany(1, job.Request{}) }))
@@ -447,7 +447,7 @@ func TestWake_AStoppingWorkerIsAwake(t *testing.T) {
 	c.until("still announced", asleep, 0)
 	close(release)
 	<-ended
-	if c.counters.Count(pawl.EventTrouble) != 0 {
-		t.Error("it was no trouble")
+	if c.counters.Count(pawl.EventError) != 0 {
+		t.Error("it was no error")
 	}
 }

@@ -285,7 +285,7 @@ func (w *Worker) emitFailed(ctx context.Context, j Job, failed Failed, cause err
 	e := w.event([]Job{j}, "job.fail", cause)
 	switch {
 	case failed.Status == "dead_letter":
-		e.Kind = pawl.EventFinal
+		e.Kind = pawl.EventFailed
 	case failed.Status == "cancelled":
 		e.Kind = pawl.EventCancelled
 	case failed.Status == "unknown":

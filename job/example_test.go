@@ -54,7 +54,7 @@ func Example() {
 	// <nil>
 	// <nil>
 	// <nil>
-	// fresh
+	// succeeded
 	// 1 booking of 1250
 }
 
@@ -84,7 +84,7 @@ func ExampleHandleManyTx() {
 		Handlers: []job.Handler{job.HandleManyTx("index", index)},
 		Hooks: pawl.Hooks{OnEvent: func(_ context.Context, e pawl.Event) {
 			fmt.Println(e.Kind, max(e.Count, 1), e.Err)
-			if e.Kind == pawl.EventFresh {
+			if e.Kind == pawl.EventSucceeded {
 				close(done)
 			}
 		}},
@@ -96,8 +96,8 @@ func ExampleHandleManyTx() {
 	show(ctx, pool, "select string_agg(text, ', ' order by text) from word")
 	// Output:
 	// <nil>
-	// final 1 final: an empty document
-	// fresh 2 <nil>
+	// failed 1 final: an empty document
+	// succeeded 2 <nil>
 	// once, twice
 }
 

@@ -142,7 +142,7 @@ func TestTurn_ConcurrencyIsTheBound(t *testing.T) {
 			if int(most.Load()) > slots || int(together.Load()) != slots {
 				t.Errorf("%d jobs in hand, %d handlers at once, of %d slots", most.Load(), together.Load(), slots)
 			}
-			c.untilTrue("all are told of", func() bool { return int(c.counters.Count(pawl.EventFresh)) == jobs })
+			c.untilTrue("all are told of", func() bool { return int(c.counters.Count(pawl.EventSucceeded)) == jobs })
 		})
 	}
 }
@@ -209,7 +209,7 @@ func TestTurn_AllIsToldBeforeRunReturns(t *testing.T) {
 	var fresh atomic.Int32
 	c.config.Hooks = pawl.Hooks{OnEvent: func(ctx context.Context, e pawl.Event) {
 		record.Emit(ctx, e)
-		if e.Kind == pawl.EventFresh {
+		if e.Kind == pawl.EventSucceeded {
 			patience.Elapse(time.Millisecond)
 			fresh.Add(1)
 		}
@@ -233,7 +233,7 @@ func TestTurn_AHookThatHangsDoesNotKeepRun(t *testing.T) {
 	hang := make(chan struct{})
 	t.Cleanup(func() { close(hang) })
 	c.config.Hooks = pawl.Hooks{OnEvent: func(_ context.Context, e pawl.Event) {
-		if e.Kind == pawl.EventFresh {
+		if e.Kind == pawl.EventSucceeded {
 			<-hang
 		}
 	}}
@@ -299,7 +299,7 @@ func TestTurn_EndsWithItsLeaseLost(t *testing.T) {
 	if n := calls.Load(); n != 3 {
 		t.Errorf("%d calls for 3 jobs", n)
 	}
-	if c.saw(pawl.EventTrouble, "worker.lease_lost") != 1 || c.saw(pawl.EventStaleWriteRefused, "job.finish") != 0 {
+	if c.saw(pawl.EventError, "worker.lease_lost") != 1 || c.saw(pawl.EventStaleWriteRefused, "job.finish") != 0 {
 		t.Error("the session did not end for its lease, or a good end was refused")
 	}
 }

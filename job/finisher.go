@@ -136,7 +136,7 @@ func finishedAll(all []*attempt) {
 	defer endAll(all...)
 	for _, a := range all {
 		event := a.w.event(a.jobs, "job.finish", nil)
-		event.Kind, event.Took = pawl.EventFresh, a.took
+		event.Kind, event.Took = pawl.EventSucceeded, a.took
 		a.w.tell(a.s.quiet, event)
 	}
 }

@@ -97,11 +97,11 @@ func TestVerdicts(t *testing.T) {
 			"retry after": {job.RetryAfter(time.Hour, boom), "pending 1 1 60", pawl.EventRetryable},
 			"snooze":      {job.Snooze(time.Hour), "pending 0 0 60", pawl.EventSnoozed},
 			"cancel":      {job.Cancel(boom), "cancelled 1 1 0", pawl.EventCancelled},
-			"final":       {pawl.Final(boom), "dead_letter 1 1 0", pawl.EventFinal},
-			"final wins":  {pawl.Final(job.Snooze(time.Hour)), "dead_letter 1 1 0", pawl.EventFinal},
+			"final":       {pawl.Final(boom), "dead_letter 1 1 0", pawl.EventFailed},
+			"final wins":  {pawl.Final(job.Snooze(time.Hour)), "dead_letter 1 1 0", pawl.EventFailed},
 			"wrapped":     {errors.Join(errors.New("while mailing"), job.RetryAfter(time.Hour, boom)), "pending 1 1 60", pawl.EventRetryable},
-			"check":       {&pawl.Error{Code: "23514", Err: boom}, "dead_letter 1 1 0", pawl.EventFinal},
-			"known key":   {fmt.Errorf("of another job: %w", pawl.ErrKeyReused), "dead_letter 1 1 0", pawl.EventFinal},
+			"check":       {&pawl.Error{Code: "23514", Err: boom}, "dead_letter 1 1 0", pawl.EventFailed},
+			"known key":   {fmt.Errorf("of another job: %w", pawl.ErrKeyReused), "dead_letter 1 1 0", pawl.EventFailed},
 			"fence":       {job.RetryAfter(time.Hour, fmt.Errorf("of something else: %w", pawl.ErrFenceLost)), "pending 1 1 60", pawl.EventRetryable},
 		} {
 			t.Run(form+" "+name, func(t *testing.T) {
@@ -141,11 +141,11 @@ func TestHandle_DecodesThePayload(t *testing.T) {
 		t.Errorf("handled %v in trace %v", to.Load(), parent.Load())
 	}
 	c.enqueueMany(1, job.Request{Payload: []byte("{")})
-	c.untilTrue("a dead letter", func() bool { return c.counters.Count(pawl.EventFinal) == 1 })
+	c.untilTrue("a dead letter", func() bool { return c.counters.Count(pawl.EventFailed) == 1 })
 	c.wantDeadLetter(1, "does not fit job_test.mail")
 	c.exec("delete from pawl.job")
 	c.enqueueMany(1, job.Request{Payload: []byte(" null\n")})
-	c.untilTrue("another dead letter", func() bool { return c.counters.Count(pawl.EventFinal) == 2 })
+	c.untilTrue("another dead letter", func() bool { return c.counters.Count(pawl.EventFailed) == 2 })
 	c.wantDeadLetter(1, "it cannot be null")
 }
 
@@ -162,7 +162,9 @@ func TestWorker_EventsNameTheKind(t *testing.T) {
 	c.hire()
 	c.enqueueMany(1, job.Request{Payload: []byte("good")})
 	c.enqueueMany(1, job.Request{Payload: []byte("bad")})
-	c.untilTrue("both have ended", func() bool { return c.counters.Count(pawl.EventFresh) == 1 && c.counters.Count(pawl.EventFinal) == 1 })
+	c.untilTrue("both have ended", func() bool {
+		return c.counters.Count(pawl.EventSucceeded) == 1 && c.counters.Count(pawl.EventFailed) == 1
+	})
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, e := range c.events {
@@ -308,7 +310,7 @@ func TestHandle_OwnTransaction(t *testing.T) {
 			c.hire()
 			c.untilDone()
 			c.wantEffects(3)
-			c.untilTrue("three reported fresh", func() bool { return c.saw(pawl.EventFresh, "job.finish") == 3 })
+			c.untilTrue("three reported succeeded", func() bool { return c.saw(pawl.EventSucceeded, "job.finish") == 3 })
 			if calls.Load() != 4 || c.saw(pawl.EventWastedWork, "job.finish") != 1 {
 				t.Errorf("%d calls, %d wasted", calls.Load(), c.counters.Count(pawl.EventWastedWork))
 			}

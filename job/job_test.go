@@ -71,9 +71,9 @@ func TestT70_LoserWaitsForTheWinnersFate(t *testing.T) {
 func TestEnqueue_GoAndSQLFingerprintAlike(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.exec("select pawl_v1.job_enqueue('q', 'kind', 'args', '{\"key\": \"x\"}')")
-	e := b.enqueue(job.Request{Queue: "q", Kind: "kind", Payload: []byte("args"), Key: "x",
-		Fingerprint: pawl.FingerprintOf([]byte("kind"), []byte("args"))})
+	b.exec("select pawl_v1.job_enqueue('q', 'kind', 'payload', '{\"key\": \"x\"}')")
+	e := b.enqueue(job.Request{Queue: "q", Kind: "kind", Payload: []byte("payload"), Key: "x",
+		Fingerprint: pawl.FingerprintOf([]byte("kind"), []byte("payload"))})
 	if !e.Duplicate {
 		t.Error("not recognised")
 	}

@@ -38,7 +38,7 @@ func (k *keyKeeper) keep(ctx context.Context) {
 	k.due, k.since = time.Now().Add(keyPurgeEvery), ""
 	switch {
 	case err != nil && ctx.Err() == nil:
-		k.w.emit(ctx, pawl.Event{Kind: pawl.EventTrouble, Op: "job_key.purge", Err: err})
+		k.w.emit(ctx, pawl.Event{Kind: pawl.EventError, Op: "job_key.purge", Err: err})
 	case err == nil && row.Purged+row.Kept == batch:
 		k.due, k.since = time.Now().Add(4*time.Since(began)), row.Next
 	}

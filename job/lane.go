@@ -45,7 +45,7 @@ func (k *laneKeeper) take(ctx context.Context, op string, r *round, pages lanePa
 		return pages(limited, k.w.pool, after, lanePage)
 	})
 	if err != nil && ctx.Err() == nil {
-		k.w.emit(ctx, pawl.Event{Kind: pawl.EventTrouble, Op: op, Err: err})
+		k.w.emit(ctx, pawl.Event{Kind: pawl.EventError, Op: op, Err: err})
 	}
 	return count
 }

@@ -30,7 +30,7 @@ func TestQueue_GatePanics(t *testing.T) {
 			c.must(err)
 			c.enqueueMany(3, job.Request{})
 			c.run(w)
-			patience.Until(t, "the worker says so", func() bool { return c.counters.Count(pawl.EventTrouble) > 1 })
+			patience.Until(t, "the worker says so", func() bool { return c.counters.Count(pawl.EventError) > 1 })
 			c.wantCount("select count(*) from pawl.job where status = 'pending' and fence = 0", 3)
 			mended.Store(true)
 			c.untilDone()

@@ -38,7 +38,7 @@ func (w *Worker) attend(ctx context.Context, s *session) (depart func()) {
 			if held {
 				wait = time.Second
 			}
-			w.emit(ctx, pawl.Event{Kind: pawl.EventTrouble, Op: "worker.presence", Err: err})
+			w.emit(ctx, pawl.Event{Kind: pawl.EventError, Op: "worker.presence", Err: err})
 			if !pace.Sleep(ctx, wait) {
 				return
 			}

@@ -163,7 +163,7 @@ func (l *producer) admitted(ctx context.Context, taken int) int {
 	}
 	admitted, err := callback.Get("Queue.Admit", l.queue.Admit)
 	if err != nil {
-		l.w.emit(ctx, pawl.Event{Kind: pawl.EventTrouble, Op: "job.claim", Scope: l.queue.Name, Err: err})
+		l.w.emit(ctx, pawl.Event{Kind: pawl.EventError, Op: "job.claim", Scope: l.queue.Name, Err: err})
 	}
 	most := min(taken, max(0, admitted))
 	l.capacity.give(taken - most)

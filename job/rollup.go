@@ -27,14 +27,14 @@ func (w *Worker) tell(ctx context.Context, e pawl.Event) {
 // keepCounts adds to the database what was counted and noted, and measures how the queues stand if it is this worker's turn.
 func (w *Worker) keepCounts(ctx context.Context) {
 	w.counted.Keep(ctx, w.measure, func(err error) {
-		w.emit(ctx, pawl.Event{Kind: pawl.EventTrouble, Op: "rollup.add", Err: err})
+		w.emit(ctx, pawl.Event{Kind: pawl.EventError, Op: "rollup.add", Err: err})
 	})
 }
 
 // addCounts adds what was counted until the worker has stopped.
 func (w *Worker) addCounts(ctx context.Context) {
 	if err := w.counted.Add(context.WithoutCancel(ctx), nil); err != nil {
-		w.emit(ctx, pawl.Event{Kind: pawl.EventTrouble, Op: "rollup.add", Err: err})
+		w.emit(ctx, pawl.Event{Kind: pawl.EventError, Op: "rollup.add", Err: err})
 	}
 }
 

@@ -33,8 +33,8 @@ func TestWorker_AddsItsCounts(t *testing.T) {
 	b.until("jobs are left", "select count(*) from pawl.job as j where j.status <> 'dead_letter'", 0)
 	cancel()
 	b.must(<-over)
-	b.wantCount("select sum(r.value) from pawl.rollup as r where r.span = 'hour' and r.scope = 'counted' and r.name = 'fresh'", 3)
-	b.wantCount("select sum(r.value) from pawl.rollup as r where r.span = 'hour' and r.scope = 'counted' and r.name = 'final'", 1)
+	b.wantCount("select sum(r.value) from pawl.rollup as r where r.span = 'hour' and r.scope = 'counted' and r.name = 'succeeded'", 3)
+	b.wantCount("select sum(r.value) from pawl.rollup as r where r.span = 'hour' and r.scope = 'counted' and r.name = 'failed'", 1)
 }
 
 // Of many queues those in the greatest need are measured, and it is said how many are left out that have anything to measure.

@@ -20,7 +20,7 @@ func (a *attempt) endedItself(j Job, err error, took time.Duration) bool {
 	event.Took = took
 	switch {
 	case end.Outcome == "finished":
-		event.Kind, event.Err = pawl.EventFresh, nil
+		event.Kind, event.Err = pawl.EventSucceeded, nil
 		if end.Members > 0 {
 			event.Count = 1 + end.Members
 		}

@@ -70,7 +70,7 @@ func TestRunners_ExitCostsOneAttempt(t *testing.T) {
 	c.untilDone()
 	c.wantCount("select count(*) from pawl_v1.dead_letters as d where d.attempts = 2 and d.last_error like '%goroutine exited%'", 15)
 	c.wantCount("select count(*) from pawl.job", 15)
-	c.untilTrue("all healthy jobs are told of", func() bool { return c.counters.Count(pawl.EventFresh) == 15 })
+	c.untilTrue("all healthy jobs are told of", func() bool { return c.counters.Count(pawl.EventSucceeded) == 15 })
 }
 
 // A handler that asks for Done, one that asks for Err, and one that asks what it made of its context all learn of the limit.

@@ -128,7 +128,7 @@ func (w *Worker) registerAgain(ctx context.Context, old *session) (*session, err
 			}
 		}
 		if ctx.Err() == nil {
-			w.emit(ctx, pawl.Event{Kind: pawl.EventTrouble, Op: "worker.register", Err: err})
+			w.emit(ctx, pawl.Event{Kind: pawl.EventError, Op: "worker.register", Err: err})
 		}
 		if !pace.Sleep(ctx, time.Second) {
 			return nil, ctx.Err()
@@ -174,7 +174,7 @@ func (w *Worker) keepAlive(ctx context.Context, s *session) {
 			w.giveUp(ctx, s, err)
 			return
 		default:
-			w.emit(ctx, pawl.Event{Kind: pawl.EventTrouble, Op: "worker.heartbeat", Err: err})
+			w.emit(ctx, pawl.Event{Kind: pawl.EventError, Op: "worker.heartbeat", Err: err})
 		}
 	}
 }
@@ -188,7 +188,7 @@ func (w *Worker) tellHidden(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, settleLimit)
 	defer cancel()
 	if err := migrate.Check(ctx, w.pool); errors.Is(err, pawl.ErrSchemaMismatch) {
-		w.emit(ctx, pawl.Event{Kind: pawl.EventTrouble, Op: "worker.heartbeat", Err: err})
+		w.emit(ctx, pawl.Event{Kind: pawl.EventError, Op: "worker.heartbeat", Err: err})
 	}
 }
 
@@ -204,7 +204,7 @@ func (w *Worker) recall(ctx context.Context, s *session, ids []int64) {
 // giveUp ends the session. A heartbeat and a claim may both learn that the lease is lost: the first one tells of it.
 func (w *Worker) giveUp(ctx context.Context, s *session, why error) {
 	if s.givenUp.CompareAndSwap(false, true) {
-		w.emit(ctx, pawl.Event{Kind: pawl.EventTrouble, Op: "worker.lease_lost", Err: why})
+		w.emit(ctx, pawl.Event{Kind: pawl.EventError, Op: "worker.lease_lost", Err: why})
 	}
 	s.lose()
 }

@@ -100,7 +100,7 @@ func (w *Worker) trySettle(ctx context.Context, u unsettled) {
 		}
 		return
 	}
-	w.emit(ctx, pawl.Event{Kind: pawl.EventTrouble, Op: "job.settle", Scope: u.job.Queue, JobID: u.job.ID, Attempt: u.job.Attempt, Err: err})
+	w.emit(ctx, pawl.Event{Kind: pawl.EventError, Op: "job.settle", Scope: u.job.Queue, JobID: u.job.ID, Attempt: u.job.Attempt, Err: err})
 	w.mu.Lock()
 	w.unsettled = append(w.unsettled, u)
 	w.mu.Unlock()

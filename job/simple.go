@@ -125,7 +125,7 @@ func (w *Worker) finishOn(s *session, ends []*jobEnd, took time.Duration) {
 		asked = asked || err != nil && !txn.Refused(err)
 		event := w.event(jobs, "job.finish", err)
 		if err != nil {
-			event.Kind = pawl.EventTrouble
+			event.Kind = pawl.EventError
 			w.emit(s.ctx, event)
 		}
 		if !pace.Sleep(s.ctx, wait) {
@@ -159,7 +159,7 @@ func (w *Worker) finished(s *session, ends []*jobEnd, asked bool, took time.Dura
 	}
 	if len(fresh) > 0 {
 		event := w.event(fresh, "job.finish", nil)
-		event.Kind, event.Took = pawl.EventFresh, took
+		event.Kind, event.Took = pawl.EventSucceeded, took
 		w.emit(s.ctx, event)
 	}
 	return err
@@ -187,7 +187,7 @@ func (w *Worker) confirm(s *session, j Job, took time.Duration) {
 	case released:
 		event.Kind, event.Err = pawl.EventWastedWork, errNotCommitted
 	default:
-		event.Kind, event.Took = pawl.EventFresh, took
+		event.Kind, event.Took = pawl.EventSucceeded, took
 		w.promoter.after(j.Queue, j.ended.lanes)
 	}
 	w.emit(s.ctx, event)

@@ -47,7 +47,7 @@ func (w *Worker) isolate(a *attempt) (ok bool) {
 		return true
 	}
 	if err := w.mark(s, j); err != nil {
-		w.emit(s.ctx, pawl.Event{Kind: pawl.EventTrouble, Op: "worker.isolate", Scope: j.Queue, JobID: j.ID, Attempt: j.Attempt, Err: err})
+		w.emit(s.ctx, pawl.Event{Kind: pawl.EventError, Op: "worker.isolate", Scope: j.Queue, JobID: j.ID, Attempt: j.Attempt, Err: err})
 		w.putBack(s, j) // the mark may stand: of an attempt that is over, it says nothing
 		return false
 	}
@@ -85,7 +85,7 @@ func (w *Worker) unmark(s *session, j Job) {
 	if err == nil {
 		return
 	}
-	w.emit(s.ctx, pawl.Event{Kind: pawl.EventTrouble, Op: "worker.isolate", Scope: j.Queue, JobID: j.ID, Attempt: j.Attempt, Err: err})
+	w.emit(s.ctx, pawl.Event{Kind: pawl.EventError, Op: "worker.isolate", Scope: j.Queue, JobID: j.ID, Attempt: j.Attempt, Err: err})
 	go func() {
 		for err != nil && pace.Sleep(s.ctx, markPatience) {
 			err = w.clearMark(s, j)

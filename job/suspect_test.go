@@ -291,7 +291,7 @@ func TestSuspect_MarkThatCannotBeClearedStopsNobody(t *testing.T) {
 	c.must(err)
 	c.exec("select pawl_v1.job_enqueue('r', 'fast', '')")
 	c.within(healthyWait, "healthy work goes on", func() bool { return fast.Load() == 1 })
-	c.within(healthyWait, "the trouble is told", func() bool { return c.saw(pawl.EventTrouble, "worker.isolate") > 0 })
+	c.within(healthyWait, "the error is told", func() bool { return c.saw(pawl.EventError, "worker.isolate") > 0 })
 	c.wantCount("select count(*) from pawl.worker where alone_job is not null", 1)
 	c.must(tx.Rollback(t.Context()))
 	c.until("the mark stands", "select count(*) from pawl.worker where alone_job is not null", 0)

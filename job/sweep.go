@@ -50,7 +50,7 @@ func (w *Worker) sweep(ctx context.Context, db DB) error {
 	swept, err := contract.JobSweep(limited, db, w.kinds, w.cfg.MaxCrashes)
 	if err != nil {
 		if ctx.Err() == nil {
-			w.emit(ctx, pawl.Event{Kind: pawl.EventTrouble, Op: "job.sweep", Err: err})
+			w.emit(ctx, pawl.Event{Kind: pawl.EventError, Op: "job.sweep", Err: err})
 		}
 		return err
 	}
@@ -62,7 +62,7 @@ func (w *Worker) sweep(ctx context.Context, db DB) error {
 		time.AfterFunc(requeuePause, w.Kick)
 	}
 	if swept.DeadLettered > 0 {
-		emit(pawl.EventFinal, swept.DeadLettered)
+		emit(pawl.EventFailed, swept.DeadLettered)
 	}
 	w.promoter.after("", swept.Lanes)
 	return nil

@@ -91,7 +91,7 @@ func (a *attempt) tryOne() error {
 func (w *Worker) ended(ctx context.Context, jobs []Job, freed contract.Lanes, took time.Duration) {
 	w.promoter.after(jobs[0].Queue, freed)
 	e := w.event(jobs, "job.commit", nil)
-	e.Kind, e.Took = pawl.EventFresh, took
+	e.Kind, e.Took = pawl.EventSucceeded, took
 	w.emit(ctx, e)
 }
 

@@ -102,7 +102,7 @@ func (w *Worker) Run(ctx context.Context) error {
 		w.drain(ctx, s)
 		if ctx.Err() != nil {
 			if err := w.leave(ctx, s); err != nil {
-				w.emit(ctx, pawl.Event{Kind: pawl.EventTrouble, Op: "worker.leave", Err: err})
+				w.emit(ctx, pawl.Event{Kind: pawl.EventError, Op: "worker.leave", Err: err})
 			}
 			return nil
 		}
@@ -326,7 +326,7 @@ func (w *Worker) claimFailed(ctx context.Context, s *session, err error) bool {
 		w.giveUp(ctx, s, err)
 		return false
 	case ctx.Err() == nil:
-		w.emit(ctx, pawl.Event{Kind: pawl.EventTrouble, Op: "job.claim", Err: err})
+		w.emit(ctx, pawl.Event{Kind: pawl.EventError, Op: "job.claim", Err: err})
 	}
 	if !txn.Refused(err) {
 		s.doubt()

@@ -117,7 +117,7 @@ func TestWorker_BuriedAliveStartsOver(t *testing.T) {
 	if !takenOver.Load() {
 		t.Error("the sweep did not take the job")
 	}
-	if n := c.saw(pawl.EventTrouble, "worker.lease_lost"); n != 1 {
+	if n := c.saw(pawl.EventError, "worker.lease_lost"); n != 1 {
 		t.Errorf("%d lost leases were told of, want 1", n)
 	}
 }

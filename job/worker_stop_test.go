@@ -198,12 +198,12 @@ func TestWorker_SettlesWhenTheDatabaseAllowsIt(t *testing.T) {
 	c.until("the lock is not waited for", "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock' and query like 'lock table%'", 1)
 	close(goOn)
 	c.must(<-locked)
-	c.untilTrue("settling failed once", func() bool { return c.saw(pawl.EventTrouble, "job.settle") > 0 })
+	c.untilTrue("settling failed once", func() bool { return c.saw(pawl.EventError, "job.settle") > 0 })
 	c.wantCount("select count(*) from pawl.job where status = 'processing'", 1)
 	c.must(locker.Rollback(t.Context()))
 	c.untilDone()
 	c.wantEffects(1)
-	if n := c.saw(pawl.EventTrouble, "worker.lease_lost"); n != 0 {
+	if n := c.saw(pawl.EventError, "worker.lease_lost"); n != 0 {
 		t.Errorf("the lease was lost %d times", n)
 	}
 }
@@ -231,7 +231,7 @@ func TestWorker_OutageIsNotCharged(t *testing.T) {
 	c.enqueueMany(10, job.Request{MaxAttempts: 1})
 	c.hire()
 	c.must(<-away)
-	c.untilTrue("the worker cannot register", func() bool { return c.saw(pawl.EventTrouble, "worker.register") > 0 })
+	c.untilTrue("the worker cannot register", func() bool { return c.saw(pawl.EventError, "worker.register") > 0 })
 	c.must(pgtest.Reopen(t.Context(), admin, database))
 	c.untilTrue("connections again", func() bool { return c.pool.Ping(t.Context()) == nil })
 	c.untilDone()

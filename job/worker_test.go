@@ -27,7 +27,7 @@ func TestWorker_EachJobTakesEffectOnce(t *testing.T) {
 	c.hire()
 	c.untilDone()
 	c.wantEffects(300)
-	c.untilTrue("300 fresh effects counted", func() bool { return c.counters.Count(pawl.EventFresh) == 300 })
+	c.untilTrue("300 effects counted", func() bool { return c.counters.Count(pawl.EventSucceeded) == 300 })
 }
 
 type nilError struct{ text string }

@@ -25,6 +25,6 @@ type DatabaseOptions struct {
 	Timeout time.Duration
 	// Without leaves reads out by their names, which docs/reference/metrics.md lists. "jobs" is the one that grows with the jobs.
 	Without []string
-	// Hooks hear of reads that failed: trouble, with the op "observe.read". The zero value logs them.
+	// Hooks hear of reads that failed: error, with the op "observe.read". The zero value logs them.
 	Hooks pawl.Hooks
 }

@@ -88,10 +88,10 @@ func ExampleFunc() {
 	stop()
 	running.Wait()
 	// Output:
-	// trouble
-	// trouble
+	// error
+	// error
 	// 1 is published at attempt 1
-	// fresh
+	// succeeded
 }
 
 func example(schema ...string) (ctx context.Context, pool *pgxpool.Pool, end func()) {

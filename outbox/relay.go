@@ -92,7 +92,7 @@ func (r *Relay) publish(ctx context.Context, ts []job.Task[[]byte]) []error {
 	}
 	r.finish(ctx, ts, runs, verdicts)
 	if excused > 0 {
-		r.cfg.Hooks.Emit(context.WithoutCancel(ctx), pawl.Event{Kind: pawl.EventTrouble, Op: "outbox.publish", Scope: QueueOf(r.cfg.Sink),
+		r.cfg.Hooks.Emit(context.WithoutCancel(ctx), pawl.Event{Kind: pawl.EventError, Op: "outbox.publish", Scope: QueueOf(r.cfg.Sink),
 			JobID: ts[0].ID, Count: excused, Err: why})
 	}
 	return verdicts

@@ -316,7 +316,7 @@ func TestT43_AnOutageBurnsNoAttempt(t *testing.T) {
 			b.relay(func(c *outbox.Config) { c.Probe = 10 * time.Millisecond })
 			b.wait("the sink was tried for long", func() bool { return calls.Load() > 40+60 })
 			b.wantCount("select count(*) from pawl_v1.outbox_pending where status = 'dead_letter'", 0)
-			if n := b.counters.Count(pawl.EventTrouble); n == 0 {
+			if n := b.counters.Count(pawl.EventError); n == 0 {
 				t.Error("nobody was told")
 			}
 			b.refusing(nil)

@@ -51,7 +51,7 @@ func (r *Relay) runsOf(ctx context.Context, ts []job.Task[[]byte], ms []pawl.Mes
 		return err
 	})
 	if err != nil { // each head goes alone
-		r.cfg.Hooks.Emit(ctx, pawl.Event{Kind: pawl.EventTrouble, Op: "outbox.run", Scope: QueueOf(r.cfg.Sink), Err: err})
+		r.cfg.Hooks.Emit(ctx, pawl.Event{Kind: pawl.EventError, Op: "outbox.run", Scope: QueueOf(r.cfg.Sink), Err: err})
 		return runs
 	}
 	cut := map[int64]bool{}

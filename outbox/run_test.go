@@ -108,7 +108,7 @@ func TestRun_OneAggregateInOrder(t *testing.T) {
 	if runs, most := p.calls(); runs > 10 || most > 100 || most < 50 {
 		t.Errorf("%d calls for 300 events, at most %d in one", runs, most)
 	}
-	b.wait("each event counted once", func() bool { return b.counters.Count(pawl.EventFresh) == 300 })
+	b.wait("each event counted once", func() bool { return b.counters.Count(pawl.EventSucceeded) == 300 })
 	b.wantCount("select count(*) from pawl.job", 0)
 }
 

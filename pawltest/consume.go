@@ -19,8 +19,8 @@ import (
 // Consume runs a [consumer.Consumer] on pool until cfg.Source, a [Source], has nothing left and every delivery that has been stored is done, or a
 // dead letter. What is held at a gate until something comes before it is left, and so is what stands behind a dead letter.
 //
-// It returns what happened, counted: [pawl.EventFresh] took effect, [pawl.EventDuplicateSkipped] had done so before,
-// [pawl.EventRetryable] failed and was tried again, [pawl.EventFinal] became dead letters, and the others. Unless the handler's policy
+// It returns what happened, counted: [pawl.EventSucceeded] took effect, [pawl.EventDuplicateSkipped] had done so before,
+// [pawl.EventRetryable] failed and was tried again, [pawl.EventFailed] became dead letters, and the others. Unless the handler's policy
 // says otherwise, the back-off is 10 ms at most. It holds no presence lock.
 //
 // The test fails if there is still work after a minute.
@@ -31,7 +31,7 @@ func Consume(tb testing.TB, pool *pgxpool.Pool, cfg consumer.Config) *pawl.Count
 
 func consume(tb testing.TB, pool *pgxpool.Pool, cfg consumer.Config, limit time.Duration) *pawl.Counters {
 	tb.Helper()
-	counters, trouble := &pawl.Counters{}, &lastTrouble{}
+	counters, lastErr := &pawl.Counters{}, &lastError{}
 	source, ok := cfg.Source.(*Source)
 	if !ok {
 		tb.Fatalf("pawltest: the Source is a %T, want a *pawltest.Source", cfg.Source)
@@ -39,7 +39,7 @@ func consume(tb testing.TB, pool *pgxpool.Pool, cfg consumer.Config, limit time.
 	}
 	cfg.Handler = impatient(cfg.Handler)
 	cfg.Presence = job.Presence{Off: true}
-	cfg.Hooks = pawl.Join(cfg.Hooks, counters.Hooks(), pawl.Hooks{OnEvent: trouble.event})
+	cfg.Hooks = pawl.Join(cfg.Hooks, counters.Hooks(), pawl.Hooks{OnEvent: lastErr.event})
 	f, err := consumer.New(pool, cfg)
 	if err != nil {
 		tb.Fatalf("pawltest: %v", err)
@@ -59,7 +59,7 @@ func consume(tb testing.TB, pool *pgxpool.Pool, cfg consumer.Config, limit time.
 			}
 			if !pace.Sleep(ctx, max(5*time.Millisecond, time.Since(began))) {
 				return fmt.Errorf("after %v %d deliveries are not acknowledged, and of those that are stored there is still work:%s%s",
-					limit, open, listed(work), trouble)
+					limit, open, listed(work), lastErr)
 			}
 		}
 	})

@@ -84,7 +84,7 @@ type drain struct {
 	returned int            // how many calls have
 	ended    Drained
 
-	trouble lastTrouble
+	lastErr lastError
 }
 
 // tried is what is known of a job whose handler was called.
@@ -142,7 +142,7 @@ func (d *drain) config(cfg job.Config) job.Config {
 	}
 	cfg.Poll, cfg.Presence = drainPoll, job.Presence{Off: true}
 	cfg.Middleware = append([]job.Middleware{d.call}, cfg.Middleware...)
-	cfg.Hooks = pawl.Join(cfg.Hooks, pawl.Hooks{OnEvent: d.event}, pawl.Hooks{OnEvent: d.trouble.event})
+	cfg.Hooks = pawl.Join(cfg.Hooks, pawl.Hooks{OnEvent: d.event}, pawl.Hooks{OnEvent: d.lastErr.event})
 	return cfg
 }
 
@@ -190,7 +190,7 @@ func (d *drain) event(_ context.Context, e pawl.Event) {
 		d.ended.Retried = append(d.ended.Retried, a)
 	case pawl.EventSnoozed:
 		d.ended.Snoozed = append(d.ended.Snoozed, a)
-	case pawl.EventFinal:
+	case pawl.EventFailed:
 		d.ended.Dead = append(d.ended.Dead, a)
 	case pawl.EventCancelled:
 		d.ended.Cancelled = append(d.ended.Cancelled, a)
@@ -265,7 +265,7 @@ func (d *drain) needs(s standing, j ops.Job) (work, ask bool) {
 // our request, which would then run it once more.
 const dueSoon = time.Second
 
-// process asks the worker for one job. Whatever it answers, the database is asked next; that the worker is not running yet is no trouble.
+// process asks the worker for one job. Whatever it answers, the database is asked next; that the worker is not running yet is no error.
 func (d *drain) process(ctx context.Context, j ops.Job) error {
 	do := d.worker.ProcessEarly
 	if d.once {
@@ -302,7 +302,7 @@ func (d *drain) overdue(ctx context.Context, work []ops.Job, err error) error {
 		return err
 	}
 	n, byKind := d.made()
-	return fmt.Errorf("after %v and %d attempts (%s) there is still work:%s%s", d.limit, n, byKind, listed(work), &d.trouble)
+	return fmt.Errorf("after %v and %d attempts (%s) there is still work:%s%s", d.limit, n, byKind, listed(work), &d.lastErr)
 }
 
 // result is told when the worker has stopped: nothing is under way any more, but for handlers that ignore the end of their context.
@@ -319,7 +319,7 @@ func (d *drain) result(there []ops.Job) Drained {
 	}
 	var done []tried
 	for id, t := range d.tried {
-		if !still[id] && t.fate != pawl.EventFinal && t.fate != pawl.EventCancelled { // else it was discarded since
+		if !still[id] && t.fate != pawl.EventFailed && t.fate != pawl.EventCancelled { // else it was discarded since
 			done = append(done, *t)
 		}
 	}

@@ -108,8 +108,8 @@ func ExampleConsume() {
 		_, err := tx.Exec(ctx, "insert into orders values ($1)", m.Key)
 		return err
 	})})
-	fmt.Println(n.Count(pawl.EventFresh), "fresh,", n.Count(pawl.EventDuplicateSkipped), "duplicates")
-	// Output: 1 fresh, 2 duplicates
+	fmt.Println(n.Count(pawl.EventSucceeded), "succeeded,", n.Count(pawl.EventDuplicateSkipped), "duplicates")
+	// Output: 1 succeeded, 2 duplicates
 }
 
 // A payout and the end of its job commit together: wherever the process dies, there is one payout.

@@ -48,14 +48,14 @@ func DrainRelay(tb testing.TB, pool *pgxpool.Pool, cfg outbox.Config) Relayed {
 }
 
 func drainRelay(pool *pgxpool.Pool, cfg outbox.Config, limit time.Duration) (Relayed, error) {
-	watched, trouble := &watchedSink{sink: cfg.Publisher}, &lastTrouble{}
+	watched, lastErr := &watchedSink{sink: cfg.Publisher}, &lastError{}
 	cfg.Publisher = watched
 	if log, takesRuns := watched.sink.(pawl.RunSink); takesRuns {
 		cfg.Publisher = watchedRunSink{watched, log}
 	}
 	cfg.Poll, cfg.Presence = drainPoll, job.Presence{Off: true}
 	cfg.Backoff = cmp.Or(cfg.Backoff, job.Backoff{Base: time.Hour, Max: time.Hour})
-	cfg.Hooks = pawl.Join(cfg.Hooks, pawl.Hooks{OnEvent: trouble.event})
+	cfg.Hooks = pawl.Join(cfg.Hooks, pawl.Hooks{OnEvent: lastErr.event})
 	relay, err := outbox.NewRelay(pool, cfg)
 	if err != nil {
 		return Relayed{}, err
@@ -75,7 +75,7 @@ func drainRelay(pool *pgxpool.Pool, cfg outbox.Config, limit time.Duration) (Rel
 				return err
 			}
 			if !pace.Sleep(ctx, max(5*time.Millisecond, time.Since(began))) {
-				return fmt.Errorf("after %v there are still events to publish:%s%s", limit, listed(work), trouble)
+				return fmt.Errorf("after %v there are still events to publish:%s%s", limit, listed(work), lastErr)
 			}
 		}
 	})

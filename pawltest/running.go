@@ -33,25 +33,25 @@ func whileRunning(ctx context.Context, run func(context.Context) error, limit ti
 	}
 }
 
-// lastTrouble is for the message of a test that took too long.
-type lastTrouble struct {
+// lastError is for the message of a test that took too long.
+type lastError struct {
 	mu  sync.Mutex
 	err error
 }
 
-func (l *lastTrouble) event(_ context.Context, e pawl.Event) {
-	if e.Kind == pawl.EventTrouble {
+func (l *lastError) event(_ context.Context, e pawl.Event) {
+	if e.Kind == pawl.EventError {
 		l.mu.Lock()
 		l.err = e.Err
 		l.mu.Unlock()
 	}
 }
 
-func (l *lastTrouble) String() string {
+func (l *lastError) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.err == nil {
 		return ""
 	}
-	return fmt.Sprintf("\nThe last trouble: %v", l.err)
+	return fmt.Sprintf("\nThe last error: %v", l.err)
 }

@@ -56,14 +56,14 @@ func TestConsume(t *testing.T) {
 	if got := count(t, pool, "select count(*) from orders"); got != 4 {
 		t.Errorf("%d orders", got)
 	}
-	if fresh, final, open := n.Count(pawl.EventFresh), n.Count(pawl.EventFinal), source.Open(); fresh != 4 || final != 1 || open != 0 {
-		t.Errorf("%d fresh, %d final, %d open", fresh, final, open)
+	if succeeded, failed, open := n.Count(pawl.EventSucceeded), n.Count(pawl.EventFailed), source.Open(); succeeded != 4 || failed != 1 || open != 0 {
+		t.Errorf("%d succeeded, %d failed, %d open", succeeded, failed, open)
 	}
 	if dead := count(t, pool, "select count(*) from pawl_v1.dead_letters"); dead != 2 {
 		t.Errorf("%d dead letters", dead)
 	}
-	if n := pawltest.Consume(t, pool, consuming(source, order)); n.Count(pawl.EventFresh) != 0 {
-		t.Errorf("consumed again: %d", n.Count(pawl.EventFresh))
+	if n := pawltest.Consume(t, pool, consuming(source, order)); n.Count(pawl.EventSucceeded) != 0 {
+		t.Errorf("consumed again: %d", n.Count(pawl.EventSucceeded))
 	}
 	if s := pawltest.Seen(t, pool, "orders", "dead"); s.JobID == 0 || !s.ProcessedAt.IsZero() {
 		t.Errorf("the dead letter is seen as %+v", s)
@@ -78,12 +78,12 @@ func TestConsume_LeavesWhatIsHeld(t *testing.T) {
 	cfg.Handler = consumer.HandleTx(order).With(consumer.TxPolicy{SequenceGate: &consumer.SequenceGate{Mode: inbox.Strict, First: &first,
 		Of: func(d pawl.Delivery) (string, int64, error) { return "account", int64(len(d.Payload)), nil }}})
 	source.Send(pawl.Delivery{Key: "2", Payload: []byte("22")}, pawl.Delivery{Key: "3", Payload: []byte("333")})
-	if n := pawltest.Consume(t, pool, cfg); n.Count(pawl.EventHeld) != 2 || n.Count(pawl.EventFresh) != 0 {
-		t.Errorf("%d held, %d fresh", n.Count(pawl.EventHeld), n.Count(pawl.EventFresh))
+	if n := pawltest.Consume(t, pool, cfg); n.Count(pawl.EventHeld) != 2 || n.Count(pawl.EventSucceeded) != 0 {
+		t.Errorf("%d held, %d succeeded", n.Count(pawl.EventHeld), n.Count(pawl.EventSucceeded))
 	}
 	source.Send(pawl.Delivery{Key: "1", Payload: []byte("1")})
-	if n := pawltest.Consume(t, pool, cfg); n.Count(pawl.EventFresh) != 3 {
-		t.Errorf("%d fresh", n.Count(pawl.EventFresh))
+	if n := pawltest.Consume(t, pool, cfg); n.Count(pawl.EventSucceeded) != 3 {
+		t.Errorf("%d succeeded", n.Count(pawl.EventSucceeded))
 	}
 }
 

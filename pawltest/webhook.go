@@ -48,9 +48,9 @@ func ServeWebhooks(tb testing.TB, pool *pgxpool.Pool, cfg consumer.Config, reque
 		tb.Fatalf("pawltest: the Source is a %T, want a *webhook.Receiver", cfg.Source)
 		return nil
 	}
-	trouble := &lastTrouble{}
+	lastErr := &lastError{}
 	cfg.Handler, cfg.Presence = impatient(cfg.Handler), job.Presence{Off: true}
-	cfg.Hooks = pawl.Join(cfg.Hooks, pawl.Hooks{OnEvent: trouble.event})
+	cfg.Hooks = pawl.Join(cfg.Hooks, pawl.Hooks{OnEvent: lastErr.event})
 	c, err := consumer.New(pool, cfg)
 	if err != nil {
 		tb.Fatalf("pawltest: %v", err)
@@ -73,7 +73,7 @@ func ServeWebhooks(tb testing.TB, pool *pgxpool.Pool, cfg consumer.Config, reque
 				return err
 			}
 			if !pace.Sleep(ctx, 5*time.Millisecond) {
-				return fmt.Errorf("after %v there is still work on stored deliveries:%s%s", drainLimit, listed(work), trouble)
+				return fmt.Errorf("after %v there is still work on stored deliveries:%s%s", drainLimit, listed(work), lastErr)
 			}
 		}
 	})

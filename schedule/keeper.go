@@ -123,7 +123,7 @@ func (k *Keeper) put(ctx context.Context) error {
 			if ctx.Err() != nil || !pawl.Retryable(err) {
 				return err
 			}
-			k.emit(ctx, pawl.Event{Kind: pawl.EventTrouble, Op: "schedule.put", Scope: s.Queue, Key: s.Name, Err: err})
+			k.emit(ctx, pawl.Event{Kind: pawl.EventError, Op: "schedule.put", Scope: s.Queue, Key: s.Name, Err: err})
 			pace.Sleep(ctx, lostWait)
 		}
 	}
@@ -137,7 +137,7 @@ func (k *Keeper) round(ctx context.Context) time.Duration {
 	cancel()
 	if err != nil {
 		if ctx.Err() == nil {
-			k.emit(ctx, pawl.Event{Kind: pawl.EventTrouble, Op: "schedule.next", Err: err})
+			k.emit(ctx, pawl.Event{Kind: pawl.EventError, Op: "schedule.next", Err: err})
 		}
 		return lostWait
 	}
@@ -147,7 +147,7 @@ func (k *Keeper) round(ctx context.Context) time.Duration {
 			return min(wait, k.cfg.Poll)
 		}
 		if err := k.tick(ctx, r); err != nil {
-			k.emit(ctx, pawl.Event{Kind: pawl.EventTrouble, Op: "schedule.tick", Scope: r.Queue, Key: r.Name, Err: err})
+			k.emit(ctx, pawl.Event{Kind: pawl.EventError, Op: "schedule.tick", Scope: r.Queue, Key: r.Name, Err: err})
 			if !ownFault(err) {
 				return lostWait
 			}
@@ -228,7 +228,7 @@ func (k *Keeper) tick(ctx context.Context, r catalog.ScheduleRow) error {
 		k.emit(ctx, pawl.Event{Kind: pawl.EventTicked, Op: "schedule.tick", Scope: r.Queue, Key: r.Name, Count: row.Enqueued})
 	}
 	if skipped += row.Skipped; skipped > 0 {
-		k.emit(ctx, pawl.Event{Kind: pawl.EventMissed, Op: "schedule.tick", Scope: r.Queue, Key: r.Name, Count: skipped})
+		k.emit(ctx, pawl.Event{Kind: pawl.EventTicksSkipped, Op: "schedule.tick", Scope: r.Queue, Key: r.Name, Count: skipped})
 	}
 	return nil
 }

@@ -110,7 +110,7 @@ func TestKeeper_MissedTicksOfCron(t *testing.T) {
 			}
 			b.untilReported(pawl.EventTicked, int64(want))
 			if missed == schedule.MissedLast {
-				b.untilReported(pawl.EventMissed, 5)
+				b.untilReported(pawl.EventTicksSkipped, 5)
 			}
 		})
 	}
@@ -156,7 +156,7 @@ func TestKeeper_OneDoesNotStopTheOthers(t *testing.T) {
 	b.until("the expression ticks", ticked, "cron", 1)
 	was := one[int](b, "select count(*) from pawl.job as j where j.headers ->> 'pawl-schedule' = 'good'")
 	b.until("the good one ticks on", ticked, "good", was+3)
-	b.untilReported(pawl.EventTrouble, 2) // the bad one, the locked one
+	b.untilReported(pawl.EventError, 2) // the bad one, the locked one
 	b.must(tx.Rollback(t.Context()))
 	b.until("the locked one ticks", ticked, "locked", 1)
 }
@@ -175,7 +175,7 @@ func TestKeeper_SurvivesAnOutage(t *testing.T) {
 	defer admin.Close(t.Context())
 	name := b.pool.Config().ConnConfig.Database
 	b.must(pgtest.Shut(t.Context(), admin, name))
-	b.untilReported(pawl.EventTrouble, 1)
+	b.untilReported(pawl.EventError, 1)
 	b.must(pgtest.Reopen(t.Context(), admin, name))
 	b.pool.Reset()
 	back := time.Now()
@@ -317,7 +317,7 @@ func TestKeeper_PutsItsSchedules(t *testing.T) {
 	b.must(err)
 	s.Kind = "other"
 	b.keep(schedule.Config{Schedules: []schedule.Schedule{s}})
-	b.untilReported(pawl.EventTrouble, 1)
+	b.untilReported(pawl.EventError, 1)
 	b.must(tx.Rollback(t.Context()))
 	b.until("the schedule is changed", "select count(*) = 1 from pawl.schedule as s where s.name = 's' and s.kind = 'other'")
 	if again := one[time.Time](b, "select s.next_at from pawl.schedule as s"); !again.Equal(next) {

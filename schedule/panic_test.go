@@ -31,7 +31,7 @@ func TestKeeper_CronPanics(t *testing.T) {
 			b.exec(`select pawl_v1.schedule_put('bad', 'q', 'k', '', '{"cron": "0 * * * *", "first_at": "2025-01-01 00:00Z"}'),
        pawl_v1.schedule_put('good', 'q', 'k', '', '{"every_ms": 100}')`)
 			b.keep(schedule.Config{Cron: parse})
-			b.untilReported(pawl.EventTrouble, 1)
+			b.untilReported(pawl.EventError, 1)
 			const ticked = "select count(*) >= $1 from pawl.job as j where j.headers ->> 'pawl-schedule' = 'good'"
 			was := one[int](b, "select count(*) from pawl.job")
 			b.until("the good one ticks on", ticked, was+3)

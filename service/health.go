@@ -60,7 +60,7 @@ func (a *App) Live() http.Handler {
 
 // Ready answers 200 while all parts are at work, their workers are registered in the database, the
 // database answers and its schema fits; else 503 with the reason. What the database or its driver
-// says names hosts and users, so it is not in the answer, which others may read: the event trouble
+// says names hosts and users, so it is not in the answer, which others may read: the error event
 // with the Op service.ready has it. From the moment when the app is told to stop it answers 503.
 func (a *App) Ready() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -101,14 +101,14 @@ func (a *App) ready(ctx context.Context) error {
 		return errNoAnswer
 	}
 	if err != nil && a.health.refusal == nil {
-		a.cfg.Hooks.Emit(ctx, pawl.Event{Kind: pawl.EventTrouble, Op: "service.ready", Err: err})
+		a.cfg.Hooks.Emit(ctx, pawl.Event{Kind: pawl.EventError, Op: "service.ready", Err: err})
 	}
 	a.health.refusal, a.health.asked = public(err), time.Now()
 	return a.health.refusal
 }
 
 // errNoAnswer is what a probe is told of a database that cannot be asked.
-var errNoAnswer = errors.New("the database does not answer as it should: see the event trouble with the Op service.ready")
+var errNoAnswer = errors.New("the database does not answer as it should: see the error event with the Op service.ready")
 
 // public is what others may read of an error: our own words about the schema, and nothing that the
 // database has said.
@@ -194,7 +194,7 @@ func (a *App) look(ctx context.Context) {
 	a.health.stuck = stuck
 	a.health.mu.Unlock()
 	if len(before) == 0 && len(stuck) > 0 {
-		a.cfg.Hooks.Emit(ctx, pawl.Event{Kind: pawl.EventTrouble, Op: "service.stuck", Err: errors.New(strings.Join(stuck, "; "))})
+		a.cfg.Hooks.Emit(ctx, pawl.Event{Kind: pawl.EventError, Op: "service.stuck", Err: errors.New(strings.Join(stuck, "; "))})
 	}
 }
 

@@ -30,7 +30,7 @@ func TestApp_GivesHooksToWhatItsPartsCall(t *testing.T) {
 	heard := make(chan string, 100)
 	app := b.app(pool, service.Config{Hooks: pawl.Join(told.Hooks(), pawl.Hooks{OnEvent: func(_ context.Context, e pawl.Event) { heard <- e.Op }})})
 	say := func(ctx context.Context, from string) {
-		pawl.Hooks{}.Emit(ctx, pawl.Event{Kind: pawl.EventTrouble, Op: "test." + from})
+		pawl.Hooks{}.Emit(ctx, pawl.Event{Kind: pawl.EventError, Op: "test." + from})
 	}
 	source := &pawltest.Source{}
 	app.Consumer(consumer.Config{Name: "orders", Source: source, Handler: consumer.HandleTx(
@@ -78,9 +78,9 @@ func TestApp_GivesHooksToWhatItsPartsCall(t *testing.T) {
 	for len(missing) > 0 {
 		delete(missing, patience.Receive(t, fmt.Sprintf("all are told of, but for %v", missing), heard))
 	}
-	b.until("message, job, step, command and event are done", func() bool { return told.Count(pawl.EventFresh) >= 5 })
+	b.until("message, job, step, command and event are done", func() bool { return told.Count(pawl.EventSucceeded) >= 5 })
 	b.must(r.end())
-	if n := told.Count(pawl.EventFresh); n != 5 {
-		t.Errorf("told of %d fresh things, want 5: each once", n)
+	if n := told.Count(pawl.EventSucceeded); n != 5 {
+		t.Errorf("told of %d that succeeded, want 5: each once", n)
 	}
 }

@@ -67,7 +67,7 @@ func (s *server) Run(ctx context.Context) error {
 	patience, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.app.cfg.ShutdownTimeout*3/5)
 	defer cancel()
 	if err := s.http.Shutdown(patience); err != nil {
-		s.app.cfg.Hooks.Emit(context.WithoutCancel(ctx), pawl.Event{Kind: pawl.EventTrouble, Op: "service.http", Err: err})
+		s.app.cfg.Hooks.Emit(context.WithoutCancel(ctx), pawl.Event{Kind: pawl.EventError, Op: "service.http", Err: err})
 		_ = s.http.Close()
 	}
 	return nil

@@ -85,7 +85,7 @@ func (a *App) abandon(ctx context.Context) {
 			continue
 		}
 		if err := p.abandon(ctx); err != nil {
-			a.cfg.Hooks.Emit(context.WithoutCancel(ctx), pawl.Event{Kind: pawl.EventTrouble, Op: "consumer.finish", Err: fmt.Errorf("%s: %w", p.name, err)})
+			a.cfg.Hooks.Emit(context.WithoutCancel(ctx), pawl.Event{Kind: pawl.EventError, Op: "consumer.finish", Err: fmt.Errorf("%s: %w", p.name, err)})
 		}
 	}
 }

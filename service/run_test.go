@@ -306,8 +306,8 @@ func TestApp_GivesHooksAndPresenceToEveryPart(t *testing.T) {
 	app.Relay(outbox.Config{Publisher: outbox.Func(swallow)})
 	r := b.run(app)
 	source.Send(pawl.Delivery{Key: "1", Payload: []byte("{}")})
-	b.until("three things are done", func() bool { return all.Count(pawl.EventFresh) >= 3 })
-	if own.Count(pawl.EventFresh) != 1 {
+	b.until("three things are done", func() bool { return all.Count(pawl.EventSucceeded) >= 3 })
+	if own.Count(pawl.EventSucceeded) != 1 {
 		t.Errorf("the consumer's own hooks: %v", &own)
 	}
 	if n := b.count("select count(*) from pawl.worker where presence"); n != 0 {

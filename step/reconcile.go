@@ -28,7 +28,7 @@ type Reconciliation struct {
 	Settle time.Duration
 	// Timeout of one probe. Default 30 s.
 	Timeout time.Duration
-	// Hooks receive what happens: [pawl.EventTrouble] for a probe that failed.
+	// Hooks receive what happens: [pawl.EventError] for a probe that failed.
 	Hooks pawl.Hooks
 }
 
@@ -110,7 +110,7 @@ func (r *Reconciliation) reconcile(ctx context.Context, pool *pgxpool.Pool, row 
 	verdict, result, err := ask(ctx, r.Providers[*row.Provider], c)
 	if err != nil {
 		done.Failed++
-		r.Hooks.Emit(context.WithoutCancel(ctx), pawl.Event{Kind: pawl.EventTrouble, Op: "step.reconcile", Scope: row.Scope,
+		r.Hooks.Emit(context.WithoutCancel(ctx), pawl.Event{Kind: pawl.EventError, Op: "step.reconcile", Scope: row.Scope,
 			Key: row.Key + " " + row.Step, JobID: c.Owner.JobID, Err: err})
 		return context.Cause(ctx)
 	}

@@ -76,8 +76,8 @@ func TestReconcile(t *testing.T) {
 	if n := b.count("select count(*) from pawl.audit as a where a.actor = 'the night watch' and a.verb = 'step_settle'"); n != 2 {
 		t.Errorf("%d records", n)
 	}
-	if n := b.counters.Count(pawl.EventTrouble); n != 1 {
-		t.Errorf("%d times trouble", n)
+	if n := b.counters.Count(pawl.EventError); n != 1 {
+		t.Errorf("%d errors", n)
 	}
 	if _, err := step.Reconcile(t.Context(), b.pool, step.Reconciliation{}); pawl.CodeOf(err) != pawl.CodeArgumentInvalid {
 		t.Errorf("%v", err)

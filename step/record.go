@@ -42,7 +42,7 @@ func (t *taking) record(ctx context.Context, c Call, a contract.StepEndArgs) (ro
 			break
 		}
 	}
-	for kind, is := range map[pawl.EventKind]bool{pawl.EventStepTwice: row.Twice, pawl.EventTrouble: row.Contradicts} {
+	for kind, is := range map[pawl.EventKind]bool{pawl.EventStepTwice: row.Twice, pawl.EventError: row.Contradicts} {
 		if is {
 			t.emit(ctx, pawl.Event{Kind: kind, Op: "step.end", Err: fmt.Errorf("call %d ended %s, against what was known", a.Fence, a.Outcome)})
 		}

@@ -40,7 +40,7 @@ func AtMostOnce() Recovery { return Recovery{name: "at_most_once"} }
 // Repeatable is for requests that may be repeated because of what they say: set this to that, delete this.
 func Repeatable() Recovery { return Recovery{name: "repeatable"} }
 
-// AcceptDuplicates calls again and says so: [pawl.EventStepAgain] counts what may have happened twice.
+// AcceptDuplicates calls again and says so: [pawl.EventStepRepeated] counts what may have happened twice.
 func AcceptDuplicates() Recovery { return Recovery{name: "accept_duplicates"} }
 
 // A ProbeResult says whether an earlier call took effect.

@@ -273,7 +273,7 @@ func TestRefused_OfARepeatedCall(t *testing.T) {
 		if fmt.Sprint(c.policy) == fmt.Sprint(step.AcceptDuplicates()) {
 			want = 1
 		}
-		if n := b.counters.Count(pawl.EventStepAgain); n != want {
+		if n := b.counters.Count(pawl.EventStepRepeated); n != want {
 			t.Errorf("%v: told %d times of a call that may be the second, want %d", c.policy, n, want)
 		}
 	}

@@ -94,7 +94,7 @@ func (t *taking) plan(ctx context.Context) (row contract.StepBeginRow, err error
 // call: a crash here, or before the record has committed, is what the policies are for.
 func (t *taking) call(ctx context.Context, c Call, fn func(context.Context, Call) ([]byte, error)) (stored []byte, executed bool, err error) {
 	if c.Again && t.step.Recovery.name == "accept_duplicates" {
-		t.emit(ctx, pawl.Event{Kind: pawl.EventStepAgain, Op: "step.call"})
+		t.emit(ctx, pawl.Event{Kind: pawl.EventStepRepeated, Op: "step.call"})
 	}
 	start := time.Now()
 	result, failed := t.within(ctx, c, fn)
@@ -122,7 +122,7 @@ func (t *taking) call(ctx context.Context, c Call, fn func(context.Context, Call
 	case outcome == "executed" && forgot:
 		return nil, false, pawl.Final(errKeyless(t.step.Name))
 	case outcome == "executed":
-		t.emit(ctx, pawl.Event{Kind: pawl.EventFresh, Op: "step.call", Took: time.Since(start)})
+		t.emit(ctx, pawl.Event{Kind: pawl.EventSucceeded, Op: "step.call", Took: time.Since(start)})
 		return result, true, nil
 	case row.Status == "unknown":
 		failed = unknown(t.step.Name, failed)

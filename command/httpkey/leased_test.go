@@ -146,7 +146,7 @@ func TestLeased_CommitAndItsResponse(t *testing.T) {
 		t.Errorf("%v\n%v", first, again)
 	}
 	b.wantOrders(1)
-	if n := b.counters.Count(pawl.EventTrouble); n != 1 {
+	if n := b.counters.Count(pawl.EventError); n != 1 {
 		t.Errorf("the late write was reported %d times", n)
 	}
 }

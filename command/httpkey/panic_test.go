@@ -41,7 +41,7 @@ func TestOptions_Panics(t *testing.T) {
 				s := b.serve(httpkey.Once(b.pool, who, options, place))
 				b.wantProblem(s.post("k", "one"), http.StatusInternalServerError, "not-done", false)
 				b.wantOrders(0)
-				if n := b.counters.Count(pawl.EventTrouble) + b.counters.Count(pawl.EventRetryable); n != 1 {
+				if n := b.counters.Count(pawl.EventError) + b.counters.Count(pawl.EventRetryable); n != 1 {
 					t.Errorf("%d events, %v", n, b.counters)
 				}
 				bad = false

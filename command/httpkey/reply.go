@@ -30,7 +30,7 @@ func (x *exchange) reply(result command.Result[command.Answer], err error) {
 	default:
 		p := problemOf(err)
 		if p.Status >= http.StatusInternalServerError && !x.told.Load() && x.r.Context().Err() == nil {
-			x.options.Hooks.Emit(x.r.Context(), pawl.Event{Kind: pawl.EventTrouble, Op: "command.claim", Scope: x.intent.Scope, Key: x.intent.Key, Err: err})
+			x.options.Hooks.Emit(x.r.Context(), pawl.Event{Kind: pawl.EventError, Op: "command.claim", Scope: x.intent.Scope, Key: x.intent.Key, Err: err})
 		}
 		p.write(x.w)
 	}

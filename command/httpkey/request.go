@@ -89,7 +89,7 @@ func (x *exchange) call(what string, fn func() error) error {
 		panic(http.ErrAbortHandler)
 	}
 	if callback.Panicked(err) {
-		x.options.Hooks.Emit(x.r.Context(), pawl.Event{Kind: pawl.EventTrouble, Op: "command.claim", Scope: x.intent.Scope, Key: x.intent.Key, Err: err})
+		x.options.Hooks.Emit(x.r.Context(), pawl.Event{Kind: pawl.EventError, Op: "command.claim", Scope: x.intent.Scope, Key: x.intent.Key, Err: err})
 	}
 	return err
 }

@@ -127,7 +127,7 @@ func TestService_EachEffectOnce(t *testing.T) {
 		t.Errorf("reports: %s", days)
 	}
 	metrics := w.get("/metrics")
-	for _, line := range []string{`pawl_events_total\{kind="fresh",op="job.commit",scope="payments"\} [1-9]`, `pawl_events_total\{kind="replay",op="command.claim",scope=""\} [1-9]`,
+	for _, line := range []string{`pawl_events_total\{kind="succeeded",op="job.commit",scope="payments"\} [1-9]`, `pawl_events_total\{kind="replay",op="command.claim",scope=""\} [1-9]`,
 		`pawl_events_total\{kind="received",op="webhook.receive",scope="stripe"\} [1-9]`, `pawl_database_read_up\{read="jobs"\} 1`} {
 		if !regexp.MustCompile(line).MatchString(metrics) {
 			t.Errorf("/metrics does not say %s:\n%s", line, metrics)

@@ -80,8 +80,8 @@ func TestReceive_OnceHoweverOftenItComes(t *testing.T) {
 	source.Send(order, order, pawl.Delivery{Key: "order-18", Payload: []byte(`not JSON`)}, order)
 
 	n := pawltest.Consume(t, pool, consumer.Config{Name: "orders", Source: source, Handler: consumer.HandleTx(shop.Receive)})
-	if n.Count(pawl.EventFresh) != 1 || n.Count(pawl.EventDuplicateSkipped) != 2 || n.Count(pawl.EventFinal) != 1 {
-		t.Errorf("%d fresh, %d duplicates, %d dead letters", n.Count(pawl.EventFresh), n.Count(pawl.EventDuplicateSkipped), n.Count(pawl.EventFinal))
+	if n.Count(pawl.EventSucceeded) != 1 || n.Count(pawl.EventDuplicateSkipped) != 2 || n.Count(pawl.EventFailed) != 1 {
+		t.Errorf("%d succeeded, %d duplicates, %d dead letters", n.Count(pawl.EventSucceeded), n.Count(pawl.EventDuplicateSkipped), n.Count(pawl.EventFailed))
 	}
 	pawltest.Enqueued[shop.Order](t, pool, "charge", 1)
 	if seen := pawltest.Seen(t, pool, "orders", "order-17"); seen.ProcessedAt.IsZero() {

@@ -31,7 +31,7 @@ const (
 )
 
 // silent are events that say nothing of the work, or come while there is none.
-var silent = []pawl.EventKind{pawl.EventWoken, pawl.EventPolled, pawl.EventEmptyReceive, pawl.EventTrouble}
+var silent = []pawl.EventKind{pawl.EventWoken, pawl.EventPolled, pawl.EventEmptyReceive, pawl.EventError}
 
 // A Recorder counts events by scope and kind until they are added to the database. All of its methods may be called at once.
 type Recorder struct {
@@ -75,11 +75,11 @@ func (r *Recorder) Refused(w contract.StaleWrite) {
 	r.mu.Unlock()
 }
 
-// Keep adds what was counted every 15 seconds or so, until ctx ends. If the database asks for levels, measure is called. Errors go to trouble.
-func (r *Recorder) Keep(ctx context.Context, measure func(context.Context) (contract.Rollup, error), trouble func(error)) {
+// Keep adds what was counted every 15 seconds or so, until ctx ends. If the database asks for levels, measure is called. Errors go to onError.
+func (r *Recorder) Keep(ctx context.Context, measure func(context.Context) (contract.Rollup, error), onError func(error)) {
 	for pace.Sleep(ctx, pace.Jittered(addEvery)) {
 		if err := r.Add(ctx, measure); err != nil && ctx.Err() == nil {
-			trouble(err)
+			onError(err)
 		}
 	}
 }

@@ -42,18 +42,18 @@ func TestRecorder_Adds(t *testing.T) {
 	b := bed{t, pawltest.DB(t)}
 	r := rollup.New(b.pool, rollup.Queue)
 	for n := range 2500 {
-		r.Count(pawl.Event{Kind: pawl.EventFresh, Scope: fmt.Sprint("q", n)})
+		r.Count(pawl.Event{Kind: pawl.EventSucceeded, Scope: fmt.Sprint("q", n)})
 	}
-	r.Count(pawl.Event{Kind: pawl.EventFresh, Scope: "q1", Count: 10})
+	r.Count(pawl.Event{Kind: pawl.EventSucceeded, Scope: "q1", Count: 10})
 	r.Count(pawl.Event{Kind: pawl.EventRetryable})
 	r.Count(pawl.Event{Kind: pawl.EventPolled, Scope: "q1"})
-	r.Count(pawl.Event{Kind: pawl.EventTrouble, Scope: "q1"})
+	r.Count(pawl.Event{Kind: pawl.EventError, Scope: "q1"})
 	for range 2 {
 		if err := r.Add(t.Context(), nil); err != nil {
 			t.Fatal(err)
 		}
 	}
-	for name, want := range map[string]int64{"fresh": 2510, "retryable": 1, "polled": 0, "trouble": 0} {
+	for name, want := range map[string]int64{"succeeded": 2510, "retryable": 1, "polled": 0, "error": 0} {
 		if got := b.sum(name); got != want {
 			t.Errorf("%s: %d, want %d", name, got, want)
 		}
@@ -65,17 +65,17 @@ func TestRecorder_KeepsWhatWasRefused(t *testing.T) {
 	t.Parallel()
 	b := bed{t, pawltest.DB(t)}
 	r := rollup.New(b.pool, rollup.Consumer)
-	r.Count(pawl.Event{Kind: pawl.EventFresh, Scope: "c", Count: 3})
+	r.Count(pawl.Event{Kind: pawl.EventSucceeded, Scope: "c", Count: 3})
 	b.exec("alter table pawl.rollup rename to away")
 	if err := r.Add(t.Context(), nil); pawl.CodeOf(err) != "42P01" {
 		t.Fatalf("without the table: %v", err)
 	}
 	b.exec("alter table pawl.away rename to rollup")
-	r.Count(pawl.Event{Kind: pawl.EventFresh, Scope: "c"})
+	r.Count(pawl.Event{Kind: pawl.EventSucceeded, Scope: "c"})
 	if err := r.Add(t.Context(), nil); err != nil {
 		t.Fatal(err)
 	}
-	if got := b.sum("fresh"); got != 4 {
+	if got := b.sum("succeeded"); got != 4 {
 		t.Errorf("%d, want 4", got)
 	}
 }
@@ -85,7 +85,7 @@ func TestRecorder_CountsNothingTwice(t *testing.T) {
 	t.Parallel()
 	b := bed{t, pawltest.DB(t)}
 	r := rollup.New(b.pool, rollup.Consumer)
-	r.Count(pawl.Event{Kind: pawl.EventFresh, Scope: "c", Count: 3})
+	r.Count(pawl.Event{Kind: pawl.EventSucceeded, Scope: "c", Count: 3})
 	tx, err := b.pool.Begin(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -102,11 +102,11 @@ func TestRecorder_CountsNothingTwice(t *testing.T) {
 	if err := tx.Rollback(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	r.Count(pawl.Event{Kind: pawl.EventFresh, Scope: "c"})
+	r.Count(pawl.Event{Kind: pawl.EventSucceeded, Scope: "c"})
 	if err := r.Add(t.Context(), nil); err != nil {
 		t.Fatal(err)
 	}
-	if got := b.sum("fresh"); got != 1 && got != 4 {
+	if got := b.sum("succeeded"); got != 1 && got != 4 {
 		t.Errorf("%d, want 1 or 4", got)
 	}
 }
@@ -123,7 +123,7 @@ func TestRecorder_KeepsWhatFoundNoConnection(t *testing.T) {
 	}
 	defer small.Close()
 	r := rollup.New(small, rollup.Consumer)
-	r.Count(pawl.Event{Kind: pawl.EventFresh, Scope: "c", Count: 3})
+	r.Count(pawl.Event{Kind: pawl.EventSucceeded, Scope: "c", Count: 3})
 	held, err := small.Acquire(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -137,7 +137,7 @@ func TestRecorder_KeepsWhatFoundNoConnection(t *testing.T) {
 	if err := r.Add(t.Context(), nil); err != nil {
 		t.Fatal(err)
 	}
-	if got := b.sum("fresh"); got != 3 {
+	if got := b.sum("succeeded"); got != 3 {
 		t.Errorf("%d, want 3", got)
 	}
 }
@@ -164,10 +164,10 @@ func TestRecorder_MeasuresOnceAMinute(t *testing.T) {
 	if calls != minutes || calls > 2 {
 		t.Errorf("measured %d times in %d minutes", calls, minutes)
 	}
-	trouble := errors.New("slow")
+	slow := errors.New("slow")
 	b.exec("truncate pawl.rollup")
-	err := rollup.New(b.pool, rollup.Queue).Add(t.Context(), func(context.Context) (contract.Rollup, error) { return contract.Rollup{}, trouble })
-	if !errors.Is(err, trouble) {
+	err := rollup.New(b.pool, rollup.Queue).Add(t.Context(), func(context.Context) (contract.Rollup, error) { return contract.Rollup{}, slow })
+	if !errors.Is(err, slow) {
 		t.Errorf("a measure that failed: %v", err)
 	}
 }

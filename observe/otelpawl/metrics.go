@@ -24,7 +24,7 @@ func Events(p metric.MeterProvider, o observe.EventOptions) (pawl.Hooks, error) 
 	return pawl.Hooks{OnEvent: func(ctx context.Context, e pawl.Event) {
 		scope := scopes.Of(e)
 		total.Add(ctx, int64(max(e.Count, 1)), labelled(metrics.EventsTotal, string(e.Kind), e.Op, scope))
-		if e.Kind == pawl.EventFresh && e.Took > 0 {
+		if e.Kind == pawl.EventSucceeded && e.Took > 0 {
 			took.Record(ctx, e.Took.Seconds(), labelled(metrics.HandlerSeconds, e.Op, scope))
 		}
 		if e.Age > 0 {

@@ -33,8 +33,8 @@ func TestMetrics_AreTheListedOnes(t *testing.T) {
 	}
 	_, err = b.pool.Exec(t.Context(), "insert into pawl.job (queue, kind, payload, status) values ('mail', 'k', '', 'dead_letter')")
 	b.must(err)
-	events.Emit(t.Context(), pawl.Event{Kind: pawl.EventFresh, Op: "job.commit", Scope: "mail", Count: 3, Took: 20 * time.Millisecond, Age: time.Second})
-	events.Emit(t.Context(), pawl.Event{Kind: pawl.EventFinal, Op: "command.fail", Scope: "orders/acme", Took: time.Second})
+	events.Emit(t.Context(), pawl.Event{Kind: pawl.EventSucceeded, Op: "job.commit", Scope: "mail", Count: 3, Took: 20 * time.Millisecond, Age: time.Second})
+	events.Emit(t.Context(), pawl.Event{Kind: pawl.EventFailed, Op: "command.fail", Scope: "orders/acme", Took: time.Second})
 
 	var data metricdata.ResourceMetrics
 	b.must(reader.Collect(t.Context(), &data))
@@ -57,7 +57,7 @@ func TestMetrics_AreTheListedOnes(t *testing.T) {
 			for _, p := range d.DataPoints {
 				kind, _ := p.Attributes.Value("kind")
 				scope, _ := p.Attributes.Value("scope")
-				if !d.IsMonotonic || p.Value != map[string]int64{"fresh": 3, "final": 1}[kind.AsString()] || scope.AsString() == "orders/acme" {
+				if !d.IsMonotonic || p.Value != map[string]int64{"succeeded": 3, "failed": 1}[kind.AsString()] || scope.AsString() == "orders/acme" {
 					t.Errorf("%v", p)
 				}
 			}

@@ -35,7 +35,7 @@ func (c *Events) Hooks() pawl.Hooks {
 	return pawl.Hooks{OnEvent: func(_ context.Context, e pawl.Event) {
 		scope := c.scopes.Of(e)
 		c.total.WithLabelValues(string(e.Kind), e.Op, scope).Add(float64(max(e.Count, 1)))
-		if e.Kind == pawl.EventFresh && e.Took > 0 {
+		if e.Kind == pawl.EventSucceeded && e.Took > 0 {
 			c.took.WithLabelValues(e.Op, scope).Observe(e.Took.Seconds())
 		}
 		if e.Age > 0 {

@@ -72,7 +72,7 @@ func Example() {
 	}
 	// Output:
 	// <nil>
-	// pawl_events_total{kind="fresh",op="job.finish",scope="mail"} 1
+	// pawl_events_total{kind="succeeded",op="job.finish",scope="mail"} 1
 	// pawl_handler_duration_seconds_count{op="job.finish",scope="mail"} 1
 	// pawl_jobs{queue="mail",status="pending"} 1
 }

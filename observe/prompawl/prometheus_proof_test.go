@@ -44,7 +44,7 @@ type panel struct {
 }
 
 // mayBeEmpty are panels that show nothing while all is well.
-var mayBeEmpty = map[string]string{"Trouble a second": "nothing fails here"}
+var mayBeEmpty = map[string]string{"Errors a second": "nothing fails here"}
 
 // A real Prometheus loads the rules and scrapes a process that works: consumer, worker and gauges. Every panel of the Grafana dashboard then shows something,
 // and the alert on dead letters is raised.

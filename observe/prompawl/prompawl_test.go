@@ -22,9 +22,9 @@ import (
 // one of each thing that becomes a metric
 func everything(h pawl.Hooks) {
 	for _, e := range []pawl.Event{
-		{Kind: pawl.EventFresh, Op: "job.commit", Scope: "mail", Count: 3, Took: 20 * time.Millisecond},
-		{Kind: pawl.EventFresh, Op: "job.commit", Scope: "mail", Took: 2 * time.Second},
-		{Kind: pawl.EventFinal, Op: "command.fail", Scope: "orders/acme", Took: time.Second, Err: errors.New("refused")},
+		{Kind: pawl.EventSucceeded, Op: "job.commit", Scope: "mail", Count: 3, Took: 20 * time.Millisecond},
+		{Kind: pawl.EventSucceeded, Op: "job.commit", Scope: "mail", Took: 2 * time.Second},
+		{Kind: pawl.EventFailed, Op: "command.fail", Scope: "orders/acme", Took: time.Second, Err: errors.New("refused")},
 		{Kind: pawl.EventReceived, Op: "sqs.receive", Scope: "orders", Count: 10, Age: 30 * time.Second},
 	} {
 		h.Emit(context.Background(), e)
@@ -39,8 +39,8 @@ func TestEvents_Count(t *testing.T) {
 	const want = `
 # HELP pawl_events_total Events by kind, step and scope, one for each delivery, job or command that an event stands for.
 # TYPE pawl_events_total counter
-pawl_events_total{kind="final",op="command.fail",scope=""} 1
-pawl_events_total{kind="fresh",op="job.commit",scope="mail"} 4
+pawl_events_total{kind="failed",op="command.fail",scope=""} 1
+pawl_events_total{kind="succeeded",op="job.commit",scope="mail"} 4
 pawl_events_total{kind="received",op="sqs.receive",scope="orders"} 10
 `
 	if err := testutil.CollectAndCompare(events, strings.NewReader(want), "pawl_events_total"); err != nil {

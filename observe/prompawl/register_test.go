@@ -25,7 +25,7 @@ func TestRegister(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	hooks.Emit(context.Background(), pawl.Event{Kind: pawl.EventTrouble, Op: "test.op"})
+	hooks.Emit(context.Background(), pawl.Event{Kind: pawl.EventError, Op: "test.op"})
 	families, err := registry.Gather()
 	if err != nil {
 		t.Fatal(err)

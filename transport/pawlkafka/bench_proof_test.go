@@ -185,7 +185,7 @@ func rateOf(t *testing.T, source pawl.Source, batch int) float64 {
 	c, err := consumer.New(pool, consumer.Config{Name: "throughput", Source: source, Handler: handler, Concurrency: atOnce, RetryConcurrency: 1,
 		Retention: inbox.Retention{Forever: true},
 		Hooks: pawl.Hooks{OnEvent: func(_ context.Context, e pawl.Event) {
-			if e.Kind == pawl.EventFresh {
+			if e.Kind == pawl.EventSucceeded {
 				for range max(e.Count, 1) {
 					fresh <- struct{}{}
 				}

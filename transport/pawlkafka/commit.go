@@ -77,8 +77,8 @@ func (s *Source) commitThen(ctx context.Context, op string, of func(*partition) 
 	}
 	s.counters.commitFailures.Add(1)
 	err = wrap(op, s.group, err)
-	if !errors.Is(err, context.Canceled) && s.commitTrouble.may() {
-		s.tell(pawl.Event{Kind: pawl.EventTrouble, Op: op, Err: err})
+	if !errors.Is(err, context.Canceled) && s.commitErrors.may() {
+		s.tell(pawl.Event{Kind: pawl.EventError, Op: op, Err: err})
 	}
 	return err
 }

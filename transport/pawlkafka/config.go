@@ -55,9 +55,9 @@ type Config struct {
 	// ordinary rebalances. All members of a group should agree. Default false: the classic protocol, cooperative.
 	ServerSideBalancer bool
 
-	// Hooks receive received, empty_receive, acknowledged, released, handle_lost, and trouble where records were lost or a topic was made
+	// Hooks receive received, empty_receive, acknowledged, released, handle_lost, and error where records were lost or a topic was made
 	// anew; package consumer reports the failures to receive. The zero value logs them to slog.Default, all but handle_lost and
-	// trouble at debug.
+	// error at debug.
 	Hooks pawl.Hooks
 }
 

@@ -63,7 +63,7 @@ func (s *Source) renew(ctx context.Context, kept []*partition) {
 	defer cancel()
 	commits, err := s.admin.FetchOffsetsForTopics(ctx, s.group, s.topics...)
 	if err != nil {
-		s.tell(pawl.Event{Kind: pawl.EventTrouble, Op: "kafka.assign", Err: wrap("kafka.assign", s.group, err)})
+		s.tell(pawl.Event{Kind: pawl.EventError, Op: "kafka.assign", Err: wrap("kafka.assign", s.group, err)})
 	}
 	s.lose(kept)
 	to := map[string]map[int32]kgo.EpochOffset{}

@@ -79,7 +79,7 @@ func (s *Source) onFetched(_ context.Context, _ *kgo.Client, resp *kmsg.OffsetFe
 	}
 	s.mu.Unlock()
 	for _, err := range told {
-		s.tell(pawl.Event{Kind: pawl.EventTrouble, Op: "kafka.log", Err: err})
+		s.tell(pawl.Event{Kind: pawl.EventError, Op: "kafka.log", Err: err})
 	}
 	return nil
 }
@@ -177,7 +177,7 @@ func (s *Source) onRevoked(called context.Context, _ *kgo.Client, lost map[strin
 	_ = fault.At("kafka.revoke.after")
 	s.counters.revoked.Add(int64(len(leaving)))
 	if left > 0 {
-		s.tell(pawl.Event{Kind: pawl.EventTrouble, Op: "kafka.revoke", Count: left, Err: fmt.Errorf("%d deliveries were still being handled %v "+
+		s.tell(pawl.Event{Kind: pawl.EventError, Op: "kafka.revoke", Count: left, Err: fmt.Errorf("%d deliveries were still being handled %v "+
 			"after their partitions were revoked: the next owner receives them too, and their keys absorb that; set the RebalanceTimeout above the Timeout of the handler and 10s more",
 			left, s.revokeWait)})
 	}

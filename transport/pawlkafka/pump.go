@@ -28,7 +28,7 @@ func (h *clientHooks) OnFetchRecordBuffered(*kgo.Record) {
 // OnBrokerConnect reports that no connection can be made: the client itself tries again in silence.
 func (h *clientHooks) OnBrokerConnect(to kgo.BrokerMetadata, _ time.Duration, _ net.Conn, err error) {
 	if err != nil && !errors.Is(err, context.Canceled) && h.source.connects.may() {
-		h.source.tell(pawl.Event{Kind: pawl.EventTrouble, Op: "kafka.connect", Err: wrap("kafka.connect", to.Host, err)})
+		h.source.tell(pawl.Event{Kind: pawl.EventError, Op: "kafka.connect", Err: wrap("kafka.connect", to.Host, err)})
 	}
 }
 
@@ -87,7 +87,7 @@ func (s *Source) poll(ctx context.Context) bool {
 	s.pumpMu.Unlock()
 	s.hurry() // new partitions are handed out once their takeover is committed
 	for _, f := range found {
-		s.tell(pawl.Event{Kind: pawl.EventTrouble, Op: "kafka.log", Key: f.partition, Err: f.err})
+		s.tell(pawl.Event{Kind: pawl.EventError, Op: "kafka.log", Key: f.partition, Err: f.err})
 	}
 	for topic, fetched := range anew {
 		s.again(ctx, topic, fetched)
@@ -244,7 +244,7 @@ func (s *Source) again(ctx context.Context, topic string, fetched topicID) {
 	}
 	s.mu.Unlock()
 	if old != ids[topic] {
-		s.tell(pawl.Event{Kind: pawl.EventTrouble, Op: "kafka.log", Key: topic, Err: fmt.Errorf("topic %s was deleted and made anew: it was %s and is %s; "+
+		s.tell(pawl.Event{Kind: pawl.EventError, Op: "kafka.log", Key: topic, Err: fmt.Errorf("topic %s was deleted and made anew: it was %s and is %s; "+
 			"the new one is received from its first record on", topic, old, ids[topic])})
 	}
 	s.client.PurgeTopicsFromConsuming(topic)

@@ -28,7 +28,7 @@ type SinkConfig struct {
 	TopicOf func(m pawl.Message) string
 	// KeyHeader is the header for the event's id. Default Idempotency-Key, which a [Source] looks at.
 	KeyHeader string
-	// Hooks receive trouble where a topic may lose what it has confirmed. The zero value logs it to slog.Default.
+	// Hooks receive error where a topic may lose what it has confirmed. The zero value logs it to slog.Default.
 	Hooks pawl.Hooks
 }
 
@@ -161,7 +161,7 @@ func (s *Sink) ask(ctx context.Context, opts []kgo.Opt) (map[string]int, error) 
 			case c.Key == "max.message.bytes":
 				limits[one.Name] = min(max(n, 512), 1<<30)
 			case c.Key == "min.insync.replicas" && n < 2 && replicas(details[one.Name]) > 1:
-				s.config.Hooks.Emit(ctx, pawl.Event{Kind: pawl.EventTrouble, Op: "kafka.sink", Scope: one.Name, Err: fmt.Errorf("topic %s confirms a record "+
+				s.config.Hooks.Emit(ctx, pawl.Event{Kind: pawl.EventError, Op: "kafka.sink", Scope: one.Name, Err: fmt.Errorf("topic %s confirms a record "+
 					"that only its leader has, and loses it with the leader: set min.insync.replicas to 2", one.Name)})
 			}
 		}

@@ -26,10 +26,10 @@ type Source struct {
 	base   context.Context // of Open, without its end: hooks may come with it
 	due    func(p *partition, final bool) (kgo.EpochOffset, commitment, bool)
 
-	revokeWait              time.Duration // how long a revoke waits for what has begun
-	horizon                 adapter.Horizon
-	counters                counters
-	connects, commitTrouble reporter
+	revokeWait             time.Duration // how long a revoke waits for what has begun
+	horizon                adapter.Horizon
+	counters               counters
+	connects, commitErrors reporter
 
 	// Locks are taken in this order.
 	pumpMu   sync.Mutex // a poll of the client and what it puts into the windows are one step for the callbacks of the group
@@ -78,7 +78,7 @@ var (
 // session ends, which spares a restart the rebalance; its partitions wait meanwhile.
 // [kgo.ConsumeStartOffset] says where a group begins that has never committed: by default with the
 // first record. If it is another place, each partition without a commit reports what it skips
-// (event trouble, kafka.log). A group that begins at the end also skips what is in new partitions
+// (event error, kafka.log). A group that begins at the end also skips what is in new partitions
 // before it has noticed them.
 func Open(ctx context.Context, opts []kgo.Opt, group string, topics []string, cfg Config) (*Source, error) {
 	const op = "kafka.open"
@@ -127,7 +127,7 @@ func (s *Source) begin(ctx context.Context) error {
 	s.horizon.Timeout, s.horizon.Ask = callTimeout, s.askHorizon
 	s.horizon.Failed = func(err error) {
 		const op = "kafka.horizon"
-		s.tell(pawl.Event{Kind: pawl.EventTrouble, Op: op, Err: wrap(op, strings.Join(s.topics, ", "), err)})
+		s.tell(pawl.Event{Kind: pawl.EventError, Op: op, Err: wrap(op, strings.Join(s.topics, ", "), err)})
 	}
 	_ = s.horizon.Learn(ctx) // if the user may not ask, the horizon is not known
 	return nil

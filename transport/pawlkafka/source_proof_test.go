@@ -424,7 +424,7 @@ func TestLog_DeletedUnread(t *testing.T) {
 	if got := keysOf(get(t, b, 1)); got != "3" {
 		t.Errorf("received %s", got)
 	}
-	if !seen.has(pawl.EventTrouble, "begins with offset 3, and offset 1 was next") {
+	if !seen.has(pawl.EventError, "begins with offset 3, and offset 1 was next") {
 		t.Errorf("nothing was said: %v", seen.all)
 	}
 }
@@ -447,7 +447,7 @@ func TestLog_EndsBeforeTheCommit(t *testing.T) {
 	if got := keysOf(ds); got != "0 1" {
 		t.Errorf("received %s", got)
 	}
-	if !seen.has(pawl.EventTrouble, "was cut: offset 0 came, and 1000 was next") {
+	if !seen.has(pawl.EventError, "was cut: offset 0 came, and 1000 was next") {
 		t.Errorf("nothing was said: %v", seen.all)
 	}
 	ack(t, s, ds...)
@@ -504,7 +504,7 @@ func madeAnew(t *testing.T, opts ...kgo.Opt) {
 	if d.MessageID == old[0].MessageID || d.Key == old[0].Key {
 		t.Errorf("a new record has the id %q and the key %q of an old one", d.MessageID, d.Key)
 	}
-	if !seen.has(pawl.EventTrouble, "was deleted and made anew") {
+	if !seen.has(pawl.EventError, "was deleted and made anew") {
 		t.Errorf("nothing was said: %v", seen.all)
 	}
 	ack(t, s, d)
@@ -538,7 +538,7 @@ func TestTopic_NothingOfTheOldIsCommittedForTheNew(t *testing.T) {
 	await(t, "a record can be sent", func() bool { return producer.ProduceSync(t.Context(), keyed(topic, 0, "new-0")).FirstErr() == nil })
 	await(t, "the source has noticed", func() bool {
 		_, _ = s.Receive(t.Context(), 1)
-		return seen.has(pawl.EventTrouble, "was deleted and made anew")
+		return seen.has(pawl.EventError, "was deleted and made anew")
 	})
 	time.Sleep(time.Second) // longer than the client takes to load the new topic
 	ack(t, s, old[0])       // the old mark would be 20
@@ -567,7 +567,7 @@ func TestTopic_CommitOfAnEarlierOne(t *testing.T) {
 	if got := keysOf(get(t, s, 2)); got != "0 1" {
 		t.Errorf("received %s", got)
 	}
-	if !seen.has(pawl.EventTrouble, "is of an earlier topic of that name") {
+	if !seen.has(pawl.EventError, "is of an earlier topic of that name") {
 		t.Errorf("nothing was said: %v", seen.all)
 	}
 }
@@ -719,7 +719,7 @@ func TestOpen_TakesOptions(t *testing.T) {
 		t.Errorf("received %v, %v", ds, err)
 	}
 	await(t, "what is skipped is told", func() bool {
-		return seen.has(pawl.EventTrouble, "group "+group+" has no commit of "+topic+"/0: it begins where kgo.ConsumeStartOffset says")
+		return seen.has(pawl.EventError, "group "+group+" has no commit of "+topic+"/0: it begins where kgo.ConsumeStartOffset says")
 	})
 }
 

@@ -253,10 +253,10 @@ func through(b *testing.B, pool *pgxpool.Pool, source pawl.Source, n, batch int)
 	}
 	c, err := consumer.New(pool, consumer.Config{Name: "bench", Source: source, Handler: handler, Concurrency: benchHands, Retention: inbox.Retention{Forever: true},
 		Hooks: pawl.Hooks{OnEvent: func(_ context.Context, e pawl.Event) {
-			if e.Kind == pawl.EventFresh && done.Add(int64(max(e.Count, 1))) == int64(n) {
+			if e.Kind == pawl.EventSucceeded && done.Add(int64(max(e.Count, 1))) == int64(n) {
 				close(ended)
 			}
-			if e.Kind == pawl.EventTrouble || e.Kind == pawl.EventRetryable {
+			if e.Kind == pawl.EventError || e.Kind == pawl.EventRetryable {
 				b.Log(e.Kind, e.Op, e.Err)
 			}
 		}}})

@@ -98,7 +98,7 @@ func (s *Source) rebind(ctx context.Context) (*binding, error) {
 		if before.identity.stream != b.identity.stream {
 			what = "stream"
 		}
-		s.emit(ctx, pawl.Event{Kind: pawl.EventTrouble, Op: "nats.receive",
+		s.emit(ctx, pawl.Event{Kind: pawl.EventError, Op: "nats.receive",
 			Err: fmt.Errorf("the %s of %s was made anew: all that it holds is delivered again, and absorbed", what, s.name())})
 		s.lost(ctx, "nats.receive", s.letGoAll())
 	case before.ackWait == b.ackWait:

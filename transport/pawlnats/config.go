@@ -51,9 +51,9 @@ type Config struct {
 	// deleted, skips what was not handled yet. Default false: Open accepts only DeliverPolicy all.
 	StartsLater bool
 
-	// Hooks receive received, empty_receive, acknowledged, released, handle_lost, and trouble where the stream may lose messages unread or
+	// Hooks receive received, empty_receive, acknowledged, released, handle_lost, and error where the stream may lose messages unread or
 	// was made anew; package consumer reports the failures to receive and to acknowledge. The zero value logs them to slog.Default, all but
-	// handle_lost and trouble at debug.
+	// handle_lost and error at debug.
 	Hooks pawl.Hooks
 }
 

@@ -93,7 +93,7 @@ func (p *pipeline) settled() bool {
 	return open == 0 && i.NumPending == 0 && i.NumAckPending == 0
 }
 
-// However often a message comes, and under whichever of its names, it takes effect once. What is unfit is a dead letter, and the stream holds none
+// However often a message comes, and under whichever of its names, it takes effect once. What is invalid is a dead letter, and the stream holds none
 // of it back.
 func TestConsumer_EachOnce(t *testing.T) {
 	t.Parallel()
@@ -237,12 +237,12 @@ func TestConsumer_ReportsAHorizonWithoutEnd(t *testing.T) {
 	t.Parallel()
 	p := newPipeline(t, options{})
 	var mu sync.Mutex
-	var trouble []error
+	var errs []error
 	c, err := consumer.New(p.pool, consumer.Config{Name: "orders", Source: p.source, Retention: inbox.Retention{Forever: true}, Handler: consumer.HandleTx(write),
 		Hooks: pawl.Hooks{OnEvent: func(_ context.Context, e pawl.Event) {
-			if e.Kind == pawl.EventTrouble {
+			if e.Kind == pawl.EventError {
 				mu.Lock()
-				trouble = append(trouble, e.Err)
+				errs = append(errs, e.Err)
 				mu.Unlock()
 			}
 		}}})
@@ -255,11 +255,11 @@ func TestConsumer_ReportsAHorizonWithoutEnd(t *testing.T) {
 		p.must(p.pool.QueryRow(t.Context(), "select count(*) from pawl.consumer as c where c.name = 'orders' and c.horizon_ms is not null").Scan(&reported))
 		mu.Lock()
 		defer mu.Unlock()
-		return reported == 1 || len(trouble) > 0
+		return reported == 1 || len(errs) > 0
 	})
 	cancel()
 	p.must(<-ended)
-	if len(trouble) > 0 {
-		t.Error(trouble)
+	if len(errs) > 0 {
+		t.Error(errs)
 	}
 }

@@ -128,7 +128,7 @@ func TestOpen_WarnsOfStreamsThatLose(t *testing.T) {
 	} {
 		var heard []string
 		setup(t, options{server: server, stream: c.stream, config: pawlnats.Config{Hooks: pawl.Hooks{OnEvent: func(_ context.Context, e pawl.Event) {
-			if e.Kind == pawl.EventTrouble {
+			if e.Kind == pawl.EventError {
 				heard = append(heard, e.Err.Error())
 			}
 		}}}})

@@ -74,7 +74,7 @@ func Open(ctx context.Context, js jetstream.JetStream, stream, consumer string, 
 		return nil, wrap(op, s.name(), err)
 	}
 	for _, warning := range b.warnings {
-		s.emit(ctx, pawl.Event{Kind: pawl.EventTrouble, Op: op, Err: errors.New(warning)})
+		s.emit(ctx, pawl.Event{Kind: pawl.EventError, Op: op, Err: errors.New(warning)})
 	}
 	return s, nil
 }

@@ -197,7 +197,7 @@ func TestStreamMadeAnew_OldHandleRemovesNothing(t *testing.T) {
 			var mu sync.Mutex
 			var events []string
 			o := options{config: pawlnats.Config{Wait: 200 * time.Millisecond, Hooks: pawl.Hooks{OnEvent: func(_ context.Context, e pawl.Event) {
-				if e.Kind == pawl.EventTrouble || e.Kind == pawl.EventHandleLost {
+				if e.Kind == pawl.EventError || e.Kind == pawl.EventHandleLost {
 					mu.Lock()
 					events = append(events, fmt.Sprint(e.Kind, " ", e.Count, " ", e.Err))
 					mu.Unlock()

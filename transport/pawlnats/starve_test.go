@@ -129,7 +129,7 @@ select 'inbox/orders', 'delivery', '', now() + interval '1 day' from generate_se
 				t.Fatal(err)
 			}
 			counters := p.start(consumer.Config{Retention: inbox.Retention{Forever: true}, Handler: consumer.HandleTx(write)})
-			eventually(t, "it is paused", func() bool { return counters.Count(pawl.EventPaused) > 0 })
+			eventually(t, "it is paused", func() bool { return counters.Count(pawl.EventReceivePaused) > 0 })
 		})
 	}
 }

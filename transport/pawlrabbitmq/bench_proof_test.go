@@ -172,10 +172,10 @@ func (f *fixture) ours(b *testing.B, pool *pgxpool.Pool, n, batch int) float64 {
 	}
 	c, err := consumer.New(pool, consumer.Config{Name: "bench", Source: source, Handler: handler, Concurrency: benchHands,
 		Hooks: pawl.Hooks{OnEvent: func(_ context.Context, e pawl.Event) {
-			if e.Kind == pawl.EventFresh && done.Add(int64(max(e.Count, 1))) == int64(n) {
+			if e.Kind == pawl.EventSucceeded && done.Add(int64(max(e.Count, 1))) == int64(n) {
 				close(ended)
 			}
-			if e.Kind == pawl.EventTrouble || e.Kind == pawl.EventRetryable {
+			if e.Kind == pawl.EventError || e.Kind == pawl.EventRetryable {
 				b.Log(e.Kind, e.Op, e.Err)
 			}
 		}}})

@@ -53,9 +53,9 @@ type Config struct {
 	// policies included. Default none: Open sees the arguments that the queue was declared with, and no policy.
 	Management string
 
-	// Hooks receive received, empty_receive, acknowledged, released, handle_lost, and trouble where the queue may drop messages unread or
+	// Hooks receive received, empty_receive, acknowledged, released, handle_lost, and error where the queue may drop messages unread or
 	// cannot be seen; package consumer reports the failures to receive and to acknowledge. The zero value logs them to slog.Default, all but
-	// handle_lost and trouble at debug.
+	// handle_lost and error at debug.
 	Hooks pawl.Hooks
 }
 

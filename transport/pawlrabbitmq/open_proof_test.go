@@ -23,7 +23,7 @@ func openWith(t *testing.T, dial pawlrabbitmq.Dialer, queue string, cfg pawlrabb
 	cfg.Hooks = pawl.Hooks{OnEvent: func(_ context.Context, e pawl.Event) {
 		mu.Lock()
 		defer mu.Unlock()
-		if e.Kind == pawl.EventTrouble {
+		if e.Kind == pawl.EventError {
 			warnings = append(warnings, e.Err.Error())
 		}
 	}}

@@ -54,7 +54,7 @@ var (
 // an error: 3 to 8 lines at each Open, and the user needs the permission to configure the queue. [Config.Management] asks the management
 // API instead.
 //
-// Open warns with an event (trouble) if RabbitMQ may drop messages: a delivery limit without a dead letter exchange, which is what RabbitMQ 4 has by
+// Open warns with an event (error) if RabbitMQ may drop messages: a delivery limit without a dead letter exchange, which is what RabbitMQ 4 has by
 // default, a message TTL, a maximum length, an expiry of the queue. Without Management it sees no policies, which may set all of these.
 //
 // A source that no consumer runs needs a call of [Source.Finish].
@@ -84,7 +84,7 @@ func Open(ctx context.Context, dial Dialer, queue string, cfg Config) (*Source, 
 		return nil, wrap(op, queue, err)
 	}
 	for _, warning := range s.facts.warnings(queue) {
-		s.emit(ctx, pawl.Event{Kind: pawl.EventTrouble, Op: op, Err: errors.New(warning)})
+		s.emit(ctx, pawl.Event{Kind: pawl.EventError, Op: op, Err: errors.New(warning)})
 	}
 	return s, nil
 }

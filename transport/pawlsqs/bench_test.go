@@ -53,7 +53,7 @@ func throughGroups(b *testing.B, groups int) {
 	f, err := consumer.New(pool, consumer.Config{Name: "orders", Source: source,
 		Handler: consumer.HandleTx(apply),
 		Hooks: pawl.Hooks{OnEvent: func(_ context.Context, e pawl.Event) {
-			if e.Kind == pawl.EventFresh {
+			if e.Kind == pawl.EventSucceeded {
 				left <- struct{}{}
 			}
 		}}})

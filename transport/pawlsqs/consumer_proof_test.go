@@ -145,7 +145,7 @@ func (a assignment) consume(ctx context.Context) error {
 	}
 	cfg := consumer.Config{Name: "soak", Source: source, Concurrency: 5, RetryConcurrency: 1,
 		Hooks: pawl.Hooks{OnEvent: func(_ context.Context, e pawl.Event) {
-			if e.Kind == pawl.EventTrouble {
+			if e.Kind == pawl.EventError {
 				fmt.Fprintln(os.Stderr, e.Op, e.Err)
 			}
 		}}}

@@ -62,7 +62,7 @@ func TestConfig_PanicIsADeadLetter(t *testing.T) {
 			if body != "bad body" || !strings.Contains(why, c.why) || !strings.Contains(name, "exits") && !strings.Contains(why, "panic_test.go:") {
 				t.Errorf("a dead letter with %q, because of %q", body, why)
 			}
-			if n := p.count("select count(*) from effect"); n != 2 || counters.Count(pawl.EventUnfit) != 1 {
+			if n := p.count("select count(*) from effect"); n != 2 || counters.Count(pawl.EventInvalid) != 1 {
 				t.Errorf("%d effects, %v", n, counters)
 			}
 		})

@@ -227,8 +227,8 @@ select count(*) from ancient`); n != 1 {
 	if n := p.count("select count(*) from effect where key = 'new'"); n != 1 || p.count("select count(*) from effect") != 1 {
 		t.Errorf("the new one took effect %d times, all %d", n, p.count("select count(*) from effect"))
 	}
-	if n := p.count("select count(*) from pawl_v1.dead_letters as d where d.payload_text = 'x' and d.last_error like '%is forgotten%'"); n != 1 || counters.Count(pawl.EventStale) != 1 {
-		t.Errorf("%d dead letters, %d events", n, counters.Count(pawl.EventStale))
+	if n := p.count("select count(*) from pawl_v1.dead_letters as d where d.payload_text = 'x' and d.last_error like '%is forgotten%'"); n != 1 || counters.Count(pawl.EventDeliveryStale) != 1 {
+		t.Errorf("%d dead letters, %d events", n, counters.Count(pawl.EventDeliveryStale))
 	}
 	_, err = consumer.New(p.pool, consumer.Config{Name: "orders", Source: p.source, Handler: consumer.HandleTx(apply), Retention: inbox.Retention{QueueRedelivery: 3 * day}})
 	if pawl.CodeOf(err) != pawl.CodeArgumentInvalid || !strings.Contains(err.Error(), "the source may deliver a message again for 96h") {

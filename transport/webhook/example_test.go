@@ -101,7 +101,7 @@ func ExampleVerifier_Read() {
 	// Output:
 	// handle evt_1, signed with 2026-11
 	// 200 ""
-	// log: refused signature_mismatch
+	// log: webhook_refused signature_mismatch
 	// 401 "Unauthorized\n"
 }
 

@@ -65,7 +65,7 @@ func TestReceiver_PanicIsADeadLetter(t *testing.T) {
 				b.want(b.send("2", `{"n":"bad"}`), http.StatusOK)
 				b.want(b.send("3", `{"n":3}`), http.StatusOK)
 				b.wantEffects(2)
-				if got := b.letters(); got != `unfit: {"n":"bad"}` {
+				if got := b.letters(); got != `invalid: {"n":"bad"}` {
 					t.Errorf("the dead letters are %q", got)
 				}
 				if n := b.count("select count(*) from pawl_v1.dead_letters as d where d.last_error like '%' || $1 || '%'", name+": "+how); n != 1 {
@@ -83,11 +83,11 @@ func TestReceiver_PanicIsAnswered(t *testing.T) {
 		change func(*bed)
 		kind   pawl.EventKind
 	}{
-		"Now":    {func(b *bed) { b.verifier.Now = func() time.Time { panic("boom") } }, pawl.EventRefused},
-		"Answer": {func(b *bed) { b.door.Answer = func(http.ResponseWriter, webhook.Verified) bool { panic("boom") } }, pawl.EventTrouble},
+		"Now":    {func(b *bed) { b.verifier.Now = func() time.Time { panic("boom") } }, pawl.EventWebhookRefused},
+		"Answer": {func(b *bed) { b.door.Answer = func(http.ResponseWriter, webhook.Verified) bool { panic("boom") } }, pawl.EventError},
 		"Answer exits": {func(b *bed) {
 			b.door.Answer = func(http.ResponseWriter, webhook.Verified) bool { runtime.Goexit(); return true }
-		}, pawl.EventTrouble},
+		}, pawl.EventError},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

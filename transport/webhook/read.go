@@ -22,7 +22,7 @@ import (
 func (v *Verifier) Read(w http.ResponseWriter, r *http.Request) (Verified, error) {
 	m, err := v.read(w, r)
 	if err != nil {
-		v.cfg.Hooks.Emit(r.Context(), pawl.Event{Kind: pawl.EventRefused, Op: "webhook.verify", Scope: v.cfg.Scheme.Name(), Err: err})
+		v.cfg.Hooks.Emit(r.Context(), pawl.Event{Kind: pawl.EventWebhookRefused, Op: "webhook.verify", Scope: v.cfg.Scheme.Name(), Err: err})
 	}
 	return m, err
 }

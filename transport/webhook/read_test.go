@@ -34,7 +34,7 @@ func open(t *testing.T, s sender, change ...func(*webhook.Config)) *door {
 	hooks := pawl.Hooks{OnEvent: func(_ context.Context, e pawl.Event) {
 		d.mu.Lock()
 		defer d.mu.Unlock()
-		if e.Kind != pawl.EventRefused || e.Op != "webhook.verify" || e.Scope == "" {
+		if e.Kind != pawl.EventWebhookRefused || e.Op != "webhook.verify" || e.Scope == "" {
 			t.Errorf("%+v", e)
 		}
 		d.refused = append(d.refused, webhook.ReasonOf(e.Err))

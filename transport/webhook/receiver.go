@@ -129,7 +129,7 @@ func (r *Receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	case callback.CauseOf(err) == http.ErrAbortHandler: //nolint:errorlint // it is compared so by net/http
 		panic(http.ErrAbortHandler)
 	case err != nil:
-		r.emit(req.Context(), pawl.Event{Kind: pawl.EventTrouble, Op: "webhook.accept", Key: m.Key, MessageID: m.ID, Err: err})
+		r.emit(req.Context(), pawl.Event{Kind: pawl.EventError, Op: "webhook.accept", Key: m.Key, MessageID: m.ID, Err: err})
 		plain(w, http.StatusInternalServerError)
 		return
 	case answered:

@@ -44,7 +44,7 @@ func TestReceiver_OneEffect(t *testing.T) {
 		if strings.Contains(strings.ToLower(kind), "signature") {
 			t.Errorf("a signature was stored: %s", kind)
 		}
-		if b.counters.Count(pawl.EventFresh) != 1 || b.counters.Count(pawl.EventDuplicateSkipped) != 2 || b.counters.Count(pawl.EventAcknowledged) != 3 {
+		if b.counters.Count(pawl.EventSucceeded) != 1 || b.counters.Count(pawl.EventDuplicateSkipped) != 2 || b.counters.Count(pawl.EventAcknowledged) != 3 {
 			t.Error("the events do not tell of one effect and two duplicates")
 		}
 	})
@@ -259,7 +259,7 @@ func TestReceiver_KeyFault(t *testing.T) {
 	}
 	b.want(b.send("", `{"id":"pawl/mine"}`), http.StatusOK) // a key of our own is nobody's
 	b.wantEffects(0)
-	if got := b.letters(); got != "unfit: {\"id\":\"pawl/mine\"}\nunfit: {\"type\":\"no id\"}" {
+	if got := b.letters(); got != "invalid: {\"id\":\"pawl/mine\"}\ninvalid: {\"type\":\"no id\"}" {
 		t.Errorf("dead letters: %s", got)
 	}
 	if n := b.count(`select count(*) from pawl.job as j where j.last_errors::text like '%the sender gave no id%'`); n != 1 {
@@ -378,7 +378,7 @@ select count(*) from old`)
 	b.want(b.send("", event("evt_2", "t", "o")), http.StatusOK)
 	b.want(b.send("", `{"id":"evt_3","created":"soon"}`), http.StatusOK)
 	b.wantEffects(2)
-	if b.counters.Count(pawl.EventStale) != 1 || b.count("select count(*) from pawl.job where status = 'dead_letter'") != 1 {
+	if b.counters.Count(pawl.EventDeliveryStale) != 1 || b.count("select count(*) from pawl.job where status = 'dead_letter'") != 1 {
 		t.Error("it is no dead letter")
 	}
 }
@@ -524,7 +524,7 @@ func TestReceiver_BodiesThatAreNoJSON(t *testing.T) {
 	}{
 		"octets":               {"github", func(b *bed) { b.door.ProducedAt = webhook.CreatedAt("/created") }, 1, ""},
 		"a type":               {"github", typed, 0, ": " + form},
-		"no id in a form":      {"slack", func(*bed) {}, 0, "unfit: " + form},
+		"no id in a form":      {"slack", func(*bed) {}, 0, "invalid: " + form},
 		"the body is the key":  {"slack", func(b *bed) { b.verifier.Key = webhook.KeyBody() }, 1, ""},
 		"no pointer in a form": {"github", func(b *bed) { b.verifier.SemanticKey = webhook.KeyJSON("/action") }, 1, ""},
 	} {

@@ -179,7 +179,7 @@ func (r *Reconciler) close(ctx context.Context, page []Sent, report *Report) err
 }
 
 func (r *Reconciler) handOn(ctx context.Context, s Sent, report *Report) error {
-	r.cfg.Hooks.Emit(ctx, pawl.Event{Kind: pawl.EventMissing, Op: "webhook.reconcile", Scope: r.scope(), Key: s.Key, MessageID: s.ID, Age: time.Since(s.At)})
+	r.cfg.Hooks.Emit(ctx, pawl.Event{Kind: pawl.EventWebhookMissing, Op: "webhook.reconcile", Scope: r.scope(), Key: s.Key, MessageID: s.ID, Age: time.Since(s.At)})
 	if r.cfg.Resend {
 		if err := callback.Do("Ledger.Resend", func() error { return r.cfg.Ledger.Resend(ctx, s) }); err != nil {
 			return err
@@ -216,7 +216,7 @@ func (r *Reconciler) scope() string { return r.cfg.Receiver.verifier.cfg.Scheme.
 func (r *Reconciler) Run(ctx context.Context) {
 	for ctx.Err() == nil {
 		if _, err := r.Once(ctx); err != nil && ctx.Err() == nil {
-			r.cfg.Hooks.Emit(ctx, pawl.Event{Kind: pawl.EventTrouble, Op: "webhook.reconcile", Scope: r.scope(), Err: err})
+			r.cfg.Hooks.Emit(ctx, pawl.Event{Kind: pawl.EventError, Op: "webhook.reconcile", Scope: r.scope(), Err: err})
 		}
 		pace.Sleep(ctx, r.cfg.Every)
 	}

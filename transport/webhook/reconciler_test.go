@@ -261,7 +261,7 @@ func TestT54_GapsAreClosed(t *testing.T) {
 			if got := b.letters(); got != "" {
 				t.Errorf("dead letters: %s", got)
 			}
-			if n := b.counters.Count(pawl.EventMissing); n != away {
+			if n := b.counters.Count(pawl.EventWebhookMissing); n != away {
 				t.Errorf("%d were told missing, want %d", n, away)
 			}
 			by := b.count("select count(*) from pawl.delivery as d where d.verified_by = 'github/ledger'")
@@ -321,8 +321,8 @@ func TestReceiver_ALongMessageIDIsCut(t *testing.T) {
 	})
 	long := "é" + strings.Repeat("x", 198) + "é" + strings.Repeat("y", 5000)
 	b.want(b.send("", event(long, "invoice.paid", "in_1")), http.StatusOK) // no key can be that long: a dead letter
-	if got := b.counters.Count(pawl.EventUnfit); got != 1 {
-		b.Errorf("%d were unfit", got)
+	if got := b.counters.Count(pawl.EventInvalid); got != 1 {
+		b.Errorf("%d were invalid", got)
 	}
 	if n := b.count("select max(length(j.last_errors::text)) from pawl.job as j"); n > 1000 {
 		b.Errorf("the dead letter's failures have %d characters", n)

@@ -98,7 +98,7 @@ func TestReceiver_RefusesOverHTTP(t *testing.T) {
 			b.verifier.Hooks = pawl.Join(b.verifier.Hooks, pawl.Hooks{OnEvent: func(_ context.Context, e pawl.Event) {
 				mu.Lock()
 				defer mu.Unlock()
-				if e.Kind == pawl.EventRefused {
+				if e.Kind == pawl.EventWebhookRefused {
 					last = e.Err
 				}
 			}})
@@ -177,7 +177,7 @@ func TestReceiver_CutOff(t *testing.T) {
 			t.Errorf("answered %s", response.Status)
 		}
 	}
-	b.until("both were refused", func() bool { return b.counters.Count(pawl.EventRefused) == 2 })
+	b.until("both were refused", func() bool { return b.counters.Count(pawl.EventWebhookRefused) == 2 })
 	b.want(b.send("", body), http.StatusOK)
 	b.wantEffects(1)
 }

@@ -366,7 +366,7 @@ func (a assignment) serve(ctx context.Context) error {
 	}
 	defer pool.Close()
 	hooks := pawl.Hooks{OnEvent: func(_ context.Context, e pawl.Event) {
-		if e.Kind == pawl.EventTrouble || e.Kind == pawl.EventRefused || e.Kind == pawl.EventMismatch {
+		if e.Kind == pawl.EventError || e.Kind == pawl.EventWebhookRefused || e.Kind == pawl.EventMismatch {
 			fmt.Fprintln(os.Stderr, e.Kind, e.Op, e.Key, e.Err)
 		}
 	}}

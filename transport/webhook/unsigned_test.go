@@ -65,7 +65,7 @@ func TestReceiver_AReplayUnderASemanticKeyKeepsNothing(t *testing.T) {
 }
 
 // A semantic key that cannot be stored still counts: it is hashed, not dropped.
-func TestVerifier_AnUnfitSemanticKeyIsNotDropped(t *testing.T) {
+func TestVerifier_AnInvalidSemanticKeyIsNotDropped(t *testing.T) {
 	t.Parallel()
 	s := senderNamed("github")
 	keys := map[string]bool{}

@@ -11,6 +11,6 @@ select r.scope as name, max(r.at) as at, d.dead
    and r.at > clock_timestamp() - interval '3 minutes'
    and r.kind = 'count'
    and r.source = 'consumer'
-   and r.name = 'paused'
+   and r.name = 'receive_paused'
  group by r.scope, d.dead
  order by r.scope

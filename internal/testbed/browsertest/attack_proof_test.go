@@ -42,7 +42,7 @@ func TestAttack_StoredMarkup(t *testing.T) {
 			`insert into pawl.audit (actor, verb, target, reason, before) values ($1::text, 'job_retry', $1::text, $1::text, '{}')`,
 			`insert into pawl.command (scope, key, hash, expires_at, status, claimed_by) values ($1::text, $1::text, sha256('x'), clock_timestamp() + interval '1 day', 'unknown', $1::text)`,
 			`insert into pawl.inbox (consumer, key, hash, processed_at) values ($1::text, $1::text, sha256('x'), clock_timestamp())`,
-			`insert into pawl.rollup (span, at, kind, source, scope, name, value) values ('minute', date_trunc('minute', clock_timestamp()) - interval '1 minute', 'count', 'queue', $1::text, 'fresh', 1)`,
+			`insert into pawl.rollup (span, at, kind, source, scope, name, value) values ('minute', date_trunc('minute', clock_timestamp()) - interval '1 minute', 'count', 'queue', $1::text, 'succeeded', 1)`,
 		} {
 			if _, err := pool.Exec(t.Context(), statement, text); err != nil {
 				t.Fatalf("%s: %v", statement, err)

@@ -59,7 +59,7 @@
 //	broker     SIGKILL of the broker behind a relay
 //	cut        a network that goes silent for longer than the session
 //	freeze     SIGSTOP for longer than the session
-//	poison     orders that kill their process or are unfit become dead letters
+//	poison     orders that kill their process or are invalid become dead letters
 //	size       bodies of 1 MiB in bounded memory
 //	memory     the broker forgets and begins anew
 //	sink       relays killed around publish, and the broker

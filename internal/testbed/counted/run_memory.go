@@ -52,7 +52,7 @@ var Memory = Run{Name: "memory",
 
 // events counts what consumers report of a broker that behaves strangely.
 func (s *stage) events() (n int) {
-	for _, kind := range []pawl.EventKind{pawl.EventTrouble, pawl.EventReceiveFailed, pawl.EventHandleLost, pawl.EventAckFailed} {
+	for _, kind := range []pawl.EventKind{pawl.EventError, pawl.EventReceiveFailed, pawl.EventHandleLost, pawl.EventAckFailed} {
 		n += s.witness.count(kind)
 	}
 	return n

@@ -129,7 +129,7 @@ func (a assignment) consumer(ctx context.Context, pool *pgxpool.Pool, open Opene
 }
 
 // quietEvents happen all the time and tell nothing that the journal does not.
-var quietEvents = map[pawl.EventKind]bool{pawl.EventFresh: true, pawl.EventReceived: true, pawl.EventEmptyReceive: true, pawl.EventAcknowledged: true,
+var quietEvents = map[pawl.EventKind]bool{pawl.EventSucceeded: true, pawl.EventReceived: true, pawl.EventEmptyReceive: true, pawl.EventAcknowledged: true,
 	pawl.EventReleased: true, pawl.EventPolled: true, pawl.EventWoken: true}
 
 // hooks write events to the journal.

@@ -72,7 +72,7 @@ func (l *load) stop(c *cluster, since time.Time) (v verdict) {
 		differ(set(payments), l.keys("select k.key from pawl.command as k where k.scope = 'payments' and k.status = 'succeeded'"))
 	again, err := l.number("select count(*) from bookings as b where b.attempt > 1")
 	l.must(err)
-	v.charged = again + int(l.counters.Count(pawl.EventRetryable)+l.counters.Count(pawl.EventFinal))
+	v.charged = again + int(l.counters.Count(pawl.EventRetryable)+l.counters.Count(pawl.EventFailed))
 	v.crashes, err = l.number("select count(*) from bookings as b where b.crashes > 0")
 	l.must(err)
 

@@ -191,7 +191,7 @@ type charges struct {
 
 func (c *charges) hooks() pawl.Hooks {
 	return pawl.Hooks{OnEvent: func(_ context.Context, e pawl.Event) {
-		if e.Kind == pawl.EventRetryable || e.Kind == pawl.EventFinal {
+		if e.Kind == pawl.EventRetryable || e.Kind == pawl.EventFailed {
 			c.mu.Lock()
 			defer c.mu.Unlock()
 			c.all = append(c.all, fmt.Sprintf("%s of %q %d: %v", e.Op, e.Key, e.JobID, e.Err))

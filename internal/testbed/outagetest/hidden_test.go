@@ -50,7 +50,7 @@ func TestHidden_IsTold(t *testing.T) {
 			}
 			told := make(chan error, 100)
 			hooks := pawl.Hooks{OnEvent: func(_ context.Context, e pawl.Event) {
-				if e.Kind == pawl.EventTrouble && e.Op == c.op {
+				if e.Kind == pawl.EventError && e.Op == c.op {
 					select {
 					case told <- e.Err:
 					default:

@@ -173,7 +173,7 @@ grant all on all sequences in schema pawl to app; grant execute on all functions
 			for n := range messages {
 				s.Send(pawl.Delivery{Key: fmt.Sprint(n), Payload: []byte("x")})
 			}
-			patience.Until(t, "the outage is noticed", func() bool { return counters.Count(pawl.EventTrouble) > 0 })
+			patience.Until(t, "the outage is noticed", func() bool { return counters.Count(pawl.EventError) > 0 })
 			patience.Watch(2*time.Second, func() {})
 			if c.cure == "" {
 				free()

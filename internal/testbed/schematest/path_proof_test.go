@@ -173,7 +173,7 @@ rollback`,
 	"select pawl_v1.job_cancel(JOB, 'a', 'why'), pawl_v1.job_retry(JOB, 'a', 'why'), pawl_v1.job_discard(JOB, 'a', 'why', '{\"from\": [\"pending\"]}')",
 	"select pawl_v1.job_sweep('{k}'), pawl_v1.queue_death('q')",
 	"select pawl_v1.job_key_purge(10, '{\"older_than_ms\": 0}')",
-	"select pawl_v1.rollup_add('queue', '{q,q}', '{fresh,retryable}', '{1,2}'), pawl_v1.rollup_add('queue', '{q,q}', '{fresh,retryable}', '{1,2}', '{\"levels\": true}')",
+	"select pawl_v1.rollup_add('queue', '{q,q}', '{succeeded,retryable}', '{1,2}'), pawl_v1.rollup_add('queue', '{q,q}', '{succeeded,retryable}', '{1,2}', '{\"levels\": true}')",
 	"select pawl_v1.stale_write_add('job', '{q}', '{1}', '{1}', '{w}')",
 	"select pawl_v1.archive_sweep()",
 

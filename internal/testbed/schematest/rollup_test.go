@@ -25,15 +25,15 @@ func TestRollupAdd(t *testing.T) {
 	}
 	sameMinute(b, func() {
 		b.do("truncate pawl.rollup")
-		add(`'queue', '{q,q,"",q}', '{fresh,final,fresh,fresh}', '{3,1,5,4}'`, "added true")
-		add("'consumer', '{q}', '{fresh}', '{1}'", "added false")
-		add("'queue', '{q}', '{fresh}', '{2}'", "added true")
+		add(`'queue', '{q,q,"",q}', '{succeeded,failed,succeeded,succeeded}', '{3,1,5,4}'`, "added true")
+		add("'consumer', '{q}', '{succeeded}', '{1}'", "added false")
+		add("'queue', '{q}', '{succeeded}', '{2}'", "added true")
 		add("'queue', '{q,q}', '{due,due}', '{7,9}', '{\"levels\": true}'", "added false")
 		add("'queue', '{q}', '{due}', '{4}', '{\"levels\": true}'", "added false")
 		add("'queue', '{}', '{}', '{}'", "added false")
 	})
 	of := func(span string) string {
-		return strings.ReplaceAll("S count consumer/q fresh=1, S count queue/ fresh=5, S count queue/q final=1, S count queue/q fresh=9, S level queue/q due=9", "S", span)
+		return strings.ReplaceAll("S count consumer/q succeeded=1, S count queue/ succeeded=5, S count queue/q failed=1, S count queue/q succeeded=9, S level queue/q due=9", "S", span)
 	}
 	b.is(rolledUp, of("hour")+", "+of("minute"))
 	b.is(`select bool_and(r.at = date_trunc(r.span, clock_timestamp() - interval '30 seconds') or r.at = date_trunc(r.span, clock_timestamp())) from pawl.rollup as r`, "true")
@@ -55,13 +55,13 @@ func TestRollupAdd_Refuses(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "")
 	for _, arguments := range []string{
-		"'worker', '{q}', '{fresh}', '{1}'", "null, '{q}', '{fresh}', '{1}'",
-		"'queue', '{q,r}', '{fresh}', '{1}'", "'queue', '{q}', '{fresh}', '{1,2}'", "'queue', null, null, null", "'queue', '{q}', null, '{1}'",
-		"'queue', '{q}', '{Fresh}', '{1}'", "'queue', '{q}', '{\"\"}', '{1}'", "'queue', '{q}', '{" + strings.Repeat("a", 41) + "}', '{1}'", "'queue', '{q}', '{null}', '{1}'",
-		"'queue', '{q}', '{fresh}', '{-1}'", "'queue', '{q}', '{fresh}', '{1000000000001}'", "'queue', '{q}', '{fresh}', '{null}'",
-		"'queue', '{null}', '{fresh}', '{1}'", "'queue', '{" + strings.Repeat("a", 256) + "}', '{fresh}', '{1}'",
-		"'queue', array_fill('q'::text, '{1001}'), array_fill('fresh'::text, '{1001}'), array_fill(1, '{1001}')",
-		"'queue', '{q}', '{fresh}', '{1}', '{\"level\": true}'",
+		"'worker', '{q}', '{succeeded}', '{1}'", "null, '{q}', '{succeeded}', '{1}'",
+		"'queue', '{q,r}', '{succeeded}', '{1}'", "'queue', '{q}', '{succeeded}', '{1,2}'", "'queue', null, null, null", "'queue', '{q}', null, '{1}'",
+		"'queue', '{q}', '{Succeeded}', '{1}'", "'queue', '{q}', '{\"\"}', '{1}'", "'queue', '{q}', '{" + strings.Repeat("a", 41) + "}', '{1}'", "'queue', '{q}', '{null}', '{1}'",
+		"'queue', '{q}', '{succeeded}', '{-1}'", "'queue', '{q}', '{succeeded}', '{1000000000001}'", "'queue', '{q}', '{succeeded}', '{null}'",
+		"'queue', '{null}', '{succeeded}', '{1}'", "'queue', '{" + strings.Repeat("a", 256) + "}', '{succeeded}', '{1}'",
+		"'queue', array_fill('q'::text, '{1001}'), array_fill('succeeded'::text, '{1001}'), array_fill(1, '{1001}')",
+		"'queue', '{q}', '{succeeded}', '{1}', '{\"level\": true}'",
 	} {
 		b.is("select pawl_v1.rollup_add("+arguments+")", "P4004")
 	}
@@ -72,7 +72,7 @@ func TestRollupAdd_Refuses(t *testing.T) {
 func TestRollupAdd_IsBounded(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "")
-	const many = "select (pawl_v1.rollup_add('queue', array_agg('q' || n), array_agg('fresh'::text), array_agg(1))).outcome from generate_series(%d, %d) as n"
+	const many = "select (pawl_v1.rollup_add('queue', array_agg('q' || n), array_agg('succeeded'::text), array_agg(1))).outcome from generate_series(%d, %d) as n"
 	sameMinute(b, func() {
 		b.do("truncate pawl.rollup")
 		b.is(fmt.Sprintf(many, 1, 1000), "added") // a single call may pass the bound
@@ -86,13 +86,13 @@ func TestRollupAdd_IsBounded(t *testing.T) {
 
 	b.do(`truncate pawl.rollup;
 insert into pawl.rollup (span, at, kind, source, scope, name, value)
-select s.span, date_trunc('hour', now()) - s.age, 'count', 'queue', 'q' || n, 'fresh', 1
+select s.span, date_trunc('hour', now()) - s.age, 'count', 'queue', 'q' || n, 'succeeded', 1
   from generate_series(1, 600) as n
  cross join (values ('minute', interval '25 hours'), ('minute', interval '22 hours'), ('hour', interval '169 hours'), ('hour', interval '166 hours')) as s (span, age)`)
 	const left = "select string_agg(format('%s %s', r.span, r.n), ', ' order by r.span, r.n) from (select r.span, r.at, count(*) as n from pawl.rollup as r where r.scope <> 'now' group by 1, 2) as r"
-	b.do("select pawl_v1.rollup_add('queue', '{now}', '{fresh}', '{1}')")
+	b.do("select pawl_v1.rollup_add('queue', '{now}', '{succeeded}', '{1}')")
 	b.is(left, "hour 100, hour 600, minute 100, minute 600")
-	b.do("select pawl_v1.rollup_add('queue', '{now}', '{fresh}', '{1}')")
+	b.do("select pawl_v1.rollup_add('queue', '{now}', '{succeeded}', '{1}')")
 	b.is(left, "hour 600, minute 600")
 }
 
@@ -108,7 +108,7 @@ func TestRollupAdd_ManyAtOnce(t *testing.T) {
 		order := []string{"", "desc"}[i%2]
 		all.Go(func() {
 			for added := 0; added < calls; {
-				_, err := own.Exec(t.Context(), fmt.Sprintf(`select pawl_v1.rollup_add('queue', array_agg('q' || n order by n %[1]s), array_agg('fresh'::text order by n %[1]s), array_agg(1 order by n %[1]s))
+				_, err := own.Exec(t.Context(), fmt.Sprintf(`select pawl_v1.rollup_add('queue', array_agg('q' || n order by n %[1]s), array_agg('succeeded'::text order by n %[1]s), array_agg(1 order by n %[1]s))
   from generate_series(1, 20) as n`, order))
 				var pg *pgconn.PgError
 				switch {

@@ -110,7 +110,7 @@ func (d *Database) renew(ctx context.Context, a *answer, until time.Time) {
 	a.next = time.Now().Add(max(d.options.Every, rest*a.took))
 	if a.err != nil {
 		a.samples = nil
-		d.options.Hooks.Emit(context.WithoutCancel(ctx), pawl.Event{Kind: pawl.EventTrouble, Op: "observe.read", Scope: a.read.Name, Err: a.err})
+		d.options.Hooks.Emit(context.WithoutCancel(ctx), pawl.Event{Kind: pawl.EventError, Op: "observe.read", Scope: a.read.Name, Err: a.err})
 	}
 }
 

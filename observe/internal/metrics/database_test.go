@@ -27,8 +27,8 @@ type bed struct {
 	*testing.T
 	pool *pgxpool.Pool
 
-	mu       sync.Mutex
-	troubles []string
+	mu   sync.Mutex
+	errs []string
 }
 
 func setup(t *testing.T, schema ...string) *bed {
@@ -48,7 +48,7 @@ func (b *bed) open(o observe.DatabaseOptions) *metrics.Database {
 	o.Hooks = pawl.Hooks{OnEvent: func(_ context.Context, e pawl.Event) {
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		b.troubles = append(b.troubles, fmt.Sprintf("%s %s %s %v", e.Kind, e.Op, e.Scope, e.Err))
+		b.errs = append(b.errs, fmt.Sprintf("%s %s %s %v", e.Kind, e.Op, e.Scope, e.Err))
 	}}
 	d, err := metrics.NewDatabase(b.pool, o)
 	if err != nil {
@@ -194,8 +194,8 @@ func givenUpWithin(t *testing.T, limit time.Duration) bool {
 	}
 	got := b.texts(d)
 	b.mu.Lock()
-	short := slices.ContainsFunc(b.troubles, func(s string) bool {
-		return strings.Contains(s, "left no time") && !strings.HasPrefix(s, "trouble observe.read jobs ")
+	short := slices.ContainsFunc(b.errs, func(s string) bool {
+		return strings.Contains(s, "left no time") && !strings.HasPrefix(s, "error observe.read jobs ")
 	})
 	b.mu.Unlock()
 	if short {
@@ -210,12 +210,12 @@ func givenUpWithin(t *testing.T, limit time.Duration) bool {
 		t.Errorf("a gauge without a reading: %v", got)
 	}
 	b.mu.Lock()
-	reported := slices.ContainsFunc(b.troubles, func(s string) bool {
-		return strings.HasPrefix(s, "trouble observe.read commands ") && strings.Contains(s, "57014")
+	reported := slices.ContainsFunc(b.errs, func(s string) bool {
+		return strings.HasPrefix(s, "error observe.read commands ") && strings.Contains(s, "57014")
 	})
 	b.mu.Unlock()
 	if !reported {
-		t.Errorf("reported %v", b.troubles)
+		t.Errorf("reported %v", b.errs)
 	}
 	_ = tx.Rollback(t.Context())
 	if got := b.texts(d); !slices.Contains(got, "pawl.database.read.up commands 0") {
@@ -259,8 +259,8 @@ func TestDatabase_NeedsOnlyToLook(t *testing.T) {
 	defer pool.Close()
 	reader := &bed{T: t, pool: pool}
 	got := reader.texts(reader.open(observe.DatabaseOptions{}))
-	if len(reader.troubles) > 0 || !slices.Contains(got, "pawl.jobs mail,pending 1") {
-		t.Errorf("%v, %v", got, reader.troubles)
+	if len(reader.errs) > 0 || !slices.Contains(got, "pawl.jobs mail,pending 1") {
+		t.Errorf("%v, %v", got, reader.errs)
 	}
 }
 

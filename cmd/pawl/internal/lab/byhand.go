@@ -56,7 +56,7 @@ func receivedByHand(ctx context.Context, client *awssqs.Client, queue *string, p
 	said.write(began, o.Key)
 	kind, err := handledByHand(ctx, pool, o)
 	if err != nil {
-		said.write(failed, o.Key)
+		said.write(markRemoved, o.Key)
 		return
 	}
 	said.write(kind, o.Key)

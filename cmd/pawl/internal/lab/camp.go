@@ -103,12 +103,12 @@ func (c *camp) noteLocked(key string, worker int, text string) {
 }
 
 // ends are reports after which a worker has an order no more in its hands.
-var ends = []string{"fresh", "duplicate_skipped", "retryable", "stored", "conflict", "final", "wasted_work", seen, failed, effect}
+var ends = []string{"succeeded", "duplicate_skipped", "retryable", "stored", "conflict", "failed", "wasted_work", seen, markRemoved, effect}
 
 // sentences say what a report means.
 var sentences = map[string]string{
 	began:               "calls the handler",
-	"fresh":             "took effect: the row and its memory committed together",
+	"succeeded":         "took effect: the row and its memory committed together",
 	"duplicate_skipped": "seen before: acknowledged without work",
 	"conflict":          "another process is handling it: given back",
 	"retryable":         "the attempt failed: it will be tried again",
@@ -116,11 +116,11 @@ var sentences = map[string]string{
 	"suspect":           "it was in hand when a process died: stored, to begin alone",
 	"commit_unknown":    "the reply to COMMIT was lost: asks the database",
 	"wasted_work":       "its transaction was lost: tried again",
-	"final":             "a dead letter",
+	"failed":            "a dead letter",
 	"ack_failed":        "could not acknowledge: the message will come again",
-	"trouble":           "the database did not answer",
+	"error":             "the database did not answer",
 	seen:                "the table says that it was handled: acknowledged",
-	failed:              "the handler failed: takes the mark back",
+	markRemoved:         "the handler failed: takes the mark back",
 	effect:              "took effect: wrote the row",
 	acked:               "acknowledged",
 }

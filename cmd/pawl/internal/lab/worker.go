@@ -133,11 +133,11 @@ func work(ctx context.Context) error {
 
 // What workers report of an order, beside the kinds of Pawl's events.
 const (
-	began  = "began"        // its handler was called
-	seen   = "seen"         // by hand: the table says that it was handled
-	failed = "failed"       // by hand: the handler failed, and took back what the table says
-	effect = "effect"       // by hand: it took effect
-	acked  = "acknowledged" // by hand: the message was deleted
+	began       = "began"        // its handler was called
+	seen        = "seen"         // by hand: the table says that it was handled
+	markRemoved = "mark_removed" // by hand: the handler failed, and took back what the table says
+	effect      = "effect"       // by hand: it took effect
+	acked       = "acknowledged" // by hand: the message was deleted
 )
 
 // A diary is what a worker reports: one line for each event of an order, at once, since a process that is killed takes along what it holds in memory.

@@ -80,8 +80,8 @@ select s.span, date_trunc(s.span, now(), 'UTC') - s.n * ('1 ' || s.span)::interv
         * case when c.bad and s.n between 20 and 45 then 6 else 1 end)::bigint end
   from (select 'minute' as span, n from generate_series(1, 1439) as n union all select 'hour', n from generate_series(1, 167) as n) as s
  cross join (values
-    ('count', 'consumer', 'orders', 'fresh', 240, 3, false), ('count', 'queue', 'orders', 'fresh', 180, 2, false), ('count', 'consumer', 'orders', 'duplicate_skipped', 35, 3, true),
-    ('count', 'queue', 'mail', 'retryable', 4, 1, true), ('count', 'queue', 'mail', 'final', 1, 1, true), ('count', 'queue', '', 'stale_takeover', 1, 5, true),
+    ('count', 'consumer', 'orders', 'succeeded', 240, 3, false), ('count', 'queue', 'orders', 'succeeded', 180, 2, false), ('count', 'consumer', 'orders', 'duplicate_skipped', 35, 3, true),
+    ('count', 'queue', 'mail', 'retryable', 4, 1, true), ('count', 'queue', 'mail', 'failed', 1, 1, true), ('count', 'queue', '', 'stale_takeover', 1, 5, true),
     ('level', 'queue', '', 'oldest_due_ms', 900, 1, true), ('level', 'queue', '', 'due', 80, 1, true), ('level', 'queue', '', 'processing', 14, 1, false),
     ('level', 'queue', '', 'dead_letters', 2100, 1, true), ('level', 'queue', '', 'unknown', 2, 1, false), ('level', 'queue', '', 'workers', 3, 1, false),
     ('level', 'queue', '', 'workers_silent', 0, 1, false), ('level', 'queue', 'orders', 'due', 60, 1, true), ('level', 'queue', 'orders', 'oldest_due_ms', 700, 1, true),
