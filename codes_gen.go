@@ -14,11 +14,7 @@ const (
 	CodeFingerprintInvalid Code = "P4003"
 	// CodeArgumentInvalid: an argument is missing or out of its bounds. Retry: no.
 	CodeArgumentInvalid Code = "P4004"
-	// CodeNotHolderSucceed: could not mark succeeded: not the holder any more. Retry: no.
-	CodeNotHolderSucceed Code = "P4010"
-	// CodeNotHolderFail: could not mark failed: not the holder any more. Retry: no.
-	CodeNotHolderFail Code = "P4011"
-	// CodeFenceLost: fence lost: a newer attempt owns this work. Retry: no.
+	// CodeFenceLost: fence lost: this attempt no longer holds its work. Retry: no.
 	CodeFenceLost Code = "P4020"
 	// CodeInProgress: the same intent is being processed now. Retry: yes.
 	CodeInProgress Code = "P4029"
@@ -51,9 +47,7 @@ var (
 	ErrKeyReused          = &Error{Code: CodeKeyReused}          // key was used before with a different payload
 	ErrFingerprintInvalid = &Error{Code: CodeFingerprintInvalid} // fingerprint is missing or malformed
 	ErrArgumentInvalid    = &Error{Code: CodeArgumentInvalid}    // an argument is missing or out of its bounds
-	ErrNotHolderSucceed   = &Error{Code: CodeNotHolderSucceed}   // could not mark succeeded: not the holder any more
-	ErrNotHolderFail      = &Error{Code: CodeNotHolderFail}      // could not mark failed: not the holder any more
-	ErrFenceLost          = &Error{Code: CodeFenceLost}          // fence lost: a newer attempt owns this work
+	ErrFenceLost          = &Error{Code: CodeFenceLost}          // fence lost: this attempt no longer holds its work
 	ErrInProgress         = &Error{Code: CodeInProgress}         // the same intent is being processed now
 	ErrFailedFinal        = &Error{Code: CodeFailedFinal}        // the intent failed for good earlier
 	ErrOutcomeUnknown     = &Error{Code: CodeOutcomeUnknown}     // nobody knows whether the intent took effect
@@ -73,9 +67,7 @@ var codeTexts = map[Code]codeText{
 	CodeKeyReused:          {"key was used before with a different payload", "use a new key for a new intent or fix the caller that changes its payload between retries"},
 	CodeFingerprintInvalid: {"fingerprint is missing or malformed", "pass the 32 octets of a SHA-256"},
 	CodeArgumentInvalid:    {"an argument is missing or out of its bounds", "give what the message asks for"},
-	CodeNotHolderSucceed:   {"could not mark succeeded: not the holder any more", "drop this attempt; a newer one owns the intent"},
-	CodeNotHolderFail:      {"could not mark failed: not the holder any more", "drop this attempt; a newer one owns the intent"},
-	CodeFenceLost:          {"fence lost: a newer attempt owns this work", "drop this attempt; its transaction must not commit"},
+	CodeFenceLost:          {"fence lost: this attempt no longer holds its work", "drop this attempt; its transaction must not commit"},
 	CodeInProgress:         {"the same intent is being processed now", "retry after the time in retry_after"},
 	CodeFailedFinal:        {"the intent failed for good earlier", "read the stored failure; a retry needs a new key"},
 	CodeOutcomeUnknown:     {"nobody knows whether the intent took effect", "find out and settle it with command_settle or step_settle; see pawl_v1.stale_classify"},

@@ -22,12 +22,12 @@ func sqlstate(code string) error { return &pgconn.PgError{Severity: "ERROR", Cod
 func TestError_Text(t *testing.T) {
 	t.Parallel()
 	for want, err := range map[string]error{
-		"job.finish: P4020 fence lost: a newer attempt owns this work: boom (drop this attempt; its transaction must not commit)": &pawl.Error{Op: "job.finish", Code: pawl.CodeFenceLost, Err: errors.New("boom")},
+		"job.finish: P4020 fence lost: this attempt no longer holds its work: boom (drop this attempt; its transaction must not commit)": &pawl.Error{Op: "job.finish", Code: pawl.CodeFenceLost, Err: errors.New("boom")},
 		"x: boom (try this)": &pawl.Error{Op: "x", Err: errors.New("boom"), Hint: "try this"},
 		"x: boom":            &pawl.Error{Op: "x", Err: errors.New("boom")},
-		"P4029 the same intent is being processed now (retry after the time in retry_after)":              pawl.ErrInProgress,
-		"job.fail: P4020 fence lost: a newer attempt owns this work: job 1 is not held, absent (drop it)": pawl.Wrap("job.fail", &pgconn.PgError{Code: "P4020", Message: "job 1 is not held", Detail: "absent", Hint: "drop it"}),
-		"job.fail: : no such function (SQLSTATE 42883)":                                                   pawl.Wrap("job.fail", &pgconn.PgError{Code: "42883", Message: "no such function"}),
+		"P4029 the same intent is being processed now (retry after the time in retry_after)":                     pawl.ErrInProgress,
+		"job.fail: P4020 fence lost: this attempt no longer holds its work: job 1 is not held, absent (drop it)": pawl.Wrap("job.fail", &pgconn.PgError{Code: "P4020", Message: "job 1 is not held", Detail: "absent", Hint: "drop it"}),
+		"job.fail: : no such function (SQLSTATE 42883)":                                                          pawl.Wrap("job.fail", &pgconn.PgError{Code: "42883", Message: "no such function"}),
 		"final: boom": pawl.Final(errors.New("boom")),
 	} {
 		if got := err.Error(); got != want {

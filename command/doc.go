@@ -23,9 +23,9 @@
 //
 // [pawl.ErrKeyReused]: the key came before with another payload. [pawl.ErrInProgress]: somebody else is at it, [RetryAfter]
 // says when to ask again. [pawl.ErrFailedFinal]: it failed for good, now or earlier; [FailureOf] has the stored failure.
-// [pawl.ErrOutcomeUnknown]: an attempt may have taken effect and did not say; it is not run again. [pawl.ErrFenceLost],
-// [pawl.ErrNotHolderSucceed], [pawl.ErrNotHolderFail]: drop this attempt. [pawl.ErrCommitUnknown]: the database could not be
-// asked what became of a COMMIT; ask again with the same key. Anything else is the handler's own error, recorded as
+// [pawl.ErrOutcomeUnknown]: an attempt may have taken effect and did not say; it is not run again.
+// [pawl.ErrFenceLost]: this attempt no longer holds the command; drop it. [pawl.ErrCommitUnknown]:
+// the database could not be asked what became of a COMMIT; ask again with the same key. Anything else is the handler's own error, recorded as
 // failed_retryable, or the database's; the same key may be tried again. What the handler was told of other keys and leases, by a job
 // that it enqueued for instance, stays in the chain, below an outermost [pawl.Error] whose Op is command.handle.
 package command

@@ -19,7 +19,7 @@ import (
 // together, or neither does. fn may run more than once (40001, 40P01, a COMMIT without an answer) and takes effect once. Its
 // error rolls everything back and is returned; the attempt goes on.
 //
-// Errors: [pawl.ErrFenceLost], [pawl.ErrNotHolderSucceed]: a newer attempt has the command, or it has ended.
+// Errors: [pawl.ErrFenceLost]: a newer attempt has the command, or it has ended.
 func (a *Attempt[T]) Commit(ctx context.Context, fn func(context.Context, pgx.Tx) (T, error)) error {
 	return a.ending(ctx, func() (r Result[T], err error) {
 		err = txn.Restart(ctx, func() (err error) {
@@ -138,7 +138,7 @@ func (a *Attempt[T]) ending(ctx context.Context, end func() (Result[T], error)) 
 			return err
 		}
 		if a.end != nil {
-			return &pawl.Error{Op: "command.succeed", Code: pawl.CodeNotHolderSucceed, Err: errors.New("the attempt has ended")}
+			return &pawl.Error{Op: "command.succeed", Code: pawl.CodeFenceLost, Err: errors.New("the attempt has ended")}
 		}
 		r, err := end()
 		if err == nil {

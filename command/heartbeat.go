@@ -25,7 +25,7 @@ func (a *Attempt[T]) renew(ctx context.Context) error {
 // note makes a refusal by the database final, whatever becomes of the error.
 func (a *Attempt[T]) note(err error) error {
 	var e *pawl.Error
-	if errors.As(err, &e) && (e.Code == pawl.CodeFenceLost || e.Code == pawl.CodeNotHolderSucceed || e.Code == pawl.CodeNotHolderFail) {
+	if errors.As(err, &e) && e.Code == pawl.CodeFenceLost {
 		first := a.refused.CompareAndSwap(nil, e)
 		a.lose(e)
 		if first {

@@ -209,7 +209,7 @@ func TestLeased_Failures(t *testing.T) {
 			if err := a.Succeed(ctx, order{}); err != nil {
 				return err
 			}
-			if err := a.Commit(ctx, place("second")); !errors.Is(err, pawl.ErrNotHolderSucceed) {
+			if err := a.Commit(ctx, place("second")); !errors.Is(err, pawl.ErrFenceLost) {
 				return errors.New("a second end was accepted")
 			}
 			return nil

@@ -35,7 +35,7 @@ func (c *call[X]) mark(ctx context.Context, cause error) error {
 				return pawl.Wrap("command.fail", errors.Join(err, cause))
 			}
 			return c.told(ctx, row, cause)
-		case errors.Is(err, pawl.ErrNotHolderFail):
+		case errors.Is(err, pawl.ErrFenceLost):
 			c.refusedAsStale(ctx, "command.fail", err)
 			return &again{err}
 		case !pawl.Retryable(err):

@@ -12,7 +12,6 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/consumer"
-	"github.com/pawl-go/pawl/inbox"
 	"github.com/pawl-go/pawl/internal/txn"
 	"github.com/pawl-go/pawl/ops"
 	"github.com/pawl-go/pawl/pawltest"
@@ -309,7 +308,7 @@ func TestAgain_HasItsTurnInTheLane(t *testing.T) {
 func TestAgain_PassesItsGate(t *testing.T) {
 	t.Parallel()
 	b := setup(t, ran)
-	b.gate(inbox.Strict)
+	b.gate(consumer.GateStrict)
 	of := b.form.SequenceGate.Of
 	b.form.SequenceGate.Of = func(pawl.Delivery) (string, int64, error) { return "", 0, errors.New("no number") }
 	b.source.Send(numbered("a", 1))

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/pawl-go/pawl"
-	"github.com/pawl-go/pawl/inbox"
 	"github.com/pawl-go/pawl/internal/conns"
 	"github.com/pawl-go/pawl/job"
 )
@@ -34,7 +33,7 @@ type Config struct {
 	// ([pawl.SourceInfo]), else 28 days: the longest an SQS queue and then its dead letter queue
 	// keep a message. New refuses less than what the source declares, and wants Forever where that
 	// is for ever. Not with a Trigger, which follows the source by itself.
-	Retention inbox.Retention
+	Retention Retention
 	// Keep says which deliveries are kept as they came, in table pawl.delivery. Not with a Trigger.
 	Keep Keep
 	// Concurrency is how many fresh deliveries are handled at once; each holds one connection of the pool. By default
@@ -81,6 +80,29 @@ func (c Config) MinConns() int {
 		need += max(1, c.Concurrency)
 	}
 	return need
+}
+
+// Retention says how long deliveries are remembered: as long as the longest of these. What comes again later than that runs as
+// new, unless it says how old it is. Shorter keeps the table smaller: a million rows are about 150 MB with their indexes.
+type Retention struct {
+	// ClientRetry is how long a sender keeps trying, with the same key.
+	ClientRetry time.Duration
+	// QueueRedelivery is how long the broker may hand a message out again, its dead letter queue and redrives included.
+	QueueRedelivery time.Duration
+	// Reconciliation is how far back somebody may send again what seems to be missing.
+	Reconciliation time.Duration
+	// Audit is how long you want to be able to ask whether a message was seen.
+	Audit time.Duration
+	// Forever forgets nothing. The table grows without bound.
+	Forever bool
+}
+
+// Window is the longest of the four, 0 if none is given or nothing is to be forgotten.
+func (r Retention) Window() time.Duration {
+	if r.Forever {
+		return 0
+	}
+	return max(r.ClientRetry, r.QueueRedelivery, r.Reconciliation, r.Audit)
 }
 
 // Keep says which deliveries are kept as they came: as evidence, and to find out later what was sent.
@@ -156,7 +178,7 @@ func (c *Config) fits(f form) error {
 	if f != triggered {
 		return nil
 	}
-	for field, given := range map[string]bool{"Key": c.Key != nil, "Fingerprint": c.Fingerprint != nil, "Retention": c.Retention != (inbox.Retention{}),
+	for field, given := range map[string]bool{"Key": c.Key != nil, "Fingerprint": c.Fingerprint != nil, "Retention": c.Retention != (Retention{}),
 		"Keep": c.Keep.Mode != KeepDefault || c.Keep.Retention != 0 || c.Keep.Attributes != nil} {
 		if given {
 			return fmt.Errorf("the %s is of the inbox, and a Trigger claims nothing there: leave it out, or use HandleTx", field)
@@ -206,8 +228,8 @@ func (s *settings) completeGate() error {
 	}
 	complete := *g
 	switch {
-	case g.Of == nil || g.Mode != inbox.Latest && g.Mode != inbox.Strict:
-		return errors.New("a SequenceGate needs the field Of, and the Mode Latest or Strict")
+	case g.Of == nil || g.Mode != GateLatest && g.Mode != GateStrict:
+		return errors.New("a SequenceGate needs the field Of, and the Mode GateLatest or GateStrict")
 	case g.HoldLimit < 0 || g.HoldLimit > 1_000_000:
 		return fmt.Errorf("the HoldLimit must lie between 1 and 1000000, it is %d", g.HoldLimit)
 	}

@@ -7,7 +7,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pawl-go/pawl"
-	"github.com/pawl-go/pawl/inbox"
 )
 
 // A noSource says of itself what it is told to.
@@ -24,7 +23,7 @@ func TestConfig_HalfThePoolByDefault(t *testing.T) {
 	for _, c := range []struct{ conns, fresh, retries int }{
 		{4, 1, 1}, {8, 3, 1}, {10, 4, 1}, {16, 6, 2}, {20, 8, 2}, {64, 24, 8}, {100, 38, 12},
 	} {
-		config := Config{Name: "c", Source: noSource{}, Retention: inbox.Retention{Forever: true},
+		config := Config{Name: "c", Source: noSource{}, Retention: Retention{Forever: true},
 			Handler: HandleTx(func(context.Context, pgx.Tx, Message[[]byte]) error { return nil })}
 		if _, _, err := config.complete(c.conns); err != nil || config.Concurrency != c.fresh || config.RetryConcurrency != c.retries {
 			t.Errorf("a pool of %d: Concurrency %d, RetryConcurrency %d, %v; want %d and %d",
@@ -63,7 +62,7 @@ func TestConfig_ChecksWhatTheSourceSays(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	endless := Config{Name: "c", Source: noSource{info: pawl.SourceInfo{RedeliveryHorizon: 1<<63 - 1}}, Retention: inbox.Retention{Forever: true},
+	endless := Config{Name: "c", Source: noSource{info: pawl.SourceInfo{RedeliveryHorizon: 1<<63 - 1}}, Retention: Retention{Forever: true},
 		Handler: HandleTx(func(context.Context, pgx.Tx, Message[[]byte]) error { return nil })}
 	if _, _, err := endless.complete(10); err != nil {
 		t.Errorf("a horizon without an end, remembered for ever: %v", err)

@@ -12,7 +12,6 @@ import (
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/consumer"
 	"github.com/pawl-go/pawl/guard"
-	"github.com/pawl-go/pawl/inbox"
 	"github.com/pawl-go/pawl/internal/testbed/pgtest"
 	"github.com/pawl-go/pawl/pawltest"
 )
@@ -178,7 +177,7 @@ func ExampleSequenceGate() {
 		Number  int64
 	}
 	first := int64(1)
-	gate := &consumer.SequenceGate{Mode: inbox.Strict, First: &first, Of: func(d pawl.Delivery) (resource string, seq int64, err error) {
+	gate := &consumer.SequenceGate{Mode: consumer.GateStrict, First: &first, Of: func(d pawl.Delivery) (resource string, seq int64, err error) {
 		_, err = fmt.Sscan(d.Attributes["number"], &seq)
 		return d.Attributes["account"], seq, err
 	}}

@@ -8,15 +8,14 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pawl-go/pawl"
-	"github.com/pawl-go/pawl/inbox"
 	"github.com/pawl-go/pawl/internal/delivery"
 )
 
 // A SequenceGate lets deliveries take effect in the order of numbers that their senders gave them. It does what an ordering key cannot: it
 // knows what is missing and what came late.
 type SequenceGate struct {
-	// Mode: [inbox.Latest] drops what comes late, [inbox.Strict] also holds what comes early. Required.
-	Mode inbox.GateMode
+	// Mode: [GateLatest] drops what comes late, [GateStrict] also holds what comes early. Required.
+	Mode GateMode
 	// Of names a delivery's resource and its number there. "" as the resource lets it pass. An error makes it a dead letter.
 	// Required.
 	Of func(pawl.Delivery) (resource string, seq int64, err error)
@@ -29,6 +28,17 @@ type SequenceGate struct {
 	// HoldTimeout is how long a delivery is held before event gap asks an operator to look. It stays held. Default 5 min.
 	HoldTimeout time.Duration
 }
+
+// A GateMode says which numbers a sequence gate lets pass.
+type GateMode string
+
+const (
+	// GateLatest lets pass whatever is newer than what took effect last, and drops the rest: for
+	// messages that carry the whole state.
+	GateLatest GateMode = "latest"
+	// GateStrict lets pass the next number only: it holds what comes early and drops what comes again.
+	GateStrict GateMode = "strict"
+)
 
 // A claimError is what asking the gate, or for the semantic key, ended with: not the handler's failure.
 type claimError struct{ error }

@@ -14,7 +14,6 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/consumer"
-	"github.com/pawl-go/pawl/inbox"
 )
 
 // An amount is the payload of the tests here.
@@ -240,7 +239,7 @@ func TestNew_RefusesWhatATriggerHasNoUseFor(t *testing.T) {
 		"Fingerprint": func(c *consumer.Config) {
 			c.Fingerprint = func(pawl.Delivery) (pawl.Fingerprint, error) { return pawl.Fingerprint{}, nil }
 		},
-		"Retention": func(c *consumer.Config) { c.Retention = inbox.Retention{Audit: time.Hour} },
+		"Retention": func(c *consumer.Config) { c.Retention = consumer.Retention{Audit: time.Hour} },
 		"Keep":      func(c *consumer.Config) { c.Keep.Mode = consumer.KeepOff },
 	} {
 		config := b.config

@@ -21,7 +21,6 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/consumer"
-	"github.com/pawl-go/pawl/inbox"
 	"github.com/pawl-go/pawl/internal/fault"
 	"github.com/pawl-go/pawl/pawltest"
 	"github.com/pawl-go/pawl/step"
@@ -129,7 +128,7 @@ func childConfig(pool *pgxpool.Pool, kind, provider string) consumer.Config {
 		if kind == "sql gate" {
 			c.sql = writeSQL
 		}
-		c.SequenceGate = &consumer.SequenceGate{Mode: inbox.Strict, First: &first, HoldTimeout: time.Hour, Of: func(d pawl.Delivery) (lane string, seq int64, err error) {
+		c.SequenceGate = &consumer.SequenceGate{Mode: consumer.GateStrict, First: &first, HoldTimeout: time.Hour, Of: func(d pawl.Delivery) (lane string, seq int64, err error) {
 			_, err = fmt.Sscan(string(d.Payload), &seq)
 			return d.Attributes["lane"], seq, err
 		}}

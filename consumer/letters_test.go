@@ -17,7 +17,6 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/consumer"
-	"github.com/pawl-go/pawl/inbox"
 	"github.com/pawl-go/pawl/job"
 	"github.com/pawl-go/pawl/ops"
 	"github.com/pawl-go/pawl/step"
@@ -103,7 +102,7 @@ func newPost(t *testing.T, form string, set func(*form)) *post {
 	case "gate":
 		kinds = append(slices.Clone(kinds), "invalid gate", "full")
 		first := int64(1)
-		p.form.SequenceGate = &consumer.SequenceGate{Mode: inbox.Strict, First: &first, HoldLimit: 1, HoldTimeout: time.Hour, Of: p.number}
+		p.form.SequenceGate = &consumer.SequenceGate{Mode: consumer.GateStrict, First: &first, HoldLimit: 1, HoldTimeout: time.Hour, Of: p.number}
 	}
 	for _, kind := range kinds {
 		for n := range 3 {

@@ -14,7 +14,6 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/consumer"
-	"github.com/pawl-go/pawl/inbox"
 	"github.com/pawl-go/pawl/internal/callback"
 	"github.com/pawl-go/pawl/pawltest"
 )
@@ -37,7 +36,7 @@ func TestConsumer_AbruptFunctionsAreInvalid(t *testing.T) {
 			b.form.Exclusive = func(d pawl.Delivery) string { unless(d); return "" }
 		},
 		"SequenceGate.Of": func(b *bed, unless func(pawl.Delivery)) {
-			b.form.SequenceGate = &consumer.SequenceGate{Mode: inbox.Latest, Of: func(d pawl.Delivery) (string, int64, error) { unless(d); return "", 0, nil }}
+			b.form.SequenceGate = &consumer.SequenceGate{Mode: consumer.GateLatest, Of: func(d pawl.Delivery) (string, int64, error) { unless(d); return "", 0, nil }}
 		},
 		"many": func(b *bed, unless func(pawl.Delivery)) {
 			b.batches(nothing)

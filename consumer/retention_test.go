@@ -11,7 +11,6 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/consumer"
-	"github.com/pawl-go/pawl/inbox"
 	"github.com/pawl-go/pawl/pawltest"
 )
 
@@ -32,15 +31,15 @@ func TestT37_WindowBelowTheHorizonIsRefused(t *testing.T) {
 	t.Cleanup(pool.Close)
 	for _, c := range []struct {
 		source    pawl.Source
-		retention inbox.Retention
+		retention consumer.Retention
 		refused   bool
 	}{
-		{&farSource{}, inbox.Retention{}, false},
-		{&farSource{}, inbox.Retention{QueueRedelivery: 4 * day}, true},
-		{&farSource{}, inbox.Retention{QueueRedelivery: 4 * day, Audit: 90 * day}, false},
-		{&farSource{}, inbox.Retention{QueueRedelivery: 4 * day, Forever: true}, false},
-		{newSource(), inbox.Retention{QueueRedelivery: time.Hour}, false},
-		{newSource(), inbox.Retention{QueueRedelivery: -time.Hour}, false}, // nothing is given: the default
+		{&farSource{}, consumer.Retention{}, false},
+		{&farSource{}, consumer.Retention{QueueRedelivery: 4 * day}, true},
+		{&farSource{}, consumer.Retention{QueueRedelivery: 4 * day, Audit: 90 * day}, false},
+		{&farSource{}, consumer.Retention{QueueRedelivery: 4 * day, Forever: true}, false},
+		{newSource(), consumer.Retention{QueueRedelivery: time.Hour}, false},
+		{newSource(), consumer.Retention{QueueRedelivery: -time.Hour}, false}, // nothing is given: the default
 	} {
 		_, err := consumer.New(pool, consumer.Config{Name: "c", Source: c.source, Handler: handleFunc(apply).handler(), Concurrency: 1, RetryConcurrency: 1, Retention: c.retention})
 		if refused := err != nil; refused != c.refused || refused && !(strings.Contains(err.Error(), "96h0m0s") && strings.Contains(err.Error(), "336h0m0s")) {
@@ -66,7 +65,7 @@ func TestConsumer_ReadsAnOldLog(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := setup(t)
-			b.config.Retention = inbox.Retention{QueueRedelivery: 14 * day}
+			b.config.Retention = consumer.Retention{QueueRedelivery: 14 * day}
 			change(b)
 			for n := range 30 {
 				d := order(n)
@@ -86,7 +85,7 @@ func TestConsumer_ReadsAnOldLog(t *testing.T) {
 // is younger than the window. What came later is not (trap T37).
 func TestT37_ALongerRetentionRemembersNoMore(t *testing.T) {
 	t.Parallel()
-	for name, r := range map[string]inbox.Retention{"longer": {QueueRedelivery: 28 * day}, "for ever": {Forever: true}} {
+	for name, r := range map[string]consumer.Retention{"longer": {QueueRedelivery: 28 * day}, "for ever": {Forever: true}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := setup(t, forgotten(2*day))
@@ -113,7 +112,7 @@ func TestConsumer_APurgeIsKnownAtOnce(t *testing.T) {
 		t.Run(level, func(t *testing.T) {
 			t.Parallel()
 			b := setupOn(t, pawltest.URL(t, effects)+"&default_transaction_isolation="+strings.ReplaceAll(level, " ", "%20"))
-			b.config.Retention = inbox.Retention{QueueRedelivery: 14 * day}
+			b.config.Retention = consumer.Retention{QueueRedelivery: 14 * day}
 			first := order(1)
 			first.SentAt = time.Now().Add(-100 * day)
 			b.source.Send(first)
@@ -165,7 +164,7 @@ func TestT37_OlderThanTheWindowIsStale(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := setup(t, forgotten(15*day+12*time.Hour)) // as purges do that come every minute: rows stay a tenth longer
-			b.config.Retention = inbox.Retention{QueueRedelivery: 14 * day}
+			b.config.Retention = consumer.Retention{QueueRedelivery: 14 * day}
 			change(b)
 			now := time.Now()
 			for n, sent := range []pawl.Delivery{
@@ -195,7 +194,7 @@ func TestConsumer_ForgetsInTheBackground(t *testing.T) {
 	t.Parallel()
 	b := setup(t, `insert into pawl.inbox (consumer, key, hash, processed_at, received_at)
 select 'orders', 'm' || g, sha256(''), now(), now() - g * interval '1 hour' from generate_series(1, 2500) as g`)
-	b.config.Retention = inbox.Retention{QueueRedelivery: 10 * day}
+	b.config.Retention = consumer.Retention{QueueRedelivery: 10 * day}
 	b.start()
 	b.until("the old are forgotten", func() bool { return b.count("select count(*) from pawl.inbox") == 11*24-1 })
 }
@@ -207,7 +206,7 @@ func TestConsumer_TheLongerMemoryHolds(t *testing.T) {
 	b := setup(t, "select pawl_v1.consumer_report('orders', 20 * 86400000::bigint)",
 		`insert into pawl.inbox (consumer, key, hash, processed_at, received_at)
 select 'orders', 'm' || g, sha256(''), now(), now() - g * interval '1 day' from generate_series(1, 30) as g`)
-	b.config.Retention = inbox.Retention{QueueRedelivery: 10 * day}
+	b.config.Retention = consumer.Retention{QueueRedelivery: 10 * day}
 	b.start()
 	b.until("what the longer has forgotten is gone", func() bool { return b.count("select count(*) from pawl.inbox") == 22-1 })
 	if n := b.count("select window_ms / 86400000 from pawl.consumer"); n != 20 {
@@ -219,7 +218,7 @@ select 'orders', 'm' || g, sha256(''), now(), now() - g * interval '1 day' from 
 func TestConsumer_ReportsItsMemory(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.config.Retention = inbox.Retention{QueueRedelivery: 10 * day}
+	b.config.Retention = consumer.Retention{QueueRedelivery: 10 * day}
 	b.start()
 	b.until("it is reported", func() bool {
 		return b.count("select count(*) from pawl.consumer as c where c.name = 'orders' and c.window_ms = 10 * 86400000 and c.horizon_ms is null") == 1
@@ -232,10 +231,10 @@ func TestConsumer_ForeverForgetsNothing(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		horizon   bool
-		retention inbox.Retention
+		retention consumer.Retention
 	}{
-		"with a window":  {false, inbox.Retention{QueueRedelivery: 10 * day, Forever: true}},
-		"with a horizon": {true, inbox.Retention{Forever: true}},
+		"with a window":  {false, consumer.Retention{QueueRedelivery: 10 * day, Forever: true}},
+		"with a horizon": {true, consumer.Retention{Forever: true}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -11,7 +11,6 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/consumer"
-	"github.com/pawl-go/pawl/inbox"
 )
 
 // Deliveries that share a semantic key are one effect, whatever their keys and payloads, in every form of handler; all are acknowledged.
@@ -76,7 +75,7 @@ func TestConsumer_ARepeatUnderANewKeyKeepsNothing(t *testing.T) {
 		"store":  func(c *form) { c.Mode = consumer.StoreFirst },
 		"gate": func(c *form) {
 			first := int64(1)
-			c.SequenceGate = &consumer.SequenceGate{Mode: inbox.Strict, First: &first, Of: func(pawl.Delivery) (string, int64, error) { return "r", 1, nil }}
+			c.SequenceGate = &consumer.SequenceGate{Mode: consumer.GateStrict, First: &first, Of: func(pawl.Delivery) (string, int64, error) { return "r", 1, nil }}
 		},
 		"long": func(c *form) {
 			c.work = func(ctx context.Context, a *consumer.Attempt[[]byte]) error {

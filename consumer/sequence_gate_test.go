@@ -13,7 +13,6 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/consumer"
-	"github.com/pawl-go/pawl/inbox"
 	"github.com/pawl-go/pawl/internal/testbed/wireproxy"
 	"github.com/pawl-go/pawl/pawltest"
 )
@@ -23,7 +22,7 @@ func numbered(account string, seq int) pawl.Delivery {
 }
 
 // gate makes the consumer one with a gate per account. Its handler writes the account and the number.
-func (b *bed) gate(mode inbox.GateMode) *consumer.SequenceGate {
+func (b *bed) gate(mode consumer.GateMode) *consumer.SequenceGate {
 	first := int64(0)
 	b.form.handle = func(ctx context.Context, tx pgx.Tx, d pawl.Delivery) error {
 		_, err := tx.Exec(ctx, "insert into ran (lane, seq) values ($1, $2::int)", d.Attributes["account"], string(d.Payload))
@@ -54,7 +53,7 @@ func TestGate_StrictClosesItsGaps(t *testing.T) {
 		}
 		return wireproxy.Pass
 	})
-	b.gate(inbox.Strict)
+	b.gate(consumer.GateStrict)
 	write := b.form.handle
 	b.form.handle = func(ctx context.Context, tx pgx.Tx, d pawl.Delivery) error {
 		if err := write(ctx, tx, d); err != nil {
@@ -92,7 +91,7 @@ func TestGate_StrictClosesItsGaps(t *testing.T) {
 func TestGate_LatestDropsWhatComesLate(t *testing.T) {
 	t.Parallel()
 	b := setup(t, ran)
-	b.gate(inbox.Latest)
+	b.gate(consumer.GateLatest)
 	b.config.Concurrency = 1
 	for _, seq := range []int{3, 5, 4, 5, 9, 0} {
 		b.source.Send(numbered("a", seq))
@@ -118,7 +117,7 @@ func TestGate_LatestDropsWhatComesLate(t *testing.T) {
 func TestGate_GapIsReportedAndReleased(t *testing.T) {
 	t.Parallel()
 	b := setup(t, ran)
-	gate := b.gate(inbox.Strict)
+	gate := b.gate(consumer.GateStrict)
 	gate.HoldTimeout, gate.First = 100*time.Millisecond, nil
 	b.source.Send(numbered("a", 7), numbered("a", 8), numbered("a", 10))
 	b.start()
@@ -144,7 +143,7 @@ func TestGate_GapIsReportedAndReleased(t *testing.T) {
 func TestGate_HoldLimit(t *testing.T) {
 	t.Parallel()
 	b := setup(t, ran)
-	b.gate(inbox.Strict).HoldLimit = 3
+	b.gate(consumer.GateStrict).HoldLimit = 3
 	for seq := range 9 {
 		b.source.Send(numbered("a", 9-seq))
 	}
@@ -167,7 +166,7 @@ func TestGate_HoldLimit(t *testing.T) {
 func TestGate_SuspectsWaitToo(t *testing.T) {
 	t.Parallel()
 	b := setup(t, ran)
-	b.gate(inbox.Strict)
+	b.gate(consumer.GateStrict)
 	b.form.SoloAfter, b.form.Lease = 1, time.Minute
 	for seq := range 9 {
 		d := numbered("a", 9-seq)
@@ -189,14 +188,14 @@ func TestGate_SuspectsWaitToo(t *testing.T) {
 func TestGate_Invalid(t *testing.T) {
 	t.Parallel()
 	b := setup(t, ran)
-	b.gate(inbox.Strict)
+	b.gate(consumer.GateStrict)
 	b.source.Send(pawl.Delivery{Key: "x", Payload: []byte("no number")})
 	b.consume()
 	if n := b.counters.Count(pawl.EventInvalid); n != 1 {
 		t.Errorf("%d invalid", n)
 	}
 	for name, change := range map[string]func(*form){
-		"Of": func(c *form) { c.SequenceGate = &consumer.SequenceGate{Mode: inbox.Latest} }, "Mode": func(c *form) { c.SequenceGate.Mode = "newest" },
+		"Of": func(c *form) { c.SequenceGate = &consumer.SequenceGate{Mode: consumer.GateLatest} }, "Mode": func(c *form) { c.SequenceGate.Mode = "newest" },
 		"StoreFirst": func(c *form) { c.Mode = consumer.StoreFirst }, "HoldLimit": func(c *form) { c.SequenceGate.HoldLimit = -1 },
 	} {
 		bad, gate := *b, *b.form.SequenceGate

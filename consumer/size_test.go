@@ -13,7 +13,6 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/consumer"
-	"github.com/pawl-go/pawl/inbox"
 )
 
 // mostKept is how many octets the database takes of a payload, and of the texts beside it.
@@ -197,7 +196,7 @@ func TestSize_WhatTheDatabaseRefusesIsADeadLetter(t *testing.T) {
 		"a long resource":     {resource(strings.Repeat("r", 256)), "key must have 1 to 255 octets"},
 		"a resource with NUL": {resource("r\x00"), "invalid byte sequence"},
 		"a gate's resource": {func(b *bed) {
-			b.form.SequenceGate = &consumer.SequenceGate{Mode: inbox.Latest, Of: func(pawl.Delivery) (string, int64, error) { return strings.Repeat("r", 256), 1, nil }}
+			b.form.SequenceGate = &consumer.SequenceGate{Mode: consumer.GateLatest, Of: func(pawl.Delivery) (string, int64, error) { return strings.Repeat("r", 256), 1, nil }}
 		}, "scope has 256 octets"},
 	} {
 		for form, mode := range map[string]consumer.Mode{"inline": consumer.RetryFromDatabase, "source": consumer.RetryFromSource} {

@@ -82,7 +82,7 @@ func TestTrigger_ClaimedRows(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	sweeper, err := swept.Sweeper(guard.Redrive{}, func(context.Context, string) error { return nil })
+	sweeper, err := swept.Sweeper(guard.SweeperConfig{}, func(context.Context, string) error { return nil })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -130,7 +130,7 @@ func TestTrigger_ALateClaimIsNoError(t *testing.T) {
 	var late pawl.Counters
 	nothing := func(context.Context, pgx.Tx) (any, error) { return nil, nil }
 	driven := make(chan error)
-	sweeper, err := rows.Sweeper(guard.Redrive{Every: 10 * time.Millisecond, Hooks: late.Hooks()}, func(ctx context.Context, id string) error {
+	sweeper, err := rows.Sweeper(guard.SweeperConfig{Every: 10 * time.Millisecond, Hooks: late.Hooks()}, func(ctx context.Context, id string) error {
 		err := rows.Once(ctx, id, nothing)
 		driven <- err
 		return err

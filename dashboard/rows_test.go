@@ -37,7 +37,7 @@ insert into shop.orders (id, status, attempt_count, last_error, claimed_at) valu
 	}
 	// finding is the line of the page about the rows, after the first pass of another sweeper.
 	finding := func() string {
-		sweeper, err := rows.Sweeper(guard.Redrive{MaxAttempts: 3, PendingAfter: time.Minute, Hooks: pawl.Hooks{OnEvent: func(context.Context, pawl.Event) {}}}, drive)
+		sweeper, err := rows.Sweeper(guard.SweeperConfig{MaxAttempts: 3, PendingAfter: time.Minute, Hooks: pawl.Hooks{OnEvent: func(context.Context, pawl.Event) {}}}, drive)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -8,7 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// A usedUp row has been tried as often as [Redrive] allows.
+// A usedUp row has been tried as often as [SweeperConfig] allows.
 type usedUp struct {
 	ID       string
 	Attempts int

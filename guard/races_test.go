@@ -73,7 +73,7 @@ func TestRows_RestartAboveReadCommitted(t *testing.T) {
 			}
 			t.Cleanup(pool.Close)
 			rows := rowsOf(t, pool, table)
-			sweeper, err := rows.Sweeper(guard.Redrive{}, nothing)
+			sweeper, err := rows.Sweeper(guard.SweeperConfig{}, nothing)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -98,7 +98,7 @@ func TestSweeper_APanicIsAFailure(t *testing.T) {
 	t.Parallel()
 	pool := pawltest.DB(t, orders, "update orders set created_at = now() - interval '1 hour'")
 	told, calls := 0, 0
-	sweeper, err := rowsOf(t, pool, table).Sweeper(guard.Redrive{Hooks: pawl.Hooks{OnEvent: func(context.Context, pawl.Event) { told++ }}},
+	sweeper, err := rowsOf(t, pool, table).Sweeper(guard.SweeperConfig{Hooks: pawl.Hooks{OnEvent: func(context.Context, pawl.Event) { told++ }}},
 		func(context.Context, string) error { calls++; panic("drive") })
 	if err != nil {
 		t.Fatal(err)

@@ -188,7 +188,7 @@ func TestClaim_IsOneAttempts(t *testing.T) {
 		t.Errorf("without a sweeper: %v", err)
 	}
 	var driven sync.Map
-	sweeper, err := rows.Sweeper(guard.Redrive{Every: 10 * time.Millisecond, StuckAfter: time.Minute}, func(_ context.Context, id string) error {
+	sweeper, err := rows.Sweeper(guard.SweeperConfig{Every: 10 * time.Millisecond, StuckAfter: time.Minute}, func(_ context.Context, id string) error {
 		driven.Store(id, true)
 		return nil
 	})
@@ -239,7 +239,7 @@ func TestSweeper_DatesRowsByAMonotoneColumn(t *testing.T) {
 		pool := pawltest.DB(t, orders, "insert into orders (id) values (9), (10)")
 		rows := rowsOf(t, pool, guard.Table{Name: "orders", Monotone: monotone})
 		var driven []string
-		sweeper, err := rows.Sweeper(guard.Redrive{}, func(ctx context.Context, id string) error {
+		sweeper, err := rows.Sweeper(guard.SweeperConfig{}, func(ctx context.Context, id string) error {
 			driven = append(driven, id)
 			return rows.Once(ctx, id, ship(id))
 		})
@@ -278,7 +278,7 @@ func TestSweeper_DrivesWhatIsDue(t *testing.T) {
   (19, 'completed', 1, null, now() - interval '1 hour', now() - interval '1 hour')`)
 	rows := rowsOf(t, pool, table)
 	var driven sync.Map
-	sweeper, err := rows.Sweeper(guard.Redrive{}, func(ctx context.Context, id string) error {
+	sweeper, err := rows.Sweeper(guard.SweeperConfig{}, func(ctx context.Context, id string) error {
 		if _, twice := driven.LoadOrStore(id, true); twice {
 			t.Errorf("row %s was driven twice", id)
 		}
@@ -312,7 +312,7 @@ func TestNew_RefusesBadTables(t *testing.T) {
 		}
 	}
 	rows := rowsOf(t, pool, guard.Table{Name: "t", LastError: guard.None})
-	if _, err := rows.Sweeper(guard.Redrive{}, func(context.Context, string) error { return nil }); !errors.Is(err, pawl.ErrArgumentInvalid) {
+	if _, err := rows.Sweeper(guard.SweeperConfig{}, func(context.Context, string) error { return nil }); !errors.Is(err, pawl.ErrArgumentInvalid) {
 		t.Errorf("a sweeper without last_error: %v", err)
 	}
 }

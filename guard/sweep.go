@@ -19,8 +19,9 @@ import (
 	"github.com/pawl-go/pawl/internal/txn"
 )
 
-// Redrive says which rows a [Sweeper] drives again, and when. Its zero value is fit for production.
-type Redrive struct {
+// A SweeperConfig says which rows a [Sweeper] drives again, and when. Its zero value is fit for
+// production.
+type SweeperConfig struct {
 	// Every is the pause between two passes. Default 10 s.
 	Every time.Duration
 	// StuckAfter is how long a row may be claimed before it is pending again. Longer than the longest work: a holder that still
@@ -50,7 +51,7 @@ type Redrive struct {
 // Several at once are safe; every process may run one.
 type Sweeper struct {
 	rows  *Rows
-	cfg   Redrive
+	cfg   SweeperConfig
 	drive func(ctx context.Context, id string) error
 
 	mu       sync.Mutex
@@ -73,7 +74,7 @@ type sweepers struct {
 
 // Sweeper makes the sweeper of these rows. drive is called for each row that is pending again, with its id as text: do the work,
 // with [Rows.Once] or [Rows.Claim], or send the message anew. If it fails the row is driven again after PendingAfter.
-func (r *Rows) Sweeper(cfg Redrive, drive func(ctx context.Context, id string) error) (*Sweeper, error) {
+func (r *Rows) Sweeper(cfg SweeperConfig, drive func(ctx context.Context, id string) error) (*Sweeper, error) {
 	for option, fallback := range map[*time.Duration]time.Duration{&cfg.Every: 10 * time.Second, &cfg.StuckAfter: 15 * time.Minute,
 		&cfg.PendingAfter: 15 * time.Minute, &cfg.Wait: 30 * time.Second, &cfg.MaxWait: time.Hour} {
 		if *option <= 0 {
@@ -93,8 +94,9 @@ func (r *Rows) Sweeper(cfg Redrive, drive func(ctx context.Context, id string) e
 	return &Sweeper{rows: r, cfg: cfg, drive: drive, counted: rollup.New(r.pool, rollup.Consumer)}, nil
 }
 
-// Run makes a pass at once and then every Every, until ctx ends. Claims are accepted while it runs.
-func (s *Sweeper) Run(ctx context.Context) {
+// Run makes a pass at once and then every Every, until ctx ends, and returns nil. It returns no
+// error: what fails is an event, and the next pass tries it again. Claims are accepted while it runs.
+func (s *Sweeper) Run(ctx context.Context) error {
 	s.rows.swept.newest.Store(s)
 	s.rows.swept.running.Add(1)
 	defer s.rows.swept.running.Add(-1)
@@ -105,7 +107,7 @@ func (s *Sweeper) Run(ctx context.Context) {
 		}
 		s.addCounts(context.WithoutCancel(ctx)) // what a stop cuts off is not counted
 		if !pace.Sleep(ctx, s.cfg.Every) {
-			return
+			return nil
 		}
 	}
 }

@@ -65,7 +65,7 @@ func (c *Claimed) lost(ctx context.Context, op string) error {
 	if c.rows.swept.running.Load() > 0 {
 		late = swept{late}
 	}
-	err := &pawl.Error{Op: op, Code: pawl.CodeFenceLost, Err: refused{late}, Hint: "raise StuckAfter of the Redrive above the longest work"}
+	err := &pawl.Error{Op: op, Code: pawl.CodeFenceLost, Err: refused{late}, Hint: "raise StuckAfter of the SweeperConfig above the longest work"}
 	if s := c.rows.swept.newest.Load(); s != nil {
 		s.tell(ctx, pawl.Event{Kind: pawl.EventStaleWriteRefused, Op: op, Key: fmt.Sprint(c.id), Err: err})
 	}

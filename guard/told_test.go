@@ -58,16 +58,21 @@ func (e *ears) want(t *testing.T, want ...string) {
 }
 
 // run runs a sweeper until the returned function is called, and returns once claims are accepted.
-func run(t *testing.T, rows *guard.Rows, cfg guard.Redrive, drive func(context.Context, string) error, probe int) (first *guard.Claimed, stop func()) {
+func run(t *testing.T, rows *guard.Rows, cfg guard.SweeperConfig, drive func(context.Context, string) error, probe int) (first *guard.Claimed, stop func()) {
 	t.Helper()
 	sweeper, err := rows.Sweeper(cfg, drive)
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan struct{})
-	go func() { defer close(ended); sweeper.Run(ctx) }()
-	stop = sync.OnceFunc(func() { cancel(); <-ended })
+	ended := make(chan error, 1)
+	go func() { ended <- sweeper.Run(ctx) }()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("Run: %v", err)
+		}
+	})
 	t.Cleanup(stop)
 	until(t, "claims are accepted", func() bool {
 		first, err = rows.Claim(t.Context(), probe)
@@ -96,7 +101,7 @@ func TestClaim_ALateAttemptIsHeard(t *testing.T) {
 	rows := rowsOf(t, pool, table)
 	var e ears
 	driven := make(chan string, 10)
-	late, stop := run(t, rows, guard.Redrive{Every: 10 * time.Millisecond, Hooks: e.hooks()}, func(_ context.Context, id string) error {
+	late, stop := run(t, rows, guard.SweeperConfig{Every: 10 * time.Millisecond, Hooks: e.hooks()}, func(_ context.Context, id string) error {
 		driven <- id
 		return nil
 	}, 1)
@@ -132,7 +137,7 @@ func TestClaim_ARefusalOfTheWorkIsItsOwn(t *testing.T) {
 	t.Parallel()
 	pool := pawltest.DB(t, orders)
 	var e ears
-	claimed, stop := run(t, rowsOf(t, pool, table), guard.Redrive{Hooks: e.hooks()}, func(context.Context, string) error { return nil }, 1)
+	claimed, stop := run(t, rowsOf(t, pool, table), guard.SweeperConfig{Hooks: e.hooks()}, func(context.Context, string) error { return nil }, 1)
 	other := &pawl.Error{Op: "lock.accept", Code: pawl.CodeFenceLost}
 	err := claimed.Commit(t.Context(), func(context.Context, pgx.Tx) (any, error) { return nil, other })
 	if !errors.Is(err, pawl.ErrFenceLost) || pawl.Swept(err) {
@@ -148,7 +153,7 @@ func TestSweeper_ALateDriveIsToldOnce(t *testing.T) {
 	pool := pawltest.DB(t, orders, "update orders set created_at = now() - interval '1 hour' where id = 2")
 	rows := rowsOf(t, pool, table)
 	var e ears
-	claimed, stop := run(t, rows, guard.Redrive{Every: time.Hour, Hooks: e.hooks()}, func(ctx context.Context, id string) error {
+	claimed, stop := run(t, rows, guard.SweeperConfig{Every: time.Hour, Hooks: e.hooks()}, func(ctx context.Context, id string) error {
 		c, err := rows.Claim(ctx, id)
 		if err != nil {
 			return err
@@ -171,7 +176,7 @@ func TestSweeper_ALateDriveIsToldOnce(t *testing.T) {
 func TestSweeper_DrivesNoUsedUpRowBehindTheLimit(t *testing.T) {
 	t.Parallel()
 	pool := pawltest.DB(t, orders, "update orders set status = 'processing', attempt_count = 3, claimed_at = now() - interval '1 hour'")
-	sweeper, err := rowsOf(t, pool, table).Sweeper(guard.Redrive{MaxAttempts: 3, Limit: 2, Hooks: pawl.Hooks{OnEvent: func(context.Context, pawl.Event) {}}}, func(_ context.Context, id string) error {
+	sweeper, err := rowsOf(t, pool, table).Sweeper(guard.SweeperConfig{MaxAttempts: 3, Limit: 2, Hooks: pawl.Hooks{OnEvent: func(context.Context, pawl.Event) {}}}, func(_ context.Context, id string) error {
 		t.Errorf("row %s is driven", id)
 		return nil
 	})
@@ -199,7 +204,7 @@ func TestSweeper_WithoutATimeOfClaims(t *testing.T) {
 	pool := pawltest.DB(t, orders, `insert into orders (id, status, attempt_count, last_error) values (11, 'error', 2, 'again'), (12, 'error', 3, 'the model is away')`)
 	var e ears
 	var driven []string
-	sweeper, err := rowsOf(t, pool, bare).Sweeper(guard.Redrive{MaxAttempts: 3, Hooks: e.hooks()}, func(_ context.Context, id string) error {
+	sweeper, err := rowsOf(t, pool, bare).Sweeper(guard.SweeperConfig{MaxAttempts: 3, Hooks: e.hooks()}, func(_ context.Context, id string) error {
 		driven = append(driven, id)
 		return nil
 	})
@@ -220,7 +225,7 @@ func TestSweeper_UsedUpRowsAreHeardOnce(t *testing.T) {
 	pool := pawltest.DB(t, orders, spentRows)
 	var e ears
 	for range 3 {
-		sweeper, err := rowsOf(t, pool, table).Sweeper(guard.Redrive{MaxAttempts: 3, Wait: time.Hour, Hooks: e.hooks()}, func(_ context.Context, id string) error {
+		sweeper, err := rowsOf(t, pool, table).Sweeper(guard.SweeperConfig{MaxAttempts: 3, Wait: time.Hour, Hooks: e.hooks()}, func(_ context.Context, id string) error {
 			if id != "16" {
 				t.Errorf("row %s is driven", id)
 			}
@@ -252,7 +257,7 @@ func TestSweeper_AnUsedUpRowCanBeTriedAgain(t *testing.T) {
 	pool := pawltest.DB(t, orders, "delete from orders where id > 1; update orders set status = 'error', attempt_count = 2, last_error = 'no'")
 	rows := rowsOf(t, pool, table)
 	var e ears
-	sweeper, err := rows.Sweeper(guard.Redrive{MaxAttempts: 2, PendingAfter: time.Minute, Hooks: e.hooks()}, func(ctx context.Context, id string) error {
+	sweeper, err := rows.Sweeper(guard.SweeperConfig{MaxAttempts: 2, PendingAfter: time.Minute, Hooks: e.hooks()}, func(ctx context.Context, id string) error {
 		return rows.Once(ctx, id, func(context.Context, pgx.Tx) (any, error) { return nil, errors.New("no") })
 	})
 	if err != nil {
@@ -281,7 +286,7 @@ func TestSweeper_FailuresAreHeard(t *testing.T) {
 	pool := pawltest.DB(t, orders, "delete from orders where id > 3; update orders set created_at = now() - interval '1 hour'")
 	rows := rowsOf(t, pool, table)
 	var e ears
-	sweeper, err := rows.Sweeper(guard.Redrive{Every: time.Hour, Hooks: e.hooks()}, func(ctx context.Context, id string) error {
+	sweeper, err := rows.Sweeper(guard.SweeperConfig{Every: time.Hour, Hooks: e.hooks()}, func(ctx context.Context, id string) error {
 		if id == "3" {
 			return errors.New("the queue is away")
 		}
@@ -304,11 +309,13 @@ func TestSweeper_FailuresAreHeard(t *testing.T) {
 	}
 	e.all = nil
 	ctx, stop := context.WithCancel(t.Context())
-	ended := make(chan struct{})
-	go func() { defer close(ended); sweeper.Run(ctx) }()
+	ended := make(chan error, 1)
+	go func() { ended <- sweeper.Run(ctx) }()
 	until(t, "the sweep fails", func() bool { return e.heard() != "" })
 	stop()
-	<-ended
+	if err := <-ended; err != nil {
+		t.Errorf("Run: %v", err)
+	}
 	e.want(t, "error guard.sweep orders  x1")
 }
 
@@ -316,7 +323,7 @@ func TestSweeper_FailuresAreHeard(t *testing.T) {
 func TestSweeper_TheMarkFits(t *testing.T) {
 	t.Parallel()
 	pool := pawltest.DB(t, orders, "alter table orders alter last_error type varchar(100)", "update orders set status = 'error', attempt_count = 25, last_error = repeat('é', 100) where id = 1")
-	sweeper, err := rowsOf(t, pool, table).Sweeper(guard.Redrive{Hooks: pawl.Hooks{OnEvent: func(context.Context, pawl.Event) {}}}, func(context.Context, string) error { return nil })
+	sweeper, err := rowsOf(t, pool, table).Sweeper(guard.SweeperConfig{Hooks: pawl.Hooks{OnEvent: func(context.Context, pawl.Event) {}}}, func(context.Context, string) error { return nil })
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,6 +8,5 @@
 // The row exists if and only if the effect committed. If you roll back, the next delivery with the key is new. Package consumer does this for
 // you, with retries and dead letters; use [Take] where another library receives the message.
 //
-// [Retention] says how long deliveries are remembered. Rows are never forgotten before that; ops.Purge and pawl purge delete them for
-// programs without a consumer.
+// Nothing is forgotten by itself: a program without a consumer deletes old rows with ops.Purge or pawl purge, and says how old they must be.
 package inbox

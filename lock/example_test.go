@@ -62,5 +62,5 @@ func ExampleAcceptFence() {
 	fmt.Println(errors.Is(err, pawl.ErrFenceLost), err)
 	// Output:
 	// <nil>
-	// true fence.accept: P4020 fence lost: a newer attempt owns this work: resource job 17 report has seen fence 2, this attempt has 1, superseded (a newer attempt owns this resource; drop this one)
+	// true fence.accept: P4020 fence lost: this attempt no longer holds its work: resource job 17 report has seen fence 2, this attempt has 1, superseded (a newer attempt owns this resource; drop this one)
 }

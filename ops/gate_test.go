@@ -7,7 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pawl-go/pawl"
-	"github.com/pawl-go/pawl/inbox"
+	"github.com/pawl-go/pawl/consumer"
 	"github.com/pawl-go/pawl/internal/delivery"
 	"github.com/pawl-go/pawl/ops"
 )
@@ -26,7 +26,7 @@ func TestGates(t *testing.T) {
 	b.must(pgx.BeginFunc(t.Context(), b.pool, func(tx pgx.Tx) error {
 		claim, err := delivery.Take(t.Context(), tx, pawl.Intent{Scope: "orders", Key: "m", Fingerprint: pawl.FingerprintOf()})
 		b.must(err)
-		turn := delivery.Sequence{Consumer: "orders", Resource: "account 7", Seq: 44, Mode: string(inbox.Strict)}
+		turn := delivery.Sequence{Consumer: "orders", Resource: "account 7", Seq: 44, Mode: string(consumer.GateStrict)}
 		if v, _, err := delivery.Pass(t.Context(), tx, turn); err != nil || v != delivery.Early {
 			t.Errorf("%s, %v", v, err)
 		}

@@ -12,7 +12,6 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/consumer"
-	"github.com/pawl-go/pawl/inbox"
 	"github.com/pawl-go/pawl/pawltest"
 )
 
@@ -75,7 +74,7 @@ func TestConsume_LeavesWhatIsHeld(t *testing.T) {
 	t.Parallel()
 	pool, source := pawltest.DB(t, orders), &pawltest.Source{}
 	cfg, first := consuming(source, order), int64(1)
-	cfg.Handler = consumer.HandleTx(order).With(consumer.TxPolicy{SequenceGate: &consumer.SequenceGate{Mode: inbox.Strict, First: &first,
+	cfg.Handler = consumer.HandleTx(order).With(consumer.TxPolicy{SequenceGate: &consumer.SequenceGate{Mode: consumer.GateStrict, First: &first,
 		Of: func(d pawl.Delivery) (string, int64, error) { return "account", int64(len(d.Payload)), nil }}})
 	source.Send(pawl.Delivery{Key: "2", Payload: []byte("22")}, pawl.Delivery{Key: "3", Payload: []byte("333")})
 	if n := pawltest.Consume(t, pool, cfg); n.Count(pawl.EventHeld) != 2 || n.Count(pawl.EventSucceeded) != 0 {

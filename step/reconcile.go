@@ -159,14 +159,3 @@ func settle(ctx context.Context, pool *pgxpool.Pool, a contract.StepSettleArgs) 
 	})
 	return row, err
 }
-
-// Purge forgets finished steps whose retention is over, at most limit of them (1 to 100,000), and returns how many. What is in doubt
-// or unknown never leaves by age, nor do the steps of a job or command that may run again. olderThan spares the look at steps made
-// since then: give the shortest Retention in use; 0 means 24 h. Run it now and then, until it returns less than limit.
-func Purge(ctx context.Context, db pawl.DB, limit int, olderThan time.Duration) (purged int, err error) {
-	if olderThan == 0 {
-		olderThan = -1
-	}
-	row, err := contract.StepPurge(ctx, db, contract.PurgeArgs{Limit: limit, OlderThan: olderThan})
-	return row.Purged, err
-}

@@ -6,8 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/job"
 	"github.com/pawl-go/pawl/pawltest"
@@ -81,23 +79,5 @@ func TestReconcile(t *testing.T) {
 	}
 	if _, err := step.Reconcile(t.Context(), b.pool, step.Reconciliation{}); pawl.CodeOf(err) != pawl.CodeArgumentInvalid {
 		t.Errorf("%v", err)
-	}
-}
-
-// What has ended and is old is forgotten.
-func TestPurge(t *testing.T) {
-	t.Parallel()
-	b := setup(t, time.Hour, nil)
-	j := b.claim()
-	_, err := b.pay(j, b.step(step.Keyed(time.Hour)))
-	b.must(err)
-	_, err = b.pool.Exec(t.Context(), "update pawl.step set created_at = now() - interval '2 days', expires_at = now() - interval '1 day'")
-	b.must(err)
-	if n, err := step.Purge(t.Context(), b.pool, 100, 0); n != 0 || err != nil {
-		t.Errorf("while its job runs: %d, %v", n, err)
-	}
-	b.must(pgx.BeginFunc(t.Context(), b.pool, func(tx pgx.Tx) error { return j.Finish(t.Context(), tx) }))
-	if n, err := step.Purge(t.Context(), b.pool, 100, 0); n != 1 || err != nil {
-		t.Errorf("%d, %v", n, err)
 	}
 }

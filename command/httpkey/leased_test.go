@@ -67,6 +67,19 @@ func TestLeased_WithoutCommit(t *testing.T) {
 	b.wantLedger("succeeded 2")
 }
 
+// The answer of an attempt that lost its key meanwhile is not passed on: the attempt that has the key gives the answer.
+func TestLeased_ALateAnswerIsNotPassedOn(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	s := b.leased(httpkey.Lease{}, func(w http.ResponseWriter, _ *http.Request, _ *httpkey.Attempt) error {
+		b.exec("update pawl.command set fence = nextval('pawl.fence_seq')") // another attempt has taken it over
+		http.Error(w, "no stock", http.StatusServiceUnavailable)
+		return nil
+	}, httpkey.Options{})
+	b.wantProblem(s.post("k", "a"), 409, "in-progress", false)
+	b.wantLedger("processing 1")
+}
+
 // An attempt that does not say what became of it is not run again where that may do harm.
 func TestLeased_Silence(t *testing.T) {
 	t.Parallel()

@@ -199,7 +199,6 @@ func TestOnce_ErrorsOfOtherKeys(t *testing.T) {
 		{pawl.ErrKeyReused, 422, "failed", true}, // for good: the same request would be refused again
 		{pawl.ErrFailedFinal, 422, "failed", true},
 		{pawl.ErrFenceLost, 500, "not-done", false},
-		{pawl.ErrNotHolderFail, 500, "not-done", false},
 		{pawl.ErrAlreadyHandled, 500, "not-done", false},
 		{pawl.ErrArgumentInvalid, 500, "not-done", false},
 		{pawl.ErrOutcomeUnknown, 409, "outcome-unknown", false}, // of a step, which is a part of this

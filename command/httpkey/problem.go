@@ -78,7 +78,7 @@ func problemOf(err error) *Problem {
 	switch saidOf(err) {
 	case pawl.CodeKeyReused:
 		return problem(keyReused)
-	case pawl.CodeInProgress, pawl.CodeFenceLost, pawl.CodeNotHolderSucceed, pawl.CodeNotHolderFail:
+	case pawl.CodeInProgress, pawl.CodeFenceLost:
 		p := problem(inProgress)
 		if after, ok := command.RetryAfter(err); ok {
 			p.RetryAfter = int(math.Ceil(max(after, time.Second).Seconds()))

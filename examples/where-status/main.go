@@ -52,15 +52,15 @@ func run(ctx context.Context, database, queue string) error {
 	if err != nil {
 		return err
 	}
-	return consume(ctx, pool, awssqs.NewFromConfig(aws), queue, guard.Redrive{})
+	return consume(ctx, pool, awssqs.NewFromConfig(aws), queue, guard.SweeperConfig{})
 }
 
-func consume(ctx context.Context, pool *pgxpool.Pool, client *awssqs.Client, queue string, redrive guard.Redrive) error {
+func consume(ctx context.Context, pool *pgxpool.Pool, client *awssqs.Client, queue string, sweeping guard.SweeperConfig) error {
 	source, err := pawlsqs.Open(ctx, client, queue, pawlsqs.Config{})
 	if err != nil {
 		return err
 	}
-	w, err := newWorker(pool, redrive)
+	w, err := newWorker(pool, sweeping)
 	if err != nil {
 		return err
 	}
@@ -79,13 +79,13 @@ type worker struct {
 }
 
 // newWorker makes a worker, and the sweeper that drives orders again which failed or which no message came for.
-func newWorker(pool *pgxpool.Pool, redrive guard.Redrive) (*worker, error) {
+func newWorker(pool *pgxpool.Pool, sweeping guard.SweeperConfig) (*worker, error) {
 	rows, err := guard.New(pool, guard.Table{Name: "orders", CreatedAt: "created_at"})
 	if err != nil {
 		return nil, err
 	}
 	w := &worker{rows: rows}
-	w.sweeper, err = rows.Sweeper(redrive, w.ship)
+	w.sweeper, err = rows.Sweeper(sweeping, w.ship)
 	return w, err
 }
 

@@ -26,7 +26,7 @@ import (
 func TestContract(t *testing.T) {
 	t.Parallel()
 	pool := pawltest.DB(t, Schema, "insert into orders (id) values (17)")
-	w, err := newWorker(pool, guard.Redrive{})
+	w, err := newWorker(pool, guard.SweeperConfig{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -97,7 +97,7 @@ func TestWorker(t *testing.T) {
 	ended := make(chan error, 1)
 	ctx, stop := context.WithCancel(t.Context())
 	go func() {
-		ended <- consume(ctx, pool, client, "orders", guard.Redrive{Every: 50 * time.Millisecond, Wait: time.Millisecond})
+		ended <- consume(ctx, pool, client, "orders", guard.SweeperConfig{Every: 50 * time.Millisecond, Wait: time.Millisecond})
 	}()
 	patience.Until(t, "all are completed and shipped", func() bool {
 		var completed, shipped int

@@ -6184,7 +6184,7 @@ $$;
 -- options: retention_ms (default 24 h), response_status (100 to 999), response_headers object, result_ref_type, result_ref_id (what
 -- was made).
 -- outcome 'succeeded'. 25000: the work has rolled back the transaction in which the command was opened, and what it committed behind that
--- is durable; tell command_fail with option unknown. P4020: a newer attempt owns it. P4010: it has ended. All abort the transaction.
+-- is durable; tell command_fail with option unknown. P4020: a newer attempt owns it, or it has ended. Both abort the transaction.
 create or replace function pawl_v1.command_close(
   p_scope         text,
   p_key           text,
@@ -6240,7 +6240,7 @@ begin
        and c.status = 'failed_retryable'
        and c.fence < p_fence;
     if not found then
-      perform pawl_v1._command_refuse(p_scope, p_key, p_fence, 'P4010');
+      perform pawl_v1._command_refuse(p_scope, p_key, p_fence);
     end if;
   end if;
   begin
@@ -6536,7 +6536,7 @@ $$;
 
 -- Says why an end or a renewal is refused. DETAIL: absent, rolled_back (the claim's transaction did not commit), superseded (a
 -- newer attempt), or the status in which this very attempt ended.
-create or replace function pawl_v1._command_refuse(p_scope text, p_key text, p_fence bigint, p_sqlstate text)
+create or replace function pawl_v1._command_refuse(p_scope text, p_key text, p_fence bigint)
 returns void
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -6557,7 +6557,7 @@ begin
     else 'rolled_back'
   end;
   raise exception 'command % of scope % is not held with fence %', p_key, p_scope, coalesce(p_fence::text, 'null')
-    using errcode = case when v_detail = 'superseded' and p_sqlstate = 'P4010' then 'P4020' else p_sqlstate end,
+    using errcode = 'P4020',
           detail = v_detail,
           hint = 'drop this attempt, and claim again to read the answer';
 end
@@ -6582,7 +6582,7 @@ begin
      and c.key = p_key
      for update;
   if (v_seen.status in ('processing', 'unknown') and v_seen.fence = p_fence) is not true then
-    perform pawl_v1._command_refuse(p_scope, p_key, p_fence, 'P4020');
+    perform pawl_v1._command_refuse(p_scope, p_key, p_fence);
   end if;
   return query
   select 'held', '{}'::jsonb;
@@ -6613,7 +6613,7 @@ begin
   returning c.lease_expires_at
        into v_until;
   if not found then
-    perform pawl_v1._command_refuse(p_scope, p_key, p_fence, 'P4020');
+    perform pawl_v1._command_refuse(p_scope, p_key, p_fence);
   end if;
   return query
   select 'renewed', v_until, '{}'::jsonb;
@@ -6623,8 +6623,8 @@ $$;
 -- Ends a command well and stores its answer, in the transaction that did the work. Its memory counts from now.
 --
 -- options: response_status (100 to 999), response_headers object, result_ref_type, result_ref_id (what was made).
--- outcome 'succeeded'. P4020: a newer attempt owns it. P4010: not held, DETAIL says why. Both abort the transaction, so that
--- the work of an attempt that is not the holder any more is rolled back. It is never accepted twice.
+-- outcome 'succeeded'. P4020: not the holder any more; DETAIL says why. It aborts the transaction, so that the work of such
+-- an attempt is rolled back. It is never accepted twice.
 create or replace function pawl_v1.command_succeed(
   p_scope         text,
   p_key           text,
@@ -6660,7 +6660,7 @@ begin
      and c.status in ('processing', 'unknown')
      and c.fence = p_fence;
   if not found then
-    perform pawl_v1._command_refuse(p_scope, p_key, p_fence, 'P4010');
+    perform pawl_v1._command_refuse(p_scope, p_key, p_fence);
   end if;
   return query
   select 'succeeded', '{}'::jsonb;
@@ -6673,7 +6673,7 @@ $$;
 --
 -- p_error: {"error": text, "code": text}. options: final boolean (the failure is the answer from now on), unknown boolean (the
 -- attempt may have taken effect), retention_ms as of command_claim, for a row that is inserted.
--- outcome 'failed_retryable', 'failed_final' or 'unknown': what the row holds now. P4011: another attempt has the key, or it
+-- outcome 'failed_retryable', 'failed_final' or 'unknown': what the row holds now. P4020: another attempt has the key, or it
 -- has ended; nothing is written, claim again to read the answer.
 create or replace function pawl_v1.command_fail(
   p_scope   text,
@@ -6749,7 +6749,7 @@ begin
       exit;
     end if;
     if v_seen.key is not null and (v_seen.fence > p_fence or v_seen.status <> 'failed_retryable') then
-      perform pawl_v1._command_refuse(p_scope, p_key, p_fence, 'P4011');
+      perform pawl_v1._command_refuse(p_scope, p_key, p_fence);
     end if;
     v_seen := null; -- it changed under our eyes: once more
   end loop;
@@ -8971,7 +8971,7 @@ select p.job_id,
 revoke all on all functions in schema pawl_v1 from public;
 
 insert into pawl.migration (version, name, min_client, api_hash)
-values (1, 'init', 1, 'dc16255d06031f5f885a775e5613e3953b9e49017862eece6e560db1efb18852');
+values (1, 'init', 1, '29fc0f1d104bb56a8058af9dda0a4323f9a40604dfc4d90e2469244e0a0ca87d');
 
 do $$
 begin

@@ -16,7 +16,6 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/consumer"
-	"github.com/pawl-go/pawl/inbox"
 	"github.com/pawl-go/pawl/pawltest"
 	"github.com/pawl-go/pawl/transport/pawlkafka"
 )
@@ -183,7 +182,7 @@ func rateOf(t *testing.T, source pawl.Source, batch int) float64 {
 		}).With(consumer.ManyTxPolicy{BatchSize: batch})
 	}
 	c, err := consumer.New(pool, consumer.Config{Name: "throughput", Source: source, Handler: handler, Concurrency: atOnce, RetryConcurrency: 1,
-		Retention: inbox.Retention{Forever: true},
+		Retention: consumer.Retention{Forever: true},
 		Hooks: pawl.Hooks{OnEvent: func(_ context.Context, e pawl.Event) {
 			if e.Kind == pawl.EventSucceeded {
 				for range max(e.Count, 1) {

@@ -10,7 +10,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/pawl-go/pawl/consumer"
-	"github.com/pawl-go/pawl/inbox"
 	"github.com/pawl-go/pawl/internal/testbed/patience"
 	"github.com/pawl-go/pawl/pawltest"
 	"github.com/pawl-go/pawl/transport/pawlkafka"
@@ -27,7 +26,7 @@ func TestSource_KeyPanics(t *testing.T) {
 		t.Fatal(err)
 	}
 	pool := pawltest.DB(t, "create table effect (key text)")
-	c, err := consumer.New(pool, consumer.Config{Name: "orders", Source: source, Retention: inbox.Retention{Forever: true}, Concurrency: 1, RetryConcurrency: 1,
+	c, err := consumer.New(pool, consumer.Config{Name: "orders", Source: source, Retention: consumer.Retention{Forever: true}, Concurrency: 1, RetryConcurrency: 1,
 		Handler: consumer.HandleTx(func(ctx context.Context, tx pgx.Tx, m consumer.Message[[]byte]) error {
 			_, err := tx.Exec(ctx, "insert into effect values ($1)", m.Key)
 			return err

@@ -18,7 +18,6 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/consumer"
-	"github.com/pawl-go/pawl/inbox"
 	"github.com/pawl-go/pawl/pawltest"
 	"github.com/pawl-go/pawl/transport/pawlnats"
 )
@@ -251,7 +250,7 @@ func through(b *testing.B, pool *pgxpool.Pool, source pawl.Source, n, batch int)
 			return err
 		}).With(consumer.ManyTxPolicy{BatchSize: batch})
 	}
-	c, err := consumer.New(pool, consumer.Config{Name: "bench", Source: source, Handler: handler, Concurrency: benchHands, Retention: inbox.Retention{Forever: true},
+	c, err := consumer.New(pool, consumer.Config{Name: "bench", Source: source, Handler: handler, Concurrency: benchHands, Retention: consumer.Retention{Forever: true},
 		Hooks: pawl.Hooks{OnEvent: func(_ context.Context, e pawl.Event) {
 			if e.Kind == pawl.EventSucceeded && done.Add(int64(max(e.Count, 1))) == int64(n) {
 				close(ended)

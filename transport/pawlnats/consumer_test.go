@@ -17,7 +17,6 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/consumer"
-	"github.com/pawl-go/pawl/inbox"
 	"github.com/pawl-go/pawl/internal/testbed/patience"
 	"github.com/pawl-go/pawl/job"
 	"github.com/pawl-go/pawl/pawltest"
@@ -49,7 +48,7 @@ func newPipeline(t *testing.T, o options) *pipeline {
 func (p *pipeline) run(source pawl.Source, handler func(context.Context, pgx.Tx, consumer.Message[[]byte]) error) (stop func()) {
 	p.Helper()
 	c, err := consumer.New(p.pool, consumer.Config{Name: "orders", Source: source, Concurrency: 4, RetryConcurrency: 1, ShutdownTimeout: time.Minute,
-		Retention: inbox.Retention{Forever: true}, Hooks: (&pawl.Counters{}).Hooks(),
+		Retention: consumer.Retention{Forever: true}, Hooks: (&pawl.Counters{}).Hooks(),
 		Handler: consumer.HandleTx(handler).With(consumer.TxPolicy{Policy: consumer.Policy{MaxPayload: 1000, MaxAttempts: 5,
 			Backoff: job.Backoff{Base: 20 * time.Millisecond, Max: 100 * time.Millisecond}}})})
 	p.must(err)
@@ -238,7 +237,7 @@ func TestConsumer_ReportsAHorizonWithoutEnd(t *testing.T) {
 	p := newPipeline(t, options{})
 	var mu sync.Mutex
 	var errs []error
-	c, err := consumer.New(p.pool, consumer.Config{Name: "orders", Source: p.source, Retention: inbox.Retention{Forever: true}, Handler: consumer.HandleTx(write),
+	c, err := consumer.New(p.pool, consumer.Config{Name: "orders", Source: p.source, Retention: consumer.Retention{Forever: true}, Handler: consumer.HandleTx(write),
 		Hooks: pawl.Hooks{OnEvent: func(_ context.Context, e pawl.Event) {
 			if e.Kind == pawl.EventError {
 				mu.Lock()

@@ -14,7 +14,6 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/consumer"
-	"github.com/pawl-go/pawl/inbox"
 	"github.com/pawl-go/pawl/transport/pawlnats"
 )
 
@@ -98,7 +97,7 @@ func TestConsumer_RetryFromSourceHoldsUpNoOther(t *testing.T) {
 			t.Parallel()
 			p := newPipeline(t, o)
 			p.badBefore()
-			cfg := consumer.Config{Name: "orders", Source: p.source, Retention: inbox.Retention{Forever: true},
+			cfg := consumer.Config{Name: "orders", Source: p.source, Retention: consumer.Retention{Forever: true},
 				Handler: consumer.HandleTx(func(ctx context.Context, tx pgx.Tx, m consumer.Message[[]byte]) error {
 					if string(m.Payload) == "bad" {
 						return errors.New("it fails")
@@ -128,7 +127,7 @@ func TestConsumer_StoresNotWithoutBound(t *testing.T) {
 select 'inbox/orders', 'delivery', '', now() + interval '1 day' from generate_series(1, 100000)`); err != nil {
 				t.Fatal(err)
 			}
-			counters := p.start(consumer.Config{Retention: inbox.Retention{Forever: true}, Handler: consumer.HandleTx(write)})
+			counters := p.start(consumer.Config{Retention: consumer.Retention{Forever: true}, Handler: consumer.HandleTx(write)})
 			eventually(t, "it is paused", func() bool { return counters.Count(pawl.EventReceivePaused) > 0 })
 		})
 	}

@@ -195,7 +195,7 @@ func (a assignment) trigger(pool *pgxpool.Pool, cfg *consumer.Config) error {
 			return nil, a.apply(ctx, tx, u, attempt == 1)
 		})
 	}
-	sweeper, err := rows.Sweeper(guard.Redrive{Every: 100 * time.Millisecond, Wait: 20 * time.Millisecond, PendingAfter: 2 * time.Second}, once)
+	sweeper, err := rows.Sweeper(guard.SweeperConfig{Every: 100 * time.Millisecond, Wait: 20 * time.Millisecond, PendingAfter: 2 * time.Second}, once)
 	if err != nil {
 		return err
 	}

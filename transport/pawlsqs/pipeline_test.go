@@ -17,7 +17,6 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/consumer"
-	"github.com/pawl-go/pawl/inbox"
 	"github.com/pawl-go/pawl/internal/testbed/patience"
 	"github.com/pawl-go/pawl/job"
 	"github.com/pawl-go/pawl/pawltest"
@@ -230,7 +229,7 @@ select count(*) from ancient`); n != 1 {
 	if n := p.count("select count(*) from pawl_v1.dead_letters as d where d.payload_text = 'x' and d.last_error like '%is forgotten%'"); n != 1 || counters.Count(pawl.EventDeliveryStale) != 1 {
 		t.Errorf("%d dead letters, %d events", n, counters.Count(pawl.EventDeliveryStale))
 	}
-	_, err = consumer.New(p.pool, consumer.Config{Name: "orders", Source: p.source, Handler: consumer.HandleTx(apply), Retention: inbox.Retention{QueueRedelivery: 3 * day}})
+	_, err = consumer.New(p.pool, consumer.Config{Name: "orders", Source: p.source, Handler: consumer.HandleTx(apply), Retention: consumer.Retention{QueueRedelivery: 3 * day}})
 	if pawl.CodeOf(err) != pawl.CodeArgumentInvalid || !strings.Contains(err.Error(), "the source may deliver a message again for 96h") {
 		t.Errorf("remembering less: %v", err)
 	}

@@ -14,7 +14,6 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/consumer"
-	"github.com/pawl-go/pawl/inbox"
 	"github.com/pawl-go/pawl/job"
 	"github.com/pawl-go/pawl/pawltest"
 	"github.com/pawl-go/pawl/transport/pawlsqs"
@@ -34,7 +33,7 @@ func TestVirtualTime_WithPostgres(t *testing.T) {
 		f.must(err)
 		defer pool.Close()
 		consumer, err := consumer.New(pool, consumer.Config{Name: "orders", Source: f.source, Concurrency: 1, RetryConcurrency: 1,
-			Retention: inbox.Retention{Forever: true}, // the database's clock is not the bubble's
+			Retention: consumer.Retention{Forever: true}, // the database's clock is not the bubble's
 			Presence:  job.Presence{Off: true}, Handler: consumer.HandleTx(func(ctx context.Context, tx pgx.Tx, d consumer.Message[[]byte]) error {
 				time.Sleep(10 * time.Minute)
 				return apply(ctx, tx, d)
@@ -79,7 +78,7 @@ func (f *fifoConsumer) run(handler func(context.Context, pgx.Tx, consumer.Messag
 	f.must(err)
 	consumer, err := consumer.New(f.pool, consumer.Config{Name: "orders", Source: source, ShutdownTimeout: time.Second,
 		Handler:     consumer.HandleTx(handler).With(consumer.TxPolicy{Policy: consumer.Policy{Timeout: time.Hour, Backoff: job.Backoff{Base: 100 * time.Millisecond}}}),
-		Retention:   inbox.Retention{Forever: true}, // the database's clock is not the bubble's
+		Retention:   consumer.Retention{Forever: true}, // the database's clock is not the bubble's
 		Concurrency: 1, RetryConcurrency: 1, Presence: job.Presence{Off: true}})
 	f.must(err)
 	ctx, cancel := context.WithCancel(f.Context())

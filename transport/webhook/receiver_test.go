@@ -19,7 +19,6 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/consumer"
-	"github.com/pawl-go/pawl/inbox"
 	"github.com/pawl-go/pawl/internal/testbed/patience"
 	"github.com/pawl-go/pawl/internal/testbed/pgtest"
 	"github.com/pawl-go/pawl/internal/testbed/wireproxy"
@@ -322,7 +321,7 @@ func TestReceiver_SequenceGate(t *testing.T) {
 	t.Parallel()
 	first := int64(1)
 	b := receive(t, "standard", func(b *bed) {
-		b.policy.SequenceGate = &consumer.SequenceGate{Mode: inbox.Strict, First: &first, HoldTimeout: time.Hour, Of: func(d pawl.Delivery) (string, int64, error) {
+		b.policy.SequenceGate = &consumer.SequenceGate{Mode: consumer.GateStrict, First: &first, HoldTimeout: time.Hour, Of: func(d pawl.Delivery) (string, int64, error) {
 			n, err := strconv.ParseInt(string(d.Payload), 10, 64)
 			return "account", n, err
 		}}
@@ -395,9 +394,9 @@ func TestReceiver_RetentionIsChecked(t *testing.T) {
 			t.Errorf("%v is remembered, the sender retries for %v and resends for %v", h, said.Retries, said.Resends)
 		}
 		pool := pawltest.DB(t)
-		_, err := consumer.New(pool, consumer.Config{Name: "c", Source: r, Handler: consumer.HandleTx(handle), Retention: inbox.Retention{ClientRetry: said.Retention - time.Second}})
+		_, err := consumer.New(pool, consumer.Config{Name: "c", Source: r, Handler: consumer.HandleTx(handle), Retention: consumer.Retention{ClientRetry: said.Retention - time.Second}})
 		wantInvalid(t, err, "would run twice")
-		for _, fit := range []inbox.Retention{{}, {Forever: true}, {ClientRetry: time.Hour, Audit: said.Retention}} {
+		for _, fit := range []consumer.Retention{{}, {Forever: true}, {ClientRetry: time.Hour, Audit: said.Retention}} {
 			if _, err := consumer.New(pool, consumer.Config{Name: "c", Source: r, Handler: consumer.HandleTx(handle), Retention: fit}); err != nil {
 				t.Errorf("%+v: %v", fit, err)
 			}

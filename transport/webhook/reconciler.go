@@ -212,12 +212,14 @@ func (r *Reconciler) handOn(ctx context.Context, s Sent, report *Report) error {
 
 func (r *Reconciler) scope() string { return r.cfg.Receiver.verifier.cfg.Scheme.Name() }
 
-// Run compares every now and then, until ctx ends. What goes wrong is reported to the hooks, and tried again in the next round.
-func (r *Reconciler) Run(ctx context.Context) {
+// Run makes a round at once and then every Every, until ctx ends, and returns nil. It returns no
+// error: what fails is an event, and the next round tries it again.
+func (r *Reconciler) Run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		if _, err := r.Once(ctx); err != nil && ctx.Err() == nil {
 			r.cfg.Hooks.Emit(ctx, pawl.Event{Kind: pawl.EventError, Op: "webhook.reconcile", Scope: r.scope(), Err: err})
 		}
 		pace.Sleep(ctx, r.cfg.Every)
 	}
+	return nil
 }

@@ -428,14 +428,16 @@ func TestReconciler_Run(t *testing.T) {
 	b := receiveOn(t, pawltest.URL(t, effects), "github", func(b *bed) { b.policy.Mode = consumer.StoreFirst })
 	g := newGitHub(t, "http://127.0.0.1:1/")
 	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan struct{})
+	ended := make(chan error, 1)
 	r := b.reconciler(g.ledger(), func(c *webhook.ReconcilerConfig) { c.Every = time.Second })
-	go func() { r.Run(ctx); close(ended) }()
+	go func() { ended <- r.Run(ctx) }()
 	for n := range 2 {
 		guid, body := push(n)
 		g.deliver(guid, body, time.Hour)
 		b.until("it took effect", func() bool { return b.count("select count(*) from effect") == n+1 })
 	}
 	cancel()
-	<-ended
+	if err := <-ended; err != nil {
+		t.Errorf("Run: %v", err)
+	}
 }

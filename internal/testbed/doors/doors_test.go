@@ -356,7 +356,7 @@ var doors = map[string]func(*visit){
 	},
 	"guard, Claim": func(v *visit) {
 		rows := v.rows()
-		sweeper, err := rows.Sweeper(guard.Redrive{}, func(context.Context, string) error { return nil })
+		sweeper, err := rows.Sweeper(guard.SweeperConfig{}, func(context.Context, string) error { return nil })
 		if err != nil {
 			v.Fatal(err)
 		}

@@ -63,7 +63,7 @@ var plan = []struct {
 	{"schedule", []string{".", "internal/callback", "internal/catalog", "internal/contract", "internal/fault", "internal/kick", "internal/pace", "internal/progress", "job", "migrate"}},
 	{"schedule/cron", []string{".", "schedule"}},
 	// motion
-	{"consumer", []string{".", "internal/answer", "internal/payload", "internal/callback", "inbox", "internal/conns", "internal/progress", "internal/delivery", "internal/contract", "job", "lock", "migrate", "internal/fault", "internal/pace", "internal/receipt", "internal/rollup", "internal/solo", "internal/txn", "internal/watched", "internal/text", "internal/verdict"}},
+	{"consumer", []string{".", "internal/answer", "internal/payload", "internal/callback", "internal/conns", "internal/progress", "internal/delivery", "internal/contract", "job", "lock", "migrate", "internal/fault", "internal/pace", "internal/receipt", "internal/rollup", "internal/solo", "internal/txn", "internal/watched", "internal/text", "internal/verdict"}},
 	{"ops", []string{".", "internal/catalog", "internal/contract", "internal/pace", "internal/verdict"}},
 	{"internal/operator", []string{".", "internal/conns", "internal/text", "ops"}},
 	{"doctor", []string{".", "migrate", "internal/catalog", "internal/engine", "internal/conns", "internal/text"}},

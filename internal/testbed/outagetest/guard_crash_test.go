@@ -91,7 +91,7 @@ func TestCrash_OfASweptRow(t *testing.T) {
 	t.Parallel()
 	const attempts = 2
 	b := setupGuarded(t)
-	sweeper, err := b.rows.Sweeper(guard.Redrive{Every: 50 * time.Millisecond, PendingAfter: 100 * time.Millisecond, Wait: time.Millisecond, MaxAttempts: attempts},
+	sweeper, err := b.rows.Sweeper(guard.SweeperConfig{Every: 50 * time.Millisecond, PendingAfter: 100 * time.Millisecond, Wait: time.Millisecond, MaxAttempts: attempts},
 		func(ctx context.Context, id string) error { return b.rows.Once(ctx, id, b.work(id)) })
 	b.must(err)
 	b.goes(func(ctx context.Context) error {

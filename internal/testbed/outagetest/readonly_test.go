@@ -90,11 +90,11 @@ func (d *demoted) rows(pool *pgxpool.Pool) *guard.Rows {
 
 // sweeps runs a sweeper of the rows.
 func (d *demoted) sweeps(rows *guard.Rows, every time.Duration) {
-	s, err := rows.Sweeper(guard.Redrive{Every: every, Wait: time.Millisecond, MaxWait: time.Millisecond}, func(ctx context.Context, id string) error {
+	s, err := rows.Sweeper(guard.SweeperConfig{Every: every, Wait: time.Millisecond, MaxWait: time.Millisecond}, func(ctx context.Context, id string) error {
 		return rows.Once(ctx, id, func(ctx context.Context, tx pgx.Tx) (any, error) { return nil, apply(ctx, tx, "swept "+id) })
 	})
 	d.must(err)
-	d.goes(func(ctx context.Context) error { s.Run(ctx); return nil })
+	d.goes(s.Run)
 }
 
 func (d *demoted) handle(pool *pgxpool.Pool) *sql.DB {

@@ -155,55 +155,55 @@ create function play.reset_commands() returns void language sql as $$
 
 // commandScenes are pairs that the ledger of commands must get right.
 var commandScenes = []scene{
-	{name: "command: claim, claim", sides: [][]string{{"select play.in_one('a')", "select play.succeed('a')"}, {"select play.in_one('b')", "select play.succeed('b')"}}},
+	{name: "command: claim, claim", heeded: true, refusal: []string{"25P02"}, sides: [][]string{{"select play.in_one('a')", "select play.succeed('a')"}, {"select play.in_one('b')", "select play.succeed('b')"}}},
 	{name: "command: open, open", heeded: true, refusal: []string{"25P02"}, sides: [][]string{{"select play.in_one('a')", "select play.succeed('a')"}, {"select play.in_one('b')", "select play.succeed('b')"}}},
-	{name: "command: claim, a claim without an end", refusal: []string{"2D000"}, sides: [][]string{{"select play.in_one('a')", "select play.succeed('a')"}, {"select play.in_one('b')", "select play.half('b')"}}},
-	{name: "command: claim after a failure, one without an end", given: flopped, refusal: []string{"2D000"}, sides: [][]string{{"select play.in_one('a')", "select play.succeed('a')"}, {"select play.in_one('b')", "select play.half('b')"}}},
-	{name: "command: claim aborted, claim", sides: [][]string{{"select play.in_one('a')", "select play.succeed('a')", rollback}, {"select play.in_one('b')", "select play.succeed('b')"}}},
-	{name: "command: claim, claim, claim", sides: [][]string{{"select play.in_one('a')", rollback}, {"select play.in_one('b'); select play.succeed('b')"}, {"select play.in_one('c'); select play.succeed('c')"}}},
-	{name: "command: claim, other payload", sides: [][]string{{"select play.in_one('a')", "select play.succeed('a')"}, {"select play.in_one('b', 'two')", "select play.succeed('b')"}}},
-	{name: "command: claim aborted, other payload", sides: [][]string{{"select play.in_one('a')", rollback}, {"select play.in_one('b', 'two')", "select play.succeed('b')"}}},
-	{name: "command: claim, leased claim", sides: [][]string{{"select play.in_one('a')", "select play.succeed('a')"}, {"select play.leased('b')", "select play.succeed('b')"}}},
-	{name: "command: leased claim, leased claim", sides: [][]string{{"select play.leased('a')"}, {"select play.leased('b')", "select play.succeed('b')"}}},
-	{name: "command: claim, failing claim", sides: [][]string{{"select play.in_one('a')", finalFlop("a")}, {"select play.in_one('b')", "select play.succeed('b')"}}},
-	{name: "command: claim after a failure, twice", given: flopped, sides: [][]string{{"select play.in_one('a')", "select play.succeed('a')"}, {"select play.in_one('b')", "select play.succeed('b')"}}},
+	{name: "command: claim, a claim without an end", heeded: true, refusal: []string{"2D000", "25P02"}, sides: [][]string{{"select play.in_one('a')", "select play.succeed('a')"}, {"select play.in_one('b')", "select play.half('b')"}}},
+	{name: "command: claim after a failure, one without an end", given: flopped, heeded: true, refusal: []string{"2D000", "25P02"}, sides: [][]string{{"select play.in_one('a')", "select play.succeed('a')"}, {"select play.in_one('b')", "select play.half('b')"}}},
+	{name: "command: claim aborted, claim", heeded: true, refusal: []string{"25P02"}, sides: [][]string{{"select play.in_one('a')", "select play.succeed('a')", rollback}, {"select play.in_one('b')", "select play.succeed('b')"}}},
+	{name: "command: claim, claim, claim", heeded: true, refusal: []string{"25P02"}, sides: [][]string{{"select play.in_one('a')", rollback}, {"select play.in_one('b'); select play.succeed('b')"}, {"select play.in_one('c'); select play.succeed('c')"}}},
+	{name: "command: claim, other payload", heeded: true, refusal: []string{"25P02"}, sides: [][]string{{"select play.in_one('a')", "select play.succeed('a')"}, {"select play.in_one('b', 'two')", "select play.succeed('b')"}}},
+	{name: "command: claim aborted, other payload", heeded: true, refusal: []string{"25P02"}, sides: [][]string{{"select play.in_one('a')", rollback}, {"select play.in_one('b', 'two')", "select play.succeed('b')"}}},
+	{name: "command: claim, leased claim", heeded: true, refusal: []string{"25P02"}, sides: [][]string{{"select play.in_one('a')", "select play.succeed('a')"}, {"select play.leased('b')", "select play.succeed('b')"}}},
+	{name: "command: leased claim, leased claim", heeded: true, refusal: []string{"25P02"}, sides: [][]string{{"select play.leased('a')"}, {"select play.leased('b')", "select play.succeed('b')"}}},
+	{name: "command: claim, failing claim", heeded: true, refusal: []string{"25P02"}, sides: [][]string{{"select play.in_one('a')", finalFlop("a")}, {"select play.in_one('b')", "select play.succeed('b')"}}},
+	{name: "command: claim after a failure, twice", heeded: true, refusal: []string{"25P02"}, given: flopped, sides: [][]string{{"select play.in_one('a')", "select play.succeed('a')"}, {"select play.in_one('b')", "select play.succeed('b')"}}},
 
-	{name: "command: succeed, succeed", refusal: ended, given: leased, sides: [][]string{{"select play.succeed('one')"}, {"select play.succeed('one')"}}},
-	{name: "command: succeed aborted, succeed", refusal: ended, given: leased, sides: [][]string{{"select play.succeed('one')", rollback}, {"select play.succeed('one')"}}},
-	{name: "command: succeed, fail", refusal: ended, given: leased, sides: [][]string{{"select play.succeed('one')"}, {finalFlop("one")}}},
-	{name: "command: succeed, claim", given: leased, sides: [][]string{{"select play.succeed('one')"}, {"select play.in_one('b')", "select play.succeed('b')"}}},
-	{name: "command: fail, claim", given: leased, sides: [][]string{{"select play.flop('one')"}, {"select play.in_one('b')", "select play.succeed('b')"}}},
+	{name: "command: succeed, succeed", given: leased, sides: [][]string{{"select play.succeed('one')"}, {"select play.succeed('one')"}}},
+	{name: "command: succeed aborted, succeed", given: leased, sides: [][]string{{"select play.succeed('one')", rollback}, {"select play.succeed('one')"}}},
+	{name: "command: succeed, fail", given: leased, sides: [][]string{{"select play.succeed('one')"}, {finalFlop("one")}}},
+	{name: "command: succeed, claim", heeded: true, refusal: []string{"25P02"}, given: leased, sides: [][]string{{"select play.succeed('one')"}, {"select play.in_one('b')", "select play.succeed('b')"}}},
+	{name: "command: fail, claim", heeded: true, refusal: []string{"25P02"}, given: leased, sides: [][]string{{"select play.flop('one')"}, {"select play.in_one('b')", "select play.succeed('b')"}}},
 
 	// A failure told after its transaction was rolled back, against whoever claims in between.
-	{name: "command: late failure, claim", refusal: ended, given: "select play.rolled_back('one');", sides: [][]string{{finalFlop("one")}, {"select play.in_one('b')", "select play.succeed('b')"}}},
-	{name: "command: late failure aborted, claim", refusal: ended, given: "select play.rolled_back('one');", sides: [][]string{{finalFlop("one"), rollback}, {"select play.in_one('b')", "select play.succeed('b')"}}},
-	{name: "command: late failure, leased claim", refusal: ended, given: "select play.rolled_back('one');", sides: [][]string{{finalFlop("one")}, {"select play.leased('b')"}}},
-	{name: "command: late failure, failing claim", refusal: ended, given: "select play.rolled_back('one');", sides: [][]string{{finalFlop("one")}, {"select play.in_one('b')", "select play.flop('b')"}}},
-	{name: "command: late failure, late failure", refusal: ended, given: "select play.rolled_back('one'), play.rolled_back('two');", sides: [][]string{{finalFlop("one")}, {finalFlop("two")}}},
-	{name: "command: late failure over an older one, claim", refusal: ended, given: flopped + "select play.rolled_back('two');", sides: [][]string{{finalFlop("two")}, {"select play.in_one('b')", "select play.succeed('b')"}}},
-	{name: "command: late failure that is no final one, claim", refusal: ended, given: "select play.rolled_back('one');", sides: [][]string{{"select play.flop('one')"}, {"select play.in_one('b')", "select play.succeed('b')"}}},
-	{name: "command: late failure over an older one that is no final one, claim", refusal: ended, given: flopped + "select play.rolled_back('two');", sides: [][]string{{"select play.flop('two')"}, {"select play.in_one('b')", "select play.succeed('b')"}}},
+	{name: "command: late failure, claim", given: "select play.rolled_back('one');", sides: [][]string{{finalFlop("one")}, {"select play.in_one('b')", "select play.succeed('b')"}}},
+	{name: "command: late failure aborted, claim", given: "select play.rolled_back('one');", sides: [][]string{{finalFlop("one"), rollback}, {"select play.in_one('b')", "select play.succeed('b')"}}},
+	{name: "command: late failure, leased claim", given: "select play.rolled_back('one');", sides: [][]string{{finalFlop("one")}, {"select play.leased('b')"}}},
+	{name: "command: late failure, failing claim", given: "select play.rolled_back('one');", sides: [][]string{{finalFlop("one")}, {"select play.in_one('b')", "select play.flop('b')"}}},
+	{name: "command: late failure, late failure", given: "select play.rolled_back('one'), play.rolled_back('two');", sides: [][]string{{finalFlop("one")}, {finalFlop("two")}}},
+	{name: "command: late failure over an older one, claim", given: flopped + "select play.rolled_back('two');", sides: [][]string{{finalFlop("two")}, {"select play.in_one('b')", "select play.succeed('b')"}}},
+	{name: "command: late failure that is no final one, claim", given: "select play.rolled_back('one');", sides: [][]string{{"select play.flop('one')"}, {"select play.in_one('b')", "select play.succeed('b')"}}},
+	{name: "command: late failure over an older one that is no final one, claim", given: flopped + "select play.rolled_back('two');", sides: [][]string{{"select play.flop('two')"}, {"select play.in_one('b')", "select play.succeed('b')"}}},
 
-	{name: "command: takeover, zombie's end", refusal: ended, given: lapsed, sides: [][]string{{"select play.repeatable('heir')", "select play.succeed('heir')"}, {"select play.succeed('one')"}}},
-	{name: "command: takeover and late end, zombie's end", refusal: ended, given: lapsed, sides: [][]string{{"select play.succeed('one')"}, {"select play.repeatable('heir')", "select play.succeed('heir')"}}, apart: true},
-	{name: "command: takeover, zombie's failure", refusal: ended, given: lapsed, sides: [][]string{{"select play.repeatable('heir')"}, {finalFlop("one")}}},
+	{name: "command: takeover, zombie's end", given: lapsed, sides: [][]string{{"select play.repeatable('heir')", "select play.succeed('heir')"}, {"select play.succeed('one')"}}},
+	{name: "command: takeover and late end, zombie's end", given: lapsed, sides: [][]string{{"select play.succeed('one')"}, {"select play.repeatable('heir')", "select play.succeed('heir')"}}, apart: true},
+	{name: "command: takeover, zombie's failure", given: lapsed, sides: [][]string{{"select play.repeatable('heir')"}, {finalFlop("one")}}},
 	{name: "command: takeover, zombie's renewal", given: lapsed, sides: [][]string{{"select play.repeatable('heir')"}, {"select play.command_renew('one')"}}},
 	{name: "command: taken over, zombie's renewal", given: lapsed + "select play.repeatable('heir');", sides: [][]string{{"select play.command_renew('heir')"}, {"select play.command_renew('one')"}}},
-	{name: "command: taken over, zombie holds", refusal: ended, given: lapsed + "select play.repeatable('heir');", sides: [][]string{{"select play.succeed('heir')"}, {"select play.command_hold('one')"}}},
-	{name: "command: takeover, hold and end", refusal: ended, given: lapsed, sides: [][]string{{"select play.repeatable('heir')"}, {"select play.command_hold('one')", "select play.succeed('one')"}}},
-	{name: "command: takeover, takeover", given: lapsed, sides: [][]string{{"select play.repeatable('a')", "select play.succeed('a')"}, {"select play.repeatable('b')", "select play.succeed('b')"}}},
-	{name: "command: unknown, the end after all", refusal: ended, given: lapsed, sides: [][]string{{"select play.leased('b')"}, {"select play.succeed('one')"}}},
-	{name: "command: effect without an end, claim", given: leased + "select play.work(), play.lapse();", sides: [][]string{{"select play.leased('a')", "select play.succeed('a')"}, {"select play.in_one('b')", "select play.succeed('b')"}}},
-	{name: "command: settled, zombie's end", refusal: ended, given: lapsed + "select play.leased('b');", sides: [][]string{{"select play.settle('not_executed')"}, {"select play.succeed('one')"}}},
-	{name: "command: verdict on an older attempt, verdict", refusal: ended, given: lapsed + "select play.leased('b'); select play.settle('not_executed'); select play.leased('two'), play.lapse(); select play.leased('c');",
+	{name: "command: taken over, zombie holds", given: lapsed + "select play.repeatable('heir');", sides: [][]string{{"select play.succeed('heir')"}, {"select play.command_hold('one')"}}},
+	{name: "command: takeover, hold and end", given: lapsed, sides: [][]string{{"select play.repeatable('heir')"}, {"select play.command_hold('one')", "select play.succeed('one')"}}},
+	{name: "command: takeover, takeover", heeded: true, refusal: []string{"25P02"}, given: lapsed, sides: [][]string{{"select play.repeatable('a')", "select play.succeed('a')"}, {"select play.repeatable('b')", "select play.succeed('b')"}}},
+	{name: "command: unknown, the end after all", given: lapsed, sides: [][]string{{"select play.leased('b')"}, {"select play.succeed('one')"}}},
+	{name: "command: effect without an end, claim", heeded: true, refusal: []string{"25P02"}, given: leased + "select play.work(), play.lapse();", sides: [][]string{{"select play.leased('a')", "select play.succeed('a')"}, {"select play.in_one('b')", "select play.succeed('b')"}}},
+	{name: "command: settled, zombie's end", given: lapsed + "select play.leased('b');", sides: [][]string{{"select play.settle('not_executed')"}, {"select play.succeed('one')"}}},
+	{name: "command: verdict on an older attempt, verdict", given: lapsed + "select play.leased('b'); select play.settle('not_executed'); select play.leased('two'), play.lapse(); select play.leased('c');",
 		sides: [][]string{{"select play.settle('not_executed')"}, {"select play.settle('not_executed', 'one')"}}},
-	{name: "command: settled, settled otherwise", given: lapsed + "select play.leased('b');", sides: [][]string{{"select play.settle('not_executed')"}, {"select play.settle('not_executed')"}}},
+	{name: "command: settled, settled otherwise", heeded: true, refusal: []string{"25P02"}, given: lapsed + "select play.leased('b');", sides: [][]string{{"select play.settle('not_executed')"}, {"select play.settle('not_executed')"}}},
 
-	{name: "command: purge, claim", given: forgotten, sides: [][]string{{"select play.purge()"}, {"select play.in_one('b')", "select play.succeed('b')"}}},
-	{name: "command: purge, purge", given: forgotten, sides: [][]string{{"select play.purge()"}, {"select play.purge()"}}},
-	{name: "command: purge, end", refusal: ended, given: leased + "select play.age();", sides: [][]string{{"select play.succeed('one')"}, {"select play.purge()"}}},
+	{name: "command: purge, claim", heeded: true, refusal: []string{"25P02"}, given: forgotten, sides: [][]string{{"select play.purge()"}, {"select play.in_one('b')", "select play.succeed('b')"}}},
+	{name: "command: purge, purge", heeded: true, refusal: []string{"25P02"}, given: forgotten, sides: [][]string{{"select play.purge()"}, {"select play.purge()"}}},
+	{name: "command: purge, end", given: leased + "select play.age();", sides: [][]string{{"select play.succeed('one')"}, {"select play.purge()"}}},
 	// The key's second life must not meet the fence of its first.
-	{name: "command: purge and claim, zombie's end", refusal: ended, given: lapsed + "select play.repeatable('heir'); select play.succeed('heir'); select play.age();",
+	{name: "command: purge and claim, zombie's end", given: lapsed + "select play.repeatable('heir'); select play.succeed('heir'); select play.age();",
 		sides: [][]string{{"select play.purge()", "select play.leased('next')"}, {"select play.command_renew('one')"}}},
 }
 
@@ -215,9 +215,6 @@ const (
 )
 
 func finalFlop(name string) string { return `select play.flop('` + name + `', '{"final": true}')` }
-
-// ended: what an attempt is told whose command has ended, or is somebody else's.
-var ended = []string{"P4010", "P4011"}
 
 // commandMutants are ways to get commands wrong.
 var commandMutants = []mutant{
@@ -234,7 +231,7 @@ var commandMutants = []mutant{
 	{name: "a failure is opened without its row", property: "p_fence", scene: "command: late failure over an older one that is no final one, claim", edits: []edit{{"_command_reopen", "\n       for update skip locked", ""}}},
 	{name: "an open command is not locked", property: "p_answer", scene: "command: open, open", edits: []edit{{"command_open", "v_mine := pg_try_advisory_xact_lock(pawl_v1._command_lock(p_scope, p_key));", "v_mine := true;"}}},
 	{name: "an open command did not look", property: "p_answer", scene: "command: open, open", edits: []edit{withoutLook}},
-	{name: "a key that came in between is no conflict", property: "p_once", scene: "command: open, open", edits: []edit{withoutLook, {"command_close", "perform pawl_v1._command_refuse(p_scope, p_key, p_fence, 'P4010');", "null;"}}},
+	{name: "a key that came in between is no conflict", property: "p_once", scene: "command: open, open", edits: []edit{withoutLook, {"command_close", "perform pawl_v1._command_refuse(p_scope, p_key, p_fence);", "null;"}}},
 	{name: "COMMIT passes by an open command", property: "p_once", scene: "command: claim, a claim without an end", edits: []edit{{"_command_unended", "raise exception", "raise notice"}}},
 	{name: "COMMIT passes by a command that is open again", property: "p_once", scene: "command: claim after a failure, one without an end", edits: []edit{{"command_open", "select pawl_v1._command_unended(' || fence || ')';\n    when", "select 1';\n    when"}}},
 	{name: "a live lease is no lease", property: "p_excl", scene: "command: leased claim, leased claim", edits: []edit{{"_command_standing", "lease_expires_at > clock_timestamp()", "lease_expires_at > 'infinity'"}, {"command_claim", "when (p_options ->> 'repeatable')::boolean then", "when true then"}}},

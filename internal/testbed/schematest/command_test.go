@@ -74,10 +74,10 @@ func TestCommand_Outcomes(t *testing.T) {
 		`'{"response_status": 201, "response_headers": {"Location": ["/1"]}, "result_ref_type": "order", "result_ref_id": "1"}') as s`, "succeeded")
 	b.is("select c.outcome, convert_from(c.result, 'UTF8'), convert_from(c.response_body, 'UTF8'), c.response_status, c.response_headers, c.result_ref_type, c.result_ref_id, c.attempts from pawl_v1.command_claim('s', 'k', sha256('p')) as c",
 		"replay_success the result the body 201 map[Location:[/1]] order 1 4")
-	b.is("select pawl_v1.command_succeed('s', 'k', "+fence+")", "P4010")
+	b.is("select pawl_v1.command_succeed('s', 'k', "+fence+")", "P4020")
 	b.is("select pawl_v1.command_succeed('s', 'k', "+fence+" - 1)", "P4020")
 	b.is("select pawl_v1.command_renew('s', 'k', "+fence+")", "P4020")
-	b.is(fail("{}"), "P4011")
+	b.is(fail("{}"), "P4020")
 	b.do("delete from pawl.command")
 	b.do(claimCommand("p", "{}"))
 	b.is(fail(`{"final": true}`), "failed_final")

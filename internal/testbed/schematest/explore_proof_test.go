@@ -25,7 +25,7 @@ type scene struct {
 	sides   [][]string // a statement a step; the last step commits, unless it is said otherwise
 	apart   bool       // of the last side each statement is a transaction of its own
 	refusal []string   // SQLSTATEs it may be answered with, besides those that any scene may
-	heeded  bool       // none of its sides may be told that it is late: they have nothing to do with each other
+	heeded  bool       // none of its sides may be told that it is late
 }
 
 // busy: a strict finish of many never waits for a row that another transaction has locked.

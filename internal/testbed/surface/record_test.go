@@ -245,3 +245,26 @@ func TestAPI_StaysSmall(t *testing.T) {
 		}
 	}
 }
+
+// Every Run of a type has the shape of the parts of package service: it takes a context and returns an error.
+func TestAPI_EveryRunIsAPart(t *testing.T) {
+	t.Parallel()
+	runs := 0
+	for _, l := range loaded(t).packages {
+		if !l.public() {
+			continue
+		}
+		for _, text := range lines(loaded(t).types[l.ImportPath]) {
+			_, signature, is := strings.Cut(text, ".Run(")
+			if !is || !strings.HasPrefix(text, "method ") {
+				continue
+			}
+			if runs++; signature != "ctx context.Context) error" {
+				t.Errorf("%s: %s, want Run(ctx context.Context) error", l.short(), text)
+			}
+		}
+	}
+	if runs < 7 {
+		t.Errorf("only %d types have a Run", runs)
+	}
+}

@@ -50,7 +50,9 @@ func read(path string) ([]state, error) {
 		return nil, err
 	}
 	defer f.Close()
-	rows, err := csv.NewReader(f).ReadAll()
+	table := csv.NewReader(f)
+	table.Comment = '#'
+	rows, err := table.ReadAll()
 	if err != nil {
 		return nil, err
 	}
@@ -98,7 +100,7 @@ func docPage(states []state) []byte {
 	for _, s := range states {
 		fmt.Fprintf(&b, "| `%s` | `pawl.Err%s` | %s | %s | %s |\n", s.sqlstate, s.name, s.meaning, s.retry, s.next)
 	}
-	b.WriteString("\nOne rule is enough for callers: P4020, P4010 and P4011 all mean *drop this attempt*.\n")
+	b.WriteString("\nOne rule is enough for callers: P4020 means *drop this attempt*.\n")
 	b.WriteString(asked)
 	return b.Bytes()
 }

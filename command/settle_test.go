@@ -39,37 +39,6 @@ func TestSettle(t *testing.T) {
 	b.want("select count(*) from pawl.audit", 2)
 }
 
-func TestPurge(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	_, err := b.once("k", "p", place("one"))
-	b.must(err)
-	b.exec("update pawl.command set created_at = now() - interval '2 days', expires_at = now() - interval '1 day'")
-	for _, want := range []int{1, 0} {
-		n, err := command.Purge(t.Context(), b.pool, 100, 0)
-		b.must(err)
-		if n != want {
-			t.Errorf("purged %d, want %d", n, want)
-		}
-	}
-}
-
-// Replays are counted by who gives them, and told in one go.
-func TestReplayCounter(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	var replays command.ReplayCounter
-	o := command.Options{Hooks: replays.Hooks()}
-	for range 4 {
-		_, err := command.Once(t.Context(), b.pool, intent("k", "p"), o, place("one"))
-		b.must(err)
-	}
-	for range 2 {
-		b.must(replays.Flush(t.Context(), b.pool))
-		b.want("select s.replays from pawl_v1.suppression_by_scope as s where s.scope = 'orders'", 3)
-	}
-}
-
 // The caller of a replay waits for one message to the database and its answer, whether the call opens the command or looks first.
 func TestOnce_AReplayIsOneRoundTrip(t *testing.T) {
 	t.Parallel()
