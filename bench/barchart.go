@@ -7,16 +7,18 @@ import (
 	"strings"
 )
 
-// charted are the rows of the bar chart, in its order, and chartedLines the contenders whose lines it shows. The others are in the tables.
+// charted are the rows of the bar chart, in order, and chartedLines are the contenders that it
+// shows. The tables have the others.
 var (
 	charted      = []string{"enqueue-1", "enqueue-16", "enqueue-many", "noop", "step", "effect-batch"}
 	chartedLines = []string{"Pawl", "Pawl, batch", "River", "River, rows", "loop"}
 )
 
-// rateChart draws the rates of the charted rows: a group for each row, whose longest bar is its greatest rate. It is nil without such rows.
+// rateChart draws the rates of the charted rows, one group per row. The greatest rate of a row has
+// the longest bar. It returns nil without such rows.
 func rateChart(r Report) *drawing {
 	const (
-		wide, left, right = 720, 110, 130.0 // px: all, the names, the figures
+		wide, left, right = 720, 110, 130.0 // px: total, names, figures
 		bar, gap, head    = 16.0, 5.0, 26.0
 	)
 	d := &drawing{name: "performance-rates.svg", title: "Rates of Pawl, River and a loop written by hand: longer is better, and each group has its own scale", wide: wide}

@@ -7,7 +7,7 @@ import (
 	"text/tabwriter"
 )
 
-// A verdict says how far a line has got towards one bar of its row.
+// A verdict compares a line with one bar of its row.
 type verdict struct {
 	row      Row
 	bar      Bar
@@ -15,7 +15,7 @@ type verdict struct {
 	measured bool
 }
 
-// verdicts are those of every bar of a report, in the order of its rows.
+// verdicts returns the verdicts on all bars of a report, in the order of its rows.
 func verdicts(r Report) (all []verdict) {
 	for _, row := range r.Rows {
 		all = append(all, row.verdicts()...)
@@ -44,7 +44,8 @@ func (v verdict) String() string {
 	return "NOT met"
 }
 
-// reached is what the line got, as text. A figure that misses its bar is rounded away from it, so that it never reads as if it met it.
+// reached returns the line's figure as text. A figure that misses its bar is rounded away from the
+// bar, so it never reads as if it met it.
 func (v verdict) reached() string {
 	line, _ := v.row.line(v.bar.Who)
 	switch {
@@ -64,9 +65,9 @@ func (v verdict) reached() string {
 	return number(v.away(v.got, 1)) + " " + v.row.Unit
 }
 
-// away rounds to a multiple of unit: of a missed bar up where less is better and down elsewhere.
+// away rounds to a multiple of unit. For a missed bar it rounds up if less is better, else down.
 func (v verdict) away(figure, unit float64) float64 {
-	const slack = 1e-9 // a figure that is such a multiple stays, however it is stored
+	const slack = 1e-9 // keeps a multiple of unit despite its floating-point error
 	switch {
 	case !v.missed():
 		return math.Round(figure/unit) * unit
@@ -76,7 +77,7 @@ func (v verdict) away(figure, unit float64) float64 {
 	return math.Floor(figure/unit+slack) * unit
 }
 
-// barsText lists every bar of a run, and says how many are met. It is empty if no row has a bar.
+// barsText lists all bars of a run and counts those met. It returns "" if no row has a bar.
 func barsText(r Report) string {
 	all := verdicts(r)
 	if len(all) == 0 {
@@ -97,7 +98,7 @@ func barsText(r Report) string {
 	return out.String()
 }
 
-// metOf counts, as in "14 of 17 bars met, 1 not measured".
+// metOf returns the counts as text: "14 of 17 bars met, 1 not measured".
 func metOf(all []verdict) string {
 	met, unmeasured := 0, 0
 	for _, v := range all {

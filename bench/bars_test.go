@@ -57,7 +57,7 @@ func TestExplained_NamesBarsThatExist(t *testing.T) {
 	}
 }
 
-// Each bar names lines of its row: one that names another is never measured.
+// A bar that names a line of another row would never be measured.
 func TestBars_NameLinesOfTheirRow(t *testing.T) {
 	t.Parallel()
 	for name, plans := range suites() {

@@ -8,11 +8,11 @@ import (
 	"github.com/pawl-go/pawl/job"
 )
 
-// blockedLanes stand behind a dead letter each, with as many jobs as make 100,000.
+// blockedLanes is the number of lanes behind a dead letter. Together they have 100,000 jobs.
 const blockedLanes = 1000
 
-// blocked measures a drain of jobs that nothing stands in the way of, first alone (Clean), then beside many that wait in lanes
-// whose head is a dead letter (Value).
+// blocked measures a drain of free jobs, first alone (Clean), then beside jobs in lanes whose head
+// is a dead letter (Value).
 func blocked(n int) measure {
 	return func(ctx context.Context, b *bed, s scale) (r Round, err error) {
 		n := max(batchSize, int(float64(n)*s.work))
@@ -36,7 +36,7 @@ func blocked(n int) measure {
 	}
 }
 
-// drained is the rate at which n jobs are worked off.
+// drained returns the rate at which n jobs are drained.
 func (b *bed) drained(ctx context.Context, n int, s scale) (perSecond float64, err error) {
 	if err := b.fill(ctx, n); err != nil {
 		return 0, err
@@ -55,7 +55,7 @@ func (b *bed) drained(ctx context.Context, n int, s scale) (perSecond float64, e
 	return float64(ended) / took.Seconds(), nil
 }
 
-// block fills the lanes and makes each head a dead letter, which blocks what is behind it.
+// block fills the lanes and dead-letters the head of each, which blocks the jobs behind it.
 func (b *bed) block(ctx context.Context, behind int) error {
 	args, err := json.Marshal(payload{})
 	if err != nil {

@@ -12,14 +12,15 @@ import (
 
 const (
 	calmShare  = 0.05                   // of the processors: others use less on a calm machine
-	calmSample = 500 * time.Millisecond // over which that is measured
-	calmLimit  = 2 * time.Minute        // for which a round waits, over all its contenders
+	calmSample = 500 * time.Millisecond // over which the share is measured
+	// calmLimit is the longest total wait of a round, over all its contenders.
+	calmLimit = 2 * time.Minute
 )
 
-// processors is what they have done since the machine started, in ticks, summed over all of them.
+// processors are the processors' times since boot, in ticks, summed over all processors.
 type processors struct{ all, idle, steal float64 }
 
-// readProcessors reads the first line of /proc/stat. It fails on systems that have none.
+// readProcessors reads the first line of /proc/stat. It fails on systems without that file.
 func readProcessors() (processors, error) {
 	text, err := os.ReadFile("/proc/stat")
 	if err != nil {
@@ -28,8 +29,8 @@ func readProcessors() (processors, error) {
 	return parseProcessors(string(text))
 }
 
-// parseProcessors reads the fields user, nice, system, idle, iowait, irq, softirq and steal of the line "cpu". A guest's time, which follows
-// them, is in user already.
+// parseProcessors reads the fields user, nice, system, idle, iowait, irq, softirq and steal of the
+// line "cpu". The guest times that follow are part of user.
 func parseProcessors(stat string) (p processors, err error) {
 	line, _, _ := strings.Cut(stat, "\n")
 	fields := strings.Fields(line)
@@ -53,7 +54,8 @@ func parseProcessors(stat string) (p processors, err error) {
 	return p, nil
 }
 
-// usedSince is the share of the processors that was busy, or stolen by the host, since before was read. stolenSince is the latter alone.
+// usedSince returns the share of the processors' time that was busy or stolen by the host since
+// before. stolenSince returns the stolen share only.
 func (p processors) usedSince(before processors) float64 {
 	return share(p.all-p.idle-(before.all-before.idle), p.all-before.all)
 }
@@ -69,7 +71,7 @@ func share(part, all float64) float64 {
 	return part / all
 }
 
-// canCalm says why -calm cannot be had on this system, if so.
+// canCalm returns an error if -calm does not work on this system.
 func canCalm() error {
 	if _, err := readProcessors(); err != nil {
 		return fmt.Errorf("-calm needs /proc/stat, which Linux has, to see what others use: %w", err)
@@ -77,11 +79,12 @@ func canCalm() error {
 	return nil
 }
 
-// errRestless is what a wait ends with that has taken its time.
+// errRestless means that a wait for a calm machine timed out.
 var errRestless = errors.New("the machine did not become calm")
 
-// awaitCalm waits until others use less than calmShare of the processors, for at most limit. It measures while this program idles, so that all
-// that is busy is others: what the server still does after the last measurement counts as well.
+// awaitCalm waits at most limit until others use less than calmShare of the processors. It measures
+// while this program idles, so all usage is by others. That includes the server's work after the
+// last measurement.
 func awaitCalm(ctx context.Context, limit time.Duration) (waited time.Duration, err error) {
 	start := time.Now()
 	for {
@@ -106,7 +109,8 @@ func awaitCalm(ctx context.Context, limit time.Duration) (waited time.Duration, 
 	}
 }
 
-// steal is the median and the largest share that the host took during a round of the report. It is nil where that cannot be known.
+// steal returns the median and the largest share of processor time that the host took during a
+// round. It returns nil where /proc/stat does not exist.
 func (r Report) steal() (middle, largest *float64) {
 	if _, err := readProcessors(); err != nil {
 		return nil, nil
@@ -127,7 +131,7 @@ func (r Report) steal() (middle, largest *float64) {
 	return &half, &most
 }
 
-// calmText is the sentence that says how calm the machine was. It is empty for runs that did not look.
+// calmText returns a sentence about how calm the machine was, or "" if the run did not measure it.
 func calmText(s Settings) string {
 	if s.StealMedian == nil || s.StealLargest == nil {
 		return ""
@@ -144,7 +148,7 @@ func calmText(s Settings) string {
 		calmLimit, percent(calmShare), counted(s.Restless, "round"), text)
 }
 
-// percent writes a share, with a decimal if it is below 10 % and has one.
+// percent formats a share. Below 10 % it has one decimal if that is not zero.
 func percent(share float64) string {
 	if share < 0.0995 && share > 0 {
 		return strings.TrimSuffix(fmt.Sprintf("%.1f", 100*share), ".0") + " %"

@@ -15,7 +15,8 @@ func TestProcessors_CountWhatIsBusyAndWhatIsStolen(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	after, err := parseProcessors("cpu  110 5 55 860 40 0 0 30 9 0\n") // 100 ticks: 70 idle or waiting for a disk, 10 stolen
+	// Of 100 ticks, 70 are idle or iowait and 10 are stolen.
+	after, err := parseProcessors("cpu  110 5 55 860 40 0 0 30 9 0\n")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -35,10 +36,10 @@ func TestProcessors_CountWhatIsBusyAndWhatIsStolen(t *testing.T) {
 	}
 }
 
-// A busy machine does not hold a run up for ever.
+// A busy machine delays a run only for a limited time.
 func TestAwaitCalm_GivesUpAfterItsLimit(t *testing.T) {
 	t.Parallel()
-	if canCalm() != nil { // no Linux: the flag is refused
+	if canCalm() != nil { // not Linux: the flag is refused
 		if _, err := awaitCalm(t.Context(), 0); err == nil {
 			t.Error("calm cannot be known without /proc/stat")
 		}
@@ -47,7 +48,7 @@ func TestAwaitCalm_GivesUpAfterItsLimit(t *testing.T) {
 	busy, stop := context.WithCancel(t.Context())
 	defer stop()
 	go func() {
-		for busy.Err() == nil { // at least one processor
+		for busy.Err() == nil { // keeps at least one processor busy
 		}
 	}()
 	if _, err := awaitCalm(t.Context(), 0); !errors.Is(err, errRestless) {

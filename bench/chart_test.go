@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// A chart is one XML document that a browser can show and a screen reader can read, without a script.
+// A chart is one XML document without a script that browsers and screen readers can read.
 func TestCharts_AreReadableSVG(t *testing.T) {
 	t.Parallel()
 	p := recorded()

@@ -20,10 +20,10 @@ import (
 
 const (
 	commandCallers = 16
-	known          = 640 // commands that have ended before anything is measured
+	known          = 640 // commands that have succeeded before the measurement
 )
 
-// A door answers one command: it writes one row and the answer, or finds the answer of an earlier call.
+// A door answers one command. It writes one row and the response, or returns the stored response.
 type door func(ctx context.Context, b *bed, key, payload string) ([]byte, error)
 
 var (
@@ -31,10 +31,11 @@ var (
 	errBusy   = errors.New("in progress")
 )
 
-// made is the answer of every command.
+// made is the response of every command.
 var made = bytes.Repeat([]byte("x"), 200)
 
-// commands measures calls of a door by 16 callers. prepare comes before, expect says what each call must end with.
+// commands measures calls of a door by 16 callers. prepare runs first. expect is the error that
+// each call must return, or nil.
 func commands(d door, prepare func(context.Context, *bed) error, key func() string, payload string, expect error) measure {
 	return func(ctx context.Context, b *bed, s scale) (Round, error) {
 		s.enqueue = s.command
@@ -61,8 +62,9 @@ func heldKey() string  { return "held" }
 
 func nothing(context.Context, *bed) error { return nil }
 
-// warm makes the commands that are known, through every connection: whatever one does for the first time, or plans for the sixth,
-// it has done then.
+// warm executes the known commands through every connection. Afterwards each connection has
+// prepared its statements and has chosen generic plans, which PostgreSQL considers at the sixth
+// execution.
 func warm(ctx context.Context, b *bed, d door) error {
 	var all sync.WaitGroup
 	errs := make([]error, poolConns)
@@ -93,19 +95,20 @@ func hold(ctx context.Context, b *bed) error {
 	intent := pawl.Intent{Scope: "bench", Key: heldKey(), Fingerprint: pawl.FingerprintOf([]byte("p"))}
 	a, _, err := command.Begin[[]byte](ctx, b.pool, intent, command.LeaseOptions{Hooks: quiet})
 	if err == nil {
-		a.Close() // its lease outlasts the measurement
+		a.Close() // the lease outlasts the measurement
 	}
 	return err
 }
 
-// createKeys is the table that one writes by hand.
+// createKeys is the usual handwritten table of keys.
 const createKeys = `;
 create table idempotency_key (
   scope text not null, key text not null, hash bytea not null, answer bytea, created_at timestamptz not null default now(),
   primary key (scope, key)
 )`
 
-// byHand is what one writes around it: no fences, no leases, no failures, no way to learn of a lost COMMIT.
+// byHand is the usual handwritten code for it. It has no fences, leases or stored failures, and
+// cannot find out the outcome of a lost COMMIT.
 func byHand(ctx context.Context, b *bed, key, payload string) (answer []byte, err error) {
 	hash := sha256.Sum256([]byte(payload))
 	err = pgx.BeginFunc(ctx, b.pool, func(tx pgx.Tx) error {
@@ -145,7 +148,8 @@ func holdByHand(ctx context.Context, b *bed) error {
 	return err
 }
 
-// createEmpty makes two functions that do nothing but take the arguments of command_open and command_close, and write the row of the latter.
+// createEmpty creates two functions with the arguments of command_open and command_close. They do
+// nothing except write the row of the latter.
 const createEmpty = `
 create schema if not exists empty;
 create or replace function empty.open(p_scope text, p_key text, p_hash bytea, p_idle_ms int) returns table (outcome text, fence bigint)
@@ -167,11 +171,11 @@ func installEmpty(ctx context.Context, pool *pgxpool.Pool) error {
 	return err
 }
 
-// emptySystem is Pawl's schema with those functions.
+// emptySystem is Pawl's schema with the functions of createEmpty.
 var emptySystem = system{"empty", installEmpty, pawlSystem.open}
 
-// inFunctions sends what Once sends, in as few messages, to functions that are empty. It neither locks a key nor looks for it: it is what
-// is left if all that Once does cost nothing.
+// inFunctions sends the same messages as Once, to the functions of createEmpty. It neither locks
+// nor looks up a key. It shows the rate if the work in Once's functions cost nothing.
 func inFunctions(ctx context.Context, b *bed, key, payload string) ([]byte, error) {
 	hash := sha256.Sum256([]byte(payload))
 	err := b.pool.AcquireFunc(ctx, func(c *pgxpool.Conn) error {
@@ -196,7 +200,7 @@ func inFunctions(ctx context.Context, b *bed, key, payload string) ([]byte, erro
 	return made, err
 }
 
-// bare writes the row and knows nothing of keys.
+// bare writes the row without a key.
 func bare(ctx context.Context, b *bed, _, _ string) ([]byte, error) {
 	return made, pgx.BeginFunc(ctx, b.pool, func(tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, insertEffect, 1)
@@ -204,7 +208,7 @@ func bare(ctx context.Context, b *bed, _, _ string) ([]byte, error) {
 	})
 }
 
-// commandPlans are the rows of commands. Beside Pawl stands a table by hand, which is their floor.
+// commandPlans returns the rows of commands. Their floor is the handwritten table.
 func commandPlans() []plan {
 	const table = "a table of keys, insert … on conflict do nothing"
 	row := func(id, title string, entries ...entry) plan {

@@ -10,61 +10,61 @@ import (
 
 // A system can be installed in a database and opened there.
 type system struct {
-	name    string // as templates are named
+	name    string // part of the name of its template
 	install func(ctx context.Context, pool *pgxpool.Pool) error
 	open    func(pool *pgxpool.Pool) (contender, error)
 }
 
-// A contender is one queue in a database of its own.
+// A contender is one queue in its own database.
 type contender interface {
-	// enqueue stores one job in a call of its own.
+	// enqueue stores one job in its own transaction.
 	enqueue(ctx context.Context, p payload) error
-	// enqueueIn is enqueue in the caller's transaction.
+	// enqueueIn stores one job in the caller's transaction.
 	enqueueIn(ctx context.Context, tx pgx.Tx, p payload) error
 	// enqueueMany stores n jobs in one call.
 	enqueueMany(ctx context.Context, n int, p payload) error
-	// work starts one process's worth of workers, set up for speed unless the task says otherwise.
+	// work starts the workers of one process, tuned for speed unless the task says otherwise.
 	work(ctx context.Context, t task) (stop func(), err error)
-	// waiting counts the jobs that are not done.
+	// waiting counts the unfinished jobs.
 	waiting(ctx context.Context) (int, error)
 }
 
-// payload is what every job carries.
+// payload is the payload of every job.
 type payload struct {
-	At int64 `json:"at"` // when it was enqueued, in nanoseconds
+	At int64 `json:"at"` // time of the enqueue, in nanoseconds
 }
 
-// A form is what handlers do, and how a job ends.
+// A form is what a handler does and how its job is finished.
 type form int
 
 const (
-	noop        form = iota + 1 // nothing, and the job ends after it
-	noopBatch                   // nothing, for a batch that ends in one transaction
-	effect                      // one row, in the transaction that ends the job
-	effectBatch                 // one row each, in the transaction that ends the batch
+	noop        form = iota + 1 // nothing; the job is finished after the handler
+	noopBatch                   // nothing, for a batch that is finished in one transaction
+	effect                      // one row, in the transaction that finishes the job
+	effectBatch                 // one row each, in the transaction that finishes the batch
 )
 
-// A task is what workers are to do.
+// A task configures workers.
 type task struct {
 	form    form
-	polite  bool            // default settings, as an application would leave them, instead of speed
-	inHand  int             // jobs at a time, if not zero
-	strange bool            // Pawl: of another kind than what is enqueued
-	deaf    bool            // Pawl: without a presence connection
-	lease   time.Duration   // Pawl: by the lease alone, if not zero
-	rescue  time.Duration   // River: after how long a job counts as stuck; zero leaves its default
+	polite  bool            // default settings of an application instead of speed
+	inHand  int             // concurrent jobs, if not zero
+	strange bool            // Pawl: handles another kind than is enqueued
+	deaf    bool            // Pawl: no presence connection
+	lease   time.Duration   // Pawl: no presence, this lease; if not zero
+	rescue  time.Duration   // River: time until a job counts as stuck; zero: default
 	started func(p payload) // called by each handler, if not nil
-	ended   func(n int)     // called after jobs have ended
+	ended   func(n int)     // called when jobs have ended
 }
 
 const (
-	inFlight  = 32  // jobs in hand, per item
-	batchSize = 100 // jobs in one transaction
+	inFlight  = 32  // concurrent jobs, if each is an item of its own
+	batchSize = 100 // jobs per transaction
 	manySize  = 1000
 	poolConns = 40
 )
 
-// insertEffect is what a handler with an effect does for one job, insertEffects for many.
+// insertEffect is a handler's effect for one job, insertEffects for many.
 const (
 	insertEffect  = "insert into effect (job, by) values ($1, 'bench')"
 	insertEffects = "insert into effect (job, by) select j.id, 'bench' from unnest($1::bigint[]) as j (id)"

@@ -11,24 +11,25 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// committers are callers that enqueue and commit at the same time. Each has a connection of its own.
+// committers is the number of callers that enqueue and commit at the same time, each on its own
+// connection.
 const committers = 64
 
-// A storm is what they do, and who works off what they enqueue.
+// A storm configures the callers and the workers.
 type storm struct {
 	callers int // committers, if zero
 	workers int
-	busy    bool   // the workers are, before anything is measured
-	deaf    bool   // the workers have no presence connection, and poll
-	strange bool   // the workers handle another kind, and are always idle
-	sql     string // in place of the contender's call
+	busy    bool   // the workers are busy before the measurement starts
+	deaf    bool   // the workers have no presence connection and poll
+	strange bool   // the workers handle another kind and are always idle
+	sql     string // replaces the contender's call
 }
 
-// notifyAlways is an enqueue that notifies in each transaction, as a trigger would.
+// notifyAlways enqueues and notifies in each transaction, as a trigger would.
 const notifyAlways = `select e.job_id, pg_notify('pawl_jobs', '1') from pawl_v1.job_enqueue('bench', 'bench', '{}') as e`
 
-// convoy measures how many jobs are enqueued by callers that commit all the time, beside workers that are woken. Transactions that notify
-// commit one at a time.
+// convoy measures how many jobs concurrent callers enqueue while workers are woken. PostgreSQL
+// commits notifying transactions one at a time.
 func convoy(st storm) measure {
 	st.callers = cmp.Or(st.callers, committers)
 	return func(ctx context.Context, b *bed, s scale) (r Round, err error) {
@@ -44,7 +45,7 @@ func convoy(st storm) measure {
 			}
 			defer stop()
 		}
-		time.Sleep(s.idle) // they sleep
+		time.Sleep(s.idle) // until the workers are idle
 		calls, ended := committing(st.callers, func() error { return call(ctx) })
 		if st.busy {
 			time.Sleep(s.warm)
@@ -59,7 +60,8 @@ func convoy(st storm) measure {
 	}
 }
 
-// committing has callers call all the time until ended is called, which returns the first error of a call.
+// committing makes callers call concurrently until ended is called. ended returns the first error
+// of a call.
 func committing(callers int, call func() error) (calls *atomic.Int64, ended func() error) {
 	var (
 		over   atomic.Bool
@@ -88,7 +90,7 @@ func committing(callers int, call func() error) (calls *atomic.Int64, ended func
 	}
 }
 
-// committer returns a call that enqueues one job, on a pool that is large enough for all callers.
+// committer returns a call that enqueues one job, on a pool with a connection for each caller.
 func (b *bed) committer(ctx context.Context, st storm) (call func(context.Context) error, closed func(), err error) {
 	config, err := pgxpool.ParseConfig(b.url)
 	if err != nil {
@@ -126,8 +128,9 @@ func convoyPlan() plan {
 	}
 }
 
-// busyPlan sets workers that are woken beside workers that only poll, while both always have something to do: nothing may wait for the
-// wake-ups then. The two differ by less than the rounds of one do, so there are more rounds.
+// busyPlan compares workers that are woken with workers that only poll, while both are always busy.
+// Wake-ups must then delay nothing. The two differ by less than their rounds do, so there are more
+// rounds.
 func busyPlan() plan {
 	return plan{
 		Row: Row{ID: "enqueue-busy", Title: "Enqueue, one job a call, 16 callers, while a worker is busy", Unit: perSec,

@@ -10,7 +10,7 @@ import (
 	"syscall"
 )
 
-// A meter reads, around a measurement, what it costs.
+// A meter measures the cost of a measurement: WAL and processor time.
 type meter struct {
 	host           *host
 	lsn            string
@@ -23,7 +23,7 @@ func (h *host) meter(ctx context.Context) (m meter, err error) {
 	return m, err
 }
 
-// charge puts the cost since the meter was read onto a round of count jobs.
+// charge stores the cost since the meter was created in a round of count jobs.
 func (m meter) charge(ctx context.Context, r *Round, count int) error {
 	client, server := m.host.clientCPU()-m.client, serverCPU(m.host.server.PID())-m.server
 	var bytes float64
@@ -37,7 +37,8 @@ func (m meter) charge(ctx context.Context, r *Round, count int) error {
 	return nil
 }
 
-// ownCPU is the processor time, in seconds, of this process and of the children it has waited for (pgbench).
+// ownCPU returns the processor time, in seconds, of this process and the children that it has
+// waited for (pgbench).
 func ownCPU() (seconds float64) {
 	for _, who := range []int{syscall.RUSAGE_SELF, syscall.RUSAGE_CHILDREN} {
 		var u syscall.Rusage
@@ -50,7 +51,8 @@ func ownCPU() (seconds float64) {
 	return seconds
 }
 
-// clientCPU is ownCPU and that of the children that live, such as a worker's process. It moves to those waited for when they end.
+// clientCPU returns ownCPU plus the time of running children, such as a worker process. When a
+// child ends, its time moves to ownCPU.
 func (h *host) clientCPU() (seconds float64) {
 	seconds = ownCPU()
 	for _, p := range processes() {
@@ -61,10 +63,10 @@ func (h *host) clientCPU() (seconds float64) {
 	return seconds
 }
 
-const ticksPerSecond = 100 // USER_HZ, the same on every Linux that Go runs on
+const ticksPerSecond = 100 // USER_HZ, the same on every Linux that Go supports
 
-// serverCPU is the processor time of a server: its own, that of its children, and that of those it has waited for.
-// Zero where there is no /proc.
+// serverCPU returns the processor time of a server, its running children and those it has waited
+// for, in seconds. It returns zero without /proc.
 func serverCPU(postmaster int) (seconds float64) {
 	for _, p := range processes() {
 		switch postmaster {
@@ -80,7 +82,7 @@ func serverCPU(postmaster int) (seconds float64) {
 // A processTime is the processor time of one process, in seconds.
 type processTime struct {
 	pid, parent int
-	own, waited float64 // waited: of its children that have ended
+	own, waited float64 // waited: by its ended children
 }
 
 func processes() (all []processTime) {
@@ -88,7 +90,7 @@ func processes() (all []processTime) {
 	for _, file := range files {
 		text, err := os.ReadFile(file)
 		if err != nil {
-			continue // it has just ended
+			continue // the process has just ended
 		}
 		var p processTime
 		p.pid, p.parent, p.own, p.waited = processTimes(string(text))
@@ -97,8 +99,8 @@ func processes() (all []processTime) {
 	return all
 }
 
-// processTimes reads a line of /proc/PID/stat: fields 1, 4, 14 + 15 and 16 + 17, counted after the command's name, which may
-// hold spaces.
+// processTimes parses a line of /proc/PID/stat: fields 1, 4, 14 + 15 and 16 + 17. It counts after
+// the command's name, which may contain spaces.
 func processTimes(stat string) (pid, parent int, own, waited float64) {
 	_, _ = fmt.Sscan(stat, &pid)
 	end := strings.LastIndexByte(stat, ')')

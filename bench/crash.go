@@ -7,13 +7,13 @@ import (
 	"time"
 )
 
-// crashLease is the lease of the line without presence.
+// crashLease is the lease in the line without presence.
 const crashLease = 3 * time.Second
 
-const gate = -1 // a payload's At: the job keeps its worker busy until told
+const gate = -1 // a payload's At: the job keeps its worker busy until released
 
-// crash measures the time from the SIGKILL of a process in the middle of a job to the start of the job's handler in
-// another process, which has been up for a while.
+// crash measures the time from the SIGKILL of a process in the middle of a job to the start of the
+// job's handler in another process. That process has been running for a while.
 func crash(variant string, t task) measure {
 	return func(ctx context.Context, b *bed, s scale) (r Round, err error) {
 		var (
@@ -56,7 +56,8 @@ func crash(variant string, t task) measure {
 	}
 }
 
-// murder lets a process of its own claim a job, kills it, and says when. The successor is kept busy meanwhile.
+// murder makes a separate process claim a job, kills it, and returns the time of the kill. The
+// successor is busy meanwhile.
 func (b *bed) murder(ctx context.Context, variant string, busy, open chan struct{}, killed *atomic.Bool) (at time.Time, err error) {
 	if err := b.enqueue(ctx, payload{At: gate}); err != nil {
 		return at, err

@@ -17,13 +17,13 @@ import (
 	"github.com/pawl-go/pawl/schedule"
 )
 
-// A counter hands out one delivery at a time: what is sent to it.
+// A counter is a source that delivers one message for each value in sent.
 type counter struct {
 	sent chan struct{}
 	n    int
 }
 
-// Receive waits for the next delivery. Its payload says when it was handed out.
+// Receive waits for the next delivery. Its payload contains the time at which it was returned.
 func (s *counter) Receive(ctx context.Context, _ int) ([]pawl.Delivery, error) {
 	select {
 	case <-ctx.Done():
@@ -43,7 +43,8 @@ func (s *counter) Ack(context.Context, ...pawl.Receipt) error { return nil }
 
 func (s *counter) Release(context.Context, time.Duration, ...pawl.Delivery) error { return nil }
 
-// pickupStored measures the time from the source's Receive to the handler, of a consumer that stores each delivery first. So the transaction that
+// pickupStored measures the time from the source's Receive to the handler, for a consumer that
+// stores each delivery first. The transaction that stores it is included.
 // stores it is included.
 func pickupStored(handler func(started func(payload)) consumer.Handler) measure {
 	return func(ctx context.Context, b *bed, s scale) (r Round, err error) {
@@ -60,21 +61,22 @@ func pickupStored(handler func(started func(payload)) consumer.Handler) measure 
 	}
 }
 
-// workOn is the form that always stores a delivery first, and handles it without a transaction.
+// workOn returns a handler that runs without a transaction, so each delivery is stored first.
 func workOn(started func(payload)) consumer.Handler {
 	return consumer.Handle(func(_ context.Context, a *consumer.Attempt[payload]) error { started(a.Value); return nil })
 }
 
-// storeFirst is the transactional form in the mode that stores first.
+// storeFirst returns a transactional handler in the mode that stores each delivery first.
 func storeFirst(started func(payload)) consumer.Handler {
 	return consumer.HandleTx(func(_ context.Context, _ pgx.Tx, m consumer.Message[payload]) error { started(m.Value); return nil }).
 		With(consumer.TxPolicy{Mode: consumer.StoreFirst})
 }
 
-// tickEvery is longer than a worker takes to fall asleep, and not in step with any poll.
+// tickEvery is longer than a worker takes to become idle, and not a multiple of a poll interval.
 const tickEvery = 930 * time.Millisecond
 
-// pickupTick measures the time from the moment for which a schedule's tick is due to its handler. Keeper and worker have their default settings.
+// pickupTick measures the time from a tick's due time to its handler. Keeper and worker have their
+// default settings.
 func pickupTick(ctx context.Context, b *bed, s scale) (r Round, err error) {
 	started := make(chan float64, s.pickups+1)
 	worker, err := job.NewWorker(b.pool, job.Config{Queues: []job.Queue{{Name: queue}}, Hooks: quiet,
@@ -98,7 +100,7 @@ func pickupTick(ctx context.Context, b *bed, s scale) (r Round, err error) {
 	return r, errors.Join(err, stopKeeper(), stopWorker())
 }
 
-// running runs something until stop is called, which returns what it ended with.
+// running runs a function until stop is called. stop returns its error.
 func running(ctx context.Context, run func(context.Context) error) (stop func() error) {
 	ctx, cancel := context.WithCancel(ctx)
 	var (

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// fill enqueues n jobs, unmeasured.
+// fill enqueues n jobs without measuring.
 func (b *bed) fill(ctx context.Context, n int) error {
 	for left := n; left > 0; left -= manySize {
 		if err := b.enqueueMany(ctx, min(left, manySize), payload{At: time.Now().UnixNano()}); err != nil {
@@ -18,7 +18,7 @@ func (b *bed) fill(ctx context.Context, n int) error {
 	return nil
 }
 
-// drain measures how fast n jobs that wait are worked off by one process, from its start to the last job's end or until
+// drain measures how fast one process drains n waiting jobs. It stops when all have ended or when
 // time is up.
 func drain(f form, n int) measure {
 	return func(ctx context.Context, b *bed, s scale) (r Round, err error) {
@@ -30,7 +30,7 @@ func drain(f form, n int) measure {
 	}
 }
 
-// drainWaiting is drain of n jobs that wait already.
+// drainWaiting is drain for n jobs that already wait.
 func (b *bed) drainWaiting(ctx context.Context, f form, n int, s scale) (r Round, err error) {
 	if err := b.ready(ctx); err != nil {
 		return r, err
@@ -52,7 +52,8 @@ func (b *bed) drainWaiting(ctx context.Context, f form, n int, s scale) (r Round
 	return r, err
 }
 
-// workOff starts workers and returns how many jobs had ended, and how long that took, when all had or time was up.
+// workOff starts workers and waits until n jobs have ended or limit is over. It returns how many
+// have ended and how long that took.
 func (b *bed) workOff(ctx context.Context, f form, n int, limit time.Duration) (int, time.Duration, func(), error) {
 	var ended atomic.Int64
 	done, once := make(chan struct{}), sync.Once{}
@@ -73,7 +74,8 @@ func (b *bed) workOff(ctx context.Context, f form, n int, limit time.Duration) (
 	return int(ended.Load()), time.Since(start), stop, ctx.Err()
 }
 
-// wantDone checks in the database what the client has counted. Jobs may have ended after it stopped counting.
+// wantDone compares the database with the client's count. More jobs may have ended after the client
+// stopped counting.
 func (b *bed) wantDone(ctx context.Context, f form, n, ended int) error {
 	left, err := b.waiting(ctx)
 	if err == nil && (left > n-ended || ended == 0) {

@@ -7,12 +7,13 @@ import (
 	"time"
 )
 
-// enqueueSingle measures calls of one job each, autocommitted, by some callers at once.
+// enqueueSingle measures autocommitted calls of one job each by concurrent callers.
 func enqueueSingle(callers int) measure {
 	return enqueueLoop(callers, 1, func(ctx context.Context, b *bed) error { return b.enqueue(ctx, payload{}) })
 }
 
-// enqueueBare measures the insert alone, sent as enqueueSingle sends its call: what a client in Go pays at least.
+// enqueueBare measures the insert alone, sent in the same way as enqueueSingle's call. It is the
+// least cost for a Go client.
 func enqueueBare(callers int) measure {
 	return enqueueLoop(callers, 1, func(ctx context.Context, b *bed) error {
 		var id int64
@@ -27,7 +28,7 @@ func enqueueBatched(ctx context.Context, b *bed, s scale) (Round, error) {
 	})(ctx, b, s)
 }
 
-// enqueueInserted is enqueueBatched of River without COPY, which answers the rows.
+// enqueueInserted is enqueueBatched for River without COPY, which returns the rows.
 func enqueueInserted(ctx context.Context, b *bed, s scale) (Round, error) {
 	b.contender.(*riverQueue).copies = false
 	return enqueueBatched(ctx, b, s)
@@ -35,7 +36,7 @@ func enqueueInserted(ctx context.Context, b *bed, s scale) (Round, error) {
 
 func enqueueLoop(callers, each int, call func(context.Context, *bed) error) measure {
 	return func(ctx context.Context, b *bed, s scale) (r Round, err error) {
-		if err := call(ctx, b); err != nil { // prepares statements
+		if err := call(ctx, b); err != nil { // prepares the statements
 			return r, err
 		}
 		if err := b.ready(ctx); err != nil {

@@ -1,13 +1,13 @@
 package main
 
-// A miss is a bar that a contender may miss in a row.
+// A miss identifies a bar by its row and contender.
 type miss struct{ row, who string }
 
-// disturbed is for rows of milliseconds in the second run.
+// disturbed explains rows of milliseconds in the second run.
 const disturbed = `The first run meets the bar. The machine was not quiet in the second one: the host took 7 % of the processors' time in this row, and files were edited on the machine meanwhile.`
 
-// explained has, for a bar that was missed, the floor of the row and what a profile shows. The page prints it below the row if one of its runs misses the
-// bar.
+// explained has, for a missed bar, the floor of the row and the result of a profile. The page
+// prints it below the row if one of its runs misses the bar.
 var explained = map[miss]string{
 	{"enqueue-1", "Pawl"}: `The bare insert into ` + "`pawl.job`" + `, sent by pgx without a function (line "pgx"), is 1.75 times as fast as River. With one caller, a job costs
 one round trip and one flush of the log, with River as well. The function adds 38 µs of processor time to the 321 µs of that insert, which does not explain the missing part.
@@ -33,7 +33,7 @@ command takes 824,000, these two functions 328,000 and the table by hand 207,000
 row's checks 53,000 and the savepoint around the handler 30,000. Each of them keeps a promise ([0047](decisions/0047-commands-written-once.md), [0035](decisions/0035-search-path.md)), so they stay.`,
 }
 
-// explanation is the text for a bar that was missed, if there is one.
+// explanation returns the explanation of a missed bar, if there is one.
 func (v verdict) explanation() (text string, ok bool) {
 	if !v.missed() {
 		return "", false

@@ -18,8 +18,8 @@ import (
 	"github.com/pawl-go/pawl/job"
 )
 
-// runFrozen is the program of the process that will be frozen: it works on one queue with one handler, which stops where
-// pauseHere is called until it is told to go on. It never returns of itself.
+// runFrozen is the program of the process to freeze. It works on one queue with one handler, which
+// stops at pauseHere until released. It never returns by itself.
 func runFrozen(variant, url string) error {
 	ctx := context.Background()
 	pool, err := openPool(ctx, url)
@@ -47,13 +47,13 @@ func runFrozen(variant, url string) error {
 	return fmt.Errorf("no variant %q", variant)
 }
 
-// pauseHere tells the parent that this is the place, and goes on when told to.
+// pauseHere reports to the parent that the handler is at this point, and waits until released.
 func pauseHere() {
 	fmt.Println("inside")
 	_, _ = bufio.NewReader(os.Stdin).ReadString('\n')
 }
 
-// say tells the parent what became of the handler's transaction.
+// say reports the outcome of the handler's transaction to the parent.
 func say(what string) { fmt.Println("said", strings.ReplaceAll(what, "\n", "; ")) }
 
 func sayHow(err error) {
@@ -104,7 +104,7 @@ func crashingPawl(ctx context.Context, pool *pgxpool.Pool, c job.Config) error {
 	return worker.Run(ctx)
 }
 
-// roomyWorker works as fast as it can until it is killed.
+// roomyWorker works at full speed until it is killed.
 func roomyWorker(ctx context.Context, pool *pgxpool.Pool, pawl bool) error {
 	on := riverSystem
 	if pawl {
@@ -121,8 +121,9 @@ func roomyWorker(ctx context.Context, pool *pgxpool.Pool, pawl bool) error {
 	select {}
 }
 
-// ownTx ends the job in a transaction of the handler's own, on a context without a deadline: the worst a handler can do.
-// With hold it does as told and holds the job first, and is frozen between that and its row.
+// ownTx finishes the job in the handler's own transaction, on a context without a deadline, which
+// is the worst case. Without hold it is frozen between the insert and Finish. With hold it calls
+// Hold before the insert, as documented, and is frozen before Hold.
 func ownTx(ctx context.Context, pool *pgxpool.Pool, t job.Task[payload], hold bool) error {
 	err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
 		if hold {
@@ -143,7 +144,8 @@ func ownTx(ctx context.Context, pool *pgxpool.Pool, t job.Task[payload], hold bo
 	return err
 }
 
-// frozenRiver works as River's example of JobCompleteTx does; detached, its handler does not pass its deadline on.
+// frozenRiver works like River's example of JobCompleteTx. If detached, its handler drops its
+// context's deadline.
 func frozenRiver(ctx context.Context, pool *pgxpool.Pool, detached bool) error {
 	workers := river.NewWorkers()
 	river.AddWorker(workers, river.WorkFunc(func(ctx context.Context, j *river.Job[payload]) error {
@@ -162,7 +164,7 @@ func frozenRiver(ctx context.Context, pool *pgxpool.Pool, detached bool) error {
 		return err
 	}))
 	config := riverConfig(task{polite: true, rescue: zombieLease}, workers)
-	config.LeaderElectionDisabled = true // the successor leads, and so rescues
+	config.LeaderElectionDisabled = true // the successor is the leader and rescues
 	config.Queues[river.QueueDefault] = river.QueueConfig{MaxWorkers: 1}
 	client, err := river.NewClient(riverpgxv5.New(pool), config)
 	if err != nil {
@@ -192,8 +194,8 @@ func lockOnce(ctx context.Context, pool *pgxpool.Pool) error {
 	select {}
 }
 
-// leaseLoop is the other loop one writes by hand: a lease in a column, so that long work holds no transaction, and a
-// delete at the end of which nobody looks at the count.
+// leaseLoop is a common handwritten loop with a lease in a column, so that long work holds no
+// transaction. It ignores the row count of the final delete.
 func leaseLoop(ctx context.Context, pool *pgxpool.Pool, pause func(), ended func(int)) {
 	for ctx.Err() == nil {
 		var id int64

@@ -11,11 +11,11 @@ import (
 	"time"
 )
 
-// growthSizes are the sizes at which the rows of growth are measured, a line each.
+// growthSizes are the sizes at which the growth rows are measured, one line per size.
 type growthSizes struct {
 	keys      []int // remembered
 	jobs      []int // waiting
-	processes []int // of workers
+	processes []int // worker processes
 	octets    []int // of a payload
 }
 
@@ -26,19 +26,20 @@ var (
 		processes: []int{1, 2}, octets: []int{100, 10_240, 1_048_576}}
 )
 
-// growthAsked is what the flags said; a list is empty where they said nothing.
+// growthAsked contains the sizes of the flags. A list is empty if its flag was not set.
 var growthAsked = struct {
 	keys, jobs, processes, octets sizeList
 	quick                         func() bool
 }{
-	keys:      sizeList{least: 0, most: 1_000_000_000},
-	jobs:      sizeList{least: 1000, most: 100_000_000}, // fewer are done before a claim can be timed
+	keys: sizeList{least: 0, most: 1_000_000_000},
+	// Fewer would be done before a claim can be timed.
+	jobs:      sizeList{least: 1000, most: 100_000_000},
 	processes: sizeList{least: 1, most: maxTeam},
-	octets:    sizeList{least: stampOctets, most: 4 << 20}, // more is refused by job_enqueue
+	octets:    sizeList{least: stampOctets, most: 4 << 20}, // job_enqueue refuses more
 	quick:     func() bool { return false },
 }
 
-// growthFlags adds the sizes to the flags. The defaults depend on -quick.
+// growthFlags registers the flags of the sizes. The defaults depend on -quick.
 func growthFlags(fs *flag.FlagSet) {
 	a := &growthAsked
 	for _, f := range []struct {
@@ -60,7 +61,7 @@ func growthFlags(fs *flag.FlagSet) {
 	}
 }
 
-// growthPlans are the rows that show what size costs.
+// growthPlans returns the rows that show the cost of size.
 func growthPlans() []plan {
 	a, g := growthAsked, growthFull
 	if a.quick() {
@@ -80,10 +81,10 @@ func (g growthSizes) plans() []plan {
 
 const (
 	growthRounds = 3 // of a rate
-	waitRounds   = 2 // of a row of times, each with hundreds of them
+	waitRounds   = 2 // of a row of times, each with hundreds of samples
 )
 
-// growthRow is a row with one line for each size.
+// growthRow returns a row with one line per size.
 func growthRow(row Row, rounds int, sizes []int, of func(n int) entry) plan {
 	p := plan{Row: row, rounds: rounds}
 	for _, n := range sizes {
@@ -92,17 +93,18 @@ func growthRow(row Row, rounds int, sizes []int, of func(n int) entry) plan {
 	return p
 }
 
-// grown is Pawl's line at one size.
+// grown returns Pawl's line at one size.
 func grown(n int, of, how string) Line {
 	return Line{Who: "Pawl, " + number(float64(n)) + " " + of, How: how, X: float64(n)}
 }
 
-// rateTime is how long the rate is taken of which a half is offered.
+// rateTime is how long the full rate is measured. Half of it is then offered.
 func rateTime(s scale) time.Duration { return max(s.enqueue, time.Second) }
 
-var errNothingDone = errors.New("nothing was done in the time of the measurement: the machine has too much else to do")
+var errNothingDone = errors.New("no work was completed during the measurement: the machine is too busy")
 
-// A halfLoad is half of the rate that the first measure of a row has sustained. All lines of the row are then measured at that.
+// A halfLoad is half of the rate that the first measure of a row sustained. All lines of the row
+// are measured at that rate.
 type halfLoad struct{ perSecond float64 }
 
 func (h *halfLoad) of(sustained func() (perSecond float64, err error)) (float64, error) {
@@ -117,7 +119,7 @@ func (h *halfLoad) of(sustained func() (perSecond float64, err error)) (float64,
 	return h.perSecond, err
 }
 
-// A sizeList is a flag: whole numbers with commas between.
+// A sizeList is a flag with comma-separated whole numbers.
 type sizeList struct {
 	sizes       []int
 	least, most int
@@ -125,7 +127,7 @@ type sizeList struct {
 
 func (l *sizeList) String() string { return joined(l.sizes) }
 
-// Set reads the list. The flag package prints the error behind the flag's name, and ends the program.
+// Set parses the list. The flag package prints the error and ends the program.
 func (l *sizeList) Set(text string) error {
 	var sizes []int
 	for _, part := range strings.Split(text, ",") {
@@ -142,7 +144,7 @@ func (l *sizeList) Set(text string) error {
 	return nil
 }
 
-// middle is a round number between two bounds, for an example.
+// middle returns a round number between two bounds for an example.
 func middle(least, most int) int {
 	return int(math.Pow(10, math.Round(math.Log10(float64(max(least, 1))*float64(most))/2)))
 }

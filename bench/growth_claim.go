@@ -11,10 +11,12 @@ import (
 	"github.com/pawl-go/pawl/ops"
 )
 
-// A disturbance is what goes on beside the claims, until ctx ends. It returns what it did, and an error if that was nothing.
+// A disturbance runs beside the claims until ctx ends. It returns a description of what it did, and
+// an error if it did nothing.
 type disturbance func(ctx context.Context, b *bed) (said string, err error)
 
-// purgeAge is the least age that a purge may give for a consumer that never reported how long it remembers. The rows are up to 28 days old.
+// purgeAge is the least age that a purge accepts for a consumer that never reported its retention.
+// The rows are up to 28 days old.
 const purgeAge = 14 * 24 * time.Hour
 
 func undisturbed(ctx context.Context, _ *bed) (string, error) {
@@ -22,7 +24,7 @@ func undisturbed(ctx context.Context, _ *bed) (string, error) {
 	return "", nil
 }
 
-// purging purges the inbox as pawl purge does, and begins again when nothing is left.
+// purging purges the inbox as pawl purge does, and repeats when nothing is left.
 func purging(ctx context.Context, b *bed) (string, error) {
 	purged, took := 0, time.Duration(0)
 	for ctx.Err() == nil {
@@ -47,8 +49,8 @@ func purging(ctx context.Context, b *bed) (string, error) {
 	return fmt.Sprintf("%s keys purged in %.1f s", number(float64(purged)), took.Seconds()), nil
 }
 
-// vacuuming vacuums jobs and inbox in turn, as thoroughly as it can be done without locking readers out: it reads every page, and every
-// index, since each time some keys have gone.
+// vacuuming vacuums jobs and inbox in turn, as thoroughly as possible without blocking readers. It
+// reads every page. It purges some keys before each round, so that it also scans every index.
 func vacuuming(ctx context.Context, b *bed) (string, error) {
 	var begun, ended, dead int
 	for ctx.Err() == nil {
@@ -74,7 +76,7 @@ func vacuuming(ctx context.Context, b *bed) (string, error) {
 	return fmt.Sprintf("%d vacuums began, %d ended", begun, ended), nil
 }
 
-// claimsBeside measures claims at half of the rate that workers sustain when nothing goes on beside them.
+// claimsBeside measures claims at half of the rate that workers sustain without a disturbance.
 func claimsBeside(load *halfLoad, d disturbance) measure {
 	return func(ctx context.Context, b *bed, s scale) (r Round, err error) {
 		timer, done, err := b.timed(ctx)
@@ -114,7 +116,7 @@ func claimsBeside(load *halfLoad, d disturbance) measure {
 	}
 }
 
-// beside runs a disturbance for as long as fn takes.
+// beside runs a disturbance while fn runs.
 func (b *bed) beside(ctx context.Context, d disturbance, fn func() error) (said string, err error) {
 	disturbed, end := context.WithCancel(ctx)
 	defer end()

@@ -11,34 +11,36 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// A filling is how a table of Pawl's is filled with rows as Pawl leaves them. TestFilling holds them to that.
+// A filling fills a table with rows as Pawl leaves them. TestFilling compares them.
 type filling struct {
 	table  string // in schema pawl
-	octets int64  // of a row with its entries in the indexes, about
-	insert string // rows $1 + 1 to $2 of $3; the first are the oldest
+	octets int64  // approximate size of a row with its index entries
+	insert string // inserts rows $1 + 1 to $2 of $3, oldest first
 }
 
-// fillInbox are deliveries that took effect in the last 28 days, which is as long as a consumer remembers by default.
+// fillInbox inserts deliveries that took effect in the last 28 days, a consumer's default
+// retention.
 var fillInbox = filling{table: "inbox", octets: 260, insert: `
 insert into pawl.inbox (consumer, key, hash, received_at, processed_at)
 select 'bench', k.key, sha256(k.key::bytea), k.at, k.at + interval '2 milliseconds'
   from (select gen_random_uuid()::text as key, now() - interval '28 days' * (1 - g.n::float8 / $3::bigint) as at
           from generate_series($1::bigint + 1, $2::bigint) as g (n)) as k`}
 
-// fillCommand are commands that were answered within the last 23 hours: they are remembered for 24.
+// fillCommand inserts commands that were answered within the last 23 hours. Their retention is 24
+// hours.
 var fillCommand = filling{table: "command", octets: 560, insert: `
 insert into pawl.command (scope, key, hash, created_at, updated_at, expires_at, status, result)
 select 'bench', k.key, sha256(k.key::bytea), k.at, k.at, k.at + interval '24 hours', 'succeeded', convert_to(repeat('x', 200), 'UTF8')
   from (select gen_random_uuid()::text as key, now() - interval '23 hours' * (1 - g.n::float8 / $3::bigint) as at
           from generate_series($1::bigint + 1, $2::bigint) as g (n)) as k`}
 
-// fillHow says in a line how its table was filled.
+// fillHow describes how the tables were filled.
 const fillHow = "filled by insert … select of random UUIDs, oldest first, indexes built afterwards (the primary key 70 % full, as random keys leave it), vacuumed"
 
-// fillStep is how many rows one statement makes; each is told of.
+// fillStep is the number of rows per statement. Progress is printed after each.
 const fillStep = 1_000_000
 
-// of is Pawl with so many rows in the table. The template is made once; each bed is a copy.
+// of returns Pawl with n rows in the table. The template is created once, and each bed is a copy.
 func (f filling) of(n int) system {
 	return system{fmt.Sprintf("%s_%d", f.table, n), func(ctx context.Context, pool *pgxpool.Pool) error {
 		if err := installPawl(ctx, pool); err != nil || n == 0 {
@@ -74,8 +76,8 @@ func (f filling) fill(ctx context.Context, conn *pgx.Conn, n int) error {
 	return wantRows(ctx, conn, f.table, n)
 }
 
-// strip drops the indexes of the table, and returns the statements that make them again. To insert random keys into an index that is
-// larger than shared_buffers takes several times as long.
+// strip drops the indexes of the table and returns the statements that recreate them. Inserting
+// random keys into an index larger than shared_buffers takes several times as long.
 func (f filling) strip(ctx context.Context, conn *pgx.Conn) (rebuild []string, err error) {
 	rows, err := conn.Query(ctx, `
 		select i.relname, pg_get_indexdef(i.oid), x.indisprimary
@@ -111,7 +113,7 @@ func (f filling) strip(ctx context.Context, conn *pgx.Conn) (rebuild []string, e
 	return rebuild, err
 }
 
-// jobsWaiting is Pawl with so many due jobs, enqueued as any are.
+// jobsWaiting returns Pawl with n due jobs, enqueued in the normal way.
 func jobsWaiting(n int) system {
 	return system{fmt.Sprintf("jobs_%d", n), func(ctx context.Context, pool *pgxpool.Pool) error {
 		if err := installPawl(ctx, pool); err != nil {
@@ -138,7 +140,7 @@ func jobsWaiting(n int) system {
 	}, pawlSystem.open}
 }
 
-// wantRows checks how many rows a table of Pawl's has.
+// wantRows checks the number of rows of one of Pawl's tables.
 func wantRows(ctx context.Context, conn *pgx.Conn, table string, n int) error {
 	var got int
 	err := conn.QueryRow(ctx, "select count(*) from pawl."+table).Scan(&got)
@@ -148,7 +150,8 @@ func wantRows(ctx context.Context, conn *pgx.Conn, table string, n int) error {
 	return err
 }
 
-// room refuses to fill a table if the disk has not three times the space: for the template, a copy, and sorting and WAL.
+// room refuses to fill a table if the disk has less than three times the space. That is needed for
+// the template, a copy, and sorting with WAL.
 func room(ctx context.Context, pool *pgxpool.Pool, table string, n int, octets int64) error {
 	var dir string
 	if err := pool.QueryRow(ctx, "show data_directory").Scan(&dir); err != nil {
@@ -167,7 +170,8 @@ func room(ctx context.Context, pool *pgxpool.Pool, table string, n int, octets i
 		number(float64(n)), table, float64(need)/gib, dir, float64(free)/gib)
 }
 
-// progress tells how far a long work has come; of a short one nothing.
+// progress returns a function that prints progress, or nothing if there are fewer than fillStep
+// rows.
 func progress(rows int) (tell func(format string, args ...any)) {
 	start := time.Now()
 	return func(format string, args ...any) {

@@ -12,8 +12,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// A claimTimer times calls of job_claim and job_exchange on the connections that it traces, from the call to the last row of the answer and
-// so with the commit. Those that claim nothing do not count.
+// A claimTimer times calls of job_claim and job_exchange on traced connections, from the call to
+// the last row of the response, which includes the commit. Calls that claim nothing do not count.
 type claimTimer struct {
 	mu    sync.Mutex
 	on    bool
@@ -24,7 +24,7 @@ type (
 	claimKey   struct{}
 	claimBegan struct {
 		at   time.Time
-		rows int64 // of an answer without a job
+		rows int64 // of a response without a job
 	}
 )
 
@@ -57,7 +57,7 @@ func (t *claimTimer) record(on bool) {
 	t.on = on
 }
 
-// into puts the times onto a round.
+// into stores the times in a round.
 func (t *claimTimer) into(r *Round) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -68,7 +68,7 @@ func (t *claimTimer) into(r *Round) error {
 	return nil
 }
 
-// timed has the workers of the bed use a pool of their own, whose claims are timed.
+// timed makes the workers of the bed use a separate pool with timed claims.
 func (b *bed) timed(ctx context.Context) (t *claimTimer, done func(), err error) {
 	config, err := pgxpool.ParseConfig(b.url)
 	if err != nil {
@@ -84,7 +84,7 @@ func (b *bed) timed(ctx context.Context) (t *claimTimer, done func(), err error)
 	return t, pool.Close, nil
 }
 
-// waitingClaims measures claims of one process while it works off jobs of which so many wait.
+// waitingClaims measures the claims of one process while it drains n waiting jobs.
 func waitingClaims(n int) measure {
 	return func(ctx context.Context, b *bed, s scale) (r Round, err error) {
 		timer, done, err := b.timed(ctx)
@@ -102,7 +102,7 @@ func waitingClaims(n int) measure {
 	}
 }
 
-// enqueueBeside measures enqueueing by 16 callers, beside so many waiting jobs.
+// enqueueBeside measures enqueueing by 16 callers beside n waiting jobs.
 func enqueueBeside(n int) measure {
 	return func(ctx context.Context, b *bed, s scale) (Round, error) {
 		r, err := enqueueSingle(16)(ctx, b, s)
@@ -110,7 +110,7 @@ func enqueueBeside(n int) measure {
 			return r, err
 		}
 		all, err := b.waiting(ctx)
-		if err == nil && all != n+r.Count+1 { // one before the clock ran
+		if err == nil && all != n+r.Count+1 { // one was enqueued before the clock started
 			err = fmt.Errorf("%d jobs wait: %d did before, %d were enqueued", all, n, r.Count+1)
 		}
 		return r, err

@@ -11,24 +11,25 @@ import (
 	"github.com/pawl-go/pawl/consumer"
 )
 
-// randomKey is a UUID, as most messages and callers have it.
+// randomKey returns a UUID, the usual key of messages and callers.
 func randomKey() string {
 	a, b := rand.Uint64(), rand.Uint64()
 	return fmt.Sprintf("%08x-%04x-4%03x-%04x-%012x", a>>32, a>>16&0xffff, a&0xfff, b>>50|0x8000, b&0xffffffffffff)
 }
 
-// A paced source is an endless one until it is given a rate. It notes how long after it was due each message was acknowledged.
+// A paced source is an endless one until it gets a rate. It records how long after its due time
+// each message was acknowledged.
 type paced struct {
 	endless
 	mu    sync.Mutex
-	rate  float64 // messages a second; 0: always another
+	rate  float64 // messages a second; 0: as fast as possible
 	since time.Time
 	sent  int
 	on    bool
 	waits []float64 // ms
 }
 
-// Info says that somebody waits for each acknowledgement: it is timed, so it must not wait for company.
+// Info asks for immediate acknowledgements, because their time is measured.
 func (s *paced) Info() pawl.SourceInfo { return pawl.SourceInfo{AckAtOnce: true} }
 
 func (s *paced) Receive(ctx context.Context, limit int) ([]pawl.Delivery, error) {
@@ -48,7 +49,7 @@ func (s *paced) Receive(ctx context.Context, limit int) ([]pawl.Delivery, error)
 	}
 }
 
-// due returns when each message was due that is due by now and was not received.
+// due returns the due times of the messages that are due and not received yet.
 func (s *paced) due(limit int) (at []time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -83,7 +84,7 @@ func (s *paced) pace(perSecond float64) {
 	s.rate, s.since, s.sent = perSecond, time.Now(), 0
 }
 
-// timed returns how long messages took in some time.
+// timed returns the latencies of the messages acknowledged during d.
 func (s *paced) timed(d time.Duration) []float64 {
 	set := func(on bool) {
 		s.mu.Lock()
@@ -96,7 +97,8 @@ func (s *paced) timed(d time.Duration) []float64 {
 	return s.waits
 }
 
-// inboxWait measures the time from when a message is due to its acknowledgement, at half load. So many deliveries were seen before.
+// inboxWait measures the time from a message's due time to its acknowledgement, at half load,
+// beside seen earlier deliveries.
 func inboxWait(config consumer.Config, load *halfLoad, seen int64) measure {
 	return func(ctx context.Context, b *bed, s scale) (r Round, err error) {
 		source := &paced{endless: endless{key: randomKey}}
@@ -124,7 +126,7 @@ func inboxWait(config consumer.Config, load *halfLoad, seen int64) measure {
 	}
 }
 
-// commandsBeside measures commands with new keys, beside so many that ended before.
+// commandsBeside measures commands with new keys beside earlier commands.
 func commandsBeside(before int) measure {
 	return func(ctx context.Context, b *bed, s scale) (Round, error) {
 		r, err := commands(once, nothing, randomKey, "p", nil)(ctx, b, s)

@@ -17,19 +17,19 @@ import (
 )
 
 const (
-	stampOctets   = 8  // of each payload: when the job was due, in nanoseconds
-	octetCallers  = 16 // enqueue one job a call each
-	octetsBetween = 64 // jobs at most between callers and handlers while the rate is found out
+	stampOctets   = 8  // of each payload: the job's due time, in nanoseconds
+	octetCallers  = 16 // each enqueues one job per call
+	octetsBetween = 64 // bounds the jobs between callers and handlers while the rate is measured
 )
 
-// An octetLoad enqueues jobs with payloads of one size and works them off at the same time.
+// An octetLoad enqueues jobs with payloads of one size and works on them at the same time.
 type octetLoad struct {
 	bed    *bed
 	octets int
-	filler []byte // random, so that TOAST does not compress it
+	filler []byte // random, so that TOAST cannot compress it
 
 	enqueued, ended, torn atomic.Int64
-	between               chan struct{} // a place for each job that may be between callers and handlers
+	between               chan struct{} // holds a value for each job between callers and handlers
 	mu                    sync.Mutex
 	on                    bool
 	waits                 []float64 // ms
@@ -45,7 +45,7 @@ func (l *octetLoad) enqueue(ctx context.Context, due time.Time) error {
 	return err
 }
 
-// handle notes how long the job took to come, and whether it came whole.
+// handle records the job's latency and whether its payload is unaltered.
 func (l *octetLoad) handle(_ context.Context, t job.Task[[]byte]) error {
 	if len(t.Value) != l.octets || !bytes.Equal(t.Value[stampOctets:], l.filler[stampOctets:]) {
 		l.torn.Add(1)
@@ -66,7 +66,7 @@ func (l *octetLoad) time(on bool) {
 	l.on = on
 }
 
-// work starts the worker, in this process.
+// work starts the worker in this process.
 func (l *octetLoad) work(ctx context.Context) (stop func() error, err error) {
 	worker, err := job.NewWorker(l.bed.pool, job.Config{
 		Queues:   []job.Queue{{Name: queue, Concurrency: 2 * octetsBetween}},
@@ -79,7 +79,7 @@ func (l *octetLoad) work(ctx context.Context) (stop func() error, err error) {
 				for range n {
 					select {
 					case <-l.between:
-					default: // at half load nobody takes places
+					default: // at half load no values are added
 					}
 				}
 			case pawl.EventWoken, pawl.EventPolled:
@@ -97,7 +97,7 @@ func (l *octetLoad) work(ctx context.Context) (stop func() error, err error) {
 	return sync.OnceValue(func() error { cancel(); return <-ended }), nil
 }
 
-// callers run a call each, again and again, until the time is up or one fails.
+// callers run call concurrently and repeatedly until the time is up or one fails.
 func (l *octetLoad) callers(ctx context.Context, d time.Duration, call func(ctx context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, d)
 	defer cancel()
@@ -115,7 +115,7 @@ func (l *octetLoad) callers(ctx context.Context, d time.Duration, call func(ctx 
 	return errors.Join(errs...)
 }
 
-// flat out enqueues as fast as the jobs are worked off.
+// flatOut enqueues as fast as the jobs are worked on.
 func (l *octetLoad) flatOut(ctx context.Context, d time.Duration) error {
 	return l.callers(ctx, d, func(timed context.Context) error {
 		select {
@@ -127,7 +127,8 @@ func (l *octetLoad) flatOut(ctx context.Context, d time.Duration) error {
 	})
 }
 
-// offer enqueues at a rate. A job that has no caller when it is due counts from then on all the same.
+// offer enqueues at a rate. If no caller is free when a job is due, its latency still counts from
+// then.
 func (l *octetLoad) offer(ctx context.Context, perSecond float64, d time.Duration) error {
 	var next atomic.Int64
 	start := time.Now()
@@ -142,7 +143,7 @@ func (l *octetLoad) offer(ctx context.Context, perSecond float64, d time.Duratio
 	})
 }
 
-// settle waits until what was enqueued is done, and checks that in the database.
+// settle waits until all enqueued jobs are done and checks the database.
 func (l *octetLoad) settle(ctx context.Context) error {
 	for start := time.Now(); l.ended.Load() < l.enqueued.Load() && time.Since(start) < 30*time.Second; {
 		time.Sleep(10 * time.Millisecond)
@@ -154,8 +155,9 @@ func (l *octetLoad) settle(ctx context.Context) error {
 	return err
 }
 
-// octetRun measures jobs with payloads of one size: how many a second go through one process that enqueues and works (Value); or, with
-// half, the time from when a job is due to its handler, at half of that rate.
+// octetRun measures jobs with payloads of one size. It measures how many a second pass through one
+// process that enqueues and works (Value). If half, it measures the time from a job's due time to
+// its handler at half of that rate.
 func octetRun(octets int, half bool) measure {
 	return func(ctx context.Context, b *bed, s scale) (r Round, err error) {
 		l := &octetLoad{bed: b, octets: octets, filler: make([]byte, octets), between: make(chan struct{}, octetsBetween)}
@@ -199,7 +201,7 @@ func octetRun(octets int, half bool) measure {
 	}
 }
 
-// timeHalf replaces the rate of a round by the times at half of it.
+// timeHalf replaces the rate of a round by the latencies at half of it.
 func (l *octetLoad) timeHalf(ctx context.Context, r *Round, s scale) error {
 	perSecond := r.Value / 2
 	if err := l.offer(ctx, perSecond, s.warm); err != nil {

@@ -14,12 +14,14 @@ import (
 )
 
 const (
-	maxTeam   = 8  // processes: their pools and presence connections must fit into max_connections, which is 100 by default
-	teamConns = 10 // of each process
-	teamTx    = 8  // transactions in flight in each
+	// maxTeam bounds the processes, because max_connections, 100 by default, must allow their pools
+	// and presence connections.
+	maxTeam   = 8
+	teamConns = 10 // per process
+	teamTx    = 8  // concurrent transactions per process
 )
 
-// teamForm is what the processes do, and how many jobs each has in hand.
+// teamForm returns the handler's form and the concurrency of each process.
 func teamForm(step bool) (form, int) {
 	if step {
 		return effect, teamTx
@@ -27,7 +29,8 @@ func teamForm(step bool) (form, int) {
 	return noop, 1000
 }
 
-// teamWorker is the program of each process. Once told to, it works until it is killed, and says now and then how many jobs have ended.
+// teamWorker is the program of each process. Once released, it works until it is killed and reports
+// now and then how many jobs have ended.
 func teamWorker(ctx context.Context, pool *pgxpool.Pool, step bool) error {
 	config := pool.Config()
 	config.MaxConns = teamConns
@@ -51,15 +54,15 @@ func teamWorker(ctx context.Context, pool *pgxpool.Pool, step bool) error {
 	return nil
 }
 
-// A member is one of the processes, as the parent sees it.
+// A member is the parent's view of one process.
 type member struct {
 	*frozen
 	ended  atomic.Int64
-	share  int64   // of the jobs that were counted
+	share  int64   // of the counted jobs
 	before float64 // processor time, in seconds
 }
 
-// listen notes what the process says, until it is killed.
+// listen records the process's reports until it is killed.
 func (m *member) listen() {
 	for {
 		text, err := m.hear("ended")
@@ -72,7 +75,8 @@ func (m *member) listen() {
 	}
 }
 
-// team measures how fast some processes work off jobs, from when they are told to until all are done or time is up.
+// team measures how fast several processes drain jobs, from their release until all jobs are done
+// or time is up.
 func team(processes int, step bool, jobs int) measure {
 	return func(ctx context.Context, b *bed, s scale) (r Round, err error) {
 		jobs := max(batchSize, int(float64(jobs)*s.work))
@@ -118,7 +122,8 @@ func team(processes int, step bool, jobs int) measure {
 	}
 }
 
-// together lets the processes go on, and returns how many jobs had ended, and how long that took, when all had or time was up.
+// together releases the processes and waits until all jobs have ended or limit is over. It returns
+// how many have ended and how long that took.
 func together(ctx context.Context, members []*member, jobs int, limit time.Duration) (ended int, took time.Duration, err error) {
 	start := time.Now()
 	for _, m := range members {
@@ -142,7 +147,8 @@ func together(ctx context.Context, members []*member, jobs int, limit time.Durat
 	return ended, time.Since(start), ctx.Err()
 }
 
-// killed kills the processes, and returns when the server has ended their sessions: a COMMIT that was on its way still happens.
+// killed kills the processes and waits until the server has ended their sessions, because a COMMIT
+// that was on its way still happens.
 func (b *bed) killed(ctx context.Context, members []*member) error {
 	for _, m := range members {
 		m.bury()
@@ -160,7 +166,7 @@ func (b *bed) killed(ctx context.Context, members []*member) error {
 	return nil
 }
 
-// processCPU is the processor time of one process, in seconds.
+// processCPU returns the processor time of one process, in seconds.
 func processCPU(pid int) float64 {
 	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	_, _, own, _ := processTimes(string(text))

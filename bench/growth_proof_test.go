@@ -16,7 +16,7 @@ import (
 
 var growthTiny = growthSizes{keys: []int{0, 1000}, jobs: []int{1000}, processes: []int{1, 2}, octets: []int{100, 100_000}}
 
-// A measure that finds another number of rows than it should has no figure.
+// A measure that finds a wrong number of rows returns no figure.
 func TestGrowth_WrongCountsFail(t *testing.T) {
 	h, err := startHost(t.Context(), false)
 	if err != nil {
@@ -54,7 +54,7 @@ func TestGrowth_WrongCountsFail(t *testing.T) {
 	}
 }
 
-// Only answers that hold a job count, and only while somebody records.
+// Only responses that contain a job count, and only while the timer records.
 func TestClaimTimer(t *testing.T) {
 	h, err := startHost(t.Context(), false)
 	if err != nil {
@@ -93,7 +93,7 @@ func TestClaimTimer(t *testing.T) {
 	query("select 1")
 	query(claim)
 	query(turn)
-	query(claim) // nothing is left
+	query(claim) // no job is left
 	query(turn)
 	var r Round
 	if err := timer.into(&r); err != nil || r.Count != 2 {
@@ -101,7 +101,8 @@ func TestClaimTimer(t *testing.T) {
 	}
 }
 
-// Each row of growth runs at sizes that take no time. The measures compare what they did with the database, and fail otherwise.
+// Each growth row runs at tiny sizes. The measures compare their work with the database and fail if
+// it differs.
 func TestRun_EveryRowOfGrowth(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()

@@ -11,7 +11,7 @@ import (
 	"github.com/pawl-go/pawl/consumer"
 )
 
-// Rows that were filled in have the columns that Pawl sets, the size of its rows, and the indexes of the schema.
+// Filled rows have the columns that Pawl sets, the size of Pawl's rows, and the schema's indexes.
 func TestFilling_LooksLikeWhatPawlStores(t *testing.T) {
 	h, err := startHost(t.Context(), false)
 	if err != nil {
@@ -24,7 +24,7 @@ func TestFilling_LooksLikeWhatPawlStores(t *testing.T) {
 	for _, c := range []struct {
 		f     filling
 		store measure
-		where string // the rows that Pawl stored
+		where string // condition for the rows that Pawl stored
 	}{
 		{fillInbox, inboxBeside(one, randomKey, 0), "true"},
 		{fillCommand, commandsBeside(0), "length(r.key) = 36"},
@@ -60,14 +60,14 @@ func TestFilling_LooksLikeWhatPawlStores(t *testing.T) {
 	}
 }
 
-// A disk that is too small is found out before anything is written.
+// A disk that is too small is reported before anything is written.
 func TestFilling_RefusesADiskThatIsTooSmall(t *testing.T) {
 	h, err := startHost(t.Context(), false)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer h.stop()
-	for range 2 { // each round tries again, and says the same
+	for range 2 { // each round tries again and fails with the same error
 		_, err = h.bed(t.Context(), fillInbox.of(1_000_000_000_000))
 		if err == nil || !strings.Contains(err.Error(), "GiB of disk") || !strings.Contains(err.Error(), "TMPDIR") {
 			t.Errorf("got %v", err)

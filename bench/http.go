@@ -14,16 +14,17 @@ import (
 	"github.com/pawl-go/pawl/command/httpkey"
 )
 
-// A web is a handler behind a real HTTP server, and the requests that it gets.
+// A web configures a handler behind a real HTTP server and its requests.
 type web struct {
 	handler func(*bed) http.Handler
-	hold    func(ctx context.Context, b *bed) (release func(), err error) // before anything is measured: another request is at the held key
+	// hold runs before the measurement and starts a request that holds the key.
+	hold    func(ctx context.Context, b *bed) (release func(), err error)
 	key     func() string
 	payload string
-	expect  error // a status, if the answer is not that of the command
+	expect  error // a status, if the response is not the command's
 }
 
-// A status is the answer of a request that was not executed.
+// A status is the response to a request that was not executed.
 type status int
 
 func (s status) Error() string { return fmt.Sprintf("%d %s", int(s), http.StatusText(int(s))) }
@@ -33,7 +34,7 @@ const (
 	mismatch = status(http.StatusUnprocessableEntity)
 )
 
-// overHTTP measures requests through a socket of this machine. The server and its clients share a process.
+// overHTTP measures requests through a loopback socket. The server and its clients share a process.
 func overHTTP(w web) measure {
 	return func(ctx context.Context, b *bed, s scale) (Round, error) {
 		server := httptest.NewServer(w.handler(b))
@@ -53,7 +54,7 @@ func overHTTP(w web) measure {
 	}
 }
 
-// post sends one request and reads its whole answer.
+// post sends one request and reads the whole response.
 func post(ctx context.Context, client *http.Client, url, key, payload string) ([]byte, error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, url, strings.NewReader(payload))
 	if err != nil {
@@ -74,7 +75,7 @@ func post(ctx context.Context, client *http.Client, url, key, payload string) ([
 
 func tenant(*http.Request) (string, error) { return "bench", nil }
 
-// keyed is a handler behind httpkey.
+// keyed returns a handler behind httpkey.
 func keyed(b *bed) http.Handler {
 	return httpkey.Once(b.pool, tenant, httpkey.Options{Hooks: quiet}, func(w http.ResponseWriter, r *http.Request, tx pgx.Tx) error {
 		_, err := tx.Exec(r.Context(), insertEffect, 1)
@@ -85,7 +86,8 @@ func keyed(b *bed) http.Handler {
 	})
 }
 
-// holdKeyed has a request of the same route claim the held key under a lease. Its handler waits until release is called.
+// holdKeyed makes a request of the same route claim the held key under a lease. Its handler waits
+// until release is called.
 func holdKeyed(ctx context.Context, b *bed) (release func(), err error) {
 	entered, leave := make(chan struct{}), make(chan struct{})
 	server := httptest.NewServer(httpkey.Leased(b.pool, tenant, httpkey.Lease{}, httpkey.Options{Hooks: quiet},
@@ -109,7 +111,7 @@ func holdKeyed(ctx context.Context, b *bed) (release func(), err error) {
 	}
 }
 
-// tabled is the handler with a table of keys, as one writes it by hand.
+// tabled returns the same handler with a handwritten table of keys.
 func tabled(b *bed) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, 1<<20))
@@ -135,7 +137,7 @@ func holdTabled(ctx context.Context, b *bed) (release func(), err error) {
 	return func() {}, holdByHand(ctx, b)
 }
 
-// unkeyed is the same handler without a key.
+// unkeyed returns the same handler without a key.
 func unkeyed(b *bed) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
@@ -148,7 +150,7 @@ func unkeyed(b *bed) http.Handler {
 	})
 }
 
-// httpPlans are the rows of commands that come as HTTP requests.
+// httpPlans returns the rows of commands that arrive as HTTP requests.
 func httpPlans() []plan {
 	hand := Line{Who: "by hand", How: "a handler with a table of keys", Floor: true}
 	row := func(id, title, how string, ours, theirs web) plan {

@@ -16,7 +16,8 @@ import (
 	"github.com/pawl-go/pawl/job"
 )
 
-// An endless source has always another message. It costs as good as nothing, and forgets what is acknowledged.
+// An endless source always has another message. It costs almost nothing and forgets acknowledged
+// messages.
 type endless struct {
 	key   func() string
 	acked atomic.Int64
@@ -42,10 +43,10 @@ func (s *endless) Ack(_ context.Context, rs ...pawl.Receipt) error {
 
 func (s *endless) Release(context.Context, time.Duration, ...pawl.Delivery) error { return nil }
 
-// inboxOf measures a consumer that applies messages, each new, for as long as enqueueing is measured.
+// inboxOf measures a consumer that applies new messages, for as long as enqueueing is measured.
 func inboxOf(config consumer.Config) measure { return inboxBeside(config, numberKey, 0) }
 
-// inboxBeside is inboxOf with so many deliveries seen before.
+// inboxBeside is inboxOf beside seen earlier deliveries.
 func inboxBeside(config consumer.Config, key func() string, seen int64) measure {
 	return func(ctx context.Context, b *bed, s scale) (r Round, err error) {
 		source := &endless{key: key}
@@ -70,7 +71,7 @@ func inboxBeside(config consumer.Config, key func() string, seen int64) measure 
 	}
 }
 
-// consume starts a consumer, and returns when it has acknowledged enough to be warm. The stop that it returns may be called twice.
+// consume starts a consumer and returns when it is warm. stop may be called twice.
 func (b *bed) consume(ctx context.Context, config consumer.Config, source pawl.Source, acked *atomic.Int64) (stop func() error, err error) {
 	config.Name, config.Source, config.Hooks = "bench", source, quiet
 	config.RetryConcurrency, config.Presence = 1, job.Presence{Off: true}
@@ -84,7 +85,7 @@ func (b *bed) consume(ctx context.Context, config consumer.Config, source pawl.S
 	ctx, cancel := context.WithCancel(ctx)
 	ended := make(chan error, 1)
 	go func() { ended <- f.Run(ctx) }()
-	for acked.Load() < 500 { // statements are prepared, and planned for the sixth time
+	for acked.Load() < 500 { // statements are prepared and have their generic plans
 		select {
 		case err := <-ended:
 			cancel()
@@ -95,7 +96,8 @@ func (b *bed) consume(ctx context.Context, config consumer.Config, source pawl.S
 	return sync.OnceValue(func() error { cancel(); return <-ended }), nil
 }
 
-// wantSeen checks in the database what was acknowledged, beside what was seen before: each once, with its effect.
+// wantSeen compares the database with the acknowledgements: each message is in the inbox once, with
+// its effect.
 func (b *bed) wantSeen(ctx context.Context, before, acked int64) error {
 	var seen, effects int64
 	err := b.pool.QueryRow(ctx, "select (select count(*) from pawl.inbox where processed_at is not null), (select count(*) from effect)").Scan(&seen, &effects)
@@ -137,7 +139,7 @@ commit;
 `
 )
 
-// inboxPlans are the rows of the inbox.
+// inboxPlans returns the rows of the inbox.
 func inboxPlans() []plan {
 	one := consumer.Config{Concurrency: inFlight, Handler: consumer.HandleTx(applyOne)}
 	batch := consumer.Config{Concurrency: 4, Handler: consumer.HandleManyTx(applyMany).With(consumer.ManyTxPolicy{BatchSize: batchSize})}

@@ -6,13 +6,14 @@ import (
 	"strings"
 )
 
-// A series is what one contender reached at each size of a row.
+// A series contains one contender's lines at the sizes of a row.
 type series struct {
 	name  string
 	lines []Line
 }
 
-// seriesOf splits a row's lines by contender: the part of the name up to its first comma. Lines without a figure are left out.
+// seriesOf groups a row's lines by contender, which is the name up to its first comma. It skips
+// lines without a figure.
 func seriesOf(row Row) (all []series) {
 	at := map[string]int{}
 	for _, l := range row.Lines {
@@ -36,10 +37,11 @@ type plot struct {
 	left, top, right, bottom float64
 	logarithmic              bool
 	least, greatest, most    float64 // of x, without zero if logarithmic; of y
-	zero                     bool    // x has one, which a logarithmic scale puts at the left
+	zero                     bool    // x has a zero, which a logarithmic scale puts at the left
 }
 
-// logarithmicFrom is the ratio of the greatest x to the least from which a linear scale would crowd the small ones.
+// logarithmicFrom is the ratio of the greatest x to the least from which the scale is logarithmic.
+// A linear scale would crowd the small ones.
 const logarithmicFrom = 10
 
 func plotOf(row Row) plot {
@@ -64,7 +66,7 @@ func plotOf(row Row) plot {
 	return p
 }
 
-// x is where a size stands. A margin keeps points off the edges.
+// x returns the position of a size. A margin keeps points off the edges.
 func (p plot) x(size float64) float64 {
 	const margin, gap = 30, 0.2
 	part := 0.5
@@ -84,7 +86,7 @@ func (p plot) x(size float64) float64 {
 
 func (p plot) y(figure float64) float64 { return p.bottom - figure/p.most*(p.bottom-p.top) }
 
-// roundUp is the least round number that is no less than v. A quarter of it is easily read as well.
+// roundUp returns the least round number that is at least v. A quarter of it is also easy to read.
 func roundUp(v float64) float64 {
 	if !(v > 0) {
 		return 1
@@ -98,7 +100,8 @@ func roundUp(v float64) float64 {
 	return 10 * power
 }
 
-// sizeChart draws a row that was measured at several sizes: its medians as lines with their extremes, and the p99 dashed. It is nil for a row with
+// sizeChart draws a row that was measured at several sizes: medians as lines with extremes, and the
+// p99 dashed. It returns nil for a row with fewer than two sizes.
 // fewer than two sizes.
 func sizeChart(row Row) *drawing {
 	all := seriesOf(row)
@@ -156,7 +159,7 @@ func (p plot) axes(d *drawing, row Row) {
 	d.text("faint", "middle", (p.left+p.right)/2, p.bottom+38, label)
 }
 
-// draw draws one contender's lines and says their figures.
+// draw draws one contender's lines and returns their figures as text.
 func (p plot) draw(d *drawing, row Row, s series, class string) string {
 	var middles, tails [][2]float64
 	var figures []string

@@ -12,8 +12,9 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// loopSystem is what one writes by hand: rows locked by FOR UPDATE SKIP LOCKED, deleted in the transaction that did the
-// work. It has no lease, no retries, no dead letters, and a frozen process keeps its rows for as long as it is connected.
+// loopSystem is the usual handwritten queue: rows are locked by FOR UPDATE SKIP LOCKED and deleted
+// in the transaction of the work. It has no lease, no retries and no dead letters. A frozen process
+// keeps its rows while it is connected.
 var loopSystem = system{"loop", installLoop, func(pool *pgxpool.Pool) (contender, error) { return &loopQueue{pool}, nil }}
 
 const createLoop = `
@@ -89,9 +90,10 @@ func (q *loopQueue) loop(ctx context.Context, t task, limit int, pause time.Dura
 	}
 }
 
-// some is one transaction: take, do, delete.
+// some runs one transaction that takes, does and deletes some jobs.
 func (q *loopQueue) some(ctx context.Context, t task, limit int) (n int, err error) {
-	ctx = context.WithoutCancel(ctx) // a COMMIT cut short may still happen, and would be counted as not done
+	// A cancelled COMMIT may still happen and would be counted as not done.
+	ctx = context.WithoutCancel(ctx)
 	err = pgx.BeginFunc(ctx, q.pool, func(tx pgx.Tx) error {
 		ids, err := q.take(ctx, tx, t, limit)
 		if err != nil || len(ids) == 0 {

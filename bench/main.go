@@ -72,13 +72,13 @@ func measureAll(ctx context.Context, o options) error {
 	if len(r.Rows) > 0 {
 		fmt.Print(table(r) + barsText(r))
 	}
-	if len(r.Rows) > 0 && o.json != "" { // also what an interrupted run has
+	if len(r.Rows) > 0 && o.json != "" { // also the rows of an interrupted run
 		err = errors.Join(err, r.save(o.json))
 	}
 	return err
 }
 
-// profiled runs fn under the profiler if there is a file for it.
+// profiled runs fn, with a CPU profile if file is set.
 func profiled(file string, fn func() error) error {
 	if file == "" {
 		return fn()
@@ -95,7 +95,7 @@ func profiled(file string, fn func() error) error {
 	return fn()
 }
 
-// stderr is where programs log that we embed.
+// stderr is the log output of embedded programs.
 type stderr struct{}
 
 func (stderr) Write(text []byte) (int, error) { return os.Stderr.Write(text) }

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// memory measures the most that a process of workers has ever had in memory, with many jobs waiting.
+// memory measures the peak memory of a worker process with many waiting jobs.
 func memory(variant string) measure {
 	return func(ctx context.Context, b *bed, s scale) (r Round, err error) {
 		if err := b.fill(ctx, s.waiting); err != nil {
@@ -36,7 +36,7 @@ func memory(variant string) measure {
 	}
 }
 
-// peak is the largest resident set that a process has had, in MiB.
+// peak returns the largest resident set that a process has had, in MiB.
 func peak(pid int) (mib float64, err error) {
 	file, err := os.Open(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {

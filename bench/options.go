@@ -13,60 +13,60 @@ import (
 	"strings"
 )
 
-// options are what the command line asks for. Each is named after its flag.
+// options are the command line's values, named after their flags.
 type options struct {
 	quick, calm, list bool
 	suite, only, who  string
 	json, cpuprofile  string
 	table, render     string
-	second, growth    string // beside render
+	second, growth    string // with render
 	charts            string
 }
 
-const help = `bench measures Pawl beside what else one would take on PostgreSQL: River, and a loop written by hand.
+const help = `bench compares Pawl with alternatives on PostgreSQL: River, and a handwritten loop.
 
 It starts a private, durable PostgreSQL server, gives each contender a fresh database there, and lets the contenders take turns.
-It prints a table of figures, then each bar as met or NOT met. A bar that is not met is no error: the exit code stays 0.
-The PostgreSQL programs and pgbench must be installed. Leave the machine alone while it measures.
+It prints a table of figures, then each bar as met or NOT met. The exit code is 0 even if a bar is not met.
+The PostgreSQL programs and pgbench must be installed. Do not use the machine while it measures.
 
-Examples, with the time they take on two cores:
+Examples, with their durations on two cores:
 
   go run ./bench -quick                          5 to 10 minutes   every row of the main suite, roughly
-  go run ./bench -quick -only pickup             1 minute          the rows whose id holds "pickup"
+  go run ./bench -quick -only pickup             1 minute          the rows whose id contains "pickup"
   go run ./bench -only noop,step -who Pawl       2 minutes         two rows with all their rounds, only Pawl's lines
-  go run ./bench -calm -json FILE                about 90 minutes  the full main suite, kept in a file; each round waits for a quiet machine
+  go run ./bench -calm -json FILE                about 90 minutes  the full main suite, saved to a file; each round waits for a quiet machine
   go run ./bench -suite growth -json FILE        hours             many keys, jobs, processes and octets
-  go run ./bench -list                           at once           the id and title of every row, by suite
-  go run ./bench -table FILE                     at once           the table and the bars of a run that was kept
+  go run ./bench -list                           1 second          the id and title of every row, by suite
+  go run ./bench -table FILE                     1 second          the table and the bars of a saved run
   go run ./bench -render FILE -second FILE2 -growth FILE3 -charts docs/images > docs/performance.md
-                                                 at once           the page, made from runs that were kept
+                                                 1 second          the page, rendered from saved runs
 
 Suites:
 
-  main     Pawl beside River and a loop by hand: the rows that have bars
-  growth   what many keys, waiting jobs, processes and large payloads cost
+  main     Pawl, River and a handwritten loop: the rows that have bars
+  growth   the cost of many keys, waiting jobs, processes and large payloads
 
 Flags:
 
 `
 
-// parse reads the command line. It returns flag.ErrHelp once help has been printed to out.
+// parse parses the command line. It returns flag.ErrHelp once it has printed help to out.
 func parse(args []string, out io.Writer) (o options, err error) {
 	set := flag.NewFlagSet("bench", flag.ContinueOnError)
-	set.SetOutput(io.Discard) // the error is printed once, by main
+	set.SetOutput(io.Discard) // main prints the error once
 	set.Usage = func() {}
-	set.BoolVar(&o.quick, "quick", false, "take 2 rounds of fewer jobs; rows that need minutes are left out")
-	set.BoolVar(&o.calm, "calm", false, "wait before each round until others use less than 5 % of the processors, for 2 minutes at most")
+	set.BoolVar(&o.quick, "quick", false, "take 2 rounds of fewer jobs, and omit rows that need minutes")
+	set.BoolVar(&o.calm, "calm", false, "wait before each round until other programs use less than 5 % of the processors, at most 2 minutes")
 	set.StringVar(&o.suite, "suite", "main", "measure the rows of this `suite`: main or growth")
-	set.StringVar(&o.only, "only", "", "measure only rows whose id holds one of these `parts`, separated by commas")
-	set.StringVar(&o.who, "who", "", "measure only lines whose contender's name holds this `part`")
+	set.StringVar(&o.only, "only", "", "measure only rows whose id contains one of these `parts`, separated by commas")
+	set.StringVar(&o.who, "who", "", "measure only lines whose contender's name contains this `part`")
 	set.StringVar(&o.json, "json", "", "write all figures to this `file`, also if the run is interrupted")
 	set.StringVar(&o.cpuprofile, "cpuprofile", "", "write a processor profile of this process to this `file`")
 	set.BoolVar(&o.list, "list", false, "list the rows of all suites and measure nothing")
 	set.StringVar(&o.table, "table", "", "print the table and the bars of this `file` and measure nothing")
-	set.StringVar(&o.render, "render", "", "print docs/performance.md, made from this `file`, and measure nothing")
-	set.StringVar(&o.second, "second", "", "with -render: compare it with the second run in this `file`")
-	set.StringVar(&o.growth, "growth", "", "with -render: add the run of the suite growth in this `file`")
+	set.StringVar(&o.render, "render", "", "print docs/performance.md, rendered from this `file`, and measure nothing")
+	set.StringVar(&o.second, "second", "", "with -render: compare the run with the second one in this `file`")
+	set.StringVar(&o.growth, "growth", "", "with -render: add the run of the growth suite in this `file`")
 	set.StringVar(&o.charts, "charts", "", "with -render: write the charts to this `directory`, and show them on the page as images/NAME")
 	growthFlags(set)
 	err = set.Parse(args)
@@ -82,16 +82,16 @@ func parse(args []string, out io.Writer) (o options, err error) {
 	return o, o.check(set.Args())
 }
 
-// check refuses what cannot be done, before anything is measured.
+// check refuses invalid options before anything is measured.
 func (o options) check(rest []string) error {
 	if len(rest) > 0 {
 		return fmt.Errorf("the argument %q belongs to no flag: see go run ./bench -help", rest[0])
 	}
 	if suites()[o.suite] == nil {
-		return fmt.Errorf("there is no suite %q: take one of %s", o.suite, strings.Join(slices.Sorted(maps.Keys(suites())), ", "))
+		return fmt.Errorf("there is no suite %q: use one of %s", o.suite, strings.Join(slices.Sorted(maps.Keys(suites())), ", "))
 	}
 	if o.render == "" && o.second+o.growth+o.charts != "" {
-		return errors.New("-second, -growth and -charts go with -render FILE, which makes the page")
+		return errors.New("-second, -growth and -charts need -render FILE, which renders the page")
 	}
 	if o.calm {
 		if err := canCalm(); err != nil {
@@ -106,7 +106,7 @@ func (o options) check(rest []string) error {
 	return nil
 }
 
-// writable refuses a file that could not be written after a run of hours.
+// writable refuses a file that could not be written at the end of a run.
 func writable(file string) error {
 	if file == "" {
 		return nil
@@ -124,7 +124,8 @@ func writable(file string) error {
 	return errors.Join(probe.Close(), os.Remove(probe.Name()))
 }
 
-// choose returns the rows whose id holds one of the parts, each with the lines whose contender's name holds who. Each part must name a row.
+// choose returns the rows whose id contains one of the parts. Each has the lines whose contender's
+// name contains who. Each part must match a row.
 func choose(plans []plan, s scale, parts []string, who string) (chosen []plan, err error) {
 	if parts = slices.DeleteFunc(slices.Clone(parts), func(part string) bool { return part == "" }); len(parts) == 0 {
 		parts = []string{""}
@@ -132,7 +133,7 @@ func choose(plans []plan, s scale, parts []string, who string) (chosen []plan, e
 	for _, part := range parts {
 		named := slices.ContainsFunc(plans, func(p plan) bool { return strings.Contains(p.ID, part) })
 		if !named && part != "" {
-			return nil, fmt.Errorf("no row of this suite has an id that holds %q: list them with go run ./bench -list", part)
+			return nil, fmt.Errorf("no row of this suite has an id that contains %q: list them with go run ./bench -list", part)
 		}
 	}
 	var names []string
@@ -159,9 +160,9 @@ func choose(plans []plan, s scale, parts []string, who string) (chosen []plan, e
 		return chosen, nil
 	case len(names) > 0:
 		slices.Sort(names)
-		return nil, fmt.Errorf("no line of these rows has a name that holds %q: there are %s", who, strings.Join(slices.Compact(names), "; "))
+		return nil, fmt.Errorf("no line of these rows has a name that contains %q: the names are %s", who, strings.Join(slices.Compact(names), "; "))
 	case slow:
-		return nil, errors.New("these rows take minutes and are left out with -quick: run them without it")
+		return nil, errors.New("these rows take minutes and are omitted with -quick: run them without it")
 	}
 	return nil, errors.New("this suite has no rows: see go run ./bench -list")
 }

@@ -23,8 +23,8 @@ func TestParse_HelpTeaches(t *testing.T) {
 	}
 }
 
-// What cannot be done is refused before anything is measured, with the next step.
-func TestParse_RefusesWhatCannotBeDone(t *testing.T) {
+// Invalid options are refused before anything is measured, and the error contains the next step.
+func TestParse_RefusesInvalidOptions(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	for _, c := range []struct{ args, want string }{
@@ -72,7 +72,7 @@ func TestChoose_SaysWhatThereIs(t *testing.T) {
 	}{
 		{"full", "nosuch", "", `"nosuch": list them`},
 		{"full", "noop,nosuch", "", `"nosuch": list them`},
-		{"full", "noop", "nobody", "there are Pawl; Pawl, batch; River; loop; pgbench"},
+		{"full", "noop", "nobody", "the names are Pawl; Pawl, batch; River; loop; pgbench"},
 		{"quick", "held-half", "", "without it"},
 	} {
 		_, err := choose(mainPlans(), scales[c.scale], strings.Split(c.only, ","), c.who)
@@ -82,7 +82,7 @@ func TestChoose_SaysWhatThereIs(t *testing.T) {
 	}
 }
 
-func TestLoad_RefusesWhatIsNoReport(t *testing.T) {
+func TestLoad_RefusesOtherFiles(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	for name, text := range map[string]string{"page.md": "# Performance", "other.json": `{"name": "pawl"}`, "empty.json": "{}"} {
@@ -90,7 +90,7 @@ func TestLoad_RefusesWhatIsNoReport(t *testing.T) {
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := load(file); err == nil || !strings.Contains(err.Error(), "is not the report of a run") {
+		if _, err := load(file); err == nil || !strings.Contains(err.Error(), "is not a run's report") {
 			t.Errorf("%s: got %v", name, err)
 		}
 	}

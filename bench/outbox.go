@@ -15,29 +15,30 @@ import (
 	"github.com/pawl-go/pawl/outbox"
 )
 
-// An outboxQueue is the outbox as a contender: a job is an event, and to work is to publish it to a sink in memory.
+// An outboxQueue is the outbox as a contender. A job is an event, and a worker publishes it to a
+// sink in memory.
 type outboxQueue struct {
 	pool       *pgxpool.Pool
-	aggregates int  // 0: no order
-	runs       bool // the sink takes ordered batches
+	aggregates int  // 0: unordered
+	runs       bool // the sink accepts ordered batches
 	appended   int
 }
 
-// outboxOf is the outbox with so many aggregates.
+// outboxOf returns the outbox with a number of aggregates.
 func outboxOf(aggregates int) system {
 	return system{"outbox", installPawl, func(pool *pgxpool.Pool) (contender, error) {
 		return &outboxQueue{pool: pool, aggregates: aggregates}, nil
 	}}
 }
 
-// runsOf is outboxOf with a sink that takes ordered batches.
+// runsOf is outboxOf with a sink that accepts ordered batches.
 func runsOf(aggregates int) system {
 	return system{"outbox", installPawl, func(pool *pgxpool.Pool) (contender, error) {
 		return &outboxQueue{pool: pool, aggregates: aggregates, runs: true}, nil
 	}}
 }
 
-// manyAggregates is what an outbox is filled with, in turn.
+// manyAggregates is the number of aggregates whose events fill the outbox in turn.
 const manyAggregates = 10_000
 
 func (q *outboxQueue) event(p payload) (outbox.Event, error) {
@@ -81,7 +82,7 @@ func (q *outboxQueue) waiting(ctx context.Context) (n int, err error) {
 	return n, err
 }
 
-// work starts one relay, with its default settings.
+// work starts one relay with its default settings.
 func (q *outboxQueue) work(ctx context.Context, t task) (stop func(), err error) {
 	var sink pawl.Sink = memorySink{t.started}
 	if q.runs {
@@ -123,7 +124,7 @@ func (s memorySink) Publish(_ context.Context, ms []pawl.Message) []error {
 	return nil
 }
 
-// A memoryLog accepts everything, and runs of one aggregate in one call.
+// A memoryLog accepts everything, and also ordered batches of one aggregate.
 type memoryLog struct{ memorySink }
 
 func (s memoryLog) PublishRun(ctx context.Context, ms []pawl.Message) (accepted int, err error) {
@@ -131,7 +132,7 @@ func (s memoryLog) PublishRun(ctx context.Context, ms []pawl.Message) (accepted 
 	return len(ms), nil
 }
 
-// takeSQL is the least that a queue in a table can do: claim by deleting, a batch a transaction.
+// takeSQL is the least work of a queue in a table: claim by deleting, one batch per transaction.
 const takeSQL = "begin;\nselect coalesce(array_agg(c.id), '{}') as ids from (select j.id from pawl.job as j where j.queue = 'bench' and j.status = 'pending'" +
 	" order by j.priority, j.available_at, j.id limit 100 for update skip locked) as c \\gset\n" +
 	"delete from pawl.job as j where j.id = any (:ids::bigint[]);\ncommit;\n"

@@ -81,7 +81,7 @@ func (q *pawlQueue) work(ctx context.Context, t task) (stop func(), err error) {
 	return func() { cancel(); running.Wait() }, nil
 }
 
-// pawlConcurrency is, for speed, what gave the best figures.
+// pawlConcurrency returns the concurrency with the best figures, unless the task is polite.
 func pawlConcurrency(t task) int {
 	switch {
 	case t.polite:
@@ -126,7 +126,7 @@ func pawlHandler(t task) job.Handler {
 	}).With(job.Policy{BatchSize: batchSize})
 }
 
-// pawlEvents counts what has ended, and shows what should not happen in a benchmark.
+// pawlEvents counts ended jobs and logs events that should not happen in a benchmark.
 func pawlEvents(t task) func(context.Context, pawl.Event) {
 	return func(_ context.Context, e pawl.Event) {
 		switch e.Kind {

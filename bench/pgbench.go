@@ -12,26 +12,28 @@ import (
 	"time"
 )
 
-// The scripts of the floors. Those of Pawl call its functions as the client does, in the same transactions.
+// The scripts of the floors. Those of Pawl call its functions as the client does, in the same
+// transactions.
 const (
 	insertOne  = "insert into pawl.job (queue, kind, payload) values ('bench', 'bench', '{\"at\":0}');\n"
 	insertMany = "insert into pawl.job (queue, kind, payload) select 'bench', 'bench', '{\"at\":0}' from generate_series(1, 1000);\n"
-	// claim fills :ids and :fences for what follows it.
+	// claim sets :ids and :fences for the next statement.
 	claim = "select coalesce(array_agg(c.id), '{}') as ids, coalesce(array_agg(c.fence), '{}') as fences" +
 		" from pawl_v1.job_claim('bench', 1, 100) as c \\gset\n"
 	finish   = "select count(*) from pawl_v1.job_finish_many(:ids, :fences, '{\"skip_stale\": true}');\n"
 	noopSQL  = claim + finish
 	batchSQL = claim + "begin;\nselect count(*) from pawl_v1.job_hold_many(:ids, :fences);\n" +
 		"insert into effect (job, by) select j.id, 'bench' from unnest(:ids::bigint[]) as j (id);\n" + finish + "commit;\n"
-	// loopSQL is the loop written by hand, for one job.
+	// loopSQL is the handwritten loop for one job.
 	loopSQL = "begin;\nselect t.id from todo as t order by t.id limit 1 for update skip locked \\gset\n" +
 		"insert into effect (job, by) values (:id, 'bench');\ndelete from todo where id = :id;\ncommit;\n"
 )
 
-// register makes the worker row that the scripts claim under.
+// register creates the worker row under which the scripts claim.
 const register = "select count(*) from pawl_v1.worker_register('pgbench', '12 hours')"
 
-// floorFor runs a script for as long as enqueueing is measured; each transaction counts for each jobs.
+// floorFor runs a script for as long as enqueueing is measured. Each transaction counts as each
+// jobs.
 func floorFor(script string, clients, each int) measure {
 	return func(ctx context.Context, b *bed, s scale) (Round, error) {
 		seconds := max(1, int(s.enqueue/time.Second))
@@ -44,11 +46,12 @@ func floorFor(script string, clients, each int) measure {
 	}
 }
 
-// floorDrain works n jobs off by a script whose transactions each take up to each of them.
+// floorDrain drains n jobs with a script whose transactions each take up to each jobs.
 func floorDrain(script string, clients, each, n int) measure {
 	return func(ctx context.Context, b *bed, s scale) (r Round, err error) {
 		turns := max(1, int(float64(n)*s.work)/each/clients)
-		if err := b.fill(ctx, turns*each*clients+clients*each); err != nil { // some to spare: SKIP LOCKED never comes up short
+		// More than needed, so that SKIP LOCKED always finds enough.
+		if err := b.fill(ctx, turns*each*clients+clients*each); err != nil {
 			return r, err
 		}
 		if _, ours := b.contender.(*pawlQueue); ours {
@@ -60,8 +63,9 @@ func floorDrain(script string, clients, each, n int) measure {
 	}
 }
 
-// lockTries is how often a script is begun again that could not wait. A claim waits 50 ms for any lock, that under which a table grows
-// included: on a disk that stalls it is told 55P03. A consumer gives the delivery back; pgbench gives up.
+// lockTries is how often a script runs before a lock timeout counts as an error. A claim waits 50
+// ms for any lock, including the one for extending a table. On a stalling disk it fails with 55P03.
+// A consumer releases the delivery, but pgbench stops.
 const lockTries = 3
 
 var (

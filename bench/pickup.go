@@ -16,14 +16,16 @@ import (
 	"time"
 )
 
-// A pickup is how jobs come to an idle queue.
+// A pickup configures how jobs arrive at an idle queue.
 type pickup struct {
-	deaf bool                                                                                              // the worker is not woken
-	open func(ctx context.Context, b *bed) (enqueue func(context.Context) error, closed func(), err error) // in place of the contender's call
+	// deaf means that the worker is not woken.
+	deaf bool
+	// open replaces the contender's call.
+	open func(ctx context.Context, b *bed) (enqueue func(context.Context) error, closed func(), err error)
 }
 
-// pickupIdle measures the time from the call that enqueues a job to the start of its handler, on an idle queue whose
-// workers have their default settings.
+// pickupIdle measures the time from the call that enqueues a job to the start of its handler. The
+// queue is idle and its workers have their default settings.
 func pickupIdle(how pickup) measure {
 	return func(ctx context.Context, b *bed, s scale) (r Round, err error) {
 		started := make(chan float64, 1)
@@ -45,17 +47,19 @@ func pickupIdle(how pickup) measure {
 	}
 }
 
-// pickedUp lets one thing arrive after the other, each when all is idle, and takes from started for how many ms each has waited.
+// pickedUp calls arrive repeatedly, each time when all is idle. started receives the latencies in
+// ms.
 func pickedUp(ctx context.Context, s scale, arrive func(context.Context) error, started chan float64) (r Round, err error) {
 	var waits []float64
 	for i := range s.pickups + 1 {
-		time.Sleep(s.idle + rand.N(500*time.Millisecond+1)) // idle by now, and in step with no poll
+		// Idle by then, and not in step with a poll.
+		time.Sleep(s.idle + rand.N(500*time.Millisecond+1))
 		if err := arrive(ctx); err != nil {
 			return r, err
 		}
 		select {
 		case ms := <-started:
-			if i > 0 { // the first finds workers that are still starting
+			if i > 0 { // the first may find workers that are still starting
 				waits = append(waits, ms)
 			}
 		case <-ctx.Done():
@@ -68,12 +72,13 @@ func pickedUp(ctx context.Context, s scale, arrive func(context.Context) error, 
 	return r, nil
 }
 
-// enqueueSQL takes the time on the server's clock, which is this machine's, so that sending the statement to psql is not counted.
+// enqueueSQL takes the time from the server, which is on this machine, so that the time to reach
+// psql does not count.
 const enqueueSQL = `select e.outcome from pawl_v1.job_enqueue('bench', 'bench',` +
 	` convert_to('{"at": ' || (extract(epoch from clock_timestamp()) * 1000000)::bigint || '000}', 'UTF8')) as e;` + "\n"
 
-// byPsql enqueues from a process that knows nothing but SQL. It stays open as an application would: in a new session the server first compiles
-// the functions that it calls.
+// byPsql enqueues from a process that knows only SQL. The session stays open as an application's
+// would, because in a new session the server first compiles the functions.
 func byPsql(ctx context.Context, b *bed) (enqueue func(context.Context) error, closed func(), err error) {
 	psql := exec.CommandContext(ctx, filepath.Join(b.host.server.BinDir(), "psql"), "-XAtq", "-v", "ON_ERROR_STOP=1", b.url)
 	psql.Stderr = os.Stderr
@@ -106,7 +111,8 @@ func byPsql(ctx context.Context, b *bed) (enqueue func(context.Context) error, c
 
 func sinceMs(p payload) float64 { return float64(time.Now().UnixNano()-p.At) / 1e6 }
 
-// pickupHalf measures the same at half of what the contender sustains, which it finds out first.
+// pickupHalf measures the same latency at half of the contender's sustained rate, which it measures
+// first.
 func pickupHalf(ctx context.Context, b *bed, s scale) (r Round, err error) {
 	var (
 		mu    sync.Mutex
@@ -141,7 +147,7 @@ func pickupHalf(ctx context.Context, b *bed, s scale) (r Round, err error) {
 	return r, err
 }
 
-// offer enqueues at a rate for some time, in calls every 5 ms.
+// offer enqueues at a rate for the duration d, in calls every 5 ms.
 func (b *bed) offer(ctx context.Context, perSecond float64, d time.Duration, begin func()) error {
 	begin()
 	start, sent := time.Now(), 0

@@ -10,14 +10,14 @@ import (
 	"strings"
 )
 
-// A publication is the runs that docs/performance.md is made from.
+// A publication is the runs that docs/performance.md is rendered from.
 type publication struct {
-	options        // which say how the page is made again
+	options        // to print the command that renders the page
 	main           Report
-	second, growth *Report // nil if there is none
+	second, growth *Report // nil if absent
 }
 
-// publish reads the runs, and refuses those that do not belong together.
+// publish loads the runs and refuses those that do not belong together.
 func publish(o options) (p publication, err error) {
 	p.options = o
 	if p.main, err = load(o.render); err != nil {
@@ -47,7 +47,7 @@ func publish(o options) (p publication, err error) {
 	return p, nil
 }
 
-// render prints the page and writes its charts, if there is a directory for them.
+// render prints the page and writes its charts if there is a directory for them.
 func render(o options) error {
 	p, err := publish(o)
 	if err != nil {
@@ -65,7 +65,7 @@ func render(o options) error {
 	return err
 }
 
-// drawings are the charts of the page.
+// drawings returns the charts of the page.
 func (p publication) drawings() (all []*drawing) {
 	if d := rateChart(p.main); d != nil {
 		all = append(all, d)
@@ -80,7 +80,7 @@ func (p publication) drawings() (all []*drawing) {
 	return all
 }
 
-// command is how the page is made again, at the root of the repository.
+// command returns the command that renders the page at the root of the repository.
 func (p publication) command() string {
 	text := "go run ./bench"
 	for _, part := range [][2]string{{"-render", p.render}, {"-second", p.options.second}, {"-growth", p.options.growth}} {
@@ -104,7 +104,7 @@ processes use the machine, it changes less than a rate.
 
 `
 
-// page is docs/performance.md.
+// page returns docs/performance.md.
 func (p publication) page() string {
 	var out strings.Builder
 	out.WriteString("# Performance\n\n" + takeaway(p.main) + "\n\n")
@@ -148,7 +148,7 @@ func settingsBlock(r Report) string {
 	return text
 }
 
-// verdicts are those of all bars on the page.
+// verdicts returns the verdicts on all bars of the page.
 func (p publication) verdicts() []verdict {
 	all := verdicts(p.main)
 	if p.growth != nil {
@@ -157,7 +157,7 @@ func (p publication) verdicts() []verdict {
 	return all
 }
 
-// bars is the table of all bars, with the figures of both runs.
+// bars returns the table of all bars with the figures of both runs.
 func (p publication) bars() string {
 	all := p.verdicts()
 	if len(all) == 0 {
@@ -196,7 +196,7 @@ func (p publication) bars() string {
 	return out.String()
 }
 
-// in is the verdict on the same bar in another run.
+// in returns the verdict on the same bar in another run.
 func (v verdict) in(r Report) verdict {
 	row, ok := r.row(v.row.ID)
 	if !ok {
@@ -206,7 +206,7 @@ func (v verdict) in(r Report) verdict {
 	return verdict{row, v.bar, got, ok}
 }
 
-// compared says how far apart two runs are.
+// compared describes how far apart two runs are.
 func compared(a, b Report) string {
 	var apart []float64
 	most, where := 0.0, ""
@@ -230,7 +230,7 @@ func compared(a, b Report) string {
 		percent(median(apart)), percent(most), where)
 }
 
-// explanations are printed below a row with a bar that one of the runs misses.
+// explanations returns the text below a row with a bar that one of the runs misses.
 func (p publication) explanations(row Row) string {
 	text := ""
 	told := map[string]bool{}
@@ -247,7 +247,7 @@ func (p publication) explanations(row Row) string {
 	return text
 }
 
-// rowTable shows a row.
+// rowTable returns the table of a row.
 func rowTable(row Row) string {
 	var out strings.Builder
 	escape := strings.NewReplacer("|", "\\|")

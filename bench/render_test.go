@@ -51,7 +51,7 @@ func TestBar_OfOneselfAndOfLess(t *testing.T) {
 	}
 }
 
-// recorded are the runs of a page, each with few figures.
+// recorded returns the runs of a page, each with a few figures.
 func recorded() publication {
 	second := example()
 	second.Rows[0].Lines[0].Rounds = []Round{{Value: 30_000, ClientCPU: 0.01}} // 1.42 times River
@@ -175,7 +175,7 @@ func TestPublish_RefusesRunsThatDoNotBelong(t *testing.T) {
 	}
 }
 
-// docs/performance.md is what the command that it names prints, and the charts are those that it writes.
+// docs/performance.md and the charts are the output of the command that the page names.
 func TestPage_IsRenderedFromCommittedRuns(t *testing.T) {
 	t.Parallel()
 	got, err := os.ReadFile("../docs/performance.md")

@@ -9,17 +9,17 @@ import (
 	"time"
 )
 
-// A Report is all that a run leaves.
+// A Report is the result of a run.
 type Report struct {
 	Settings Settings `json:"settings"`
 	Rows     []Row    `json:"rows"`
 }
 
-// Settings are what the figures depend on.
+// Settings are the conditions of the figures.
 type Settings struct {
 	At                string `json:"at"`
 	Commit            string `json:"commit"`
-	Dirty             bool   `json:"dirty"` // the tree had changes of its own
+	Dirty             bool   `json:"dirty"` // the tree had uncommitted changes
 	Suite             string `json:"suite,omitempty"`
 	Mode              string `json:"mode"` // "full", "quick" or "tiny"
 	Rounds            int    `json:"rounds"`
@@ -36,23 +36,27 @@ type Settings struct {
 	SharedBuffers     string `json:"shared_buffers"`
 	MaxWALSize        string `json:"max_wal_size"`
 	PoolConns         int    `json:"pool_conns"`
-	LoadAverage       string `json:"load_average"` // when the run began: what others did with the machine
+	LoadAverage       string `json:"load_average"` // at the start of the run: the load by others
 	LoadAfter         string `json:"load_average_after,omitempty"`
-	Seconds           int    `json:"seconds"`                   // the whole run
-	Calm              bool   `json:"calm,omitempty"`            // each round waited until others were quiet
-	Restless          int    `json:"restless_rounds,omitempty"` // rounds that began although they were not
-	// StealMedian and StealLargest are the share of the processors' time that the host took during a round: absent where there is no /proc/stat.
+	Seconds           int    `json:"seconds"` // the whole run
+	// Calm means that each round waited until others were quiet.
+	Calm bool `json:"calm,omitempty"`
+	// Restless counts the rounds that started although others were busy.
+	Restless int `json:"restless_rounds,omitempty"`
+	// StealMedian and StealLargest are the share of processor time that the host took during a
+	// round. They are absent without /proc/stat.
 	StealMedian  *float64 `json:"steal_median,omitempty"`
 	StealLargest *float64 `json:"steal_largest,omitempty"`
 }
 
-// A Row is one thing measured on several contenders.
+// A Row is one figure measured for several contenders.
 type Row struct {
 	ID    string `json:"id"`
 	Title string `json:"title"`
 	Unit  string `json:"unit"`
 	Less  bool   `json:"less_is_better,omitempty"`
-	// XLabel says what X of each line counts, with its unit, such as "remembered keys". A row that has it is drawn as a chart.
+	// XLabel describes X of each line, with its unit, such as "remembered keys". A row with an
+	// XLabel is drawn as a chart.
 	XLabel string `json:"x_label,omitempty"`
 	Bars   []Bar  `json:"bars,omitempty"`
 	Lines  []Line `json:"lines"`
@@ -62,34 +66,39 @@ type Row struct {
 type Line struct {
 	Who    string  `json:"who"`
 	How    string  `json:"how"`
-	Base   bool    `json:"base,omitempty"`  // River's line, which the ratios of the row are to
+	Base   bool    `json:"base,omitempty"`  // River's line, the base of the row's ratios
 	Floor  bool    `json:"floor,omitempty"` // the floor of the row
-	X      float64 `json:"x,omitempty"`     // how much of what the row's XLabel names
+	X      float64 `json:"x,omitempty"`     // the size that XLabel describes
 	Rounds []Round `json:"rounds"`
 }
 
-// A Round is one measurement. Fields that a row has no use for are zero.
+// A Round is one measurement. Fields that its row does not use are zero.
 type Round struct {
-	Value     float64 `json:"value"`                 // in the unit of the row
-	P99       float64 `json:"p99,omitempty"`         // in the unit of the row, whose Value is then the median
-	Clean     float64 `json:"clean,omitempty"`       // the rate without what Value suffered from
-	Count     int     `json:"count,omitempty"`       // jobs measured
-	WAL       float64 `json:"wal_bytes_per_1000"`    // server, whole cluster
-	ClientCPU float64 `json:"client_cpu_s_per_1000"` // this process and its children
-	ServerCPU float64 `json:"server_cpu_s_per_1000"` // every process of the server
-	Steal     float64 `json:"steal,omitempty"`       // share of the processors' time that the host took for others
-	Said      string  `json:"said,omitempty"`        // what happened, in words
+	Value float64 `json:"value"` // in the unit of the row
+	// P99 is in the unit of the row. If it is set, Value is the median.
+	P99       float64 `json:"p99,omitempty"`
+	Clean     float64 `json:"clean,omitempty"`       // the rate without the disturbance of Value
+	Count     int     `json:"count,omitempty"`       // measured jobs
+	WAL       float64 `json:"wal_bytes_per_1000"`    // of the whole cluster
+	ClientCPU float64 `json:"client_cpu_s_per_1000"` // of this process and its children
+	ServerCPU float64 `json:"server_cpu_s_per_1000"` // of all processes of the server
+	Steal     float64 `json:"steal,omitempty"`       // share of processor time that the host took
+	Said      string  `json:"said,omitempty"`        // description of what happened
 	Failed    string  `json:"failed,omitempty"`      // why there is no figure
 }
 
-// A Bar is what one line of a row must reach.
+// A Bar is a target for one line of a row.
 type Bar struct {
-	Who     string  `json:"who"`               // the line that must reach it
-	Of      string  `json:"of,omitempty"`      // the line it is a multiple of; empty: of its own clean rate, or absolute
-	Factor  float64 `json:"factor"`            // at least this; at most, where less is better
-	P99     bool    `json:"p99,omitempty"`     // it is the P99 that must reach it, not the median
-	CPU     bool    `json:"cpu,omitempty"`     // it is jobs in a second of processor time, client's and server's, and not jobs in a second
-	Meaning string  `json:"meaning,omitempty"` // in words, where it is no multiple of a line
+	Who string `json:"who"` // the line that must reach it
+	// Of is the line that Factor is a multiple of. If it is empty, the bar is absolute, or relative
+	// to the own clean rate.
+	Of     string  `json:"of,omitempty"`
+	Factor float64 `json:"factor"`        // lower bound, or upper bound if less is better
+	P99    bool    `json:"p99,omitempty"` // applies to the P99 instead of the median
+	// CPU compares jobs per second of processor time (client and server) instead of jobs per
+	// second.
+	CPU     bool   `json:"cpu,omitempty"`
+	Meaning string `json:"meaning,omitempty"` // description, if it is no multiple of a line
 }
 
 func (l Line) values(of func(Round) float64) (values []float64) {
@@ -103,7 +112,7 @@ func (l Line) values(of func(Round) float64) (values []float64) {
 
 func (l Line) median() float64 { return median(l.values(func(r Round) float64 { return r.Value })) }
 
-// processorTime is what 1,000 jobs take of the client's and the server's, in seconds: the median of the rounds.
+// processorTime returns the median processor time of client and server for 1,000 jobs, in seconds.
 func (l Line) processorTime() float64 {
 	return median(l.values(func(r Round) float64 { return r.ClientCPU + r.ServerCPU }))
 }
@@ -135,7 +144,7 @@ func (r Row) marked(mark func(Line) bool) (Line, bool) {
 	return Line{}, false
 }
 
-// reached says how far the line got, as a multiple of what the bar is measured by.
+// reached returns the line's figure as a multiple of the bar's reference.
 func (r Row) reached(b Bar) (got float64, ok bool) {
 	line, ok := r.line(b.Who)
 	if !ok || len(line.values(func(r Round) float64 { return r.Value })) == 0 {
@@ -173,7 +182,7 @@ func (b Bar) String() string {
 	return fmt.Sprintf("≥ %g× %s", b.Factor, b.Of)
 }
 
-// save writes a report with a line for the settings and one for each row.
+// save writes a report with one line for the settings and one for each row.
 func (r Report) save(file string) error {
 	settings, err := json.Marshal(r.Settings)
 	if err != nil {
@@ -190,7 +199,7 @@ func (r Report) save(file string) error {
 	return os.WriteFile(file, fmt.Appendf(nil, "{\"settings\": %s, \"rows\": [\n%s\n]}\n", settings, strings.Join(rows, ",\n")), 0o644)
 }
 
-// load reads a report that save has written. It refuses a file that is something else.
+// load reads a report that save has written. It refuses other files.
 func load(file string) (r Report, err error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -200,7 +209,7 @@ func load(file string) (r Report, err error) {
 		err = errors.New("it has no settings or no rows")
 	}
 	if err != nil {
-		return r, fmt.Errorf("%s is not the report of a run: %w: write one with go run ./bench -json FILE", file, err)
+		return r, fmt.Errorf("%s is not a run's report: %w: write one with go run ./bench -json FILE", file, err)
 	}
 	return r, nil
 }

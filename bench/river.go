@@ -26,7 +26,7 @@ func installRiver(ctx context.Context, pool *pgxpool.Pool) error {
 
 var silent = slog.New(slog.NewTextHandler(io.Discard, nil))
 
-// loud shows what should not happen in a benchmark.
+// loud logs what should not happen in a benchmark.
 var loud = slog.New(slog.NewTextHandler(stderr{}, &slog.HandlerOptions{Level: slog.LevelWarn}))
 
 func (payload) Kind() string { return kind }
@@ -34,7 +34,7 @@ func (payload) Kind() string { return kind }
 type riverQueue struct {
 	pool   *pgxpool.Pool
 	client *river.Client[pgx.Tx] // inserts only
-	copies bool                  // enqueueMany by COPY, which answers nothing but a count
+	copies bool                  // enqueueMany uses COPY, which returns only a count
 }
 
 func openRiver(pool *pgxpool.Pool) (contender, error) {
@@ -77,7 +77,7 @@ func (q *riverQueue) work(ctx context.Context, t task) (stop func(), err error) 
 	if err != nil {
 		return nil, err
 	}
-	// Job events, because they come after a job's end has been stored; River's own benchmark counts them too.
+	// Job events come after the job's end is stored. River's own benchmark counts them too.
 	events, unsubscribe := client.SubscribeConfig(&river.SubscribeConfig{ChanSize: 200_000,
 		Kinds: []river.EventKind{river.EventKindJobCompleted}})
 	go func() {
@@ -92,8 +92,8 @@ func (q *riverQueue) work(ctx context.Context, t task) (stop func(), err error) 
 }
 
 // riverConfig has the settings of River's own benchmark (its package riverbench), or its defaults.
-// Where each job takes a connection, 2,000 workers only fight for those of the pool: with its
-// default of 100 it was twice as fast.
+// If each job takes a connection, 2,000 workers only compete for those of the pool. There the
+// default of 100 was twice as fast.
 func riverConfig(t task, workers *river.Workers) *river.Config {
 	c := &river.Config{Logger: loud, Workers: workers, Queues: map[string]river.QueueConfig{river.QueueDefault: {MaxWorkers: 100}}}
 	if !t.polite {

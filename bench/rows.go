@@ -6,46 +6,46 @@ import (
 	"time"
 )
 
-// A measure takes one round on a fresh bed.
+// A measure takes one round on a new bed.
 type measure func(ctx context.Context, b *bed, s scale) (Round, error)
 
-// A plan is a row before it has figures.
+// A plan is a row before its measurement.
 type plan struct {
 	Row
 	entries []entry
-	rounds  int  // fewer than the run's, if not zero
-	many    int  // times the run's rounds, if not zero: for lines that lie close together
+	rounds  int  // bounds the run's rounds, if not zero
+	many    int  // multiplies the run's rounds, if not zero: for lines that lie close together
 	slow    bool // not with -quick
-	abreast bool // the entries run at the same time: they leave the machine idle
+	abreast bool // the entries run concurrently, because they leave the machine idle
 }
 
-// An entry is one line of it.
+// An entry is one line of a plan.
 type entry struct {
 	Line
 	on      system
 	measure measure
 }
 
-// A scale is how long a run takes.
+// A scale sets the durations and counts of a run.
 type scale struct {
 	name     string
 	rounds   int
-	work     float64       // times the jobs of a drain
-	drain    time.Duration // after which a drain is cut short
-	enqueue  time.Duration // of each enqueueing
-	pickups  int           // jobs timed
-	idle     time.Duration // before each, at least
-	warm     time.Duration // before a rate is taken
-	clean    time.Duration // over which a rate is taken
+	work     float64       // multiplies the jobs of a drain
+	drain    time.Duration // limit of a drain
+	enqueue  time.Duration // of each enqueue measurement
+	pickups  int           // timed jobs
+	idle     time.Duration // least pause before each
+	warm     time.Duration // before a rate is measured
+	clean    time.Duration // over which a rate is measured
 	held     time.Duration // with a held snapshot, saturated
 	half     time.Duration // with a held snapshot, at half load
-	settled  time.Duration // a successor is up before the first kill
+	settled  time.Duration // how long a successor runs before the first kill
 	kills    int
 	waiting  int           // jobs, when memory is measured
-	straggle time.Duration // transactions stay open
+	straggle time.Duration // how long transactions stay open
 	blocked  int           // jobs
 	command  time.Duration // of each row of commands
-	calm     time.Duration // for which a round waits until others are quiet, at most
+	calm     time.Duration // longest wait of a round until others are quiet
 }
 
 var scales = map[string]scale{
@@ -73,12 +73,12 @@ func floor(how string) Line { return Line{Who: "pgbench", How: how, Floor: true}
 
 func times(who string, factor float64) Bar { return Bar{Who: who, Of: "River", Factor: factor} }
 
-// suites are the sets of rows that one run can take, by name.
+// suites returns the sets of rows by name. A run measures one of them.
 func suites() map[string]func() []plan {
 	return map[string]func() []plan{"main": mainPlans, "growth": growthPlans}
 }
 
-// mainPlans are the rows that have bars, in the order in which they run.
+// mainPlans returns the rows of the main suite, in the order in which they run.
 func mainPlans() []plan {
 	return append([]plan{
 		{Row: Row{ID: "enqueue-1", Title: "Enqueue, one job a call, 1 caller", Unit: perSec, Bars: []Bar{times("Pawl", 2)}},
@@ -137,7 +137,8 @@ func mainPlans() []plan {
 			entries: contenders("set up for speed", heldSaturated)},
 		{Row: Row{ID: "held-half", Title: "An idle snapshot held for 5 minutes, half load: rate at the end", Unit: perSec,
 			Bars: []Bar{{Who: "Pawl", Factor: 0.95, Meaning: "≥ 95 % of what is offered"}}}, rounds: 1, slow: true,
-			entries: []entry{{who("Pawl", "set up for speed"), pawlSystem, heldHalf}, {base("set up for speed"), riverSystem, heldHalf}}}, // for the loop, see held
+			// For the loop, see held.
+			entries: []entry{{who("Pawl", "set up for speed"), pawlSystem, heldHalf}, {base("set up for speed"), riverSystem, heldHalf}}},
 		{Row: Row{ID: "blocked", Title: "Jobs that do nothing, beside 100,000 blocked in lanes", Unit: perSec,
 			Bars: []Bar{{Who: "Pawl", Factor: 0.8, Meaning: "≥ 80 % of its clean rate"}}},
 			entries: []entry{{who("Pawl", "1,000 lanes behind a dead letter each"), pawlSystem, blocked(20_000)}}},

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// run measures those of the rows whose id holds one of only, for the contenders whose name holds name, on a server of its own, and reports each round
-// as it ends.
+// run measures the chosen rows and contenders (see choose) on a private server, and reports each
+// round as it ends.
 func run(ctx context.Context, plans []plan, s scale, only []string, name string, report func(string)) (r Report, err error) {
 	if plans, err = choose(plans, s, only, name); err != nil {
 		return r, err
@@ -37,7 +37,7 @@ func run(ctx context.Context, plans []plan, s scale, only []string, name string,
 	return r, nil
 }
 
-// row takes the rounds of a row: A B C, A B C.
+// row measures the rounds of a row: A B C, A B C.
 func (h *host) row(ctx context.Context, p plan, s scale) Row {
 	for _, e := range p.entries {
 		p.Lines = append(p.Lines, e.Line)
@@ -86,7 +86,8 @@ func (h *host) round(ctx context.Context, p plan, s scale) []Round {
 	return rounds
 }
 
-// becomeCalm waits until others are quiet, for as long as the round may still wait. A round that may wait no longer goes on and is counted.
+// becomeCalm waits until others are quiet, at most for the rest of the round's budget. A round
+// without budget proceeds and is counted.
 func (h *host) becomeCalm(ctx context.Context, left *time.Duration) {
 	if *left <= 0 {
 		return
@@ -112,7 +113,7 @@ func (system) take(ctx context.Context, b *bed, m measure, s scale) Round {
 	return r
 }
 
-// brief cuts a text that stands in a table.
+// brief shortens a text for a table.
 func brief(text string, octets int) string {
 	text = strings.Join(strings.Fields(text), " ")
 	if len(text) > octets {

@@ -16,17 +16,17 @@ import (
 	"github.com/pawl-go/pawl/internal/testbed/postgres"
 )
 
-// A host is the server that all contenders share, in turn.
+// A host is the server that all contenders share in turn.
 type host struct {
 	server    *postgres.Server
 	admin     *pgx.Conn
 	templates map[string]bool
 	made      int
-	report    func(string) // a line for who watches
-	restless  int          // rounds that began although others were busy
+	report    func(string) // prints a progress line
+	restless  int          // rounds that started although others were busy
 }
 
-// startHost starts the server. Not durable is for the smoke test only.
+// startHost starts the server. A server that is not durable is for the smoke test only.
 func startHost(ctx context.Context, durable bool) (*host, error) {
 	server, err := postgres.Start(ctx, postgres.Options{Durable: durable})
 	if err != nil {
@@ -48,7 +48,8 @@ func startHost(ctx context.Context, durable bool) (*host, error) {
 	return h, nil
 }
 
-// warmUp has the server make the files of its WAL, some 300 MB; whoever writes first would pay for them.
+// warmUp makes the server create its WAL files, some 300 MB. Otherwise the first contender that
+// writes would pay for them.
 func (h *host) warmUp(ctx context.Context) error {
 	for _, statement := range []string{"create table warm as select n, repeat('x', 100) from generate_series(1, 2000000) as n", "checkpoint", "drop table warm", "checkpoint"} {
 		if _, err := h.admin.Exec(ctx, statement); err != nil {
@@ -63,7 +64,7 @@ func (h *host) stop() {
 	_ = h.server.Stop()
 }
 
-// A bed is one fresh database with a contender in it.
+// A bed is one new database with a contender in it.
 type bed struct {
 	host *host
 	contender
@@ -89,7 +90,7 @@ func (h *host) bed(ctx context.Context, s system) (*bed, error) {
 	return b, err
 }
 
-// template installs a system once; each bed is a copy.
+// template installs a system once. Each bed is a copy.
 func (h *host) template(ctx context.Context, s system) error {
 	if h.templates[s.name] {
 		return nil
@@ -106,13 +107,15 @@ func (h *host) template(ctx context.Context, s system) error {
 	}
 	pool.Close()
 	if err != nil {
-		_, _ = h.admin.Exec(ctx, "drop database bench_"+s.name+" with (force)") // what is half filled takes space, and the next round tries again
+		// A partly filled database takes space, and the next round tries again.
+		_, _ = h.admin.Exec(ctx, "drop database bench_"+s.name+" with (force)")
 	}
 	h.templates[s.name] = err == nil
 	return err
 }
 
-// copy makes a database from a template. A large one is copied by files: the default is to write every page to the WAL as well.
+// copy creates a database from a template. A large one is copied by files, because the default also
+// writes every page to the WAL.
 func (h *host) copy(ctx context.Context, template, name string) error {
 	var octets int64
 	if err := h.admin.QueryRow(ctx, "select pg_database_size($1)", template).Scan(&octets); err != nil {
@@ -134,7 +137,7 @@ func (b *bed) close(ctx context.Context) {
 	_, _ = b.host.admin.Exec(ctx, "drop database "+b.name+" with (force)")
 }
 
-// ready evens the start of every measurement: known statistics, a fresh checkpoint, connections that exist.
+// ready equalises the start of every measurement: fresh statistics, a checkpoint, open connections.
 func (b *bed) ready(ctx context.Context) error {
 	if _, err := b.pool.Exec(ctx, "analyze"); err != nil {
 		return err
@@ -181,7 +184,7 @@ func (h *host) settings(ctx context.Context) (Settings, error) {
 	return s, err
 }
 
-// loadAverage is that of the last 1, 5 and 15 minutes; empty where there is no /proc.
+// loadAverage returns the load of the last 1, 5 and 15 minutes, or "" without /proc.
 func loadAverage() string {
 	text, _ := os.ReadFile("/proc/loadavg")
 	fields := strings.Fields(string(text))
@@ -198,7 +201,7 @@ func version(module string) string {
 	return "unknown"
 }
 
-// commit asks git, because a program started by go run is not stamped.
+// commit asks git, because go run does not stamp its program with the commit.
 func commit() (id string, dirty bool) {
 	out, err := exec.Command("git", "rev-parse", "--short=12", "HEAD").Output()
 	if err != nil {
@@ -208,7 +211,7 @@ func commit() (id string, dirty bool) {
 	return strings.TrimSpace(string(out)), len(status) > 0
 }
 
-// fileSystem names the type of the file system that holds dir, as df does.
+// fileSystem returns the type of the file system of dir, from df.
 func fileSystem(dir string) string {
 	out, err := exec.Command("df", "-PT", dir).Output()
 	lines := strings.Split(strings.TrimSpace(string(out)), "\n")

@@ -9,11 +9,11 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// backlog is how many jobs wait at most while a feeder keeps workers busy.
+// backlog bounds the waiting jobs while a feeder keeps workers busy.
 const backlog = 20_000
 
-// feed keeps jobs waiting until stop is called, which returns the error that ended it, if one did. It returns when the first job
-// has ended: some workers take their time to start.
+// feed keeps jobs waiting until stop is called. stop returns the feeder's error. feed returns when
+// the first job has ended, because some workers start slowly.
 func (b *bed) feed(ctx context.Context, ended *atomic.Int64) (stop func() error) {
 	ctx, cancel := context.WithCancel(ctx)
 	done, before := make(chan error, 1), ended.Load()
@@ -37,7 +37,7 @@ func (b *bed) feed(ctx context.Context, ended *atomic.Int64) (stop func() error)
 	return func() error { cancel(); return <-done }
 }
 
-// sustained returns the rate of jobs ended while others are enqueued, and waits until all are done.
+// sustained returns the rate of ended jobs while others are enqueued, and waits until all are done.
 func (b *bed) sustained(ctx context.Context, ended *atomic.Int64, s scale) (perSecond float64, err error) {
 	stop := b.feed(ctx, ended)
 	time.Sleep(s.warm)
@@ -60,8 +60,8 @@ func rate(ended *atomic.Int64, d time.Duration) (perSecond float64) {
 	return float64(ended.Load()-before) / time.Since(start).Seconds()
 }
 
-// watched returns by how much count grows in d. If it does not, it waits for longer, up to 20 s: a busy machine may stand still for as long as the times of
-// the tiny scale.
+// watched returns by how much count grows in d. If it does not grow, watched waits up to 20 s,
+// because a busy machine may stall for as long as the times of the tiny scale.
 func watched(ctx context.Context, d time.Duration, count *atomic.Int64) (n int64, took time.Duration) {
 	before, start := count.Load(), time.Now()
 	for n == 0 && ctx.Err() == nil && time.Since(start) < 20*time.Second {
@@ -71,8 +71,9 @@ func watched(ctx context.Context, d time.Duration, count *atomic.Int64) (n int64
 	return n, time.Since(start)
 }
 
-// heldSaturated measures workers that always find jobs, first with nothing in the way (Clean), then at the end of a time
-// during which an idle transaction held its snapshot, so that nothing could be cleaned up (Value).
+// heldSaturated measures workers that always find jobs, first undisturbed (Clean), then at the end
+// of a period in which an idle transaction holds its snapshot (Value). During that period nothing
+// can be vacuumed.
 func heldSaturated(ctx context.Context, b *bed, s scale) (r Round, err error) {
 	if err := b.ready(ctx); err != nil {
 		return r, err
@@ -98,7 +99,7 @@ func heldSaturated(ctx context.Context, b *bed, s scale) (r Round, err error) {
 	return r, stopFeed()
 }
 
-// heldHalf offers half of what the contender sustains, for five minutes under a held snapshot.
+// heldHalf offers half of the contender's sustained rate for s.half under a held snapshot.
 func heldHalf(ctx context.Context, b *bed, s scale) (r Round, err error) {
 	var ended atomic.Int64
 	stopWork, err := b.work(ctx, task{form: noop, ended: func(n int) { ended.Add(int64(n)) }})
@@ -126,7 +127,7 @@ func heldHalf(ctx context.Context, b *bed, s scale) (r Round, err error) {
 	return r, err
 }
 
-// hold opens a REPEATABLE READ transaction on a connection of its own and leaves it idle.
+// hold opens a REPEATABLE READ transaction on its own connection and leaves it idle.
 func (b *bed) hold(ctx context.Context) (release func(), err error) {
 	conn, err := pgx.Connect(ctx, b.url)
 	if err != nil {

@@ -5,7 +5,8 @@ import (
 	"slices"
 )
 
-// median of the values; the mean of the middle two if their number is even. NaN of none.
+// median returns the median of the values, or the mean of the middle two. Without values it returns
+// NaN.
 func median(values []float64) float64 {
 	s := slices.Sorted(slices.Values(values))
 	n := len(s)
@@ -26,7 +27,8 @@ func spread(values []float64) (least, greatest float64) {
 	return slices.Min(values), slices.Max(values)
 }
 
-// quantile returns the value that a part q of the values does not exceed (nearest rank). NaN of none.
+// quantile returns the value that a share q of the values does not exceed (nearest rank). Without
+// values it returns NaN.
 func quantile(values []float64, q float64) float64 {
 	s := slices.Sorted(slices.Values(values))
 	if len(s) == 0 {

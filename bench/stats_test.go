@@ -43,7 +43,7 @@ func TestSpread(t *testing.T) {
 	}
 }
 
-// A command's name may hold spaces and parentheses; the fields are counted after its end.
+// A command's name may contain spaces and parentheses, so fields are counted after its end.
 func TestProcessTimes_ReadsPastTheName(t *testing.T) {
 	t.Parallel()
 	pid, parent, own, waited := processTimes("42 (a (b) c) S 7 1 1 0 -1 0 0 0 0 0 150 50 300 100 20 0 1")

@@ -11,16 +11,17 @@ import (
 
 const (
 	stragglers    = 8
-	stragglerLoad = 2000 // other jobs a second, so that claims have moved on
+	stragglerLoad = 2000 // other jobs a second, so that claims move past them
 )
 
-// straggle measures, for jobs enqueued in transactions that stayed open, the time from COMMIT to the start of the handler.
+// straggle measures the time from COMMIT to the start of the handler for jobs enqueued in long
+// transactions.
 func straggle(ctx context.Context, b *bed, s scale) (r Round, err error) {
 	var (
 		mu        sync.Mutex
 		committed [stragglers]time.Time
 		waits     []float64
-		picked    = make(chan struct{}) // all of them
+		picked    = make(chan struct{}) // closed when all have started
 	)
 	stop, err := b.work(ctx, task{form: noop, ended: func(int) {}, started: func(p payload) {
 		if p.At < 0 {
@@ -64,7 +65,7 @@ func straggle(ctx context.Context, b *bed, s scale) (r Round, err error) {
 	if err := b.offer(ctx, stragglerLoad, time.Second, func() {}); err != nil {
 		return r, err
 	}
-	within(picked, time.Minute) // a busy machine is behind with the others
+	within(picked, time.Minute) // a busy machine may lag behind with the other jobs
 	mu.Lock()
 	defer mu.Unlock()
 	if len(waits) < stragglers {

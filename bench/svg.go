@@ -6,18 +6,19 @@ import (
 	"strings"
 )
 
-// A drawing is a chart as an SVG file. The same figures give the same octets. It holds no script, reads well on light and on dark pages, and says in
-// title and desc what it shows.
+// A drawing is a chart as an SVG file. The same figures give the same octets. It has no script and
+// is readable on light and dark pages. Its title and desc describe it for screen readers.
 type drawing struct {
 	name     string // of the file
 	title    string
-	desc     string // every figure, for readers who hear the page
+	desc     string // all figures, for screen readers
 	wide     int    // in px
 	high     int
 	elements strings.Builder
 }
 
-// style colours the classes. The background changes with the text, so that a page whose own theme differs from the system's is readable as well.
+// style colours the classes. The background changes with the text, so a page whose theme differs
+// from the system's is still readable.
 const style = `<style>
 .back { fill: #ffffff } text { fill: #1f2328; font: 13px system-ui, sans-serif } .head { font-weight: 600 } .faint { fill: #59636e }
 .axis { stroke: #8c959f } .grid { stroke: #d1d9e0 } .c0 { fill: #0969da; stroke: #0969da } .c1 { fill: #8c959f; stroke: #8c959f }
@@ -29,7 +30,7 @@ const style = `<style>
 </style>
 `
 
-// colours is how many classes c0, c1, … there are.
+// colours is the number of the classes c0, c1, ….
 const colours = 4
 
 func (d *drawing) rect(class string, x, y, wide, high float64) {
@@ -44,7 +45,7 @@ func (d *drawing) dot(class string, x, y float64) {
 	fmt.Fprintf(&d.elements, `<circle class="%s" cx="%.1f" cy="%.1f" r="3.5"/>`+"\n", class, x, y)
 }
 
-// path joins points by straight lines.
+// path draws straight lines between points.
 func (d *drawing) path(class string, points [][2]float64) {
 	var at []string
 	for _, p := range points {
@@ -53,12 +54,12 @@ func (d *drawing) path(class string, points [][2]float64) {
 	fmt.Fprintf(&d.elements, `<polyline class="%s" points="%s"/>`+"\n", class, strings.Join(at, " "))
 }
 
-// text writes at x, y; anchor is start, middle or end.
+// text draws text at x, y. anchor is start, middle or end.
 func (d *drawing) text(class, anchor string, x, y float64, text string) {
 	fmt.Fprintf(&d.elements, `<text class="%s" text-anchor="%s" x="%.1f" y="%.1f">%s</text>`+"\n", class, anchor, x, y, html.EscapeString(text))
 }
 
-// svg is the whole file.
+// svg returns the whole file.
 func (d *drawing) svg() string {
 	return fmt.Sprintf(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" width="%d" height="%d" role="img" aria-labelledby="title desc">
 <title id="title">%s</title>
@@ -68,7 +69,7 @@ func (d *drawing) svg() string {
 `, d.wide, d.high, d.wide, d.high, html.EscapeString(d.title), html.EscapeString(d.desc), style, d.wide, d.high, d.elements.String())
 }
 
-// markdown shows the drawing on a page of docs.
+// markdown returns the image link for a page of docs.
 func (d *drawing) markdown() string {
 	title := strings.NewReplacer("[", "(", "]", ")").Replace(d.title)
 	return fmt.Sprintf("![%s](images/%s)\n", title, d.name)

@@ -7,7 +7,7 @@ import (
 	"text/tabwriter"
 )
 
-// table shows a report as text.
+// table returns a report as text.
 func table(r Report) string {
 	var out strings.Builder
 	out.WriteString(settingsText(r.Settings) + "\n")
@@ -39,7 +39,7 @@ PostgreSQL %s: fsync %s, synchronous_commit %s, full_page_writes %s, shared_buff
 		s.Cores, s.OS, s.LoadAverage, s.Go, s.Pgx, s.River, s.PoolConns)
 }
 
-// heads are the columns of a row; cells has the same.
+// heads returns the columns of a row. cells returns its values.
 func heads(row Row) []string {
 	h := []string{"who", row.Unit, "min – max"}
 	switch {
@@ -73,8 +73,8 @@ func cells(row Row, l Line) []string {
 		thrift(row, l))
 }
 
-// thrift is how many of a line's jobs the processor does in the time of one of River's. It holds also when others use the
-// machine.
+// thrift returns how many of a line's jobs the processors do in the time of one of River's. It
+// holds even if others use the machine.
 func thrift(row Row, l Line) string {
 	river, ok := row.marked(func(l Line) bool { return l.Base })
 	own := l.processorTime()
@@ -105,7 +105,7 @@ func (row Row) any(is func(Round) bool) bool {
 	return false
 }
 
-// ratio of a line's median to that of the marked one.
+// ratio returns a line's median divided by that of the marked line.
 func ratio(row Row, l Line, mark func(Line) bool) string {
 	to, ok := row.marked(mark)
 	if !ok || mark(l) || !(to.median() > 0) || math.IsNaN(l.median()) {
@@ -114,7 +114,7 @@ func ratio(row Row, l Line, mark func(Line) bool) string {
 	return fmt.Sprintf("%.2f", l.median()/to.median())
 }
 
-// note is what stands after a line: how it works, what happened, and whether its bars are met.
+// note returns the text after a line: how it works, what happened, and whether its bars are met.
 func note(row Row, l Line) string {
 	notes := []string{l.How}
 	if n := len(l.Rounds); n > 0 && l.Rounds[n-1].Said != "" {
@@ -133,7 +133,8 @@ func note(row Row, l Line) string {
 	return strings.Join(notes, "; ")
 }
 
-// number writes three significant digits or all before the point, with thousands apart.
+// number formats three significant digits, or all digits before the point with thousands
+// separators.
 func number(v float64) string {
 	switch {
 	case math.IsNaN(v):

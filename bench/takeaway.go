@@ -7,12 +7,13 @@ import (
 	"strings"
 )
 
-// takeaway is what a reader should keep, in three sentences that follow from the figures. What a run has not measured is left out.
+// takeaway returns the summary, sentences that follow from the figures. It omits what the run has
+// not measured.
 func takeaway(r Report) string {
 	return strings.Join(slices.DeleteFunc([]string{speed(r), patience(r), price(r)}, func(s string) bool { return s == "" }), " ")
 }
 
-// speed is the sentence about rates of jobs.
+// speed returns the sentences about rates of jobs.
 func speed(r Report) string {
 	var parts []string
 	for _, c := range []struct{ row, who, text string }{
@@ -27,7 +28,7 @@ func speed(r Report) string {
 	return strings.Join(parts, " ")
 }
 
-// patience is the sentence about how long a job waits, and about what becomes of one whose worker dies or freezes.
+// patience returns the sentences about how long a job waits, also if its worker dies or freezes.
 func patience(r Report) string {
 	var parts []string
 	if own, _, ok := r.times("pickup", "Pawl"); ok {
@@ -46,7 +47,7 @@ func patience(r Report) string {
 	return strings.Join(parts, " ")
 }
 
-// price is the sentence about what is slower.
+// price returns the sentences about what is slower than with alternatives.
 func price(r Report) string {
 	var parts []string
 	if f, ok := r.fold("command-fresh", "Pawl", "by hand"); ok {
@@ -61,7 +62,7 @@ func price(r Report) string {
 	return strings.Join(parts, " ")
 }
 
-// fold is how many times the figure of one line is that of another, as text.
+// fold returns one line's figure as a multiple of another's, as text.
 func (r Report) fold(id, who, of string) (text string, ok bool) {
 	row, _ := r.row(id)
 	a, foundA := row.line(who)
@@ -78,7 +79,7 @@ func (r Report) fold(id, who, of string) (text string, ok bool) {
 	return fmt.Sprintf("%.0f times", f), true
 }
 
-// times are the median and the p99 of a line whose unit is ms, as text.
+// times returns the median and the p99 of a line whose unit is ms, as text.
 func (r Report) times(id, who string) (middle, tail string, ok bool) {
 	row, _ := r.row(id)
 	l, found := row.line(who)
@@ -96,7 +97,7 @@ func duration(ms float64) string {
 	return number(ms) + " ms"
 }
 
-// zombieRows is the most rows that one of Pawl's lines left of one job.
+// zombieRows returns the most rows that a line of Pawl's wrote for one job.
 func (r Report) zombieRows() (rows int, ok bool) {
 	row, _ := r.row("zombie")
 	for _, l := range row.Lines {
@@ -107,7 +108,8 @@ func (r Report) zombieRows() (rows int, ok bool) {
 	return rows, ok
 }
 
-// riverFaster are the rows in which River is ahead of Pawl's first line, of all in which both have a figure.
+// riverFaster returns the rows in which River is faster than Pawl's first line, and the number of
+// rows in which both have a figure.
 func (r Report) riverFaster() (faster []Row, all int) {
 	for _, row := range r.Rows {
 		river, found := row.marked(func(l Line) bool { return l.Base })
@@ -124,7 +126,7 @@ func (r Report) riverFaster() (faster []Row, all int) {
 	return faster, all
 }
 
-// linked names rows, as links to where they stand on the page.
+// linked returns the names of rows as links to their headings on the page.
 func linked(rows []Row) string {
 	var names []string
 	for _, row := range rows {
@@ -136,7 +138,7 @@ func linked(rows []Row) string {
 	return " (" + strings.Join(names, ", ") + ")"
 }
 
-// anchor is the name of a heading, as GitHub makes it.
+// anchor returns GitHub's anchor of a heading.
 func anchor(title string) string {
 	return strings.Map(func(r rune) rune {
 		switch {

@@ -11,18 +11,19 @@ import (
 	"time"
 )
 
-// The zombie: a process claims a job, its handler writes the row (or is about to) and the process is frozen by SIGSTOP,
-// past every lease. A successor in this process is given the time to finish the job. Then the zombie is woken and goes on.
-// How many rows has the job left?
+// The zombie is a process that claims a job and is frozen by SIGSTOP past every lease, after its
+// handler has written the row or just before. Meanwhile a successor in this process has time to
+// finish the job. Then the zombie is woken and continues. The row counts how many rows the job has
+// written.
 
 const (
 	frozenVariant, frozenURL = "PAWL_BENCH_FROZEN", "PAWL_BENCH_URL"
 
-	zombieLease    = time.Second      // of the frozen worker; River: rescue after as long
-	zombiePatience = 15 * time.Second // for the successor; River's takes about ten
+	zombieLease    = time.Second      // of the frozen worker; also River's rescue time
+	zombiePatience = 15 * time.Second // for the successor; River's takes about ten seconds
 )
 
-// zombie returns the measure of one variant: what the frozen process runs, see frozen.go.
+// zombie returns the measure of one variant. frozen.go has the frozen process's program.
 func zombie(variant string) measure {
 	return func(ctx context.Context, b *bed, _ scale) (r Round, err error) {
 		ctx, cancel := context.WithTimeout(ctx, 2*zombiePatience)
@@ -49,7 +50,7 @@ func zombie(variant string) measure {
 			return r, err
 		}
 		if !finished {
-			within(ended, 5*time.Second) // it may get the job yet
+			within(ended, 5*time.Second) // it may still get the job
 		}
 		err = b.pool.QueryRow(ctx, "select count(*) from effect").Scan(&r.Value)
 		r.Count, r.Said = 1, story(finished, said)
@@ -64,7 +65,7 @@ func story(finished bool, said string) string {
 	return fmt.Sprintf("the successor did not get the job within %v; the zombie %s", zombiePatience, said)
 }
 
-// succeed starts the worker that is to take the job over.
+// succeed starts the worker that takes the job over.
 func (b *bed) succeed(ctx context.Context, variant string) (ended chan struct{}, stop func(), err error) {
 	ended = make(chan struct{}, 8)
 	t := task{form: effect, polite: true, rescue: zombieLease, ended: func(int) { ended <- struct{}{} }}
@@ -73,7 +74,8 @@ func (b *bed) succeed(ctx context.Context, variant string) (ended chan struct{},
 		go leaseLoop(ctx, b.pool, func() {}, t.ended)
 		return ended, cancel, nil
 	}
-	time.Sleep(2 * zombieLease) // River looks for stuck jobs when it starts, and then not for half a minute
+	// River looks for stuck jobs when it starts, and then only after half a minute.
+	time.Sleep(2 * zombieLease)
 	stop, err = b.work(ctx, t)
 	return ended, stop, err
 }
@@ -87,14 +89,14 @@ func within(ended chan struct{}, d time.Duration) bool {
 	}
 }
 
-// A frozen is the process that will be the zombie.
+// A frozen is the process that is frozen.
 type frozen struct {
 	cmd   *exec.Cmd
 	lines *bufio.Scanner
 	in    *os.File
 }
 
-// raise starts it and waits until its handler is at the point where it will be frozen.
+// raise starts the process and waits until its handler is at the point to freeze.
 func raise(ctx context.Context, variant, url string) (*frozen, error) {
 	program, err := os.Executable()
 	if err != nil {
@@ -120,7 +122,7 @@ func raise(ctx context.Context, variant, url string) (*frozen, error) {
 	return z, err
 }
 
-// hear returns what follows the next line's first word, which is to be the given one.
+// hear returns the rest of the next line that begins with word.
 func (z *frozen) hear(word string) (rest string, err error) {
 	for z.lines.Scan() {
 		if rest, ok := strings.CutPrefix(z.lines.Text(), word); ok {
@@ -132,7 +134,7 @@ func (z *frozen) hear(word string) (rest string, err error) {
 
 func (z *frozen) freeze() error { return z.cmd.Process.Signal(syscall.SIGSTOP) }
 
-// wake lets the handler go on and returns what became of it.
+// wake continues the process and returns the outcome of its handler.
 func (z *frozen) wake() (said string, err error) {
 	if _, err := z.in.WriteString("go on\n"); err != nil {
 		return "", err

@@ -1,4 +1,5 @@
-// Package doctor looks for what makes trouble in production: in the server, the schema and the rows. The command pawl doctor prints its findings.
+// Package doctor checks the server, the schema and the rows for common production problems. The
+// command pawl doctor prints its findings.
 package doctor
 
 import (
@@ -15,36 +16,41 @@ import (
 	"github.com/pawl-go/pawl/migrate"
 )
 
-// A Finding is something that is wrong, or soon will be.
+// A Finding is a problem that exists or will soon.
 type Finding struct {
-	Check string `json:"check"`         // its name, for Limits.Skip
-	What  string `json:"what,omitzero"` // was found; empty: the check could not be made
-	Why   string `json:"why"`           // it matters, or it could not be made
-	Fix   string `json:"fix,omitzero"`
+	Check string `json:"check"`         // name of the check, for Limits.Skip
+	What  string `json:"what,omitzero"` // the problem; empty: the check could not run
+	// its consequence, or the reason why the check could not run
+	Why string `json:"why"`
+	Fix string `json:"fix,omitzero"`
 }
 
-// A Diagnosis is the answer of [Diagnose].
+// A Diagnosis is the result of [Diagnose].
 type Diagnosis struct {
 	Findings  []Finding `json:"findings"`
-	Unchecked []Finding `json:"unchecked"` // checks that could not be made, and why
-	Checked   []string  `json:"checked"`   // the names of the checks that were made
+	Unchecked []Finding `json:"unchecked"` // checks that could not run, and why
+	Checked   []string  `json:"checked"`   // names of the checks that ran
 
-	// StandStill counts, by [github.com/pawl-go/pawl/ops.Stale.Class], what waits until an operator decides or a worker notices: no finding, but see [github.com/pawl-go/pawl/ops.Stales].
-	// Nil: it could not be counted.
+	// StandStill counts stalled work by class: work that waits for an operator or for a worker to
+	// notice. It is not a finding; see [github.com/pawl-go/pawl/ops.Stale.Class] and
+	// [github.com/pawl-go/pawl/ops.Stales]. It is nil if the count failed.
 	StandStill map[string]int `json:"stand_still"`
 }
 
-// Limits say from when on something is a finding.
+// Limits are the thresholds of findings.
 type Limits struct {
-	// Transaction is how long a transaction may be open. Default 5 min. Vacuum removes nothing that died since it began.
+	// Transaction is how long a transaction may be open. Default 5 min. Vacuum removes no row that
+	// died after it began.
 	Transaction time.Duration
 	// Waiting is how long work may be due before a worker takes it. Default 5 min.
 	Waiting time.Duration
-	// DeadRows is how many dead rows a table may have beyond thrice those at which autovacuum should have begun. Default 100,000.
+	// DeadRows is how many dead rows a table may have beyond three times autovacuum's threshold.
+	// Default 100,000.
 	DeadRows int64
-	// Overdue is how long rows whose memory is over may stay, and jobs may be due in a queue that was paused. Default 7 days.
+	// Overdue is how long expired rows may stay, and how long jobs may be due in a paused queue.
+	// Default 7 days.
 	Overdue time.Duration
-	// Skip are checks that are not made.
+	// Skip lists checks that do not run.
 	Skip []string
 }
 
@@ -63,13 +69,13 @@ func (l Limits) complete() Limits {
 	return l
 }
 
-// A check looks for one kind of trouble.
+// A check looks for one kind of problem.
 type check struct {
 	name string
 	look func(ctx context.Context, db pawl.DB, l Limits) ([]Finding, error)
 }
 
-// checks are made in this order.
+// checks run in this order.
 var checks = []check{
 	{"engine", checkEngine},
 	{"contract", checkContract},
@@ -106,11 +112,12 @@ func Checks() []string {
 	return names
 }
 
-// Diagnose looks for what makes trouble in production: in the server, the schema and the rows. Give it a connection, not a pool; it
-// changes nothing. The login needs pawl_reader, and pg_monitor to see what other logins hold open. Some checks read the whole of
-// pawl.job. What handlers take, and for how long consumers remember, it knows of those that report it, as this build's do.
+// Diagnose checks the server, the schema and the rows for common production problems. Give it a
+// connection, not a pool; it changes nothing. The login needs pawl_reader, and pg_monitor to see
+// transactions of other logins. Some checks read all of pawl.job. Durations of handlers and memory
+// windows of consumers are known only for programs that report them, as this build's do.
 //
-// Errors: [pawl.ErrArgumentInvalid] for a name in Skip; those of the connection.
+// Errors: [pawl.ErrArgumentInvalid] for an unknown name in Skip; errors of the connection.
 func Diagnose(ctx context.Context, db pawl.DB, l Limits) (d Diagnosis, err error) {
 	for _, name := range l.Skip {
 		if !slices.Contains(Checks(), name) {
@@ -160,21 +167,21 @@ func Diagnose(ctx context.Context, db pawl.DB, l Limits) (d Diagnosis, err error
 	return d, err
 }
 
-// others says why the other checks cannot be made after this one, or nothing.
+// others returns the reason why no other check can run after this one, or "".
 func others(check string, found []Finding) string {
 	switch {
 	case len(found) == 0:
 	case check == "contract":
-		return "the schema is not that of this build"
+		return "the schema does not match this build"
 	case check == "engine" && found[0].Why == notOurs:
 		return "the server is not PostgreSQL"
 	case check == "engine" && found[0].Why == notAll:
-		return "the database cannot hold each text"
+		return "the database cannot store every text"
 	}
 	return ""
 }
 
-// hidden says that other logins' transactions cannot be seen.
+// hidden reports that transactions of other logins are not visible.
 func hidden(ctx context.Context, db pawl.DB) []Finding {
 	var sees bool
 	err := db.QueryRow(ctx, "select pg_catalog.pg_has_role('pg_read_all_stats', 'usage')").Scan(&sees)
@@ -184,11 +191,11 @@ func hidden(ctx context.Context, db pawl.DB) []Finding {
 	return []Finding{{Check: "snapshots", Why: "of other logins: grant pg_monitor to this one"}}
 }
 
-const notOurs = "what is different there fails late, or locks nothing: two workers would have one job, and a message two effects"
+const notOurs = "missing features fail late or not at all: without working locks, two workers get one job, and a message has two effects"
 
-const notAll = "a key, a header or an error that it cannot hold fails each time: such a message never comes to an end"
+const notAll = "a key, a header or an error that it cannot store fails each time, so such a message never ends"
 
-// checkEngine looks at what kind of server this is.
+// checkEngine checks which kind of server this is.
 func checkEngine(ctx context.Context, db pawl.DB, _ Limits) ([]Finding, error) {
 	err := engine.Refuse(ctx, db)
 	var p *pawl.Error
@@ -215,10 +222,10 @@ func checkContract(ctx context.Context, db pawl.DB, _ Limits) ([]Finding, error)
 	if !errors.Is(err, pawl.ErrSchemaMismatch) || !errors.As(err, &p) {
 		return nil, err
 	}
-	return []Finding{{What: p.Err.Error(), Why: "workers and doors of this build refuse to start", Fix: p.Hint}}, nil
+	return []Finding{{What: p.Err.Error(), Why: "workers and consumers of this build refuse to start", Fix: p.Hint}}, nil
 }
 
-// findings asks a question of package catalog and words each of its facts.
+// findings runs a query of package catalog and words each fact as a finding.
 func findings[T any](ctx context.Context, db pawl.DB, question string, word func(T) Finding, args ...any) ([]Finding, error) {
 	facts, err := catalog.Facts[T](ctx, db, question, args...)
 	all := make([]Finding, len(facts))
@@ -228,7 +235,7 @@ func findings[T any](ctx context.Context, db pawl.DB, question string, word func
 	return all, err
 }
 
-// both joins the findings of two questions.
+// both appends the findings of a second query.
 func both(first []Finding, err error, then func() ([]Finding, error)) ([]Finding, error) {
 	if err != nil {
 		return nil, err
@@ -240,5 +247,5 @@ func both(first []Finding, err error, then func() ([]Finding, error)) ([]Finding
 // literal quotes a text for SQL.
 func literal(text string) string { return "'" + strings.ReplaceAll(text, "'", "''") + "'" }
 
-// second is a time as findings tell it.
+// second formats a time for findings.
 func second(at time.Time) string { return at.UTC().Format("2006-01-02 15:04:05Z") }

@@ -19,8 +19,8 @@ import (
 	"github.com/pawl-go/pawl/migrate"
 )
 
-// clinic is a server that is well: it keeps what it has answered, which that of the other tests does not, and allows prepared
-// transactions.
+// clinic is a healthy server. Unlike the server of the other tests, it syncs its commits, and it
+// allows prepared transactions.
 var clinic = sync.OnceValues(func() (*postgres.Server, error) {
 	s, err := postgres.Start(context.Background(), postgres.Options{RAM: true, Durable: true, Settings: map[string]string{"max_prepared_transactions": "2"}})
 	if err != nil {
@@ -86,7 +86,7 @@ func (p *patient) exec(conn *pgx.Conn, script string) {
 	}
 }
 
-// healthy requires that nothing is found.
+// healthy fails the test if the doctor finds anything.
 func (p *patient) healthy(db pawl.DB, l doctor.Limits) {
 	p.Helper()
 	d, err := doctor.Diagnose(p.Context(), db, l)
@@ -95,7 +95,7 @@ func (p *patient) healthy(db pawl.DB, l doctor.Limits) {
 	}
 }
 
-// has requires one finding, whose parts hold some words.
+// has fails the test unless there is one finding, whose texts contain the given parts.
 func (p *patient) has(db pawl.DB, l doctor.Limits, check string, parts ...string) {
 	p.Helper()
 	d, err := doctor.Diagnose(p.Context(), db, l)
@@ -109,8 +109,8 @@ func (p *patient) has(db pawl.DB, l doctor.Limits, check string, parts ...string
 	}
 }
 
-// Each check sees the trouble it is for, and none where there is none. The tests of one server run one after the other: what a
-// server holds open, another database of it may see.
+// Each check finds its problem, and nothing on a healthy server. The tests of one server run one
+// after the other, because open transactions are visible to its other databases.
 func TestDiagnose(t *testing.T) {
 	t.Parallel()
 	for i, c := range []struct {
@@ -139,7 +139,7 @@ func TestDiagnose(t *testing.T) {
 		{"collations", "alter table pawl.audit alter target type text collate \"en-x-icu\"", "alter table pawl.audit alter target type pawl.name", doctor.Limits{},
 			[]string{"audit.target", "en-x-icu"}},
 		{"contract", "insert into pawl.schedule (name, queue, kind, payload, every_ms, next_at, fence) values ('s', 'q', 'k', '', 60000, now() + interval '1 hour', 5000)", "delete from pawl.schedule", doctor.Limits{},
-			[]string{"pawl.fence_seq would give out again", "pawl migrate up"}},
+			[]string{"pawl.fence_seq would assign numbers again", "pawl migrate up"}},
 		{"path", "grant create on schema public to public", "revoke create on schema public from public", doctor.Limits{},
 			[]string{"PUBLIC may create objects in schema public", "revoke create on schema public from public"}},
 		{"row_security", "grant select on pawl.job to public; alter table pawl.job enable row level security", "create policy pawl on pawl.job using (true)", doctor.Limits{},
@@ -165,11 +165,11 @@ values ('s', 'k', sha256(''), 'succeeded', now() - interval '30 days', now() - i
 			[]string{"pawl.command has rows", "pawl purge --table command --reason hourly --yes"}},
 		{"retention", old("fourteen", 23) + "; select pawl_v1.consumer_report('fourteen', 14 * 86400000)", "select pawl_v1.inbox_purge('fourteen', 14 * 86400000::bigint)", doctor.Limits{},
 			[]string{"consumer fourteen", "pawl purge --table inbox --consumer fourteen --older-than 337h --reason retention --yes"}},
-		{"retention", old("silent", 36), "delete from pawl.inbox", doctor.Limits{}, []string{"to silent, which has never said", "consumer_report"}},
+		{"retention", old("silent", 36), "delete from pawl.inbox", doctor.Limits{}, []string{"to silent, which has never reported", "consumer_report"}},
 		{"redelivery", `select pawl_v1.consumer_report('c', 86400000, '{"horizon_ms": 1209600000}')`, "select pawl_v1.consumer_report('c', 1209600000)", doctor.Limits{},
 			[]string{"c remembers for 24 hours, and its source may deliver for 336 hours", "raise the Retention"}},
 		{"redelivery", `insert into pawl.job (queue, kind, payload, status, last_errors) values ('inbox/c', 'delivery', '', 'dead_letter', '[{"code": "P4051"}]')`, "delete from pawl.job", doctor.Limits{},
-			[]string{"older than is remembered, and not run: 1 delivery to queue inbox/c", "pawl dlq list --queue inbox/c"}},
+			[]string{"older than the memory window, and not run: 1 delivery to queue inbox/c", "pawl dlq list --queue inbox/c"}},
 		{"schedules", "insert into pawl.schedule (name, next_at, every_ms, queue, kind, payload) values ('nightly', now() - interval '1 hour', 1000, 'q', 'k', '')",
 			"update pawl.schedule set paused = true", doctor.Limits{}, []string{"schedule nightly should have ticked", "pawl schedules pause nightly"}},
 		{"paused", "select pawl_v1.rollup_add('consumer', '{orders}', '{receive_paused}', '{1000}'); insert into pawl.job (queue, kind, payload, status) values ('inbox/orders', 'delivery', '', 'dead_letter')",
@@ -177,7 +177,7 @@ values ('s', 'k', sha256(''), 'succeeded', now() - interval '30 days', now() - i
 		{"paused", `select pawl_v1.queue_set('q', '{"mode": "paused"}', 'ann', 'the bank is away')` + "; insert into pawl.job (queue, kind, payload, available_at) values ('q', 'k', '', now() - interval '8 days')",
 			"delete from pawl.job", doctor.Limits{}, []string{"queue q is paused, with 1 due job", "ann did it at ", ": the bank is away", "pawl queues resume q"}},
 		{"handlers", "insert into pawl.worker (name, lease, silence) values ('w1', '30 seconds', '16 seconds')", "delete from pawl.worker", doctor.Limits{},
-			[]string{"(w1) was silent for 16.0 s, of its lease of 30.0 s", "raise Lease"}},
+			[]string{"(w1) was silent for 16.0 s of its lease of 30.0 s", "raise Lease"}},
 		{"handlers", works(`"runs": 20, "p99_ms": 8000, "timeout_ms": 10000`), "update pawl.worker set report = jsonb_set(report, '{handlers,k,p99_ms}', '7999')", doctor.Limits{},
 			[]string{"handler of k in worker 1 (w1) takes 8000 ms (p99), and is cut off at 10000 ms", "raise its Timeout"}},
 		{"handlers", works(`"runs": 20, "p99_ms": 25000, "timeout_ms": 60000`), "update pawl.worker set seen_at = now() - interval '1 hour'", doctor.Limits{},
@@ -212,14 +212,14 @@ values ('s', 'k', sha256(''), 'succeeded', now() - interval '30 days', now() - i
 	}
 }
 
-// The doctor knows transaction_timeout, which PostgreSQL 15 does not: what the longest handler of a
-// worker may take, and 5 s.
+// The doctor checks transaction_timeout, which PostgreSQL 15 lacks. It must be longer than the
+// longest handler timeout of a worker plus 5 s.
 func TestDiagnose_TransactionTimeout(t *testing.T) {
 	t.Parallel()
 	p := admit(t, "clinic_transaction_timeout")
 	var version int
 	if err := p.conn.QueryRow(t.Context(), "select current_setting('server_version_num')::int").Scan(&version); err != nil || version < 170000 {
-		return // the setting came with PostgreSQL 17
+		return // the setting is new in PostgreSQL 17
 	}
 	p.exec(p.conn, works(`"runs": 1, "p99_ms": 10, "timeout_ms": 60000`))
 	p.exec(p.conn, "alter database clinic_transaction_timeout set transaction_timeout = '1min'")
@@ -228,27 +228,27 @@ func TestDiagnose_TransactionTimeout(t *testing.T) {
 	p.healthy(p.conn, doctor.Limits{})
 }
 
-// reports is a worker that says whether enqueues wake it.
+// reports returns SQL for a worker that reports whether enqueues wake it.
 func reports(wakeups string) string {
 	return `insert into pawl.worker (name, report) values ('w1', '{"wakeups": "` + wakeups + `"}')`
 }
 
-// works is a worker that reports of its one handler, for kind k in queue q.
+// works returns SQL for a worker that reports one handler, for kind k in queue q.
 func works(handler string) string {
 	return `insert into pawl.worker (name, report) values ('w1', '{"queues": ["q"], "drain_ms": 25000, "handlers": {"k": {` + handler + `}}}')`
 }
 
-// waits is a job that has been due for an hour.
+// waits returns SQL for a job that has been due for an hour.
 func waits(kind, queue string) string {
 	return fmt.Sprintf("; insert into pawl.job (queue, kind, payload, available_at) values ('%s', '%s', '', now() - interval '1 hour')", queue, kind)
 }
 
-// old is a delivery that came so many days ago.
+// old returns SQL for a delivery that arrived the given number of days ago.
 func old(consumer string, days int) string {
 	return fmt.Sprintf("insert into pawl.inbox (consumer, key, hash, processed_at, received_at) values ('%s', 'm', sha256(''), now(), now() - interval '%d days')", consumer, days)
 }
 
-// A transaction that somebody left open is named, with who has it and how to end it.
+// The finding about a transaction that was left open names its session and the command to end it.
 func TestDiagnose_Snapshots(t *testing.T) {
 	t.Parallel()
 	p := admit(t, "clinic_snapshots")
@@ -278,7 +278,7 @@ func as(t *testing.T, database, user string) string {
 	return u.String()
 }
 
-// A pooler in transaction mode hands each statement to another session.
+// A pooler in transaction mode runs each statement in another session.
 func TestDiagnose_Pooler(t *testing.T) {
 	t.Parallel()
 	p := admit(t, "clinic_pooler")
@@ -290,7 +290,7 @@ func TestDiagnose_Pooler(t *testing.T) {
 	p.healthy(tx, doctor.Limits{})
 }
 
-// A pooler does with real sessions what one in transaction mode does.
+// A pooler switches between real sessions, as a pooler in transaction mode does.
 type pooler struct {
 	sessions []*pgx.Conn
 	next     int
@@ -311,7 +311,7 @@ func (p *pooler) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row 
 
 func (p *pooler) Begin(ctx context.Context) (pgx.Tx, error) { return p.take().Begin(ctx) }
 
-// A queue that was paused by hand waits because somebody wants it to.
+// A queue that was paused only recently is no finding: an operator wants it to wait.
 func TestDiagnose_PausedQueue(t *testing.T) {
 	t.Parallel()
 	p := admit(t, "clinic_paused")
@@ -319,7 +319,7 @@ func TestDiagnose_PausedQueue(t *testing.T) {
 	p.healthy(p.conn, doctor.Limits{})
 }
 
-// Where the schema is missing, that is the finding, and nothing else is looked at.
+// If the schema is missing, that is the only finding, and no other check runs.
 func TestDiagnose_NoSchema(t *testing.T) {
 	t.Parallel()
 	p := admit(t, "clinic_bare")

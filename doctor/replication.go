@@ -9,7 +9,8 @@ import (
 	"github.com/pawl-go/pawl/internal/text"
 )
 
-// checkReplication looks at what stands between an answer and the synchronous standbys that it should wait for.
+// checkReplication finds settings and workers for which answers do not wait for the synchronous
+// standbys.
 func checkReplication(ctx context.Context, db pawl.DB, _ Limits) ([]Finding, error) {
 	type fact struct {
 		Scope    string `json:"scope"` // "session", "role setting", "standby" or "worker"
@@ -17,7 +18,7 @@ func checkReplication(ctx context.Context, db pawl.DB, _ Limits) ([]Finding, err
 		WorkerID int64  `json:"worker_id"`
 	}
 	return findings(ctx, db, "replication", func(f fact) Finding {
-		found := Finding{Why: "synchronous_standby_names promises that what was answered survives the loss of this server"}
+		found := Finding{Why: "synchronous_standby_names promises that answered commits survive the loss of this server"}
 		switch f.Scope {
 		case "session":
 			found.What = "synchronous_commit is local here: no commit waits for the standbys"
@@ -29,21 +30,21 @@ func checkReplication(ctx context.Context, db pawl.DB, _ Limits) ([]Finding, err
 			found.What = "no synchronous standby is connected: every commit waits"
 			found.Fix = "start the standby, or, to go on without that promise: alter system set synchronous_standby_names = '', and reload"
 		case "worker":
-			found.What = fmt.Sprintf("worker %d (%s) does not hear that a commit stopped waiting for its standby", f.WorkerID, f.Target)
+			found.What = fmt.Sprintf("worker %d (%s) does not notice that a commit stopped waiting for its standby", f.WorkerID, f.Target)
 			found.Fix = "call pawl.Watch on the configuration of its pool"
 		}
 		return found
 	})
 }
 
-// checkStandbys looks at what a failover now would cost. It sees standbys of streaming replication only: what a provider replicates below SQL is
-// not seen here.
+// checkStandbys reports the cost of a failover now. It sees only standbys of streaming replication,
+// not replication that a provider does below SQL.
 func checkStandbys(ctx context.Context, db pawl.DB, _ Limits) ([]Finding, error) {
 	type fact struct {
 		Scope    string  `json:"scope"` // "standby", "asynchronous" or "few"
 		Standbys int     `json:"standbys"`
-		Needed   int     `json:"needed"` // that must have a commit before it is answered
-		Octets   int64   `json:"octets"` // that the slowest standby does not have
+		Needed   int     `json:"needed"` // standbys that must have a commit before it is answered
+		Octets   int64   `json:"octets"` // that the slowest standby lacks
 		Seconds  float64 `json:"seconds"`
 	}
 	return findings(ctx, db, "standbys", func(f fact) Finding {
@@ -54,7 +55,7 @@ func checkStandbys(ctx context.Context, db pawl.DB, _ Limits) ([]Finding, error)
 				Fix: "connect to the primary: target_session_attrs=read-write in the URL, with the names of all servers"}
 		case "asynchronous":
 			return Finding{What: fmt.Sprintf("commits wait for no standby: the slowest of %s is %d octets and %v behind", standbys, f.Octets, (time.Duration(f.Seconds * float64(time.Second))).Round(time.Millisecond)),
-				Why: "a failover to it loses so much of what was acknowledged and answered, effect and memory together: brokers do not deliver it again, and callers who retry run it again",
+				Why: "a failover to it loses that much acknowledged and answered work, effects and inbox rows together: brokers do not redeliver it, and callers that retry run it again",
 				Fix: "set synchronous_standby_names (Patroni: synchronous_mode and synchronous_mode_strict), or accept the loss: --skip standbys"}
 		}
 		return Finding{What: fmt.Sprintf("%s connected, and %d must have each commit before it is answered", isAre(standbys, f.Standbys), f.Needed),

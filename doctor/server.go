@@ -19,7 +19,7 @@ func checkDurability(ctx context.Context, db pawl.DB, _ Limits) ([]Finding, erro
 		Target  string `json:"target"`
 	}
 	return findings(ctx, db, "durability", func(f fact) Finding {
-		found := Finding{Why: "a commit that was answered may be gone after a crash of the server: its effect, its memory, and the broker has been told that it is done"}
+		found := Finding{Why: "a server crash may lose commits that were answered: their effects and inbox rows are gone, and the broker has deleted the messages"}
 		switch f.Scope {
 		case "session":
 			found.What, found.Fix = f.Setting+" is off here", "turn it on: alter database "+f.Target+" set synchronous_commit = on"
@@ -32,8 +32,8 @@ func checkDurability(ctx context.Context, db pawl.DB, _ Limits) ([]Finding, erro
 	})
 }
 
-// checkTimeouts looks for settings that end Pawl's statements and sessions. Those of a pooler, such
-// as pgbouncer's query_timeout, are not the server's: they cannot be seen.
+// checkTimeouts finds settings that end Pawl's statements and sessions. It cannot see those of a
+// pooler, such as pgbouncer's query_timeout.
 func checkTimeouts(ctx context.Context, db pawl.DB, _ Limits) ([]Finding, error) {
 	type fact struct {
 		Setting string `json:"setting"`
@@ -47,14 +47,14 @@ func checkTimeouts(ctx context.Context, db pawl.DB, _ Limits) ([]Finding, error)
 			what, fix = fmt.Sprintf("%s is %s for %s", f.Setting, f.Value, f.Target), fmt.Sprintf("alter %s reset %s", f.Target, f.Setting)
 		}
 		return Finding{What: what, Fix: fmt.Sprintf("%s, or set it to %s ms or more", fix, f.Needs),
-			Why: "it ends statements or sessions of handlers and of Pawl itself that would have ended well: their work is charged, and done again"}
+			Why: "it ends statements or sessions of handlers and of Pawl that would have succeeded: the attempts are charged, and run again"}
 	})
 }
 
-// poolerProbes is how often a session that is no *pgx.Conn is asked who it is.
+// poolerProbes is how often the session id of a handle is read that is no *pgx.Conn.
 const poolerProbes = 8
 
-// checkPooler looks at the doctor's own connection, and at what workers report of theirs.
+// checkPooler checks the doctor's own connection and the workers' reports about theirs.
 func checkPooler(ctx context.Context, db pawl.DB, _ Limits) ([]Finding, error) {
 	type fact struct {
 		ID   int64  `json:"worker_id"`
@@ -87,7 +87,7 @@ func changesSession(ctx context.Context, db pawl.DB) (bool, error) {
 		return false, err
 	}
 	if _, inTx := db.(pawl.Tx); inTx {
-		return false, nil // a transaction keeps its session in any case
+		return false, nil // a transaction always keeps its session
 	}
 	var first int
 	for i := range poolerProbes {
@@ -106,7 +106,7 @@ func changesSession(ctx context.Context, db pawl.DB) (bool, error) {
 }
 
 func checkSnapshots(ctx context.Context, db pawl.DB, l Limits) ([]Finding, error) {
-	const why = "vacuum removes nothing that died since: claims read more and more dead rows, and tables grow"
+	const why = "vacuum removes no row that died since: claims read more and more dead rows, and tables grow"
 	type session struct {
 		PID         int       `json:"pid"`
 		User        string    `json:"username"`
@@ -178,12 +178,12 @@ func checkIndexes(ctx context.Context, db pawl.DB, _ Limits) ([]Finding, error) 
 	}
 	return findings(ctx, db, "indexes", func(f fact) Finding {
 		return Finding{What: "index pawl." + f.Name + " is invalid", Fix: "reindex index pawl." + f.Name,
-			Why: "an invalid index finds nothing: claims and look-ups read the whole table, and what it kept unique is not"}
+			Why: "an invalid index is not used: claims and look-ups read the whole table, and it enforces no uniqueness"}
 	})
 }
 
 func checkCollations(ctx context.Context, db pawl.DB, _ Limits) ([]Finding, error) {
-	const why = "an index whose order has changed misses rows. Pawl's own keys are in collation C and safe; your business keys and unique constraints may let doubles in"
+	const why = "an index whose order has changed misses rows. Pawl's own keys are in collation C and safe; your business keys and unique constraints may admit duplicates"
 	type loose struct {
 		Table     string `json:"table_name"`
 		Column    string `json:"column_name"`
@@ -214,8 +214,8 @@ func checkCollations(ctx context.Context, db pawl.DB, _ Limits) ([]Finding, erro
 	})
 }
 
-// checkPath finds schemas of a search_path in which others may create. Pawl's own functions and reads set their path; the SQL of your
-// programs and of your administrators may not.
+// checkPath finds schemas of a search_path in which other roles may create objects. Pawl's own
+// functions and reads set their path; the SQL of your programs and administrators may not.
 func checkPath(ctx context.Context, db pawl.DB, _ Limits) ([]Finding, error) {
 	type fact struct {
 		Schema string `json:"schema_name"`
@@ -232,8 +232,8 @@ func checkPath(ctx context.Context, db pawl.DB, _ Limits) ([]Finding, error) {
 	})
 }
 
-// checkRowSecurity finds tables of Pawl's whose rows row level security may hide from a role that
-// has rights to them. The doctor's own role may see them all.
+// checkRowSecurity finds tables of Pawl's in which row level security may hide rows from a role
+// with rights to them. The doctor's own role may see all rows.
 func checkRowSecurity(ctx context.Context, db pawl.DB, _ Limits) ([]Finding, error) {
 	type fact struct {
 		Table string `json:"table_name"`
@@ -241,7 +241,7 @@ func checkRowSecurity(ctx context.Context, db pawl.DB, _ Limits) ([]Finding, err
 	}
 	return findings(ctx, db, "row_security", func(f fact) Finding {
 		return Finding{What: fmt.Sprintf("row level security hides the rows of pawl.%s from %s", f.Table, f.Roles),
-			Why: "programs of that role see no jobs, keys or deliveries, so work waits, or they refuse to start; it must not be confined by what your tenants are",
+			Why: "programs of that role see no jobs, keys or deliveries, so work waits, or they refuse to start; policies for your tenants must not apply to it",
 			Fix: fmt.Sprintf("alter table pawl.%s disable row level security, and keep what turned it on, as an event trigger does, from schema pawl; or: create policy pawl on pawl.%[1]s using (true)", f.Table)}
 	})
 }

@@ -28,13 +28,14 @@ func checkWorkers(ctx context.Context, db pawl.DB, _ Limits) ([]Finding, error) 
 	})
 }
 
-// checkWakeups looks at what keeps enqueues from waking idle workers. Polls find all jobs in any case.
+// checkWakeups finds settings that keep enqueues from waking idle workers. Polling finds the jobs
+// in any case.
 func checkWakeups(ctx context.Context, db pawl.DB, _ Limits) ([]Finding, error) {
 	type fact struct {
 		Scope string `json:"scope"` // "server" or "worker"
 		ID    int64  `json:"worker_id"`
 		Name  string `json:"worker_name"`
-		State string `json:"state"` // of a worker "off" or "none", of the server the setting
+		State string `json:"state"` // of a worker "off" or "none"; of the server: the setting
 	}
 	return findings(ctx, db, "wakeups", func(f fact) Finding {
 		found := Finding{Why: "an idle worker finds a new job at its next poll, after up to 500 ms (Poll), in place of milliseconds"}
@@ -54,7 +55,7 @@ func checkWakeups(ctx context.Context, db pawl.DB, _ Limits) ([]Finding, error) 
 }
 
 func checkHandlers(ctx context.Context, db pawl.DB, _ Limits) ([]Finding, error) {
-	const why = "work is cut off or taken over that would have ended well a little later, and is done again"
+	const why = "work that would have succeeded a little later is cut off or taken over, and runs again"
 	type silence struct {
 		ID     int64     `json:"id"`
 		Name   string    `json:"name"`
@@ -72,7 +73,7 @@ func checkHandlers(ctx context.Context, db pawl.DB, _ Limits) ([]Finding, error)
 		ByTimeout bool   `json:"by_timeout"`
 	}
 	found, err := findings(ctx, db, "silence", func(f silence) Finding {
-		what := fmt.Sprintf("worker %d (%s) was silent for %s s, of its lease of %s s", f.ID, f.Name, f.Silent, f.Lease)
+		what := fmt.Sprintf("worker %d (%s) was silent for %s s of its lease of %s s", f.ID, f.Name, f.Silent, f.Lease)
 		if !f.Until.IsZero() {
 			what += ", until " + second(f.Until)
 		}
@@ -96,9 +97,9 @@ func checkWaiting(ctx context.Context, db pawl.DB, l Limits) ([]Finding, error) 
 		Kind      string    `json:"kind"`
 		Queue     string    `json:"queue"`
 		Since     time.Time `json:"since"`
-		AllReport bool      `json:"all_report"` // every worker that runs
+		AllReport bool      `json:"all_report"` // every running worker
 		Serving   int       `json:"serving"`    // workers of the queue
-		Knowing   int       `json:"knowing"`    // of those, with a handler for the kind
+		Knowing   int       `json:"knowing"`    // those with a handler for the kind
 	}
 	return findings(ctx, db, "waiting", func(f fact) Finding {
 		var fix string
@@ -122,7 +123,7 @@ func checkPaused(ctx context.Context, db pawl.DB, l Limits) ([]Finding, error) {
 	type receiver struct {
 		Name string    `json:"name"`
 		At   time.Time `json:"at"`
-		Dead int       `json:"dead"` // letters, up to 1000
+		Dead int       `json:"dead"` // dead letters, up to 1000
 	}
 	found, err := findings(ctx, db, "receiving", func(f receiver) Finding {
 		return Finding{What: fmt.Sprintf("consumer %s has paused its receiving, last seen at %s; it has %s", f.Name, second(f.At), text.Plural(f.Dead, "dead letter", "dead letters")),
@@ -138,7 +139,7 @@ func pausedQueues(ctx context.Context, db pawl.DB, l Limits) ([]Finding, error) 
 		Mode   string    `json:"mode"`
 		Due    int       `json:"due"`
 		Since  time.Time `json:"since"`
-		Actor  string    `json:"actor"` // empty: the audit does not say
+		Actor  string    `json:"actor"` // empty: not in the audit
 		At     time.Time `json:"at"`
 		Reason string    `json:"reason"`
 	}
@@ -159,7 +160,7 @@ func checkSchedules(ctx context.Context, db pawl.DB, l Limits) ([]Finding, error
 	}
 	return findings(ctx, db, "schedules", func(f fact) Finding {
 		return Finding{What: fmt.Sprintf("schedule %s should have ticked at %s", f.Name, second(f.TickAt)),
-			Why: "no keeper enqueues its ticks: none runs, or none that can read it",
+			Why: "no keeper enqueues its ticks: none runs, or none can read the schedule",
 			Fix: "run a schedule.Keeper, with Config.Cron if the schedule is a cron expression; or pause it: pawl schedules pause " + text.ShellWord(f.Name) + " --reason …"}
 	}, l.Waiting.Milliseconds())
 }
@@ -173,17 +174,17 @@ func checkCrashes(ctx context.Context, db pawl.DB, _ Limits) ([]Finding, error) 
 	}
 	return findings(ctx, db, "crashes", func(f fact) Finding {
 		return Finding{What: fmt.Sprintf("%s of kind %s in queue %s lost a worker, one of them %s", text.Plural(f.Jobs, "job", "jobs"), f.Kind, f.Queue, text.Plural(f.Crashes, "time", "times")),
-			Why: "their process died under them, or was silent for longer than its lease: each such attempt is run again beside what is left of the first",
+			Why: "their process died, or was silent for longer than its lease: each such job runs again, possibly beside the old attempt",
 			Fix: "look for the out-of-memory killer and for pauses of the process; if it was alive, raise Lease above its longest pause; pawl jobs list --queue " + text.ShellWord(f.Queue) + " --kind " + text.ShellWord(f.Kind)}
 	})
 }
 
-// checkRows looks at the tables of package guard, of which the database knows what their sweepers
-// have counted.
+// checkRows reports rows with a final error in tables of package guard. The database knows only the
+// counts of their sweepers.
 func checkRows(ctx context.Context, db pawl.DB, _ Limits) ([]Finding, error) {
 	type fact struct {
 		Name string    `json:"name"`
-		Rows int       `json:"rows"` // 1001: there are more than 1,000
+		Rows int       `json:"rows"` // 1001: more than 1,000
 		At   time.Time `json:"at"`
 	}
 	return findings(ctx, db, "rows", func(f fact) Finding {
@@ -192,7 +193,7 @@ func checkRows(ctx context.Context, db pawl.DB, _ Limits) ([]Finding, error) {
 			rows = "more than 1000 rows"
 		}
 		return Finding{What: fmt.Sprintf("%s of table %s with a final error, counted at %s", rows, f.Name, second(f.At)),
-			Why: "their work failed for good or their attempts are used up: no Sweeper of package guard drives them any more",
+			Why: "their work failed permanently or their attempts are used up: no Sweeper of package guard retries them",
 			Fix: "find those in the error status whose last error begins with 'final: '; correct the cause, then set attempt_count to 0 and the status to pending; or set the status to completed"}
 	})
 }
@@ -205,31 +206,31 @@ func checkRetention(ctx context.Context, db pawl.DB, l Limits) ([]Finding, error
 	}
 	type remembers struct {
 		Name  string `json:"name"`
-		Hours int64  `json:"hours"` // for which it remembers
+		Hours int64  `json:"hours"` // its memory window
 	}
 	found, err := findings(ctx, db, "retention_tables", func(f named) Finding {
-		return Finding{Why: why, What: fmt.Sprintf("pawl.%s has rows whose memory has been over for %d hours", f.Name, hours),
+		return Finding{Why: why, What: fmt.Sprintf("pawl.%s has rows that expired more than %d hours ago", f.Name, hours),
 			Fix: "run every hour: pawl purge --table " + f.Name + " --reason hourly --yes"}
 	}, overdue)
 	found, err = both(found, err, func() ([]Finding, error) {
 		return findings(ctx, db, "retention_consumers", func(f remembers) Finding {
-			return Finding{Why: why, What: fmt.Sprintf("pawl.inbox has deliveries that consumer %s need not remember for %d hours", f.Name, hours),
+			return Finding{Why: why, What: fmt.Sprintf("pawl.inbox has deliveries that consumer %s has not needed to remember for %d hours", f.Name, hours),
 				Fix: fmt.Sprintf("a consumer of that name purges while it runs; if none will again: pawl purge --table inbox --consumer %s --older-than %dh --reason retention --yes", text.ShellWord(f.Name), f.Hours+1)}
 		}, overdue)
 	})
 	return both(found, err, func() ([]Finding, error) {
 		return findings(ctx, db, "retention_unreported", func(f named) Finding {
-			return Finding{Why: why, What: fmt.Sprintf("pawl.inbox has deliveries of more than %d days to %s, which has never said for how long it remembers", 28+hours/24, f.Name),
-				Fix: "say it with pawl_v1.consumer_report, and run every hour: pawl purge --table inbox --consumer " + text.ShellWord(f.Name) + " --older-than 672h --reason hourly --yes"}
+			return Finding{Why: why, What: fmt.Sprintf("pawl.inbox has deliveries of more than %d days to %s, which has never reported how long it remembers", 28+hours/24, f.Name),
+				Fix: "report it with pawl_v1.consumer_report, and run every hour: pawl purge --table inbox --consumer " + text.ShellWord(f.Name) + " --older-than 672h --reason hourly --yes"}
 		}, overdue)
 	})
 }
 
 func checkRedelivery(ctx context.Context, db pawl.DB, _ Limits) ([]Finding, error) {
-	const why = "what comes again after it was forgotten is not known to be a duplicate"
+	const why = "a message that arrives again after it was forgotten is not recognised as a duplicate"
 	type short struct {
 		Name      string `json:"name"`
-		Remembers int64  `json:"remembers"` // hours, as Delivers
+		Remembers int64  `json:"remembers"` // in hours, like Delivers
 		Delivers  int64  `json:"delivers"`
 	}
 	type late struct {
@@ -242,7 +243,7 @@ func checkRedelivery(ctx context.Context, db pawl.DB, _ Limits) ([]Finding, erro
 	})
 	return both(found, err, func() ([]Finding, error) {
 		return findings(ctx, db, "stale_deliveries", func(f late) Finding {
-			return Finding{Why: why, What: fmt.Sprintf("older than is remembered, and not run: %s to queue %s", text.Plural(f.Deliveries, "delivery", "deliveries"), f.Queue),
+			return Finding{Why: why, What: fmt.Sprintf("older than the memory window, and not run: %s to queue %s", text.Plural(f.Deliveries, "delivery", "deliveries"), f.Queue),
 				Fix: "raise the Retention of that consumer, then decide on each: pawl dlq list --queue " + text.ShellWord(f.Queue)}
 		})
 	})

@@ -1,3 +1,3 @@
-// Package examples holds the programs that the guides show. They are a module of its own, so that they may use every
-// part of Pawl; each is run by a test.
+// Package examples holds the programs that the guides show, each run by a test. They are a separate
+// module, so that they may use every part of Pawl.
 package examples

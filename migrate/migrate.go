@@ -19,10 +19,10 @@ import (
 // The migrators' lock, in Pawl's half of the two-key advisory space ('pawl' in ASCII).
 const lockSpace, lockNumber = 1885435756, 2
 
-// lockPoll is how often a migrator looks whether another has finished.
+// lockPoll is how often a waiting migrator tries the lock.
 const lockPoll = 50 * time.Millisecond
 
-// Progress is told each step as one line for a person; nil is silent.
+// Progress receives a line of text for each step. It may be nil.
 type Progress func(line string)
 
 func (p Progress) say(format string, args ...any) {
@@ -31,14 +31,16 @@ func (p Progress) say(format string, args ...any) {
 	}
 }
 
-// Up brings the database to the newest version, one transaction a version, and returns the versions
-// it applied. If the tables are current but the functions are not, it replaces the functions. A
-// newer schema that still serves this build is left as it is, without an error: in a rolling deploy
-// an older program may start after a newer one has migrated. A newer schema that does not serve
-// this build is refused with [pawl.ErrSchemaMismatch], as [Check] does. Several may run at once:
-// one works, the others wait and find nothing left to do. Sequences that are behind the rows, as
-// after logical replication, are raised. A server that is not PostgreSQL, or lacks what Pawl needs,
-// is refused with the reason (code 0A000).
+// Up migrates the database to the newest version, one transaction a version, and returns the
+// applied versions. If the tables are current but the functions are not, it replaces the functions.
+// It also raises sequences that are behind the rows, as after logical replication. Several calls
+// may run at once: one migrates, and the others wait and find nothing left to do.
+//
+// A newer schema that supports this build stays unchanged, without an error: in a rolling deploy,
+// an older program may start after a newer one has migrated.
+//
+// Errors: [pawl.ErrSchemaMismatch] for a newer schema that does not support this build, as [Check]
+// returns. Code 0A000, with the reason, for a server that is not PostgreSQL or lacks a feature.
 func Up(ctx context.Context, conn *pgx.Conn, progress Progress) (applied []int, err error) {
 	if err := engine.Refuse(ctx, conn); err != nil {
 		return nil, pawl.Wrap("migrate.up", err)
@@ -50,16 +52,16 @@ func Up(ctx context.Context, conn *pgx.Conn, progress Progress) (applied []int, 
 	return applied, owned("migrate.up", err)
 }
 
-// owned gives the next step for a right that migrating lacks, which is the owner's work.
+// owned adds a hint for a missing privilege, because migrating requires the owner's rights.
 func owned(op string, err error) error {
 	if pawl.CodeOf(err) != "42501" {
 		return pawl.Wrap(op, err)
 	}
-	if inner := (*pawl.Error)(nil); errors.As(err, &inner) { // whose hint is for programs
+	if inner := (*pawl.Error)(nil); errors.As(err, &inner) { // its hint is for programs
 		err = inner.Err
 	}
 	return &pawl.Error{Op: op, Code: "42501", Err: err,
-		Hint: "migrate as the owner of the schemas pawl and pawl_v1; to make them it needs CREATE on this database, or else: create schema pawl authorization it; create schema pawl_v1 authorization it"}
+		Hint: "migrate as the owner of the schemas pawl and pawl_v1; to create them, the role needs CREATE on this database; or run: create schema pawl authorization ROLE; create schema pawl_v1 authorization ROLE"}
 }
 
 func up(ctx context.Context, conn *pgx.Conn, progress Progress) ([]int, error) {
@@ -90,8 +92,8 @@ func up(ctx context.Context, conn *pgx.Conn, progress Progress) ([]int, error) {
 	return applied, raiseSequences(ctx, conn, progress)
 }
 
-// raiseSequences lets each sequence go on behind what the tables hold. They are behind after
-// logical replication, which copies rows alone.
+// raiseSequences raises each sequence that is behind the rows. That happens after logical
+// replication, which copies only rows.
 func raiseSequences(ctx context.Context, conn *pgx.Conn, progress Progress) error {
 	const raise = "select b.sequence, b.held, pg_catalog.setval(b.sequence::pg_catalog.regclass, b.held) from pawl_v1._sequences_behind(null) as b"
 	behind, err := behindOf(ctx, conn)
@@ -113,13 +115,14 @@ func raiseSequences(ctx context.Context, conn *pgx.Conn, progress Progress) erro
 	return err
 }
 
-// behindOf names the sequences that are behind; "" for none.
+// behindOf returns the names of the sequences that are behind, or "".
 func behindOf(ctx context.Context, db Querier) (names string, err error) {
 	err = db.QueryRow(ctx, "select coalesce(pg_catalog.string_agg(b.sequence, ', ' order by b.sequence), '') from pawl_v1._sequences_behind() as b").Scan(&names)
 	return names, err
 }
 
-// Down takes the database back to version to, deleting what the later versions hold; 0 removes everything of Pawl's.
+// Down takes the database back to version to, and deletes the data of later versions. 0 removes
+// everything of Pawl's.
 func Down(ctx context.Context, conn *pgx.Conn, to int, progress Progress) (removed []int, err error) {
 	err = locked(ctx, conn, progress, func() error {
 		removed, err = down(ctx, conn, to, progress)
@@ -156,8 +159,9 @@ func down(ctx context.Context, conn *pgx.Conn, to int, progress Progress) ([]int
 	return removed, nil
 }
 
-// inTx runs a script of several statements in one transaction. It waits at most 5 s for any lock, so that a migration
-// queued behind a long transaction does not stop the workers queued behind it (trap T29).
+// inTx runs a script of several statements in one transaction. It waits at most 5 s for any lock.
+// Otherwise a migration queued behind a long transaction would stop the workers queued behind the
+// migration (trap T29).
 func inTx(ctx context.Context, conn *pgx.Conn, script string) error {
 	return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, lockTimeout); err != nil {
@@ -168,7 +172,8 @@ func inTx(ctx context.Context, conn *pgx.Conn, script string) error {
 	})
 }
 
-// direct refuses a pooler that changes sessions: the lock would stay behind in one of them, and stop every later migration.
+// direct refuses a pooler that switches sessions. The lock would stay in one of them and block
+// every later migration.
 func direct(ctx context.Context, conn *pgx.Conn) error {
 	_, err := conns.CheckPooler(ctx, conn, func(ctx context.Context) (*pgx.Conn, error) { return pgx.ConnectConfig(ctx, conn.Config()) })
 	if errors.Is(err, conns.ErrPooler) {
@@ -177,7 +182,7 @@ func direct(ctx context.Context, conn *pgx.Conn) error {
 	return err
 }
 
-// locked runs fn while holding the migrators' lock.
+// locked runs fn while it holds the migrators' lock.
 func locked(ctx context.Context, conn *pgx.Conn, progress Progress, fn func() error) (err error) {
 	if err := direct(ctx, conn); err != nil {
 		return err
@@ -209,21 +214,21 @@ func locked(ctx context.Context, conn *pgx.Conn, progress Progress, fn func() er
 	return fn()
 }
 
-// Installed describes the schema a database holds.
+// Installed describes the schema in a database.
 type Installed struct {
-	Version   int       // 0: none
-	MinClient int       // the oldest client version it understands
+	Version   int       // 0: no schema
+	MinClient int       // the oldest client version that it supports
 	APIHash   string    // of the functions
 	AppliedAt time.Time // of the newest version
 }
 
-// Status returns what the database holds; a database without Pawl has version 0.
+// Status returns the schema in the database. A database without Pawl has version 0.
 func Status(ctx context.Context, db Querier) (Installed, error) {
 	installed, err := read(ctx, db)
 	return installed, pawl.Wrap("migrate.status", err)
 }
 
-// Querier is what reading needs; *pgx.Conn, *pgxpool.Pool and pgx.Tx have it.
+// Querier runs a query; *pgx.Conn, *pgxpool.Pool and pgx.Tx implement it.
 type Querier interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }
@@ -236,9 +241,10 @@ func read(ctx context.Context, db Querier) (Installed, error) {
  limit 1`).Scan(&i.Version, &i.MinClient, &i.APIHash, &i.AppliedAt)
 	var pg *pgconn.PgError
 	switch {
-	case errors.Is(err, pgx.ErrNoRows): // removed, or hidden
+	case errors.Is(err, pgx.ErrNoRows): // removed, or hidden by row level security
 		return Installed{}, unhidden(ctx, db)
-	case errors.As(err, &pg) && (pg.Code == "42P01" || pg.Code == "3F000"): // no such table, no such schema
+	// no such table or schema
+	case errors.As(err, &pg) && (pg.Code == "42P01" || pg.Code == "3F000"):
 		return Installed{}, nil
 	case errors.As(err, &pg) && pg.Code == "42501":
 		return Installed{}, &pawl.Error{Op: "migrate.status", Code: "42501", Err: err,
@@ -248,13 +254,13 @@ func read(ctx context.Context, db Querier) (Installed, error) {
 	return i, err
 }
 
-// Check returns nil if this build can work with the database, else a [pawl.ErrSchemaMismatch] that
-// names what is missing and the next step. So does a database whose sequences are behind its rows,
-// row level security that hides rows of Pawl's tables from this role, and a connection that cannot
-// read octets, by bytea_output.
-// A newer schema is accepted as long as it still understands this build, so that a rolling deploy
-// may migrate first. If there is no schema, a server that is not PostgreSQL is refused with the
-// reason (code 0A000).
+// Check returns nil if this build works with the database. A newer schema is accepted as long as it
+// supports this build, so that a rolling deploy can migrate first.
+//
+// Errors: [pawl.ErrSchemaMismatch], with the next step, if the schema is missing, too old, or does
+// not support this build. The same error if sequences are behind the rows, if row level security
+// hides rows of Pawl's tables from this role, or if bytea_output makes the driver misread bytes. If
+// there is no schema and the server is not PostgreSQL: code 0A000.
 func Check(ctx context.Context, db Querier) error {
 	installed, err := read(ctx, db)
 	switch {
@@ -279,16 +285,16 @@ func Check(ctx context.Context, db Querier) error {
 	}
 	switch behind, err := behindOf(ctx, db); {
 	case pawl.CodeOf(err) == "42501":
-		return nil // this role reads no table of Pawl's
+		return nil // this role may not read Pawl's tables
 	case err != nil:
 		return pawl.Wrap("migrate.check", err)
 	case behind != "":
-		return mismatch("run: pawl migrate up, before anything else runs", "the tables hold numbers that %s would give out again, as after logical replication", behind)
+		return mismatch("run: pawl migrate up, before anything else runs", "%s would assign numbers again that the tables hold, as after logical replication", behind)
 	}
 	return nil
 }
 
-// fits returns nil if this build can work with what is installed.
+// fits returns nil if this build works with the installed schema.
 func fits(installed Installed) error {
 	newest := schema.Newest()
 	switch {
@@ -301,7 +307,7 @@ func fits(installed Installed) error {
 		return newerSchema(installed)
 	case installed.Version == newest && installed.APIHash != script.Hash(schema.API()):
 		return mismatch("run: pawl migrate up, with the build you deploy",
-			"the functions of schema version %d are not those of this build", installed.Version)
+			"the functions of schema version %d differ from those of this build", installed.Version)
 	}
 	return nil
 }

@@ -40,7 +40,8 @@ func exec(t *testing.T, conn *pgx.Conn, statement string) {
 	}
 }
 
-// Many deploys migrate at once: one works, the others wait and find nothing to do; nobody fails (trap T73).
+// If many deploys migrate at once, one migrates, the others wait and find nothing to do, and none
+// fails (trap T73).
 func TestT73_ConcurrentMigratorsAgree(t *testing.T) {
 	t.Parallel()
 	url := empty(t)
@@ -69,8 +70,8 @@ func TestT73_ConcurrentMigratorsAgree(t *testing.T) {
 	}
 }
 
-// A migration that has to wait for somebody's table lock gives up after 5 s instead of stopping the workers that queue
-// behind it (trap T29).
+// A migration that must wait for a table lock fails after 5 s. Otherwise it would stop the workers
+// that queue behind it (trap T29).
 func TestT29_MigrationDoesNotWaitForLocks(t *testing.T) {
 	t.Parallel()
 	url := empty(t)
@@ -105,7 +106,7 @@ func TestDown_RemovesEverythingAndUpStartsAgain(t *testing.T) {
 	}
 }
 
-// Somebody's view on our table is not dropped behind their back.
+// Down does not drop a user's view on one of Pawl's tables.
 func TestDown_RefusesToDropWhatDependsOnIt(t *testing.T) {
 	t.Parallel()
 	conn := connect(t, empty(t))
@@ -122,18 +123,18 @@ func TestDown_RefusesToDropWhatDependsOnIt(t *testing.T) {
 	}
 }
 
-// A worker refuses a schema it does not understand, and says what is missing and what to do.
+// Check refuses a schema that this build does not support, and says what is missing and what to do.
 func TestCheck_NamesWhatIsWrong(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		change string // on a current schema; "" drops it all
-		want   string // in the message; "" accepts
+		want   string // in the message; "" accepts the schema
 	}{
 		"missing":           {"", "not installed"},
 		"current":           {"select 1", ""},
 		"newer, understood": {"insert into pawl.migration values (999, 'later', 1, 'x')", ""},
 		"newer, not":        {"insert into pawl.migration values (999, 'later', 998, 'x')", "needs clients of version 998"},
-		"other functions":   {"update pawl.migration set api_hash = 'x'", "not those of this build"},
+		"other functions":   {"update pawl.migration set api_hash = 'x'", "differ from those of this build"},
 		"record lost":       {"delete from pawl.migration", "not installed"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -158,8 +159,9 @@ func TestCheck_NamesWhatIsWrong(t *testing.T) {
 	}
 }
 
-// In a rolling deploy an old replica may start after a newer one has migrated. If the newer schema still serves it, Up changes nothing and
-// the program goes on; if not, Up is refused with the next step.
+// In a rolling deploy, an old replica may start after a newer one has migrated. If the newer schema
+// supports the old build, Up changes nothing and returns no error. Otherwise Up fails with the next
+// step.
 func TestUp_OnANewerSchema(t *testing.T) {
 	t.Parallel()
 	conn := connect(t, empty(t))
@@ -193,7 +195,7 @@ func TestUp_OnANewerSchema(t *testing.T) {
 	}
 }
 
-// Development changes functions without a new version; up notices.
+// During development, functions change without a new version. Up replaces them.
 func TestUp_ReplacesStaleFunctions(t *testing.T) {
 	t.Parallel()
 	conn := connect(t, empty(t))
@@ -210,7 +212,8 @@ func TestUp_ReplacesStaleFunctions(t *testing.T) {
 	}
 }
 
-// Files are numbered without gaps from a start, or a second apart from a time; what a tool cannot carry is refused.
+// Files are numbered without gaps from a start, or one second apart from a time. Numbers that a
+// tool does not support are refused.
 func TestFiles_Numbers(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2026, 11, 22, 23, 59, 59, 0, time.FixedZone("", 3600))
@@ -247,8 +250,9 @@ func TestFiles_RefusesUnknownFormat(t *testing.T) {
 	}
 }
 
-// Logical replication copies rows and no sequences. Such a database is refused until its sequences
-// are raised: a fence that is given out again lets a call in doubt be made a second time.
+// Logical replication copies rows but no sequences. Check refuses such a database until its
+// sequences are raised. Otherwise a fence would be assigned twice, and a call in doubt could be
+// made a second time.
 func TestCheck_SequencesThatAreBehind(t *testing.T) {
 	t.Parallel()
 	conn := connect(t, empty(t))
@@ -285,7 +289,7 @@ func TestCheck_SequencesThatAreBehind(t *testing.T) {
 	}
 }
 
-// As a login of pawl_app, as production has it.
+// login connects as a login with pawl_app, as in production.
 func login(t *testing.T, url string, name string) *pgx.Conn {
 	t.Helper()
 	config, err := pgx.ParseConfig(url)
@@ -306,7 +310,7 @@ do $$ begin create role migrate_owner login; exception when duplicate_object or 
 do $$ begin grant pawl_app to migrate_app; exception when unique_violation or internal_error then null; end $$`
 
 // Row level security, which some hosts turn on for every table, hides Pawl's rows from a program:
-// no schema, or no jobs. It is named, with the tables, the role and the next step.
+// it sees no schema, or no jobs. The error names the tables, the role and the next step.
 func TestCheck_RowSecurity(t *testing.T) {
 	t.Parallel()
 	url := empty(t)
@@ -319,7 +323,7 @@ func TestCheck_RowSecurity(t *testing.T) {
 	app := login(t, url, "migrate_app")
 	for _, c := range []struct {
 		name, script string
-		hidden       []string // tables that the error names; nil: it works
+		hidden       []string // tables that the error names; nil: no error
 	}{
 		{"off", "select 1", nil},
 		{"on one table", "alter table pawl.job enable row level security", []string{"pawl.job "}},
@@ -350,7 +354,7 @@ func TestCheck_RowSecurity(t *testing.T) {
 	}
 }
 
-// An owner that row level security confines as well is told so, and not that there is nothing.
+// If row level security also applies to the owner, Up says so and does not report a missing schema.
 func TestUp_RowSecurityForTheOwner(t *testing.T) {
 	t.Parallel()
 	url := empty(t)
@@ -358,7 +362,7 @@ func TestUp_RowSecurityForTheOwner(t *testing.T) {
 	exec(t, conn, "do $$ begin create role migrate_owner login; exception when duplicate_object or unique_violation then null; end $$")
 	exec(t, conn, "create schema pawl authorization migrate_owner; create schema pawl_v1 authorization migrate_owner")
 	owner := login(t, url, "migrate_owner")
-	if _, err := migrate.Up(t.Context(), owner, nil); err != nil { // which may not create schemas
+	if _, err := migrate.Up(t.Context(), owner, nil); err != nil { // it may not create schemas
 		t.Fatal(err)
 	}
 	exec(t, conn, "alter table pawl.migration enable row level security; alter table pawl.migration force row level security")
@@ -374,7 +378,8 @@ func TestUp_RowSecurityForTheOwner(t *testing.T) {
 	}
 }
 
-// A right that migrating lacks is the owner's, and not one that pawl_app gives.
+// The error about a missing privilege names the owner, because pawl_app does not include the
+// privilege.
 func TestUp_WithoutRights(t *testing.T) {
 	t.Parallel()
 	url := empty(t)
@@ -397,8 +402,8 @@ func TestUp_WithoutRights(t *testing.T) {
 	try("down", err)
 }
 
-// Where the driver reads results as text, octets have to come as hex and times as ISO: a worker
-// claimed each job and could read none.
+// If the driver reads results as text, bytes must be in hex and times in ISO format. Otherwise a
+// worker would claim jobs that it cannot read.
 func TestCheck_WhatTheDriverReadsAsText(t *testing.T) {
 	t.Parallel()
 	url := empty(t)
@@ -441,7 +446,8 @@ func connectWith(t *testing.T, url string, mode pgx.QueryExecMode, name, value s
 	return conn
 }
 
-// A role that the session has from its beginning, and that lacks the rights, is named as the cause.
+// If the session has a role from the beginning that lacks privileges, the error names that role as
+// the cause.
 func TestCheck_ARoleOfTheSession(t *testing.T) {
 	t.Parallel()
 	url := empty(t)
@@ -454,9 +460,9 @@ func TestCheck_ARoleOfTheSession(t *testing.T) {
 	}
 }
 
-// However the session of a migrator is set, it makes the same schema, or is refused with an error
-// that names the setting.
-func TestUp_WhatTheSessionIs(t *testing.T) {
+// With any session settings, a migrator creates the same schema or fails with an error that names
+// the setting.
+func TestUp_AnySessionSettings(t *testing.T) {
 	t.Parallel()
 	for _, set := range [][3]string{
 		{"client_encoding", "LATIN1"}, {"client_encoding", "SQL_ASCII"}, {"standard_conforming_strings", "off"}, {"DateStyle", "SQL, DMY"},

@@ -21,27 +21,30 @@ const (
 	GolangMigrate Format = "golang-migrate" // github.com/golang-migrate/migrate
 )
 
-// Formats lists them, for help texts.
+// Formats lists the formats, for help texts.
 func Formats() []Format { return []Format{Plain, Goose, Tern, GolangMigrate} }
 
 // A File is one migration file to write.
 type File struct{ Name, Text string }
 
-// lockTimeout opens each rendered script, as it opens our own transactions. Every tool runs a file in one transaction:
-// goose and tern open it, golang-migrate sends the file as one multi-statement query.
+// lockTimeout begins each rendered script, like Pawl's own migration transactions. Every tool runs
+// a file in one transaction: goose and tern begin it, and golang-migrate sends the file as one
+// multi-statement query.
 const lockTimeout = "set local lock_timeout = '5s';\n\n"
 
-// Numbering says which numbers the files of [Files] carry. The zero value takes Pawl's own versions, from 1. At most one field is set.
+// Numbering numbers the files of [Files]. The zero value uses Pawl's own versions, from 1. Set at
+// most one field.
 type Numbering struct {
-	// Start is the number of the first file; the others follow without gaps. For files among migrations of your own: one more than the last
-	// number of yours. 1 to 2,147,000,000. Tern's
-	// numbers have no gaps, so there it must be exactly one more.
+	// Start is the number of the first file, 1 to 2,147,000,000; the others follow without gaps. If
+	// the files stand among your own migrations, use your last number plus one. Tern requires
+	// exactly that, because its numbers have no gaps.
 	Start int
-	// At numbers the files by time, as 20060102150405 in UTC, one second apart. Not for Tern, whose numbers have no gaps.
+	// At numbers the files by time, as 20060102150405 in UTC, one second apart. Tern does not
+	// support it, because its numbers have no gaps.
 	At time.Time
 }
 
-// maxStart leaves room for later versions in 32 bits, which is what tern has.
+// maxStart leaves room for later versions in tern's 32-bit numbers.
 const maxStart = 2_147_000_000
 
 func (n Numbering) check(format Format) error {
@@ -58,7 +61,7 @@ func (n Numbering) check(format Format) error {
 	return nil
 }
 
-// of returns the number of the file at place i, which holds version v, with at least so many digits.
+// of returns the number of file i, which holds version v, with at least the given digits.
 func (n Numbering) of(i int, v schema.Version, digits int) string {
 	switch {
 	case !n.At.IsZero():
@@ -69,10 +72,11 @@ func (n Numbering) of(i int, v schema.Version, digits int) string {
 	return fmt.Sprintf("%0*d", digits, v.Number)
 }
 
-// Files renders every version above from for another migration tool. The files carry Pawl's own version record, so
-// that [Check] works whoever applied them, and whatever numbers the files have.
+// Files renders every version above from for another migration tool. The files write Pawl's own
+// version record, so [Check] works with any tool and any file numbers.
 //
-// Errors: [pawl.ErrArgumentInvalid] for an unknown format, and for numbers that it cannot carry.
+// Errors: [pawl.ErrArgumentInvalid] for an unknown format, and for numbers that the format does not
+// support.
 func Files(format Format, from int, numbers Numbering) ([]File, error) {
 	if err := numbers.check(format); err != nil {
 		return nil, &pawl.Error{Op: "migrate.print", Code: pawl.CodeArgumentInvalid, Err: err}

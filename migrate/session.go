@@ -6,9 +6,10 @@ import (
 	"github.com/pawl-go/pawl"
 )
 
-// hidden names the tables of Pawl's of which row level security may hide rows from this role, or
-// refuse them: it is active for the role, and no policy of USING (true) lets it do what it has the
-// right to. "" for none. What other policies let through is not known before it is missing.
+// hidden returns the tables of Pawl's in which row level security may hide rows from this role, or
+// refuse them; "" if there are none. A table counts if row level security applies to the role, and
+// the role has a right that no policy USING (true) covers. A table with a restrictive policy counts
+// too. Conditions of other policies are not evaluated.
 func hidden(ctx context.Context, db Querier) (names, role string, err error) {
 	err = db.QueryRow(ctx, `select coalesce(pg_catalog.string_agg('pawl.' operator(pg_catalog.||) pg_catalog.quote_ident(c.relname::pg_catalog.text), ', ' order by c.relname), ''),
        pg_catalog.quote_ident(current_user::pg_catalog.text)
@@ -36,7 +37,7 @@ func hidden(ctx context.Context, db Querier) (names, role string, err error) {
 	return names, role, err
 }
 
-// unhidden refuses a role from which row level security may hide rows of Pawl's tables.
+// unhidden returns an error if row level security may hide rows of Pawl's tables from this role.
 func unhidden(ctx context.Context, db Querier) error {
 	names, role, err := hidden(ctx, db)
 	if err != nil || names == "" {
@@ -46,13 +47,13 @@ func unhidden(ctx context.Context, db Querier) error {
 		"or give each a policy: create policy pawl on ... using (true)", "row level security hides the rows of %s from role %s", names, role)
 }
 
-// readable refuses a connection on which the driver cannot read octets: each job would be claimed
-// and given up, again and again.
+// readable returns an error if the driver misreads bytea on this connection. Otherwise each job
+// would be claimed and released again and again.
 func readable(ctx context.Context, db Querier) error {
 	var octets []byte
 	err := pawl.Wrap("migrate.check", db.QueryRow(ctx, "select pg_catalog.decode('00ff5c', 'hex')").Scan(&octets))
 	if err == nil && string(octets) != "\x00\xff\\" {
-		return mismatch("set bytea_output = hex", "octets are read as others (bytea_output)")
+		return mismatch("set bytea_output = hex", "the driver misreads bytes (bytea_output)")
 	}
 	return err
 }

@@ -17,8 +17,8 @@ var (
 	quoted   = regexp.MustCompile(`\$labels\.(\w+)`)
 )
 
-// The rules of docs/operating/alerts.md name metrics that exist, by labels that they have, and kinds of events that there are; a
-// summary shows only labels that its expression leaves.
+// The rules in docs/operating/alerts.md use existing metrics, labels and kinds of events. A summary
+// shows only labels that its expression keeps.
 func TestAlerts_NameWhatExists(t *testing.T) {
 	t.Parallel()
 	page, kinds := read(t, "../docs/operating/alerts.md"), read(t, "../event.go")

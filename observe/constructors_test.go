@@ -11,7 +11,7 @@ import (
 	"github.com/pawl-go/pawl/observe/prompawl"
 )
 
-// A pool that is missing is refused where a reader is made, not by a panic at its first scrape.
+// A nil pool is refused by the constructor, not by a panic at the first scrape.
 func TestConstructors_RefuseNil(t *testing.T) {
 	t.Parallel()
 	_, plain := metrics.NewDatabase(nil, observe.DatabaseOptions{})

@@ -1,6 +1,6 @@
 package observe
 
-// Decided reports whether somebody has decided about the first word of an Op.
+// Decided reports whether named has an entry for the first word of an Op.
 func Decided(room string) bool {
 	_, decided := named[room]
 	return decided

@@ -12,7 +12,8 @@ import (
 	"github.com/pawl-go/pawl/observe/internal/metrics"
 )
 
-// The name in Prometheus is what an exporter makes of the one in OpenTelemetry: dots, unit and type. So dashboards fit both.
+// The Prometheus name is what an exporter makes of the OpenTelemetry name: it replaces dots and
+// appends unit and type. So dashboards fit both.
 func TestMetrics_NamesFit(t *testing.T) {
 	t.Parallel()
 	seen := map[string]bool{}
@@ -34,7 +35,8 @@ func TestMetrics_NamesFit(t *testing.T) {
 	}
 }
 
-// For the Op of each event somebody has decided whether its scope may be a label: a new one must not become one by itself.
+// The map named has an entry for the Op of each event, so that a new scope does not become a label
+// by accident.
 func TestScope_IsDecidedForEachOp(t *testing.T) {
 	t.Parallel()
 	page, ops := read(t, "../docs/reference/events.md"), 0
@@ -52,7 +54,8 @@ func TestScope_IsDecidedForEachOp(t *testing.T) {
 	}
 }
 
-// A tenant chooses the scope of a command, so it never becomes a label; nor does anything of an op that nobody has looked at.
+// Callers choose the scope of a command, so it never becomes a label. The same holds for an Op
+// without an entry.
 func TestScope_LeavesOutWhatCallersChoose(t *testing.T) {
 	t.Parallel()
 	scopes := metrics.NewScopes(observe.EventOptions{})
@@ -63,7 +66,7 @@ func TestScope_LeavesOutWhatCallersChoose(t *testing.T) {
 	}
 }
 
-// Whatever the scopes are, there are no more than allowed; those that were there stay.
+// The number of scope labels is bounded, and known ones stay.
 func TestScopes_AreBounded(t *testing.T) {
 	t.Parallel()
 	scopes := metrics.NewScopes(observe.EventOptions{MaxScopes: 2, Scope: func(e pawl.Event) string { return e.Key }})
@@ -74,7 +77,7 @@ func TestScopes_AreBounded(t *testing.T) {
 	}
 }
 
-// Who uses one of the two does not compile the other, nor any broker's SDK.
+// A program that uses one of the two packages compiles neither the other nor a broker's SDK.
 func TestPackages_HaveOneSDKEach(t *testing.T) {
 	t.Parallel()
 	for pkg, foreign := range map[string][]string{

@@ -10,7 +10,8 @@ import (
 	"github.com/pawl-go/pawl/ops"
 )
 
-// manyDead makes n dead letters of queue "q", every third with another error, every fifth of another kind.
+// manyDead creates n dead letters of queue "q", every third with another error, every fifth of
+// another kind.
 func (b *bed) manyDead(n int) {
 	b.Helper()
 	b.exec(`insert into pawl.job (queue, kind, payload, status, attempts, last_errors)
@@ -19,7 +20,7 @@ select 'q', case when n % 5 = 0 then 'other' else 'k' end, 'x', 'dead_letter', 3
   from generate_series(1, $1::int) as n`, n)
 }
 
-// All that a filter selects are changed, each with its record; the others stay.
+// All jobs that a filter selects are changed, each with its audit record. Others stay.
 func TestBulk(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -45,7 +46,7 @@ func TestBulk(t *testing.T) {
 	}
 }
 
-// What was done stays done when it ends early, and another run does the rest.
+// If a bulk change ends early, its changes stay, and another run does the rest.
 func TestBulk_Resumes(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -62,7 +63,7 @@ func TestBulk_Resumes(t *testing.T) {
 	b.wantCount("select count(*) from pawl.audit", 500)
 }
 
-// A job that somebody has locked, and one that has been retried in between, are counted and left alone.
+// A job that is locked, and one that was retried meanwhile, are counted and left alone.
 func TestBulk_LeavesWhatIsLocked(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

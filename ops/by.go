@@ -9,21 +9,22 @@ import (
 	"github.com/pawl-go/pawl/internal/catalog"
 )
 
-// By says who changes something and why. Both go into the audit.
+// By says who changes something and why. Both are stored in the audit.
 type By struct {
-	// Actor is a person or a program, 1 to 255 octets. It is a claim: what a login may do is the roles' business.
+	// Actor is a person or a program, 1 to 255 bytes. It is not verified; database roles decide
+	// what a login may do.
 	Actor string
-	// Reason is for the reader of the audit, 1 to 4000 octets.
+	// Reason is for readers of the audit, 1 to 4000 bytes.
 	Reason string
 
 	dryRun bool
 }
 
-// DryRun stands in place of a [By]: the verb says what it would do, and changes nothing. It needs the rights of the verb, and takes the
-// same locks for a moment.
+// DryRun takes the place of a [By]: the verb returns what it would do and changes nothing. It needs
+// the same rights as the verb, and takes the same locks for a moment.
 var DryRun = By{Actor: "dry run", Reason: "dry run", dryRun: true}
 
-// once runs a verb that changes one thing, or lets it run and takes the change back.
+// once runs a verb that changes one thing. In a dry run, it rolls the change back.
 func (b By) once(ctx context.Context, db pawl.DB, op string, do func(db pawl.DB) (Result, error)) (r Result, err error) {
 	if !b.dryRun {
 		r, err = do(db)

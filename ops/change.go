@@ -11,16 +11,17 @@ import (
 
 // A Change is one record of the audit.
 type Change struct {
-	ID     int64           `json:"id"`
-	At     time.Time       `json:"at"`
-	Actor  string          `json:"actor"`
-	Verb   string          `json:"verb"` // the SQL function: "job_retry"
-	Reason string          `json:"reason"`
-	Before json.RawMessage `json:"before"` // the row without its payload, of which length and SHA-256 stay
-	After  json.RawMessage `json:"after"`  // null: deleted
+	ID     int64     `json:"id"`
+	At     time.Time `json:"at"`
+	Actor  string    `json:"actor"`
+	Verb   string    `json:"verb"` // the SQL function: "job_retry"
+	Reason string    `json:"reason"`
+	// the row without its payload, but with the payload's length and SHA-256
+	Before json.RawMessage `json:"before"`
+	After  json.RawMessage `json:"after"` // null: deleted
 }
 
-// changes reads the newest records of one thing, oldest first.
+// changes reads the newest audit records of one thing, oldest first.
 func changes(ctx context.Context, db pawl.DB, kind string, names ...string) ([]Change, error) {
 	rows, err := catalog.Changes[Change](ctx, db, changeLimit, kind, names...)
 	if rows == nil && err == nil {

@@ -10,19 +10,20 @@ import (
 	"github.com/pawl-go/pawl/internal/contract"
 )
 
-// A Command is one command without what it answers.
+// A Command is one command without its stored answer.
 type Command struct {
-	Scope          string    `json:"scope"`
-	Key            string    `json:"key"`
-	Status         Status    `json:"status"`
-	Stale          bool      `json:"stale"` // it does not end without help: unknown, or processing with its lease over
+	Scope  string `json:"scope"`
+	Key    string `json:"key"`
+	Status Status `json:"status"`
+	// it cannot end without help: unknown, or processing with an expired lease
+	Stale          bool      `json:"stale"`
 	Attempts       int       `json:"attempts"`
 	Fence          int64     `json:"fence"`
 	ClaimedBy      string    `json:"claimed_by,omitzero"`
 	LeaseExpiresAt time.Time `json:"lease_expires_at,omitzero"`
 	CreatedAt      time.Time `json:"created_at"`
 	UpdatedAt      time.Time `json:"updated_at"`
-	ExpiresAt      time.Time `json:"expires_at"`               // end of the memory
+	ExpiresAt      time.Time `json:"expires_at"`               // when the key is forgotten
 	ResponseStatus int       `json:"response_status,omitzero"` // of a stored HTTP answer; 0: none
 	ResponseOctets int       `json:"response_octets"`
 	ResultOctets   int       `json:"result_octets"`
@@ -31,24 +32,25 @@ type Command struct {
 	FailureCode    string    `json:"failure_code,omitzero"`
 	FailureMessage string    `json:"failure_message,omitzero"`
 	Fingerprint    string    `json:"fingerprint"` // of the payload, in hexadecimal
-	ReadAt         time.Time `json:"read_at"`     // the database's clock at the reading
+	ReadAt         time.Time `json:"read_at"`     // the database's clock when the row was read
 
-	Changes []Change `json:"changes,omitzero" col:"-"` // by hand: the newest 100, oldest first; read by Get only
+	// by operators: the newest 100, oldest first; read by Get only
+	Changes []Change `json:"changes,omitzero" col:"-"`
 }
 
-// Ref names the command as it was read.
+// Ref returns a reference to the command as it was read.
 func (c Command) Ref() CommandRef { return CommandRef{Scope: c.Scope, Key: c.Key, Fence: c.Fence} }
 
 // Commands selects commands. The zero value selects all.
 type Commands struct {
 	Scope    string
 	Statuses []Status // empty: any
-	Stale    bool     // only those that do not end without help; reads the whole table
-	After    string   // only those behind this one: [Page.Next] of the page before
+	Stale    bool     // only those that cannot end without help; reads the whole table
+	After    string   // only rows after this one: [Page.Next] of the previous page
 	Limit    int      // default 50, at most 1000
 }
 
-// List returns commands in the order of scope and key, by octets.
+// List returns commands ordered by scope and key, compared by bytes.
 //
 // Errors: [pawl.ErrArgumentInvalid].
 func (s Commands) List(ctx context.Context, db pawl.DB) (Page[Command], error) {
@@ -64,15 +66,15 @@ func (s Commands) List(ctx context.Context, db pawl.DB) (Page[Command], error) {
 	return cut(rows, page, func(c Command) []string { return []string{c.Scope, c.Key} }), err
 }
 
-// A CommandRef names a command, and what you saw of it.
+// A CommandRef identifies a command, and may hold what you saw of it.
 type CommandRef struct {
 	Scope, Key string
-	Fence      int64 // of the attempt that a verdict is about, as you saw it; Settle requires it
+	Fence      int64 // of the attempt that a verdict concerns, as you saw it; required by Settle
 }
 
-// Get returns everything about the command but what it answers.
+// Get returns everything about the command except its stored answer.
 //
-// Errors: [pawl.ErrNotFound] if it never came, or its memory is over.
+// Errors: [pawl.ErrNotFound] if the key was never used, or is forgotten.
 func (r CommandRef) Get(ctx context.Context, db pawl.DB) (Command, error) {
 	rows, err := catalog.Command[Command](ctx, db, r.Scope, r.Key)
 	c, err := only(rows, err, "command.get", fmt.Sprintf("command %s in scope %s", r.Key, r.Scope))
@@ -83,22 +85,25 @@ func (r CommandRef) Get(ctx context.Context, db pawl.DB) (Command, error) {
 	return c, err
 }
 
-// Changes returns what was done with the command by hand: the newest 100 records, oldest first.
+// Changes returns the newest 100 audit records of the command, oldest first.
 func (r CommandRef) Changes(ctx context.Context, db pawl.DB) ([]Change, error) {
 	return changes(ctx, db, "command", r.Scope, r.Key)
 }
 
-// A CommandVerdict is what you found out about a command of unknown outcome.
+// A CommandVerdict is your finding about a command with an unknown outcome.
 type CommandVerdict struct {
-	Executed bool // it took effect. Otherwise the next call with the key may run it
-	// Result, RefType and RefID are the answer from now on, if it was executed. Optional. Result is text, usually JSON.
+	Executed bool // it took effect; otherwise the next call with the key may run it
+	// Result, RefType and RefID are the stored answer if it was executed. They are optional. Result
+	// is text, usually JSON.
 	Result, RefType, RefID string
 }
 
-// Settle ends an unknown command by a verdict: [Settled], [Refused] if it is not unknown, [Moved] if another attempt has begun since
-// the one with Fence, or [Absent]. The attempt that fell silent is refused from now on.
+// Settle ends an unknown command by a verdict. Outcomes: [Settled]; [Refused] if the command is not
+// unknown; [Moved] if a newer attempt than Fence has begun; [Absent]. A late result of the unknown
+// attempt is rejected from now on.
 //
-// Errors: [pawl.ErrArgumentInvalid], also for a missing Fence; a [pawl.Retryable] one if an open transaction has the row for more than 2 s.
+// Errors: [pawl.ErrArgumentInvalid], also for a missing Fence; a [pawl.Retryable] one if an open
+// transaction holds the row for more than 2 s.
 func (r CommandRef) Settle(ctx context.Context, db pawl.DB, v CommandVerdict, by By) (Result, error) {
 	const op = "command.settle"
 	if r.Fence == 0 {
@@ -112,7 +117,7 @@ func (r CommandRef) Settle(ctx context.Context, db pawl.DB, v CommandVerdict, by
 		case Settled:
 			result.Was, result.Now = string(StatusUnknown), row.Status
 		case Refused:
-			result.Was, result.Hint = row.Status, "only what is unknown needs a verdict"
+			result.Was, result.Hint = row.Status, "only an unknown command needs a verdict"
 		case Moved:
 			result.Was, result.Hint = row.Status, fmt.Sprintf("another attempt has begun since: its fence is %d; find out about that one", row.Fence)
 		case Absent:
@@ -123,5 +128,5 @@ func (r CommandRef) Settle(ctx context.Context, db pawl.DB, v CommandVerdict, by
 }
 
 func noFence(op, field, shown string) error {
-	return invalid(op, fmt.Errorf("the verdict names no fence"), fmt.Sprintf("set %s to what was shown when you looked: see %s", field, shown))
+	return invalid(op, fmt.Errorf("the verdict names no fence"), fmt.Sprintf("set %s to the value that you saw: see %s", field, shown))
 }

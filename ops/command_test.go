@@ -8,7 +8,7 @@ import (
 	"github.com/pawl-go/pawl/ops"
 )
 
-// Commands are listed, looked at and settled, with a record.
+// Commands are listed, read and settled, with an audit record.
 func TestCommands(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

@@ -11,36 +11,40 @@ import (
 	"github.com/pawl-go/pawl/internal/contract"
 )
 
-// A Delivery is what is known of one delivery: what the inbox of its consumer remembers, and whether it was kept as it came.
+// A Delivery is one delivery: its row in the consumer's inbox, and whether it was kept as it
+// arrived.
 type Delivery struct {
 	Consumer    string    `json:"consumer"`
-	Key         string    `json:"key"`                  // by which the consumer knows it
-	Remembered  bool      `json:"remembered"`           // by the inbox; else it was kept only
+	Key         string    `json:"key"`                  // as the consumer knows it
+	Remembered  bool      `json:"remembered"`           // by the inbox; otherwise it was only kept
 	Fingerprint string    `json:"fingerprint,omitzero"` // of the payload, in hexadecimal
 	ReceivedAt  time.Time `json:"received_at"`
 	ProcessedAt time.Time `json:"processed_at,omitzero"` // zero: it has not taken effect
-	JobID       int64     `json:"job_id,omitzero"`       // that owns, or owned, the delivery; 0: it was never stored
-	JobStatus   Status    `json:"job_status,omitzero"`   // empty: there is no such job any more
-	ResultRef   string    `json:"result_ref,omitzero"`
-	Kept        bool      `json:"kept"` // as it came, in pawl.delivery
-	KeptOctets  int       `json:"kept_octets,omitzero"`
-	ReadAt      time.Time `json:"read_at"` // the database's clock at the reading
+	// the job that owns or owned it; 0: it was never stored
+	JobID      int64     `json:"job_id,omitzero"`
+	JobStatus  Status    `json:"job_status,omitzero"` // empty: the job no longer exists
+	ResultRef  string    `json:"result_ref,omitzero"`
+	Kept       bool      `json:"kept"` // as it arrived, in pawl.delivery
+	KeptOctets int       `json:"kept_octets,omitzero"`
+	ReadAt     time.Time `json:"read_at"` // the database's clock when the row was read
 
-	Changes []Change `json:"changes,omitzero" col:"-"` // by hand: the newest 100, oldest first; read by Get only
+	// by operators: the newest 100, oldest first; read by Get only
+	Changes []Change `json:"changes,omitzero" col:"-"`
 }
 
-// Ref names the delivery as it was read.
+// Ref returns a reference to the delivery as it was read.
 func (d Delivery) Ref() DeliveryRef {
 	return DeliveryRef{Consumer: d.Consumer, Key: d.Key, ProcessedAt: &d.ProcessedAt}
 }
 
-// Deliveries selects the deliveries of a consumer that were kept as they came: what can be replayed of an interval. What was kept under
-// keys of Pawl's own, because it had no key or a known one with another payload, is not among them.
+// Deliveries selects a consumer's deliveries that were kept as they arrived and can be replayed. It
+// leaves out those kept under keys of Pawl's own, because they had no key, or a known key with
+// another payload.
 type Deliveries struct {
 	Consumer string    // required
 	From     time.Time // received at this time or later
 	Until    time.Time // received before this; zero: now
-	After    string    // only those behind this one: [Page.Next] of the page before
+	After    string    // only rows after this one: [Page.Next] of the previous page
 	Limit    int       // default 50, at most 1000
 }
 
@@ -67,17 +71,18 @@ func (s Deliveries) List(ctx context.Context, db pawl.DB) (Page[Delivery], error
 	return cut(rows, page, func(d Delivery) []string { return []string{instant(d.ReceivedAt), d.Key} }), err
 }
 
-// A DeliveryRef names a delivery, and what you saw of it.
+// A DeliveryRef identifies a delivery, and may hold what you saw of it.
 type DeliveryRef struct {
 	Consumer, Key string
-	// ProcessedAt is when it had taken effect, as you saw it, and the zero time if it had not: if that is not so any more, Forget changes
-	// nothing. Default: any.
+	// ProcessedAt is when the delivery had taken effect, as you saw it; the zero time if it had
+	// not. If that has changed, Forget changes nothing. Default: any.
 	ProcessedAt *time.Time
 }
 
-// Get returns what is remembered of the delivery.
+// Get returns what the inbox remembers of the delivery.
 //
-// Errors: [pawl.ErrNotFound] if nothing is. Then [DeliveryRef.Changes] may still say who forgot it.
+// Errors: [pawl.ErrNotFound] if it remembers nothing. Then [DeliveryRef.Changes] may still tell who
+// forgot the delivery.
 func (r DeliveryRef) Get(ctx context.Context, db pawl.DB) (Delivery, error) {
 	rows, err := catalog.Delivery[Delivery](ctx, db, r.Consumer, r.Key)
 	d, err := only(rows, err, "delivery.get", fmt.Sprintf("delivery %s that consumer %s remembers", r.Key, r.Consumer))
@@ -88,17 +93,18 @@ func (r DeliveryRef) Get(ctx context.Context, db pawl.DB) (Delivery, error) {
 	return d, err
 }
 
-// Changes returns what was done with the delivery by hand: the newest 100 records, oldest first. It knows deliveries that were forgotten, too.
+// Changes returns the newest 100 audit records of the delivery, oldest first. It works for
+// forgotten deliveries too.
 func (r DeliveryRef) Changes(ctx context.Context, db pawl.DB) ([]Change, error) {
 	return changes(ctx, db, "inbox", r.Consumer, r.Key)
 }
 
-// Forget forgets the delivery, so that the same message, when it comes again, runs as new: its effect may then be there twice.
-// It is the only way past the inbox. While a job owns the delivery it is refused: retry the job, or discard it first. What was kept
-// of the delivery as it came stays.
+// Forget makes the inbox forget the delivery. If the same message arrives again, it runs as new,
+// and its effect may occur twice. Forget is the only way to bypass the inbox. It is refused while a
+// job owns the delivery: retry the job, or discard it first. A copy kept in pawl.delivery stays.
 //
-// Errors: [pawl.ErrScopeInvalid], [pawl.ErrKeyInvalid], [pawl.ErrArgumentInvalid]; a [pawl.Retryable] one if an open transaction has the
-// row for more than 2 s.
+// Errors: [pawl.ErrScopeInvalid], [pawl.ErrKeyInvalid], [pawl.ErrArgumentInvalid]; a
+// [pawl.Retryable] one if an open transaction holds the row for more than 2 s.
 func (r DeliveryRef) Forget(ctx context.Context, db pawl.DB, by By) (Result, error) {
 	return by.once(ctx, db, "inbox.forget", func(db pawl.DB) (Result, error) {
 		row, err := contract.InboxForget(ctx, db, r.Consumer, r.Key, r.ProcessedAt, by.Actor, by.Reason)
@@ -106,11 +112,13 @@ func (r DeliveryRef) Forget(ctx context.Context, db pawl.DB, by By) (Result, err
 	})
 }
 
-// Replay has the delivery tried again if it has not taken effect. If it has a job, that is retried, as by [JobRef.Retry]; if the job was discarded,
-// or the delivery forgotten, a new job is made of what was kept of it. It goes through the inbox like every delivery: what took
-// effect is refused, with [Result.Was] "processed", and what its sender sends meanwhile is a duplicate. Its consumer runs it as soon as it looks.
+// Replay runs the delivery again if it has not taken effect. Its job is retried, as by
+// [JobRef.Retry]. If the job was discarded or the delivery forgotten, a new job is created from the
+// kept copy. The delivery goes through the inbox as usual. If it has taken effect, Replay is
+// refused with [Result.Was] "processed". Copies that the sender sends meanwhile are duplicates. The
+// consumer runs the job when it next claims jobs.
 //
-// Errors: as of Forget.
+// Errors: those of Forget.
 func (r DeliveryRef) Replay(ctx context.Context, db pawl.DB, by By) (Result, error) {
 	return by.once(ctx, db, "inbox.replay", func(db pawl.DB) (Result, error) {
 		row, err := contract.InboxReplay(ctx, db, r.Consumer, r.Key, by.Actor, by.Reason)
@@ -119,7 +127,7 @@ func (r DeliveryRef) Replay(ctx context.Context, db pawl.DB, by By) (Result, err
 		case row.ProcessedAt != nil:
 			result.Was = "processed"
 		case by.dryRun && result.Changed() && result.Was == "":
-			result.JobID = 0 // a new one, which was taken back
+			result.JobID = 0 // the new job was rolled back
 		}
 		return result, err
 	})
@@ -132,9 +140,9 @@ func deliveryResult(outcome string, job *int64, was, hint string) Result {
 	}
 	switch {
 	case r.Outcome == Moved:
-		r.Hint = "it has taken effect since you looked, or anew: look again"
+		r.Hint = "it has taken effect since you looked, possibly again: look again"
 	case r.Outcome == Absent:
-		r.Hint = "it never came, or longer ago than is remembered; its key is the one that its sender gave it"
+		r.Hint = "it never arrived, or is forgotten; use the key that its sender gave it"
 	}
 	return r
 }

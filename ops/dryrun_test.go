@@ -10,8 +10,8 @@ import (
 	"github.com/pawl-go/pawl/ops"
 )
 
-// A dry run of each change says what would be done and changes nothing: on a pool, in an open transaction, and through database/sql. An open
-// transaction goes on.
+// A dry run of each verb returns what it would do and changes nothing: on a pool, in an open
+// transaction, and through database/sql. An open transaction stays usable.
 func TestDryRun_ChangesNothing(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

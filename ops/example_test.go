@@ -16,8 +16,8 @@ import (
 	"github.com/pawl-go/pawl/pawltest"
 )
 
-// Look at the dead letters, decide, act. The Ref of a listed job says what the decision was about: if the job has been changed
-// in between, it is left alone, and the result says so.
+// List the dead letters, decide, act. The Ref of a listed job holds the state that the decision is
+// based on. If the job has changed meanwhile, it is left alone, and the result says so.
 func Example() {
 	ctx := context.Background()
 	e := &pgtest.Example{}
@@ -78,7 +78,7 @@ func ExampleJobs_RetryAll() {
 	// 1 selected, 1 retried
 }
 
-// Pause a queue, and let it go on.
+// Pause a queue, then resume it.
 func ExampleQueueRef_Pause() {
 	ctx := context.Background()
 	e := &pgtest.Example{}
@@ -102,7 +102,7 @@ func ExampleQueueRef_Pause() {
 	// changed paused running
 }
 
-// Tell the story of a key.
+// Print the history of a key.
 func ExampleExplain() {
 	ctx := context.Background()
 	e := &pgtest.Example{}
@@ -124,7 +124,7 @@ func ExampleExplain() {
 	// job orders 1 dead_letter
 }
 
-// Purge what need not be remembered any more. Run it every hour.
+// Purge expired rows. Run it every hour.
 func ExamplePurge() {
 	ctx := context.Background()
 	e := &pgtest.Example{}
@@ -148,7 +148,7 @@ func connect(ctx context.Context, e *pgtest.Example) *pgx.Conn {
 	return conn
 }
 
-// bury makes one dead letter.
+// bury creates one dead letter.
 func bury(ctx context.Context, conn *pgx.Conn) {
 	_, err := job.Enqueue(ctx, conn, job.Request{Queue: "orders", Kind: "charge"})
 	if err != nil {

@@ -10,31 +10,37 @@ import (
 	"github.com/pawl-go/pawl/internal/contract"
 )
 
-// A Moment is one line of a [Story].
+// A Moment is one entry of a [Story].
 type Moment struct {
-	At     time.Time       `json:"at,omitzero"`    // zero: it has no time. Later than the story's ReadAt: it is to come
-	Kind   string          `json:"kind"`           // what it is about: "command", "delivery", "gate", "enqueue_key", "job", "step"
-	Scope  string          `json:"scope,omitzero"` // with Key its name: of a job the queue and the id. Empty: not known any more
-	Key    string          `json:"key"`
-	Event  string          `json:"event"`  // the status for what is so now, the verb for what was done by hand, else what happened
+	// zero: no time is known; later than the story's ReadAt: in the future
+	At time.Time `json:"at,omitzero"`
+	// "command", "delivery", "gate", "enqueue_key", "job" or "step"
+	Kind string `json:"kind"`
+	// with Key its name; of a job: the queue and the id; empty: no longer known
+	Scope string `json:"scope,omitzero"`
+	Key   string `json:"key"`
+	// the current status, the verb of an operator, or what happened
+	Event  string          `json:"event"`
 	Detail json.RawMessage `json:"detail"` // never a payload
 }
 
-// A Story is all that is known of a key.
+// A Story is everything that is known of a key.
 type Story struct {
-	Key     string    `json:"key"`
-	Moments []Moment  `json:"moments"` // in the order of time
-	Looked  []string  `json:"looked"`  // where: "commands of 12 scopes"
-	Beyond  []string  `json:"beyond"`  // of what there was too much to look everywhere: "scopes"; give the scope then
-	ReadAt  time.Time `json:"read_at"`
+	Key     string   `json:"key"`
+	Moments []Moment `json:"moments"` // ordered by time
+	Looked  []string `json:"looked"`  // places that were searched: "commands of 12 scopes"
+	// places too large to search completely: "scopes"; then give the scope
+	Beyond []string  `json:"beyond"`
+	ReadAt time.Time `json:"read_at"`
 }
 
-// Known reports whether anything is known.
+// Known reports whether anything is known of the key.
 func (s Story) Known() bool { return len(s.Moments) > 0 }
 
-// Explain tells the story of one intent from the rows and the audit: the key of a command, a delivery, a job or an event, the id
-// of a job, or the resource of a sequence gate. It reads by indexes only. Without a scope, which may be a command's, a consumer or a queue, it
-// looks in the first 500 of each.
+// Explain returns the history of one key from the rows and the audit. The key is that of a command,
+// a delivery, a job or an event, the id of a job, or the resource of a sequence gate. scope is a
+// command's scope, a consumer or a queue; without it, Explain searches the first 500 of each. It
+// reads through indexes only.
 //
 // Errors: [pawl.ErrKeyInvalid].
 func Explain(ctx context.Context, db pawl.DB, key, scope string) (Story, error) {

@@ -10,7 +10,7 @@ import (
 	"github.com/pawl-go/pawl/ops"
 )
 
-// A story is told in the order of time, past now; of what is not known it says where it looked.
+// A story is ordered by time, including the future. For an unknown key it says where it searched.
 func TestExplain(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -26,7 +26,7 @@ func TestExplain(t *testing.T) {
 			t.Errorf("%s is out of order", m.Event)
 		}
 		if strings.Contains(string(m.Detail), "secret") {
-			t.Errorf("a payload is told: %s", m.Detail)
+			t.Errorf("a payload is shown: %s", m.Detail)
 		}
 	}
 	if got := strings.Join(events, ", "); got != "enqueue_key taken, job enqueued, job failed, job pending, job due, enqueue_key memory_ends" {
@@ -46,7 +46,7 @@ func TestExplain(t *testing.T) {
 	}
 }
 
-// One look shows each queue, each worker and what needs somebody.
+// An overview shows each queue, each worker and everything that needs an operator.
 func TestLook(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -80,7 +80,7 @@ func TestLook(t *testing.T) {
 	}
 }
 
-// A dead letter is dead since its last error, not since somebody asked.
+// A dead letter's time is that of its last error, not of the query.
 func TestExplain_DatesADeadLetterByItsLastError(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

@@ -12,7 +12,7 @@ import (
 	"github.com/pawl-go/pawl/ops"
 )
 
-// A gate is given its beginning, and its gap is given up, each with a record.
+// A gate's number is set, and its gap is given up, each with an audit record.
 func TestGates(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

@@ -11,7 +11,8 @@ import (
 	"github.com/pawl-go/pawl/ops"
 )
 
-// A delivery is forgotten with a record and runs as new; not while a job owns it, and not in a transaction that rolls back.
+// A forgotten delivery has an audit record and runs as new. A delivery is not forgotten while a job
+// owns it, or if the transaction rolls back.
 func TestForgetInbox(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

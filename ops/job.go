@@ -11,84 +11,100 @@ import (
 	"github.com/pawl-go/pawl/internal/contract"
 )
 
-// A Job is one job. The fields from Headers on are read by Get only.
+// A Job is one job. Only Get reads the fields from Headers on.
 type Job struct {
-	ID            int64     `json:"id"`
-	Queue         string    `json:"queue"`
-	Kind          string    `json:"kind"`
-	Status        Status    `json:"status"`
-	Priority      int       `json:"priority"`     // 1 first
-	Attempts      int       `json:"attempts"`     // used, the running one included
-	MaxAttempts   int       `json:"max_attempts"` // 0: it has finished
-	Crashes       int       `json:"crashes"`      // deaths of a process it was present at
-	Fence         int64     `json:"fence"`
-	AvailableAt   time.Time `json:"available_at,omitzero"` // not before
-	CreatedAt     time.Time `json:"created_at"`
-	Worker        string    `json:"worker,omitzero"` // whose attempt is running; empty: none, or one without a worker
-	LastError     string    `json:"last_error,omitzero"`
-	LastCode      string    `json:"last_code,omitzero"` // of that error: a SQLSTATE, "crash", "mismatch" ([CodeMismatch]), or empty
-	PayloadOctets int       `json:"payload_octets"`
-	Lane          string    `json:"lane,omitzero"`                  // in which it runs one at a time with others; empty: none
-	Key           string    `json:"key,omitzero" col:"message_key"` // of the delivery that is stored in it; empty: it is none, or that had none
-	ReadAt        time.Time `json:"read_at"`                        // the database's clock at the reading: ages count from here
+	ID          int64     `json:"id"`
+	Queue       string    `json:"queue"`
+	Kind        string    `json:"kind"`
+	Status      Status    `json:"status"`
+	Priority    int       `json:"priority"`     // 1 is the highest
+	Attempts    int       `json:"attempts"`     // used, including the running one
+	MaxAttempts int       `json:"max_attempts"` // 0: the job has finished
+	Crashes     int       `json:"crashes"`      // deaths of processes that were running it
+	Fence       int64     `json:"fence"`
+	AvailableAt time.Time `json:"available_at,omitzero"` // the earliest time to run
+	CreatedAt   time.Time `json:"created_at"`
+	// worker of the running attempt; empty: none, or it was claimed without a worker
+	Worker    string `json:"worker,omitzero"`
+	LastError string `json:"last_error,omitzero"`
+	// of that error: a SQLSTATE, "crash", "mismatch" ([CodeMismatch]), or empty
+	LastCode      string `json:"last_code,omitzero"`
+	PayloadOctets int    `json:"payload_octets"`
+	// whose jobs run one at a time; empty: none
+	Lane string `json:"lane,omitzero"`
+	// of the delivery stored in it; empty: none, or it had no key
+	Key string `json:"key,omitzero" col:"message_key"`
+	// the database's clock when the row was read; compute ages from it
+	ReadAt time.Time `json:"read_at"`
 
-	Headers        map[string]any `json:"headers,omitzero" col:"get"`
-	Payload        []byte         `json:"payload,omitzero" col:"get"`
-	Errors         []JobError     `json:"errors,omitzero" col:"get"`           // the last 10, oldest first
-	Position       int64          `json:"position,omitzero" col:"get"`         // in the lane
-	FinishedAt     time.Time      `json:"finished_at,omitzero" col:"get"`      // of an archived job
-	LeaseExpiresAt time.Time      `json:"lease_expires_at,omitzero" col:"get"` // zero: no attempt is running
-	WorkerID       int64          `json:"worker_id,omitzero" col:"get"`        // 0: none, or it was claimed without a worker
-	WorkerSeenAt   time.Time      `json:"worker_seen_at,omitzero" col:"get"`   // its last heartbeat
-	WorkerPresence bool           `json:"worker_presence,omitzero" col:"get"`  // it holds a presence lock, so that its death is noticed before the lease is over
-	Steps          []Step         `json:"steps,omitzero" col:"-"`              // its calls of other systems, at most 100
-	Changes        []Change       `json:"changes,omitzero" col:"-"`            // by hand: the newest 100, oldest first
+	Headers map[string]any `json:"headers,omitzero" col:"get"`
+	Payload []byte         `json:"payload,omitzero" col:"get"`
+	// the last 10, oldest first
+	Errors     []JobError `json:"errors,omitzero" col:"get"`
+	Position   int64      `json:"position,omitzero" col:"get"`    // in the lane
+	FinishedAt time.Time  `json:"finished_at,omitzero" col:"get"` // of an archived job
+	// zero: no attempt is running
+	LeaseExpiresAt time.Time `json:"lease_expires_at,omitzero" col:"get"`
+	// 0: none, or it was claimed without a worker
+	WorkerID     int64     `json:"worker_id,omitzero" col:"get"`
+	WorkerSeenAt time.Time `json:"worker_seen_at,omitzero" col:"get"` // last heartbeat
+	// it holds a presence lock, so its death is noticed before the lease expires
+	WorkerPresence bool `json:"worker_presence,omitzero" col:"get"`
+	// its calls to other systems, at most 100
+	Steps []Step `json:"steps,omitzero" col:"-"`
+	// by operators: the newest 100, oldest first
+	Changes []Change `json:"changes,omitzero" col:"-"`
 }
 
-// Ref names the job as it was read.
+// Ref returns a reference to the job as it was read.
 func (j Job) Ref() JobRef { return JobRef{ID: j.ID, Fence: j.Fence, Statuses: []Status{j.Status}} }
 
-// MayDouble reports whether a retry of the job may take effect a second time: it is a delivery that
-// came under a known key with another payload, or later than is remembered, and has not been
-// retried; or its handler ended the transaction that it was lent, so that what it wrote may be
-// durable although its attempt failed ([pawl.CodeCommitUnknown]). A delivery that could not be
-// identified is none of these: its retry claims its key first, and if it turns out to be one of
-// these, it becomes such a dead letter and its handler is not called.
+// MayDouble reports whether a retry of the dead letter may take effect a second time. That is so in
+// three cases. The delivery used a known key with another payload and has not been retried. The
+// delivery arrived after its key may have been forgotten. The handler ended the transaction it was
+// lent, so its writes may be durable although the attempt failed ([pawl.CodeCommitUnknown]).
+//
+// A delivery that could not be identified is none of these: its retry claims its key first. If it
+// then turns out to be one of these cases, it becomes such a dead letter and its handler is not
+// called.
 func (j Job) MayDouble() bool {
 	return j.Status == StatusDeadLetter && slices.Contains(doubling, pawl.Code(j.LastCode))
 }
 
-// CodeMismatch is the LastCode of a delivery that came under a known key with another payload. A handler that fails with
-// [pawl.ErrKeyReused] of something it asked for leaves that code.
+// CodeMismatch is the LastCode of a delivery that used a known key with another payload. A handler
+// that returns [pawl.ErrKeyReused] from a call of its own also leaves that code.
 const CodeMismatch pawl.Code = contract.CodeMismatch
 
-// doubling are the codes of such errors.
+// doubling lists the codes of jobs that MayDouble.
 var doubling = []pawl.Code{CodeMismatch, pawl.CodeDeliveryStale, pawl.CodeCommitUnknown}
 
-// A JobError is how one attempt ended.
+// A JobError describes how one attempt ended.
 type JobError struct {
 	At      time.Time `json:"at"`
 	Attempt int       `json:"attempt"`
 	Code    string    `json:"code,omitzero"` // a SQLSTATE, "crash", or empty
 	Error   string    `json:"error"`
-	Fence   int64     `json:"fence,omitzero"`  // of the attempt; 0: a consumer's, before the delivery was a job
-	Worker  string    `json:"worker,omitzero"` // its name, if it had a row when the attempt ended
+	// of the attempt; 0: a consumer's, before the delivery was a job
+	Fence  int64  `json:"fence,omitzero"`
+	Worker string `json:"worker,omitzero"` // its name, if it had a row when the attempt ended
 
-	LeaseEndedAt time.Time `json:"lease_ended_at,omitzero"` // of an attempt that was taken back because its lease was over
+	// of an attempt that lost its job because its lease expired
+	LeaseEndedAt time.Time `json:"lease_ended_at,omitzero"`
 }
 
-// Jobs selects jobs that have not finished. The zero value selects all.
+// Jobs selects unfinished jobs. The zero value selects all.
 type Jobs struct {
 	Queue, Kind string
-	Statuses    []Status      // empty: any; of RetryAll and DiscardAll: dead letters
-	Error       string        // only those whose last error holds this text, as it is
-	NoDoubles   bool          // not those of which a retry may take effect a second time: see [Job.MayDouble]
-	OlderThan   time.Duration // only those enqueued longer ago than this; 0: any
-	After       string        // only those behind this one: [Page.Next] of the page before
-	Limit       int           // of List: default 50, at most 1000
+	Statuses    []Status // empty: any; for RetryAll and DiscardAll: dead letters
+	Error       string   // only jobs whose last error contains this text
+	// without jobs whose retry may take effect a second time: see [Job.MayDouble]
+	NoDoubles bool
+	OlderThan time.Duration // only jobs enqueued longer ago than this; 0: any
+	After     string        // only rows after this one: [Page.Next] of the previous page
+	Limit     int           // for List: default 50, at most 1000
 }
 
-// List returns jobs in the order of their ids.
+// List returns jobs ordered by id.
 //
 // Errors: [pawl.ErrArgumentInvalid].
 func (s Jobs) List(ctx context.Context, db pawl.DB) (Page[Job], error) {
@@ -100,9 +116,9 @@ func (s Jobs) List(ctx context.Context, db pawl.DB) (Page[Job], error) {
 	return cut(rows, q.Page, func(j Job) []string { return []string{id(j.ID)} }), err
 }
 
-// Count counts jobs. After and Limit do not count.
+// Count counts jobs. It ignores After and Limit.
 //
-// Errors: as of List.
+// Errors: those of List.
 func (s Jobs) Count(ctx context.Context, db pawl.DB) (int, error) {
 	s.After, s.Limit = "", 0
 	q, err := s.query("job.count")
@@ -125,20 +141,23 @@ func (s Jobs) query(op string) (catalog.JobQuery, error) {
 	return q, err
 }
 
-// A JobRef names a job, and what you saw of it.
+// A JobRef identifies a job, and may hold what you saw of it.
 type JobRef struct {
 	ID int64
-	// Fence is that of the job as you saw it: if there has been another attempt or change since, a change verb is refused. Default: any.
+	// Fence is the job's fence as you saw it. If another attempt or change has happened since, a
+	// change verb is refused. Default: any.
 	Fence int64
-	// Statuses narrows what a change verb takes: a job in any other status is refused. Default: all that the verb takes.
+	// Statuses restricts a change verb: a job in another status is refused. Default: all that the
+	// verb accepts.
 	Statuses []Status
 }
 
 func (r JobRef) name() string { return fmt.Sprintf("job %d", r.ID) }
 
-// Get returns everything about the job, whatever was seen of it.
+// Get returns everything about the job. It ignores Fence and Statuses.
 //
-// Errors: [pawl.ErrNotFound] if it has finished, was discarded, or was never there. Then [JobRef.Changes] and [JobRef.Archived] may still know it.
+// Errors: [pawl.ErrNotFound] if the job has finished, was discarded, or never existed. Then
+// [JobRef.Changes] and [JobRef.Archived] may still know it.
 func (r JobRef) Get(ctx context.Context, db pawl.DB) (Job, error) {
 	rows, err := catalog.Job[Job](ctx, db, r.ID)
 	j, err := only(rows, err, "job.get", r.name())
@@ -153,9 +172,11 @@ func (r JobRef) Get(ctx context.Context, db pawl.DB) (Job, error) {
 	return j, err
 }
 
-// Archived returns the job as the archive keeps it for seven days after it finished, if its queue has one: see [QueueRef.SetArchive].
+// Archived returns a finished job from the archive, which keeps it for seven days if its queue has
+// one: see [QueueRef.SetArchive].
 //
-// Errors: [pawl.ErrNotFound] if its queue kept no jobs when it finished, or it is older, or has not finished.
+// Errors: [pawl.ErrNotFound] if the queue had no archive when the job finished, the job is older,
+// or it has not finished.
 func (r JobRef) Archived(ctx context.Context, db pawl.DB) (Job, error) {
 	rows, err := catalog.ArchivedJob[Job](ctx, db, r.ID)
 	j, err := only(rows, err, "job.archived", r.name()+" in the archive")
@@ -163,7 +184,7 @@ func (r JobRef) Archived(ctx context.Context, db pawl.DB) (Job, error) {
 	return j, err
 }
 
-// complete makes lists that were read and are empty lists, and times UTC.
+// complete makes nil lists empty and times UTC.
 func (j *Job) complete() {
 	if j.Headers == nil {
 		j.Headers = map[string]any{}
@@ -179,7 +200,8 @@ func (j *Job) complete() {
 	}
 }
 
-// Changes returns what was done with the job by hand: the newest 100 records, oldest first. It knows jobs that are gone, too.
+// Changes returns the newest 100 audit records of the job, oldest first. It works for deleted jobs
+// too.
 func (r JobRef) Changes(ctx context.Context, db pawl.DB) ([]Change, error) {
 	return changes(ctx, db, "job", id(r.ID))
 }

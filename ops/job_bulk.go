@@ -13,21 +13,23 @@ import (
 // bulkBatch is how many jobs are changed in one transaction.
 const bulkBatch = 200
 
-// RetryAll does [JobRef.Retry] for each job that is selected when it begins: dead letters, unless Statuses says otherwise. After and
-// Limit do not count. It goes by id, in transactions of 200, so what was done stays done if it ends early: begin it again for the
-// rest. A job whose row is locked is left out. progress, which may be nil, is told after each transaction. [DryRun] counts what is selected.
+// RetryAll applies [JobRef.Retry] to each job that is selected when it begins: dead letters, unless
+// Statuses is set. It ignores After and Limit. It works by id, in transactions of 200. If it ends
+// early, finished transactions stay; call it again for the rest. Jobs whose row is locked are
+// skipped. progress, which may be nil, is called after each transaction. [DryRun] counts the
+// selected jobs.
 //
-// Errors: as of List and [JobRef.Retry]. The tally is right beside an error, too.
+// Errors: those of List and [JobRef.Retry]. The tally is correct even with an error.
 func (s Jobs) RetryAll(ctx context.Context, db pawl.DB, by By, progress func(Tally)) (Tally, error) {
 	return bulk{contract.JobRetryMany, contract.JobRetry, progress}.run(ctx, db, s, by)
 }
 
-// DiscardAll does [JobRef.Discard] in the same way.
+// DiscardAll applies [JobRef.Discard] in the same way.
 func (s Jobs) DiscardAll(ctx context.Context, db pawl.DB, by By, progress func(Tally)) (Tally, error) {
 	return bulk{contract.JobDiscardMany, contract.JobDiscard, progress}.run(ctx, db, s, by)
 }
 
-// A bulk is a verb for many jobs.
+// A bulk is a verb that changes many jobs.
 type bulk struct {
 	many     func(ctx context.Context, db pawl.DB, ids []int64, a contract.OperateArgs) ([]contract.OperateRow, error)
 	one      jobVerb
@@ -56,7 +58,8 @@ func (v bulk) run(ctx context.Context, db pawl.DB, s Jobs, by By) (t Tally, err 
 		}
 		done = ids[len(ids)-1]
 		q.After = []string{id(done)}
-		// Those that are selected only since it began, a retried job that died again among them, are not meant.
+		// Skip jobs that were not selected at the beginning, such as a retried job that failed
+		// again.
 		ids = slices.DeleteFunc(ids, func(id int64) bool { return id > last })
 		if err := v.batch(ctx, db, ids, JobRef{Statuses: s.Statuses}.args(by), &t); err != nil {
 			return t, err
@@ -68,7 +71,8 @@ func (v bulk) run(ctx context.Context, db pawl.DB, s Jobs, by By) (t Tally, err 
 	return t, nil
 }
 
-// batch changes some jobs in one transaction, or, if one of them is in the way, each in its own.
+// batch changes jobs in one transaction. If a row is locked, it changes each job in a transaction
+// of its own.
 func (v bulk) batch(ctx context.Context, db pawl.DB, ids []int64, a contract.OperateArgs, t *Tally) error {
 	rows, err := v.many(ctx, db, ids, a)
 	if err == nil {

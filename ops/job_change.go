@@ -9,22 +9,26 @@ import (
 	"github.com/pawl-go/pawl/internal/verdict"
 )
 
-// Retry makes the job due now with all its attempts before it: a dead letter, a cancelled job, or a pending one that waits for
-// its next try. It is the same job and the same intent. Its errors stay in its history.
+// Retry makes a job due now and resets its attempts: a dead letter, a cancelled job, or a pending
+// job that waits for its next attempt. It stays the same job with the same intent, and keeps its
+// error history.
 //
-// Errors: [pawl.ErrArgumentInvalid]; 55P03, and [pawl.Retryable], if an open transaction has the job's row locked.
+// Errors: [pawl.ErrArgumentInvalid]; 55P03, which is [pawl.Retryable], if an open transaction has
+// locked the job's row.
 func (r JobRef) Retry(ctx context.Context, db pawl.DB, by By) (Result, error) {
 	return r.change(ctx, db, "job.retry", contract.JobRetry, by)
 }
 
-// Cancel ends the job if it has not ended, and keeps it to be retried or discarded. A running attempt is fenced out: it cannot
-// commit any more, and its worker is told at the next heartbeat. Effects outside the database cannot be called back.
+// Cancel ends the job if it has not ended, and keeps it, to be retried or discarded. A running
+// attempt can no longer commit; its worker learns of it with its next heartbeat. Effects outside
+// the database are not undone.
 //
-// An attempt with an open transaction has the job's row locked. On a pool or connection, Cancel asks its worker to end the attempt. That
-// takes as long as the handler needs to notice the end of its context, and is given up after 8 s. In a transaction of yours the worker could not hear
-// it before you commit, so it is not asked.
+// An attempt with an open transaction has locked the job's row. On a pool or connection, Cancel
+// then asks the worker to end the attempt. It waits until the handler notices the end of its
+// context, for at most 8 s. In your own transaction it does not ask, because the worker would not
+// see the request before you commit.
 //
-// Errors: as of Retry.
+// Errors: those of Retry.
 func (r JobRef) Cancel(ctx context.Context, db pawl.DB, by By) (Result, error) {
 	const op = "job.cancel"
 	result, err := r.change(ctx, db, op, contract.JobCancel, by)
@@ -34,24 +38,25 @@ func (r JobRef) Cancel(ctx context.Context, db pawl.DB, by By) (Result, error) {
 		if held, e = contract.JobRecall(ctx, db, r.ID); e != nil {
 			return Result{}, errors.Join(err, e)
 		}
-		result, err = r.change(ctx, db, op, contract.JobCancel, by) // also if no worker has it now: it may have ended since
+		// also if no worker has it now: it may have ended since
+		result, err = r.change(ctx, db, op, contract.JobCancel, by)
 	}
 	return result, err
 }
 
-// recalls bounds how often a worker is asked to end a handler before its job is cancelled or said to be locked: each time
-// waits 2 s for the lock.
+// recalls bounds how often Cancel asks the worker before it returns that the job is locked. Each
+// time it waits 2 s for the lock.
 const recalls = 4
 
-// Discard deletes the job if no attempt holds it, its payload and its errors with it. The memory of its key stays: what comes
-// again under it is a duplicate.
+// Discard deletes the job with its payload and errors, if no attempt holds it. Its key stays
+// remembered: a copy under the key is a duplicate.
 //
-// Errors: as of Retry.
+// Errors: those of Retry.
 func (r JobRef) Discard(ctx context.Context, db pawl.DB, by By) (Result, error) {
 	return r.change(ctx, db, "job.discard", contract.JobDiscard, by)
 }
 
-// change runs a verb of one job.
+// change runs a verb on one job.
 func (r JobRef) change(ctx context.Context, db pawl.DB, op string, verb jobVerb, by By) (Result, error) {
 	return by.once(ctx, db, op, func(db pawl.DB) (Result, error) {
 		row, err := verb(ctx, db, r.ID, r.args(by))

@@ -10,25 +10,28 @@ import (
 	"github.com/pawl-go/pawl/internal/contract"
 )
 
-// A Lane is one lane: jobs of one queue that run one at a time, in order.
+// A Lane is a sequence of jobs of one queue that run one at a time, in order.
 type Lane struct {
-	ID         int64     `json:"id"`
-	Queue      string    `json:"queue"`
-	Name       string    `json:"name"`
-	Policy     string    `json:"policy"`               // what a dead letter does that has the turn: "block", "park" or "skip"
-	Head       int64     `json:"head,omitzero"`        // the job that has the turn; 0: none
-	HeadStatus Status    `json:"head_status,omitzero"` // of that job
-	Waiting    int       `json:"waiting"`              // jobs behind it
-	Oldest     time.Time `json:"oldest,omitzero"`      // when the first of those was enqueued; zero: none waits
-	ReadAt     time.Time `json:"read_at"`              // the database's clock at the reading
+	ID    int64  `json:"id"`
+	Queue string `json:"queue"`
+	Name  string `json:"name"`
+	// what a dead letter at the head does: "block", "park" or "skip"
+	Policy     string `json:"policy"`
+	Head       int64  `json:"head,omitzero"`        // the job whose turn it is; 0: none
+	HeadStatus Status `json:"head_status,omitzero"` // of that job
+	Waiting    int    `json:"waiting"`              // jobs behind the head
+	// when the first of those was enqueued; zero: none waits
+	Oldest time.Time `json:"oldest,omitzero"`
+	ReadAt time.Time `json:"read_at"` // the database's clock when the row was read
 
-	Changes []Change `json:"changes,omitzero" col:"-"` // by hand: the newest 100, oldest first; read by Get only
+	// by operators: the newest 100, oldest first; read by Get only
+	Changes []Change `json:"changes,omitzero" col:"-"`
 }
 
-// Ref names the lane as it was read.
+// Ref returns a reference to the lane as it was read.
 func (l Lane) Ref() LaneRef { return LaneRef{Queue: l.Queue, Name: l.Name, Head: l.Head} }
 
-// Blocked reports whether the lane stands until an operator decides.
+// Blocked reports whether the lane waits for an operator's decision.
 func (l Lane) Blocked() bool {
 	return l.HeadStatus == StatusDeadLetter || l.HeadStatus == StatusUnknown
 }
@@ -36,12 +39,12 @@ func (l Lane) Blocked() bool {
 // Lanes selects lanes. The zero value selects all.
 type Lanes struct {
 	Queue   string
-	Blocked bool   // only those that stand until an operator decides
-	After   string // only those behind this one: [Page.Next] of the page before
+	Blocked bool   // only lanes that wait for an operator's decision
+	After   string // only rows after this one: [Page.Next] of the previous page
 	Limit   int    // default 50, at most 1000
 }
 
-// List returns lanes in the order of their ids. Lanes without a job are deleted after a while.
+// List returns lanes ordered by id. Lanes without a job are deleted after a while.
 //
 // Errors: [pawl.ErrArgumentInvalid].
 func (s Lanes) List(ctx context.Context, db pawl.DB) (Page[Lane], error) {
@@ -53,10 +56,11 @@ func (s Lanes) List(ctx context.Context, db pawl.DB) (Page[Lane], error) {
 	return cut(rows, page, func(l Lane) []string { return []string{id(l.ID)} }), err
 }
 
-// A LaneRef names a lane, and what you saw of it.
+// A LaneRef identifies a lane, and may hold what you saw of it.
 type LaneRef struct {
 	Queue, Name string
-	// Head is the job that blocks the lane, as you saw it: if another one does by now, Unblock is refused. Default: any.
+	// Head is the job that blocks the lane, as you saw it. If another job blocks it now, Unblock is
+	// refused. Default: any.
 	Head int64
 }
 
@@ -73,20 +77,21 @@ func (r LaneRef) Get(ctx context.Context, db pawl.DB) (Lane, error) {
 	return l, err
 }
 
-// Unblock ends the turn of a dead letter that blocks the lane, and lets the lane go on. The dead letter stays, to be retried
-// or discarded. [Idle]: no dead letter blocks it. If the order matters more than the delay, retry the job instead.
+// Unblock lets a lane continue without the dead letter that blocks it. The dead letter stays, to be
+// retried or discarded. Outcome [Idle]: no dead letter blocks the lane. If the order matters more
+// than the delay, retry the job instead.
 //
-// Errors: as of [JobRef.Retry].
+// Errors: those of [JobRef.Retry].
 func (r LaneRef) Unblock(ctx context.Context, db pawl.DB, by By) (Result, error) {
 	return by.once(ctx, db, "lane.unblock", func(db pawl.DB) (Result, error) {
 		return r.result(contract.LaneUnblock(ctx, db, r.Queue, r.Name, by.Actor, by.Reason, r.Head))
 	})
 }
 
-// SetPolicy says what the lane does when the job that has the turn becomes a dead letter: "block", "park" or "skip". A dead
-// letter that blocks it already stays where it is.
+// SetPolicy sets what the lane does when its head becomes a dead letter: "block", "park" or "skip".
+// A dead letter that blocks it already stays where it is.
 //
-// Errors: as of [JobRef.Retry].
+// Errors: those of [JobRef.Retry].
 func (r LaneRef) SetPolicy(ctx context.Context, db pawl.DB, policy string, by By) (Result, error) {
 	return by.once(ctx, db, "lane.policy", func(db pawl.DB) (Result, error) {
 		result, err := r.result(contract.LanePolicy(ctx, db, r.Queue, r.Name, policy, by.Actor, by.Reason))

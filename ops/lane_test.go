@@ -11,7 +11,7 @@ import (
 	"github.com/pawl-go/pawl/ops"
 )
 
-// blocked makes a lane of some jobs, the first of which is a dead letter.
+// blocked creates a lane of jobs, the first of which is a dead letter.
 func (b *bed) blocked(lane string, behind int) (ids []int64) {
 	b.Helper()
 	for range 1 + behind {
@@ -31,7 +31,7 @@ func (b *bed) lanes(f ops.Lanes) (lanes []ops.Lane) {
 	return page.Rows
 }
 
-// A blocked lane is found, unblocked with a record, and goes on; its dead letter stays.
+// A blocked lane is listed, unblocked with an audit record, and continues. Its dead letter stays.
 func TestLanes_Unblock(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -65,7 +65,7 @@ func TestLanes_Unblock(t *testing.T) {
 	}
 }
 
-// The same dead letter retried, or discarded, in place of an unblock: the order is kept, or the lane goes on.
+// If the same dead letter is retried, the order is kept. If it is discarded, the lane continues.
 func TestLanes_RetryAndDiscardOfTheHead(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -81,7 +81,7 @@ func TestLanes_RetryAndDiscardOfTheHead(t *testing.T) {
 	}
 }
 
-// The policy of a lane is changed with a record, and a lane whose policy was set by hand is kept.
+// The policy of a lane changes with an audit record. A lane whose policy an operator set is kept.
 func TestLanes_Policy(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

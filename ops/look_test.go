@@ -19,7 +19,7 @@ func (b *bed) list(f ops.Jobs) (ids []int64) {
 	return ids
 }
 
-// Each filter selects, all together; pages follow the ids without a gap or an overlap.
+// Each filter selects, and filters combine. Pages follow the ids without a gap or an overlap.
 func TestList_FiltersAndPages(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -68,7 +68,7 @@ func TestList_RefusesBadFilters(t *testing.T) {
 	}
 }
 
-// Show tells who holds the job, what went wrong before, and what operators did.
+// Get returns who holds the job, its errors, and what operators did.
 func TestShow_TellsAll(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -95,7 +95,7 @@ func TestShow_TellsAll(t *testing.T) {
 	}
 }
 
-// A claim without a worker has a lease and no name.
+// A job that was claimed without a worker has a lease and no worker name.
 func TestShow_RowLease(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -108,7 +108,7 @@ func TestShow_RowLease(t *testing.T) {
 	}
 }
 
-// What was discarded is gone; who did it is not.
+// A discarded job is gone, but its audit record stays.
 func TestShow_AbsentKeepsItsAudit(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -123,7 +123,7 @@ func TestShow_AbsentKeepsItsAudit(t *testing.T) {
 	}
 }
 
-// hot_retries shows jobs that are about to fail, and no job whose fate is decided.
+// hot_retries shows jobs that are about to fail, but none that has ended.
 func TestHotRetries(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -136,8 +136,8 @@ func TestHotRetries(t *testing.T) {
 	b.wantCount("select count(*) from pawl_v1.hot_retries", 3)
 }
 
-// hot_retries shows commands that fail again and again under one key, with scope and key. A finished, failed or unknown command is not
-// tried again and not in it.
+// hot_retries shows commands that fail repeatedly, with scope and key. It leaves out commands that
+// are finished, failed or unknown, because they are not retried.
 func TestHotRetries_HasCommands(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -151,7 +151,8 @@ select 'orders', s.status || ' ' || n.attempts, sha256(''), n.attempts, s.status
    and last_error = 'the stock service is away' and id is null`, 2)
 }
 
-// A worker that leaves under REPEATABLE READ leaves its row to the next sweep, which may be far off. Nothing that is read fails over it.
+// A worker that leaves under REPEATABLE READ leaves its row to the next sweep, which may be much
+// later. No read fails because of it.
 func TestLook_AfterAWorkerHasLeft(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

@@ -9,35 +9,37 @@ import (
 	"github.com/pawl-go/pawl/internal/catalog"
 )
 
-// An OutboxEvent is an event that is not published yet. It is a job, and its aggregate a lane of queue "outbox/SINK": change it with
-// [JobRef] and [LaneRef].
+// An OutboxEvent is an unpublished event. It is a job, and its aggregate is a lane of queue
+// "outbox/SINK": change them with [JobRef] and [LaneRef].
 type OutboxEvent struct {
 	JobID         int64     `json:"job_id"`
 	Sink          string    `json:"sink"`
 	EventID       string    `json:"event_id"`
 	EventType     string    `json:"event_type"`
-	AggregateType string    `json:"aggregate_type,omitzero"` // empty: no order
+	AggregateType string    `json:"aggregate_type,omitzero"` // empty: unordered
 	AggregateID   string    `json:"aggregate_id,omitzero"`
 	Status        Status    `json:"status"`
 	Attempts      int       `json:"attempts"`
 	LastError     string    `json:"last_error,omitzero"`
 	CreatedAt     time.Time `json:"created_at"`
-	Lane          string    `json:"lane,omitzero"`    // of the aggregate; of heads only, as all below
-	Policy        string    `json:"policy,omitzero"`  // what a dead letter does that is the head: "block", "park" or "skip"
-	Waiting       int       `json:"waiting,omitzero"` // events behind it
-	ReadAt        time.Time `json:"read_at"`          // the database's clock at the reading
+	// of the aggregate; this field and those below are set for heads only
+	Lane string `json:"lane,omitzero"`
+	// what a dead letter at the head does: "block", "park" or "skip"
+	Policy  string    `json:"policy,omitzero"`
+	Waiting int       `json:"waiting,omitzero"` // events behind it
+	ReadAt  time.Time `json:"read_at"`          // the database's clock when the row was read
 }
 
-// Outbox selects events that are not published yet, dead letters included. The zero value selects all.
+// Outbox selects unpublished events, including dead letters. The zero value selects all.
 type Outbox struct {
 	Sink, EventType string
 	Statuses        []Status // empty: any
-	Heads           bool     // only the event that each aggregate waits for
-	After           string   // only those behind this one: [Page.Next] of the page before
-	Limit           int      // of List: default 50, at most 1000
+	Heads           bool     // only the first event of each aggregate, for which the others wait
+	After           string   // only rows after this one: [Page.Next] of the previous page
+	Limit           int      // for List: default 50, at most 1000
 }
 
-// List returns events in the order of their job ids; heads in the order in which they were appended.
+// List returns events ordered by job id; heads in the order in which they were appended.
 //
 // Errors: [pawl.ErrArgumentInvalid].
 func (s Outbox) List(ctx context.Context, db pawl.DB) (Page[OutboxEvent], error) {
@@ -59,17 +61,17 @@ func (s Outbox) List(ctx context.Context, db pawl.DB) (Page[OutboxEvent], error)
 	return cut(rows, page, cursor), err
 }
 
-// An OutboxLag says how far a sink is behind with one type of event.
+// An OutboxLag tells how far a sink is behind with one type of event.
 type OutboxLag struct {
 	Sink      string    `json:"sink"`
 	EventType string    `json:"event_type"`
 	Pending   int       `json:"pending"`         // to be published
 	Dead      int       `json:"dead"`            // dead letters
 	Oldest    time.Time `json:"oldest,omitzero"` // of those to be published; zero: none
-	ReadAt    time.Time `json:"read_at"`         // the database's clock at the reading
+	ReadAt    time.Time `json:"read_at"`         // the database's clock when the row was read
 }
 
-// Behind is the age of the oldest event to be published.
+// Behind returns the age of the oldest event to be published.
 func (l OutboxLag) Behind() time.Duration {
 	if l.Oldest.IsZero() {
 		return 0
@@ -86,14 +88,14 @@ func (l OutboxLag) MarshalJSON() ([]byte, error) {
 	}{plain(l), l.Behind().Milliseconds()})
 }
 
-// Lag returns how far the selected sink is behind, or all of them, by event type. It reads all that is pending; the other fields do not
-// count.
+// Lag returns how far the selected sink, or every sink, is behind, by event type. It reads all
+// pending events and ignores the other fields.
 func (s Outbox) Lag(ctx context.Context, db pawl.DB) ([]OutboxLag, error) {
 	rows, err := catalog.OutboxLag[OutboxLag](ctx, db, s.Sink)
 	return listed(rows), err
 }
 
-// listed is never nil: an empty array is printed as one.
+// listed returns a non-nil slice, so that JSON has an empty array.
 func listed[T any](rows []T) []T {
 	if rows == nil {
 		return []T{}

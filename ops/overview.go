@@ -9,37 +9,47 @@ import (
 	"github.com/pawl-go/pawl/internal/catalog"
 )
 
-// An Overview is one look at everything.
+// An Overview shows the whole system.
 type Overview struct {
-	Queues          []Queue     `json:"queues" col:"-"`
-	Workers         []Worker    `json:"workers" col:"-"`
-	Consumers       []Consumer  `json:"consumers" col:"-"`
-	Outbox          []OutboxLag `json:"outbox" col:"-"`
-	UnknownCommands int         `json:"unknown_commands"`         // need a verdict: see [CommandRef.Settle]
-	StaleCommands   int         `json:"stale_commands"`           // their lease is over; the next call with their key takes them over
-	UnknownSteps    int         `json:"unknown_steps"`            // need a verdict: see [StepRef.Settle]
-	OldestSnapshot  time.Time   `json:"oldest_snapshot,omitzero"` // vacuum removes nothing that died since; zero: none, or not this login's to see
-	XminAge         int64       `json:"xmin_age"`                 // the same, in transactions
-	ReadAt          time.Time   `json:"read_at"`                  // the database's clock at the reading
+	Queues    []Queue     `json:"queues" col:"-"`
+	Workers   []Worker    `json:"workers" col:"-"`
+	Consumers []Consumer  `json:"consumers" col:"-"`
+	Outbox    []OutboxLag `json:"outbox" col:"-"`
+	// need a verdict: see [CommandRef.Settle]
+	UnknownCommands int `json:"unknown_commands"`
+	// their lease has expired; the next call with their key takes them over
+	StaleCommands int `json:"stale_commands"`
+	// need a verdict: see [StepRef.Settle]
+	UnknownSteps int `json:"unknown_steps"`
+	// vacuum removes no row that died later; zero: none, or not visible to this login
+	OldestSnapshot time.Time `json:"oldest_snapshot,omitzero"`
+	// the same as a number of transactions
+	XminAge int64 `json:"xmin_age"`
+	// the database's clock when the rows were read
+	ReadAt time.Time `json:"read_at"`
 }
 
-// A Worker is one process that has work, or had some.
+// A Worker is a process that has or had jobs.
 type Worker struct {
-	ID             int64     `json:"id"`
-	Name           string    `json:"name"`
-	State          string    `json:"state"`            // "alive"; "silent": its lease is over; "gone": its process has ended, since it is silent and its presence lock is free
-	SeenAt         time.Time `json:"seen_at"`          // its last heartbeat
-	LeaseExpiresAt time.Time `json:"lease_expires_at"` // then others take its jobs
-	Presence       bool      `json:"presence"`         // it holds a presence lock, so that its death is noticed sooner
-	Held           int       `json:"held"`             // jobs
+	ID   int64  `json:"id"`
+	Name string `json:"name"`
+	// "alive"; "silent": its lease has expired; "gone": it is silent and its presence lock is free,
+	// so its process has ended
+	State          string    `json:"state"`
+	SeenAt         time.Time `json:"seen_at"`          // last heartbeat
+	LeaseExpiresAt time.Time `json:"lease_expires_at"` // then other workers take its jobs
+	// it holds a presence lock, so its death is noticed sooner
+	Presence bool `json:"presence"`
+	Held     int  `json:"held"` // jobs
 }
 
-// A Consumer is one that has said for how long it remembers its deliveries.
+// A Consumer is a consumer that has reported how long it remembers its deliveries.
 type Consumer struct {
-	Name       string        `json:"name"`
-	Remembers  time.Duration `json:"-" col:"window_ms"`  // 0: for ever
-	Redelivery time.Duration `json:"-" col:"horizon_ms"` // how long after it was sent a message may be delivered; 0: not known
-	SeenAt     time.Time     `json:"seen_at"`            // when it last said so
+	Name      string        `json:"name"`
+	Remembers time.Duration `json:"-" col:"window_ms"` // 0: forever
+	// how long after sending a message may be delivered; 0: unknown
+	Redelivery time.Duration `json:"-" col:"horizon_ms"`
+	SeenAt     time.Time     `json:"seen_at"` // last report
 }
 
 // MarshalJSON writes the durations as remembers_ms and redelivery_ms.
@@ -52,7 +62,7 @@ func (c Consumer) MarshalJSON() ([]byte, error) {
 	}{plain(c), c.Remembers.Milliseconds(), c.Redelivery.Milliseconds()})
 }
 
-// Look returns an overview. It reads the whole of jobs, commands and steps.
+// Look returns an overview. It reads all jobs, commands and steps.
 func Look(ctx context.Context, db pawl.DB) (o Overview, err error) {
 	standing, err := catalog.Standing[Overview](ctx, db)
 	if err != nil {

@@ -15,17 +15,17 @@ import (
 const (
 	defaultLimit = 50
 	maxLimit     = 1000
-	changeLimit  = 100 // records of the audit, and calls of a step, that are read of one thing
+	changeLimit  = 100 // audit records, or calls of a step, that are read of one thing
 )
 
-// A Page is what one List returns.
+// A Page is the result of one List.
 type Page[T any] struct {
 	Rows []T
 	Next string // After of the next page; empty: this was the last
 }
 
-// pageOf is what a selection asks the catalog for: one row more than the limit, which tells whether there is another page. After holds as
-// many parts as the order has columns.
+// pageOf returns the catalog's page for a selection. It reads one row more than the limit, to see
+// whether there is another page. after has as many parts as the order has columns.
 func pageOf(op, after string, limit int, valid ...func(part string) bool) (catalog.Page, error) {
 	if limit < 0 || limit > maxLimit {
 		return catalog.Page{}, invalid(op, fmt.Errorf("the limit must lie between 1 and %d, it is %d", maxLimit, limit), "read several pages with After")
@@ -51,10 +51,10 @@ func pageOf(op, after string, limit int, valid ...func(part string) bool) (catal
 }
 
 func noCursor(op, after string) error {
-	return invalid(op, fmt.Errorf("%.255q is no place to go on from", after), "pass Page.Next of the page before")
+	return invalid(op, fmt.Errorf("%.255q is not a cursor", after), "pass Page.Next of the previous page")
 }
 
-// What a part of a cursor may be.
+// Checks of a cursor's parts.
 func anyText(string) bool { return true }
 func anID(part string) bool {
 	id, err := strconv.ParseInt(part, 10, 64)
@@ -65,7 +65,8 @@ func aTime(part string) bool {
 	return err == nil
 }
 
-// cut makes a page of rows that were read with a limit of one more. cursor returns the columns of the order.
+// cut makes a page of rows that were read with a limit of one more. cursor returns the values of
+// the order's columns.
 func cut[T any](rows []T, p catalog.Page, cursor func(T) []string) Page[T] {
 	if rows == nil {
 		rows = []T{}
@@ -84,7 +85,7 @@ func cut[T any](rows []T, p catalog.Page, cursor func(T) []string) Page[T] {
 func id(n int64) string          { return strconv.FormatInt(n, 10) }
 func instant(t time.Time) string { return t.Format(time.RFC3339Nano) }
 
-// only returns the row that a Get has read.
+// only returns the row that a Get has read, or ErrNotFound.
 func only[T any](rows []T, err error, op string, what string) (row T, _ error) {
 	if err == nil && len(rows) == 0 {
 		err = &pawl.Error{Op: op, Code: pawl.CodeNotFound, Err: fmt.Errorf("there is no %s", what)}
@@ -99,7 +100,8 @@ func invalid(op string, why error, next string) error {
 	return &pawl.Error{Op: op, Code: pawl.CodeArgumentInvalid, Err: why, Hint: next}
 }
 
-// texts makes an empty list nil: no condition.
+// texts converts statuses or codes to strings. It returns nil for an empty list, which means no
+// condition.
 func texts[T ~string](values []T) []string {
 	if len(values) == 0 {
 		return nil
@@ -111,7 +113,7 @@ func texts[T ~string](values []T) []string {
 	return all
 }
 
-// known refuses a status that the noun does not have.
+// known returns an error for a status that the noun does not have.
 func known(op string, have, given []Status) error {
 	for _, s := range given {
 		if !slices.Contains(have, s) {

@@ -16,8 +16,9 @@ import (
 	"github.com/pawl-go/pawl/schema"
 )
 
-// Where others may create objects in a schema of the operator's search_path, what looks and what changes rows calls none of them:
-// whether it is sent through a pool, in a transaction or through database/sql, and the path is as it was afterwards.
+// If other roles may create objects in a schema of the operator's search_path, reads and verbs call
+// none of these objects. That holds through a pool, in a transaction and through database/sql. The
+// path is unchanged afterwards.
 func TestVerbs_CallNothingOfOthers(t *testing.T) {
 	t.Parallel()
 	url := pawltest.URL(t, schema.Roles())
@@ -87,7 +88,7 @@ func plant(t *testing.T, pool *pgxpool.Pool) {
 	}
 }
 
-// look calls what the operator's tool and the gauges call.
+// look calls the reads of the CLI and of the gauges.
 func look(t *testing.T, db pawl.DB) {
 	t.Helper()
 	ctx := t.Context()

@@ -13,52 +13,58 @@ import (
 	"github.com/pawl-go/pawl/internal/pace"
 )
 
-// The tables from which rows are deleted by age. What is not among them is never purged: sequence gates, because an old number would
-// pass; the audit; jobs, lanes and workers, which end otherwise; and the archive, which workers empty.
+// The tables from which Purge deletes rows by age. Others are never purged: sequence gates, because
+// an old number would pass; the audit; jobs, lanes and workers, which end otherwise; and the
+// archive, which workers empty.
 const (
-	TableCommand  = "command"  // finished ones whose memory is over
-	TableJobKey   = "job_key"  // those whose memory is over and whose job has no row
-	TableStep     = "step"     // finished steps whose memory is over and whose job or command has ended
+	TableCommand = "command" // finished commands whose key has expired
+	TableJobKey  = "job_key" // expired keys whose job has no row
+	// finished steps that have expired and whose job or command has ended
+	TableStep     = "step"
 	TableInbox    = "inbox"    // of one consumer, without a job; consumers purge their own
 	TableDelivery = "delivery" // of one consumer; consumers purge their own
 	TableReplay   = "replay"   // counts of scopes without a command
-	TableFence    = "fence"    // of resources that are not written to any more
+	TableFence    = "fence"    // of resources that are no longer written to
 )
 
-// Tables returns all of them.
+// Tables returns all of these tables.
 func Tables() []string {
 	return []string{TableCommand, TableJobKey, TableStep, TableInbox, TableDelivery, TableReplay, TableFence}
 }
 
-// A PurgeRule says what may be forgotten.
+// A PurgeRule says which rows may be deleted.
 type PurgeRule struct {
 	Table    string
-	Consumer string // of TableInbox and TableDelivery, required there
-	// OlderThan is required of TableInbox, TableDelivery, TableReplay and TableFence, whose rows do not know their end. For an
-	// inbox it is the promise itself: what comes again later than that runs as new. Of the others it only
-	// spares the look at rows younger than it: default 24 h; give the shortest retention in use.
+	Consumer string // for TableInbox and TableDelivery, required there
+	// OlderThan is required for TableInbox, TableDelivery, TableReplay and TableFence, whose rows
+	// do not store when they expire. For an inbox it is the memory window itself: a message that
+	// arrives again later runs as new. For the other tables it only skips younger rows: give the
+	// shortest retention in use; default 24 h.
 	OlderThan time.Duration
-	// Unreported allows an OlderThan below 14 days for an inbox whose consumer never reported for how long it must remember, as programs do that
-	// only call the SQL functions: 14 days is the longest that SQS keeps a message.
+	// Unreported allows an OlderThan below 14 days for an inbox whose consumer never reported how
+	// long it must remember, as programs that only call the SQL functions do. SQS keeps a message
+	// for at most 14 days.
 	Unreported bool
 }
 
 const (
-	purgeRest  = 4               // times as long as a batch took
-	purgeGrace = 5 * time.Second // for the batch in hand, once ctx has ended; and for the record
+	purgeRest  = 4               // multiple of a batch's duration
+	purgeGrace = 5 * time.Second // for the running batch after ctx has ended, and for the record
 )
 
-// Purge deletes what may be forgotten, in transactions of as many rows as 20 ms allow (10 to 10,000), and rests after each for four times as long as it took. Rows
-// are looked at again as they are deleted, and rows that others have locked are left for the next time, so several may run at once.
-// progress, which may be nil, is told after each transaction. What is processing, unknown, or waits for a retry never goes, nor does
-// a key whose job has a row. [DryRun] counts in [Tally.Matched] what would be deleted now; that reads the whole table.
+// Purge deletes expired rows, in transactions of as many rows as 20 ms allow (10 to 10,000). After
+// each it pauses for four times its duration. Rows are checked again when they are deleted, and
+// locked rows are skipped, so several may run at once. progress, which may be nil, is called after
+// each transaction. Purge never deletes what is processing, unknown, or waits for a retry, nor a
+// key whose job has a row. [DryRun] counts in [Tally.Matched] the rows that would be deleted now,
+// which reads the whole table.
 //
-// Purge writes one record into the audit when it ends, with the count; also if ctx ends or an error stops it after rows were deleted. If ctx
-// ends, the batch in hand has 5 s to end. If the process is killed, or the record cannot be written, the batches before stay
-// deleted without a record.
+// When it ends, Purge writes one audit record with the count, even if ctx ends or an error stops it
+// after rows were deleted. If ctx ends, the running batch has 5 s to finish. If the process is
+// killed, or the record cannot be written, the deleted rows have no record.
 //
-// Errors: [pawl.ErrArgumentInvalid]; 42501, if the login may not record a purge. Nothing has been deleted then. An error of the record. The
-// tally is right beside an error, too.
+// Errors: [pawl.ErrArgumentInvalid], or 42501 if the login may not record a purge; then no row was
+// deleted. An error of the record. The tally is correct even with an error.
 func Purge(ctx context.Context, db pawl.DB, r PurgeRule, by By, progress func(Tally)) (t Tally, err error) {
 	if err := r.Check(); err != nil {
 		return t, err
@@ -82,7 +88,8 @@ func Purge(ctx context.Context, db pawl.DB, r PurgeRule, by By, progress func(Ta
 	return t, err
 }
 
-// batches deletes until nothing is left. The batch in hand outlives ctx: a connection that is cut off in a query could not write the record.
+// batches deletes until no row is left. A running batch continues after ctx ends, because a
+// connection on which a query was cancelled could not write the record.
 func (r PurgeRule) batches(ctx context.Context, db pawl.DB, progress func(Tally)) (purged int, err error) {
 	late, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
@@ -107,7 +114,8 @@ func (r PurgeRule) batches(ctx context.Context, db pawl.DB, progress func(Tally)
 	}
 }
 
-// batch deletes once, from where the one before has left off, and reports whether there may be more.
+// batch deletes once, starting where the previous batch ended, and reports whether there may be
+// more.
 func (r PurgeRule) batch(ctx context.Context, db pawl.DB, limit int, next *string) (purged int, more bool, err error) {
 	var row contract.PurgeRow
 	args := r.args()
@@ -136,7 +144,7 @@ func (r PurgeRule) args() contract.PurgeArgs {
 	return contract.PurgeArgs{Consumer: r.Consumer, OlderThan: r.olderThan(), Unreported: r.Unreported}
 }
 
-// olderThan is negative for the default of the function.
+// olderThan returns a negative value for the function's default.
 func (r PurgeRule) olderThan() time.Duration {
 	if r.OlderThan == 0 {
 		return -1
@@ -144,12 +152,12 @@ func (r PurgeRule) olderThan() time.Duration {
 	return r.OlderThan
 }
 
-// knowsEnd reports whether the rows of the table know when their memory ends.
+// knowsEnd reports whether rows of the table store when they expire.
 func (r PurgeRule) knowsEnd() bool {
 	return slices.Contains([]string{TableCommand, TableJobKey, TableStep}, r.Table)
 }
 
-// Check refuses a rule that names no table, or not what its table needs.
+// Check returns an error if the rule lacks a table, or a value that its table needs.
 //
 // Errors: [pawl.ErrArgumentInvalid].
 func (r PurgeRule) Check() error {
@@ -163,7 +171,7 @@ func (r PurgeRule) Check() error {
 	case !ofConsumer && r.Consumer != "":
 		return wrong("rows of "+r.Table+" belong to no consumer", "name none")
 	case r.OlderThan < 0 || r.OlderThan == 0 && !r.knowsEnd():
-		return wrong("rows of "+r.Table+" do not know when they may go", "say how old they must be: more than 0")
+		return wrong("rows of "+r.Table+" do not store when they expire", "say how old they must be: more than 0")
 	}
 	return nil
 }

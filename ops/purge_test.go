@@ -13,7 +13,7 @@ import (
 
 var hourly = ops.By{Actor: "cron", Reason: "hourly"}
 
-// Each table is purged of what is over, in batches, and of nothing else; what is counted before is what goes.
+// Each table is purged of expired rows only, in batches. The dry run counts the same rows.
 func TestPurge(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -59,7 +59,8 @@ insert into pawl.fence (resource, fence, seen_at) values ('r', 1, now() - interv
 	}
 }
 
-// A consumer that never said for how long it must remember is not made to forget what its source may deliver again.
+// If a consumer never reported how long it must remember, a purge keeps deliveries that its source
+// may send again.
 func TestPurge_OfAConsumerThatNeverReportedStopsAtFourteenDays(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -82,7 +83,8 @@ func TestPurge_OfAConsumerThatNeverReportedStopsAtFourteenDays(t *testing.T) {
 	}
 }
 
-// A purge leaves one record with its count, also if it is stopped early; one that could not be recorded deletes nothing.
+// A purge writes one audit record with its count, even if it is stopped early. If it could not be
+// recorded, it deletes nothing.
 func TestPurge_LeavesOneRecord(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

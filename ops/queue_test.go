@@ -22,7 +22,7 @@ func (b *bed) set(queue string, on bool, want ops.Outcome, was bool) {
 	}
 }
 
-// A queue is set with a record, and its finished jobs are found again by their ids.
+// Setting a queue leaves an audit record, and its finished jobs are found by id.
 func TestQueues_Archive(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -64,7 +64,7 @@ func TestQueues_Archive(t *testing.T) {
 	b.wantCount("select count(*) from pawl.audit where verb = 'queue_set' and actor = 'ann'", 3)
 }
 
-// In a transaction of the caller's own the change and its record are rolled back together.
+// In the caller's transaction, the change and its record are rolled back together.
 func TestQueues_OwnTransaction(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

@@ -14,7 +14,7 @@ import (
 	"github.com/pawl-go/pawl/ops"
 )
 
-// refused wants every word of an attempt refused, and the rows written beside it gone.
+// refused fails the test unless every call of the attempt is rejected and its rows roll back.
 func (b *bed) refused(j job.Job, detail string) {
 	b.Helper()
 	for _, write := range []func(pgx.Tx) error{
@@ -38,7 +38,7 @@ func (b *bed) refused(j job.Job, detail string) {
 	}
 }
 
-// A running attempt cannot commit once an operator has decided, whatever the operator did.
+// After an operator's verb, a running attempt cannot commit. That holds for every verb.
 func TestVerbs_FenceOutTheLiveHolder(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -49,7 +49,7 @@ func TestVerbs_FenceOutTheLiveHolder(t *testing.T) {
 	b.do(ops.JobRef.Retry, j.ID, ops.Retried)
 	b.refused(j, "superseded")
 	successor := b.claim()
-	if successor.Fence != j.Fence+3 { // two decisions and a claim
+	if successor.Fence != j.Fence+3 { // two verbs and a claim
 		t.Errorf("fence %d after %d", successor.Fence, j.Fence)
 	}
 	b.refused(j, "superseded")
@@ -58,7 +58,7 @@ func TestVerbs_FenceOutTheLiveHolder(t *testing.T) {
 	b.refused(successor, "absent")
 }
 
-// A worker presumed dead by the sweep wakes up after the operator has retried its job.
+// A worker that the sweep took for dead wakes up after an operator has retried its job.
 func TestRetry_AfterSweepFencesOutTheSleeper(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -90,7 +90,8 @@ func TestCancel_RecallsOnce(t *testing.T) {
 	}
 }
 
-// A recall must not end the next attempt, which an operator asked for before the worker heard of the first.
+// A recall must not end a later attempt, which started after an operator's retry, before the worker
+// heard of the cancellation.
 func TestRetry_RecallsNoLaterAttempt(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -104,7 +105,7 @@ func TestRetry_RecallsNoLaterAttempt(t *testing.T) {
 	}
 }
 
-// An attempt without a worker has nobody to be told; its lease ends with it.
+// An attempt without a worker has no recall; its lease ends with it.
 func TestCancel_OfARowLease(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -117,8 +118,8 @@ func TestCancel_OfARowLease(t *testing.T) {
 	}
 }
 
-// An attempt whose transaction is open is about to commit: the verb does not wait for it for ever, changes nothing and says
-// which session to end.
+// If an attempt's transaction is open, it may be about to commit. The verb does not wait forever,
+// changes nothing, and names the session to end.
 func TestVerbs_LockedByAnOpenTransaction(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -140,7 +141,8 @@ func TestVerbs_LockedByAnOpenTransaction(t *testing.T) {
 	b.do(ops.JobRef.Cancel, j.ID, ops.Absent)
 }
 
-// Two operators at the same dead letter: one acts, the other is told what the first did. Each change has its record.
+// If two operators change the same dead letter, one succeeds, and the other learns what the first
+// did. Each change has an audit record.
 func TestVerbs_TwoOperatorsAtOnce(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -183,8 +185,8 @@ func TestVerbs_TwoOperatorsAtOnce(t *testing.T) {
 	}
 }
 
-// A dead letter tried again is the delivery it was: the memory that makes redeliveries duplicates does not swallow it, and it
-// is not applied twice (trap T38).
+// A retried dead letter is the same delivery: the inbox does not drop it as a duplicate, and it is
+// not applied twice (trap T38).
 func TestT38_RetryIsNotADuplicate(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

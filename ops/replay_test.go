@@ -16,8 +16,9 @@ import (
 	"github.com/pawl-go/pawl/pawltest"
 )
 
-// Deliveries that failed for good are replayed from their jobs, from what was kept after these were discarded, and after they were forgotten;
-// each replay runs the handler once more and no effect is ever there twice, also when the sender sends again meanwhile. What took effect is
+// Failed deliveries are replayed in three cases: from their jobs, from kept copies after the jobs
+// were discarded, and after they were forgotten. Each replay runs the handler once more, and no
+// effect occurs twice, even if the sender sends again meanwhile. Deliveries that took effect are
 // left alone.
 func TestT38_ReplayIsNotSwallowedAndDoublesNothing(t *testing.T) {
 	t.Parallel()
@@ -77,7 +78,7 @@ func TestT38_ReplayIsNotSwallowedAndDoublesNothing(t *testing.T) {
 	}
 
 	before := runs.Load()
-	replay("dead", ops.Replayed) // as broken as before: a new attempt, and a dead letter again
+	replay("dead", ops.Replayed) // still broken: a new attempt, and a dead letter again
 	until("the dead one ran again", "select count(*) from pawl.job where status = 'dead_letter' and fence > 0", 1)
 	if runs.Load() != before+1 {
 		t.Errorf("%d attempts, want one more than %d", runs.Load(), before)
@@ -98,7 +99,7 @@ func TestT38_ReplayIsNotSwallowedAndDoublesNothing(t *testing.T) {
 		}
 	}
 	for _, key := range []string{"fine", "dead", "discarded", "forgotten"} {
-		send(key) // its sender, at the same time
+		send(key) // the sender, at the same time
 		send(key)
 	}
 	until("all took effect", "select count(*) from effect", 4)
@@ -109,10 +110,10 @@ func TestT38_ReplayIsNotSwallowedAndDoublesNothing(t *testing.T) {
 	until("each once", "select count(distinct key) from effect", 4)
 	until("and no more", "select count(*) from effect", 4)
 
-	// A delivery that comes after Forget runs as new.
+	// A delivery that arrives after Forget runs as new.
 	patience.Until(t, "every delivery is acknowledged", func() bool { return source.Open() == 0 })
 
-	// An effect that was taken back, and is wanted again: the one way.
+	// To repeat an effect that was undone, Forget the delivery and Replay it.
 	_, err = b.pool.Exec(t.Context(), "delete from effect where key = 'fine'")
 	b.must(err)
 	_, err = ops.DeliveryRef{Consumer: "orders", Key: "fine"}.Forget(t.Context(), b.pool, by)
@@ -126,7 +127,7 @@ func TestT38_ReplayIsNotSwallowedAndDoublesNothing(t *testing.T) {
 	replay("never", ops.Absent)
 }
 
-// What was kept in an interval, oldest first, page by page.
+// Kept deliveries of an interval are listed oldest first, page by page.
 func TestDeliveries_ListsWhatWasKept(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// An Outcome is what a verb did, or why it did nothing.
+// An Outcome says what a verb did, or why it did nothing.
 type Outcome string
 
 // The outcomes of a change.
@@ -14,8 +14,8 @@ const (
 	Retried   Outcome = "retried"
 	Cancelled Outcome = "cancelled"
 	Discarded Outcome = "discarded"
-	Settled   Outcome = "settled"   // a step or command of which the outcome was unknown
-	Renewed   Outcome = "renewed"   // a step that is called again under a new key
+	Settled   Outcome = "settled"   // a step or command with an unknown outcome
+	Renewed   Outcome = "renewed"   // a step that will be called again under a new key
 	Unblocked Outcome = "unblocked" // a lane
 	Changed   Outcome = "changed"   // a setting of a queue or lane
 	Paused    Outcome = "paused"    // a schedule
@@ -30,12 +30,12 @@ const (
 
 // The outcomes of a verb that changed nothing.
 const (
-	Unchanged Outcome = "unchanged" // it was so already; no record
-	Refused   Outcome = "refused"   // its status does not allow the verb
-	Moved     Outcome = "moved"     // it is not what the Ref says was looked at
+	Unchanged Outcome = "unchanged" // nothing had to change; there is no audit record
+	Refused   Outcome = "refused"   // the status does not allow the verb
+	Moved     Outcome = "moved"     // it has changed since the Ref was read
 	Early     Outcome = "early"     // a call may still be sent: see [Result.RetryAfter]
-	Idle      Outcome = "idle"      // no job has the turn in the lane, or the gate holds nothing
-	Absent    Outcome = "absent"    // there is no such thing: it has finished, was deleted, or was never there
+	Idle      Outcome = "idle"      // the lane has no head, or the gate holds nothing
+	Absent    Outcome = "absent"    // it has finished, was deleted, or never existed
 )
 
 var (
@@ -44,30 +44,31 @@ var (
 		Forgotten, Replayed, Reset, Released}, idle...)
 )
 
-// A Result is the answer of a verb about one thing. Refusals are answers, not errors: with two operators at work they are to be expected.
+// A Result is the result of a verb on one thing. A refusal is a result, not an error, because it is
+// normal when two operators work at once.
 type Result struct {
 	Outcome Outcome `json:"outcome"`
-	// DryRun says that nothing was changed, whatever the outcome is.
+	// DryRun means that nothing was changed, for every outcome.
 	DryRun bool `json:"dry_run,omitzero"`
-	// JobID is the job that the verb is about, or that belongs to the thing: the head of a lane, the owner of a delivery, the job that a schedule
-	// enqueued. 0: none.
+	// JobID is the job that the verb acted on, or that belongs to the thing: the head of a lane,
+	// the owner of a delivery, the job that a schedule enqueued. 0: none.
 	JobID int64 `json:"job_id,omitzero"`
-	// Was is what stood there before: a status, the mode of a queue, "on" or "off" of its archive, the policy of a lane, the number of a
-	// sequence gate. Empty: nothing, or it is not known.
+	// Was is the previous value: a status, the mode of a queue, "on" or "off" for its archive, the
+	// policy of a lane, the number of a sequence gate. Empty: none, or unknown.
 	Was string `json:"was,omitzero"`
-	// Now is what stands there after a change of a step or a sequence gate.
+	// Now is the new value after a change of a step or a sequence gate.
 	Now string `json:"now,omitzero"`
-	// Fence is that of a step now, if it has moved.
+	// Fence is the current fence of a step, if it has moved.
 	Fence int64 `json:"fence,omitzero"`
-	// ProviderKey is the new key of a step that is called again.
+	// ProviderKey is the new key of a step that will be called again.
 	ProviderKey string `json:"provider_key,omitzero"`
-	// RetryAfter is how long to wait, if it is early.
+	// RetryAfter is how long to wait if the outcome is [Early].
 	RetryAfter time.Duration `json:"-"`
-	// Hint is the next step. It is set if nothing changed.
+	// Hint is the next step, set if nothing changed.
 	Hint string `json:"hint,omitzero"`
 }
 
-// Changed reports whether the verb did what it says, or in a dry run would have.
+// Changed reports whether the verb made its change, or in a dry run would have.
 func (r Result) Changed() bool { return !slices.Contains(idle, r.Outcome) }
 
 // MarshalJSON writes RetryAfter as retry_after_ms.
@@ -79,15 +80,16 @@ func (r Result) MarshalJSON() ([]byte, error) {
 	}{plain(r), r.RetryAfter.Milliseconds()})
 }
 
-// A Tally is the answer of a verb about many things.
+// A Tally is the result of a verb on many things.
 type Tally struct {
 	DryRun  bool `json:"dry_run"` // nothing was changed: see Matched
-	Matched int  `json:"matched"` // when it began; a purge counts them in a dry run only
-	Done    int  `json:"done"`    // each with its record; of a purge the rows that are deleted, with one record
-	Refused int  `json:"refused"` // changed by others in between, or never fit for the verb
-	Absent  int  `json:"absent"`  // finished or discarded in between
-	Locked  int  `json:"locked"`  // an open transaction had them
+	Matched int  `json:"matched"` // selected at the beginning; a purge sets it in a dry run only
+	// changed, each with an audit record; for a purge: deleted rows, with one record
+	Done    int `json:"done"`
+	Refused int `json:"refused"` // changed by others meanwhile, or not fit for the verb
+	Absent  int `json:"absent"`  // finished or discarded meanwhile
+	Locked  int `json:"locked"`  // locked by an open transaction
 }
 
-// Seen counts those that have been looked at.
+// Seen returns how many things were processed.
 func (t Tally) Seen() int { return t.Done + t.Refused + t.Absent + t.Locked }

@@ -10,32 +10,37 @@ import (
 	"github.com/pawl-go/pawl/internal/contract"
 )
 
-// A Schedule enqueues a job again and again; see package schedule.
+// A Schedule enqueues a job repeatedly; see package schedule.
 type Schedule struct {
-	Name          string        `json:"name"`
-	Cron          string        `json:"cron,omitzero"` // with TimeZone; or
-	TimeZone      string        `json:"time_zone,omitzero"`
-	Every         time.Duration `json:"-" col:"every_ms"` // an interval
-	Missed        string        `json:"missed"`           // what is enqueued after an outage: "last" or "all" of what was missed
-	Paused        bool          `json:"paused"`
-	NextAt        time.Time     `json:"next_at,omitzero"` // zero: no keeper that reads cron has looked yet
-	LastAt        time.Time     `json:"last_at,omitzero"` // the last tick that was enqueued; zero: none
-	Queue         string        `json:"queue"`
-	Kind          string        `json:"kind"`
-	Priority      int           `json:"priority"`
-	MaxAttempts   int           `json:"max_attempts"`
-	Lane          string        `json:"lane,omitzero"`
-	PayloadOctets int           `json:"payload_octets"`
-	CreatedAt     time.Time     `json:"created_at"`
-	ReadAt        time.Time     `json:"read_at"` // the database's clock at the reading
+	Name     string        `json:"name"`
+	Cron     string        `json:"cron,omitzero"` // with TimeZone; or Every
+	TimeZone string        `json:"time_zone,omitzero"`
+	Every    time.Duration `json:"-" col:"every_ms"` // an interval
+	// what is enqueued after an outage: the "last" missed tick, or "all"
+	Missed string `json:"missed"`
+	Paused bool   `json:"paused"`
+	// zero: no keeper that reads cron has computed it yet
+	NextAt time.Time `json:"next_at,omitzero"`
+	// the last tick that was enqueued; zero: none
+	LastAt        time.Time `json:"last_at,omitzero"`
+	Queue         string    `json:"queue"`
+	Kind          string    `json:"kind"`
+	Priority      int       `json:"priority"`
+	MaxAttempts   int       `json:"max_attempts"`
+	Lane          string    `json:"lane,omitzero"`
+	PayloadOctets int       `json:"payload_octets"`
+	CreatedAt     time.Time `json:"created_at"`
+	ReadAt        time.Time `json:"read_at"` // the database's clock when the row was read
 
-	Changes []Change `json:"changes,omitzero" col:"-"` // by hand: the newest 100, oldest first; read by Get only
+	// by operators: the newest 100, oldest first; read by Get only
+	Changes []Change `json:"changes,omitzero" col:"-"`
 }
 
-// Ref names the schedule.
+// Ref returns a reference to the schedule.
 func (s Schedule) Ref() ScheduleRef { return ScheduleRef{Name: s.Name} }
 
-// Overdue is how long the next tick is late. If it is more than a second or two, no keeper runs, or none that reads cron.
+// Overdue returns how late the next tick is. If it is more than a second or two, no keeper runs, or
+// none that reads cron.
 func (s Schedule) Overdue() time.Duration {
 	if s.Paused || s.NextAt.IsZero() {
 		return 0
@@ -54,11 +59,11 @@ func (s Schedule) MarshalJSON() ([]byte, error) {
 
 // Schedules selects schedules. The zero value selects all.
 type Schedules struct {
-	After string // only those behind this one: [Page.Next] of the page before
+	After string // only rows after this one: [Page.Next] of the previous page
 	Limit int    // default 50, at most 1000
 }
 
-// List returns schedules in the order of their names, by octets.
+// List returns schedules ordered by name, compared by bytes.
 //
 // Errors: [pawl.ErrArgumentInvalid].
 func (s Schedules) List(ctx context.Context, db pawl.DB) (Page[Schedule], error) {
@@ -70,7 +75,7 @@ func (s Schedules) List(ctx context.Context, db pawl.DB) (Page[Schedule], error)
 	return cut(rows, page, func(s Schedule) []string { return []string{s.Name} }), err
 }
 
-// A ScheduleRef names a schedule.
+// A ScheduleRef identifies a schedule.
 type ScheduleRef struct{ Name string }
 
 // Get returns everything about the schedule.
@@ -86,42 +91,47 @@ func (r ScheduleRef) Get(ctx context.Context, db pawl.DB) (Schedule, error) {
 	return s, err
 }
 
-// Changes returns what was done with the schedule by hand: the newest 100 records, oldest first. It knows schedules that were deleted, too.
+// Changes returns the newest 100 audit records of the schedule, oldest first. It works for deleted
+// schedules too.
 func (r ScheduleRef) Changes(ctx context.Context, db pawl.DB) ([]Change, error) {
 	return changes(ctx, db, "schedule", r.Name)
 }
 
-// Pause stops the schedule: it enqueues nothing until it is resumed, also what is due already. Jobs that it has enqueued stay. [Unchanged]: it
-// was paused already.
+// Pause stops the schedule until it is resumed. Ticks that are due already are not enqueued either.
+// Jobs that it has enqueued stay. Outcome [Unchanged]: it was paused already.
 //
-// Errors: [pawl.ErrArgumentInvalid]; a [pawl.Retryable] one if an open transaction has the schedule for more than 2 s.
+// Errors: [pawl.ErrArgumentInvalid]; a [pawl.Retryable] one if an open transaction holds the
+// schedule for more than 2 s.
 func (r ScheduleRef) Pause(ctx context.Context, db pawl.DB, by By) (Result, error) {
 	return r.operate(ctx, db, "pause", by)
 }
 
-// Resume lets the schedule go on, with its next tick from now on: what would have ticked meanwhile is dropped.
+// Resume continues the schedule with its next tick after now. Ticks missed during the pause are
+// dropped.
 //
-// Errors: as of Pause.
+// Errors: those of Pause.
 func (r ScheduleRef) Resume(ctx context.Context, db pawl.DB, by By) (Result, error) {
 	return r.operate(ctx, db, "resume", by)
 }
 
-// Delete deletes the schedule. Jobs that it has enqueued stay. A program that still puts it makes it anew when it
-// starts, and with a FirstAt in the past it is due again: pause it instead.
+// Delete deletes the schedule. Jobs that it has enqueued stay. A program that still puts the
+// schedule creates it again when it starts, and a FirstAt in the past makes it due at once: pause
+// it instead.
 //
-// Errors: as of Pause.
+// Errors: those of Pause.
 func (r ScheduleRef) Delete(ctx context.Context, db pawl.DB, by By) (Result, error) {
 	return r.operate(ctx, db, "delete", by)
 }
 
-// RunNow enqueues a job of the schedule, paused or not, beside its plan, which stays as it is. Called twice it enqueues two.
+// RunNow enqueues a job of the schedule now, even if it is paused. The plan does not change. Two
+// calls enqueue two jobs.
 //
-// Errors: as of Pause.
+// Errors: those of Pause.
 func (r ScheduleRef) RunNow(ctx context.Context, db pawl.DB, by By) (Result, error) {
 	return by.once(ctx, db, "schedule.run_now", func(db pawl.DB) (Result, error) {
 		outcome, job, err := contract.ScheduleRunNow(ctx, db, r.Name, by.Actor, by.Reason)
 		if by.dryRun {
-			job = 0 // it was taken back
+			job = 0 // it was rolled back
 		}
 		return r.result(outcome, job), err
 	})

@@ -13,7 +13,8 @@ import (
 
 type scheduleVerb = func(r ops.ScheduleRef, ctx context.Context, db pawl.DB, by ops.By) (ops.Result, error)
 
-// Each verb does what it says and leaves a record; what is so already, or is not there, is an answer.
+// Each verb makes its change and leaves an audit record. If nothing has to change, or the schedule
+// is absent, the outcome says so.
 func TestSchedules(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

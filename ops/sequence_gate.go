@@ -14,16 +14,17 @@ import (
 type SequenceGate struct {
 	Consumer string    `json:"consumer"`
 	Resource string    `json:"resource"`
-	Last     *int64    `json:"last"`               // the number that took effect last; nil: none
-	Held     int       `json:"held"`               // deliveries that came before those that must take effect first
-	NextHeld *int64    `json:"next_held,omitzero"` // the lowest of their numbers; nil: none is held
-	Since    time.Time `json:"since,omitzero"`     // when the first of them came
-	ReadAt   time.Time `json:"read_at"`            // the database's clock at the reading
+	Last     *int64    `json:"last"`               // the last number that took effect; nil: none
+	Held     int       `json:"held"`               // deliveries that arrived before earlier numbers
+	NextHeld *int64    `json:"next_held,omitzero"` // the lowest held number; nil: none
+	Since    time.Time `json:"since,omitzero"`     // when the first held delivery arrived
+	ReadAt   time.Time `json:"read_at"`            // the database's clock when the row was read
 
-	Changes []Change `json:"changes,omitzero" col:"-"` // by hand: the newest 100, oldest first; read by Get only
+	// by operators: the newest 100, oldest first; read by Get only
+	Changes []Change `json:"changes,omitzero" col:"-"`
 }
 
-// Ref names the gate as it was read.
+// Ref returns a reference to the gate as it was read.
 func (g SequenceGate) Ref() SequenceGateRef {
 	return SequenceGateRef{Consumer: g.Consumer, Resource: g.Resource, Last: g.Last, NextHeld: g.NextHeld}
 }
@@ -31,12 +32,12 @@ func (g SequenceGate) Ref() SequenceGateRef {
 // SequenceGates selects sequence gates. The zero value selects all.
 type SequenceGates struct {
 	Consumer string
-	Held     bool   // only those at which something is held
-	After    string // only those behind this one: [Page.Next] of the page before
+	Held     bool   // only gates that hold a delivery
+	After    string // only rows after this one: [Page.Next] of the previous page
 	Limit    int    // default 50, at most 1000
 }
 
-// List returns gates in the order of consumer and resource, by octets.
+// List returns gates ordered by consumer and resource, compared by bytes.
 //
 // Errors: [pawl.ErrArgumentInvalid].
 func (s SequenceGates) List(ctx context.Context, db pawl.DB) (Page[SequenceGate], error) {
@@ -48,16 +49,18 @@ func (s SequenceGates) List(ctx context.Context, db pawl.DB) (Page[SequenceGate]
 	return cut(rows, page, func(g SequenceGate) []string { return []string{g.Consumer, g.Resource} }), err
 }
 
-// A SequenceGateRef names a gate, and what you saw of it.
+// A SequenceGateRef identifies a gate, and may hold what you saw of it.
 type SequenceGateRef struct {
 	Consumer, Resource string
-	Last               *int64 // where it stood: if it has moved since, Reset changes nothing. Default: any
-	NextHeld           *int64 // the lowest number that was held: if another one is by now, Release changes nothing. Default: any
+	// the gate's number: if it has changed, Reset changes nothing; default: any
+	Last *int64
+	// the lowest held number: if it has changed, Release changes nothing; default: any
+	NextHeld *int64
 }
 
 // Get returns everything about the gate.
 //
-// Errors: [pawl.ErrNotFound] if no delivery of the resource has come.
+// Errors: [pawl.ErrNotFound] if no delivery of the resource has arrived.
 func (r SequenceGateRef) Get(ctx context.Context, db pawl.DB) (SequenceGate, error) {
 	rows, err := catalog.SequenceGate[SequenceGate](ctx, db, r.Consumer, r.Resource)
 	g, err := only(rows, err, "gate.get", fmt.Sprintf("sequence gate %s of consumer %s", r.Resource, r.Consumer))
@@ -68,10 +71,12 @@ func (r SequenceGateRef) Get(ctx context.Context, db pawl.DB) (SequenceGate, err
 	return g, err
 }
 
-// Reset says where the gate stands: the next number is last + 1. What was held up to there is
-// due at once. [Moved]: the gate does not stand at Last any more; setting it back would let numbers pass again.
+// Reset sets the gate's number: the next number is last + 1. Held deliveries up to there become due
+// at once. Outcome [Moved]: the gate's number is no longer Last; setting it back would let numbers
+// pass again.
 //
-// Errors: [pawl.ErrArgumentInvalid]; a [pawl.Retryable] one if an open transaction has the gate for more than 2 s.
+// Errors: [pawl.ErrArgumentInvalid]; a [pawl.Retryable] one if an open transaction holds the gate
+// for more than 2 s.
 func (r SequenceGateRef) Reset(ctx context.Context, db pawl.DB, last int64, by By) (Result, error) {
 	return by.once(ctx, db, "gate.reset", func(db pawl.DB) (Result, error) {
 		row, err := contract.GateReset(ctx, db, r.Consumer, r.Resource, last, r.Last, by.Actor, by.Reason)
@@ -79,10 +84,11 @@ func (r SequenceGateRef) Reset(ctx context.Context, db pawl.DB, last int64, by B
 	})
 }
 
-// Release gives up the numbers that are missing before the lowest that is held. What was given up and comes after all is dropped.
-// [Idle]: nothing is held. [Moved]: NextHeld is not the lowest that is held any more.
+// Release gives up the missing numbers before the lowest held one. If one of them arrives later, it
+// is dropped. Outcome [Idle]: nothing is held. Outcome [Moved]: NextHeld is no longer the lowest
+// held number.
 //
-// Errors: as of Reset.
+// Errors: those of Reset.
 func (r SequenceGateRef) Release(ctx context.Context, db pawl.DB, by By) (Result, error) {
 	return by.once(ctx, db, "gate.release", func(db pawl.DB) (Result, error) {
 		row, err := contract.GateRelease(ctx, db, r.Consumer, r.Resource, r.NextHeld, by.Actor, by.Reason)

@@ -75,7 +75,7 @@ func (b *bed) claim() job.Job {
 	return jobs[0]
 }
 
-// in makes a job with a past and puts it into a status.
+// in creates a job with a history and puts it into a status.
 func (b *bed) in(status ops.Status) int64 {
 	b.Helper()
 	id := b.enqueue()
@@ -88,7 +88,7 @@ func (b *bed) in(status ops.Status) int64 {
 	return id
 }
 
-// do runs a verb and wants an outcome.
+// do runs a verb and expects an outcome.
 func (b *bed) do(v verb, id int64, want ops.Outcome) ops.Result {
 	b.Helper()
 	r, err := v(ops.JobRef{ID: id}, b.Context(), b.pool, by)
@@ -116,13 +116,13 @@ func (b *bed) wantFenced(err error, detail string) {
 	}
 }
 
-// heartbeat returns what the worker is told to give up.
+// heartbeat returns the jobs that the worker must give up.
 func (b *bed) heartbeat() []int64 {
 	b.Helper()
 	return one[[]int64](b, "select h.recalled from pawl_v1.worker_heartbeat($1) as h", b.worker)
 }
 
-// untilBlocked waits until so many sessions of this database wait for a lock.
+// untilBlocked waits until the given number of sessions of this database wait for a lock.
 func (b *bed) untilBlocked(want int) {
 	b.Helper()
 	patience.Row(b, b.pool, fmt.Sprintf("%d sessions wait", want),

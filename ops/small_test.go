@@ -9,10 +9,10 @@ import (
 	"testing"
 )
 
-// mostTypes bounds what a reader of the documentation has to learn.
+// mostTypes bounds how many types a reader of the documentation must learn.
 const mostTypes = 45
 
-// The package stays small: a new noun or result has to earn its place.
+// The package stays small: a new noun or result needs a good reason.
 func TestPackage_ExportsFewTypes(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("*.go")

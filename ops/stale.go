@@ -10,11 +10,11 @@ import (
 	"github.com/pawl-go/pawl/internal/contract"
 )
 
-// A Stale is something that stands still until an operator decides, or a worker notices.
+// A Stale is stalled work that waits for an operator to decide or for a worker to notice.
 type Stale struct {
 	Kind   string          `json:"kind"`  // "command", "step" or "job"
-	Scope  string          `json:"scope"` // of a job the queue, of a step its owner's
-	Key    string          `json:"key"`   // of a job the id, of a step its owner's
+	Scope  string          `json:"scope"` // of a job: the queue; of a step: its owner's
+	Key    string          `json:"key"`   // of a job: the id; of a step: its owner's
 	Class  string          `json:"class"` // "unknown", "abandoned", "dead_letter", "orphaned", or [AlreadySucceeded]
 	Reason string          `json:"reason"`
 	Advice string          `json:"advice"`
@@ -22,16 +22,17 @@ type Stale struct {
 	Detail json.RawMessage `json:"detail"`
 }
 
-// AlreadySucceeded is the class of what a probe knows to have taken effect.
+// AlreadySucceeded is the class of work for which a probe found that it took effect.
 const AlreadySucceeded = "already_succeeded"
 
-// Stales returns what stands still, of a kind ("command", "step" or "job") or of all (""). It changes nothing, and reads the whole of
-// the tables.
+// Stales returns stalled work of a kind ("command", "step" or "job") or of all kinds (""). It
+// changes nothing and reads the whole tables.
 //
-// probes, one a [Stale.Scope], may be nil. A probe looks into your own tables, or asks the system that was called: did this take effect after all? If
-// it cannot tell it returns false. Probes are asked one after the other about all that is of their scope.
+// probes holds a probe for each [Stale.Scope], and may be nil. A probe reads your own tables, or
+// asks the other system, whether the work took effect after all. If it cannot tell, it returns
+// false. Probes are called one after the other.
 //
-// Errors: [pawl.ErrArgumentInvalid] for the kind, and the first of a probe.
+// Errors: [pawl.ErrArgumentInvalid] for the kind; the first error of a probe.
 func Stales(ctx context.Context, db pawl.DB, kind string, probes map[string]func(ctx context.Context, s Stale) (succeeded bool, err error)) ([]Stale, error) {
 	rows, err := contract.StaleClassify(ctx, db, kind)
 	if err != nil {
@@ -48,7 +49,7 @@ func Stales(ctx context.Context, db pawl.DB, kind string, probes map[string]func
 	return all, nil
 }
 
-// settling says how each kind is told that it took effect.
+// settling tells, for each kind, how to record that the work took effect.
 var settling = map[string]string{
 	"command": "settle it as executed, once it is unknown: command_settle",
 	"step":    "settle it as executed: step_settle",

@@ -8,7 +8,8 @@ import (
 	"github.com/pawl-go/pawl/ops"
 )
 
-// Two commands fell silent. The orders say that one of them was carried out; nothing is changed by asking.
+// Two commands are unknown, and the orders table shows that one of them was executed. Stales
+// changes nothing.
 func TestStales_Probed(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

@@ -10,47 +10,54 @@ import (
 	"github.com/pawl-go/pawl/internal/catalog"
 )
 
-// A Step is a call of another system by package step.
+// A Step is a call to another system through package step.
 type Step struct {
-	Scope          string    `json:"scope"` // with Key the owner: "job/QUEUE" and "ID@…" of a job, "command/SCOPE" and the key of a command
-	Key            string    `json:"key"`
-	Step           string    `json:"step"` // its name
-	Status         Status    `json:"status"`
-	Fence          int64     `json:"fence"` // of the newest call or probe; a verdict names it
-	Recovery       string    `json:"recovery"`
-	Provider       string    `json:"provider,omitzero"`
-	ProviderKey    string    `json:"provider_key"`       // the idempotency key that its calls carried
-	Reference      string    `json:"reference,omitzero"` // the provider's name for what it made
-	JobID          int64     `json:"job_id,omitzero"`    // the job that waits for it, if it is unknown; 0: none
-	Calls          int       `json:"calls"`
-	InDoubt        int       `json:"in_doubt"` // calls that may or may not have been executed
-	FirstCalledAt  time.Time `json:"first_called_at,omitzero"`
-	LastNotAfter   time.Time `json:"last_not_after,omitzero"` // nothing was sent later than this
-	MemoryEndsAt   time.Time `json:"memory_ends_at,omitzero"` // until then the provider is sure to know the key; zero: it was not said
+	// with Key the owner: "job/QUEUE" and "ID@…" of a job, "command/SCOPE" and the key of a command
+	Scope       string `json:"scope"`
+	Key         string `json:"key"`
+	Step        string `json:"step"` // its name
+	Status      Status `json:"status"`
+	Fence       int64  `json:"fence"` // of the newest call or probe; a verdict names it
+	Recovery    string `json:"recovery"`
+	Provider    string `json:"provider,omitzero"`
+	ProviderKey string `json:"provider_key"`       // the idempotency key of its calls
+	Reference   string `json:"reference,omitzero"` // the provider's name for the result
+	// the job that waits for it, if it is unknown; 0: none
+	JobID         int64     `json:"job_id,omitzero"`
+	Calls         int       `json:"calls"`
+	InDoubt       int       `json:"in_doubt"` // calls that may or may not have been executed
+	FirstCalledAt time.Time `json:"first_called_at,omitzero"`
+	LastNotAfter  time.Time `json:"last_not_after,omitzero"` // nothing was sent later than this
+	// until then the provider surely knows the key; zero: not configured
+	MemoryEndsAt   time.Time `json:"memory_ends_at,omitzero"`
 	FailureCode    string    `json:"failure_code,omitzero"`
 	FailureMessage string    `json:"failure_message,omitzero"`
 	CreatedAt      time.Time `json:"created_at"`
 	UpdatedAt      time.Time `json:"updated_at"`
-	ExpiresAt      time.Time `json:"expires_at"` // end of our memory, if it has ended
-	ReadAt         time.Time `json:"read_at"`    // the database's clock at the reading
+	ExpiresAt      time.Time `json:"expires_at"` // when we forget it, if it has ended
+	ReadAt         time.Time `json:"read_at"`    // the database's clock when the row was read
 
-	History []StepCall `json:"history,omitzero" col:"-"` // the newest 100 calls and probes, oldest first; read by Get only, as Changes
-	Changes []Change   `json:"changes,omitzero" col:"-"` // by hand: the newest 100, oldest first
+	// the newest 100 calls and probes, oldest first; read by Get only, like Changes
+	History []StepCall `json:"history,omitzero" col:"-"`
+	// by operators: the newest 100, oldest first
+	Changes []Change `json:"changes,omitzero" col:"-"`
 }
 
-// Ref names the step as it was read.
+// Ref returns a reference to the step as it was read.
 func (s Step) Ref() StepRef {
 	return StepRef{Scope: s.Scope, Key: s.Key, Step: s.Step, Fence: s.Fence}
 }
 
-// A StepCall is what was seen of one call, or of one probe.
+// A StepCall is the record of one call or one probe.
 type StepCall struct {
-	Fence     int64           `json:"fence"`
-	Probe     bool            `json:"probe"` // it only asked whether an earlier call had been executed
-	StartedAt time.Time       `json:"started_at"`
-	NotAfter  time.Time       `json:"not_after"`         // nothing was sent later than this
-	EndedAt   time.Time       `json:"ended_at,omitzero"` // zero: no end was recorded
-	Outcome   string          `json:"outcome,omitzero"`  // "executed", "refused", "not_sent", "ambiguous"; "not_executed", "cannot_tell"; empty: none was recorded
+	Fence     int64     `json:"fence"`
+	Probe     bool      `json:"probe"` // it only asked whether an earlier call was executed
+	StartedAt time.Time `json:"started_at"`
+	NotAfter  time.Time `json:"not_after"`         // nothing was sent later than this
+	EndedAt   time.Time `json:"ended_at,omitzero"` // zero: no end was recorded
+	// "executed", "refused", "not_sent", "ambiguous"; of a probe also "not_executed",
+	// "cannot_tell"; empty: none recorded
+	Outcome   string          `json:"outcome,omitzero"`
 	Reference string          `json:"reference,omitzero"`
 	Detail    json.RawMessage `json:"detail"` // an object: error, code, exchange
 }
@@ -60,11 +67,11 @@ type Steps struct {
 	Scope, Key string
 	Provider   string
 	Statuses   []Status // empty: any
-	After      string   // only those behind this one: [Page.Next] of the page before
+	After      string   // only rows after this one: [Page.Next] of the previous page
 	Limit      int      // default 50, at most 1000
 }
 
-// List returns steps in the order of scope, key and name, by octets.
+// List returns steps ordered by scope, key and name, compared by bytes.
 //
 // Errors: [pawl.ErrArgumentInvalid].
 func (s Steps) List(ctx context.Context, db pawl.DB) (Page[Step], error) {
@@ -84,10 +91,10 @@ func (s Steps) List(ctx context.Context, db pawl.DB) (Page[Step], error) {
 	return cut(rows, page, func(s Step) []string { return []string{s.Scope, s.Key, s.Step} }), err
 }
 
-// A StepRef names a step, and what you saw of it.
+// A StepRef identifies a step, and may hold what you saw of it.
 type StepRef struct {
 	Scope, Key, Step string
-	Fence            int64 // of the newest call, as you saw it; Settle and Again require it
+	Fence            int64 // of the newest call, as you saw it; required by Settle and Again
 }
 
 // Get returns everything about the step.
@@ -109,7 +116,7 @@ func (r StepRef) Get(ctx context.Context, db pawl.DB) (Step, error) {
 	return s, err
 }
 
-// Changes returns what was done with the step by hand: the newest 100 records, oldest first.
+// Changes returns the newest 100 audit records of the step, oldest first.
 func (r StepRef) Changes(ctx context.Context, db pawl.DB) ([]Change, error) {
 	return changes(ctx, db, "step", r.Scope, r.Key, r.Step)
 }

@@ -11,21 +11,26 @@ import (
 	"github.com/pawl-go/pawl/internal/contract"
 )
 
-// A StepVerdict is what you found out about an unknown step.
+// A StepVerdict is your finding about an unknown step.
 type StepVerdict struct {
-	// Outcome is "executed": it took effect; "refused": it did not and never will; "not_executed": it did not, and may be called again.
+	// Outcome is "executed": it took effect; "refused": it did not and never will; "not_executed":
+	// it did not, and may be called again.
 	Outcome string
-	// Result, JSON, and Reference are what the provider made, if it was executed. Without Result the handler gets the zero value.
+	// Result, which is JSON, and Reference are what the provider returned, if the call was
+	// executed. Without Result the handler gets the zero value.
 	Result, Reference string
 	// Code and Error are for a refusal. Default of Error: By.Reason.
 	Code, Error string
 }
 
-// Settle ends the doubt about an unknown step. The job that waits for it goes on, unless another of its steps is unknown too;
-// a command has to be settled as well. Fence is required: [Step.Fence] as you saw it when you asked the provider. [Moved]: another call has
-// begun since, of which the verdict says nothing. [Early]: it is not "executed", and a call may still be sent.
+// Settle ends an unknown step by a verdict. The job that waits for it continues, unless another of
+// its steps is unknown too. A command must be settled as well. Fence is required: [Step.Fence] as
+// you saw it when you asked the provider. Outcome [Moved]: a newer call has begun, which the
+// verdict does not cover. Outcome [Early]: the verdict is not "executed", and a call may still be
+// sent.
 //
-// Errors: as of [JobRef.Retry]; [pawl.ErrArgumentInvalid] also for a missing Fence; 40001, and [pawl.Retryable]: restart.
+// Errors: those of [JobRef.Retry]; [pawl.ErrArgumentInvalid] also for a missing Fence; 40001, which
+// is [pawl.Retryable]: restart.
 func (r StepRef) Settle(ctx context.Context, db pawl.DB, v StepVerdict, by By) (Result, error) {
 	const op = "step.settle"
 	if r.Fence == 0 {
@@ -42,7 +47,7 @@ func (r StepRef) Settle(ctx context.Context, db pawl.DB, v StepVerdict, by By) (
 		case Settled:
 			result.Was, result.Now = string(StatusUnknown), row.Status
 		case Refused:
-			result.Hint = "only what is unknown needs a verdict"
+			result.Hint = "only an unknown step needs a verdict"
 			if Status(row.Status) == StatusPlanned {
 				result.Hint = "its next attempt finds out, or makes it unknown; retry its job"
 			}
@@ -57,15 +62,18 @@ func (r StepRef) Settle(ctx context.Context, db pawl.DB, v StepVerdict, by By) (
 	})
 }
 
-// Again has a step called again, under a new key, that its provider refused for good: a card that was declined, and now is not. A retry of
-// its job alone meets the stored refusal, and the provider repeats it for the old key. The step is called at the next attempt of its owner:
-// retry its job, [Result.JobID]. A step that is unknown needs a verdict instead.
+// Again allows another call, under a new key, of a step that its provider refused permanently, such
+// as a card that was declined. Retrying the job alone replays the stored refusal, and the provider
+// repeats it for the old key. The step is called at the next attempt of its owner: retry its job,
+// [Result.JobID]. An unknown step needs a verdict instead.
 //
-// No key ties the new call to the old ones. If the provider took one of them after all, the new one is a second effect.
+// The new call has no key in common with the old ones. If the provider executed one of them after
+// all, the new call is a second effect.
 //
-// providerKey is the new key, 1 to 255 octets of printable ASCII; empty: a random UUID. Fence is required: [Step.Fence] as you saw it.
+// providerKey is the new key, 1 to 255 bytes of printable ASCII; empty means a random UUID. Fence
+// is required: [Step.Fence] as you saw it.
 //
-// Errors: as of Settle; [pawl.ErrKeyInvalid].
+// Errors: those of Settle; [pawl.ErrKeyInvalid].
 func (r StepRef) Again(ctx context.Context, db pawl.DB, providerKey string, by By) (Result, error) {
 	const op = "step.again"
 	if r.Fence == 0 {
@@ -82,14 +90,15 @@ func (r StepRef) Again(ctx context.Context, db pawl.DB, providerKey string, by B
 		case Renewed:
 			result.Was, result.Now = string(StatusFailedFinal), string(StatusPlanned)
 			if by.dryRun {
-				result.ProviderKey = providerKey // a random one would be another
+				// a random key would differ from the one used later
+				result.ProviderKey = providerKey
 			}
 		case Refused:
-			result.Hint = "only what was refused for good may be called again"
+			result.Hint = "only a permanently refused step can be called again"
 			if row.Executed {
-				result.Hint = "a call of it was executed after all: it is done"
+				result.Hint = "one of its calls was executed after all: nothing is left to do"
 			} else if Status(row.Status) == StatusUnknown {
-				result.Hint = "whether it was executed is not known: it needs a verdict"
+				result.Hint = "it is unknown whether it was executed: it needs a verdict"
 			}
 		case Moved:
 			result.Hint = fmt.Sprintf("another call has begun since: its fence is %d; look again", row.Fence)

@@ -16,7 +16,8 @@ const (
 
 var charge = ops.StepRef{Scope: "job/q", Key: "1@1", Step: "charge"}
 
-// An unknown step is found, shown with its calls, settled with a record, and then no verdict is taken any more.
+// An unknown step is listed, shown with its calls and settled with an audit record. Then further
+// verdicts are refused.
 func TestSteps_Settle(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -64,7 +65,8 @@ func TestSteps_Settle(t *testing.T) {
 	}
 }
 
-// A verdict names the call that it is about: on another one it changes nothing and says which there is.
+// A verdict names the call it concerns. If there is a newer call, nothing changes, and the result
+// names that call.
 func TestSteps_AVerdictOnAnOlderCallIsMoved(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -81,7 +83,8 @@ func TestSteps_AVerdictOnAnOlderCallIsMoved(t *testing.T) {
 	}
 }
 
-// A refused step is asked again under a new key: the stored refusal goes, with a record, and the provider sees a new key.
+// A refused step is called again under a new key: the stored refusal is deleted, with an audit
+// record.
 func TestSteps_AskAgain(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -120,7 +123,7 @@ func TestSteps_AskAgain(t *testing.T) {
 	}
 }
 
-// Pages, and filters.
+// Steps are filtered and listed in pages.
 func TestSteps_Pages(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

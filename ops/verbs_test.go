@@ -11,14 +11,14 @@ import (
 	"github.com/pawl-go/pawl/ops"
 )
 
-// What each verb makes of each status: the figure of the package.
+// Each verb has the effect on each status that the package documentation shows.
 func TestVerbs_EachStatus(t *testing.T) {
 	t.Parallel()
 	const gone = ops.Status("")
 	for name, c := range map[string]struct {
 		verb verb
 		done ops.Outcome
-		into map[ops.Status]ops.Status // what is not here is refused
+		into map[ops.Status]ops.Status // a status that is missing here is refused
 	}{
 		"job_retry": {ops.JobRef.Retry, ops.Retried, map[ops.Status]ops.Status{
 			ops.StatusPending: ops.StatusPending, ops.StatusDeadLetter: ops.StatusPending, ops.StatusCancelled: ops.StatusPending}},
@@ -61,7 +61,7 @@ func (b *bed) wantUntouched(id int64, status ops.Status) {
 	}
 }
 
-// wantRow checks a job made by in after a verb; the empty status means that it is gone.
+// wantRow checks a job that in created, after a verb. An empty status means that the job is gone.
 func (b *bed) wantRow(id int64, status ops.Status) {
 	b.Helper()
 	d, err := ops.JobRef{ID: id}.Get(b.Context(), b.pool)
@@ -83,7 +83,7 @@ func (b *bed) wantRow(id int64, status ops.Status) {
 	}
 }
 
-// wantAudit checks the one record of a change: complete, and without the payload.
+// wantAudit checks the audit record of a change: complete, and without the payload.
 func (b *bed) wantAudit(id int64, verb string, before, after ops.Status) {
 	b.Helper()
 	sum := sha256.Sum256([]byte("payload"))
@@ -100,7 +100,7 @@ func (b *bed) wantAudit(id int64, verb string, before, after ops.Status) {
 	}
 }
 
-// The change and its record are one: a rollback leaves neither.
+// The change and its audit record share a transaction: a rollback undoes both.
 func TestVerbs_AuditSharesTheTransaction(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -116,7 +116,8 @@ func TestVerbs_AuditSharesTheTransaction(t *testing.T) {
 	b.wantCount("select count(*) from pawl.audit", 0)
 }
 
-// A verb told from where to take a job leaves it alone anywhere else: somebody was faster.
+// A verb restricted to some statuses leaves a job in another status alone, for example after
+// another operator's change.
 func TestVerbs_TakeWhatTheRefSays(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

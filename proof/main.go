@@ -1,12 +1,13 @@
-// Command proof runs what the gate leaves out: real brokers, browsers, failovers, every PostgreSQL, and runs of many
-// minutes. Each stage that ends adds a line to proof/results.jsonl, from which docs/proof.md is rendered.
+// Command proof runs the tests that the gate omits: real brokers, browsers, failovers, every
+// PostgreSQL version, and runs of many minutes. Each finished stage adds a line to
+// proof/results.jsonl, from which docs/proof.md is rendered.
 //
 //	go run ./proof                  every stage whose inputs have no recorded pass
 //	go run ./proof brokers browser  these stages, if their inputs have no recorded pass
-//	go run ./proof --force brokers  this stage, even if its inputs have a recorded pass
-//	go run ./proof --list           the stages, and how stale each is
+//	go run ./proof --force brokers  this stage in any case
+//	go run ./proof --list           the stages, and whether their inputs have changed
 //
-// A stage that fails does not stop the others. A run that was interrupted goes on where it was: what has passed is
+// A failed stage does not stop the others. An interrupted run continues, because passed stages are
 // skipped.
 package main
 
@@ -40,9 +41,9 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("proof", flag.ContinueOnError)
 	force := flags.Bool("force", false, "run the stages even if their inputs have a recorded pass")
 	page := flags.Bool("page", false, "render docs/proof.md again, and run nothing")
-	list := flags.Bool("list", false, "list the stages and how stale each is, and run nothing")
+	list := flags.Bool("list", false, "list the stages and whether their inputs have changed, and run nothing")
 	flags.Usage = func() {
-		fmt.Fprint(flags.Output(), "usage: go run ./proof [--force] [--list] [--page] [STAGE ...]\n\nRuns the tests that the gate leaves out, and records the results in proof/results.jsonl.\n\n")
+		fmt.Fprint(flags.Output(), "usage: go run ./proof [--force] [--list] [--page] [STAGE ...]\n\nRuns the tests that the gate omits, and records the results in proof/results.jsonl.\n\n")
 		flags.PrintDefaults()
 		fmt.Fprintln(flags.Output(), "\nstages:")
 		w := tabwriter.NewWriter(flags.Output(), 0, 0, 2, ' ', 0)
@@ -108,7 +109,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	return nil
 }
 
-// choose returns the stages that are named, or all.
+// choose returns the named stages, or all.
 func choose(names []string) (chosen []stage, err error) {
 	if len(names) == 0 {
 		return stages, nil
@@ -116,14 +117,14 @@ func choose(names []string) (chosen []stage, err error) {
 	for _, name := range names {
 		s, ok := stageNamed(name)
 		if !ok {
-			return nil, fmt.Errorf("there is no stage %q: go run ./proof --list shows those that there are", name)
+			return nil, fmt.Errorf("there is no stage %q: list the stages with go run ./proof --list", name)
 		}
 		chosen = append(chosen, s)
 	}
 	return chosen, nil
 }
 
-// printStages prints the last pass of each stage, and whether its inputs have changed since.
+// printStages prints the last pass of each stage and whether its inputs have changed since.
 func printStages(ctx context.Context, out io.Writer, tree tree, chosen []stage, results []result) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	for _, s := range chosen {

@@ -8,7 +8,7 @@ import (
 
 const pageFile = "docs/proof.md"
 
-// The table of the stages stands between these lines of docs/proof.md.
+// pageBegins and pageEnds enclose the table of the stages in docs/proof.md.
 const pageBegins, pageEnds = "<!-- rendered by go run ./proof -->\n", "<!-- end -->\n"
 
 func writePage(results []result) error {
@@ -23,7 +23,7 @@ func writePage(results []result) error {
 	return os.WriteFile(pageFile, []byte(page), 0o644)
 }
 
-// render returns the page with the table of the stages as the results have it.
+// render returns the page with the table of the stages rendered from the results.
 func render(page string, results []result) (string, error) {
 	before, rest, begins := strings.Cut(page, pageBegins)
 	_, after, ends := strings.Cut(rest, pageEnds)
@@ -44,7 +44,7 @@ func render(page string, results []result) (string, error) {
 	return before + pageBegins + "\n" + t.String() + "\n" + pageEnds + after, nil
 }
 
-// later names the failures of a stage that are recorded after its last pass.
+// later returns the failures of a stage that are recorded after its last pass.
 func later(results []result, stage string) string {
 	var failed []string
 	for _, r := range results {

@@ -13,13 +13,13 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	if err := os.Chdir(".."); err != nil { // where a run is
+	if err := os.Chdir(".."); err != nil { // a run starts at the root
 		panic(err)
 	}
 	os.Exit(m.Run())
 }
 
-// Each test that the gate leaves out belongs to a stage.
+// Each test that the gate omits belongs to a stage.
 func TestStages_CoverEveryProofTest(t *testing.T) {
 	var said strings.Builder
 	for _, s := range stages {
@@ -59,7 +59,7 @@ func TestStages_CoverEveryProofTest(t *testing.T) {
 // tagged matches a file that only the proof compiles.
 var tagged = regexp.MustCompile(`^//go:build proof( && .*)?\n`)
 
-// No file has the tag of the proof and the name of a test of the gate.
+// A file with the proof tag has a name of the proof, not of the gate.
 func TestTag_ShowsInTheName(t *testing.T) {
 	err := filepath.WalkDir(".", func(path string, e fs.DirEntry, err error) error {
 		if err != nil || !strings.HasSuffix(path, "_test.go") || strings.HasSuffix(path, "_proof_test.go") {
@@ -76,7 +76,8 @@ func TestTag_ShowsInTheName(t *testing.T) {
 	}
 }
 
-// Each pathspec of a stage matches files: a stage whose inputs are gone would never be stale again.
+// Each pathspec of a stage matches files. A stage whose inputs do not exist would never become
+// stale again.
 func TestStages_HaveInputs(t *testing.T) {
 	for _, s := range stages {
 		for _, spec := range slices.Concat(s.inputs...) {
@@ -90,7 +91,7 @@ func TestStages_HaveInputs(t *testing.T) {
 	}
 }
 
-// A change of an input makes another hash; a change of anything else does not.
+// A change of an input changes the hash. Other changes do not.
 func TestTree_HashIsOfTheInputs(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
@@ -134,8 +135,8 @@ func TestTree_HashIsOfTheInputs(t *testing.T) {
 	}
 }
 
-// A stage fails if a test failed or the command did, and says which; seeds are kept.
-func TestStage_TellsWhatFailed(t *testing.T) {
+// A stage fails if a test or the command failed, and lists the failures. Seeds are kept.
+func TestStage_ListsFailures(t *testing.T) {
 	for name, c := range map[string]struct {
 		script   string
 		failures []string
@@ -164,7 +165,7 @@ func TestStage_TellsWhatFailed(t *testing.T) {
 	}
 }
 
-// The page shows the last pass of each stage, and failures since.
+// The page shows the last pass of each stage and later failures.
 func TestRender_ShowsLastPassAndFailuresSince(t *testing.T) {
 	day := time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)
 	page, err := render("before\n"+pageBegins+"old\n"+pageEnds+"after\n", []result{
@@ -185,7 +186,7 @@ func TestRender_ShowsLastPassAndFailuresSince(t *testing.T) {
 	}
 }
 
-// docs/proof.md is what the recorded results render to.
+// docs/proof.md is rendered from the recorded results.
 func TestPage_IsRenderedFromTheResults(t *testing.T) {
 	results, err := readResults()
 	if err != nil {

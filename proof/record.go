@@ -18,14 +18,14 @@ import (
 
 const resultsFile = "proof/results.jsonl"
 
-// A result is a line of proof/results.jsonl: one run of one stage, passed or failed.
+// A result is one run of a stage and a line of proof/results.jsonl.
 type result struct {
 	Stage    string    `json:"stage"`
 	Began    time.Time `json:"began"`
 	Seconds  int       `json:"seconds"`
-	Commit   string    `json:"commit"` // with a + if the tree had changes that were not committed
-	Inputs   string    `json:"inputs"` // the hash of the files that the stage depends on
-	Load     string    `json:"load"`   // of the machine, over the last five minutes
+	Commit   string    `json:"commit"` // followed by + if the tree had uncommitted changes
+	Inputs   string    `json:"inputs"` // hash of the files that the stage depends on
+	Load     string    `json:"load"`   // load average over five minutes
 	StallMS  int64     `json:"stall_ms"`
 	Seeds    []string  `json:"seeds,omitempty"`
 	Failures []string  `json:"failures,omitempty"`
@@ -78,7 +78,7 @@ func lastPass(all []result, stage string) (result, bool) {
 	return result{}, false
 }
 
-// A tree is the checkout that is proved.
+// A tree is the checkout that is tested.
 type tree struct{ commit string }
 
 func openTree(ctx context.Context) (tree, error) {
@@ -100,8 +100,8 @@ func openTree(ctx context.Context) (tree, error) {
 	return tree{commit}, err
 }
 
-// hash is the hash of the files that the sets of pathspecs match, as they are on disk. A file that
-// one set excludes counts if another set names it.
+// hash returns the hash of the files on disk that match the sets of pathspecs. A file that one set
+// excludes counts if another set includes it.
 func (tree) hash(sets [][]string) (string, error) {
 	var names []string
 	for _, pathspecs := range sets {
@@ -116,7 +116,7 @@ func (tree) hash(sets [][]string) (string, error) {
 	for _, name := range slices.Compact(names) {
 		text, err := os.ReadFile(name)
 		if errors.Is(err, fs.ErrNotExist) {
-			continue // deleted, and not committed
+			continue // deleted, but not committed
 		}
 		if err != nil {
 			return "", err
@@ -126,7 +126,7 @@ func (tree) hash(sets [][]string) (string, error) {
 	return hex.EncodeToString(h.Sum(nil)[:10]), nil
 }
 
-// since says how many commits the tree has since one.
+// since returns how many commits the tree has since a commit.
 func (tree) since(ctx context.Context, commit string) string {
 	n, err := git(ctx, "rev-list", "--count", strings.TrimSuffix(commit, "+")+"..HEAD")
 	if err != nil {

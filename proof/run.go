@@ -17,18 +17,18 @@ import (
 	"time"
 )
 
-// failuresShown is how many lines of what failed are printed again at the end of a stage.
+// failuresShown bounds the lines of failures that are repeated at the end of a stage.
 const failuresShown = 300
 
 var (
-	// passing are lines of go test -v about tests that go well.
+	// passing matches the lines of go test -v about passing tests.
 	passing = regexp.MustCompile(`^\s*(=== |--- (PASS|SKIP)|PASS$)`)
 	failing = regexp.MustCompile(`^\s*--- FAIL: (\S+)`)
 	seed    = regexp.MustCompile(`\bseed[ =:]+([0-9]+)`)
 )
 
-// run runs a stage. The caller adds the commit and the inputs to the result. An error means that the stage did not
-// start.
+// run runs a stage. The caller adds the commit and the inputs to the result. An error means that
+// the stage did not start.
 func (s stage) run(ctx context.Context, out io.Writer) (result, error) {
 	words, err := s.command()
 	if err != nil {
@@ -40,7 +40,7 @@ func (s stage) run(ctx context.Context, out io.Writer) (result, error) {
 	}
 	defer log.Close()
 	cmd := exec.CommandContext(ctx, words[0], words[1:]...)
-	// A stage starts programs of its own, which end with it.
+	// A stage starts child processes. They end with it.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }
 	cmd.WaitDelay = time.Minute
@@ -66,8 +66,8 @@ func (s stage) run(ctx context.Context, out io.Writer) (result, error) {
 	return r, nil
 }
 
-// A sieve keeps the output of a stage in a log, prints the lines that are not about passing tests, and collects seeds
-// and failures.
+// A sieve writes the output of a stage to a log, prints the lines that are not about passing tests,
+// and collects seeds and failures.
 type sieve struct {
 	out, log io.Writer
 	rest     []byte
@@ -108,7 +108,8 @@ func (s *sieve) take(line string) {
 	if passing.MatchString(line) {
 		return
 	}
-	// Tests indent what they log. The log has all of it, and the end of a failed stage shows the last lines.
+	// Tests indent their log lines. The log file has all lines, and the end of a failed stage shows
+	// the last ones.
 	s.last = append(s.last, line)
 	if len(s.last) > failuresShown {
 		s.last = s.last[1:]
@@ -118,7 +119,7 @@ func (s *sieve) take(line string) {
 	}
 }
 
-// A witness measures stalls: the most by which one of its short sleeps was late.
+// A witness measures stalls of the machine: the largest delay of its short sleeps.
 type witness struct {
 	end     chan struct{}
 	longest atomic.Int64
@@ -149,7 +150,7 @@ func (w *witness) stop() int64 {
 	return time.Duration(w.longest.Load()).Milliseconds()
 }
 
-// loadAverage is the system's load over five minutes, or nothing where the system does not tell.
+// loadAverage returns the system's load over five minutes, or "" without /proc.
 func loadAverage() string {
 	f, err := os.Open("/proc/loadavg")
 	if err != nil {

@@ -10,19 +10,21 @@ import (
 	"strings"
 )
 
-// A stage is a part of the proof that runs by itself.
+// A stage is an independent part of the proof.
 type stage struct {
-	name   string
-	shows  string     // what a pass shows
-	inputs [][]string // the files that its result depends on: sets of git pathspecs, in which :! excludes
-	// command prints to its standard output what failed, as go test does, and exits with another status than 0.
+	name  string
+	shows string // what a pass shows
+	// inputs are the files that the result depends on: sets of git pathspecs, in which :! excludes.
+	inputs [][]string
+	// command prints failures to its standard output as go test does, and then exits with a
+	// non-zero status.
 	command func() ([]string, error)
 }
 
-// engine is the code that nearly every stage depends on: the SQL contract and all Go, without pages.
+// engine are the files that nearly every stage depends on: the SQL contract and all Go code.
 var engine = []string{"*.go", "*.sql", "*go.mod", "*go.sum", "go.work", ":!bench", ":!proof", ":!internal/testbed/layers", ":!internal/testbed/surface"}
 
-// lives are the packages whose proof kills processes, or runs them for long.
+// lives are the packages whose proof tests kill processes or run for long.
 var lives = []string{"./consumer", "./job", "./outbox", "./step", "./schedule", "./service", "./transport/webhook", "./transport/pawlsqs", "./pawltest", "./examples/service"}
 
 // stages are in the order in which they run.
@@ -91,7 +93,7 @@ func proofTests(packages ...string) func() ([]string, error) {
 	}
 }
 
-// allTests runs also those that the gate runs in part.
+// allTests runs all tests, including those that the gate runs in part.
 func allTests(packages ...string) func() ([]string, error) {
 	return func() ([]string, error) { return goTest(packages), nil }
 }
@@ -100,14 +102,14 @@ func goTest(packages []string, flags ...string) []string {
 	return slices.Concat([]string{"go", "test", "-tags", "proof", "-trimpath", "-count=1", "-timeout", "60m", "-v"}, flags, packages)
 }
 
-// skip leaves out the tests that another stage runs.
+// skip omits the tests that another stage runs.
 func skip(names string, command func() ([]string, error)) func() ([]string, error) {
 	return with(command, "-skip", names)
 }
 
 func raced(command func() ([]string, error)) func() ([]string, error) { return with(command, "-race") }
 
-// with adds flags to a go test.
+// with adds flags to a go test command.
 func with(command func() ([]string, error), flags ...string) func() ([]string, error) {
 	return func() ([]string, error) {
 		all, err := command()

@@ -11,7 +11,7 @@ import (
 	"github.com/pawl-go/pawl/internal/testbed/postgres"
 )
 
-// at is a URL of another server, user or database.
+// at changes a URL to another server, user or database.
 func at(t *testing.T, base string, change func(u *url.URL, q url.Values)) string {
 	t.Helper()
 	u, err := url.Parse(base)
@@ -24,7 +24,7 @@ func at(t *testing.T, base string, change func(u *url.URL, q url.Values)) string
 	return u.String()
 }
 
-// closedPort is an address of this machine where nothing listens.
+// closedPort is an address of this machine without a listener.
 func closedPort(t *testing.T) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -35,7 +35,7 @@ func closedPort(t *testing.T) string {
 	return listener.Addr().String()
 }
 
-// strict starts a server where role locked must know its password, and returns its URL.
+// strict starts a server where role locked needs its password, and returns its URL.
 func strict(t *testing.T) string {
 	t.Helper()
 	hba := filepath.Join(shortDir(t), "hba.conf")
@@ -51,7 +51,7 @@ func strict(t *testing.T) string {
 	return server.URL("postgres")
 }
 
-// What pgx says in several lines, with every address it tried, becomes one line with the next step.
+// pgx's error of several lines, with every address it tried, becomes one line with the next step.
 func TestConnect_Unreachable(t *testing.T) {
 	t.Parallel()
 	address := closedPort(t)
@@ -90,7 +90,7 @@ func TestConnect_Refused(t *testing.T) {
 		"permission denied for database", `grant connect, create on database "postgres" to "meek"`)
 }
 
-// A server without TLS is there; to start it would be the wrong advice.
+// If a server has no TLS, the advice is not to start it.
 func TestConnect_NoTLS(t *testing.T) {
 	t.Parallel()
 	address := listen(t, func(conn net.Conn) {
@@ -102,7 +102,8 @@ func TestConnect_NoTLS(t *testing.T) {
 		"no TLS connection to "+address, "correct sslmode")
 }
 
-// A role that may not create schemas learns what to ask the owner for; one progress line comes before the error.
+// A role without the right to create schemas gets the grant to ask the owner for. One progress line
+// precedes the error.
 func TestUp_PermissionDenied(t *testing.T) {
 	t.Parallel()
 	meek := at(t, strict(t), func(u *url.URL, _ url.Values) { u.User = url.User("meek") })
@@ -110,7 +111,7 @@ func TestUp_PermissionDenied(t *testing.T) {
 		`user "meek": permission denied for database postgres`, `grant connect, create on database "postgres" to "meek"`)
 }
 
-// garbage listens and answers with something that is not PostgreSQL.
+// garbage listens and responds with something that is not PostgreSQL.
 func garbage(t *testing.T) string {
 	t.Helper()
 	return listen(t, func(conn net.Conn) {
@@ -119,7 +120,7 @@ func garbage(t *testing.T) string {
 	})
 }
 
-// silent listens and never answers.
+// silent listens and never responds.
 func silent(t *testing.T) string {
 	t.Helper()
 	return listen(t, func(conn net.Conn) { t.Cleanup(func() { _ = conn.Close() }) })

@@ -10,8 +10,9 @@ import (
 	"github.com/pawl-go/pawl/pawltest"
 )
 
-// The address that `pawl dashboard` prints lets one browser in. There a dead letter is found, retried with a reason, and the audit has it.
-func TestDashboard_CuresADeadLetter(t *testing.T) {
+// The address that `pawl dashboard` prints logs one browser in. There a dead letter is found and
+// retried with a reason, and the audit has it.
+func TestDashboard_RetriesADeadLetter(t *testing.T) {
 	t.Parallel()
 	database := pawltest.URL(t)
 	exec1(t, database, `insert into pawl.job (queue, kind, payload, status, attempts, fence, last_errors)
@@ -57,7 +58,7 @@ values ('orders', 'charge', 'x', 'dead_letter', 25, 3, '[{"at": "2026-01-01T00:0
 func TestDashboard_Refusals(t *testing.T) {
 	t.Parallel()
 	for _, listen := range []string{"0.0.0.0:8484", "10.1.2.3:80", "localhost:1", ":8484", "127.0.0.1", "nowhere"} {
-		wantFailure(t, pawl(t, "postgres://localhost:1/x", "dashboard", "--listen", listen), 2, "no loopback address", "127.0.0.1:8484")
+		wantFailure(t, pawl(t, "postgres://localhost:1/x", "dashboard", "--listen", listen), 2, "is not a loopback address", "127.0.0.1:8484")
 	}
 	wantFailure(t, pawl(t, "", "dashboard"), 2, "no database", "PAWL_DATABASE_URL")
 	wantFailure(t, pawl(t, "postgres://localhost:1/x", "dashboard", "--actor", strings.Repeat("x", 256)), 2, "--actor")

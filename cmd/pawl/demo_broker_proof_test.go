@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// The promise on real brokers, with workers killed around the acknowledgement and the publication too.
+// The promise holds on real brokers, with workers killed around the acknowledgement and the
+// publication too.
 func TestDemo_Broker(t *testing.T) {
 	t.Parallel()
 	brokers := filepath.Join(t.TempDir(), "pawl-brokers")
@@ -35,7 +36,7 @@ func TestDemo_Broker(t *testing.T) {
 	}
 }
 
-// pawl dev runs each broker for one command, which finds the address in its environment.
+// pawl dev runs each broker for one command, which has the address in its environment.
 func TestDevBroker_RunsACommand(t *testing.T) {
 	t.Parallel()
 	for broker, c := range map[string]struct{ variables, address string }{

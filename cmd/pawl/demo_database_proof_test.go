@@ -14,7 +14,7 @@ import (
 	"github.com/pawl-go/pawl/pawltest"
 )
 
-// In somebody else's database a demo works and leaves everything as it was, also what was there before.
+// In the user's database a demo works and leaves everything as it was, earlier rows included.
 func TestDemo_DatabaseURL_LeavesNoTrace(t *testing.T) {
 	t.Parallel()
 	url := pawltest.URL(t)
@@ -71,8 +71,8 @@ func TestDemo_DatabaseURL_InterruptedLeavesNoTrace(t *testing.T) {
 	d.wantNothingLeft()
 }
 
-// --keep leaves the rows and says where, without the URL: it may hold a password. A second run of the same seed in the
-// same database does not meet the first one's inbox.
+//   - -keep keeps the rows and prints where, without the URL, because it may hold a password. A
+//     second run of the same seed in the same database does not use the first one's inbox.
 func TestDemo_DatabaseURL_Keep(t *testing.T) {
 	t.Parallel()
 	url := pawltest.URL(t)
@@ -94,7 +94,7 @@ func TestDemo_DatabaseURL_Keep(t *testing.T) {
 	}
 }
 
-// --keep on a private server: the line that is printed really starts on that data, with the orders in it.
+// - -keep on a private server: the printed command starts on that data, with the orders in it.
 func TestDemo_KeepOnAPrivateServer(t *testing.T) {
 	t.Parallel()
 	d := newDemo(t, "--messages", "50", "--kills", "1", "--keep")

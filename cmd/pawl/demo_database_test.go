@@ -6,14 +6,14 @@ import (
 	"github.com/pawl-go/pawl/pawltest"
 )
 
-// traces counts what a demo may leave in a database.
+// traces counts the rows and schemas that a demo may leave in a database.
 const traces = `
 select (select count(*) from pawl.inbox) + (select count(*) from pawl.job) + (select count(*) from pawl.worker)
      + (select count(*) from pawl.step) + (select count(*) from pawl.step_call) + (select count(*) from pawl.audit)
      + (select count(*) from pg_namespace as n where n.nspname like 'pawl\_demo%')`
 
-// A database that will not do is one line with the next step, and is not changed.
-func TestDemo_DatabaseURL_ThatWillNotDo(t *testing.T) {
+// An unsuitable database is refused in one line with the next step, and is not changed.
+func TestDemo_DatabaseURL_Unsuitable(t *testing.T) {
 	t.Parallel()
 	demo := func(url string) result { return newDemo(t, "--database-url", url, "--messages", "5").run() }
 	wantFailure(t, demo(empty(t)), 1, "schema is not installed", "pawl migrate up")

@@ -12,7 +12,8 @@ import (
 	"time"
 )
 
-// Through the outbox and a second queue: at each hop one effect, with workers killed on the way.
+// Orders and their events have one effect each, through the outbox and a second queue, with workers
+// killed on the way.
 func TestDemo_Pipeline(t *testing.T) {
 	t.Parallel()
 	d := newDemo(t, "--pipeline", "--messages", "300", "--workers", "3", "--kills", "8", "--seed", "21", "--json")
@@ -24,8 +25,9 @@ func TestDemo_Pipeline(t *testing.T) {
 	d.wantNothingLeft()
 }
 
-// From the webhook to the event, with calls in between that share no transaction: each payment is charged once, mailed once and has
-// one event, although bank and mail server lie and workers are killed around their calls.
+// Payments arrive as webhooks, and their calls share no transaction. Each is charged once, mailed
+// once and has one event, although bank and mail server misbehave and workers are killed around
+// their calls.
 func TestDemo_Payments(t *testing.T) {
 	t.Parallel()
 	d := newDemo(t, "--payments", "--messages", "200", "--workers", "3", "--kills", "8", "--seed", "23", "--json")
@@ -49,7 +51,7 @@ func TestDemo_Payments(t *testing.T) {
 	d.wantNothingLeft()
 }
 
-// Payments that cannot be made are kept, and were not charged. A person reads the result.
+// Payments that cannot be made are kept and not charged. The output is text.
 func TestDemo_PaymentsRead(t *testing.T) {
 	t.Parallel()
 	r := newDemo(t, "--payments", "--messages", "50", "--kills", "1", "--poison", "2", "--seed", "12").run()
@@ -72,7 +74,8 @@ func TestDemo_PaymentsRead(t *testing.T) {
 	}
 }
 
-// A lease, told step by step: the letter whose worker was killed is not mailed again, and the worker that was frozen is refused.
+// The letter of the killed worker is not mailed again, and the frozen worker's late commit is
+// rejected.
 func TestDemo_Lease(t *testing.T) {
 	t.Parallel()
 	d := newDemo(t, "--lease")
@@ -101,8 +104,8 @@ func TestDemo_Lease(t *testing.T) {
 	d.wantNothingLeft()
 }
 
-// Orders that no handler can apply are kept, with their payload, and that is not a loss. Without --json a person reads
-// the result.
+// Orders that no handler can apply are kept, with their payload, and do not count as lost. The
+// output is text.
 func TestDemo_PoisonBecomesDeadLetters(t *testing.T) {
 	t.Parallel()
 	d := newDemo(t, "--messages", "100", "--kills", "1", "--poison", "3", "--seed", "12")
@@ -130,8 +133,8 @@ func TestDemo_PoisonBecomesDeadLetters(t *testing.T) {
 	}
 }
 
-// More kills than there is work for: nothing is called lost that was never sent (it was, when the first portion was
-// empty), and all the kills happen.
+// With more kills than work, no order that was never sent counts as lost, and all kills happen. An
+// empty first portion once broke this.
 func TestDemo_FewerOrdersThanKills(t *testing.T) {
 	t.Parallel()
 	r := mustReport(t, newDemo(t, "--messages", "1", "--duplicates", "1", "--workers", "1", "--kills", "3", "--seed", "5", "--json").run())
@@ -141,7 +144,7 @@ func TestDemo_FewerOrdersThanKills(t *testing.T) {
 	}
 }
 
-// A demo that is killed takes its workers, its server and its directories with it.
+// If a demo is killed, its workers, its server and its directories are removed.
 func TestDemo_KilledLeavesNothing(t *testing.T) {
 	t.Parallel()
 	d := startDemo(t, "--messages", "50000", "--kills", "3")
@@ -149,7 +152,7 @@ func TestDemo_KilledLeavesNothing(t *testing.T) {
 	d.wantNothingLeft()
 }
 
-// An interrupt is one line, with the seed to run the same again, and leaves nothing.
+// An interrupt prints one line with the seed, and leaves nothing.
 func TestDemo_InterruptedLeavesNothing(t *testing.T) {
 	t.Parallel()
 	for _, sig := range []os.Signal{os.Interrupt, syscall.SIGTERM} {
@@ -162,12 +165,13 @@ func TestDemo_InterruptedLeavesNothing(t *testing.T) {
 	}
 }
 
-// A private server that dies in the middle ends the run at once.
+// If the private server ends during a run, the run ends at once.
 func TestDemo_ServerEnds(t *testing.T) {
 	t.Parallel()
 	d := startDemo(t, "--messages", "50000", "--kills", "0", "--seed", "16", "--json")
 	server := 0
-	eventually(t, "the private server is seen", func() bool { // on a busy machine one look has found none
+	// on a busy machine one look may find none
+	eventually(t, "the private server is seen", func() bool {
 		for _, process := range d.processes("-k ", "pawl-pg-") {
 			pid, rest, _ := strings.Cut(process, " ")
 			if n, err := strconv.Atoi(pid); err == nil && strings.Contains(rest, "listen_addresses=") {
@@ -184,10 +188,10 @@ func TestDemo_ServerEnds(t *testing.T) {
 	d.wantNothingLeft()
 }
 
-// underWay is a line of progress that tells of effects.
+// underWay matches a line of progress with effects.
 var underWay = regexp.MustCompile(`s  [1-9][0-9]*/[0-9]+ effects`)
 
-// startDemo returns while the demo runs, once orders have taken effect.
+// startDemo returns once orders have taken effect, while the demo still runs.
 func startDemo(t *testing.T, args ...string) *demoRun {
 	t.Helper()
 	d := newDemo(t, args...)
@@ -199,7 +203,8 @@ func startDemo(t *testing.T, args ...string) *demoRun {
 		_ = d.cmd.Wait()
 	})
 	for deadline := time.Now().Add(5 * time.Minute); !underWay.MatchString(d.stderr.String()) && !strings.Contains(d.stderr.String(), "pawl: "); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(deadline) { // a private server and its workers start slowly beside other copies of these tests
+		// a private server and its workers start slowly beside other copies of these tests
+		if time.Now().After(deadline) {
 			t.Fatalf("no orders took effect within 5 min: %s", d.stderr.String())
 		}
 	}

@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// A demoRun is a demo whose processes and directories can be told from those of any other: its binary and its TMPDIR
-// are in a directory of its own, which every process of the run names on its command line.
+// A demoRun is a demo whose processes and directories can be identified. Its binary and its TMPDIR
+// are in its own directory, which every process of the run has on its command line.
 type demoRun struct {
 	*testing.T
 	dir            string
@@ -21,7 +21,7 @@ type demoRun struct {
 	stdout, stderr buffer
 }
 
-// unusable is in the environment of every demo: it must not be asked for a database.
+// unusable is in the environment of every demo, which must ignore it.
 const unusable = "postgres://u:" + secret + "@127.0.0.1:1/d"
 
 func newDemo(t *testing.T, args ...string) *demoRun {
@@ -29,11 +29,12 @@ func newDemo(t *testing.T, args ...string) *demoRun {
 	return newDemoOf(t, binary, args...)
 }
 
-// newDemoOf is newDemo for the demo of another binary.
+// newDemoOf is newDemo for another binary.
 func newDemoOf(t *testing.T, binary string, args ...string) *demoRun {
 	t.Helper()
 	d := &demoRun{T: t, dir: shortDir(t)}
-	if err := os.Chmod(d.dir, 0o777|os.ModeSticky); err != nil { // as /tmp: the server may run as another user
+	// like /tmp, because the server may run as another user
+	if err := os.Chmod(d.dir, 0o777|os.ModeSticky); err != nil {
 		t.Fatal(err)
 	}
 	own := filepath.Join(d.dir, "pawl")
@@ -56,13 +57,13 @@ func (d *demoRun) run() result {
 	return result{d.cmd.ProcessState.ExitCode(), d.stdout.String(), d.stderr.String()}
 }
 
-// result is what a demo left that has ended; of stderr the last line, without the progress before it.
+// result returns the result of a demo that has ended, with only the last line of stderr.
 func (d *demoRun) result() result {
 	lines := strings.SplitAfter(strings.TrimSpace(d.stderr.String()), "\n")
 	return result{d.cmd.ProcessState.ExitCode(), d.stdout.String(), lines[len(lines)-1] + "\n"}
 }
 
-// processes lists those of this run whose command line holds all the words.
+// processes lists the processes of this run whose command line contains all the words.
 func (d *demoRun) processes(words ...string) (found []string) {
 	d.Helper()
 	out, err := exec.Command("ps", "-axww", "-o", "pid=,args=").Output()
@@ -139,7 +140,7 @@ func mustReport(t *testing.T, r result) demoReport {
 	return report
 }
 
-// wantKept checks the promise: every intent that is no dead letter took effect once.
+// wantKept checks the promise: every intent that is not a dead letter took effect once.
 func (r demoReport) wantKept(t *testing.T, intents, dead int) {
 	t.Helper()
 	got := fmt.Sprint(*r.Intents, *r.Effects, *r.DeadLetters, *r.Doubled, *r.Lost, *r.Altered, *r.Torn, *r.Unexpected, *r.Unsettled)

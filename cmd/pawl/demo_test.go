@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// The promise, with real processes and SIGKILL: duplicates are absorbed, nothing is doubled, nothing is lost. The
-// database that the environment names is not touched.
+// The promise holds with real processes and SIGKILL: duplicates are absorbed, no order is doubled
+// or lost. The database in the environment is not touched.
 func TestDemo_KeepsThePromise(t *testing.T) {
 	t.Parallel()
 	d := newDemo(t, "--messages", "400", "--duplicates", "3", "--workers", "3", "--kills", "5", "--seed", "11", "--json")
@@ -27,7 +27,7 @@ func TestDemo_KeepsThePromise(t *testing.T) {
 	d.wantNothingLeft()
 }
 
-// A run that takes too long says which flag to raise.
+// A run that takes too long names the flag to raise.
 func TestDemo_Timeout(t *testing.T) {
 	t.Parallel()
 	d := newDemo(t, "--messages", "50000", "--kills", "0", "--timeout", "3s", "--json")
@@ -36,7 +36,7 @@ func TestDemo_Timeout(t *testing.T) {
 	d.wantNothingLeft()
 }
 
-// Without PostgreSQL there is one line with the next step.
+// Without PostgreSQL the demo prints one line with the next step.
 func TestDemo_NoPostgreSQL(t *testing.T) {
 	t.Parallel()
 	d := newDemo(t)
@@ -46,8 +46,8 @@ func TestDemo_NoPostgreSQL(t *testing.T) {
 	wantFailure(t, r, 1, "demo: ", "PAWL_PG_BIN must name the directory")
 }
 
-// A broker whose client is in another program is refused with its name, an unknown one with the
-// names of all.
+// A broker whose client is in another program is refused with that program's name, an unknown one
+// with the names of all brokers.
 func TestDemo_BrokerOfAnotherProgram(t *testing.T) {
 	t.Parallel()
 	for _, broker := range []string{"kafka", "nats", "rabbitmq"} {

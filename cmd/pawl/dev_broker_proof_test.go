@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// natsAsk is one request to a NATS server, in the protocol itself, and the reply's body.
+// natsAsk sends one request to a NATS server, in the protocol itself, and returns the reply's body.
 func natsAsk(t *testing.T, url, subject, body string) string {
 	t.Helper()
 	conn, err := net.DialTimeout("tcp", strings.TrimPrefix(url, "nats://"), 5*time.Second)
@@ -36,7 +36,8 @@ func natsAsk(t *testing.T, url, subject, body string) string {
 
 type devBroker struct{ URL, Dir string }
 
-// The data of a development broker outlives it, also if the command is killed; the URL stays, and a second start on the directory is refused.
+// A development broker's data stays, even if the command is killed. The URL stays the same, and a
+// second start on the directory is refused.
 func TestDevNATS_KeepsDataBetweenStarts(t *testing.T) {
 	t.Parallel()
 	dir, first := filepath.Join(shortDir(t), "nats"), ""
@@ -71,7 +72,7 @@ func TestDevNATS_KeepsDataBetweenStarts(t *testing.T) {
 	}
 }
 
-// A command gets the URL, and its end is the broker's.
+// A command gets the URL, and the broker stops when the command ends.
 func TestDevNATS_RunsACommand(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(shortDir(t), "nats")

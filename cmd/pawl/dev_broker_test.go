@@ -10,15 +10,15 @@ import (
 	"testing"
 )
 
-// On a machine that has cached nothing, each pawl dev command refuses a bad flag before it fetches
-// or starts anything.
+// On a machine without caches, each pawl dev command refuses a bad flag before it downloads or
+// starts anything.
 func TestDev_ChecksFlagsFirst(t *testing.T) {
 	t.Parallel()
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = taken.Close() }) // behind the parallel cases
+	t.Cleanup(func() { _ = taken.Close() }) // closes after the parallel cases
 	port := fmt.Sprint(taken.Addr().(*net.TCPAddr).Port)
 	file := filepath.Join(shortDir(t), "file")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
@@ -29,8 +29,8 @@ func TestDev_ChecksFlagsFirst(t *testing.T) {
 		code int
 		want string
 	}{
-		{"sqs --queue orders --queue no.dots", 2, `"no.dots" of --queue names no queue`},
-		{"sqs --queue .fifo", 2, `".fifo" of --queue names no queue`},
+		{"sqs --queue orders --queue no.dots", 2, `"no.dots" of --queue is not a queue name`},
+		{"sqs --queue .fifo", 2, `".fifo" of --queue is not a queue name`},
 		{"sqs --chaos much", 2, `"much" of --chaos`},
 		{"postgres --dir " + file, 1, "not a directory"},
 		{"postgres --dir DIR -- /no/such/program", 2, "check the command behind --"},
@@ -43,11 +43,11 @@ func TestDev_ChecksFlagsFirst(t *testing.T) {
 		{"rabbitmq --dir DIR -- /no/such/program", 2, "check the command behind --"},
 		{"kafka --dir " + file, 1, "not a directory"},
 		{"kafka --dir DIR --port " + port, 1, "port " + port + " is taken"},
-		{"kafka --dir DIR --topic orders:many", 2, `"orders:many" of --topic has no count of partitions`},
+		{"kafka --dir DIR --topic orders:many", 2, `"orders:many" of --topic needs a number of partitions`},
 		{"kafka --dir DIR --topic orders:0", 2, "1 to 10000"},
 		{"kafka --dir DIR --topic orders:10001", 2, "1 to 10000"},
-		{"kafka --dir DIR --topic orders --topic :6", 2, `":6" of --topic names no topic`},
-		{"kafka --dir DIR --topic ..", 2, `".." of --topic names no topic`},
+		{"kafka --dir DIR --topic orders --topic :6", 2, `":6" of --topic is not a topic name`},
+		{"kafka --dir DIR --topic ..", 2, `".." of --topic is not a topic name`},
 		{"kafka --dir DIR -- /no/such/program", 2, "check the command behind --"},
 	} {
 		t.Run(c.args, func(t *testing.T) {

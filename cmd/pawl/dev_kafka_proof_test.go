@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// A development broker has the topics that were asked for, and keeps its address between starts; a command gets that.
+// A development broker has the requested topics and keeps its address between starts. A command
+// gets that address.
 func TestDevKafka_RunsACommand(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(shortDir(t), "kafka")

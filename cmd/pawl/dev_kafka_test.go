@@ -10,7 +10,7 @@ func TestDevKafka_Refusals(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(shortDir(t), "kafka")
 	wantFailure(t, pawl(t, "", "dev", "kafka"), 2, "--dir")
-	wantFailure(t, pawl(t, "", "dev", "kafka", "--dir", dir, "--topic", "orders:many"), 2, `"orders:many" of --topic has no count of partitions`, "orders:6")
+	wantFailure(t, pawl(t, "", "dev", "kafka", "--dir", dir, "--topic", "orders:many"), 2, `"orders:many" of --topic needs a number of partitions`, "orders:6")
 	cmd := command(t, "", "dev", "kafka", "--dir", dir)
 	cmd.Env = append(cmd.Env, "JAVA_HOME="+dir)
 	var stderr strings.Builder

@@ -13,7 +13,8 @@ import (
 	"time"
 )
 
-// A development RabbitMQ has one address for its directory, serves AMQP there, and is gone with its command, also if that is killed.
+// A development RabbitMQ has one address for its directory and serves AMQP there. It stops with its
+// command, even if that is killed.
 func TestDevRabbitMQ(t *testing.T) {
 	t.Parallel()
 	dir, first := filepath.Join(shortDir(t), "rabbit"), ""

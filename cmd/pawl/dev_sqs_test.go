@@ -13,7 +13,7 @@ import (
 	"github.com/pawl-go/pawl/transport/pawlsqs/sqstest"
 )
 
-// Any client can use the SQS of `pawl dev sqs` until the command is told to stop.
+// Any client can use the SQS of `pawl dev sqs` until the command is stopped.
 func TestDevSQS(t *testing.T) {
 	t.Parallel()
 	cmd := command(t, "", "dev", "sqs", "--listen", "127.0.0.1:0", "--queue", "orders", "--queue", "ledger.fifo", "--json")
@@ -47,7 +47,7 @@ func TestDevSQS(t *testing.T) {
 
 func TestDevSQS_Refusals(t *testing.T) {
 	t.Parallel()
-	wantFailure(t, pawl(t, "", "dev", "sqs", "--listen", "127.0.0.1:0", "--queue", "no spaces"), 2, `"no spaces" of --queue names no queue`, "letters")
+	wantFailure(t, pawl(t, "", "dev", "sqs", "--listen", "127.0.0.1:0", "--queue", "no spaces"), 2, `"no spaces" of --queue is not a queue name`, "letters")
 	wantFailure(t, pawl(t, "", "dev", "sqs", "sent"), 2, `did you mean "send"?`)
 	wantFailure(t, pawl(t, "", "dev", "sqs", "send"), 2, "--key")
 	wantFailure(t, pawl(t, "", "dev", "sqs", "send", "--key", "k", "--repeat", "0"), 2, "--repeat must lie between 1 and 1000")
@@ -57,7 +57,7 @@ func TestDevSQS_Refusals(t *testing.T) {
 	wantFailure(t, pawl(t, "", "dev", "sqs", "--listen", "nowhere"), 1, "nowhere", "--listen")
 }
 
-// A message comes as often as it was sent, with its key, and the service needs no telling where it is.
+// A message arrives as often as it was sent, with its key. No flag is needed to find the service.
 func TestDevSQSSend(t *testing.T) {
 	t.Parallel()
 	endpoint, client := sqsWith(t, "orders", "ledger.fifo")
@@ -97,7 +97,7 @@ func TestDevSQSSend(t *testing.T) {
 	wantFailure(t, send("", "--key", "k", "--endpoint", "http://127.0.0.1:1"), 1, "no SQS answers at http://127.0.0.1:1", "pawl dev sqs --queue orders", "--endpoint")
 }
 
-// The only queue need not be named.
+// If there is only one queue, --queue may be left out.
 func TestDevSQSSend_TheOnlyQueue(t *testing.T) {
 	t.Parallel()
 	endpoint, _ := sqsWith(t, "ledger")

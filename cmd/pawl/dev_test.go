@@ -38,7 +38,7 @@ func startDev(t *testing.T, dir string, args ...string) *devServer {
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
-		if s.PID > 0 { // it writes into the directory of the test until it has stopped
+		if s.PID > 0 { // it writes into the test's directory until it has stopped
 			eventually(t, "the server is gone", func() bool { return !running(s.PID) })
 		}
 	})
@@ -63,7 +63,7 @@ func (s *devServer) end(t *testing.T, sig os.Signal) int {
 	return s.cmd.ProcessState.ExitCode()
 }
 
-// running reports whether process pid is alive and, where /proc can tell, not a zombie.
+// running reports whether process pid is alive and, if /proc exists, not a zombie.
 func running(pid int) bool {
 	if syscall.Kill(pid, 0) == syscall.ESRCH {
 		return false
@@ -75,7 +75,7 @@ func running(pid int) bool {
 	return err == nil && len(cmdline) > 0
 }
 
-// The data of a development server outlives it, with Pawl's schema installed from the start.
+// A development server's data stays, with Pawl's schema installed from the start.
 func TestDevPostgres_KeepsDataBetweenStarts(t *testing.T) {
 	t.Parallel()
 	dir, url := filepath.Join(shortDir(t), "pgdata"), ""
@@ -101,7 +101,7 @@ func TestDevPostgres_KeepsDataBetweenStarts(t *testing.T) {
 	}
 }
 
-// A pawl that is killed takes the server with it; the data stays, up to the last commit.
+// If pawl is killed, the server stops. The data stays, up to the last commit.
 func TestDevPostgres_KilledLeavesNoServer(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(shortDir(t), "pgdata")
@@ -121,7 +121,7 @@ func TestDevPostgres_KilledLeavesNoServer(t *testing.T) {
 	}
 }
 
-// Without --json stdout is the URL alone, ready for a shell's $(...).
+// Without --json stdout is only the URL, for a shell's $(...).
 func TestDevPostgres_PrintsOneLine(t *testing.T) {
 	t.Parallel()
 	cmd := command(t, "", "dev", "postgres", "--no-migrate", "--dir", filepath.Join(shortDir(t), "pgdata"))
@@ -138,7 +138,8 @@ func TestDevPostgres_PrintsOneLine(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	wantFailure(t, pawl(t, strings.TrimSpace(url), "migrate", "check"), 1, "not installed") // --no-migrate
+	//   - -no-migrate
+	wantFailure(t, pawl(t, strings.TrimSpace(url), "migrate", "check"), 1, "not installed")
 	_ = cmd.Process.Signal(syscall.SIGTERM)
 	if rest, err := lines.ReadString('\n'); rest != "" || err == nil {
 		t.Errorf("stdout goes on with %q, %v", rest, err)
@@ -148,7 +149,7 @@ func TestDevPostgres_PrintsOneLine(t *testing.T) {
 	}
 }
 
-// A server that ends by itself ends the command, which says so.
+// If the server ends by itself, the command ends and says so.
 func TestDevPostgres_ServerEnds(t *testing.T) {
 	t.Parallel()
 	s := startDev(t, filepath.Join(shortDir(t), "pgdata"), "--no-migrate")
@@ -160,7 +161,7 @@ func TestDevPostgres_ServerEnds(t *testing.T) {
 	wantFailure(t, result{s.cmd.ProcessState.ExitCode(), "", lines[len(lines)-1] + "\n"}, 1, "the server ended by itself", "start it again")
 }
 
-func TestDevPostgres_DirectoryThatWillNotDo(t *testing.T) {
+func TestDevPostgres_UnsuitableDirectory(t *testing.T) {
 	t.Parallel()
 	parent := shortDir(t)
 	dev := func(dir string) result { return pawl(t, "", "dev", "postgres", "--dir", dir) }
@@ -180,7 +181,7 @@ func TestDevPostgres_DirectoryThatWillNotDo(t *testing.T) {
 	wantFailure(t, dev(filepath.Join(mine, "thesis.txt")), 1, "not a directory", "choose another directory")
 }
 
-// Of the server's own log, one line is kept: the one that says why it gave up.
+// The error has one line of the server's log: the one with the reason.
 func TestDevPostgres_DamagedCluster(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(shortDir(t), "pgdata")
@@ -192,7 +193,7 @@ func TestDevPostgres_DamagedCluster(t *testing.T) {
 	wantFailure(t, pawl(t, "", "dev", "postgres", "--dir", dir), 1, "the server ended before it answered: ", "postgresql.conf", "choose another directory")
 }
 
-// No PostgreSQL on the machine is one line with the way to install it.
+// Without PostgreSQL on the machine the error is one line that says how to install it.
 func TestDevPostgres_NoPostgreSQL(t *testing.T) {
 	t.Parallel()
 	cmd := command(t, "", "dev", "postgres", "--dir", filepath.Join(shortDir(t), "pgdata"))

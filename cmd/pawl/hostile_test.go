@@ -21,11 +21,11 @@ import (
 	"github.com/pawl-go/pawl/schema"
 )
 
-// withoutDatabase are commands that connect to no database, or to a server that they started; and dashboard, whose reads are those of its package,
-// which has a test like this one.
+// withoutDatabase are commands that connect to no database or only to a server that they started.
+// dashboard is among them, because its package has a test like this one.
 var withoutDatabase = []string{"completion", "dashboard", "dev kafka", "dev nats", "dev postgres", "dev rabbitmq", "dev sqs", "init", "version", "webhook", "migrate print"}
 
-// lines call every other command. An upper-case word stands for what the database says.
+// lines call every other command. A word in upper case is replaced by a value from the database.
 var lines = []string{
 	"migrate status", "migrate check", "migrate up --roles", "migrate down --to 1", "migrate down --to 0",
 	"status", "status --json", "doctor", "size", "stale", "stale --kind job --json",
@@ -48,10 +48,10 @@ var lines = []string{
 	"purge --table inbox,delivery --consumer shop --older-than 1s --unreported --reason r --yes", "purge --table replay,fence --older-than 1s --reason r --yes",
 }
 
-// mayFail are lines that end with another exit code than 0, for all that they looked.
+// mayFail are lines that may exit with a code other than 0 although they worked.
 var mayFail = []string{"doctor", "migrate down --to 0"}
 
-// shows are demos against a database of yours. Only an owner may make their schema.
+// shows are demos in the user's database. Only an owner may create their schema.
 var shows = []string{
 	"demo --messages 40 --workers 1 --kills 0 --poison 1 --pipeline --payments --json --database-url URL",
 	"demo --lease --json --database-url URL",
@@ -90,7 +90,7 @@ select pawl_v1.step_begin('pay', k, 'charge', sha256('p'), '{"recovery": "at_mos
 select pawl_v1.step_end('pay', c.key, 'charge', c.fence, case c.key when '1' then 'ambiguous' else 'refused' end, null, '{"error": "cut"}') from pawl.step_call as c;
 select pawl_v1.fence_accept('r', 1)`
 
-// meant is what the words of lines stand for.
+// meant holds the query for each word of lines.
 var meant = map[string]string{
 	"DEAD":     "select j.id from pawl.job as j where j.queue = 'dead'",
 	"LETTER":   "select j.id from pawl.job as j where j.queue = 'letter'",
@@ -101,8 +101,9 @@ var meant = map[string]string{
 	"REFUSED":  "select e.fence from pawl.step as e where e.key = '2'",
 }
 
-// Where others may create objects in a schema of the path, no command of the tool runs what they put there, whoever runs the command.
-func TestCLI_CallsNothingOfOthers(t *testing.T) {
+// If other roles may create objects in a schema of search_path, no command runs their objects, as
+// any role.
+func TestCLI_IgnoresPlantedObjects(t *testing.T) {
 	t.Parallel()
 	for _, run := range []struct{ role, path string }{
 		{"", "public"}, {"", "public,pg_catalog"}, {"pawl_app", "public,pg_catalog"}, {"pawl_reader", "public,pg_catalog"}, {"pawl_operator", "public,pg_catalog"},
@@ -145,8 +146,9 @@ func TestCLI_CallsNothingOfOthers(t *testing.T) {
 	}
 }
 
-// The schema is installed, removed and installed again, and its roles are made, where public comes first and holds what others planted.
-func TestCLI_MigratesAmongWhatOthersPlanted(t *testing.T) {
+// The schema is installed, removed and installed again, and its roles are created, although public
+// comes first in search_path and has objects of other roles.
+func TestCLI_MigratesAmongPlantedObjects(t *testing.T) {
 	t.Parallel()
 	db := empty(t)
 	conn := connect(t, db)
@@ -168,8 +170,8 @@ func TestCLI_MigratesAmongWhatOthersPlanted(t *testing.T) {
 	}
 }
 
-// A new command has its line above, or is known to need no database.
-func TestCLI_EveryCommandIsTriedAmongOthers(t *testing.T) {
+// A new command needs a line above, or an entry in withoutDatabase.
+func TestCLI_EveryCommandMeetsPlantedObjects(t *testing.T) {
 	t.Parallel()
 	tried := slices.Concat(lines, shows)
 	found := commandsBelow(t)
@@ -187,7 +189,7 @@ func TestCLI_EveryCommandIsTriedAmongOthers(t *testing.T) {
 	}
 }
 
-// commandsBelow are the commands that do something, as the help lists them.
+// commandsBelow returns the runnable commands, as the help lists them.
 func commandsBelow(t *testing.T, above ...string) (all []string) {
 	help := mustPawl(t, "", append(slices.Clone(above), "--help")...).stdout
 	_, list, group := strings.Cut(help, "\nCommands:\n")
@@ -205,7 +207,8 @@ func commandsBelow(t *testing.T, above ...string) (all []string) {
 
 var deniedFunction = regexp.MustCompile(`permission denied for (?:function|aggregate) (\w+)`)
 
-// hijacked reports whether a statement named what is planted: it ran, or the login was refused to run it, and it is none of Pawl's.
+// hijacked reports whether a statement resolved to a planted object: it ran, or the login was
+// denied a function that is not Pawl's.
 func hijacked(output string) bool {
 	for _, m := range deniedFunction.FindAllStringSubmatch(output, -1) {
 		if !strings.Contains(schema.API(), "pawl_v1."+m[1]+"(") {
@@ -225,7 +228,7 @@ func fill(line string, words map[string]string) (all []string) {
 	return all
 }
 
-// hostileDatabase has a little of everything, and what others planted, which none but superusers may run.
+// hostileDatabase has some rows in every table, and planted objects that only superusers may run.
 func hostileDatabase(t *testing.T) string {
 	t.Helper()
 	h := sha256.Sum256([]byte(schema.Versions()[0].Script() + schema.Roles() + hostileFixture + hostile.Sum()))
@@ -252,7 +255,7 @@ func withPath(t *testing.T, db, path string) string {
 	return at(t, db, func(_ *url.URL, q url.Values) { q.Set("search_path", path) })
 }
 
-// loginOf makes a login that is a member of a role. Without one it is the tester's own.
+// loginOf creates a login that is a member of role. Without a role it returns the tester's own.
 func loginOf(t *testing.T, db, role string) string {
 	t.Helper()
 	if role == "" {

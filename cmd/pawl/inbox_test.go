@@ -9,7 +9,8 @@ import (
 	"github.com/pawl-go/pawl/pawltest"
 )
 
-// withInbox has a delivery that took effect, "done", with its payload kept, and one that is dead letter 1, "dead".
+// withInbox has delivery "done", which took effect and whose payload was kept, and delivery "dead",
+// which is dead letter 1.
 func withInbox(t *testing.T) string {
 	t.Helper()
 	db := pawltest.URL(t)
@@ -24,7 +25,7 @@ update pawl.inbox set received_at = clock_timestamp() - interval '3 hours'`)
 	return db
 }
 
-// From a delivery that took effect to one that may run again, as a person sees it.
+// A delivery that took effect is shown, forgotten and replayed, in text.
 func TestInbox_Text(t *testing.T) {
 	t.Parallel()
 	db := withInbox(t)
@@ -47,7 +48,7 @@ $`)
 	}
 	wantFailure(t, pawl(t, db, "inbox", "forget", "orders", "done", "--reason", "r", "--yes"), 1, "consumer orders remembers no delivery done")
 	wantFailure(t, pawl(t, db, "inbox", "show", "orders", "done"), 1, "consumer orders remembers no delivery done", "ann forgot it at", "reversed by hand")
-	wantFailure(t, pawl(t, db, "inbox", "show", "orders", "never"), 1, "remembers no delivery never", "it never came")
+	wantFailure(t, pawl(t, db, "inbox", "show", "orders", "never"), 1, "remembers no delivery never", "it was never received")
 	exec1(t, db, "select pawl_v1.inbox_claim('orders', 'done', sha256('another'))")
 	if r := mustPawl(t, db, "inbox", "show", "orders", "done"); !strings.Contains(r.stdout, "changes by hand: 1\n") || !strings.Contains(r.stdout, "inbox_forget by ann: reversed by hand") {
 		t.Errorf("%s", r.stdout)
@@ -58,7 +59,7 @@ $`)
 	}
 }
 
-// The documents that scripts read.
+// Scripts read these documents.
 func TestInbox_JSON(t *testing.T) {
 	t.Parallel()
 	db := withInbox(t)
@@ -98,7 +99,8 @@ func TestInbox_JSON(t *testing.T) {
 	}
 }
 
-// Deliveries tried again, one by its id and all of an interval: first told, then done; what took effect is left alone.
+// Deliveries are replayed by id and by interval, first as a dry run. Deliveries that took effect
+// are left alone.
 func TestInbox_Replay(t *testing.T) {
 	t.Parallel()
 	db := withInbox(t)
@@ -115,11 +117,11 @@ end $$`)
 	wantFailure(t, pawl(t, db, "inbox", "replay", "orders", "dead", "--since", "1h", "--reason", "r", "--yes"), 2, "either IDs or --since")
 	wantFailure(t, pawl(t, db, "inbox", "replay", "orders", "--since", "soon", "--reason", "r", "--yes"), 2, "neither a time nor a duration")
 	wantFailure(t, pawl(t, db, "inbox", "replay", "orders", "--since", "1h", "--until", "2h", "--reason", "r", "--yes"), 2, "the interval is empty")
-	wantFailure(t, pawl(t, db, "inbox", "replay", "orders", "dead", "--yes"), 2, "why is missing")
+	wantFailure(t, pawl(t, db, "inbox", "replay", "orders", "dead", "--yes"), 2, "the reason is missing")
 	wantFailure(t, pawl(t, db, "inbox", "replay", "orders", "done", "--reason", "r", "--yes"), 1, "delivery done is refused processed", "it has taken effect")
 	wantFailure(t, pawl(t, db, "inbox", "replay", "orders", "never", "--reason", "r", "--yes"), 1, "remembers no delivery never, and none was kept")
 
-	if r := mustPawl(t, db, "inbox", "replay", "orders", "--since", "1h", "--reason", "r", "--dry-run"); r.stdout != "dry run, nothing changed: delivery gone is tried again (a new job)\n2 deliveries looked at, 1 took effect before\n" {
+	if r := mustPawl(t, db, "inbox", "replay", "orders", "--since", "1h", "--reason", "r", "--dry-run"); r.stdout != "dry run, nothing changed: delivery gone will run again (a new job)\n2 deliveries looked at, 1 took effect before\n" {
 		t.Errorf("%+v", r)
 	}
 	type result struct {
@@ -133,7 +135,7 @@ end $$`)
 	if len(all) != 2 || all[0].Key != "done" || all[0].Outcome != "refused" || *all[0].Was != "processed" || all[1].Outcome != "replayed" || all[1].JobID == nil || all[1].Was != nil {
 		t.Errorf("%+v", all)
 	}
-	if r := mustPawl(t, db, "inbox", "replay", "orders", "dead", "gone", "--reason", "the account exists now", "--actor", "ann", "--yes"); r.stdout != "delivery dead is tried again (job 1, was dead_letter)\ndelivery gone is tried again (job "+fmt.Sprint(*all[1].JobID)+", was pending)\n" {
+	if r := mustPawl(t, db, "inbox", "replay", "orders", "dead", "gone", "--reason", "the account exists now", "--actor", "ann", "--yes"); r.stdout != "delivery dead will run again (job 1, was dead_letter)\ndelivery gone will run again (job "+fmt.Sprint(*all[1].JobID)+", was pending)\n" {
 		t.Errorf("%+v", r)
 	}
 	if r := mustPawl(t, db, "inbox", "show", "orders", "dead"); !strings.Contains(r.stdout, "inbox_replay by ann: the account exists now") {

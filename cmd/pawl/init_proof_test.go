@@ -18,8 +18,9 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// What pawl init writes builds against this tree, passes its own test, and runs with the commands that it names: an order that is sent three
-// times is written once. SIGTERM ends it and its server.
+// The program that pawl init writes builds against this tree, passes its own test, and runs with
+// the printed commands. An order sent three times is written once. SIGTERM ends the program and its
+// server.
 func TestInit_WritesAServiceThatRuns(t *testing.T) {
 	t.Parallel()
 	root, err := filepath.Abs("../..")

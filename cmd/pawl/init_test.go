@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// A directory that holds something is refused, and what it holds stays; one that holds .git alone is empty enough.
+// A directory with files is refused and not changed. One with only .git counts as empty.
 func TestInit_RefusesADirectoryThatIsNotEmpty(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -66,7 +66,7 @@ func TestInit_SourcesInAStrangePlace(t *testing.T) {
 	}
 }
 
-// If the modules cannot be fetched, the files stay, and the error says what is left to do.
+// If the modules cannot be downloaded, the files stay, and the error names the remaining step.
 func TestInit_SaysWhatIsLeftWithoutModules(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -81,7 +81,7 @@ func TestInit_SaysWhatIsLeftWithoutModules(t *testing.T) {
 	}
 }
 
-// A command behind -- runs on the server, and its failure is told.
+// A command behind -- runs on the server, and its failure is reported.
 func TestDevPostgres_RunsACommand(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "pgdata")

@@ -52,7 +52,7 @@ func TestJobsList_Table(t *testing.T) {
 	}
 }
 
-// The documents that scripts read: every field under its name, arrays never null.
+// Scripts read these documents: every field by its name, and arrays are never null.
 func TestJobs_JSON(t *testing.T) {
 	t.Parallel()
 	db := withLetters(t)

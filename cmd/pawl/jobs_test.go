@@ -10,7 +10,8 @@ import (
 	"github.com/pawl-go/pawl/pawltest"
 )
 
-// letters makes dead letter 1, unknown 2, pending 3 in back-off, processing 4 of worker "w1", cancelled 5, waiting 6.
+// letters makes dead letter 1, unknown 2, pending 3 in back-off, processing 4 of worker "w1",
+// cancelled 5, waiting 6.
 const letters = `
 select pawl_v1.worker_register('w1', '1 minute');
 insert into pawl.lane (queue, name) values ('orders', 'account-17');
@@ -24,7 +25,8 @@ update pawl.worker set seen_at = clock_timestamp();
 select setval('pawl.position_seq', 6);
 `
 
-// withLetters is a fresh database with them. They are no part of its template, which may be older than they claim to be.
+// withLetters is a fresh database with letters. They are not in its template, because the template
+// may be older than the ages of these rows.
 func withLetters(t *testing.T, more ...string) string {
 	t.Helper()
 	db := pawltest.URL(t)
@@ -37,7 +39,8 @@ func statuses(t *testing.T, db string) string {
 	return one[string](t, db, "select coalesce(string_agg(j.id || ' ' || j.status, ', ' order by j.id), '') from pawl.job as j")
 }
 
-// Each verb from the shell, several jobs at once: what can be changed is, the rest is named with the next step, exit 1.
+// Each verb changes the jobs that it can, several at once. It names the others with the next step,
+// and exits with 1.
 func TestJobs_Verbs(t *testing.T) {
 	t.Parallel()
 	db := withLetters(t)
@@ -67,18 +70,18 @@ func TestJobs_Verbs(t *testing.T) {
 	}
 }
 
-// Nothing is destroyed because nobody could be asked, and nothing is changed without a reason.
+// Without consent or a reason nothing is changed.
 func TestJobs_NeedReasonAndYes(t *testing.T) {
 	t.Parallel()
 	db := withLetters(t)
 	before := statuses(t, db)
 	for line, want := range map[string][]string{
-		"jobs retry 1":                    {"why is missing", "--reason"},
-		"dlq discard 1 --yes":             {"why is missing", "--reason"},
-		"jobs cancel 3 --reason= --yes":   {"why is missing", "--reason"},
+		"jobs retry 1":                    {"the reason is missing", "--reason"},
+		"dlq discard 1 --yes":             {"the reason is missing", "--reason"},
+		"jobs cancel 3 --reason= --yes":   {"the reason is missing", "--reason"},
 		"jobs cancel 3 4 --reason r":      {"this would cancel 2 jobs (3 4): running attempts lose their work", "add --yes"},
-		"dlq discard 1 --reason r":        {"this would discard job 1: the payload is lost, but for deliveries that a consumer has kept", "add --yes"},
-		"jobs retry --reason r":           {"which job is missing", "pawl jobs retry 17"},
+		"dlq discard 1 --reason r":        {"this would discard job 1: the payload is lost, except for deliveries that a consumer has kept", "add --yes"},
+		"jobs retry --reason r":           {"the id of the job is missing", "pawl jobs retry 17"},
 		"jobs retry seventeen --reason r": {`"seventeen" is not the id of a job`, "see: pawl jobs list"},
 		"dlq show 0":                      {`"0" is not the id`, "see: pawl dlq list"},
 		"jobs show 99999999999999999999":  {"is not the id"},
@@ -99,7 +102,7 @@ func TestJobs_NeedReasonAndYes(t *testing.T) {
 	wantFailure(t, pawl(t, empty(t), "dlq", "list"), 1, "not installed", "run: pawl migrate up")
 }
 
-// An attempt that is about to commit is left alone; the line says which session to end.
+// An attempt that is about to commit is left alone. The error names the session to end.
 func TestJobsCancel_Locked(t *testing.T) {
 	t.Parallel()
 	db := withLetters(t)
@@ -115,7 +118,7 @@ func TestJobsCancel_Locked(t *testing.T) {
 		fmt.Sprintf("select pg_terminate_backend(%d)", attempt.PgConn().PID()))
 }
 
-// Who may not is told which role it takes, and nothing happens.
+// A login without the role learns which role it needs, and nothing is changed.
 func TestJobs_NeedTheOperatorsRole(t *testing.T) {
 	t.Parallel()
 	base := strict(t)
@@ -132,7 +135,8 @@ func TestJobs_NeedTheOperatorsRole(t *testing.T) {
 	mustPawl(t, meek, "jobs", "discard", "4", "--reason", "r", "--yes")
 }
 
-// What producers, workers and other operators wrote cannot act on this operator's terminal, on no path.
+// Text from producers, workers and other operators cannot act on the operator's terminal, in any
+// command.
 func TestJobs_TerminalAttack(t *testing.T) {
 	t.Parallel()
 	const bad = `U&'\001b[2J\001b]0;pwned\0007\202e\000afake line\009b31m'`

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// labState is what the crash lab says of itself.
+// labState is the state that the crash lab serves.
 type labState struct {
 	Sent  int
 	Camps []struct {
@@ -30,7 +30,8 @@ type labState struct {
 	}
 }
 
-// Each fault of the crash lab hits both camps, what happened is told, and what Pawl handles takes effect once. Another browser, and another site, can press nothing.
+// Each fault of the crash lab hits both camps and is reported, and Pawl's orders take effect once.
+// Another browser and another site cannot press a button.
 func TestLab_EachFault(t *testing.T) {
 	t.Parallel()
 	cmd := command(t, "", "demo", "--watch", "--workers", "2", "--listen", "127.0.0.1:0", "--json")

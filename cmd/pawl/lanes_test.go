@@ -7,8 +7,8 @@ import (
 	"github.com/pawl-go/pawl/pawltest"
 )
 
-// withLanes has lane 1, "account-17" of queue orders, blocked by dead letter 1 with two jobs behind it, lane 2, "account-18",
-// whose job is due, and lane 3, of queue other, without a job.
+// withLanes has three lanes. Lane 1, "account-17" of queue orders, is blocked by dead letter 1 with
+// two jobs behind it. Lane 2, "account-18", has a due job. Lane 3, of queue other, has no job.
 func withLanes(t *testing.T) string {
 	t.Helper()
 	db := pawltest.URL(t)
@@ -21,7 +21,7 @@ update pawl.job set created_at = clock_timestamp() - interval '3 hours 5 minutes
 	return db
 }
 
-// From a blocked lane to one that goes on, as a person sees it.
+// A blocked lane is listed and unblocked, in text.
 func TestLanes_Table(t *testing.T) {
 	t.Parallel()
 	db := withLanes(t)
@@ -55,7 +55,7 @@ func TestLanes_Table(t *testing.T) {
 	}
 }
 
-// The documents that scripts read.
+// Scripts read these documents.
 func TestLanes_JSON(t *testing.T) {
 	t.Parallel()
 	db := withLanes(t)
@@ -100,7 +100,7 @@ func TestLanes_NeedReasonAndYes(t *testing.T) {
 	t.Parallel()
 	db := withLanes(t)
 	for line, want := range map[string][]string{
-		"lanes unblock orders account-17 --yes":                      {"why is missing", "--reason"},
+		"lanes unblock orders account-17 --yes":                      {"the reason is missing", "--reason"},
 		"lanes unblock orders account-17 --reason r":                 {"this would unblock lane account-17 of queue orders", "add --yes"},
 		"lanes unblock orders --reason r --yes":                      {"it takes 2 arguments, not 1", "QUEUE LANE"},
 		"lanes policy orders account-17 --reason r":                  {"it takes 3 arguments, not 2"},
@@ -120,7 +120,7 @@ func TestLanes_NeedReasonAndYes(t *testing.T) {
 	}
 }
 
-// A lane that a writer keeps open is said to be locked, with what to do.
+// A lane that a writer has locked is reported as locked, with the next step.
 func TestLanesUnblock_Locked(t *testing.T) {
 	t.Parallel()
 	db := withLanes(t)
@@ -131,7 +131,7 @@ func TestLanesUnblock_Locked(t *testing.T) {
 	wantFailure(t, pawl(t, db, "lanes", "unblock", "orders", "account-17", "--reason", "r", "--yes"), 1, "locked by an open transaction", "ask again")
 }
 
-// What producers name their lanes cannot act on a terminal.
+// Names of lanes from producers cannot act on a terminal.
 func TestLanes_TerminalAttack(t *testing.T) {
 	t.Parallel()
 	db := withLanes(t)

@@ -1,6 +1,7 @@
-// Command pawl installs and checks Pawl's schema and runs a private PostgreSQL for development.
+// Command pawl installs and checks Pawl's schema, looks at and changes its rows, and runs private
+// servers for development.
 //
-// It only wires: what it does lives in the packages of the core module.
+// Package cli has the commands. This file only starts them.
 package main
 
 import (

@@ -18,7 +18,7 @@ import (
 	"github.com/pawl-go/pawl/schema"
 )
 
-// The life of a schema, as an operator sees it. Progress goes to stderr, results to stdout.
+// A schema is installed, checked and removed. Progress goes to stderr, results to stdout.
 func TestMigrate_UpStatusCheckDown(t *testing.T) {
 	t.Parallel()
 	db := empty(t)
@@ -78,7 +78,7 @@ func TestMigrateStatus_JSON(t *testing.T) {
 	}
 }
 
-// A schema newer than the build is told apart from a missing one, by every verb that would touch it.
+// Every verb distinguishes a schema newer than the build from a missing one.
 func TestMigrate_NewerSchema(t *testing.T) {
 	t.Parallel()
 	db := pawltest.URL(t, "insert into pawl.migration values (999, 'later', 998, 'x')")
@@ -94,7 +94,8 @@ func TestMigrate_NewerSchema(t *testing.T) {
 	}
 }
 
-// An old replica that starts with `pawl migrate up` in a rolling deploy goes on if the newer schema still serves it.
+// An old replica that starts with `pawl migrate up` in a rolling deploy continues if the newer
+// schema still serves it.
 func TestMigrateUp_NewerSchemaThatStillServes(t *testing.T) {
 	t.Parallel()
 	db := pawltest.URL(t, "insert into pawl.migration values (999, 'later', 1, 'x')")
@@ -107,7 +108,7 @@ func TestMigrateUp_NewerSchemaThatStillServes(t *testing.T) {
 	}
 }
 
-// Nothing is deleted without --yes; what would be is said.
+// Without --yes nothing is deleted, and the data to be lost is listed.
 func TestMigrateDown_WithoutYes(t *testing.T) {
 	t.Parallel()
 	db := pawltest.URL(t, "select pawl_v1.job_enqueue('q', 'k', 'a', '{}') from generate_series(1, 3)")
@@ -119,14 +120,15 @@ func TestMigrateDown_WithoutYes(t *testing.T) {
 	wantFailure(t, pawl(t, db, "migrate", "down", "--to", "7"), 2, "between 0 and the installed version 1")
 }
 
-// The database's own hint would be to drop with CASCADE; ours names what is in the way.
+// The database's own hint is to drop with CASCADE. Pawl's error names the objects that depend on
+// the table.
 func TestMigrateDown_NamesWhatDependsOnIt(t *testing.T) {
 	t.Parallel()
 	db := pawltest.URL(t, "create view public.mine as select id from pawl.job")
 	wantFailure(t, afterProgress(t, pawl(t, db, "migrate", "down", "--to", "0", "--yes")), 1, "view public.mine depends on table pawl.job", "drop what depends on")
 }
 
-// A standby refuses every write, and a schema whose record is gone refuses to be made again.
+// A standby refuses every write. A schema without its version record is not installed again.
 func TestMigrateUp_RefusedByTheDatabase(t *testing.T) {
 	t.Parallel()
 	readOnly := at(t, empty(t), func(_ *url.URL, q url.Values) { q.Set("default_transaction_read_only", "on") })
@@ -136,7 +138,7 @@ func TestMigrateUp_RefusedByTheDatabase(t *testing.T) {
 	wantFailure(t, afterProgress(t, pawl(t, orphaned, "migrate", "up")), 1, "already exists, but pawl.migration has no record", "from a backup")
 }
 
-// Waiting for another migrator is said, and Ctrl-C ends it.
+// Waiting for another migrator is reported, and Ctrl-C ends it.
 func TestMigrateUp_Interrupted(t *testing.T) {
 	t.Parallel()
 	db := empty(t)
@@ -166,7 +168,7 @@ func TestMigrateUp_Interrupted(t *testing.T) {
 
 func TestMigrateUp_Roles(t *testing.T) {
 	t.Parallel()
-	db := strict(t) // roles belong to the whole server, so not to the one that tests share
+	db := strict(t) // roles belong to the whole server, so not to the shared one
 	mustPawl(t, db, "migrate", "up", "--roles")
 	mustPawl(t, db, "migrate", "up", "--roles")
 	if !one[bool](t, db, "select has_table_privilege('pawl_app', 'pawl.job', 'update')") {
@@ -174,7 +176,8 @@ func TestMigrateUp_Roles(t *testing.T) {
 	}
 }
 
-// Several deploys may make and grant the roles at once: in two databases of a server, and in one, where a GRANT fails that meets another.
+// Several deploys may create and grant the roles at once, in two databases of a server and in one.
+// In one, concurrent GRANTs on a table fail and are retried.
 func TestMigrateUp_RolesOfTwoAtOnce(t *testing.T) {
 	t.Parallel()
 	const rounds = 12
@@ -200,7 +203,7 @@ func TestMigrateUp_RolesOfTwoAtOnce(t *testing.T) {
 	}
 }
 
-// What is printed is what the library renders; several files are told apart on stdout.
+// The output is what the library renders. Several files on stdout are separated.
 func TestMigratePrint_Stdout(t *testing.T) {
 	t.Parallel()
 	for _, format := range migrate.Formats() {
@@ -219,13 +222,13 @@ func TestMigratePrint_Stdout(t *testing.T) {
 			t.Errorf("%s: printed %d bytes, want %d", format, len(r.stdout), len(want))
 		}
 	}
-	// One transaction: the search_path that the script sets ends with it, and psql commits after each statement.
+	// The script sets search_path for its transaction only, and psql commits after each statement.
 	if r := mustPawl(t, "", "migrate", "print", "--roles"); r.stdout != "begin;\n\n"+schema.Roles()+"\ncommit;\n" {
 		t.Error("print --roles is not roles.sql in one transaction")
 	}
 }
 
-// Files are written whole or not at all, and nobody's file is overwritten unasked.
+// Files are written all or not at all, and no existing file is overwritten without --force.
 func TestMigratePrint_Dir(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "db", "migrations")
@@ -252,7 +255,7 @@ func TestMigratePrint_Dir(t *testing.T) {
 	wantFailure(t, pawl(t, "", append(print[:5:5], filepath.Join(up, "sub"))...), 1, "not a directory", "choose another --dir")
 }
 
-// Files can be numbered to stand among migrations of the user's own; what they hold is the same.
+// Files can be numbered to fit among the user's own migrations; their content is the same.
 func TestMigratePrint_Numbers(t *testing.T) {
 	t.Parallel()
 	for format, want := range map[migrate.Format][]string{
@@ -288,7 +291,7 @@ func TestMigratePrint_Numbers(t *testing.T) {
 	}
 }
 
-// The plain script is a way to install: what it makes passes the check.
+// The plain script installs a schema that passes the check.
 func TestMigratePrint_PlainInstalls(t *testing.T) {
 	t.Parallel()
 	db := empty(t)

@@ -8,7 +8,8 @@ import (
 	"github.com/pawl-go/pawl/pawltest"
 )
 
-// The story of a key, as a person and as a script read it; of an unknown one where was looked.
+// The history of a key is printed as text and as JSON. For an unknown key, the searched places are
+// listed.
 func TestExplain(t *testing.T) {
 	t.Parallel()
 	db := withInbox(t)
@@ -18,13 +19,13 @@ func TestExplain(t *testing.T) {
 \S+Z \(\d+[sm] ago\) +job 1 inbox/orders +dead_letter +attempts=1 fence=0 max_attempts=25
 $`)
 	r := mustPawl(t, db, "explain", "dead")
-	if !golden.MatchString(r.stdout) || r.stderr != "next: pawl dlq show 1; repair the cause, then pawl dlq retry 1 --reason …, or pawl dlq discard 1 --reason …\n" {
+	if !golden.MatchString(r.stdout) || r.stderr != "next: pawl dlq show 1; fix the cause, then pawl dlq retry 1 --reason …, or pawl dlq discard 1 --reason …\n" {
 		t.Errorf("%s%s", r.stdout, r.stderr)
 	}
 	if byScope := mustPawl(t, db, "explain", "dead", "--scope", "orders"); strings.Count(byScope.stdout, "\n") != 4 {
 		t.Error(byScope.stdout)
 	}
-	wantFailure(t, pawl(t, db, "explain", "never"), 1, "nothing is known of never; looked in: commands of 0 scopes, deliveries and gates of 1 consumers", "the audit", "it never came")
+	wantFailure(t, pawl(t, db, "explain", "never"), 1, "nothing is known of never; looked in: commands of 0 scopes, deliveries and gates of 1 consumers", "the audit", "it was never received")
 	wantFailure(t, pawl(t, db, "explain", "dead", "--scope", "mail"), 1, "looked in: commands, deliveries, gates, enqueue keys and steps of mail, jobs")
 	wantFailure(t, pawl(t, db, "explain"), 2, "it takes 1 argument, not 0")
 	type story struct {
@@ -48,29 +49,30 @@ $`)
 	}
 }
 
-// Dead letters by the thousand: counted first, changed only after a yes, each with its record, others untouched.
+// Thousands of dead letters are counted first, and changed only after consent, each with its audit
+// record. Other jobs are not changed.
 func TestDLQ_Bulk(t *testing.T) {
 	t.Parallel()
 	db := withLetters(t, `insert into pawl.job (queue, kind, payload, status, created_at, last_errors)
 select 'mail', 'welcome', '', 'dead_letter', now() - n * interval '1 hour', jsonb_build_array(jsonb_build_object('at', now(), 'attempt', 1, 'error', case when n <= 500 then 'connection refused' else 'no such user' end))
   from generate_series(1, 1000) as n`)
-	if r := mustPawl(t, db, "dlq", "retry", "--queue", "mail", "--error", "connection refused", "--dry-run"); r.stdout != "would retry 500 dead letters of queue mail whose last error holds \"connection refused\"\n" {
+	if r := mustPawl(t, db, "dlq", "retry", "--queue", "mail", "--error", "connection refused", "--dry-run"); r.stdout != "would retry 500 dead letters of queue mail whose last error contains \"connection refused\"\n" {
 		t.Errorf("%+v", r)
 	}
 	for line, want := range map[string][]string{
 		"dlq retry --queue mail --reason r":         {"this would retry all dead letters of queue mail", "add --yes, or --dry-run"},
 		"dlq retry 1 --queue mail --reason r --yes": {"named or selected, not both"},
-		"dlq retry --all --yes":                     {"why is missing"},
+		"dlq retry --all --yes":                     {"the reason is missing"},
 		"dlq discard --older-than -1h --reason r":   {"--older-than is negative"},
 		"jobs retry --queue mail --reason r":        {"unknown flag: --queue"},
-		"dlq retry --reason r":                      {"which job is missing"},
+		"dlq retry --reason r":                      {"the id of the job is missing"},
 	} {
 		wantFailure(t, pawl(t, db, strings.Fields(line)...), 2, want...)
 	}
 	if n := one[int](t, db, "select count(*) from pawl.audit"); n != 0 {
 		t.Errorf("%d records", n)
 	}
-	if r := mustPawl(t, db, "dlq", "retry", "--queue", "mail", "--error", "connection refused", "--reason", "it is back", "--actor", "ann", "--yes"); r.stdout != "500 of 500 dead letters of queue mail whose last error holds \"connection refused\" retried\n" {
+	if r := mustPawl(t, db, "dlq", "retry", "--queue", "mail", "--error", "connection refused", "--reason", "it is back", "--actor", "ann", "--yes"); r.stdout != "500 of 500 dead letters of queue mail whose last error contains \"connection refused\" retried\n" {
 		t.Errorf("%+v", r)
 	}
 	if r := mustPawl(t, db, "dlq", "discard", "--kind", "welcome", "--older-than", "700h", "--reason", "users are gone", "--yes", "--json"); r.stdout != `{"dry_run":false,"matched":301,"done":301,"refused":0,"absent":0,"locked":0,"left_out":0}`+"\n" {
@@ -93,25 +95,28 @@ select 'mail', 'welcome', '', 'dead_letter', now() - n * interval '1 hour', json
 	if r.stdout != "0 of 1 dead letters of queue orders discarded\n" {
 		t.Errorf("%+v", r)
 	}
-	if _, last, _ := strings.Cut(r.stderr, "1 of 1\n"); last != "" { // it waited for more than a second, and said how far it was
+	// it took more than a second and reported progress
+	if _, last, _ := strings.Cut(r.stderr, "1 of 1\n"); last != "" {
 		r.stderr = last
 	}
 	wantFailure(t, result{r.code, "", r.stderr}, 1, "not done for 1 of 1", "1 locked")
 }
 
-// mismatches makes dead letters 7, under a known key with another payload, and 8, too old to be remembered, beside one as any other, 9.
+// mismatches makes three dead letters: 7 has a known key with another payload, 8 is older than the
+// retention, and 9 is an ordinary one.
 const mismatches = `insert into pawl.job (queue, kind, payload, status, headers, last_errors)
 select 'inbox/shop', 'delivery', '', 'dead_letter', jsonb_build_object('pawl-key', 'order-' || n),
        jsonb_build_array(jsonb_build_object('at', now(), 'attempt', 0, 'code', (array['mismatch', 'P4051', 'P0001'])[n], 'error', 'it says why'))
   from generate_series(1, 3) as n`
 
-// What may take effect a second time is retried only by somebody who was told so: by id with --yes, by the dozen with a flag of its own.
+// A dead letter that may take effect a second time is retried only after a warning: by id with
+// --yes, in bulk with a flag.
 func TestDLQ_Doubles(t *testing.T) {
 	t.Parallel()
 	db := withLetters(t, mismatches)
 	for line, want := range map[string][]string{
-		"dlq retry 7 --reason r":                       {"this would retry job 7: job 7 (order-1) came under a known key with another payload and runs beside the first", "add --yes"},
-		"jobs retry 9 8 --reason r":                    {"this would retry job 8: job 8 (order-2) is older than what is remembered", "add --yes"},
+		"dlq retry 7 --reason r":                       {"this would retry job 7: job 7 (order-1) has a known key with another payload and would run in addition to the first", "add --yes"},
+		"jobs retry 9 8 --reason r":                    {"this would retry job 8: job 8 (order-2) is older than the retention period", "add --yes"},
 		"dlq retry 7 --include-duplicates --reason r":  {"with ids, add --yes"},
 		"dlq discard --all --include-duplicates --yes": {"unknown flag"},
 	} {
@@ -120,7 +125,7 @@ func TestDLQ_Doubles(t *testing.T) {
 	if got := one[int](t, db, "select count(*) from pawl.audit"); got != 0 {
 		t.Errorf("%d were changed", got)
 	}
-	const left = "left out: 2 that may take effect a second time; pawl stale says why, --include-duplicates takes them along\n"
+	const left = "left out: 2 that may take effect a second time; pawl stale says why, --include-duplicates includes them\n"
 	if r := mustPawl(t, db, "dlq", "retry", "--queue", "inbox/shop", "--dry-run"); r.stdout != "would retry 1 dead letters of queue inbox/shop\n" || r.stderr != left {
 		t.Errorf("%+v", r)
 	}
@@ -134,10 +139,11 @@ func TestDLQ_Doubles(t *testing.T) {
 	if got := one[string](t, db, "select string_agg(a.target, ' ' order by a.id) from pawl.audit as a"); got != "job 9 job 7 job 8" {
 		t.Error(got)
 	}
-	mustPawl(t, db, "jobs", "retry", "7", "--reason", "at once") // decided already
+	// pending again, so nothing to warn of
+	mustPawl(t, db, "jobs", "retry", "7", "--reason", "at once")
 }
 
-// The table of dead letters has the keys of deliveries, and what to do about each is said in commands.
+// The table of dead letters has the keys of deliveries, and the advice for each is a command.
 func TestDLQ_Keys(t *testing.T) {
 	t.Parallel()
 	db := withLetters(t, mismatches)
@@ -149,8 +155,8 @@ func TestDLQ_Keys(t *testing.T) {
 		t.Error(r.stdout)
 	}
 	stale := mustPawl(t, db, "stale", "--kind", "job").stdout
-	for _, line := range []string{`job +inbox/shop +7 \(order-1\) +dead_letter .*another payload.*runs this one beside it; pawl dlq discard 7 --reason …, unless both are wanted$`,
-		`job +inbox/shop +8 \(order-2\) +dead_letter .*may have taken effect: find out, then pawl dlq discard 8 `, `job +inbox/shop +9 \(order-3\) .*repair the cause, then pawl dlq retry 9 `,
+	for _, line := range []string{`job +inbox/shop +7 \(order-1\) +dead_letter .*another payload.*run this one in addition: pawl dlq discard 7 --reason …, unless you want both$`,
+		`job +inbox/shop +8 \(order-2\) +dead_letter .*may have taken effect: find out, then pawl dlq discard 8 `, `job +inbox/shop +9 \(order-3\) .*fix the cause, then pawl dlq retry 9 `,
 		`job +orders +2 +unknown .*pawl stale --kind step$`} {
 		if !regexp.MustCompile("(?m)^" + line).MatchString(stale) {
 			t.Errorf("no line %s in\n%s", line, stale)
@@ -161,12 +167,12 @@ func TestDLQ_Keys(t *testing.T) {
 			t.Errorf("%d columns: %s", len([]rune(line)), line)
 		}
 	}
-	if r := mustPawl(t, db, "explain", "7"); !strings.Contains(r.stderr, "next: pawl dlq show 7; it came under a known key with another payload") {
+	if r := mustPawl(t, db, "explain", "7"); !strings.Contains(r.stderr, "next: pawl dlq show 7; it has a known key with another payload") {
 		t.Errorf("%+v", r)
 	}
 }
 
-// One screen, and the same as a document.
+// The status is one screen of text, and the same as JSON.
 func TestStatus(t *testing.T) {
 	t.Parallel()
 	db := withLetters(t, "select pawl_v1.outbox_append('billing', 'OrderPlaced', null, null, '')", "select pawl_v1.worker_register('w2'); update pawl.worker set seen_at = now() - interval '1 hour' where name = 'w2'",
@@ -223,12 +229,14 @@ func TestStatus(t *testing.T) {
 	}
 }
 
-// Findings exit 1, none exits 0. The server of these tests is fast, not durable, which is left out.
+// Findings exit with 1, none with 0. The test server is fast and not durable, so those checks are
+// skipped.
 func TestDoctor(t *testing.T) {
 	t.Parallel()
 	db := pawltest.URL(t)
-	well := []string{"doctor", "--skip", "durability,snapshots,collations"} // the server is shared with other tests
-	if r := mustPawl(t, db, well...); !strings.HasPrefix(r.stdout, "nothing found in engine, contract, timeouts, replication, standbys, pooler, prepared, vacuum") || !strings.HasSuffix(r.stdout, "\nnothing stands still\n") {
+	// other tests share the server
+	well := []string{"doctor", "--skip", "durability,snapshots,collations"}
+	if r := mustPawl(t, db, well...); !strings.HasPrefix(r.stdout, "nothing found in engine, contract, timeouts, replication, standbys, pooler, prepared, vacuum") || !strings.HasSuffix(r.stdout, "\nnothing waits for a decision or a worker\n") {
 		t.Errorf("%+v", r)
 	}
 	exec1(t, db, "insert into pawl.job (queue, kind, payload, status) select 'q', 'k', '', s::pawl.job_status from unnest('{dead_letter,dead_letter,unknown,cancelled}'::text[]) as s")
@@ -259,7 +267,7 @@ func TestDoctor(t *testing.T) {
 	}
 }
 
-// A login that may read nothing of Pawl's learns nothing of it: that is no clean bill of health.
+// If a login may not read Pawl's tables, the checks fail instead of passing.
 func TestDoctor_FailsIfItCouldNotLook(t *testing.T) {
 	t.Parallel()
 	stranger := strings.Replace(strict(t), "postgres@", "meek@", 1)
@@ -271,7 +279,8 @@ func TestDoctor_FailsIfItCouldNotLook(t *testing.T) {
 	wantFailure(t, result{r.code, "", r.stderr}, 1, "not checked: contract", "grant pawl_reader", "meek", "--skip")
 }
 
-// What stands still is listed with what to do; a command is settled, with a record.
+// Rows that wait for a decision are listed with the next step. A command is settled, with an audit
+// record.
 func TestStaleAndCommands(t *testing.T) {
 	t.Parallel()
 	db := withLetters(t, `select pawl_v1.command_claim('orders/acme', 'k 1', sha256(''));
@@ -295,16 +304,16 @@ select pawl_v1.command_fail('orders/acme', 'k 1', c.fence, c.hash, '{"code": "ti
 		"commands settle orders/acme k1 maybe --reason r --yes":              {"the verdict is executed or not_executed"},
 		"commands settle orders/acme k1 not_executed --result {} --reason r": {"has no result"},
 		"commands settle orders/acme k1 executed --fence 1 --reason r":       {"a wrong verdict doubles or loses", "add --yes"},
-		"commands settle orders/acme k1 executed --reason r --yes":           {"which attempt", "--fence", "pawl commands show"},
-		"commands settle orders/acme k1 executed --fence 1 --yes":            {"why is missing"},
+		"commands settle orders/acme k1 executed --reason r --yes":           {"the attempt that your verdict is about", "--fence", "pawl commands show"},
+		"commands settle orders/acme k1 executed --fence 1 --yes":            {"the reason is missing"},
 		"commands show orders/acme":                                          {"it takes 2 arguments"},
 		"commands list --status dead":                                        {`unknown status "dead"`},
 		"stale --kind lane":                                                  {"the kind is command, step or job"},
-		"purge --yes":                                                        {"why is missing", "--reason"},
+		"purge --yes":                                                        {"the reason is missing", "--reason"},
 		"purge --reason r":                                                   {"this would purge command, job_key, step", "add --yes"},
 		"purge --table gate --yes":                                           {`no table "gate" is purged`},
 		"purge --table inbox --yes":                                          {"belong to a consumer"},
-		"purge --table inbox --consumer c --yes":                             {"do not know when", "how old"},
+		"purge --table inbox --consumer c --yes":                             {"do not store when", "how old"},
 		"purge --table fence --consumer c --older-than 1h --yes":             {"belong to no consumer"},
 	} {
 		wantFailure(t, pawl(t, db, strings.Fields(line)...), 2, want...)
@@ -324,7 +333,7 @@ select pawl_v1.command_fail('orders/acme', 'k 1', c.fence, c.hash, '{"code": "ti
 	}
 }
 
-// From cron: what is over goes, and what would go is counted first.
+// Expired rows are purged, as from cron. --dry-run counts them first.
 func TestPurge(t *testing.T) {
 	t.Parallel()
 	db := pawltest.URL(t)
@@ -351,7 +360,7 @@ insert into pawl.inbox (consumer, key, hash, received_at, processed_at) select '
 	}
 }
 
-// Shells are told the commands and the flags.
+// Shell completion has the commands and the flags.
 func TestCompletion(t *testing.T) {
 	t.Parallel()
 	if r := mustPawl(t, "", "--help"); !strings.Contains(r.stdout, "completion") {

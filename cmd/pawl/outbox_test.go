@@ -8,8 +8,8 @@ import (
 	"github.com/pawl-go/pawl/pawltest"
 )
 
-// withOutbox has event 1 of order/17 as a dead letter that blocks event 2, event 3 of order/18, and event 4 without an aggregate,
-// for another sink.
+// withOutbox has event 1 of order/17, a dead letter that blocks event 2; event 3 of order/18; and
+// event 4 without an aggregate, for another sink.
 func withOutbox(t *testing.T) string {
 	t.Helper()
 	db := pawltest.URL(t)
@@ -24,7 +24,7 @@ update pawl.job set created_at = clock_timestamp() - interval '2 minutes 10 seco
 	return db
 }
 
-// What is behind, what an aggregate waits for, and each event, as a person sees it; then the way out.
+// The lag, the heads and each event are printed as text. Then the lane is unblocked.
 func TestOutbox_Tables(t *testing.T) {
 	t.Parallel()
 	db := withOutbox(t)
@@ -70,7 +70,7 @@ other    Beat    1        0     2m
 	wantFailure(t, pawl(t, db, "outbox", "heads", "--status", "lost"), 2, "lost")
 }
 
-// The documents that scripts read.
+// Scripts read these documents.
 func TestOutbox_JSON(t *testing.T) {
 	t.Parallel()
 	db := withOutbox(t)

@@ -17,9 +17,8 @@ import (
 	"time"
 )
 
-// wantNoDatabasePort fails if a process, or one that it has started, answers as PostgreSQL does on
-// a port: each user of the machine may connect to a port, and a private server trusts all who reach
-// it.
+// wantNoDatabasePort fails if a process or its descendants serve PostgreSQL on a port. Each user of
+// the machine may connect to a port, and a private server trusts every connection.
 func wantNoDatabasePort(t *testing.T, pid int) {
 	t.Helper()
 	ports := listening(t, pid)
@@ -33,7 +32,8 @@ func wantNoDatabasePort(t *testing.T, pid int) {
 			continue
 		}
 		_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
-		_, _ = conn.Write([]byte{0, 0, 0, 8, 4, 210, 22, 47}) // SSLRequest, which a server answers with S or N
+		// SSLRequest, to which a server responds with S or N
+		_, _ = conn.Write([]byte{0, 0, 0, 8, 4, 210, 22, 47})
 		var answer [1]byte
 		if n, _ := conn.Read(answer[:]); n == 1 && strings.Contains("SN", string(answer[:])) {
 			t.Errorf("PostgreSQL answers on port %d", port)
@@ -42,7 +42,7 @@ func wantNoDatabasePort(t *testing.T, pid int) {
 	}
 }
 
-// listening returns the ports on which a process and those that it has started listen. Linux only.
+// listening returns the ports on which a process and its descendants listen. Linux only.
 func listening(t *testing.T, pid int) (ports []int) {
 	t.Helper()
 	parents := map[string]string{}

@@ -9,7 +9,8 @@ import (
 	"github.com/pawl-go/pawl/pawltest"
 )
 
-// withArchive has job 1 of queue orders in the archive, in lane "account-17", and job 2 finished without a trace.
+// withArchive has job 1 of queue orders in the archive, in lane "account-17", and job 2, which
+// finished without archive.
 func withArchive(t *testing.T) string {
 	t.Helper()
 	db := pawltest.URL(t)
@@ -35,7 +36,7 @@ orders  running  on       0    0      0        0           0      0
 	if r := mustPawl(t, db, "queues", "list", "--limit", "1"); strings.Count(r.stdout, "\n") != 2 || r.stderr != "there is more: add --after mail\n" {
 		t.Errorf("%+v", r)
 	}
-	if r := mustPawl(t, db, "queues", "list", "--after", "orders"); r.stdout != "" || r.stderr != "no queue has a job, and nothing was set for any\n" {
+	if r := mustPawl(t, db, "queues", "list", "--after", "orders"); r.stdout != "" || r.stderr != "no queue has jobs or settings\n" {
 		t.Errorf("%+v", r)
 	}
 	for _, step := range [][2]string{{"true", "queue mail changed (archive was off)\n"}, {"true", "queue mail unchanged (archive was on)\n"}, {"false", "queue mail changed (archive was on)\n"}} {
@@ -48,7 +49,8 @@ orders  running  on       0    0      0        0           0      0
 	}
 }
 
-// A queue is paused, drained and resumed, each with a record; the list tells what is still running.
+// A queue is paused, drained and resumed, each with an audit record. The list shows the running
+// jobs.
 func TestQueues_Modes(t *testing.T) {
 	t.Parallel()
 	db := withArchive(t)
@@ -66,7 +68,8 @@ func TestQueues_Modes(t *testing.T) {
 mail    draining  off      DUE  LATER  0        1           1      0
 orders  running   on       0    0      0        0           0      0
 `
-	later := regexp.MustCompile(`(?m)^(mail +draining +off +)\d    \d    `) // its retry may be due by now
+	// its retry may be due by now
+	later := regexp.MustCompile(`(?m)^(mail +draining +off +)\d    \d    `)
 	if r := mustPawl(t, db, "queues", "list"); later.ReplaceAllString(r.stdout, "${1}DUE  LATER") != golden {
 		t.Errorf("%s%s", r.stdout, r.stderr)
 	}
@@ -80,7 +83,7 @@ orders  running   on       0    0      0        0           0      0
 	wantFailure(t, pawl(t, db, "queues", "resume", "mail", "--reason", "r"), 1, "being set in another open transaction", "ask again")
 }
 
-// The documents that scripts read.
+// Scripts read these documents.
 func TestQueues_JSON(t *testing.T) {
 	t.Parallel()
 	db := withArchive(t)
@@ -116,7 +119,7 @@ func TestQueues_JSON(t *testing.T) {
 	}
 }
 
-// A job that finished is shown from the archive; without one it is not known.
+// A finished job is shown from the archive. Without an archive it is unknown.
 func TestJobsShow_Archived(t *testing.T) {
 	t.Parallel()
 	db := withArchive(t)
@@ -146,7 +149,7 @@ func TestJobsShow_Archived(t *testing.T) {
 	if len(d.Archived) != 1 || d.Archived[0]["lane"] != "account-17" || d.Archived[0]["payload"] != base64.StdEncoding.EncodeToString([]byte(`{"cents": 1}`)) || d.Jobs == nil || d.Absent == nil {
 		t.Errorf("%+v", d)
 	}
-	wantFailure(t, pawl(t, db, "jobs", "show", "2"), 1, "there is no job 2", "it finished, or was never there")
+	wantFailure(t, pawl(t, db, "jobs", "show", "2"), 1, "there is no job 2", "it finished, or never existed")
 	wantFailure(t, pawl(t, db, "dlq", "show", "1"), 1, "job 1 has finished", "pawl jobs show 1")
 	if r := pawl(t, db, "jobs", "show", "1", "2"); r.code != 1 || !strings.HasPrefix(r.stdout, "job 1, from the archive\n") || !strings.Contains(r.stderr, "not done for 1 of 2") {
 		t.Errorf("%+v", r)
@@ -157,8 +160,8 @@ func TestQueues_BadInput(t *testing.T) {
 	t.Parallel()
 	db := withArchive(t)
 	for line, want := range map[string][]string{
-		"queues set orders --archive=true":             {"why is missing", "--reason"},
-		"queues set orders --reason r":                 {"what to set is missing", "--archive=true"},
+		"queues set orders --archive=true":             {"the reason is missing", "--reason"},
+		"queues set orders --reason r":                 {"the setting is missing", "--archive=true"},
 		"queues set --archive=true --reason r":         {"it takes 1 argument, not 0", "QUEUE"},
 		"queues set a b --archive=true --reason r":     {"it takes 1 argument, not 2"},
 		"queues set orders --archive=maybe --reason r": {"--archive"},
@@ -166,7 +169,7 @@ func TestQueues_BadInput(t *testing.T) {
 		"queues list --limit 1001":                     {"must lie between 1 and 1000", "it is 1001"},
 		"queues list orders":                           {"unexpected argument", "--help"},
 		"queues drop orders":                           {`unknown command "drop"`},
-		"queues pause orders":                          {"why is missing", "--reason"},
+		"queues pause orders":                          {"the reason is missing", "--reason"},
 		"queues drain --reason r":                      {"it takes 1 argument, not 0", "QUEUE"},
 		"queues resume a b --reason r":                 {"it takes 1 argument, not 2"},
 	} {
@@ -175,7 +178,7 @@ func TestQueues_BadInput(t *testing.T) {
 	wantFailure(t, pawl(t, db, "queues", "set", strings.Repeat("q", 256), "--archive=true", "--reason", "r"), 2, "1 to 255 octets", "256")
 }
 
-// What producers write cannot act on a terminal, archived or not.
+// Text from producers cannot act on a terminal, archived or not.
 func TestQueues_TerminalAttack(t *testing.T) {
 	t.Parallel()
 	db := withArchive(t)
@@ -189,8 +192,8 @@ func TestQueues_TerminalAttack(t *testing.T) {
 	}
 }
 
-// A refusal of the database is one line that says why, without the frame in which the server raised it: wantFailure holds that for all
-// failures.
+// A refusal of the database is one line with the reason, without the server's context. wantFailure
+// checks that for all failures.
 func TestRefusal_ShowsNoFrameOfTheServer(t *testing.T) {
 	t.Parallel()
 	db := withArchive(t)

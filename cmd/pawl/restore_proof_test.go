@@ -20,7 +20,7 @@ import (
 	"github.com/pawl-go/pawl/schedule"
 )
 
-// A rehearsal follows the runbook: what it runs must stand there, and all that stands there must be run.
+// A rehearsal follows the runbook. It runs only commands of the runbook, and all of them.
 type rehearsal struct {
 	*shop
 	db       string
@@ -49,7 +49,7 @@ func rehearse(s *shop) *rehearsal {
 	return r
 }
 
-// says runs a command of the runbook and requires lines in what it prints.
+// says runs a command of the runbook and requires matches in its output.
 func (r *rehearsal) says(line string, patterns ...string) string {
 	r.Helper()
 	if !slices.Contains(r.commands, line) {
@@ -59,7 +59,7 @@ func (r *rehearsal) says(line string, patterns ...string) string {
 	return r.also(line, patterns...)
 }
 
-// settles runs a verdict of the runbook for a step, with the fence that is shown of it.
+// settles runs the runbook's verdict for a step, with the fence that the step has.
 func (r *rehearsal) settles(step, line string) {
 	r.Helper()
 	if !slices.Contains(r.commands, line) {
@@ -74,7 +74,7 @@ func (r *rehearsal) settles(step, line string) {
 	r.also(strings.NewReplacer("inbox/payments p-2 mail", step, "--fence 41", "--fence "+fence[1]).Replace(line), "succeeded")
 }
 
-// also runs a command like one of the runbook.
+// also runs a command that is similar to one of the runbook.
 func (r *rehearsal) also(line string, patterns ...string) string {
 	r.Helper()
 	answer := pawl(r.T, r.db, shellWords(line)[1:]...)
@@ -89,7 +89,8 @@ func (r *rehearsal) also(line string, patterns ...string) string {
 	return answer.stdout
 }
 
-// asks runs the statements of the runbook that hold some text, with words of them replaced, and returns the rows as texts.
+// asks runs the statement of the runbook that contains a text, with words replaced, and returns the
+// rows as text.
 func (r *rehearsal) asks(holds string, replace ...string) (rows [][]string) {
 	r.Helper()
 	n := slices.IndexFunc(r.queries, func(q string) bool { return strings.Contains(q, holds) })
@@ -115,7 +116,7 @@ func (r *rehearsal) asks(holds string, replace ...string) (rows [][]string) {
 	return rows
 }
 
-// complete fails for what stands in the runbook and was not run.
+// complete fails for each command of the runbook that was not run.
 func (r *rehearsal) complete() {
 	r.Helper()
 	for _, what := range slices.Concat(r.commands, r.queries) {
@@ -125,7 +126,7 @@ func (r *rehearsal) complete() {
 	}
 }
 
-// A backup is a way to make one of a running server, and to bring it back on another.
+// A backup can back up a running server, and restore it as another.
 type backup struct {
 	take    func(t *testing.T, s *postgres.Server) (at string)
 	restore func(t *testing.T, at string) *postgres.Server
@@ -141,12 +142,13 @@ func startServer(t *testing.T, o postgres.Options) *postgres.Server {
 	return s
 }
 
-// A base backup is a copy of the files of a server at work, and of the WAL written meanwhile: what pg_basebackup makes, by PostgreSQL's
-// low-level interface, because the PostgreSQL that tests download has no tools.
+// A base backup copies the files of a working server, and the WAL written meanwhile, like
+// pg_basebackup. It uses PostgreSQL's low-level interface, because the PostgreSQL that tests
+// download has no tools.
 var baseBackup = backup{
 	take: func(t *testing.T, s *postgres.Server) string {
 		t.Helper()
-		conn := connect(t, s.URL("postgres")) // the backup ends with the session that began it
+		conn := connect(t, s.URL("postgres")) // the backup ends with the session that started it
 		if _, err := conn.Exec(t.Context(), "select pg_backup_start('nightly', true)"); err != nil {
 			t.Fatal(err)
 		}
@@ -182,7 +184,7 @@ var baseBackup = backup{
 	},
 }
 
-// copyFiles copies a directory with its owners. What vanishes meanwhile is in the WAL.
+// copyFiles copies a directory with its owners. Files that vanish meanwhile are in the WAL.
 func copyFiles(t *testing.T, from, to string) {
 	t.Helper()
 	out, err := exec.Command("cp", "-a", from, to).CombinedOutput()
@@ -196,7 +198,7 @@ func copyFiles(t *testing.T, from, to string) {
 	}
 }
 
-// A dump goes into a server that knows none of the roles.
+// dumpWith restores a dump into a server without the roles.
 func dumpWith(bin string) backup {
 	tool := func(t *testing.T, name string, args ...string) (string, error) {
 		t.Helper()
@@ -233,9 +235,9 @@ func dumpWith(bin string) backup {
 	}
 }
 
-// A database is lost with all that was done since its backup, and brought back by the runbook, step by step: what was remembered is a
-// duplicate, what was forgotten runs, and the world outside, which has forgotten nothing, sees no effect twice but those that the runbook
-// names.
+// A database is lost with all changes since its backup, and restored by the runbook. Remembered
+// deliveries are duplicates, forgotten ones run again. Outside systems see no effect twice, except
+// those that the runbook names.
 func TestRestore(t *testing.T) {
 	t.Parallel()
 	t.Run("base backup", func(t *testing.T) {
@@ -253,13 +255,13 @@ func TestRestore(t *testing.T) {
 	})
 }
 
-// A restoration is a shop whose database is lost, and whoever follows the runbook.
+// A restoration is a shop whose database is lost, and the operator who follows the runbook.
 type restoration struct {
 	*rehearsal
 	first, second *life
 	backed, lost  time.Time
-	lostFee       string // the key of the fee of c-2, which is in the gap
-	left          string // the ticks whose jobs were there at the backup
+	lostFee       string // key of the fee of c-2, which is in the gap
+	left          string // ticks whose jobs existed at the backup
 }
 
 func restored(t *testing.T, b backup) {
@@ -291,7 +293,8 @@ func restored(t *testing.T, b backup) {
 	r.complete()
 }
 
-// asUsual is the work before the backup. When it is taken payment p-3 is in hand, and no event is published yet.
+// asUsual is the work before the backup. At the backup payment p-3 is being handled, and no event
+// is published yet.
 func (r *restoration) asUsual() {
 	r.first = r.open(1, r.db)
 	for _, plan := range []schedule.Schedule{{Name: "close", Missed: schedule.MissedAll}, {Name: "digest", Missed: schedule.MissedAll}, {Name: "report"}} {
@@ -310,7 +313,7 @@ func (r *restoration) asUsual() {
 	<-r.inHand
 }
 
-// forgotten is the work of the gap: all of it is done.
+// forgotten is the work in the gap: all of it is done.
 func (r *restoration) forgotten() {
 	close(r.release)
 	r.first.relay()
@@ -325,7 +328,7 @@ func (r *restoration) forgotten() {
 	r.lostFee = one[string](r.T, r.db, "select e.key from pawl.step as e where e.scope = 'job/fees' order by e.created_at desc limit 1")
 }
 
-// ready is step 2: the schema fits, the roles are there, and nothing is wrong but that the workers of the backup are silent.
+// ready is step 2: schema and roles are there. doctor finds only the silent workers of the backup.
 func (r *restoration) ready() {
 	r.says("pawl migrate check", `^ok: `)
 	r.says("pawl migrate up --roles", "^schema version")
@@ -343,7 +346,7 @@ func (r *restoration) ready() {
 	r.asks("analyze")
 }
 
-// findGap is step 3: nothing is there from after the backup, nor what an operator did.
+// findGap is step 3: no row and no change by an operator is newer than the backup.
 func (r *restoration) findGap() {
 	gap := r.asks("max(c.updated_at)")
 	for _, row := range gap {
@@ -363,7 +366,7 @@ func (r *restoration) holdBack() {
 	if steps := fmt.Sprint(r.asks("max(e.updated_at)")); !strings.Contains(steps, "[inbox/payments mail at_most_once") || !strings.Contains(steps, "[job/fees charge keyed") {
 		r.Error(steps)
 	}
-	r.says("pawl stale --kind step", "nothing stands still")
+	r.says("pawl stale --kind step", "nothing waits for a decision or a worker")
 	r.says("pawl queues pause inbox/payments --reason 'restored: mails of the gap are not known here'", "paused")
 	r.says("pawl queues pause fees --reason 'restored: fees of the gap would get another key'", "paused")
 	eventually(r.T, "the newest tick that was missed is none of the gap", func() bool { return time.Since(r.lost) > 2*shopTick })
@@ -373,7 +376,7 @@ func (r *restoration) holdBack() {
 	r.left = one[string](r.T, r.db, "select coalesce(string_agg(j.headers ->> 'pawl-tick', ' '), '') from pawl.job as j where j.queue = 'ticks'")
 }
 
-// sendAgain is step 6: all is sent again, also what is remembered.
+// sendAgain is step 6: everything is sent again, remembered deliveries included.
 func (r *restoration) sendAgain() {
 	r.second = r.open(2, r.db)
 	r.second.relay()
@@ -390,7 +393,7 @@ func (r *restoration) sendAgain() {
 	stop()
 }
 
-// tell is step 7: the mails of p-2 and p-3 and the fee of c-2 went out in the gap.
+// tell is step 7: the mails of p-2 and p-3 and the fee of c-2 were sent in the gap.
 func (r *restoration) tell() {
 	r.second.until("what was in hand is taken over, and waits", "(select count(*) from pawl.job as j where j.queue = 'inbox/payments' and j.status = 'pending') = 2")
 	r.says("pawl jobs list --queue inbox/payments", "delivery +pending")
@@ -424,8 +427,8 @@ func (r *restoration) look() {
 	r.says("pawl doctor", "^nothing found")
 }
 
-// wantEachOnce: what was remembered ran in the first life of the program alone, what was forgotten in both; and the world has seen each
-// effect once.
+// wantEachOnce checks that remembered work ran only in the first life of the program, and forgotten
+// work in both. Outside systems saw each effect once.
 func (r *restoration) wantEachOnce() {
 	for what, want := range map[string]string{"o-1": "[1]", "p-1": "[1]", "invoice of c-1": "[1]", "fee of c-1": "[1]",
 		"o-2": "[1 2]", "p-2": "[1 2]", "p-3": "[1 2]", "invoice of c-2": "[1 2]", "fee of c-2": "[1 2]"} {
@@ -441,8 +444,8 @@ func (r *restoration) wantEachOnce() {
 	}
 }
 
-// wantEvents: both orders' events went out in both lives, those with a key under one id each; without one, that of the order which was
-// forgotten has two.
+// wantEvents checks that the events of both orders were published in both lives. Those with a key
+// have one id each. The forgotten order's event without a key has two.
 func (r *restoration) wantEvents() {
 	ids, times := map[string]map[string]bool{}, map[string]int{}
 	for _, m := range r.events {
@@ -460,8 +463,9 @@ func (r *restoration) wantEvents() {
 	}
 }
 
-// wantTicks: with MissedAll the ticks of the gap ran again, and the rows have no hole. With MissedLast, and after pause and resume, none did
-// but those whose jobs were there at the backup, which left names; nor did those that were missed before the digest was resumed.
+// wantTicks checks the ticks of the gap. With MissedAll they ran again, and the rows have no hole.
+// With MissedLast, and after pause and resume, only ticks whose jobs existed at the backup ran,
+// which left names. Ticks missed before the digest was resumed did not run.
 func (r *restoration) wantTicks() {
 	if holes := one[int](r.T, r.db, "select (extract(epoch from max(t.at) - min(t.at)) + 1)::int - count(*)::int from ticked as t where t.schedule = 'close'"); holes != 0 {
 		r.Errorf("%d ticks of close have no row", holes)
@@ -483,7 +487,7 @@ func (r *restoration) wantTicks() {
 	}
 }
 
-// moment is a time as SQL reads it.
+// moment is a time in SQL.
 func moment(at time.Time) string {
 	return "timestamptz '" + at.Format(time.RFC3339Nano) + "'"
 }

@@ -35,23 +35,25 @@ import (
 	"github.com/pawl-go/pawl/transport/webhook"
 )
 
-// shopTables are what its handlers write. Who writes a row twice fails.
+// shopTables are written by the shop's handlers. A second write of a row fails.
 const shopTables = `create table shipped (what text primary key); create table paid (what text primary key); create table placed (what text primary key);
 create table charged (what text primary key); create table ticked (schedule text, at timestamptz, primary key (schedule, at))`
 
-// A shop is a program with a door of every kind, and the world around it, which no restore takes back.
+// A shop is a program with every kind of entry point, and the outside systems, which no restore
+// changes.
 type shop struct {
 	*testing.T
 	orders       *awssqs.Client
 	sender       *pawlsqs.Sender
 	scheme       webhook.Scheme
-	bank, mailer *pawltest.Provider // the bank remembers keys, the mailer knows none
-	inHand       chan struct{}      // the handler of payment p-3 has begun
-	release      chan struct{}      // it may go on
+	bank, mailer *pawltest.Provider // the bank remembers keys, the mailer does not
+	inHand       chan struct{}      // the handler of payment p-3 has started
+	release      chan struct{}      // it may continue
 
 	mu     sync.Mutex
-	events []lib.Message    // published
-	runs   map[string][]int // what ran in the world's sight, and in which lives of the program
+	events []lib.Message // published
+	// work that outside systems saw, and the lives of the program in which it ran
+	runs map[string][]int
 }
 
 const webhookSecret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
@@ -77,7 +79,7 @@ func (s *shop) must(err error) {
 	}
 }
 
-// ran notes what the world has seen.
+// ran records work that outside systems saw.
 func (s *shop) ran(what string, life int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -86,14 +88,14 @@ func (s *shop) ran(what string, life int) {
 	}
 }
 
-// lives returns in which lives of the program something ran.
+// lives returns the lives of the program in which work ran.
 func (s *shop) lives(what string) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return fmt.Sprint(s.runs[what])
 }
 
-// A life of the program, on one database.
+// A life is one run of the program, on one database.
 type life struct {
 	*shop
 	number int
@@ -103,11 +105,12 @@ type life struct {
 }
 
 const (
-	shopLease = 5 * time.Second // a handler that waits keeps it on a slow machine, and doctor sees soon enough that nobody does
+	// long enough for a waiting handler on a slow machine, short enough for doctor to notice
+	shopLease = 5 * time.Second
 	shopTick  = time.Second
 )
 
-// open starts the program. It is stopped when the test ends, if not before.
+// open starts the program. It stops at the end of the test at the latest.
 func (s *shop) open(number int, url string) *life {
 	s.Helper()
 	pool, err := pgxpool.New(s.Context(), url+"&pool_max_conns=20")
@@ -131,7 +134,7 @@ func (s *shop) open(number int, url string) *life {
 	return l
 }
 
-// relay publishes; it does not run from the start, nor does keep.
+// relay publishes events. Like keep, it is not started by open.
 func (l *life) relay() {
 	l.Helper()
 	l.run(outbox.NewRelay(l.pool, outbox.Config{Lease: shopLease, Hooks: quiet, Publisher: outbox.Func(func(_ context.Context, m lib.Message) error {
@@ -148,7 +151,7 @@ func (l *life) keep() (stop func()) {
 	return l.run(schedule.NewKeeper(l.pool, schedule.Config{Hooks: quiet}))
 }
 
-// run runs a part of the program; it is handed what made it.
+// run runs a part of the program, given the result of its constructor.
 func (l *life) run(part interface{ Run(context.Context) error }, err error) (stop func()) {
 	l.Helper()
 	l.must(err)
@@ -165,7 +168,7 @@ func (l *life) stop() {
 	l.pool.Close()
 }
 
-// ship takes an order: a row, an event that is idempotent, and one that is not.
+// ship handles an order: a row, an event with a key, and an event without one.
 func (l *life) ship(ctx context.Context, tx pgx.Tx, d consumer.Message[[]byte]) error {
 	l.ran(d.Key, l.number)
 	if _, err := tx.Exec(ctx, "insert into shipped values ($1)", d.Key); err != nil {
@@ -175,7 +178,7 @@ func (l *life) ship(ctx context.Context, tx pgx.Tx, d consumer.Message[[]byte]) 
 	return err
 }
 
-// pay takes a payment: a charge that has a key, a mail that has none, a row.
+// pay handles a payment: a charge with a key, a mail without one, a row.
 func (l *life) pay(ctx context.Context, a *consumer.Attempt[[]byte]) error {
 	l.ran(a.Key, l.number)
 	if a.Key == "p-3" {
@@ -198,7 +201,7 @@ func (l *life) pay(ctx context.Context, a *consumer.Attempt[[]byte]) error {
 	})
 }
 
-// charge is a job. An invoice names its key to the bank; a fee leaves that to Pawl.
+// charge is a job. An invoice gives its own key to the bank; a fee uses Pawl's.
 func (l *life) charge(ctx context.Context, t job.Task[string]) error {
 	l.ran(t.Value, l.number)
 	key := ""
@@ -234,7 +237,8 @@ func tickName(schedule string, at time.Time) string {
 	return schedule + " " + at.UTC().Format(time.RFC3339Nano)
 }
 
-// place is the command of a caller: a row, and two jobs that charge. It reports whether the answer was remembered.
+// place is the command of a caller: a row, and two jobs that charge. It reports whether the
+// response was replayed.
 func (l *life) place(key string) (replayed bool) {
 	l.Helper()
 	intent := lib.Intent{Scope: "shop", Key: key, Fingerprint: lib.FingerprintOf([]byte(key))}
@@ -254,13 +258,13 @@ func (l *life) place(key string) (replayed bool) {
 	return r.Replayed
 }
 
-// order is sent by a producer.
+// order sends an order as a producer.
 func (s *shop) order(key string) {
 	s.Helper()
 	s.must(s.sender.Send(s.Context(), pawlsqs.Message{Key: key, Payload: []byte(key)}))
 }
 
-// webhook is sent by its sender until it is answered 200.
+// webhook sends a webhook until the response is 200.
 func (l *life) webhook(key string) {
 	l.Helper()
 	eventually(l.T, "webhook "+key+" is taken", func() bool {
@@ -284,7 +288,7 @@ func (l *life) until(what, query string) {
 	})
 }
 
-// made counts what a provider really did, by what it was asked for.
+// made counts what a provider really did, by request.
 func made(p *pawltest.Provider) string {
 	var all []string
 	for _, c := range p.Charges() {

@@ -8,8 +8,8 @@ import (
 	"github.com/pawl-go/pawl/pawltest"
 )
 
-// withSchedules has one schedule that ticks in an hour and has ticked, one that nobody has looked at, one that is late, and one that is
-// paused.
+// withSchedules has four schedules: one that has ticked and ticks again in an hour, one that no
+// keeper has seen, one that is late, and one that is paused.
 func withSchedules(t *testing.T) string {
 	t.Helper()
 	db := pawltest.URL(t)
@@ -46,7 +46,7 @@ still     every 1s                  paused  -        last    house    sweep
 	}
 }
 
-// The verbs, with their records.
+// The verbs work, and write audit records.
 func TestSchedules_Verbs(t *testing.T) {
 	t.Parallel()
 	db := withSchedules(t)
@@ -78,7 +78,7 @@ func TestSchedules_Verbs(t *testing.T) {
 	wantFailure(t, pawl(t, db, "schedules", "resume", "still", "--reason", "r"), 1, "locked by an open transaction", "ask again")
 }
 
-// The documents that scripts read.
+// Scripts read these documents.
 func TestSchedules_JSON(t *testing.T) {
 	t.Parallel()
 	db := withSchedules(t)
@@ -114,7 +114,7 @@ func TestSchedules_NeedReasonAndYes(t *testing.T) {
 	t.Parallel()
 	db := withSchedules(t)
 	for line, want := range map[string][]string{
-		"schedules pause clean":                  {"why is missing", "--reason"},
+		"schedules pause clean":                  {"the reason is missing", "--reason"},
 		"schedules delete clean --reason r":      {"this would delete schedule clean", "enqueues nothing any more", "add --yes"},
 		"schedules run-now clean --reason r":     {"this would run-now schedule clean", "beside the plan", "add --yes"},
 		"schedules resume --reason r":            {"it takes 1 argument, not 0", "NAME"},
@@ -130,7 +130,7 @@ func TestSchedules_NeedReasonAndYes(t *testing.T) {
 	}
 }
 
-// What programs name things cannot act on a terminal.
+// Names from programs cannot act on a terminal.
 func TestSchedules_TerminalAttack(t *testing.T) {
 	t.Parallel()
 	db := withSchedules(t)

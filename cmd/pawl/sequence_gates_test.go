@@ -7,8 +7,8 @@ import (
 	"github.com/pawl-go/pawl/pawltest"
 )
 
-// withGates has gate "account 7" of consumer orders, which holds numbers 44 and 45 behind 41, and gate "account 8", which holds
-// nothing.
+// withGates has gate "account 7" of consumer orders, which is at 41 and holds numbers 44 and 45,
+// and gate "account 8", which holds nothing.
 func withGates(t *testing.T) string {
 	t.Helper()
 	db := pawltest.URL(t)
@@ -27,7 +27,7 @@ update pawl.sequence_gate_held set held_at = clock_timestamp() - interval '3 hou
 	return db
 }
 
-// From a gate that waits for what does not come to one that goes on, as a person sees it.
+// A gate waits for a missing number and is released, in text.
 func TestGates_Table(t *testing.T) {
 	t.Parallel()
 	db := withGates(t)
@@ -66,7 +66,7 @@ orders    account 8  3     0     -     -
 	}
 }
 
-// The documents that scripts read.
+// Scripts read these documents.
 func TestGates_JSON(t *testing.T) {
 	t.Parallel()
 	db := withGates(t)
@@ -105,16 +105,16 @@ func TestGates_NeedReasonAndYes(t *testing.T) {
 	t.Parallel()
 	db := withGates(t)
 	for line, want := range map[string][]string{
-		"sequence-gates reset orders a 1 --yes":          {"why is missing", "--reason"},
-		"sequence-gates reset orders a 1 --reason r":     {"this would reset sequence gate a of consumer orders", "is dropped", "add --yes"},
+		"sequence-gates reset orders a 1 --yes":          {"the reason is missing", "--reason"},
+		"sequence-gates reset orders a 1 --reason r":     {"this would reset sequence gate a of consumer orders", "are dropped", "add --yes"},
 		"sequence-gates release orders a --reason r":     {"this would release sequence gate a of consumer orders", "add --yes"},
 		"sequence-gates reset orders a one --reason r":   {`LAST is a number, not "one"`},
 		"sequence-gates reset orders a --reason r --yes": {"it takes 3 arguments, not 2", "CONSUMER RESOURCE LAST"},
 		"sequence-gates list --limit 0":                  {"--limit must lie between 1 and 1000"},
-		"sequence-gates list --after a":                  {"no place to go on from"},
+		"sequence-gates list --after a":                  {"is not a cursor"},
 		"sequence-gates list orders":                     {"unexpected argument", "--help"},
 		"sequence-gates open orders":                     {`unknown command "open"`},
-		"inbox forget orders m44 --yes":                  {"why is missing", "--reason"},
+		"inbox forget orders m44 --yes":                  {"the reason is missing", "--reason"},
 		"inbox forget orders m44 --reason r":             {"this would forget delivery m44 of consumer orders", "takes effect again", "add --yes"},
 		"inbox forget orders --reason r --yes":           {"it takes 2 arguments, not 1", "CONSUMER ID"},
 		"inbox show orders":                              {"it takes 2 arguments, not 1", "CONSUMER ID"},
@@ -127,7 +127,7 @@ func TestGates_NeedReasonAndYes(t *testing.T) {
 	}
 }
 
-// What an open transaction has is said to be locked, with what to do.
+// A gate locked by an open transaction is reported as locked, with the next step.
 func TestGates_Locked(t *testing.T) {
 	t.Parallel()
 	db := withGates(t)
@@ -140,7 +140,7 @@ update pawl.inbox set result_ref = 'x' where key = 'm44'`); err != nil {
 	wantFailure(t, pawl(t, db, "inbox", "forget", "orders", "m44", "--reason", "r", "--yes"), 1, "locked by an open transaction", "ask again")
 }
 
-// What senders name things cannot act on a terminal.
+// Names from senders cannot act on a terminal.
 func TestGates_TerminalAttack(t *testing.T) {
 	t.Parallel()
 	db := withGates(t)

@@ -26,7 +26,7 @@ import (
 	"github.com/pawl-go/pawl/internal/testbed/pgtest"
 )
 
-// binary is the pawl that these tests run as a process of its own.
+// binary is the pawl program that these tests run.
 var binary string
 
 func TestMain(m *testing.M) {
@@ -49,22 +49,23 @@ func build(m *testing.M) int {
 	return m.Run()
 }
 
-// A result is what a run of the binary left.
+// A result is the result of a run of the binary.
 type result struct {
 	code           int
 	stdout, stderr string
 }
 
-// commandLimit bounds one run, on a machine that does much else: a demo takes seconds on an idle one.
+// commandLimit bounds one run on a busy machine. A demo takes seconds on an idle one.
 const commandLimit = 8 * time.Minute
 
-// command prepares a run. Nothing of the tester's own environment names a database.
+// command prepares a run. The tester's own environment names no database for it.
 func command(t *testing.T, database string, args ...string) *exec.Cmd {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), commandLimit)
 	t.Cleanup(cancel)
 	cmd := exec.CommandContext(ctx, binary, args...)
-	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGQUIT) } // its goroutines are printed to its stderr
+	// prints its goroutines to its stderr
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGQUIT) }
 	cmd.WaitDelay = 20 * time.Second
 	for _, variable := range os.Environ() {
 		if !strings.HasPrefix(variable, "PG") && !strings.HasPrefix(variable, "PAWL_DATABASE_URL=") {
@@ -101,8 +102,9 @@ func mustPawl(t *testing.T, database string, args ...string) result {
 	return r
 }
 
-// wantFailure checks the promise of every failure: the exit code, nothing on stdout, one line on stderr that says what
-// is wrong and what to do next, no password, and no frame of the server's functions.
+// wantFailure checks the promise of every failure: the exit code, and nothing on stdout. stderr is
+// one line with the problem and the next step, without a password or the context of the server's
+// functions.
 func wantFailure(t *testing.T, r result, code int, parts ...string) {
 	t.Helper()
 	if r.code != code {
@@ -129,7 +131,7 @@ func wantFailure(t *testing.T, r result, code int, parts ...string) {
 	}
 }
 
-// afterProgress checks and removes the line that tells of the step which then failed.
+// afterProgress checks and removes the progress line of the step that failed.
 func afterProgress(t *testing.T, r result) result {
 	t.Helper()
 	first, rest, _ := strings.Cut(r.stderr, "\n")
@@ -178,7 +180,8 @@ func one[T any](t *testing.T, url, query string) T {
 	return value
 }
 
-// shortDir is a directory that a server running as another user can reach, with a name short enough for a socket.
+// shortDir is a directory that a server running as another user can reach, with a name short enough
+// for a socket.
 func shortDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("/tmp", "pawl-t-")
@@ -197,14 +200,14 @@ func eventually(t *testing.T, what string, ok func() bool) {
 	patience.Until(t, what, ok)
 }
 
-// A server is a pawl that runs until it is told to stop.
+// A server is a pawl that runs until it is stopped.
 type server struct {
 	cmd    *exec.Cmd
 	stdout *bufio.Reader
 	stderr *bytes.Buffer
 }
 
-// serve starts a pawl that prints one line of JSON once it serves, and reads that.
+// serve starts a pawl and reads the line of JSON that it prints when it serves.
 func serve(t *testing.T, cmd *exec.Cmd, into any) server {
 	t.Helper()
 	s := server{cmd: cmd, stderr: &bytes.Buffer{}}
@@ -228,7 +231,7 @@ func serve(t *testing.T, cmd *exec.Cmd, into any) server {
 	return s
 }
 
-// browse sends a request as a client, and returns what was answered.
+// browse sends a request as a client and returns the response.
 func browse(t *testing.T, client *http.Client, method, address string, form url.Values, header ...string) (status int, body string) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), method, address, strings.NewReader(form.Encode()))

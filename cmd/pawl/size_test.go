@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// Size computes without a database, and refuses what is out of bounds.
+// Size computes without a database and refuses values out of bounds.
 func TestSize(t *testing.T) {
 	t.Parallel()
 	r := mustPawl(t, "", "size", "--per-second", "1000", "--days", "30")

@@ -21,11 +21,11 @@ select pawl_v1.job_fail(1, 1, '{}', '{"unknown": true}')`)
 	return db
 }
 
-// From a step of unknown outcome to one that is settled, as a person sees it.
+// An unknown step is listed, shown and settled, in text.
 func TestSteps_Table(t *testing.T) {
 	t.Parallel()
 	db := withUnknown(t)
-	since := regexp.MustCompile(`\d+[sm] +`) // how long ago that was
+	since := regexp.MustCompile(`\d+[sm] +`) // the age varies
 	const golden = `SCOPE    KEY  STEP    STATUS   FENCE  POLICY        PROVIDER  CALLS  IN DOUBT  JOB  SINCE  REFERENCE
 job/pay  1@1  charge  unknown  1      at_most_once  stripe    1      1         1    0s     -
 `
@@ -43,20 +43,20 @@ job/pay  1@1  charge  unknown  1      at_most_once  stripe    1      1         1
 	}
 	wantFailure(t, pawl(t, db, "steps", "settle", "job/pay", "1@1", "charge", "executed", "--fence", "1", "--reason", "r"), 2, "a wrong verdict", "--yes")
 	wantFailure(t, pawl(t, db, "steps", "settle", "job/pay", "1@1", "charge", "perhaps", "--fence", "1", "--reason", "r", "--yes"), 2, "executed, refused or not_executed", "as in")
-	wantFailure(t, pawl(t, db, "steps", "settle", "job/pay", "1@1", "charge", "executed", "--reason", "r", "--yes"), 2, "which attempt", "--fence", "pawl steps show")
+	wantFailure(t, pawl(t, db, "steps", "settle", "job/pay", "1@1", "charge", "executed", "--reason", "r", "--yes"), 2, "the attempt that your verdict is about", "--fence", "pawl steps show")
 	wantFailure(t, pawl(t, db, "steps", "settle", "job/pay", "1@1", "charge", "executed", "--fence", "7", "--reason", "r", "--yes"), 1, "called again since", "its fence is 1")
 	wantFailure(t, pawl(t, db, "steps", "settle", "job/pay", "1@1", "refund", "executed", "--fence", "1", "--reason", "r", "--yes"), 1, "no step refund", "list")
 	wantFailure(t, pawl(t, db, "steps", "show", "job/pay", "1@1", "refund"), 1, "no step refund", "list")
 	if r := mustPawl(t, db, "steps", "settle", "job/pay", "1@1", "charge", "executed", "--fence", "1", "--reference", "ch_1", "--reason", "seen", "--yes"); r.stdout != "step charge settled: it is succeeded\n" {
 		t.Errorf("%+v", r)
 	}
-	wantFailure(t, pawl(t, db, "steps", "settle", "job/pay", "1@1", "charge", "executed", "--fence", "1", "--reason", "r", "--yes"), 1, "step charge is succeeded", "only what is unknown")
+	wantFailure(t, pawl(t, db, "steps", "settle", "job/pay", "1@1", "charge", "executed", "--fence", "1", "--reason", "r", "--yes"), 1, "step charge is succeeded", "only an unknown step")
 	if got := one[string](t, db, "select j.status || ' ' || (select a.verb || ' ' || a.reason from pawl.audit as a) from pawl.job as j"); got != "pending step_settle seen" {
 		t.Error(got)
 	}
 }
 
-// The documents that scripts read.
+// Scripts read these documents.
 func TestSteps_JSON(t *testing.T) {
 	t.Parallel()
 	db := withUnknown(t)
@@ -112,8 +112,9 @@ func TestSteps_JSON(t *testing.T) {
 	}
 }
 
-// A declined card: the dead letter says that a retry meets the stored refusal, and which command asks under a new key.
-func TestSteps_ADeclinedCardIsAskedAgainUnderANewKey(t *testing.T) {
+// After a declined card, the dead letter says that a retry meets the stored refusal, and which
+// command calls again under a new key.
+func TestSteps_DeclinedCardIsCalledAgainUnderANewKey(t *testing.T) {
 	t.Parallel()
 	db := pawltest.URL(t)
 	exec1(t, db, `
@@ -135,7 +136,7 @@ select pawl_v1.job_fail(1, 1, '{"error": "refused: card_declined: no money"}', '
 		t.Error(got)
 	}
 	again := []string{"steps", "again", "job/pay", key, "charge", "--reason", "another card"}
-	wantFailure(t, pawl(t, db, append(again, "--yes")...), 2, "which attempt", "--fence")
+	wantFailure(t, pawl(t, db, append(again, "--yes")...), 2, "the attempt that your verdict is about", "--fence")
 	again = append(again, "--fence", "1")
 	wantFailure(t, pawl(t, db, again...), 2, "it happens twice", "--yes, or --dry-run")
 	if r := mustPawl(t, db, append(again, "--dry-run")...); !strings.Contains(r.stdout, "dry run, nothing changed: step charge is called under a new key") {
@@ -144,15 +145,15 @@ select pawl_v1.job_fail(1, 1, '{"error": "refused: card_declined: no money"}', '
 	if r := mustPawl(t, db, append(again, "--yes", "--key", "second-card")...); r.stdout != "step charge is called under the key second-card at the next attempt\nnext: pawl dlq retry 1 --reason …\n" {
 		t.Error(r.stdout)
 	}
-	wantFailure(t, pawl(t, db, append(again, "--yes")...), 1, "step charge is planned", "only what was refused for good")
+	wantFailure(t, pawl(t, db, append(again, "--yes")...), 1, "step charge is planned", "only a permanently refused step")
 	if got := one[string](t, db, "select e.status || ' ' || e.provider_key || ' ' || (select a.verb from pawl.audit as a) from pawl.step as e"); got != "planned second-card step_again" {
 		t.Error(got)
 	}
 }
 
-// A dead letter whose process died while it ran may have asked other systems for something: wherever it is shown that is said, with what may
-// be done.
-func TestDLQ_SaysWhatMayHaveHappenedAtAProcessDeath(t *testing.T) {
+// A dead letter whose process died may have called other systems. Every command that shows it says
+// so, with the next steps.
+func TestDLQ_WarnsOfEffectsBeforeACrash(t *testing.T) {
 	t.Parallel()
 	db := pawltest.URL(t)
 	exec1(t, db, `
@@ -160,7 +161,7 @@ select pawl_v1.worker_register('w'), pawl_v1.job_enqueue('pay', 'payment', ''), 
 select pawl_v1.worker_isolate(1, 1, 1);
 update pawl.worker set seen_at = now() - interval '1 hour';
 select pawl_v1.job_sweep('{payment}', '{"max_crashes": 1}')`)
-	const may = "calls of other systems that are no steps may have been executed"
+	const may = "calls of other systems outside of steps may have been executed"
 	for _, args := range [][]string{{"dlq", "show", "1"}, {"stale"}, {"explain", "1"}} {
 		if r := mustPawl(t, db, args...); !strings.Contains(r.stdout+r.stderr, may) || !strings.Contains(r.stdout+r.stderr, "died or froze 1 time ") {
 			t.Errorf("%v does not say it:\n%s", args, r.stdout)

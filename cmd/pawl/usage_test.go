@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// Help teaches: the promise, the commands, the variable, the exit codes.
+// Help has the promise, the commands, the variable and the exit codes.
 func TestHelp_Teaches(t *testing.T) {
 	t.Parallel()
 	for _, args := range [][]string{nil, {"--help"}, {"help"}} {
@@ -24,7 +24,7 @@ func TestHelp_Teaches(t *testing.T) {
 	}
 }
 
-// Help is pasted into tickets; the password of the environment must not be in it.
+// Users paste help into tickets, so it must not contain the password of the environment.
 func TestHelp_DoesNotPrintTheURL(t *testing.T) {
 	t.Parallel()
 	r := mustPawl(t, "postgres://u:"+secret+"@h/d", "migrate", "up", "--help")
@@ -40,7 +40,8 @@ func TestVersion(t *testing.T) {
 	}
 }
 
-// A wrong command line exits 2, with one line and the next step, and touches no database.
+// A wrong command line exits with 2, prints one line with the next step, and connects to no
+// database.
 func TestUsage_WrongCommandLines(t *testing.T) {
 	t.Parallel()
 	const unused = "postgres://u:" + secret + "@127.0.0.1:1/d"
@@ -56,11 +57,11 @@ func TestUsage_WrongCommandLines(t *testing.T) {
 		"migrate up --database-url":                 {"flag needs an argument", "--help"},
 		"migrate down":                              {"--to N"},
 		"migrate down --to -1 --yes":                {"--to N"},
-		"migrate down --to many":                    {`the value "many" of --to is no whole number`, "--help"},
-		"purge --older-than banana":                 {`the value "banana" of --older-than is no duration such as 90s, 15m or 24h`, "pawl purge --help"},
+		"migrate down --to many":                    {`the value "many" of --to is not a whole number`, "--help"},
+		"purge --older-than banana":                 {`the value "banana" of --older-than is not a duration such as 90s, 15m or 24h`, "pawl purge --help"},
 		"migrate print --format goose --start 0":    {"--start 0", "one more than the last number"},
 		"migrate print --format goose --start -3":   {"--start -3", "one more than the last number"},
-		"migrate print --format goose --start many": {`the value "many" of --start is no whole number`, "--help"},
+		"migrate print --format goose --start many": {`the value "many" of --start is not a whole number`, "--help"},
 		"migrate print --format goose --start 2147483647":     {"--start 2147483647 is too large", "one more than the last number"},
 		"migrate print --format goose --start 3 --timestamps": {"two ways to number", "pass one of them"},
 		"migrate print --start 3":                             {"plain is one script", "--format goose"},
@@ -72,7 +73,7 @@ func TestUsage_WrongCommandLines(t *testing.T) {
 		"init --source /nowhere x":                            {"/nowhere does not hold the sources", "go.mod"},
 		"init x":                                              {"no released version", "--source DIR"},
 		"dev postgres --dir x now":                            {`unexpected argument "now"`, "--help"},
-		"dev postgres -- true":                                {"where to keep the data is missing", "--dir"},
+		"dev postgres -- true":                                {"the data directory is missing", "--dir"},
 		"migrate print --format liquibase":                    {`unknown format "liquibase"`, "plain, goose, tern, golang-migrate"},
 		"migrate print --from 99":                             {"leaves nothing to print", "pawl migrate status"},
 		"migrate print --from -1":                             {"leaves nothing to print", "pawl migrate status"},
@@ -102,7 +103,7 @@ func TestUsage_WrongCommandLines(t *testing.T) {
 	}
 }
 
-// Without a database the line says three ways to name one.
+// Without a database the error names three ways to give one.
 func TestUsage_NoDatabase(t *testing.T) {
 	t.Parallel()
 	for _, verb := range []string{"up", "status", "check", "down --to 0 --yes"} {
@@ -111,8 +112,8 @@ func TestUsage_NoDatabase(t *testing.T) {
 	}
 }
 
-// A URL that cannot be read is never echoed: a password with an unescaped slash is taken for a port by the parser and
-// would be in its message.
+// An unreadable URL is never printed. The parser takes a password with an unescaped slash for a
+// port, and its message would contain it.
 func TestUsage_MalformedURL(t *testing.T) {
 	t.Parallel()
 	for url, why := range map[string]string{

@@ -18,7 +18,7 @@ select pawl_v1.step_end('s', c.key, 'charge', c.fence, 'ambiguous', null, '{"err
 	return db
 }
 
-// What an operator says of a command or step is stored, whole.
+// The verdict of an operator on a command or step is stored completely.
 func TestVerbs_StoreTheVerdict(t *testing.T) {
 	t.Parallel()
 	db := withVerdicts(t)
@@ -39,8 +39,9 @@ func TestVerbs_StoreTheVerdict(t *testing.T) {
 	}
 }
 
-// What was seen decides, also of a command: if it is not so any more, nothing changes. 0 is no job.
-func TestVerbs_ChangeNothingThatHasMoved(t *testing.T) {
+// If a row changed since the operator looked at it, a verb changes nothing. An id of 0 means no
+// job.
+func TestVerbs_ChangeNoRowThatHasMoved(t *testing.T) {
 	t.Parallel()
 	db := withInbox(t)
 	wantFailure(t, pawl(t, db, "inbox", "forget", "orders", "done", "--processed-at", "never", "--reason", "r", "--yes"), 1, "has taken effect since you looked", "pawl inbox show orders done")

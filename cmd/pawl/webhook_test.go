@@ -24,7 +24,7 @@ const (
 	event      = `{"id":"evt_1","event_id":"Ev1","type":"ping"}`
 )
 
-// hook runs pawl webhook with a secret in the environment and something on stdin.
+// hook runs pawl webhook with a secret in the environment and text on stdin.
 func hook(t *testing.T, secret, stdin string, args ...string) result {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
@@ -49,7 +49,7 @@ func file(t *testing.T, text string) string {
 	return name
 }
 
-// The vectors that GitHub and Standard Webhooks publish.
+// Signatures match the vectors that GitHub and Standard Webhooks publish.
 func TestWebhookSign_Vectors(t *testing.T) {
 	t.Parallel()
 	github := hook(t, "It's a Secret to Everybody", "Hello, World!", "sign", "--scheme", "github", "--id", "72d3162e")
@@ -63,7 +63,7 @@ func TestWebhookSign_Vectors(t *testing.T) {
 	}
 }
 
-// What is signed verifies, under every scheme; what arrives is one delivery, however often it is sent.
+// Signed bodies verify under every scheme. Repeated sends arrive as one delivery.
 func TestWebhookSend_Duplicates(t *testing.T) {
 	t.Parallel()
 	for scheme, made := range map[string]func(...webhook.Secret) webhook.Scheme{"stripe": webhook.Stripe, "mux": webhook.Mux, "github": webhook.GitHub,
@@ -112,7 +112,7 @@ func TestWebhookSend_Duplicates(t *testing.T) {
 	}
 }
 
-// wantTries checks a run whose tries all failed alike.
+// wantTries checks a run whose tries all failed in the same way.
 func wantTries(t *testing.T, r result, line string, n int) {
 	t.Helper()
 	if strings.Count(r.stdout, line) != n || strings.Contains(r.stdout, secret) {
@@ -129,7 +129,8 @@ func TestWebhookSend_Answers(t *testing.T) {
 		case "/away":
 			http.Redirect(w, r, "/", http.StatusTemporaryRedirect)
 		case "/never":
-			_, _ = io.Copy(io.Discard, r.Body) // only then does the server notice that the client has gone
+			// otherwise the server does not notice that the client disconnected
+			_, _ = io.Copy(io.Discard, r.Body)
 			<-r.Context().Done()
 		case "/bad":
 			w.WriteHeader(http.StatusTeapot)
@@ -162,7 +163,7 @@ func TestWebhookSend_Answers(t *testing.T) {
 	}
 }
 
-// captured writes a request as it would have been captured, and returns the flags that name it.
+// captured writes a request as a capture would, and returns the flags that name it.
 func captured(t *testing.T, scheme, secret, body string, more ...string) []string {
 	t.Helper()
 	r := hook(t, secret, body, append([]string{"sign", "--scheme", scheme}, more...)...)
@@ -249,7 +250,7 @@ func TestWebhookVerify_JSON(t *testing.T) {
 	}
 }
 
-// Several secrets while one is rotated; the output says which one signed.
+// Several secrets work while one is rotated. The output names the one that signed.
 func TestWebhookVerify_Rotation(t *testing.T) {
 	t.Parallel()
 	old := file(t, hookSecret+"\r\n")
@@ -259,7 +260,7 @@ func TestWebhookVerify_Rotation(t *testing.T) {
 	}
 }
 
-// Help names where the secret comes from, and there is no flag for it.
+// Help names the sources of the secret, and no flag takes the secret itself.
 func TestWebhook_HelpTeaches(t *testing.T) {
 	t.Parallel()
 	for _, verb := range []string{"sign", "send", "verify"} {
@@ -278,7 +279,7 @@ func TestWebhook_WrongCommandLines(t *testing.T) {
 	short, missing := file(t, secret), filepath.Join(t.TempDir(), "missing")
 	for line, want := range map[string][]string{
 		"bogus":                                  {`unknown command "bogus"`, "pawl webhook --help"},
-		"sign":                                   {"which scheme is missing", "github, hmac, mux"},
+		"sign":                                   {"the scheme is missing", "github, hmac, mux"},
 		"sign --scheme bogus":                    {`unknown scheme "bogus"`, "use one of"},
 		"sign now --scheme stripe":               {`unexpected argument "now"`},
 		"sign --scheme stripe --secret-env NONE": {`the variable "NONE" is not set`, "--secret-file"},
@@ -288,16 +289,16 @@ func TestWebhook_WrongCommandLines(t *testing.T) {
 		"sign --scheme stripe --prefix x":                                                {"--prefix describes --scheme hmac, not stripe"},
 		"sign --scheme stripe --id x":                                                    {"in the body, at /id"},
 		"sign --scheme github --id a,b":                                                  {"id_malformed"},
-		"sign --scheme stripe --at yesterday":                                            {`--at "yesterday" is no time after 1970`, "seconds since 1970"},
-		"sign --scheme stripe --at -5":                                                   {"is no time after 1970"},
+		"sign --scheme stripe --at yesterday":                                            {`--at "yesterday" is not a time after 1970`, "seconds since 1970"},
+		"sign --scheme stripe --at -5":                                                   {"is not a time after 1970"},
 		"sign --scheme stripe --body " + missing:                                         {"--body", "no such file"},
 		"sign --scheme stripe --body /dev/null":                                          {"the body is empty"},
 		"sign --scheme hmac":                                                             {"which header carries the signature is missing"},
 		"sign --scheme hmac --signature-header S --hash md5":                             {`the hash "md5" is unknown`},
 		"sign --scheme hmac --signature-header S --timestamp-header T --signed {body}":   {"does not sign it"},
 		"send --scheme stripe":                                                           {"it takes 1 argument, the URL, not 0"},
-		"send ftp://x --scheme stripe":                                                   {"the URL is none of http or https"},
-		"send localhost:8080 --scheme stripe":                                            {"the URL is none of http or https"},
+		"send ftp://x --scheme stripe":                                                   {"the URL is not one of http or https"},
+		"send localhost:8080 --scheme stripe":                                            {"the URL is not one of http or https"},
 		"send http://x --scheme stripe --repeat 0":                                       {"--repeat must lie between 1 and 1000"},
 		"send http://x --scheme stripe --timeout 0s":                                     {"--timeout must lie between 1ms and 10m"},
 		"verify --scheme stripe":                                                         {"the request is missing", "--headers FILE"},

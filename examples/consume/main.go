@@ -1,4 +1,5 @@
-// Command consume applies orders from an SQS queue to PostgreSQL, each once, however often it arrives.
+// Command consume applies orders from an SQS queue to PostgreSQL, each once, however often it
+// arrives.
 package main
 
 import (
@@ -46,13 +47,14 @@ func run(ctx context.Context, database, queue string) error {
 	return consumer.Run(ctx)
 }
 
-// An Order is the payload of a message. One that is not such JSON becomes a dead letter, with its payload: no retry can help.
+// An Order is the payload of a message. A payload that is not such JSON becomes a dead letter,
+// because no retry can help.
 type Order struct {
 	ID    string `json:"id"`
 	Cents int64  `json:"cents"`
 }
 
-// apply writes one order. It commits together with the record that the order was seen, or not at all.
+// apply writes one order. Its row and the record of the delivery commit together.
 func apply(ctx context.Context, tx pgx.Tx, m consumer.Message[Order]) error {
 	_, err := tx.Exec(ctx, "insert into orders (id, cents) values ($1, $2)", m.Value.ID, m.Value.Cents)
 	return err // retried from the database, with back-off

@@ -21,12 +21,12 @@ import (
 	"github.com/pawl-go/pawl/transport/pawlsqs/sqstest"
 )
 
-// The program of the guide, as a process, on a queue that answers over HTTP: each order once, what cannot be read kept
-// as a dead letter, and a stop that strands nothing.
+// The program of the guide runs as a process, on a queue over HTTP. Each order takes effect once,
+// an unreadable message is kept as a dead letter, and a stop leaves no message in flight.
 func TestConsume(t *testing.T) {
 	t.Parallel()
 	const orders = 50
-	// No unique key: if an order took effect twice, it would show.
+	// Without a unique key a second effect of an order shows.
 	database := pawltest.URL(t, "create table orders (id text not null, cents bigint not null)")
 	pool := connect(t, database)
 	server := sqstest.New(sqstest.Options{})
@@ -49,7 +49,7 @@ func TestConsume(t *testing.T) {
 		return s.Ready+s.InFlight == 0
 	})
 
-	// The running poll wakes up to messages that come after the stop, and must give them back.
+	// The running poll receives messages sent after the stop, and must release them.
 	if err := consumer.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
@@ -67,7 +67,7 @@ func TestConsume(t *testing.T) {
 	}
 }
 
-// producer makes the queue and returns what sends to it.
+// producer creates the queue and returns a function that sends to it.
 func producer(t *testing.T, endpoint string) func(...pawlsqs.Message) {
 	t.Helper()
 	client := awssqs.New(awssqs.Options{Region: "us-east-1", BaseEndpoint: &endpoint,
@@ -111,7 +111,7 @@ func start(t *testing.T, env ...string) process {
 	return p
 }
 
-// mustEnd waits for a good end, nudging meanwhile.
+// mustEnd waits until the program exits with 0, and calls nudge meanwhile.
 func (p process) mustEnd(t *testing.T, nudge func()) {
 	t.Helper()
 	patience.Until(t, "it ends after SIGTERM", func() bool {

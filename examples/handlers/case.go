@@ -10,14 +10,14 @@ import (
 	"github.com/pawl-go/pawl/consumer"
 )
 
-// A Move asks for a case to go from one status to another.
+// A Move asks to change the status of a case.
 type Move struct {
 	Case     int64
 	From, To string
 }
 
-// MoveCase moves a case from one status to another and leaves an audit row. A message that comes late, when the case has moved on, is
-// no failure that a retry could cure: it becomes a dead letter, for an operator to look at.
+// MoveCase changes the status of a case and writes an audit row. If the case has another status by
+// now, no retry can help: the message becomes a dead letter for an operator.
 func MoveCase(ctx context.Context, tx pgx.Tx, m consumer.Message[Move]) error {
 	move := m.Value
 	moved, err := tx.Exec(ctx, "update cases set status = $3 where id = $1 and status = $2", move.Case, move.From, move.To)

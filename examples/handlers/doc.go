@@ -1,9 +1,9 @@
-// Package handlers holds handlers as applications write them, each with the test that proves it: a case that moves from one status to
-// another and leaves an audit row, an invoice that is written once, a notification that is sent once, and a data migration that bears
-// being started twice and killed anywhere.
+// Package handlers holds typical handlers of applications, each with a test. One changes the status
+// of a case and writes an audit row, one writes an invoice once, and one sends a notification once.
+// A data migration may be started twice and killed at any point.
 package handlers
 
-// Schema is what the handlers work on.
+// Schema has the tables of the handlers.
 const Schema = `
 create table cases (id bigint primary key, status text not null);
 create table case_audit (case_id bigint not null, was text not null, now text not null, message text not null);

@@ -18,7 +18,7 @@ import (
 	"github.com/pawl-go/pawl/pawltest"
 )
 
-// prove proves a handler, and that its tables end up as a query says.
+// prove proves a handler, and checks its tables with a query.
 func prove(t *testing.T, handler consumer.TxHandler, body, query, want string, rows ...string) {
 	t.Helper()
 	p := pawltest.Proof{Schema: append([]string{handlers.Schema}, rows...), Handler: handler,
@@ -46,7 +46,7 @@ func TestWriteInvoice(t *testing.T) {
 		"select concat_ws(' ', i.order_id, i.cents, (select count(*) from pawl.job as j where j.queue = 'mail')) from invoice as i", "17 1250 1")
 }
 
-// A mailer that remembers keys, and fails after it has sent the first mail.
+// A mailer recognises keys, and fails after it has sent the first mail.
 type mailer struct {
 	mu    sync.Mutex
 	sent  map[string]string
@@ -98,7 +98,8 @@ func TestNotify(t *testing.T) {
 	}
 }
 
-// Two at once, one of them killed in the middle, and one more afterwards: every row is migrated, once.
+// Two migrations run at once, and one is killed while it works. One more runs afterwards. Every row
+// is migrated once.
 func TestNormalizeEmails(t *testing.T) {
 	t.Parallel()
 	const migrated = `create table migrated (id bigint not null);

@@ -11,11 +11,12 @@ import (
 	"github.com/pawl-go/pawl/job"
 )
 
-// An Order is what an invoice is written for.
+// An Order is the order of an invoice.
 type Order struct{ ID, Cents int64 }
 
-// WriteInvoice writes the invoice of an order and has it mailed. The message is applied once; the constraint is for another message
-// about the same order. The mail is a job that commits with the invoice, or not at all.
+// WriteInvoice writes the invoice of an order and enqueues a job that mails it; both commit
+// together. Each message is applied once. The unique constraint handles a second message about the
+// same order.
 func WriteInvoice(ctx context.Context, tx pgx.Tx, m consumer.Message[Order]) error {
 	order := m.Value
 	written, err := tx.Exec(ctx, "insert into invoice (order_id, cents) values ($1, $2) on conflict (order_id) do nothing", order.ID, order.Cents)

@@ -13,9 +13,9 @@ import (
 // ErrRunning means that another process is migrating now.
 var ErrRunning = errors.New("the migration is running elsewhere")
 
-// NormalizeEmails fills a column of every customer, in transactions of 500 rows. What says that a row is done is the row itself, so the
-// migration can be killed anywhere and started again, or once more after it has ended. The lock saves two processes from doing the
-// same; the condition in the UPDATE is what makes it safe.
+// NormalizeEmails fills a column of every customer, in transactions of 500 rows. The row itself
+// shows that it is done, so the migration can be killed at any point and started again. The lock
+// only saves duplicate work of two processes; the condition in the UPDATE makes it safe.
 func NormalizeEmails(ctx context.Context, pool *pgxpool.Pool) (changed int64, err error) {
 	for some := int64(1); some > 0; changed += some {
 		err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {

@@ -9,14 +9,16 @@ import (
 	"github.com/pawl-go/pawl/consumer"
 )
 
-// A Mailer is a provider that knows idempotency keys: the same key sends once and answers the same id.
+// A Mailer is a provider with idempotency keys: a repeated key returns the same id and sends
+// nothing.
 type Mailer interface {
 	Send(ctx context.Context, key string, body []byte) (id string, err error)
 }
 
-// Notify sends a mail for each message, once. The call is made with no transaction open, under a key that every attempt shares; that
-// it was sent is recorded together with the end of the delivery. A crash in between sends again under the same key. A provider
-// without keys cannot be used like this: it would send twice.
+// Notify sends a mail for each message, once. The call is made without an open transaction, under a
+// key that all attempts share. Its record and the completion of the delivery commit together. After
+// a crash before that, the next attempt sends again under the same key. A provider without keys
+// would then send twice.
 func Notify(mailer Mailer) consumer.LeasedHandler {
 	return consumer.Handle(func(ctx context.Context, a *consumer.Attempt[[]byte]) error {
 		id, err := mailer.Send(ctx, pawl.Key("notification", a.Key), a.Payload)

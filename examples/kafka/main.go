@@ -1,4 +1,5 @@
-// Command kafka applies orders from a Kafka topic to PostgreSQL, each once, however often it arrives.
+// Command kafka applies orders from a Kafka topic to PostgreSQL, each once, however often it
+// arrives.
 package main
 
 import (
@@ -35,7 +36,7 @@ func run(ctx context.Context, database, brokers string) error {
 	opts := []kgo.Opt{
 		kgo.SeedBrokers(strings.Split(brokers, ",")...),
 		kgo.ClientID("billing"),
-		kgo.SessionTimeout(10 * time.Second), // records of a process that died are missing for so long
+		kgo.SessionTimeout(10 * time.Second), // for this long records of a dead process are missing
 	}
 	source, err := pawlkafka.Open(ctx, opts, "billing", []string{"orders"}, pawlkafka.Config{})
 	if err != nil {
@@ -48,13 +49,14 @@ func run(ctx context.Context, database, brokers string) error {
 	return c.Run(ctx) // leaves the group when it ends
 }
 
-// An Order is the value of a record. One that is not such JSON becomes a dead letter, with its value: no retry can help.
+// An Order is the value of a record. A value that is not such JSON becomes a dead letter, because
+// no retry can help.
 type Order struct {
 	ID    string `json:"id"`
 	Cents int64  `json:"cents"`
 }
 
-// apply writes one order. It commits together with the record that the order was seen, or not at all.
+// apply writes one order. Its row and the record of the delivery commit together.
 func apply(ctx context.Context, tx pgx.Tx, m consumer.Message[Order]) error {
 	_, err := tx.Exec(ctx, "insert into orders (id, cents) values ($1, $2)", m.Value.ID, m.Value.Cents)
 	return err // retried from the database, with back-off

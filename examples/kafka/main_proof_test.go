@@ -21,12 +21,13 @@ import (
 	"github.com/pawl-go/pawl/pawltest"
 )
 
-// The program of the guide, as a process, on a Kafka that is killed in the middle: each order once, what cannot be read kept as a dead letter,
-// and a stop that leaves nothing uncommitted.
+// The program of the guide runs as a process, on a Kafka that is killed meanwhile. Each order takes
+// effect once, an unreadable record is kept as a dead letter, and a stop leaves no record
+// uncommitted.
 func TestKafka(t *testing.T) {
 	t.Parallel()
 	const orders = 50
-	// No unique key: if an order took effect twice, it would show.
+	// Without a unique key a second effect of an order shows.
 	database := pawltest.URL(t, "create table orders (id text not null, cents bigint not null)")
 	pool, err := pgxpool.New(t.Context(), database)
 	if err != nil {
@@ -94,7 +95,7 @@ func TestKafka(t *testing.T) {
 		t.Fatal(err)
 	}
 	for n := range orders {
-		order(n) // the producer does not know what arrived
+		order(n) // the producer does not know which ones arrived
 	}
 	until(t, "all is settled", ended, settled)
 

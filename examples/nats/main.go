@@ -1,4 +1,5 @@
-// Command nats applies orders from a JetStream stream to PostgreSQL, each once, however often it arrives.
+// Command nats applies orders from a JetStream stream to PostgreSQL, each once, however often it
+// arrives.
 package main
 
 import (
@@ -32,7 +33,7 @@ func main() {
 	}
 }
 
-// connect never gives up, and notices in 20 s that a connection is dead.
+// connect reconnects forever, and detects a dead connection within 20 s.
 func connect(url string) (jetstream.JetStream, error) {
 	conn, err := nats.Connect(url, nats.Name("orders"), nats.MaxReconnects(-1), nats.PingInterval(10*time.Second))
 	if err != nil {
@@ -41,7 +42,8 @@ func connect(url string) (jetstream.JetStream, error) {
 	return jetstream.New(conn)
 }
 
-// setup makes the stream and its consumer, once, as an operator does: the program itself only checks them.
+// setup creates the stream and its consumer once, as an operator does. The program itself only
+// checks them.
 func setup(ctx context.Context, url string) error {
 	js, err := connect(url)
 	if err != nil {
@@ -79,13 +81,14 @@ func run(ctx context.Context, database, url string) error {
 	return c.Run(ctx)
 }
 
-// An Order is the payload of a message. One that is not such JSON becomes a dead letter, with its payload: no retry can help.
+// An Order is the payload of a message. A payload that is not such JSON becomes a dead letter,
+// because no retry can help.
 type Order struct {
 	ID    string `json:"id"`
 	Cents int64  `json:"cents"`
 }
 
-// apply writes one order. It commits together with the record that the order was seen, or not at all.
+// apply writes one order. Its row and the record of the delivery commit together.
 func apply(ctx context.Context, tx pgx.Tx, m consumer.Message[Order]) error {
 	_, err := tx.Exec(ctx, "insert into orders (id, cents) values ($1, $2)", m.Value.ID, m.Value.Cents)
 	return err // retried from the database, with back-off

@@ -14,8 +14,8 @@ create table if not exists stock (item text primary key, left_over int not null)
 create table if not exists orders (id bigint generated always as identity primary key, item text not null, count int not null);
 insert into stock values ('shoes', 1000000) on conflict do nothing`
 
-// prepare installs what the server needs, in a database that is started for it if none is named. Yours has been there for
-// long, and `pawl migrate up` or your own tool installs the schema.
+// prepare installs the tables that the server needs. Without a named database it starts one. In
+// production the database exists, and `pawl migrate up` or your own tool installs the schema.
 func prepare(ctx context.Context, named string) (database string, stop func(), err error) {
 	stop = func() {}
 	if database = named; database == "" {

@@ -1,9 +1,9 @@
-// Command orders is an HTTP server whose orders are created once, however often a request comes.
+// Command orders is an HTTP server that creates each order once, however often its request arrives.
 //
 //	go run ./examples/orders
 //	curl -i localhost:8080/orders -H 'Idempotency-Key: "17"' -d '{"item":"shoes","count":2}'   # twice
 //
-// It uses the database in DATABASE_URL, else one of its own that goes with it.
+// It uses the database in DATABASE_URL, or starts a private one and removes it at the end.
 package main
 
 import (
@@ -53,19 +53,20 @@ func run(ctx context.Context, database, address string) error {
 	return serve(ctx, listener, routes(pool))
 }
 
-// routes is the whole API.
+// routes returns the API.
 func routes(pool *pgxpool.Pool) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("POST /orders", httpkey.Once(pool, account, httpkey.Options{Wait: 5 * time.Second}, createOrder))
 	return mux
 }
 
-// account names the caller. Yours comes from your authentication, never from what the caller merely says.
+// account names the caller. Take yours from your authentication, never from an unverified header.
 func account(r *http.Request) (string, error) {
 	return cmp.Or(r.Header.Get("X-Account"), "anybody"), nil
 }
 
-// createOrder writes an order. It commits together with the answer, or not at all; the answer is sent after that.
+// createOrder writes an order. The order and the response commit together, and the response is sent
+// after that.
 func createOrder(w http.ResponseWriter, r *http.Request, tx pgx.Tx) error {
 	var order struct {
 		ID    int64  `json:"id"`
@@ -79,11 +80,11 @@ func createOrder(w http.ResponseWriter, r *http.Request, tx pgx.Tx) error {
 	err := tx.QueryRow(r.Context(), `update stock set left_over = left_over - $2 where item = $1 and left_over >= $2 returning item`,
 		order.Item, order.Count).Scan(&order.Item)
 	if errors.Is(err, pgx.ErrNoRows) {
-		http.Error(w, "not in stock", http.StatusConflict) // the answer to this key from now on
+		http.Error(w, "not in stock", http.StatusConflict) // stored as the response to this key
 		return nil
 	}
 	if err != nil {
-		return err // rolled back; the same key may be tried again
+		return err // rolled back; the key can be retried
 	}
 	err = tx.QueryRow(r.Context(), `insert into orders (item, count) values ($1, $2) returning id`, order.Item, order.Count).Scan(&order.ID)
 	if err != nil {
@@ -95,7 +96,7 @@ func createOrder(w http.ResponseWriter, r *http.Request, tx pgx.Tx) error {
 	return json.NewEncoder(w).Encode(order)
 }
 
-// serve answers until ctx ends, and then lets those finish that are under way.
+// serve answers until ctx ends, and then lets running requests finish.
 func serve(ctx context.Context, listener net.Listener, h http.Handler) error {
 	server := &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second}
 	ended := make(chan error, 1)

@@ -19,8 +19,8 @@ import (
 	"github.com/pawl-go/pawl/pawltest"
 )
 
-// The server of the guide, as a process with a database of its own, killed and started again: a client that only retries
-// gets one order for each wish.
+// The server of the guide runs as a process, and is killed and restarted. A client that only
+// retries gets one order for each key.
 func TestOrders(t *testing.T) {
 	t.Parallel()
 	binary := filepath.Join(t.TempDir(), "orders")
@@ -69,7 +69,7 @@ func TestOrders(t *testing.T) {
 	s.mustStop(t)
 }
 
-// Without a database it brings its own: one command is enough.
+// Without a database the server starts its own, so one command is enough.
 func TestOrders_OneCommand(t *testing.T) {
 	t.Parallel()
 	binary := filepath.Join(t.TempDir(), "orders")
@@ -128,7 +128,7 @@ func (s server) mustStop(t *testing.T) {
 	}
 }
 
-// An answer is what a caller keeps of a response.
+// An answer is the part of a response that a client keeps.
 type answer struct {
 	status         int
 	location, body string

@@ -1,5 +1,5 @@
-// Command provider is a payment provider for trying the service out: POST /charges charges, once for each Idempotency-Key. Every fifth
-// request is charged and not answered.
+// Command provider is a payment provider for trying out the service: POST /charges charges once for
+// each Idempotency-Key. Every fifth request is charged and gets no response.
 package main
 
 import (

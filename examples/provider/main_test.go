@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// The fifth request is charged and not answered. Sent again under its key, it is the same charge.
+// The fifth request is charged without a response. A retry with its key returns the same charge.
 func TestProvider(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewServer(handler())

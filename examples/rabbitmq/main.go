@@ -1,4 +1,5 @@
-// Command rabbitmq applies orders from a RabbitMQ queue to PostgreSQL, each once, however often it arrives.
+// Command rabbitmq applies orders from a RabbitMQ queue to PostgreSQL, each once, however often it
+// arrives.
 package main
 
 import (
@@ -30,7 +31,8 @@ func main() {
 	}
 }
 
-// setup makes the queue and its dead letter exchange, once, as an operator does: the program itself only checks them.
+// setup creates the queue and its dead letter exchange once, as an operator does. The program
+// itself only checks them.
 func setup(url string) error {
 	conn, err := amqp.Dial(url)
 	if err != nil {
@@ -69,16 +71,17 @@ func run(ctx context.Context, database, url string) error {
 	if err != nil {
 		return err
 	}
-	return c.Run(ctx) // it closes the source's connection last
+	return c.Run(ctx) // closes the source's connection last
 }
 
-// An Order is the payload of a message. One that is not such JSON becomes a dead letter, with its payload: no retry can help.
+// An Order is the payload of a message. A payload that is not such JSON becomes a dead letter,
+// because no retry can help.
 type Order struct {
 	ID    string `json:"id"`
 	Cents int64  `json:"cents"`
 }
 
-// apply writes one order. It commits together with the record that the order was seen, or not at all.
+// apply writes one order. Its row and the record of the delivery commit together.
 func apply(ctx context.Context, tx pgx.Tx, m consumer.Message[Order]) error {
 	_, err := tx.Exec(ctx, "insert into orders (id, cents) values ($1, $2)", m.Value.ID, m.Value.Cents)
 	return err // retried from the database, with back-off

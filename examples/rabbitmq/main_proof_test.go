@@ -20,12 +20,13 @@ import (
 	"github.com/pawl-go/pawl/pawltest"
 )
 
-// The program of the guide, as a process, on a RabbitMQ that is killed in the middle: each order once, what cannot be read kept as a dead letter, and a
-// stop that strands nothing.
+// The program of the guide runs as a process, on a RabbitMQ that is killed meanwhile. Each order
+// takes effect once, an unreadable message is kept as a dead letter, and a stop leaves no message
+// in flight.
 func TestRabbitMQ(t *testing.T) {
 	t.Parallel()
 	const orders = 50
-	// No unique key: if an order took effect twice, it would show.
+	// Without a unique key a second effect of an order shows.
 	database := pawltest.URL(t, "create table orders (id text not null, cents bigint not null)")
 	pool, err := pgxpool.New(t.Context(), database)
 	if err != nil {
@@ -48,7 +49,8 @@ func TestRabbitMQ(t *testing.T) {
 	if out, err := prepare.CombinedOutput(); err != nil {
 		t.Fatalf("setup: %v\n%s", err, out)
 	}
-	if err := brokers.AwaitQuorumQueue(t.Context(), server, "orders"); err != nil { // it is killed soon
+	// it is killed soon
+	if err := brokers.AwaitQuorumQueue(t.Context(), server, "orders"); err != nil {
 		t.Fatal(err)
 	}
 	send(t, url, "broken", "not JSON")
@@ -72,7 +74,7 @@ func TestRabbitMQ(t *testing.T) {
 		t.Fatal(err)
 	}
 	for n := range orders {
-		order(t, url, n) // the producer does not know what arrived
+		order(t, url, n) // the producer does not know which ones arrived
 	}
 	until(t, "all took effect", &stderr, ended, func() bool { return count(t, pool, "select count(distinct id) from orders") == orders })
 	until(t, "the queue is empty", &stderr, ended, func() bool { return waiting(t, url) == 0 })
@@ -109,7 +111,7 @@ func order(t *testing.T, url string, n int) {
 	send(t, url, fmt.Sprintf("order-%d", n), fmt.Sprintf(`{"id":"order-%d","cents":%d}`, n, 100+n))
 }
 
-// onChannel runs a call on a connection of its own: the broker is killed in between.
+// onChannel uses a new connection for each call, because the broker is killed between calls.
 func onChannel(t *testing.T, url string, call func(*amqp.Channel) error) {
 	t.Helper()
 	conn, err := amqp.Dial(url)

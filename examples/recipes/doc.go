@@ -1,3 +1,4 @@
-// Package recipes writes rows with GORM, ent, bun, sqlx and sqlc in transactions that Pawl hands out, and enqueues jobs in transactions of
-// theirs. Each library gets the *sql.Tx of a handler: see docs/guides/database-sql.md.
+// Package recipes uses GORM, ent, bun, sqlx and sqlc with Pawl. They write rows in Pawl's
+// transactions, and jobs are enqueued in theirs. Each library gets the *sql.Tx of a handler: see
+// docs/guides/database-sql.md.
 package recipes

@@ -17,10 +17,11 @@ func EntOn(tx *sql.Tx) *ent.Client {
 	return ent.NewClient(ent.Driver(onTx{entsql.NewDriver(dialect.Postgres, entsql.Conn{ExecQuerier: tx})}))
 }
 
-// onTx is ent's driver on a transaction that is open. What ent wants a transaction for, such as edges, goes into it.
+// onTx is ent's driver on an open transaction. Operations for which ent begins a transaction, such
+// as edges, run in it.
 type onTx struct{ dialect.Driver }
 
-// Tx begins nothing.
+// Tx begins no transaction.
 func (d onTx) Tx(context.Context) (dialect.Tx, error) { return dialect.NopTx(d), nil }
 
 // InsertEnt writes an order with ent.

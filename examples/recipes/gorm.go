@@ -16,18 +16,20 @@ type GormOrder struct {
 	Cents int64
 }
 
-// TableName of the rows.
+// TableName is the name of the table.
 func (GormOrder) TableName() string { return "recipe_order" }
 
-// OpenGorm opens GORM on a handle that shares Pawl's pool, which connects when it is used. PrepareStmt goes with it.
+// OpenGorm opens GORM on a handle that shares Pawl's pool. It connects when it is used. PrepareStmt
+// works with it.
 func OpenGorm(db *sql.DB) (*gorm.DB, error) {
 	return gorm.Open(postgres.New(postgres.Config{Conn: db}), &gorm.Config{PrepareStmt: true, DisableAutomaticPing: true})
 }
 
-// GormOn returns GORM on one transaction. Its statements there are not prepared: GORM caches prepared statements for each handle, and those
-// of another handle cannot be used in the transaction.
+// GormOn returns GORM on one transaction, without prepared statements. GORM caches prepared
+// statements per handle, and those of another handle cannot be used in the transaction.
 func GormOn(ctx context.Context, db *gorm.DB, tx *sql.Tx) *gorm.DB {
-	session := db.Session(&gorm.Session{NewDB: true, Context: ctx}) // with a Context the session has a statement of its own
+	// with a Context the session has its own statement
+	session := db.Session(&gorm.Session{NewDB: true, Context: ctx})
 	session.Statement.ConnPool = tx
 	return session
 }
@@ -39,7 +41,8 @@ func InsertGorm(db *gorm.DB) func(context.Context, *sql.Tx, Order) error {
 	}
 }
 
-// InsertGormPrepared writes an order with a GORM that prepares its statements on the transaction, and closes them with it.
+// InsertGormPrepared writes an order with a GORM that prepares its statements on the transaction,
+// and closes them with it.
 func InsertGormPrepared(ctx context.Context, tx *sql.Tx, o Order) error {
 	db, err := gorm.Open(postgres.New(postgres.Config{Conn: tx}), &gorm.Config{PrepareStmt: true, DisableAutomaticPing: true})
 	if err != nil {
@@ -48,7 +51,7 @@ func InsertGormPrepared(ctx context.Context, tx *sql.Tx, o Order) error {
 	return db.WithContext(ctx).Create(&GormOrder{ID: o.ID, Cents: o.Cents}).Error
 }
 
-// PlaceWithGorm is a transaction that GORM begins: the order and the job commit together.
+// PlaceWithGorm runs in a transaction that GORM begins: the order and the job commit together.
 func PlaceWithGorm(ctx context.Context, db *gorm.DB, o Order) error {
 	return db.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
 		if err := tx.Create(&GormOrder{ID: o.ID, Cents: o.Cents}).Error; err != nil {

@@ -9,10 +9,10 @@ import (
 	"github.com/pawl-go/pawl/job"
 )
 
-// Schema makes the table. It has no primary key, so that an order placed twice would show.
+// Schema creates the table. It has no primary key, so that an order placed twice shows.
 const Schema = "create table recipe_order (id text not null, cents bigint not null)"
 
-// An Order is what messages and jobs carry.
+// An Order is the payload of messages and jobs.
 type Order struct {
 	ID    string `json:"id"`
 	Cents int64  `json:"cents"`
@@ -24,7 +24,8 @@ var Ship = job.Define("ship", job.Defaults[Order]{Queue: "shipping", Key: func(o
 // An insert writes an order with one of the libraries.
 type insert func(ctx context.Context, tx *sql.Tx, o Order) error
 
-// Place writes the order and enqueues what follows, in one transaction, whoever began it: a handler's, or one of your own.
+// Place writes the order and enqueues the job that follows, in one transaction: a handler's or your
+// own.
 func Place(ctx context.Context, tx *sql.Tx, o Order, write insert) error {
 	if err := write(ctx, tx, o); err != nil {
 		return err

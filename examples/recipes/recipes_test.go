@@ -21,7 +21,7 @@ import (
 
 type write = func(context.Context, *sql.Tx, recipes.Order) error
 
-// libraries write an order, each with a handle on the one pool.
+// libraries write an order, each with a handle on the same pool.
 func libraries(tb testing.TB, pool *pgxpool.Pool) map[string]write {
 	db := stdlib.OpenDBFromPool(pool)
 	return map[string]write{
@@ -44,10 +44,11 @@ func openGorm(tb testing.TB, db *sql.DB) *gorm.DB {
 
 var order = recipes.Order{ID: "o1", Cents: 4200}
 
-// names are those of the libraries.
+// names are the keys of libraries.
 var names = []string{"GORM", "GORM, prepared on the way", "ent", "bun", "sqlx", "sqlc"}
 
-// Wherever the process dies, the order is there once, with its job: in a consumer and in a worker, with every library.
+// Wherever the process dies, the order exists once, with its job. This holds in a consumer and in a
+// worker, with every library.
 func TestRecipes_CrashEverywhere(t *testing.T) {
 	t.Parallel()
 	payload, err := json.Marshal(order)
@@ -69,7 +70,7 @@ func TestRecipes_CrashEverywhere(t *testing.T) {
 	}
 }
 
-// In a transaction of your own the order and its job commit together, or neither does.
+// In your own transaction the order and its job commit together or not at all.
 func TestRecipes_OwnTransaction(t *testing.T) {
 	t.Parallel()
 	for _, name := range names {
@@ -99,7 +100,7 @@ func TestRecipes_OwnTransaction(t *testing.T) {
 	}
 }
 
-// The same in a transaction that the library begins.
+// The order and its job also commit together in a transaction that the library begins.
 func TestRecipes_TheLibrarysTransaction(t *testing.T) {
 	t.Parallel()
 	for name, place := range map[string]func(*sql.DB, recipes.Order) error{
@@ -122,7 +123,8 @@ func TestRecipes_TheLibrarysTransaction(t *testing.T) {
 			}
 			wantOrder(t, pool, 1)
 			other := order
-			other.Cents++ // another payload under the key of the job: Enqueue fails, and the row goes with it
+			// another payload under the job's key: Enqueue fails, and the row is rolled back
+			other.Cents++
 			if err := place(db, other); !errors.Is(err, pawl.ErrKeyReused) {
 				t.Errorf("%v", err)
 			}
@@ -131,7 +133,7 @@ func TestRecipes_TheLibrarysTransaction(t *testing.T) {
 	}
 }
 
-// A worker and a consumer, GORM, bun and sqlx live on one pool, none with connections of its own.
+// A worker, a consumer, GORM, bun and sqlx share one pool and open no other connections.
 func TestRecipes_OnePool(t *testing.T) {
 	t.Parallel()
 	pool := pawltest.DB(t, recipes.Schema)
@@ -146,10 +148,11 @@ func TestRecipes_OnePool(t *testing.T) {
 	if err := pool.QueryRow(t.Context(), "select count(*) from recipe_order").Scan(&n); err != nil || n != len(handles) {
 		t.Errorf("%d orders, want %d (%v)", n, len(handles), err)
 	}
-	patience.Until(t, "no connection is in use", func() bool { return pool.Stat().AcquiredConns() == 0 }) // pgxpool looks after idle ones meanwhile
+	// pgxpool checks idle ones meanwhile
+	patience.Until(t, "no connection is in use", func() bool { return pool.Stat().AcquiredConns() == 0 })
 }
 
-// wantOrder looks for the order and its job.
+// wantOrder checks the numbers of orders and jobs.
 func wantOrder(tb testing.TB, pool *pgxpool.Pool, want int) {
 	tb.Helper()
 	var orders, jobs int

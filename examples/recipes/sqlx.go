@@ -11,7 +11,7 @@ import (
 	"github.com/pawl-go/pawl"
 )
 
-// A transaction that sqlx has not begun has no driver name, by which it would know PostgreSQL's placeholders.
+// sqlx chooses its placeholders by driver name, and a transaction that sqlx did not begin has none.
 func init() { sqlx.BindDriver("", sqlx.DOLLAR) }
 
 // SqlxOn returns sqlx on one transaction.
@@ -30,7 +30,7 @@ func InsertSqlx(ctx context.Context, tx *sql.Tx, o Order) error {
 // OpenSqlx opens sqlx on a handle that shares Pawl's pool.
 func OpenSqlx(db *sql.DB) *sqlx.DB { return sqlx.NewDb(db, "pgx") }
 
-// PlaceWithSqlx is a transaction that sqlx begins.
+// PlaceWithSqlx runs in a transaction that sqlx begins.
 func PlaceWithSqlx(ctx context.Context, db *sqlx.DB, o Order) error {
 	tx, err := db.BeginTxx(ctx, nil)
 	if err != nil {

@@ -1,5 +1,6 @@
-// Command service takes orders over HTTP and from SQS, charges each at a payment provider, books the refunds that the provider announces by
-// webhook, publishes events and reports every day. Each takes effect once, however often the process dies and whatever is sent again.
+// Command service takes orders over HTTP and from SQS and charges each at a payment provider. It
+// books refunds from the provider's webhooks, publishes events and writes a daily report. Each
+// takes effect once, however often requests are repeated and processes die.
 package main
 
 import (
@@ -57,7 +58,7 @@ func run(ctx context.Context) error {
 	}
 	verifier, err := webhook.New(webhook.Config{
 		Scheme:      webhook.Stripe(webhook.Secret{Name: "primary", Value: os.Getenv("PAWL_WEBHOOK_SECRET")}),
-		SemanticKey: webhook.KeyJSON("/type", "/data/object/id"), // two events may announce one refund
+		SemanticKey: webhook.KeyJSON("/type", "/data/object/id"), // two events may be one refund
 	})
 	if err != nil {
 		return err
@@ -90,31 +91,31 @@ func run(ctx context.Context) error {
 	return app.Run(ctx)
 }
 
-// account names the caller. Yours comes from your authentication, never from what the caller merely says.
+// account names the caller. Take yours from your authentication, never from an unverified header.
 func account(r *http.Request) (string, error) {
 	return cmp.Or(r.Header.Get("X-Account"), "anybody"), nil
 }
 
-// An Order is what a customer buys.
+// An Order is an order of a customer.
 type Order struct {
 	ID       int64  `json:"id"`
 	Customer string `json:"customer"`
 	Cents    int64  `json:"cents"`
 }
 
-// create takes an order over HTTP. The answer is sent after COMMIT, and given again if the caller retries with the same key. Data that the
-// tables refuse is answered 422.
+// create takes an order over HTTP. The response is sent after COMMIT, and replayed if the caller
+// retries with the same key. If the tables refuse the data, it is 422.
 func create(r *http.Request, tx pgx.Tx, o Order) (Order, error) {
 	return place(r.Context(), tx, o)
 }
 
-// receive takes an order from the queue. Data that the tables refuse becomes a dead letter.
+// receive takes an order from the queue. If the tables refuse the data, it becomes a dead letter.
 func receive(ctx context.Context, tx pgx.Tx, m consumer.Message[Order]) error {
 	_, err := place(ctx, tx, m.Value)
 	return err
 }
 
-// place writes an order, has it charged and tells others, in the transaction of the request or the message.
+// place writes an order, its job and its event, in the transaction of the request or the message.
 func place(ctx context.Context, tx pgx.Tx, o Order) (Order, error) {
 	err := tx.QueryRow(ctx, "insert into orders (customer, cents) values ($1, $2) returning id", o.Customer, o.Cents).Scan(&o.ID)
 	if err != nil {
@@ -126,7 +127,7 @@ func place(ctx context.Context, tx pgx.Tx, o Order) (Order, error) {
 	return o, tell(ctx, tx, "OrderPlaced", o)
 }
 
-// tell publishes an event if and only if the transaction commits. The events of an order keep their order.
+// tell publishes an event if the transaction commits. The events of an order keep their order.
 func tell(ctx context.Context, tx pgx.Tx, what string, o Order) error {
 	_, err := outbox.Append(ctx, tx, outbox.Event{Type: what, AggregateType: "order", AggregateID: strconv.FormatInt(o.ID, 10), Value: o})
 	return err
@@ -135,18 +136,18 @@ func tell(ctx context.Context, tx pgx.Tx, what string, o Order) error {
 // charges are the jobs that charge an order.
 var charges = job.Define("charge", job.Defaults[Order]{Queue: "payments"})
 
-// A Charge is the provider's answer. Declined is why the card was refused, if it was.
+// A Charge is the provider's response. Declined is the reason if the card was refused.
 type Charge struct{ ID, Declined string }
 
-// payments is a provider that remembers idempotency keys for a day. The client's step.Transport sends the key of the step.
+// payments is a provider that remembers keys for a day. step.Transport sends the step's key.
 type payments struct {
 	pool   *pgxpool.Pool
 	client *http.Client
 	url    string
 }
 
-// charge calls the provider, with no transaction open. If the process dies meanwhile, the next attempt repeats the call with the same key, or
-// finds what was recorded. A declined card is no failure of the job, but an answer.
+// charge calls the provider without an open transaction. If the process dies, the next attempt
+// repeats the call with the same key or finds its record. A declined card is a result.
 func (p payments) charge(ctx context.Context, t job.Task[Order]) (Charge, error) {
 	call := step.Step{Name: "charge", Recovery: step.Keyed(24 * time.Hour), Request: t.Value, Provider: "payments", Timeout: 5 * time.Second}
 	charge, err := step.Run(ctx, p.pool, t.Job, call, func(ctx context.Context, c step.Call) (charge Charge, err error) {
@@ -160,7 +161,8 @@ func (p payments) charge(ctx context.Context, t job.Task[Order]) (Charge, error)
 		}
 		defer func() { _ = response.Body.Close() }()
 		if response.StatusCode == http.StatusPaymentRequired {
-			return charge, step.Refused("card_declined", "the card was declined") // the answer to this key, now and later
+			// the response to this key, now and later
+			return charge, step.Refused("card_declined", "the card was declined")
 		}
 		if err := step.HTTPStatus(response.StatusCode, response.Status); err != nil {
 			return charge, err
@@ -175,7 +177,7 @@ func (p payments) charge(ctx context.Context, t job.Task[Order]) (Charge, error)
 	return charge, err
 }
 
-// settle writes what the provider answered. Its row, its event and the end of the job commit together.
+// settle writes the provider's response. Row, event and the job's completion commit together.
 func settle(ctx context.Context, tx pgx.Tx, t job.Task[Order], c Charge) error {
 	if _, err := tx.Exec(ctx, "insert into payment (order_id, charge, declined) values ($1, $2, $3)", t.Value.ID, c.ID, c.Declined); err != nil {
 		return err
@@ -192,7 +194,7 @@ type Notice struct {
 	Data struct{ Object struct{ ID string } }
 }
 
-// refunded books the refund of a whole charge. One that overtakes the record of its charge finds no payment, and is tried again.
+// refunded books a refund. If it comes before the charge's row, it fails and is retried.
 func refunded(ctx context.Context, tx pgx.Tx, m consumer.Message[Notice]) error {
 	if m.Value.Type != "charge.refunded" {
 		return nil
@@ -208,7 +210,7 @@ select o.id, o.customer, o.cents from orders as o join r on r.order_id = o.id`, 
 // reports are the jobs of the schedule.
 var reports = job.Define("report", job.Defaults[[]byte]{Queue: "reports"})
 
-// report adds up a day when it is over. Which day is meant stands in the tick, also if this runs late.
+// report adds up a day after its end. The tick names the day, even if the job runs late.
 func report(ctx context.Context, tx pgx.Tx, t job.Task[[]byte]) error {
 	tick, _ := schedule.TickOf(t.Job)
 	_, err := tx.Exec(ctx, `insert into daily_report (until, paid, refunded) select $1,

@@ -27,7 +27,8 @@ import (
 
 const secret = "for this test only"
 
-// TestMain is the service itself in the processes that the tests start. Each may be told where it is to die.
+// TestMain runs the service itself in the processes that the tests start. Each may be given a point
+// at which it dies.
 func TestMain(m *testing.M) {
 	if faults, child := os.LookupEnv("SERVICE_FAULTS"); child {
 		if faults != "" {
@@ -41,7 +42,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// The program stays one that can be read in a quarter of an hour.
+// The program is short enough to read in a quarter of an hour.
 func TestService_IsShort(t *testing.T) {
 	text, err := os.ReadFile("main.go")
 	if err != nil {
@@ -55,21 +56,22 @@ func TestService_IsShort(t *testing.T) {
 	}
 }
 
-// Where processes die, one after the other: in each part once.
+// deaths are the points at which processes die, one after the other: one in each part.
 var deaths = []string{"command.commit.after", "consumer.commit.before", "step.call.after", "job.commit.before", "outbox.publish.after"}
 
-// Orders come by two doors, each several times. The provider lies, refunds are announced more than once and early, and the process is killed in
-// each part of its work. In the end everything is sent again. Each order is there once, charged once by the provider's own books, refunded once,
-// and told to others under one id; each day is reported once.
+// Orders arrive over HTTP and SQS, each several times. The provider misbehaves, refunds are
+// announced repeatedly and early, and the process is killed in each part of its work. In the end
+// everything is sent again. Each order exists once, is charged once in the provider's records and
+// refunded once, and its events have one id. Each day is reported once.
 func TestService_EachEffectOnce(t *testing.T) {
 	t.Parallel()
-	const orders = 24 // by each door; every sixth card is declined, every fourth charge refunded
+	const orders = 24 // by each way; every sixth card is declined, every fourth charge refunded
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 0))
 	w := newWorld(t, seed)
 
-	// Days that were missed are owed: the schedule stands three days back.
+	// The schedule is set three days back. The missed days must be reported.
 	p := w.start("")
 	p.untilReady()
 	w.exec("update pawl.schedule set next_at = next_at - interval '3 days', since_at = since_at - interval '3 days'")
@@ -103,7 +105,7 @@ func TestService_EachEffectOnce(t *testing.T) {
 		p := w.start(fmt.Sprintf("%s=kill@%d", point, random.IntN(3)))
 		if !p.endsWithin(time.Duration(3000+random.IntN(4000)) * time.Millisecond) {
 			t.Logf("not reached: %s", point)
-			p.kill() // at random, then
+			p.kill() // at a random moment instead
 		}
 	}
 
@@ -136,7 +138,7 @@ func TestService_EachEffectOnce(t *testing.T) {
 	p.stop()
 }
 
-// wantBooks compares the tables with what the provider really did.
+// wantBooks compares the tables with the provider's records.
 func (w *world) wantBooks(each int) {
 	w.Helper()
 	charged := map[string][]string{}
@@ -185,7 +187,8 @@ func (w *world) wantBooks(each int) {
 	}
 }
 
-// wantEvents wants each event under one id, however often it was published, those of an order in their order, and none of what did not happen.
+// wantEvents checks that each event has one id, however often it was published, and that there are
+// no other events. It compares sorted types, because the queue keeps no order.
 func (w *world) wantEvents() {
 	w.Helper()
 	ids, types := map[string]string{}, map[string][]string{}
@@ -216,8 +219,9 @@ func (w *world) wantEvents() {
 	}
 }
 
-// A service that is told to stop says so to its load balancer, finishes the charge that it has begun, publishes what it came to, and exits with 0.
-func TestService_StopsWithWorkInHand(t *testing.T) {
+// On SIGTERM the service turns unready, finishes the started charge, publishes its event, and exits
+// with 0.
+func TestService_StopFinishesStartedWork(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 0)
 	release := w.hold("payment")
@@ -250,8 +254,8 @@ func TestService_StopsWithWorkInHand(t *testing.T) {
 	}
 }
 
-// A webhook that nobody signed, and an order that cannot be, change nothing.
-func TestService_RefusesWhatIsNotRight(t *testing.T) {
+// A webhook without a valid signature and an invalid order change nothing.
+func TestService_RefusesInvalidRequests(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 0)
 	p := w.start("")

@@ -1,4 +1,4 @@
--- The tables of the service, for the migrations that you have. `pawl migrate up` makes Pawl's own.
+-- The tables of the service, for your own migrations. `pawl migrate up` creates Pawl's tables.
 create table orders (
   id       bigint generated always as identity primary key,
   customer text not null check (customer <> ''),

@@ -31,7 +31,7 @@ import (
 	"github.com/pawl-go/pawl/transport/webhook"
 )
 
-// A world is all that the service talks to.
+// A world holds everything that the service communicates with.
 type world struct {
 	*testing.T
 	db       *pgx.Conn
@@ -42,16 +42,16 @@ type world struct {
 	send     func(...pawlsqs.Message)
 	url      string // of the service, the same in every process
 	env      []string
-	told     string  // the URL of the queue of events
-	events   []event // published until now
+	told     string  // URL of the queue of events
+	events   []event // published so far
 }
 
-// mostLies is how often the provider lies to one customer. After more failures the job's next retry
-// is later than the test waits.
+// mostLies is how often the provider misbehaves for one customer. After more failures the job's
+// next retry would be later than the test waits.
 const mostLies = 4
 
-// newWorld starts a database, queues and a provider. With a seed the provider lies in every third
-// request, up to mostLies times to a customer.
+// newWorld starts a database, queues and a provider. With a seed the provider misbehaves in every
+// third request, up to mostLies times for a customer.
 func newWorld(t *testing.T, seed uint64) *world {
 	t.Helper()
 	schema, err := os.ReadFile("schema.sql")
@@ -89,7 +89,7 @@ func newWorld(t *testing.T, seed uint64) *world {
 		if err != nil {
 			t.Fatal(err)
 		}
-		w.told = *made.QueueUrl // of the last
+		w.told = *made.QueueUrl // of the last one
 	}
 	sender, err := pawlsqs.OpenSender(t.Context(), w.client, "orders", "")
 	if err != nil {
@@ -107,7 +107,8 @@ func newWorld(t *testing.T, seed uint64) *world {
 	return w
 }
 
-// freeAddress returns an address for processes that take it in turn: below the ports that the system gives to others meanwhile.
+// freeAddress returns an address for consecutive processes. It is below the ports that the system
+// assigns to others meanwhile.
 func freeAddress(t *testing.T) string {
 	t.Helper()
 	for range 100 {
@@ -121,7 +122,7 @@ func freeAddress(t *testing.T) string {
 	return ""
 }
 
-// client gives up on a process that neither answers nor dies.
+// client times out if a process neither answers nor dies.
 var client = &http.Client{Timeout: 30 * time.Second}
 
 // number is the n of a customer "sqs-n" or "http-n".
@@ -131,10 +132,10 @@ func number(customer string) (n int) {
 	return n
 }
 
-// declines says whose card the provider declines.
+// declines reports whether the provider declines the customer's card.
 func declines(customer string) bool { return number(customer)%6 == 5 }
 
-// refundable returns the charges that are to be refunded.
+// refundable returns the charges to be refunded.
 func (w *world) refundable() (charges []string) {
 	for _, c := range w.provider.Charges() {
 		var o Order
@@ -145,7 +146,8 @@ func (w *world) refundable() (charges []string) {
 	return charges
 }
 
-// refund announces each refund as soon as its charge is there, as two events, again and again until stop is closed.
+// refund announces each refund as soon as its charge exists, as two events, repeatedly until stop
+// is closed.
 func (w *world) refund(stop <-chan struct{}) {
 	for {
 		for _, charge := range w.refundable() {
@@ -180,7 +182,7 @@ func (w *world) order(key, body string) *http.Request {
 	return r
 }
 
-// ask orders over HTTP, again under the same key until there is an answer.
+// ask orders over HTTP, and retries with the same key until it has a response.
 func (w *world) ask(n int) (answer string) {
 	for deadline := time.Now().Add(2 * time.Minute); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
 		response, err := client.Do(w.order(fmt.Sprint("k-", n), fmt.Sprintf(`{"customer":"http-%d","cents":%d}`, n, 100+n)))
@@ -208,7 +210,7 @@ func (w *world) get(path string) string {
 	return string(text)
 }
 
-// status is what a page answers, 0 if nothing does.
+// status is the status of a page's response, or 0 without one.
 func (w *world) status(path string) int {
 	response, err := client.Get(w.url + path)
 	if err != nil {
@@ -218,10 +220,11 @@ func (w *world) status(path string) int {
 	return response.StatusCode
 }
 
-// An event is a message that was published.
+// An event is a published message.
 type event struct{ id, kind, subject, customer string }
 
-// published empties the queue of events, and returns all that was in it until now. Messages whose hand-out was lost on its way come again.
+// published empties the queue of events and returns all events so far. Messages in lost responses
+// come again.
 func (w *world) published() []event {
 	w.Helper()
 	for {
@@ -267,7 +270,7 @@ func one[T any](w *world, query string) (value T) {
 	return value
 }
 
-// hold keeps every writer out of a table until the function it returns is called.
+// hold locks a table against writers until the returned function is called.
 func (w *world) hold(table string) (release func()) {
 	w.Helper()
 	conn, err := pgx.Connect(w.Context(), w.database)
@@ -288,7 +291,7 @@ type process struct {
 	ended chan error
 }
 
-// start starts the service. faults says where it is to die.
+// start starts the service. faults names the point at which it dies.
 func (w *world) start(faults string, env ...string) *process {
 	w.Helper()
 	p := &process{world: w, cmd: exec.Command(os.Args[0]), log: &journal{}, ended: make(chan error, 1)}
@@ -321,7 +324,7 @@ func (p *process) until(what string, got func() int, want int) {
 	}
 }
 
-// endsWithin waits for the end of the process, and reports whether it came.
+// endsWithin reports whether the process ends within d.
 func (p *process) endsWithin(d time.Duration) bool {
 	select {
 	case <-p.ended:
@@ -348,7 +351,7 @@ func (p *process) end() error {
 	}
 }
 
-// terminate tells the process to stop.
+// terminate sends SIGTERM.
 func (p *process) terminate() {
 	p.Helper()
 	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
@@ -356,14 +359,15 @@ func (p *process) terminate() {
 	}
 }
 
-// stop tells the process to stop and expects that it does.
+// stop sends SIGTERM and waits for exit 0.
 func (p *process) stop() {
 	p.Helper()
 	p.terminate()
 	p.stops()
 }
 
-// stops expects exit 0. It wakes the running poll of the queue up, which would take its 20 s.
+// stops waits for exit 0. It sends messages to wake the running poll, which would otherwise take
+// its 20 s.
 func (p *process) stops() {
 	p.Helper()
 	for range 60 {
@@ -380,7 +384,7 @@ func (p *process) stops() {
 	p.Fatalf("still running after a minute\n%s", p.log)
 }
 
-// A journal is what a process has said so far.
+// A journal is the output of a process.
 type journal struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -392,7 +396,7 @@ func (j *journal) Write(p []byte) (int, error) {
 	return j.text.Write(p)
 }
 
-// String returns the end of it.
+// String returns its end.
 func (j *journal) String() string {
 	j.mu.Lock()
 	defer j.mu.Unlock()

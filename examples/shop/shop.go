@@ -1,5 +1,5 @@
-// Package shop is a small application for the guide on testing: orders come in, each is charged by a job, and others are told of it by
-// an event. Its tests are what the guide shows.
+// Package shop is a small application for the guide on testing. It takes orders, charges each in a
+// job, and publishes an event. The guide shows its tests.
 package shop
 
 import (
@@ -19,16 +19,16 @@ import (
 	"github.com/pawl-go/pawl/outbox"
 )
 
-// Schema is what the shop works on.
+// Schema has the table of the shop.
 const Schema = "create table orders (id text not null, cents bigint not null)"
 
-// An Order is one.
+// An Order is an order of a customer.
 type Order struct {
 	ID    string `json:"id"`
 	Cents int64  `json:"cents"`
 }
 
-// Place writes an order, has it charged, and tells others of it.
+// Place writes an order, and enqueues its charge and its event.
 func Place(ctx context.Context, tx pgx.Tx, o Order) error {
 	if _, err := tx.Exec(ctx, "insert into orders (id, cents) values ($1, $2)", o.ID, o.Cents); err != nil {
 		return err
@@ -40,14 +40,16 @@ func Place(ctx context.Context, tx pgx.Tx, o Order) error {
 	return err
 }
 
-// Receive is the handler of the queue that orders come from.
+// Receive is the handler of the queue of orders.
 func Receive(ctx context.Context, tx pgx.Tx, m consumer.Message[Order]) error {
 	return Place(ctx, tx, m.Value)
 }
 
-// Orders answers POST /orders: an order for each Idempotency-Key, and the same answer however often it is asked for.
+// Orders answers POST /orders: one order for each Idempotency-Key, and the same response to every
+// retry.
 func Orders(pool *pgxpool.Pool) http.Handler {
-	tenant := func(*http.Request) (string, error) { return "shop", nil } // a real shop asks who is logged in
+	// a real shop takes it from the login
+	tenant := func(*http.Request) (string, error) { return "shop", nil }
 	return httpkey.Once(pool, tenant, httpkey.Options{}, func(w http.ResponseWriter, r *http.Request, tx pgx.Tx) error {
 		var o Order
 		if err := json.NewDecoder(r.Body).Decode(&o); err != nil {
@@ -66,7 +68,7 @@ func Payments(provider string) job.Config {
 	return job.Config{Queues: []job.Queue{{Name: "payments"}}, Handlers: []job.Handler{Charge(provider)}}
 }
 
-// Charge charges an order. The provider drops a second request with the same key.
+// Charge charges an order. The provider ignores a second request with the same key.
 func Charge(provider string) job.Handler {
 	return job.Handle("charge", func(ctx context.Context, t job.Task[Order]) error {
 		r, err := http.NewRequestWithContext(ctx, http.MethodPost, provider+"/charges", bytes.NewReader(t.Payload))

@@ -29,8 +29,9 @@ func main() {
 	}
 }
 
-// client is stripe-go over a step.Transport. stripe-go sets an Idempotency-Key of its own, a new one for each call of its
-// methods; the transport replaces it by that of the step. Its retries are switched off: the job tries again.
+// client is stripe-go with a step.Transport. stripe-go sets a new Idempotency-Key for each call of
+// its methods; the transport replaces it by the step's key. Retries of stripe-go are off, because
+// the job retries.
 func client(key, url string) *stripe.Client {
 	return stripe.NewClient(key, stripe.WithBackends(stripe.NewBackendsWithConfig(&stripe.BackendConfig{
 		URL:               stripe.String(url),
@@ -40,7 +41,7 @@ func client(key, url string) *stripe.Client {
 	})))
 }
 
-// An Order is what a job asks for.
+// An Order is the payload of a job.
 type Order struct {
 	Order string `json:"order"`
 	Cents int64  `json:"cents"`
@@ -85,7 +86,8 @@ func charge(ctx context.Context, api *stripe.Client, c step.Call, o Order) (stri
 	return made.ID, nil
 }
 
-// meaning reads Stripe's errors. A card error is the answer to the key; a status alone says nothing of an earlier call.
+// meaning classifies Stripe's errors. A card error is the response to the key; a status alone says
+// nothing about an earlier call.
 func meaning(err error) error {
 	var e *stripe.Error
 	if !errors.As(err, &e) {

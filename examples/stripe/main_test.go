@@ -15,12 +15,13 @@ import (
 	"github.com/pawl-go/pawl/pawltest"
 )
 
-// fake is the part of Stripe that is needed here: payment intents, kept by their keys. The first answer is lost.
+// fake implements the part of Stripe that the test needs: payment intents by key. It loses the
+// first response to each key.
 type fake struct {
 	mu       sync.Mutex
-	keys     map[string]int // how many requests came with each
+	keys     map[string]int // number of requests by key
 	made     []string
-	declined string // this order's card is
+	declined string // order whose card is declined
 }
 
 func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -42,7 +43,8 @@ func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprintf(w, `{"id": "pi_%s", "object": "payment_intent", "status": "succeeded"}`, order)
 }
 
-// A lost answer is one payment, under the key of the step; a declined card is a dead letter, asked once.
+// A lost response leads to one payment, under the step's key. A declined card is a dead letter
+// after one call.
 func TestRun(t *testing.T) {
 	f := &fake{keys: map[string]int{}, declined: "order-18"}
 	server := httptest.NewServer(f)

@@ -9,13 +9,13 @@ import (
 	"github.com/pawl-go/pawl/migrate"
 )
 
-// schema has no unique keys: that nothing is there twice is Pawl's work here.
+// schema has no unique keys, so that a second effect shows.
 const schema = `
 create table if not exists push (ref text not null, commit text not null);
 create table if not exists booking (invoice text not null, cents bigint not null)`
 
-// prepare installs what the server needs, in a database that is started for it if none is named. Yours has been there for
-// long, and `pawl migrate up` or your own tool installs the schema.
+// prepare installs the tables that the server needs. Without a named database it starts one. In
+// production the database exists, and `pawl migrate up` or your own tool installs the schema.
 func prepare(ctx context.Context, named string) (database string, stop func(), err error) {
 	stop = func() {}
 	if database = named; database == "" {

@@ -3,7 +3,7 @@
 //	go run ./examples/webhook-in -try     # everything in one: senders that send each thing three times, and what it came to
 //	go run ./examples/webhook-in          # the server alone, for pawl webhook send and curl
 //
-// It uses the database in DATABASE_URL, else one of its own that goes with it.
+// It uses the database in DATABASE_URL, or starts a private one and removes it at the end.
 package main
 
 import (
@@ -71,8 +71,8 @@ func run(ctx context.Context, database, address string, try bool) error {
 	return app.Run(ctx)
 }
 
-// open makes an app with a door for each sender: the receiver answers, the consumer behind it handles. Each has a consumer of its own, since
-// the ids of two senders have nothing to do with each other.
+// open makes an app with a receiver and a consumer for each sender. Each sender has its own
+// consumer, because ids of different senders are unrelated.
 func open(pool *pgxpool.Pool, listener net.Listener) (*service.App, error) {
 	app, err := service.New(pool, service.Config{})
 	if err != nil {
@@ -84,9 +84,11 @@ func open(pool *pgxpool.Pool, listener net.Listener) (*service.App, error) {
 		receiver webhook.ReceiverConfig
 		handler  consumer.Handler
 	}{
-		// GitHub signs neither time nor id: the body is a second key, so that a request that was captured is no use under another id.
+		// GitHub signs neither time nor id. The body is a second key, so that a captured request
+		// cannot be sent under another id.
 		"/github": {webhook.Config{Scheme: webhook.GitHub(secret("GITHUB_SECRET")), SemanticKey: webhook.KeyBody()}, webhook.ReceiverConfig{}, consumer.HandleTx(pushed)},
-		// Stripe may announce one change as two events: an invoice is paid once, whatever the event's id.
+		// Stripe may announce one change as two events. An invoice is paid once, even under two
+		// event ids.
 		"/stripe": {webhook.Config{Scheme: webhook.Stripe(secret("STRIPE_SECRET")), SemanticKey: webhook.KeyFunc(paidInvoice)},
 			webhook.ReceiverConfig{ProducedAt: webhook.CreatedAt("/created")}, consumer.HandleTx(paid)},
 	} {
@@ -105,15 +107,15 @@ func open(pool *pgxpool.Pool, listener net.Listener) (*service.App, error) {
 	return app, nil
 }
 
-// secret takes a secret from the environment. Yours has no default.
+// secret reads a secret from the environment. Use no default in production.
 func secret(name string) webhook.Secret {
 	return webhook.Secret{Name: name, Value: cmp.Or(os.Getenv(name), "for-trying-it-out-only")}
 }
 
-// A push is what GitHub says of one. A payload that is not such JSON becomes a dead letter.
+// A push is GitHub's payload of a push. A payload that is not such JSON becomes a dead letter.
 type push struct{ Ref, After string }
 
-// pushed notes where a branch stands. It commits together with the record that the delivery was seen, or not at all.
+// pushed writes the position of a branch. Its row and the record of the delivery commit together.
 func pushed(ctx context.Context, tx pgx.Tx, m consumer.Message[push]) error {
 	if m.Attributes["X-Github-Event"] != "push" {
 		return nil // ping, for instance
@@ -122,7 +124,7 @@ func pushed(ctx context.Context, tx pgx.Tx, m consumer.Message[push]) error {
 	return err // retried from the database, with back-off
 }
 
-// An event is one of Stripe's.
+// An event is one of Stripe's events.
 type event struct {
 	Type string
 	Data struct {
@@ -133,7 +135,7 @@ type event struct {
 	}
 }
 
-// paidInvoice names what can happen once only. What happens again has no second key.
+// paidInvoice returns a second key for events that can happen only once. Other events have none.
 func paidInvoice(m webhook.Verified) string {
 	var e event
 	if json.Unmarshal(m.Body, &e) != nil || e.Type != "invoice.paid" {
@@ -142,7 +144,7 @@ func paidInvoice(m webhook.Verified) string {
 	return pawl.Key(e.Type, e.Data.Object.ID)
 }
 
-// paid books what was paid.
+// paid books a paid invoice.
 func paid(ctx context.Context, tx pgx.Tx, m consumer.Message[event]) error {
 	e := m.Value
 	if e.Type != "invoice.paid" {

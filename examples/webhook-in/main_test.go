@@ -10,8 +10,8 @@ import (
 	"github.com/pawl-go/pawl/pawltest"
 )
 
-// What the guide shows, as a process: each delivery three times, one payment under two ids, one forged; and the same again on the same
-// database, which changes nothing.
+// The example of the guide runs as a process: each delivery three times, one payment under two ids,
+// one forged delivery. A second run on the same database changes nothing.
 func TestWebhookIn(t *testing.T) {
 	t.Parallel()
 	binary := build(t)
@@ -24,7 +24,7 @@ func TestWebhookIn(t *testing.T) {
 	}
 }
 
-// Without a database it brings its own: one command is enough.
+// Without a database the server starts its own, so one command is enough.
 func TestWebhookIn_OneCommand(t *testing.T) {
 	t.Parallel()
 	if out := try(t, build(t), "DATABASE_URL="); !regexp.MustCompile(`pushes: 1, bookings: 1, cents: 1999\n$`).MatchString(out) {

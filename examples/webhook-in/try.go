@@ -12,7 +12,8 @@ import (
 	"github.com/pawl-go/pawl/transport/webhook"
 )
 
-// tryOut plays the two senders: each delivery three times, one payment under two ids, one that is forged. It prints what came of it.
+// tryOut acts as the two senders: each delivery three times, one payment under two ids, and one
+// forged delivery. It prints the results.
 func tryOut(ctx context.Context, url string, pool *pgxpool.Pool) error {
 	github, stripe := webhook.GitHub(secret("GITHUB_SECRET")), webhook.Stripe(secret("STRIPE_SECRET"))
 	forged := webhook.Stripe(webhook.Secret{Value: "somebody else's secret"})

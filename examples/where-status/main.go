@@ -1,5 +1,6 @@
-// Command where-status ships orders that are rows of its own table. A message says which order; the row's status says whether it
-// was done. Nothing of the message is stored, and the table has no column of Pawl's.
+// Command where-status ships orders that are rows of its own table. A message names the order, and
+// the row's status says whether it was shipped. Pawl stores nothing of the message, and the table
+// has no column of Pawl's.
 package main
 
 import (
@@ -20,7 +21,7 @@ import (
 	"github.com/pawl-go/pawl/transport/pawlsqs"
 )
 
-// Schema is what an application had before it met Pawl.
+// Schema is the schema of an application before it used Pawl.
 const Schema = `
 create table orders (
   id            bigint primary key,
@@ -78,7 +79,8 @@ type worker struct {
 	sweeper *guard.Sweeper
 }
 
-// newWorker makes a worker, and the sweeper that drives orders again which failed or which no message came for.
+// newWorker makes a worker, and the sweeper that retries failed orders and handles orders without a
+// message.
 func newWorker(pool *pgxpool.Pool, sweeping guard.SweeperConfig) (*worker, error) {
 	rows, err := guard.New(pool, guard.Table{Name: "orders", CreatedAt: "created_at"})
 	if err != nil {
@@ -89,12 +91,13 @@ func newWorker(pool *pgxpool.Pool, sweeping guard.SweeperConfig) (*worker, error
 	return w, err
 }
 
-// handle takes the order's id from the message. The message is deleted once the row holds the outcome, good or bad.
+// handle takes the order's id from the message. The message is deleted once the row holds the
+// outcome.
 func (w *worker) handle(ctx context.Context, m consumer.Message[named]) error {
 	return w.ship(ctx, m.Value.Order.String())
 }
 
-// A named is the payload of a message. One that is not such JSON becomes a dead letter.
+// A named is the payload of a message. A payload that is not such JSON becomes a dead letter.
 type named struct {
 	Order json.Number `json:"order"`
 }

@@ -22,7 +22,8 @@ import (
 	"github.com/pawl-go/pawl/transport/pawlsqs/sqstest"
 )
 
-// The contract: a row at pending, its handler twice at once, one completion, one ErrAlreadyHandled.
+// The contract: if a handler runs twice at once on a pending row, one run completes it and the
+// other returns ErrAlreadyHandled.
 func TestContract(t *testing.T) {
 	t.Parallel()
 	pool := pawltest.DB(t, Schema, "insert into orders (id) values (17)")
@@ -60,7 +61,8 @@ func TestContract(t *testing.T) {
 	}
 }
 
-// The whole worker: every order is shipped once, though messages come twice, one order fails at first, and one has no message.
+// The whole worker ships every order once, although messages come twice, one order fails at first,
+// and one has no message.
 func TestWorker(t *testing.T) {
 	t.Parallel()
 	const orders = 20
@@ -88,7 +90,7 @@ func TestWorker(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for n := range orders - 1 { // none for the last
+	for n := range orders - 1 { // the last one has no message
 		m := pawlsqs.Message{Key: fmt.Sprint(n), Payload: fmt.Appendf(nil, `{"order": %d}`, n+1)}
 		if err := sender.Send(t.Context(), m, m); err != nil {
 			t.Fatal(err)
@@ -109,7 +111,8 @@ func TestWorker(t *testing.T) {
 		return completed == orders && shipped == orders
 	})
 	stop()
-	if err := sender.Send(t.Context(), pawlsqs.Message{Key: "late", Payload: []byte(`{"order": 1}`)}); err != nil { // ends the running poll
+	// ends the running poll
+	if err := sender.Send(t.Context(), pawlsqs.Message{Key: "late", Payload: []byte(`{"order": 1}`)}); err != nil {
 		t.Fatal(err)
 	}
 	if err := <-ended; err != nil {

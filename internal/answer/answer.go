@@ -1,4 +1,4 @@
-// Package answer holds what a handler's error says beyond that the attempt failed.
+// Package answer holds requests that a handler's error may carry, beyond that the attempt failed.
 package answer
 
 import (
@@ -9,21 +9,21 @@ import (
 	"github.com/pawl-go/pawl"
 )
 
-// What a handler may ask for; "" is an ordinary failure.
+// Requests of a handler; "" is an ordinary failure.
 const (
 	RetryAfter = "retry after"
 	Snooze     = "snooze"
 	Cancel     = "cancel"
 )
 
-// An Answer is an error of a handler that asks for something.
+// An Answer is a handler's error that carries a request.
 type Answer struct {
 	What string
 	In   time.Duration // of RetryAfter and Snooze
 	Err  error
 }
 
-// Error is that of the failure, if there is one.
+// Error returns the text of the failure, if there is one.
 func (a *Answer) Error() string {
 	if a.Err == nil {
 		return fmt.Sprintf("%s %v", a.What, a.In)
@@ -34,7 +34,7 @@ func (a *Answer) Error() string {
 // Unwrap returns the failure.
 func (a *Answer) Unwrap() error { return a.Err }
 
-// Of returns what err asks for; the zero Answer for an ordinary failure, and for a final one.
+// Of returns the request in err. For an ordinary or a final failure it returns the zero Answer.
 func Of(err error) Answer {
 	var a *Answer
 	if errors.As(err, &a) && !pawl.IsFinal(err) {
@@ -43,5 +43,6 @@ func Of(err error) Answer {
 	return Answer{}
 }
 
-// Within is In, between zero and a year less a second, which the contract allows.
+// Within returns In, limited to the range that the SQL contract allows: zero to a year less a
+// second.
 func (a Answer) Within() time.Duration { return max(0, min(a.In, 365*24*time.Hour-time.Second)) }

@@ -1,7 +1,7 @@
-// Package callback calls functions of the user. A function of the user may panic, or exit its
-// goroutine; the process, and the goroutine that calls it, must not end with it. [Do] and [Get] are
-// the two ways to call one; docs/reference/callbacks.md lists what follows from a panic in each,
-// and a test of internal/testbed/layers refuses other calls.
+// Package callback calls user functions. A user function may panic or exit its goroutine. Neither
+// may end the process or the calling goroutine. Call user functions only with [Do] and [Get]; a
+// test of internal/testbed/layers refuses other calls. docs/reference/callbacks.md lists the
+// consequence of a panic in each function.
 package callback
 
 import (
@@ -12,9 +12,9 @@ import (
 	"strings"
 )
 
-// Do calls fn, a function of the user, and returns its error. what names it in the error of a
-// panic, such as "Config.Key"; "" names nothing. fn runs in a goroutine of its own: runtime.Goexit
-// in it, as testing.T.FailNow calls, does not end the caller's.
+// Do calls fn, a user function, and returns its error. what names it in the error of a panic, such
+// as "Config.Key"; it may be empty. fn runs in a goroutine of its own, so runtime.Goexit in it, as
+// by testing.T.FailNow, does not end the caller's.
 func Do(what string, fn func() error) error {
 	result := make(chan error, 1)
 	go func() {
@@ -25,7 +25,7 @@ func Do(what string, fn func() error) error {
 	return <-result
 }
 
-// Get is Do for functions that return a value and no error. After a panic the value is the zero
+// Get is Do for functions that return a value and no error. After a panic it returns the zero
 // value.
 func Get[T any](what string, fn func() T) (value T, err error) {
 	err = Do(what, func() error {
@@ -44,22 +44,22 @@ func Here(what string, fn func() error) (err error) {
 	}()
 	failure := fn()
 	if failure != nil {
-		_ = failure.Error() // an error that panics when asked must do so in here
+		_ = failure.Error() // an Error method that panics must do so here
 	}
 	return failure
 }
 
-// An Abrupt is the failure of a function that did not return. It wraps nothing:
+// An Abrupt is the failure of a function that did not return. It wraps no error, so
 // panic(context.Canceled) is no cancellation.
 type Abrupt struct {
-	What  string // the function, as the documentation names it
+	What  string // the function, as named in the documentation
 	How   string // the panic and its place, or that the goroutine exited
 	Stack string // of a panic
-	Cause any    // what was given to panic
+	Cause any    // the value given to panic
 }
 
-// Error names the function, the panic and the first frame of the user's code. The stack would not
-// fit into an error history; see [StackOf].
+// Error names the function, the panic and the first frame of user code. The stack would not fit
+// into an error history; see [StackOf].
 func (a *Abrupt) Error() string {
 	if a.What == "" {
 		return a.How
@@ -70,7 +70,7 @@ func (a *Abrupt) Error() string {
 // Panicked reports whether err is the failure of a function that did not return.
 func Panicked(err error) bool { return errors.As(err, new(*Abrupt)) }
 
-// StackOf returns the stack of the panic that err is the failure of; "" if it is none.
+// StackOf returns the stack of the panic in err, or "" if err is no panic.
 func StackOf(err error) string {
 	var a *Abrupt
 	if errors.As(err, &a) {
@@ -79,8 +79,8 @@ func StackOf(err error) string {
 	return ""
 }
 
-// CauseOf returns what was given to the panic that err is the failure of; nil if it is none.
-// net/http compares it with http.ErrAbortHandler.
+// CauseOf returns the value of the panic in err, or nil if err is no panic. net/http compares it
+// with http.ErrAbortHandler.
 func CauseOf(err error) any {
 	var a *Abrupt
 	if errors.As(err, &a) {
@@ -93,7 +93,7 @@ func exited(what string) *Abrupt {
 	return &Abrupt{What: what, How: "the function exited its goroutine"}
 }
 
-// maxStack bounds a stack, in octets: it goes into one line of a log.
+// maxStack bounds a stack, in bytes, because it is logged in one line.
 const maxStack = 16 << 10
 
 func stack() string {
@@ -101,7 +101,7 @@ func stack() string {
 	return string(text[:min(len(text), maxStack)])
 }
 
-// site names the first frame of user code under the panic.
+// site returns the first frame of user code below the panic.
 func site() string {
 	callers := make([]uintptr, 32)
 	frames := runtime.CallersFrames(callers[:runtime.Callers(3, callers)])

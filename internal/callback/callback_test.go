@@ -10,14 +10,14 @@ import (
 	"github.com/pawl-go/pawl/internal/callback"
 )
 
-// An unreadable error panics when it is asked for its text.
+// An unreadable error panics in its Error method.
 type unreadable struct{}
 
 func (unreadable) Error() string { panic("no text") }
 
 var errUsual = errors.New("as usual")
 
-// A function that does not return is an error, which names the function and the place.
+// A function that does not return becomes an error that names the function and the place.
 func TestDo_AbruptEnds(t *testing.T) {
 	t.Parallel()
 	var none func() error
@@ -45,7 +45,7 @@ func TestDo_AbruptEnds(t *testing.T) {
 	}
 }
 
-// An error is returned as it is, and is no panic.
+// A returned error is passed through unchanged and does not count as a panic.
 func TestDo_Errors(t *testing.T) {
 	t.Parallel()
 	if err := callback.Do("", func() error { return errUsual }); err != errUsual || callback.Panicked(err) || callback.StackOf(err) != "" { //nolint:errorlint // the same

@@ -2,13 +2,13 @@ package catalog
 
 import "context"
 
-// AuditQuery selects rows of pawl.audit; a zero field selects all.
+// AuditQuery selects rows of pawl.audit. A zero field matches all.
 type AuditQuery struct {
 	Actor, Verb string
-	Page        // After is the id of the row before, which is newer
+	Page        // After is the id of the previous row, which is newer
 }
 
-// Audit reads pawl.audit from the newest row to the oldest.
+// Audit reads pawl.audit, newest row first.
 func Audit[T any](ctx context.Context, db DB, a AuditQuery) ([]T, error) {
 	q := &query{from: "pawl.audit as r"}
 	if a.After != nil {
@@ -24,7 +24,7 @@ func Audit[T any](ctx context.Context, db DB, a AuditQuery) ([]T, error) {
 	return lookRows[T](ctx, db, "audit.list", text, q.args...)
 }
 
-// Changes reads what was done with one thing by hand: the newest rows of pawl.audit about it, oldest first.
+// Changes reads the newest audit rows about one thing, at most limit, oldest first.
 func Changes[T any](ctx context.Context, db DB, limit int, kind string, names ...string) ([]T, error) {
 	return lookRows[T](ctx, db, "audit.list", `(
   select a.id, a.at, a.actor, a.verb, a.target, a.reason, a.before, a.after

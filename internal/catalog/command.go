@@ -2,11 +2,11 @@ package catalog
 
 import "context"
 
-// CommandQuery selects rows of pawl.command; a zero field selects all.
+// CommandQuery selects rows of pawl.command. A zero field matches all.
 type CommandQuery struct {
 	Scope    string
 	Statuses []string
-	Stale    bool // only those of pawl_v1.stale_commands
+	Stale    bool // only rows of pawl_v1.stale_commands
 	Page
 }
 
@@ -16,7 +16,7 @@ const commands = `(
     from pawl.command as c
   ) as r`
 
-// Commands reads pawl.command in the order of scope and key.
+// Commands reads pawl.command, ordered by scope and key.
 func Commands[T any](ctx context.Context, db DB, a CommandQuery) ([]T, error) {
 	q := &query{from: commands}
 	q.behind(a.Page, []string{"scope", "key"}, []string{"text", "text"})
@@ -33,7 +33,7 @@ func Commands[T any](ctx context.Context, db DB, a CommandQuery) ([]T, error) {
 	return lookRows[T](ctx, db, "command.list", text, q.args...)
 }
 
-// Command reads one command. It returns no row if there is no such command.
+// Command reads one command. It returns no row if the command does not exist.
 func Command[T any](ctx context.Context, db DB, scope, key string) ([]T, error) {
 	return lookWhole[T](ctx, db, "command.get", commands+" where r.scope = $1::text and r.key = $2::text", scope, key)
 }

@@ -7,15 +7,15 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// DeliveryQuery selects deliveries that were kept.
+// DeliveryQuery selects kept deliveries.
 type DeliveryQuery struct {
 	Consumer    string
 	From, Until time.Time
 	Page
 }
 
-// Deliveries reads the deliveries of a consumer that were kept in an interval, oldest first. Those under keys of Pawl's own, which are
-// dead letters, are not among them.
+// Deliveries reads the deliveries of a consumer that were kept in an interval, oldest first. It
+// leaves out Pawl's own keys, which belong to dead letters.
 func Deliveries[T any](ctx context.Context, db DB, a DeliveryQuery) ([]T, error) {
 	q := &query{from: `(
   select d.consumer, d.key, d.received_at, i.processed_at, i.job_id, j.status as job_status, i.result_ref, encode(coalesce(i.hash, d.hash), 'hex') as fingerprint,
@@ -33,7 +33,8 @@ func Deliveries[T any](ctx context.Context, db DB, a DeliveryQuery) ([]T, error)
 	return lookRows[T](ctx, db, "delivery.list", text, q.args...)
 }
 
-// Delivery reads what the inbox remembers of one delivery, or nothing.
+// Delivery reads the inbox row of one delivery. It returns no row if the inbox does not remember
+// it.
 func Delivery[T any](ctx context.Context, db DB, consumer, key string) ([]T, error) {
 	return lookWhole[T](ctx, db, "delivery.get", `(
   select i.consumer, i.key, i.received_at, i.processed_at, i.job_id, j.status as job_status, i.result_ref, encode(i.hash, 'hex') as fingerprint,
@@ -46,7 +47,7 @@ func Delivery[T any](ctx context.Context, db DB, consumer, key string) ([]T, err
    and r.key = $2`, consumer, key)
 }
 
-// InboxMissing returns those of some keys that a consumer does not remember.
+// InboxMissing returns the keys that a consumer does not remember, in the order given.
 func InboxMissing(ctx context.Context, db DB, consumer string, keys []string) ([]string, error) {
 	return Look(ctx, db, "inbox.missing", `select k.key
   from unnest($2::text[]) with ordinality as k (key, n)
@@ -54,8 +55,9 @@ func InboxMissing(ctx context.Context, db DB, consumer string, keys []string) ([
  order by k.n`, []any{consumer, keys}, pgx.RowTo[string])
 }
 
-// OpenDeliveries counts the stored deliveries of a consumer that are open, in the queue that they are jobs of: pending, processing, or waiting in
-// their lanes. It stops at the limit. What is held at a sequence gate is not counted: it waits for a delivery that is still to come.
+// OpenDeliveries counts a consumer's stored deliveries that are open: jobs of the queue that are
+// pending, processing, or waiting in their lanes. It counts up to limit. Deliveries held at a
+// sequence gate do not count, because they wait for a delivery that has not arrived.
 func OpenDeliveries(ctx context.Context, db DB, consumer, queue string, limit int) (open int, err error) {
 	err = bounded(ctx, db, func(db DB) error {
 		return lookOne(ctx, db, "delivery.open", openDeliveries, []any{consumer, queue, limit}, &open)
@@ -63,7 +65,8 @@ func OpenDeliveries(ctx context.Context, db DB, consumer, queue string, limit in
 	return open, err
 }
 
-// Each count reads as many index entries as it counts, and the gates' may hide as many again. A lane whose jobs have all ended has no row for long.
+// Each count reads as many index entries as it counts. Jobs held at a gate may add as many again. A
+// lane whose jobs have all ended soon loses its row.
 const openDeliveries = `select least($3::int, greatest(0, p.n - h.n) + c.n + w.n)::int
   from (select count(*) as n
           from (select from pawl.sequence_gate_held as h where h.consumer = $1 limit $3 + 1000000) as s) as h

@@ -17,7 +17,8 @@ func (b *bed) openIn(db catalog.DB, limit int) int {
 	return n
 }
 
-// Open are the stored deliveries of one consumer that are pending, processing or waiting in their lanes, without what is held at a gate.
+// OpenDeliveries counts one consumer's stored deliveries that are pending, processing or waiting in
+// their lanes, without those held at a gate.
 func TestOpenDeliveries(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -45,7 +46,7 @@ select l.queue, 'k', '', case when g = 0 then 'dead_letter' else 'waiting' end, 
 	}
 }
 
-// However many there are, a count reads no more index entries of each sort than it counts, with any
+// A count reads no more index entries of each kind than it counts, with any number of jobs and any
 // statistics.
 func TestOpenDeliveries_StopsCounting(t *testing.T) {
 	t.Parallel()
@@ -61,7 +62,7 @@ select case when g % 4 = 0 then 'other' else 'inbox/c' end, 'k', '', s.status, c
 				t.Errorf("%d are counted up to 1000", n)
 			}
 		})
-		if read > 2*1000+100 { // of what is pending or processing, and of what waits
+		if read > 2*1000+100 { // those pending or processing, and those waiting
 			t.Errorf("statistics %s: it reads %d entries", statistics, read)
 		}
 		b.exec("delete from pg_statistic where starelid = 'pawl.job'::regclass")

@@ -6,12 +6,13 @@ import (
 	"strings"
 )
 
-// The questions of package doctor, one a file. Each answers facts; the doctor words them.
+// The queries of package doctor, one a file. They return facts, and the doctor phrases them.
 //
+//go:embed doctor/*.sql
 //go:embed doctor/*.sql
 var doctorFiles embed.FS
 
-// Facts runs a question of the doctor, by the name of its file, and reads its columns by the json tags of T.
+// Facts runs a query of the doctor, named by its file, and reads its columns by the json tags of T.
 func Facts[T any](ctx context.Context, db DB, question string, args ...any) ([]T, error) {
 	text, err := doctorFiles.ReadFile("doctor/" + question + ".sql")
 	if err != nil {

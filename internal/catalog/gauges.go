@@ -11,11 +11,11 @@ import (
 type JobCountRow struct {
 	Queue, Status string
 	Jobs          int
-	Oldest        time.Time // when the first of them was enqueued
+	Oldest        time.Time // when the oldest of them was enqueued
 	ReadAt        time.Time // the database's clock
 }
 
-// JobCounts reads pawl_v1.jobs, every row of it.
+// JobCounts counts all rows of pawl_v1.jobs.
 func JobCounts(ctx context.Context, db DB, limit int) ([]JobCountRow, error) {
 	return Look(ctx, db, "job.counts", `select j.queue, j.status, count(*), min(j.created_at), clock_timestamp()
   from pawl_v1.jobs as j
@@ -27,15 +27,16 @@ func JobCounts(ctx context.Context, db DB, limit int) ([]JobCountRow, error) {
 	})
 }
 
-// JobDueRow is the job of a queue that has been due for longest.
+// JobDueRow describes the job of a queue that has been due longest.
 type JobDueRow struct {
 	Queue  string
-	Due    time.Time // may lie ahead
+	Due    time.Time // may lie in the future
 	ReadAt time.Time // the database's clock
 }
 
-// JobDue finds, for each queue with pending jobs, the first of each priority in job_claim, and jumps from queue to queue in it:
-// what it reads does not grow with the jobs.
+// JobDue returns the earliest due time of each queue with pending jobs. It reads the first job of
+// each priority in index job_claim, and skips from queue to queue in that index. So the number of
+// rows it reads does not grow with the jobs.
 func JobDue(ctx context.Context, db DB, limit int) ([]JobDueRow, error) {
 	return Look(ctx, db, "job.due", `with recursive queues (name, n) as (
         (select j.queue::text collate "C", 1
@@ -73,14 +74,15 @@ select q.name, min(f.available_at), clock_timestamp()
 	})
 }
 
-// DeadCountRow counts the jobs of one queue that wait for an operator.
+// DeadCountRow counts the jobs of one queue that need an operator.
 type DeadCountRow struct {
 	Queue, Status string
 	Jobs          int
-	Heads         int // of them, those at the head of a lane, which stands
+	Heads         int // jobs among them at the head of a lane, which blocks it
 }
 
-// DeadCounts counts through job_dead; what it reads grows with them and with the cancelled jobs.
+// DeadCounts counts through index job_dead. The entries it reads grow with the counted and the
+// cancelled jobs.
 func DeadCounts(ctx context.Context, db DB, limit int) ([]DeadCountRow, error) {
 	return Look(ctx, db, "job.dead", `select j.queue, j.status, count(*), count(*) filter (where j.lane_head)
   from pawl.job as j
@@ -93,10 +95,11 @@ func DeadCounts(ctx context.Context, db DB, limit int) ([]DeadCountRow, error) {
 	})
 }
 
-// WorkerCount is an answer of WorkerCounts.
+// WorkerCount is the result of WorkerCounts.
 type WorkerCount struct {
-	All, Alive int // registered, and of them within their lease
-	Wakeable   int // of these: enqueues wake them, they say, and the server lets enqueues notify
+	All, Alive int // registered; within their lease
+	// alive workers that report wake-ups, if the server's settings let enqueues notify
+	Wakeable int
 }
 
 // WorkerCounts counts the registered workers.
@@ -110,7 +113,7 @@ func WorkerCounts(ctx context.Context, db DB) (n WorkerCount, err error) {
 	return n, err
 }
 
-// QueuesServed reads the names of the queues that live workers work on and that begin with prefix.
+// QueuesServed reads the names of the queues that live workers serve and that begin with prefix.
 func QueuesServed(ctx context.Context, db DB, prefix string, limit int) ([]string, error) {
 	return Look(ctx, db, "queues.served", `select distinct q.name
   from pawl.worker as w
@@ -121,7 +124,8 @@ func QueuesServed(ctx context.Context, db DB, prefix string, limit int) ([]strin
  limit $2`, []any{prefix, limit}, pgx.RowTo[string])
 }
 
-// StaleCommandCounts counts through command_stale the leased commands that are unknown, and those whose lease is over.
+// StaleCommandCounts counts leased commands through index command_stale: unknown ones, and those
+// whose lease has expired.
 func StaleCommandCounts(ctx context.Context, db DB) (unknown, overdue int, err error) {
 	err = lookOne(ctx, db, "command.stale", `select count(*) filter (where c.status = 'unknown'),
        count(*) filter (where c.status = 'processing' and c.lease_expires_at < clock_timestamp())
@@ -130,15 +134,16 @@ func StaleCommandCounts(ctx context.Context, db DB) (unknown, overdue int, err e
 	return unknown, overdue, err
 }
 
-// DueJobs says which jobs [JobsDue] looks for.
+// DueJobs selects the jobs for [JobsDue].
 type DueJobs struct {
 	Queue string
 	Kinds []string      // nil: all
-	For   time.Duration // due for so long at least
-	UpTo  int64         // no id above this; 0: all
+	For   time.Duration // due for at least this long
+	UpTo  int64         // highest id; 0: all
 }
 
-// JobsDue reports whether a queue has a job that a worker could claim now. It reads the first that fits of each priority in job_claim.
+// JobsDue reports whether a queue has a job that a worker could claim now. It reads the first match
+// of each priority in index job_claim.
 func JobsDue(ctx context.Context, db DB, d DueJobs) (due bool, err error) {
 	err = lookOne(ctx, db, "jobs.due", `select exists (
         select
@@ -159,7 +164,7 @@ func JobsDue(ctx context.Context, db DB, d DueJobs) (due bool, err error) {
 	return due, err
 }
 
-// NewestJob reads the highest id of a job.
+// NewestJob returns the highest job id, or 0.
 func NewestJob(ctx context.Context, db DB) (id int64, err error) {
 	err = lookOne(ctx, db, "job.newest", "select coalesce(max(j.id), 0) from pawl.job as j", nil, &id)
 	return id, err

@@ -40,7 +40,7 @@ func (b *bed) exec(statement string, args ...any) {
 	b.must(err)
 }
 
-// Jobs are counted by queue and status, with the age of the oldest.
+// JobCounts counts by queue and status, with the age of the oldest job.
 func TestJobCounts(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -61,8 +61,8 @@ select 'q' || g % 2, 'k', '', (array['pending', 'dead_letter', 'cancelled'])[1 +
 	}
 }
 
-// The job that is due first counts, whatever its priority; one that is not due yet is not overdue, and what waits or has ended is
-// not due at all.
+// JobDue returns the job that has been due longest, at any priority. A job with a later time is not
+// overdue, and jobs that wait or have ended do not count.
 func TestQueuesDue(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -88,7 +88,7 @@ select d.queue, 'k', '', d.status, d.priority, now() - d.minutes * interval '1 m
 	}
 }
 
-// Dead letters are counted, and the lanes that they block, once each.
+// DeadCounts counts dead letters, and each lane that one blocks once.
 func TestDeadCounts(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -105,7 +105,7 @@ select d.queue, 'k', '', d.status, d.lane, d.lane, d.head
 	}
 }
 
-// A worker is alive for as long as its own lease says.
+// A worker is alive until its own lease expires.
 func TestCountWorkers(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -131,7 +131,7 @@ select 's', g, sha256(''), d.status, now() + d.minutes * interval '1 minute', no
 	}
 }
 
-// What is read for dashboards, again and again, goes through its index where it has one, and does not touch most of the table.
+// Reads that dashboards repeat use their index and do not scan most of the table.
 func TestGauges_GoThroughTheirIndex(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -170,10 +170,11 @@ select 's', n, sha256(''), case when n % 1000 = 0 then 'unknown' else 'succeeded
 	}
 }
 
-// A scanned is what a transaction has read of a table or index.
+// A scanned counts what a transaction has read of a table or index.
 type scanned struct{ scans, reads int64 }
 
-// scans counts, since the session began, the scans of the tables of jobs and commands and of their indexes, and what they read.
+// scans returns the scans of the job and command tables and their indexes since the session began,
+// and the rows they read.
 func (b *bed) scans(tx pgx.Tx) map[string]scanned {
 	b.Helper()
 	rows, err := tx.Query(b.Context(), `select c.relname, pg_stat_get_xact_numscans(c.oid), pg_stat_get_xact_tuples_returned(c.oid)
@@ -187,8 +188,7 @@ func (b *bed) scans(tx pgx.Tx) map[string]scanned {
 	return all
 }
 
-// reads counts the entries that read takes from the tables of jobs and commands and from their
-// indexes.
+// reads counts the rows and index entries that read takes from the job and command tables.
 func (b *bed) reads(read func(pgx.Tx)) (n int64) {
 	b.Helper()
 	b.must(pgx.BeginFunc(b.Context(), b.pool, func(tx pgx.Tx) error {

@@ -6,14 +6,16 @@ import (
 	"github.com/pawl-go/pawl"
 )
 
-// GlanceLimit is how far a glance counts. To count a million rows takes seconds, and an operator decides the same at 10,000.
+// GlanceLimit is how far a glance counts. Counting a million rows takes seconds, and an operator
+// decides the same at 10,000.
 const GlanceLimit = 10_000
 
-// glanceStop is GlanceLimit + 1, in SQL.
+// glanceStop is GlanceLimit + 1, for SQL.
 const glanceStop = "10001"
 
-// Glance counts the jobs of each queue, each kind up to GlanceLimit + 1. It reads a bounded number of index entries for each queue. It finds the
-// names of queues by jumps from one to the next, at most 1000 of each source.
+// Glance counts the jobs of each queue, each status up to GlanceLimit + 1. It reads a bounded
+// number of index entries a queue. It finds queue names by skipping from one to the next in an
+// index, at most 1000 of each source.
 func Glance[T any](ctx context.Context, db DB) (all []T, err error) {
 	err = bounded(ctx, db, func(db DB) (err error) {
 		all, err = lookRows[T](ctx, db, "queue.glance", glance)
@@ -22,7 +24,8 @@ func Glance[T any](ctx context.Context, db DB) (all []T, err error) {
 	return all, err
 }
 
-// Counts that stop early need plans that can: a scan of the table or of a whole index cannot. To compile such a plan took ten times as long as to run it.
+// Counts that stop early need plans that walk an index; a sequential scan cannot stop early. JIT is
+// off because compiling such a plan took ten times as long as running it.
 const (
 	boundSQL = `select pg_catalog.set_config('pawl.jit', pg_catalog.current_setting('jit'), true), pg_catalog.set_config('jit', 'off', true),
        pg_catalog.set_config('pawl.seqscan', pg_catalog.current_setting('enable_seqscan'), true), pg_catalog.set_config('enable_seqscan', 'off', true),
@@ -32,7 +35,8 @@ const (
        pg_catalog.set_config('enable_bitmapscan', pg_catalog.current_setting('pawl.bitmapscan'), true)`
 )
 
-// bounded runs reads whose plans walk along indexes, in a transaction of its own or the caller's, and puts the settings back.
+// bounded runs reads whose plans walk indexes, in the caller's transaction or in its own, and
+// restores the settings.
 func bounded(ctx context.Context, db DB, do func(DB) error) error {
 	return within(ctx, db, func(db DB) error {
 		var was [6]string
@@ -46,7 +50,7 @@ func bounded(ctx context.Context, db DB, do func(DB) error) error {
 	})
 }
 
-// glance has the columns of queues.
+// glance has the same columns as queues.
 const glance = `(
   with recursive pending as (
     (select j.queue, 1 as n from pawl.job as j where j.status = 'pending' order by j.queue limit 1)

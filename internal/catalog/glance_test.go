@@ -12,7 +12,7 @@ import (
 	"github.com/pawl-go/pawl/ops"
 )
 
-// A glance says what a look says, as long as the counts are small.
+// While the counts are small, Glance returns the same as ops.Look.
 func TestGlance_IsALookWhileCountsAreSmall(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -49,7 +49,7 @@ select 's', g::text, sha256('x'), clock_timestamp() + interval '1 day', clock_ti
 	}
 }
 
-// However many jobs there are, a glance reads as much of each index as it counts.
+// With any number of jobs, a glance reads only as many index entries as it counts.
 func TestGlance_StopsCounting(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -82,7 +82,7 @@ select 'q' || g % 2, 'k', 'x', (array['pending', 'dead_letter', 'pending', 'canc
 	}
 }
 
-// glance is the part of an overview that a glance has.
+// glance returns the part of an overview that a glance reads.
 func (b *bed) glance() ops.Overview { return b.glanceIn(b.pool) }
 
 func (b *bed) glanceIn(db catalog.DB) ops.Overview {
@@ -94,7 +94,7 @@ func (b *bed) glanceIn(db catalog.DB) ops.Overview {
 	return standing[0]
 }
 
-// The audit is read from the newest record on, page by page, and by who and what.
+// Audit reads from the newest row on, page by page, by actor and by verb.
 func TestAudit_NewestFirst(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -117,11 +117,11 @@ select 'a' || g % 2, case when g > 9 then 'job_retry' else 'job_cancel' end, 'jo
 		query catalog.AuditQuery
 		want  []int64
 	}{
-		"the newest": {catalog.AuditQuery{Page: catalog.Page{Limit: 3}}, []int64{14, 13, 12}},
-		"a page on":  {catalog.AuditQuery{Page: catalog.Page{Limit: 3, After: []string{"12"}}}, []int64{11, 10, 9}},
-		"of one":     {catalog.AuditQuery{Actor: "a0", Page: catalog.Page{Limit: 2}}, []int64{14, 12}},
-		"of a verb":  {catalog.AuditQuery{Actor: "a1", Verb: "job_cancel", Page: catalog.Page{Limit: 9}}, []int64{9, 7, 5, 3, 1}},
-		"of nobody":  {catalog.AuditQuery{Actor: "' or true --", Page: catalog.Page{Limit: 9}}, nil},
+		"the newest":          {catalog.AuditQuery{Page: catalog.Page{Limit: 3}}, []int64{14, 13, 12}},
+		"a page on":           {catalog.AuditQuery{Page: catalog.Page{Limit: 3, After: []string{"12"}}}, []int64{11, 10, 9}},
+		"of one":              {catalog.AuditQuery{Actor: "a0", Page: catalog.Page{Limit: 2}}, []int64{14, 12}},
+		"of a verb":           {catalog.AuditQuery{Actor: "a1", Verb: "job_cancel", Page: catalog.Page{Limit: 9}}, []int64{9, 7, 5, 3, 1}},
+		"of an unknown actor": {catalog.AuditQuery{Actor: "' or true --", Page: catalog.Page{Limit: 9}}, nil},
 	} {
 		if got := list(c.query); !slices.Equal(got, c.want) {
 			t.Errorf("%s: %v, want %v", name, got, c.want)

@@ -10,12 +10,12 @@ import (
 	"github.com/pawl-go/pawl/internal/watched"
 )
 
-// JobQuery selects rows of pawl_v1.jobs; a zero field selects all.
+// JobQuery selects rows of pawl_v1.jobs. A zero field matches all.
 type JobQuery struct {
 	Queue, Kind string
 	Statuses    []string
-	Error       string   // the last one holds it
-	NotCodes    []string // the last one has none of them
+	Error       string   // the last error contains it
+	NotCodes    []string // the last error has none of these codes
 	OlderThan   time.Duration
 	Page
 }
@@ -44,22 +44,24 @@ func (a JobQuery) query() *query {
 	return q
 }
 
-// Jobs reads pawl_v1.jobs in the order of the ids.
+// Jobs reads pawl_v1.jobs, ordered by id.
 func Jobs[T any](ctx context.Context, db DB, a JobQuery) ([]T, error) {
 	q := a.query()
 	text := q.page(a.Page, "r.id")
 	return lookRows[T](ctx, db, "job.list", text, q.args...)
 }
 
-// JobCount counts what Jobs would read without a limit, and says which id is the last.
+// JobCount counts the rows that Jobs would read without a limit, and returns the highest id among
+// them.
 func JobCount(ctx context.Context, db DB, a JobQuery) (count int, last int64, err error) {
 	q := a.query()
 	err = lookOne(ctx, db, "job.count", "select count(*), coalesce(max(r.id), 0) from "+q.text(), q.args, &count, &last)
 	return count, last, err
 }
 
-// JobCauses groups the first of what Jobs would read by queue, kind and last error, the largest groups first. In column cause numbers stand as "…", so that errors
-// that name an id or an address fall together.
+// JobCauses groups the first rows that Jobs would read by queue, kind and last error, largest
+// groups first. In column cause each number is replaced with "…", so that errors that differ only
+// in an id or address are grouped together.
 func JobCauses[T any](ctx context.Context, db DB, a JobQuery, first, groups int) ([]T, error) {
 	q := a.query()
 	a.Limit = first
@@ -76,14 +78,14 @@ func JobCauses[T any](ctx context.Context, db DB, a JobQuery, first, groups int)
  limit $%d`, jobs, len(q.args)), q.args...)
 }
 
-// JobIDs reads the ids of what Jobs would read.
+// JobIDs reads the ids of the rows that Jobs would read.
 func JobIDs(ctx context.Context, db DB, a JobQuery) ([]int64, error) {
 	q := a.query()
 	text := q.page(a.Page, "r.id")
 	return Look(ctx, db, "job.list", "select r.id from "+text, q.args, pgx.RowTo[int64])
 }
 
-// Job reads one job with its holder. It returns no row if there is no such job.
+// Job reads one job and its worker. It returns no row if the job does not exist.
 func Job[T any](ctx context.Context, db DB, id int64) ([]T, error) {
 	return lookWhole[T](ctx, db, "job.get", `(
   select j.*, s.payload, s.headers, s.last_errors as errors, s.position, null::timestamptz as finished_at,
@@ -96,7 +98,7 @@ func Job[T any](ctx context.Context, db DB, id int64) ([]T, error) {
   ) as r`, id)
 }
 
-// ArchivedJob reads one job of the archive. It returns no row if it is not there.
+// ArchivedJob reads one job of the archive. It returns no row if the archive does not have it.
 func ArchivedJob[T any](ctx context.Context, db DB, id int64) ([]T, error) {
 	return lookWhole[T](ctx, db, "job.archived", `(
   select a.*, 'succeeded' as status, null::int as max_attempts, null::timestamptz as available_at, null::text as worker, null::text as last_error,
@@ -109,7 +111,8 @@ func ArchivedJob[T any](ctx context.Context, db DB, id int64) ([]T, error) {
   ) as r`, id)
 }
 
-// JobQueue returns the queue of a job; "" if there is no such job.
+// JobQueue returns the queue of a job, or "" if the job does not exist. For readOn, see
+// [watched.ReadOn].
 func JobQueue(ctx context.Context, db DB, id int64) (queue, readOn string, err error) {
 	err = lookOne(ctx, db, "job.queue", "select coalesce((select j.queue from pawl.job as j where j.id = $1), ''), "+watched.ReadOn, []any{id}, &queue, &readOn)
 	return queue, readOn, err

@@ -2,7 +2,7 @@ package catalog
 
 import "context"
 
-// OutboxQuery selects events that are not published yet; a zero field selects all.
+// OutboxQuery selects events that are not published yet. A zero field matches all.
 type OutboxQuery struct {
 	Sink, EventType string
 	Statuses        []string
@@ -10,7 +10,7 @@ type OutboxQuery struct {
 	Page
 }
 
-// Outbox reads pawl_v1.outbox_pending in the order of the ids, or pawl_v1.outbox_heads, the oldest first.
+// Outbox reads pawl_v1.outbox_pending ordered by job id, or pawl_v1.outbox_heads, oldest first.
 func Outbox[T any](ctx context.Context, db DB, a OutboxQuery) ([]T, error) {
 	q := &query{from: `(
   select p.*, p.attempt_count as attempts, null::text as lane, null::text as policy, null::bigint as waiting
@@ -39,7 +39,7 @@ func Outbox[T any](ctx context.Context, db DB, a OutboxQuery) ([]T, error) {
 	return lookRows[T](ctx, db, "outbox.list", text, q.args...)
 }
 
-// OutboxLag reads pawl_v1.outbox_lag; an empty sink means all.
+// OutboxLag reads pawl_v1.outbox_lag. An empty sink matches all.
 func OutboxLag[T any](ctx context.Context, db DB, sink string) ([]T, error) {
 	return lookRows[T](ctx, db, "outbox.lag", `pawl_v1.outbox_lag as r
  where $1::text = '' or r.sink = $1

@@ -2,12 +2,13 @@ package catalog
 
 import "context"
 
-// Consumers reads pawl.consumer by name.
+// Consumers reads pawl.consumer, ordered by name.
 func Consumers[T any](ctx context.Context, db DB) ([]T, error) {
 	return lookRows[T](ctx, db, "consumer.list", "pawl.consumer as r order by r.name")
 }
 
-// PresenceFree is whether worker w says that it holds its presence lock, and it is free.
+// PresenceFree is a condition: worker w reports that it holds its presence lock, but the lock is
+// free.
 const PresenceFree = `(w.presence and not exists (
          select from pg_catalog.pg_locks as l
           where l.locktype = 'advisory'
@@ -17,8 +18,10 @@ const PresenceFree = `(w.presence and not exists (
             and l.objsubid = 2
             and l.granted))`
 
-// Workers reads pawl.worker by name and id, and the server's locks. A worker is gone by the evidence that a sweep goes by, too: silent
-// for 1.5 s, which one that has just lost its session is not, and its presence lock free. One that has left, of which only the row waits for a sweep, is not there.
+// Workers reads pawl.worker, ordered by name and id, and the server's locks. A worker is gone by
+// the same evidence that a sweep uses: its presence lock is free, and it was silent for 1.5 s. A
+// worker that has just lost its session is silent for less. A worker that has left is not returned,
+// even before a sweep removes its row.
 func Workers[T any](ctx context.Context, db DB) ([]T, error) {
 	return lookRows[T](ctx, db, "worker.list", `(
   select w.id, w.name, w.seen_at, w.seen_at + w.lease as lease_expires_at, w.presence, h.held,
@@ -33,8 +36,8 @@ func Workers[T any](ctx context.Context, db DB) ([]T, error) {
  order by r.name, r.id`)
 }
 
-// Standing counts what needs a verdict, in pawl_v1.stale_commands and pawl.step, and reads the database's oldest snapshot from
-// pg_stat_activity.
+// Standing counts calls and commands that need a verdict, in pawl_v1.stale_commands and pawl.step.
+// It also reads the database's oldest snapshot from pg_stat_activity.
 func Standing[T any](ctx context.Context, db DB) ([]T, error) {
 	return lookRows[T](ctx, db, "status", `(
   select (select count(*) from pawl_v1.stale_commands as c where c.status = 'unknown') as unknown_commands,

@@ -5,29 +5,31 @@ import (
 	"strings"
 )
 
-// A Page says which rows of a list are read.
+// A Page selects the rows of a list to read.
 type Page struct {
-	After []string // the cursor columns of the row before; nil: from the beginning
+	After []string // the cursor columns of the previous row; nil: from the beginning
 	Limit int
 }
 
-// A query is a statement behind its select list. Only what is asked for stands in it, so that the planner sees through it to an index.
+// A query is a statement without its select list. It contains only the conditions that were asked
+// for, so that the planner can match them to an index.
 type query struct {
 	from  string
 	where []string
 	args  []any
 }
 
-// only adds a condition on value, which stands in it as %s.
+// only adds a condition on value. The condition has %s in the place of value.
 func (q *query) only(condition string, value any) {
 	q.args = append(q.args, value)
 	q.where = append(q.where, fmt.Sprintf(condition, fmt.Sprintf("$%d", len(q.args))))
 }
 
-// also adds a condition without a value.
+// also adds a condition that has no value.
 func (q *query) also(condition string) { q.where = append(q.where, condition) }
 
-// behind adds that rows lie behind a page's cursor in the order of some columns, of which types says the types.
+// behind adds the condition that rows follow a page's cursor in the order of columns. types holds
+// their SQL types.
 func (q *query) behind(p Page, columns []string, types []string) {
 	if p.After == nil {
 		return
@@ -45,7 +47,7 @@ func (q *query) behind(p Page, columns []string, types []string) {
 	q.also("(" + strings.Join(columns, ", ") + ") > (" + strings.Join(values, ", ") + ")")
 }
 
-// text is the statement behind the select list.
+// text returns the statement without its select list.
 func (q *query) text() string {
 	if len(q.where) == 0 {
 		return q.from
@@ -53,7 +55,7 @@ func (q *query) text() string {
 	return q.from + "\n where " + strings.Join(q.where, "\n   and ")
 }
 
-// page is text with an order, and the limit of a page.
+// page returns text with an ORDER BY and the page's limit.
 func (q *query) page(p Page, order string) string {
 	text := q.text() + "\n order by " + order
 	if p.Limit > 0 {

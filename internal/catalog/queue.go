@@ -2,7 +2,7 @@ package catalog
 
 import "context"
 
-// queues are those for which something was set, and those with a job that has not finished.
+// queues has one row for each queue that has settings or unfinished jobs.
 const queues = `(
   select coalesce(b.queue, q.name) as name, q.id, coalesce(q.mode, 'running') as mode, coalesce(q.archive, false) as archive,
          coalesce(b.due, 0) as due, coalesce(b.later, 0) as later, coalesce(b.waiting, 0) as waiting, coalesce(b.processing, 0) as processing,
@@ -17,7 +17,7 @@ const queues = `(
     full join pawl.queue as q on q.name = b.queue
   ) as r`
 
-// Queues reads pawl.queue and pawl_v1.backlog in the order of the names. A page without a limit is all.
+// Queues reads pawl.queue and pawl_v1.backlog, ordered by name. A page without a limit reads all.
 func Queues[T any](ctx context.Context, db DB, p Page) ([]T, error) {
 	q := &query{from: queues}
 	q.behind(p, []string{"name"}, []string{"text"})
@@ -25,19 +25,19 @@ func Queues[T any](ctx context.Context, db DB, p Page) ([]T, error) {
 	return lookRows[T](ctx, db, "queue.list", text, q.args...)
 }
 
-// Queue reads one queue, or none.
+// Queue reads one queue. It returns no row if the queue does not exist.
 func Queue[T any](ctx context.Context, db DB, name string) ([]T, error) {
 	return lookWhole[T](ctx, db, "queue.get", queues+" where r.name = $1::text", name)
 }
 
-// LaneQuery selects rows of pawl_v1.lanes; a zero field selects all.
+// LaneQuery selects rows of pawl_v1.lanes. A zero field matches all.
 type LaneQuery struct {
 	Queue   string
-	Blocked bool // only those whose head is a dead letter or unknown
+	Blocked bool // only lanes whose head is a dead letter or unknown
 	Page
 }
 
-// Lanes reads pawl_v1.lanes in the order of the ids.
+// Lanes reads pawl_v1.lanes, ordered by id.
 func Lanes[T any](ctx context.Context, db DB, a LaneQuery) ([]T, error) {
 	q := &query{from: "pawl_v1.lanes as r"}
 	q.behind(a.Page, []string{"id"}, []string{"bigint"})
@@ -51,19 +51,19 @@ func Lanes[T any](ctx context.Context, db DB, a LaneQuery) ([]T, error) {
 	return lookRows[T](ctx, db, "lane.list", text, q.args...)
 }
 
-// Lane reads one lane, or none.
+// Lane reads one lane. It returns no row if the lane does not exist.
 func Lane[T any](ctx context.Context, db DB, queue, name string) ([]T, error) {
 	return lookWhole[T](ctx, db, "lane.get", "pawl_v1.lanes as r where r.queue = $1 and r.name = $2", queue, name)
 }
 
-// SequenceGateQuery selects rows of pawl_v1.gates; a zero field selects all.
+// SequenceGateQuery selects rows of pawl_v1.gates. A zero field matches all.
 type SequenceGateQuery struct {
 	Consumer string
-	Held     bool // only those at which something is held
+	Held     bool // only gates that hold a delivery
 	Page
 }
 
-// SequenceGates reads pawl_v1.gates in the order of consumer and resource.
+// SequenceGates reads pawl_v1.gates, ordered by consumer and resource.
 func SequenceGates[T any](ctx context.Context, db DB, a SequenceGateQuery) ([]T, error) {
 	q := &query{from: "pawl_v1.gates as r"}
 	q.behind(a.Page, []string{"consumer", "resource"}, []string{"text", "text"})
@@ -77,7 +77,7 @@ func SequenceGates[T any](ctx context.Context, db DB, a SequenceGateQuery) ([]T,
 	return lookRows[T](ctx, db, "gate.list", text, q.args...)
 }
 
-// SequenceGate reads one gate, or none.
+// SequenceGate reads one gate. It returns no row if the gate does not exist.
 func SequenceGate[T any](ctx context.Context, db DB, consumer, resource string) ([]T, error) {
 	return lookWhole[T](ctx, db, "gate.get", "pawl_v1.gates as r where r.consumer = $1 and r.resource = $2", consumer, resource)
 }

@@ -5,17 +5,18 @@ import (
 	"time"
 )
 
-// A RollupQuery selects numbers of pawl.rollup.
+// A RollupQuery selects rows of pawl.rollup.
 type RollupQuery struct {
 	Span          string // "minute" or "hour"
 	From, Until   time.Time
-	Source, Scope string // empty: counts of all, and levels of the whole
+	Source, Scope string // empty: counts of all, and levels of the whole database
 	Names         []string
 }
 
-// Rollup reads pawl.rollup: for each moment and name the sum of its counts, or its level. It reads all rows of the span between the times. The level
-// "workers" is of the whole, whatever the scope: it tells the moments at which levels were measured. So is "queues_left_out": with it, a queue without levels was
-// not measured at that moment.
+// Rollup reads pawl.rollup. For each time and name it returns the sum of the counts, or the level.
+// It reads all rows of the span between the times. Levels "workers" and "queues_left_out" belong to
+// the whole database and are read for any scope: "workers" tells when levels were measured. With
+// "queues_left_out", a queue without levels was not measured at that time.
 func Rollup[T any](ctx context.Context, db DB, r RollupQuery) ([]T, error) {
 	return lookRows[T](ctx, db, "rollup.list", `(
   select u.at, u.name, sum(u.value)::bigint as value

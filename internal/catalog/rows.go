@@ -12,14 +12,15 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// A column is one column of a relation and the field that receives it.
+// A column is one column of a relation and the struct field that receives it.
 type column struct {
 	name  string
 	index []int
 }
 
-// A shape is the columns that a struct is made of: its fields by their json tags, which are the columns' names too. The tag col names
-// another column, "-" for none, or is "get" for what is read of one row only.
+// A shape lists the columns of a struct: its fields by their json tags, which are column names too.
+// Tag col names another column. Tag col "-" means none, and "get" a column that is only read for a
+// single row.
 type shape struct{ list, get []column }
 
 var shapes sync.Map // of reflect.Type to shape
@@ -50,7 +51,7 @@ func shapeOf[T any]() shape {
 	return s
 }
 
-// selected is the select list of some columns of relation r.
+// selected returns the select list of columns of relation r.
 func selected(columns []column) string {
 	names := make([]string, len(columns))
 	for i, c := range columns {
@@ -62,19 +63,20 @@ func selected(columns []column) string {
 	return strings.Join(names, ", ")
 }
 
-// lookRows reads rows of r, which from names, without what is read of one row only.
+// lookRows reads rows of r, which from names, without the columns for single rows.
 func lookRows[T any](ctx context.Context, db DB, op, from string, args ...any) ([]T, error) {
 	columns := shapeOf[T]().list
 	return Look(ctx, db, op, "select "+selected(columns)+"\n  from "+from, args, reads[T](columns))
 }
 
-// lookWhole reads rows of r with all of their columns.
+// lookWhole reads rows of r with all columns.
 func lookWhole[T any](ctx context.Context, db DB, op, from string, args ...any) ([]T, error) {
 	columns := shapeOf[T]().get
 	return Look(ctx, db, op, "select "+selected(columns)+"\n  from "+from, args, reads[T](columns))
 }
 
-// reads makes a struct of a row. A null leaves the field zero; times are UTC.
+// reads returns a function that makes a struct of a row. A null leaves the field zero; times are
+// UTC.
 func reads[T any](columns []column) pgx.RowToFunc[T] {
 	return func(row pgx.CollectableRow) (value T, err error) {
 		v := reflect.ValueOf(&value).Elem()
@@ -100,7 +102,8 @@ var (
 	octetsType   = reflect.TypeFor[[]byte]()
 )
 
-// receiver is what a column is scanned into, and what then sets the field. It works alike with pgx and database/sql.
+// receiver returns the target to scan a column into, and a function that then sets the field. It
+// works with pgx and with database/sql.
 func receiver(field reflect.Value) (into any, set func() error) {
 	nothing := func() error { return nil }
 	switch t := field.Type(); {

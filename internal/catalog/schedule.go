@@ -11,7 +11,7 @@ const schedules = `(
     from pawl_v1.schedules as s
   ) as r`
 
-// Schedules reads pawl_v1.schedules in the order of the names.
+// Schedules reads pawl_v1.schedules, ordered by name.
 func Schedules[T any](ctx context.Context, db DB, p Page) ([]T, error) {
 	q := &query{from: schedules}
 	q.behind(p, []string{"name"}, []string{"text"})
@@ -19,12 +19,12 @@ func Schedules[T any](ctx context.Context, db DB, p Page) ([]T, error) {
 	return lookRows[T](ctx, db, "schedule.list", text, q.args...)
 }
 
-// Schedule reads one schedule, or none.
+// Schedule reads one schedule. It returns no row if the schedule does not exist.
 func Schedule[T any](ctx context.Context, db DB, name string) ([]T, error) {
 	return lookWhole[T](ctx, db, "schedule.get", schedules+" where r.name = $1::text", name)
 }
 
-// A ScheduleRow is what a keeper needs of a schedule.
+// A ScheduleRow holds the columns that a keeper needs.
 type ScheduleRow struct {
 	Name     string     `json:"name"`
 	Cron     *string    `json:"cron"`
@@ -37,7 +37,8 @@ type ScheduleRow struct {
 	ReadAt   time.Time  `json:"read_at"` // the database's clock
 }
 
-// ScheduleNext reads those that tick next, soonest first. Cron expressions only if the caller reads them.
+// ScheduleNext reads the schedules that tick next, soonest first. Set cron only if the caller can
+// evaluate cron expressions.
 func ScheduleNext(ctx context.Context, db DB, cron bool, except []string, limit int) ([]ScheduleRow, error) {
 	return lookRows[ScheduleRow](ctx, db, "schedule.next", `pawl_v1.schedules as r
  where not r.paused

@@ -2,7 +2,8 @@ package catalog
 
 import "context"
 
-// Stale reads what stands still, as pawl_v1.stale_classify tells it: at most limit rows of a kind and class, of each kind the oldest first.
+// Stale reads stalled work from pawl_v1.stale_classify: at most limit rows of a kind and class,
+// oldest first within a kind.
 func Stale[T any](ctx context.Context, db DB, limit int) ([]T, error) {
 	return lookRows[T](ctx, db, "stale.list", `(
   select s.*
@@ -11,7 +12,7 @@ func Stale[T any](ctx context.Context, db DB, limit int) ([]T, error) {
  order by r.kind, r.since`, limit)
 }
 
-// StaleCounts counts what stands still by its class.
+// StaleCounts counts stalled work by class.
 func StaleCounts[T any](ctx context.Context, db DB) ([]T, error) {
 	return lookRows[T](ctx, db, "stale.count", `(
   select s.class, count(*) as n

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// StepQuery selects rows of pawl_v1.steps; a zero field selects all.
+// StepQuery selects rows of pawl_v1.steps. A zero field matches all.
 type StepQuery struct {
 	Scope, Key string
 	Providers  []string
@@ -14,7 +14,7 @@ type StepQuery struct {
 	Page
 }
 
-// A StepRow is what a reconciler needs of a step.
+// A StepRow holds the columns that a reconciler needs.
 type StepRow struct {
 	Scope        string     `json:"scope"`
 	Key          string     `json:"key"`
@@ -28,7 +28,7 @@ type StepRow struct {
 	ReadAt       time.Time  `json:"read_at"` // the database's clock
 }
 
-// Steps reads pawl_v1.steps in the order of scope, key and step.
+// Steps reads pawl_v1.steps, ordered by scope, key and step.
 func Steps[T any](ctx context.Context, db DB, a StepQuery) ([]T, error) {
 	q := &query{from: "pawl_v1.steps as r"}
 	q.behind(a.Page, []string{"scope", "key", "step"}, []string{"text", "text", "text"})
@@ -43,7 +43,7 @@ func Steps[T any](ctx context.Context, db DB, a StepQuery) ([]T, error) {
 	}
 	switch {
 	case slices.Equal(a.Statuses, []string{"unknown"}):
-		q.also("r.status = 'unknown'") // a literal: for step_unknown
+		q.also("r.status = 'unknown'") // a literal, to match the partial index step_unknown
 	case len(a.Statuses) > 0:
 		q.only("r.status = any (%s)", a.Statuses)
 	}
@@ -51,12 +51,12 @@ func Steps[T any](ctx context.Context, db DB, a StepQuery) ([]T, error) {
 	return lookRows[T](ctx, db, "step.list", text, q.args...)
 }
 
-// Step reads one step. It returns no row if there is no such step.
+// Step reads one step. It returns no row if the step does not exist.
 func Step[T any](ctx context.Context, db DB, scope, key, step string) ([]T, error) {
 	return lookWhole[T](ctx, db, "step.get", "pawl_v1.steps as r where r.scope = $1 and r.key = $2 and r.step = $3", scope, key, step)
 }
 
-// StepsOfJob reads the steps of a job that has not finished, in the order of their names, at most limit.
+// StepsOfJob reads at most limit steps of a job that has not finished, ordered by name.
 func StepsOfJob[T any](ctx context.Context, db DB, id int64, limit int) ([]T, error) {
 	return lookRows[T](ctx, db, "step.list", `pawl.job as j
  cross join lateral pawl_v1._steps_of_job(j) as s
@@ -66,7 +66,7 @@ func StepsOfJob[T any](ctx context.Context, db DB, id int64, limit int) ([]T, er
  limit $2`, id, limit)
 }
 
-// StepCalls reads the calls of a step, oldest first, the newest so many of them.
+// StepCalls reads the newest calls of a step, at most limit, oldest first.
 func StepCalls[T any](ctx context.Context, db DB, scope, key, step string, limit int) ([]T, error) {
 	return lookRows[T](ctx, db, "step.calls", `(
   select c.fence, c.probe, c.started_at, c.not_after, c.ended_at, c.outcome, c.reference, c.detail

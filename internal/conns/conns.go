@@ -1,14 +1,16 @@
-// Package conns holds what Pawl knows of connections: how the parts of a process share a pool, how a
-// pool's connections are made anew after a failover, how a connection is made beside the pool, and
-// how a pooler between the client and the server is recognised.
+// Package conns handles connections. It divides a pool among the parts of a process, and replaces a
+// pool's connections after a failover. It also opens connections beside the pool, and detects a
+// pooler between client and server.
 package conns
 
 import "fmt"
 
-// Housekeeping is how many connections of the pool a consumer or a worker keeps free of handlers, for heartbeats, claims and storing.
+// Housekeeping is the number of connections that a consumer or worker keeps free of handlers, for
+// heartbeats, claims and storing.
 const Housekeeping = 2
 
-// Limit returns how many connections a part may plan with: its limit, or all of the pool's if it has none.
+// Limit returns how many connections a part may use: its limit, or the whole pool if the limit is
+// 0.
 func Limit(limit, pool int) (int, error) {
 	switch {
 	case limit < 0 || limit > pool:
@@ -20,8 +22,9 @@ func Limit(limit, pool int) (int, error) {
 	return limit, nil
 }
 
-// Divide returns the share of each part of a pool, or false if the pool is smaller than the sum of what they need at least. What is left is
-// divided evenly among the parts that can use more. The sum of the shares is never above the pool.
+// Divide returns the share of each part of a pool. fits is false if the pool is smaller than the
+// sum of the minimums. The rest is divided evenly among the parts that can use more. The sum of the
+// shares never exceeds the pool.
 func Divide(pool int, least []int, grows []bool) (shares []int, fits bool) {
 	rest, growing := pool, 0
 	for i, n := range least {

@@ -7,7 +7,8 @@ import (
 	"github.com/pawl-go/pawl/internal/conns"
 )
 
-// Shares never exceed the pool, no part gets less than it needs, and nothing that a part could use is left over.
+// The sum of the shares does not exceed the pool, and each part gets its minimum. No connection is
+// left over that a part could use.
 func TestDivide(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

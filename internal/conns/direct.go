@@ -13,8 +13,8 @@ import (
 	"github.com/pawl-go/pawl/internal/callback"
 )
 
-// Direct makes a connection beside the pool, for presence and for questions that must not wait for
-// the pool. It connects as the pool does, its BeforeConnect included, or to url if that is not empty.
+// Direct opens a connection beside the pool, for presence and for queries that must not wait for
+// the pool. It connects as the pool does, including BeforeConnect, or to url if url is not empty.
 func Direct(ctx context.Context, pool *pgxpool.Pool, url string) (*pgx.Conn, error) {
 	if url != "" {
 		config, err := pgx.ParseConfig(url)
@@ -35,7 +35,8 @@ func Direct(ctx context.Context, pool *pgxpool.Pool, url string) (*pgx.Conn, err
 			return nil, err
 		}
 	}
-	// Waits for notifications end all the time; a handler that sends a cancel request each time could hit the statement that follows.
+	// Waits for notifications are cancelled all the time. A handler that sends a cancel request
+	// each time could cancel the next statement instead.
 	config.BuildContextWatcherHandler = func(conn *pgconn.PgConn) ctxwatch.Handler {
 		return &pgconn.DeadlineContextWatcherHandler{Conn: conn.Conn()}
 	}

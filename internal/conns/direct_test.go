@@ -14,8 +14,7 @@ import (
 	"github.com/pawl-go/pawl/internal/testbed/pgtest"
 )
 
-// A BeforeConnect of the pool that does not return is an error of the connection that Pawl makes
-// beside the pool.
+// If BeforeConnect of the pool panics or exits its goroutine, Direct returns an error.
 func TestDirect_BeforeConnectPanics(t *testing.T) {
 	t.Parallel()
 	config, err := pgxpool.ParseConfig(pgtest.ServerURL(t))
@@ -34,7 +33,8 @@ func TestDirect_BeforeConnectPanics(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(pool.Close)
-	if err := pool.Ping(t.Context()); err != nil { // the pool has its connection, and calls BeforeConnect no more
+	// the pool has its connection and does not call BeforeConnect again
+	if err := pool.Ping(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	for want, how := range map[string]func(){"BeforeConnect: panic: boom, at ": func() { panic("boom") }, "exited its goroutine": runtime.Goexit} {

@@ -10,18 +10,19 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// ErrPooler says that a pooler in transaction or statement mode serves one connection of its client
-// with several sessions of the server. A session lock, LISTEN and a named prepared statement are
-// lost there.
+// ErrPooler means that a pooler in transaction or statement mode serves this connection with
+// several server sessions. Session locks, LISTEN and named prepared statements do not work there.
 var ErrPooler = errors.New("the connection goes through a pooler in transaction or statement mode, which changes its session between statements")
 
-// poolerRounds is how often the sessions are compared: another client of the pooler may take the session that the probe waits for.
+// poolerRounds is how often the sessions are compared, because another client of the pooler may
+// take the session that the probe waits for.
 const poolerRounds = 3
 
-// probeLimit bounds the probe of a connection that does not lead to the server that greeted us.
+// probeLimit bounds the probe of a connection that goes through a pooler.
 const probeLimit = 5 * time.Second
 
-// Session returns the process id of the session that answers. It asks without a prepared statement, so that any pooler answers.
+// Session returns the process id of the session that answers. It uses no prepared statement, so it
+// works behind any pooler.
 func Session(ctx context.Context, conn *pgx.Conn) (pid uint32, err error) {
 	answer, err := simple(ctx, conn, "select pg_catalog.pg_backend_pid()")
 	if err != nil {
@@ -34,16 +35,20 @@ func Session(ctx context.Context, conn *pgx.Conn) (pid uint32, err error) {
 	return uint32(n), err
 }
 
-// simple sends one simple query. The driver does so by itself only in sessions whose
-// client_encoding is UTF8 and whose standard_conforming_strings is on.
+// simple sends one query in the simple protocol. pgx's simple mode would require client_encoding
+// UTF8 and standard_conforming_strings on.
 func simple(ctx context.Context, conn *pgx.Conn, text string) ([]*pgconn.Result, error) {
 	return conn.PgConn().Exec(ctx, text).ReadAll()
 }
 
-// CheckPooler returns the session of conn, or [ErrPooler]. conn must not be in a transaction. A direct connection costs one question:
-// the session that answers is the one that greeted the client. A pooler greets in its own name. Then connect makes a second
-// connection, whose open transaction keeps the session that conn has just used: in session mode it gets another one, and conn
-// keeps its own. If the second connection cannot be had within 5 s, conn is believed to keep its session.
+// CheckPooler returns the session of conn, or [ErrPooler]. conn must not be in a transaction. A
+// direct connection costs one query: the session that answers is the one from the connection's
+// startup. A pooler reports another process id at startup.
+//
+// Then connect opens a second connection, whose open transaction occupies the session that conn has
+// just used. In session mode, the second connection gets another session and conn keeps its own. If
+// the second connection cannot be opened within 5 s, CheckPooler assumes that conn keeps its
+// session.
 func CheckPooler(ctx context.Context, conn *pgx.Conn, connect func(context.Context) (*pgx.Conn, error)) (session uint32, err error) {
 	session, err = Session(ctx, conn)
 	if err != nil || session == conn.PgConn().PID() {
@@ -68,7 +73,7 @@ func CheckPooler(ctx context.Context, conn *pgx.Conn, connect func(context.Conte
 	return session, nil
 }
 
-// shares reports whether conn changes its session while second has a transaction open.
+// shares reports whether conn changes its session while second has an open transaction.
 func shares(ctx context.Context, conn, second *pgx.Conn) (bool, error) {
 	before, err := Session(ctx, conn)
 	if err != nil {

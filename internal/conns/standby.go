@@ -14,13 +14,14 @@ import (
 	"github.com/pawl-go/pawl/internal/verdict"
 )
 
-// A Conn is a connection that was taken from a pool, for statements whose start must be known.
+// A Conn is a connection taken from a pool. Its holder can distinguish an error before a statement
+// was sent from one after.
 type Conn struct {
 	*pgxpool.Conn
 	pool *pgxpool.Pool
 }
 
-// Acquire takes a connection of a pool.
+// Acquire takes a connection from a pool.
 func Acquire(ctx context.Context, pool *pgxpool.Pool) (*Conn, error) {
 	conn, err := pool.Acquire(ctx)
 	if err != nil {
@@ -29,11 +30,11 @@ func Acquire(ctx context.Context, pool *pgxpool.Pool) (*Conn, error) {
 	return &Conn{conn, pool}, nil
 }
 
-// LeaveStandby makes the connections of a pool anew after a statement was refused on one of them
-// because it is read-only, as those to a standby are: after a failover that keeps connections they
-// would stay for their whole life. The next ones find the primary. on is where the statement was
-// sent: a pool, a [Conn], a transaction that names its pool, or a handle of database/sql. A
-// connection or transaction of the user's is left alone.
+// LeaveStandby replaces a pool's connections if err says that a statement was refused because the
+// server is read-only, as a standby is. After a failover that keeps connections, they would
+// otherwise stay on the standby for their whole life; new ones find the primary. on is where the
+// statement was sent: a pool, a [Conn], a transaction that names its pool, or a database/sql
+// handle. A user's own connection or transaction is left alone.
 func LeaveStandby(on any, err error) {
 	if !ReadOnly(err) {
 		return
@@ -45,7 +46,7 @@ func LeaveStandby(on any, err error) {
 		on.pool.Reset()
 	case interface{ Pool() *pgxpool.Pool }:
 		on.Pool().Reset()
-	case *sql.Conn: // a transaction may be open on it, so database/sql finds out later
+	case *sql.Conn: // a transaction may be open on it, so database/sql notices later
 		_ = on.Raw(func(dc any) error { hangUp(dc); return nil })
 	case *sql.DB:
 		DropIdle(on)
@@ -58,8 +59,8 @@ func ReadOnly(err error) bool {
 	return errors.As(err, &pg) && verdict.IsReadOnly(pg.Code)
 }
 
-// DropIdle closes the idle connections of a database/sql handle, or the one that is used next if it
-// says that none is idle, as one over a pgxpool does.
+// DropIdle closes the idle connections of a database/sql handle. If the handle reports none, as one
+// over a pgxpool does, DropIdle closes the next connection it gets.
 func DropIdle(db *sql.DB) {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
@@ -76,8 +77,8 @@ func DropIdle(db *sql.DB) {
 	}
 }
 
-// hangUp closes what stands under a connection of database/sql. To call that one bad alone would
-// not do: over a pgxpool the driver gives a bad connection back to that pool as it is.
+// hangUp closes the connection under a database/sql connection. Returning ErrBadConn alone would
+// not do: over a pgxpool, the driver returns a bad connection to that pool unchanged.
 func hangUp(driverConn any) {
 	if c, is := driverConn.(interface{ Conn() *pgx.Conn }); is {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)

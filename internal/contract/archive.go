@@ -4,10 +4,10 @@ import (
 	"context"
 )
 
-// ArchiveSweepRow is the answer of archive_sweep.
+// ArchiveSweepRow is the result of archive_sweep.
 type ArchiveSweepRow struct {
 	Outcome string // "swept", "busy"
-	Emptied int    // tables
+	Emptied int    // emptied tables
 }
 
 // ArchiveSweep calls pawl_v1.archive_sweep, in a transaction at READ COMMITTED.
@@ -16,14 +16,14 @@ func ArchiveSweep(ctx context.Context, db DB) (r ArchiveSweepRow, err error) {
 	return r, err
 }
 
-// QueueSetRow is the answer of queue_set.
+// QueueSetRow is the result of queue_set.
 type QueueSetRow struct {
 	Outcome string // "changed", "unchanged"
-	Archive bool   // what it was
-	Mode    string // what it was
+	Archive bool   // before the call
+	Mode    string // before the call
 }
 
-// QueueSet calls pawl_v1.queue_set; a nil archive and an empty mode leave it as it is.
+// QueueSet calls pawl_v1.queue_set. A nil archive or an empty mode keeps the current value.
 func QueueSet(ctx context.Context, db DB, queue string, archive *bool, mode, actor, reason string) (r QueueSetRow, err error) {
 	o := Options{}
 	if archive != nil {

@@ -12,11 +12,11 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
-// claimColumns are what [readClaims] reads, in this order.
+// claimColumns lists the columns that [readClaims] reads, in this order.
 const claimColumns = `c.id, c.fence, c.kind, c.payload, c.headers, c.attempts, c.max_attempts, c.crashes, c.priority, c.created_at, c.available_at, c.detail`
 
-// readClaims reads the jobs of a claim. As a rule the columns are in PostgreSQL's binary format: to read them as they are costs a
-// tenth of what the general way does.
+// readClaims reads the jobs of a claim. Normally the columns are in PostgreSQL's binary format.
+// Decoding them here costs a tenth of the general way.
 func readClaims(rows pgx.Rows, queue string, kinds []string) (jobs []JobClaimRow, err error) {
 	defer rows.Close()
 	r := claimReader{kinds: kinds}
@@ -38,17 +38,19 @@ func scanClaim(rows pgx.Rows, j *JobClaimRow) error {
 		&j.Priority, &j.CreatedAt, &j.AvailableAt, &j.Place)
 }
 
-// claimTypes are the types of claimColumns.
+// claimTypes holds the types of claimColumns.
 var claimTypes = [...]uint32{pgtype.Int8OID, pgtype.Int8OID, pgtype.TextOID, pgtype.ByteaOID, pgtype.JSONBOID, pgtype.Int4OID, pgtype.Int4OID,
 	pgtype.Int4OID, pgtype.Int4OID, pgtype.TimestamptzOID, pgtype.TimestamptzOID, pgtype.JSONBOID}
 
-// isBinary reports whether some columns come as they are read here. Behind some poolers they come as text.
+// isBinary reports whether the columns have the given types and formats that can be decoded here.
+// Behind some poolers they come as text.
 func isBinary(fields []pgconn.FieldDescription, types []uint32) bool {
 	if len(fields) != len(types) {
 		return false
 	}
 	for i, f := range fields {
-		same := f.DataTypeOID == pgtype.TextOID || f.DataTypeOID == pgtype.JSONBOID // in both formats, but for a version before jsonb
+		// equal in both formats, except for a version byte before jsonb
+		same := f.DataTypeOID == pgtype.TextOID || f.DataTypeOID == pgtype.JSONBOID
 		if f.DataTypeOID != types[i] || f.Format != pgx.BinaryFormatCode && !same {
 			return false
 		}
@@ -58,15 +60,15 @@ func isBinary(fields []pgconn.FieldDescription, types []uint32) bool {
 
 var errClaim = errors.New("a column of job_claim is not what it should be")
 
-// A claimReader reads the rows of one claim. Payloads are slices of blocks.
+// A claimReader reads the rows of one claim. Payloads are slices of shared blocks.
 type claimReader struct {
-	kinds []string // what is known, so that a kind is not a new string for each job
+	kinds []string // known kinds, so that a job needs no new string for its kind
 	block []byte
 }
 
 const (
 	blockSize   = 16 << 10
-	largeOctets = 2 << 10 // a payload that gets a block of its own
+	largeOctets = 2 << 10 // payloads of this size or more get their own allocation
 )
 
 func (r *claimReader) read(v [][]byte, j *JobClaimRow) error {
@@ -102,7 +104,8 @@ func (r *claimReader) kind(raw []byte) string {
 	return string(raw)
 }
 
-// payload copies what is valid until the next row only. An empty one is not nil.
+// payload copies a payload, because raw is only valid until the next row. An empty payload is not
+// nil.
 func (r *claimReader) payload(raw []byte) []byte {
 	if len(raw) >= largeOctets {
 		return append([]byte(nil), raw...)
@@ -115,7 +118,7 @@ func (r *claimReader) payload(raw []byte) []byte {
 	return r.block[at:len(r.block):len(r.block)]
 }
 
-// epoch is 1 January 2000, in microseconds since 1970.
+// epoch is 1 January 2000 in microseconds since 1970.
 const epoch = 946684800 * 1e6
 
 func timeOf(micros int64) (time.Time, error) {
@@ -125,25 +128,26 @@ func timeOf(micros int64) (time.Time, error) {
 	return time.UnixMicro(epoch + micros), nil
 }
 
-// jsonOf returns the text of a jsonb.
+// jsonOf returns the text of a jsonb value.
 func jsonOf(raw []byte) []byte {
-	if len(raw) > 0 && raw[0] == 1 { // its version, in the binary format; no JSON begins so
+	// version byte of the binary format; no JSON text begins with it
+	if len(raw) > 0 && raw[0] == 1 {
 		return raw[1:]
 	}
 	return raw
 }
 
-// turnTypes are the types of what [readTurn] reads: the outcome, and the columns of a claim.
+// turnTypes holds the types that [readTurn] reads: the outcome and the columns of a claim.
 var turnTypes = append([]uint32{pgtype.TextOID}, claimTypes[:]...)
 
-// readTurn reads the answer of job_exchange.
+// readTurn reads the rows of job_exchange.
 func readTurn(rows pgx.Rows, queue string, kinds []string) (turn JobExchangeRow, err error) {
 	defer rows.Close()
 	r := claimReader{kinds: kinds}
 	binary, answered := isBinary(rows.FieldDescriptions(), turnTypes), false
 	for rows.Next() {
 		v := rows.RawValues()
-		switch outcome := string(v[0]); outcome { // text is the same in both formats
+		switch outcome := string(v[0]); outcome { // text is equal in both formats
 		case "claimed":
 			turn.Jobs = append(turn.Jobs, JobClaimRow{Queue: queue})
 			if j := &turn.Jobs[len(turn.Jobs)-1]; binary {
@@ -178,15 +182,15 @@ func readTurn(rows pgx.Rows, queue string, kinds []string) (turn JobExchangeRow,
 	return turn, err
 }
 
-// skipping scans all columns but the first.
+// skipping scans all columns except the first.
 type skipping struct{ pgx.Rows }
 
 func (s skipping) Scan(into ...any) error { return s.Rows.Scan(append([]any{nil}, into...)...) }
 
-// endTypes are the types of what [readEnds] reads: id, outcome, detail.
+// endTypes holds the types that [readEnds] reads: id, outcome, detail.
 var endTypes = [...]uint32{pgtype.Int8OID, pgtype.TextOID, pgtype.JSONBOID}
 
-// readEnds reads what became of some jobs.
+// readEnds reads the outcomes of several jobs.
 func readEnds(rows pgx.Rows) (ends []JobEndRow, err error) {
 	if !isBinary(rows.FieldDescriptions(), endTypes[:]) {
 		return pgx.CollectRows(rows, jobEnd)

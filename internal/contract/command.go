@@ -23,11 +23,14 @@ type CommandClaimArgs struct {
 	ClaimedBy  string
 }
 
-// CommandRow is the answer of command_open, command_claim and CommandLook. Of an active command the rest may be zero.
+// CommandRow is the result of command_open, command_claim and CommandLook. For an active command,
+// the other fields may be zero.
 type CommandRow struct {
-	Outcome         string // "new_claim", "processing_stale", "retryable_failure": ours; else somebody's answer
+	// "new_claim", "processing_stale", "retryable_failure": the caller holds it; else the outcome
+	// of another claim
+	Outcome         string
 	Fence           int64
-	Xact            string // of command_open: the transaction, for command_close
+	Xact            string // of command_open: the transaction id, for command_close
 	Attempts        int
 	RetryAfter      time.Duration
 	ResponseStatus  int
@@ -42,12 +45,12 @@ type CommandRow struct {
 	CreatedAt       time.Time
 }
 
-// Held reports whether the claim is the caller's.
+// Held reports whether the caller holds the claim.
 func (r CommandRow) Held() bool {
 	return r.Outcome == "new_claim" || r.Outcome == "processing_stale" || r.Outcome == "retryable_failure"
 }
 
-// Seen reports whether [CommandLook] would have found the answer.
+// Seen reports whether [CommandLook] would have found the row.
 func (r CommandRow) Seen() bool {
 	switch r.Outcome {
 	case "replay_success", "final_failure", "mismatch":
@@ -56,7 +59,7 @@ func (r CommandRow) Seen() bool {
 	return r.Outcome == "processing_active" && r.Fence > 0
 }
 
-// commandColumns are what all three answer.
+// commandColumns lists the columns that all three return.
 const commandColumns = `c.outcome, coalesce(c.fence, 0), coalesce(c.attempts, 0), coalesce(c.response_status, 0), c.response_headers,
        c.response_body, c.result, coalesce(c.result_ref_type, ''), coalesce(c.result_ref_id, ''), coalesce(c.failure_code, ''),
        coalesce(c.failure_message, ''), coalesce(c.created_at, pg_catalog.clock_timestamp()), `
@@ -85,8 +88,9 @@ const commandLookSQL = "select " + commandColumns + watched.ReadOn + `
  where c.outcome is not null
    and not pg_catalog.pg_is_in_recovery()`
 
-// CommandLook reads what a row answers that no claim may change: a stored answer, another payload, a lease that runs. It calls no
-// function, and waits for nobody. A standby says nothing: what it has may be missing on the one that is promoted.
+// CommandLook reads a row whose answer no claim can change: a stored answer, another payload, a
+// running lease. It calls no function and does not wait. A standby returns nothing, because the
+// standby that gets promoted may lack the row.
 func CommandLook(ctx context.Context, db DB, i pawl.Intent) (r CommandRow, found bool, err error) {
 	err = r.scan(db.QueryRow(ctx, commandLookSQL, i.Scope, i.Key, i.Fingerprint[:]))
 	if errors.Is(err, pgx.ErrNoRows) || errors.Is(err, sql.ErrNoRows) {
@@ -98,7 +102,8 @@ func CommandLook(ctx context.Context, db DB, i pawl.Intent) (r CommandRow, found
 const commandOpenSQL = "select " + commandColumns + `coalesce(c.detail operator(pg_catalog.->>) 'unproved', ''), coalesce(c.xact, ''), coalesce(c.retry_after_ms, 0)
   from pawl_v1.command_open($1, $2, $3, $4) as c`
 
-// CommandOpen calls pawl_v1.command_open, without waiting for anybody. The server ends the transaction after a silence of idle.
+// CommandOpen calls pawl_v1.command_open, which does not wait for other claims. The server ends the
+// transaction after it was idle for idle.
 func CommandOpen(ctx context.Context, db DB, i pawl.Intent, idle time.Duration) (r CommandRow, err error) {
 	err = scanned(ctx, db, "command.claim", commandOpenSQL, openArgs(i, idle), func(row pgx.Row) error { return r.opened(row) })
 	return r, err
@@ -122,7 +127,7 @@ func (r *CommandRow) opened(row interface{ Scan(...any) error }) error {
 	return err
 }
 
-// CommandCloseArgs are the arguments of command_close; Fence and Xact are those of command_open.
+// CommandCloseArgs are the arguments of command_close. Fence and Xact come from command_open.
 type CommandCloseArgs struct {
 	Intent    pawl.Intent
 	Fence     int64
@@ -131,7 +136,7 @@ type CommandCloseArgs struct {
 	Answer    CommandAnswer
 }
 
-// CommandAnswer is what is stored of a success.
+// CommandAnswer is the stored answer of a success.
 type CommandAnswer struct {
 	Result          []byte // nil: none
 	ResponseStatus  int
@@ -173,7 +178,7 @@ const commandClaimSQL = "select " + commandColumns + `coalesce(c.detail operator
        coalesce(c.detail operator(pg_catalog.->>) 'claimed_by', '')
   from pawl_v1.command_claim($1, $2, $3, $4::pg_catalog.jsonb) as c`
 
-// CommandClaim calls pawl_v1.command_claim, without waiting for anybody.
+// CommandClaim calls pawl_v1.command_claim, which does not wait for other claims.
 func CommandClaim(ctx context.Context, db DB, a CommandClaimArgs) (r CommandRow, err error) {
 	o := Options{"lease_ms": a.Lease.Milliseconds()}
 	set(o, "retention_ms", a.Retention.Milliseconds())
@@ -222,9 +227,9 @@ type CommandFailArgs struct {
 	Retention      time.Duration
 }
 
-// CommandFailRow is the answer of command_fail.
+// CommandFailRow is the result of command_fail.
 type CommandFailRow struct {
-	Status   string // that the row holds now
+	Status   string // of the row after the call
 	Attempts int
 	ReadOn   string // see [watched.ReadOn]
 }
@@ -245,17 +250,17 @@ func CommandFail(ctx context.Context, db DB, a CommandFailArgs) (r CommandFailRo
 // CommandSettleArgs are the arguments of command_settle.
 type CommandSettleArgs struct {
 	Scope, Key             string
-	Fence                  int64 // of the newest attempt that the verdict is about
+	Fence                  int64 // of the newest attempt that the verdict concerns
 	Executed               bool
 	Result, RefType, RefID string
 	Actor, Reason          string
 }
 
-// CommandSettleRow is the answer of command_settle.
+// CommandSettleRow is the result of command_settle.
 type CommandSettleRow struct {
 	Outcome string // "settled", "refused", "moved" or "absent"
-	Status  string // now; empty if absent
-	Fence   int64  // now, if it has moved
+	Status  string // current status; empty if absent
+	Fence   int64  // current fence, if moved
 }
 
 // CommandSettle calls pawl_v1.command_settle.

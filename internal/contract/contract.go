@@ -1,5 +1,6 @@
-// Package contract calls the SQL functions of schema pawl_v1: one Go function per SQL function, columns named, errors
-// turned into pawl.Error. It holds no logic; the rows packages give these calls their meaning.
+// Package contract calls the SQL functions of schema pawl_v1, with one Go function per SQL
+// function. Columns are named, and errors become pawl.Error. It holds no logic; other packages
+// interpret the results.
 package contract
 
 import (
@@ -21,18 +22,19 @@ import (
 	"github.com/pawl-go/pawl/internal/watched"
 )
 
-// DB is where a call is sent.
+// DB runs the calls.
 type DB = pawl.DB
 
-// Batcher sends several statements as one transaction in one round trip; a *pgxpool.Pool does.
+// Batcher sends several statements as one transaction in one round trip, as *pgxpool.Pool does.
 type Batcher interface {
 	SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults
 }
 
-// Options is the trailing jsonb of a function. Absent members take the function's own defaults.
+// Options is the trailing jsonb argument of a function. Absent members take the function's
+// defaults.
 type Options map[string]any
 
-// set adds a member unless its value is zero, so that the function's default holds.
+// set adds a member unless its value is zero. Then the function's default applies.
 func set[T comparable](o Options, name string, value T) {
 	var zero T
 	if value != zero {
@@ -40,13 +42,13 @@ func set[T comparable](o Options, name string, value T) {
 	}
 }
 
-// given is nil for a zero value, which an array then carries as null.
+// given returns nil for a zero value, which becomes null in an array.
 func given[T comparable](value T) *T {
 	var zero T
 	if value == zero {
 		return nil
 	}
-	there := value // the absent one stays off the heap
+	there := value // so that a zero value does not escape to the heap
 	return &there
 }
 
@@ -61,8 +63,9 @@ func (o Options) text() string {
 	return string(text)
 }
 
-// exact is text for what must arrive as it is: JSON replaces octets that are no UTF-8, so two keys could become one. With such a
-// member exact is no UTF-8 either, and PostgreSQL refuses it (22021) as it refuses such an argument.
+// exact is text for members that must arrive unchanged. JSON replaces bytes that are not UTF-8, so
+// two keys could become one. With such a member, exact returns invalid UTF-8 too, and PostgreSQL
+// refuses it (22021) like any such argument.
 func (o Options) exact() string {
 	if !allUTF8(reflect.ValueOf(o)) {
 		return "\xff"
@@ -70,7 +73,7 @@ func (o Options) exact() string {
 	return o.text()
 }
 
-// allUTF8 looks at the texts in maps, slices and pointers, which options and headers are made of.
+// allUTF8 checks strings inside maps, slices and pointers, of which options and headers consist.
 func allUTF8(v reflect.Value) bool {
 	switch v.Kind() {
 	case reflect.String:
@@ -99,15 +102,15 @@ type Failure struct {
 	Code  string `json:"code,omitempty"`
 }
 
-// maxFailure is how many characters of an error are kept.
+// maxFailure is the number of characters of an error that are stored.
 const maxFailure = 4000
 
-// FailureOf describes err in at most 4,000 characters, without what jsonb cannot hold.
+// FailureOf describes err in at most 4,000 characters, without characters that jsonb cannot hold.
 func FailureOf(err error) Failure {
 	return Failure{Error: text.Characters(err.Error(), maxFailure), Code: text.Characters(string(pawl.CodeOf(err)), maxFailure)}
 }
 
-// column is one field of some rows: a function that takes many rows takes an array a field.
+// column returns one field of all rows. Functions that take many rows take one array a field.
 func column[R, T any](rows []R, field func(R) T) []T {
 	values := make([]T, len(rows))
 	for i, r := range rows {
@@ -116,7 +119,7 @@ func column[R, T any](rows []R, field func(R) T) []T {
 	return values
 }
 
-// sparse is column of a field that is nil where it is absent; nil, an absent array, if it is absent everywhere.
+// sparse is column for optional fields. It returns nil, an absent array, if no row has the field.
 func sparse[R, T any](rows []R, field func(R) *T) []*T {
 	if !slices.ContainsFunc(rows, func(r R) bool { return field(r) != nil }) {
 		return nil
@@ -124,7 +127,7 @@ func sparse[R, T any](rows []R, field func(R) *T) []*T {
 	return column(rows, field)
 }
 
-// numbers and words are arrays, read from pgx and from database/sql.
+// numbers and words scan arrays with pgx and with database/sql.
 type (
 	numbers struct{ pgtype.FlatArray[int64] }
 	words   struct{ pgtype.FlatArray[string] }
@@ -140,7 +143,7 @@ func (w *words) Scan(array any) error {
 	return pgtype.NewMap().SQLScanner((*[]string)(&w.FlatArray)).Scan(array)
 }
 
-// octets makes an absent payload an empty one: pgx sends a nil slice as NULL.
+// octets makes a nil payload empty, because pgx sends a nil slice as NULL.
 func octets(b []byte) []byte {
 	if b == nil {
 		return []byte{}
@@ -148,7 +151,7 @@ func octets(b []byte) []byte {
 	return b
 }
 
-// scanDetail reads a detail the way database/sql needs it; pgx uses it too.
+// scanDetail scans a detail column with database/sql and with pgx.
 func scanDetail(detail, into any) error {
 	switch text := detail.(type) {
 	case nil:
@@ -156,7 +159,7 @@ func scanDetail(detail, into any) error {
 	case []byte:
 		return json.Unmarshal(text, into)
 	case string:
-		if text == "{}" { // as a rule
+		if text == "{}" { // the normal case
 			return nil
 		}
 		return json.Unmarshal([]byte(text), into)
@@ -164,13 +167,13 @@ func scanDetail(detail, into any) error {
 	return fmt.Errorf("a detail is %T", detail)
 }
 
-// one runs a statement that answers exactly one row. On a pool or connection it is a transaction of its own, whose end is listened
-// to as that of any COMMIT.
+// one runs a statement that returns exactly one row. On a pool or connection it is a transaction of
+// its own. Then one also checks whether its COMMIT stopped waiting for a standby.
 func one(ctx context.Context, on DB, op, sql string, args []any, into ...any) error {
 	return scanned(ctx, on, op, sql, args, func(row pgx.Row) error { return row.Scan(into...) })
 }
 
-// scanned is one for a row that scan reads.
+// scanned is one with a scan function for the row.
 func scanned(ctx context.Context, on DB, op, sql string, args []any, scan func(pgx.Row) error) error {
 	db, heard, release, err := listened(ctx, on)
 	if err != nil {
@@ -184,7 +187,8 @@ func scanned(ctx context.Context, on DB, op, sql string, args []any, scan func(p
 	return known(op, heard)
 }
 
-// listened returns where a statement is sent that may be a transaction of its own, and what is heard at its end.
+// listened returns the handle to send a statement on. If the statement is a transaction of its own,
+// heard records the end of its COMMIT.
 func listened(ctx context.Context, db DB) (_ DB, heard *watched.Statement, release func(), err error) {
 	switch on := db.(type) {
 	case *pgxpool.Pool:
@@ -204,7 +208,8 @@ func listened(ctx context.Context, db DB) (_ DB, heard *watched.Statement, relea
 	return db, heard, func() {}, nil
 }
 
-// leaveStandby is [conns.LeaveStandby], also for what package pawl makes of a database/sql handle.
+// leaveStandby is [conns.LeaveStandby] that also accepts handles that package pawl makes of
+// database/sql.
 func leaveStandby(on any, err error) {
 	if of, is := on.(interface{ Handle() pawl.Queryer }); is {
 		on = of.Handle()
@@ -212,7 +217,7 @@ func leaveStandby(on any, err error) {
 	conns.LeaveStandby(on, err)
 }
 
-// known is an error if the end of a statement that was a transaction of its own stopped waiting for its standby.
+// known returns an error if the COMMIT of a single statement stopped waiting for its standby.
 func known(op string, heard *watched.Statement) error {
 	if !heard.Cancelled() {
 		return nil
@@ -223,14 +228,15 @@ func known(op string, heard *watched.Statement) error {
 // A Step queues one call, to be sent together with others.
 type Step func(*pgx.Batch)
 
-// step queues a statement that answers one row, which is read into into. Its error is that of the batch.
+// step queues a statement that returns one row, which is scanned into into. Its error becomes the
+// batch's.
 func step(op, sql string, args []any, into ...any) Step {
 	return func(b *pgx.Batch) {
 		b.Queue(sql, args...).QueryRow(func(row pgx.Row) error { return pawl.Wrap(op, row.Scan(into...)) })
 	}
 }
 
-// steps queues a statement that answers any number of rows, which into receives.
+// steps queues a statement that returns any number of rows, which into receives.
 func steps[T any](op, sql string, args []any, read pgx.RowToFunc[T], into func([]T)) Step {
 	return func(b *pgx.Batch) {
 		b.Queue(sql, args...).Query(func(rows pgx.Rows) error {
@@ -243,12 +249,12 @@ func steps[T any](op, sql string, args []any, read pgx.RowToFunc[T], into func([
 	}
 }
 
-// many runs a statement that answers any number of rows.
+// many runs a statement that returns any number of rows.
 func many[T any](ctx context.Context, db DB, op, sql string, args []any, read pgx.RowToFunc[T]) ([]T, error) {
 	return collected(ctx, db, op, sql, args, func(rows pgx.Rows) ([]T, error) { return pgx.CollectRows(rows, read) })
 }
 
-// collected is many for a statement whose rows are read together.
+// collected is many with a function that reads all rows.
 func collected[T any](ctx context.Context, on DB, op, sql string, args []any, read func(pgx.Rows) ([]T, error)) ([]T, error) {
 	db, heard, release, err := listened(ctx, on)
 	if err != nil {

@@ -14,7 +14,7 @@ type DeliveryKeepArgs struct {
 	Storage       *Storage
 }
 
-// Storage is how a delivery that is kept would be stored.
+// Storage says how a kept delivery would be stored.
 type Storage struct {
 	Queue       string         `json:"queue"`
 	Kind        string         `json:"kind"`
@@ -22,7 +22,7 @@ type Storage struct {
 	Lane        string         `json:"lane,omitempty"`
 	LanePolicy  string         `json:"lane_policy,omitempty"`
 	MaxAttempts int            `json:"max_attempts,omitempty"`
-	Semantic    string         `json:"semantic,omitempty"` // its second key in the inbox
+	Semantic    string         `json:"semantic,omitempty"` // second key in the inbox
 }
 
 // DeliveryKeepStep calls pawl_v1.delivery_keep.

@@ -10,15 +10,15 @@ import (
 
 // ExplainRow is one row of explain.
 type ExplainRow struct {
-	At         *time.Time // null: it has no time
+	At         *time.Time // null: no time is known
 	Kind       string
-	Scope, Key string // Scope empty: not known
+	Scope, Key string // Scope empty: unknown
 	Event      string
 	Detail     json.RawMessage
 	ReadAt     time.Time // the database's clock
 }
 
-// Explain calls pawl_v1.explain; an empty scope looks everywhere.
+// Explain calls pawl_v1.explain. An empty scope searches all scopes.
 func Explain(ctx context.Context, db DB, key, scope string) ([]ExplainRow, error) {
 	o := Options{}
 	set(o, "scope", scope)

@@ -14,11 +14,11 @@ type GatePassArgs struct {
 	HoldLimit          int
 }
 
-// GatePassRow is the answer of sequence_gate_pass.
+// GatePassRow is the result of sequence_gate_pass.
 type GatePassRow struct {
 	Outcome  string // "passed", "stale", "early" or "full"
-	Last     *int64 // what took effect last; null if nothing has
-	NextHeld *int64 // the lowest that is held; null if none is
+	Last     *int64 // the last number that took effect; null if none
+	NextHeld *int64 // the lowest number held; null if none
 }
 
 // GatePass calls pawl_v1.sequence_gate_pass.
@@ -38,7 +38,8 @@ func GateHold(ctx context.Context, db DB, consumer, resource string, seq, jobID 
 	return one(ctx, db, "gate.hold", "select h.outcome from pawl_v1.sequence_gate_hold($1, $2, $3, $4) as h", []any{consumer, resource, seq, jobID}, new(string))
 }
 
-// GateHoldAgain calls pawl_v1.sequence_gate_hold_again and returns the job that holds the delivery now.
+// GateHoldAgain calls pawl_v1.sequence_gate_hold_again and returns the job that now holds the
+// delivery.
 func GateHoldAgain(ctx context.Context, db DB, consumer, resource string, seq int64, messageID string, jobID int64, retryIn time.Duration) (copied int64, err error) {
 	o := Options{}
 	set(o, "retry_in_ms", retryIn.Milliseconds())
@@ -47,7 +48,7 @@ func GateHoldAgain(ctx context.Context, db DB, consumer, resource string, seq in
 	return copied, err
 }
 
-// GateOperateRow is the answer of sequence_gate_reset and sequence_gate_release.
+// GateOperateRow is the result of sequence_gate_reset and sequence_gate_release.
 type GateOperateRow struct {
 	Outcome string
 	Before  *int64

@@ -2,7 +2,7 @@ package contract
 
 import "context"
 
-// TryLock calls pawl_v1.try_lock and reports whether the transaction has the name now.
+// TryLock calls pawl_v1.try_lock and reports whether the transaction now holds the name.
 func TryLock(ctx context.Context, db DB, namespace, key string) (locked bool, err error) {
 	var outcome string
 	err = one(ctx, db, "try_lock", "select l.outcome from pawl_v1.try_lock($1, $2) as l", []any{namespace, key}, &outcome)

@@ -9,12 +9,15 @@ import (
 	"github.com/pawl-go/pawl"
 )
 
-// CodeMismatch is the code in the error history of a delivery that came under a known key with another payload; stale_classify looks for it.
+// CodeMismatch is the code in the error history of a delivery whose key was used before with
+// another payload. stale_classify looks for it.
 const CodeMismatch = "mismatch"
 
-// InboxClaimRow is the answer of inbox_claim.
+// InboxClaimRow is the result of inbox_claim.
 type InboxClaimRow struct {
-	Outcome     string // "processed": ours now; "behind": ours, to be stored; "duplicate_ignored"; of many also "mismatch", "in_progress"
+	// "processed": claimed; "behind": claimed, must be stored; "duplicate_ignored"; of
+	// inbox_claim_many also "mismatch", "in_progress"
+	Outcome     string
 	ResultRef   *string
 	JobID       *int64
 	ReceivedAt  time.Time
@@ -23,7 +26,7 @@ type InboxClaimRow struct {
 	ReadOn      string      // see [watched.ReadOn]
 }
 
-// InboxHashes are the two fingerprints of a message id that came with two payloads, in hexadecimal.
+// InboxHashes are the fingerprints of two payloads with the same message id, in hexadecimal.
 type InboxHashes struct {
 	Stored string `json:"stored_hash"`
 	Given  string `json:"given_hash"`
@@ -41,7 +44,7 @@ func (r *InboxClaimRow) columns() []any {
 	return []any{&r.Outcome, &r.ResultRef, &r.JobID, &r.ReceivedAt, &r.ProcessedAt, &r.ReadOn}
 }
 
-// InboxLane is the lane of a delivery; with an empty name it has none.
+// InboxLane is the lane of a delivery. An empty name means none.
 type InboxLane struct{ Queue, Name, Policy string }
 
 func inboxClaim(consumer, messageID string, hash pawl.Fingerprint, lane InboxLane) (sql string, args []any) {
@@ -72,7 +75,7 @@ func InboxClaimStep(consumer, messageID string, hash pawl.Fingerprint, lane Inbo
 	return step("inbox.claim", sql, args, r.columns()...)
 }
 
-// InboxClaimManyStep calls pawl_v1.inbox_claim_many; row i of the answer belongs to intent i.
+// InboxClaimManyStep calls pawl_v1.inbox_claim_many. Row i of the result belongs to intent i.
 func InboxClaimManyStep(consumer string, intents []pawl.Intent, into func([]InboxClaimRow)) Step {
 	const query = "select c.outcome, c.result_ref, c.job_id, c.received_at, c.processed_at, c.detail, coalesce(c.detail operator(pg_catalog.->>) 'unproved', '') from pawl_v1.inbox_claim_many($1, $2, $3) as c order by c.n"
 	return steps("inbox.claim", query, []any{consumer, column(intents, func(i pawl.Intent) string { return i.Key }),
@@ -100,7 +103,7 @@ type InboxStoreArgs struct {
 	Lane, LanePolicy  string
 }
 
-// InboxStoreRow is the answer of inbox_store.
+// InboxStoreRow is the result of inbox_store.
 type InboxStoreRow struct {
 	Outcome     string // "stored" or "dead_letter"
 	JobID       int64
@@ -122,8 +125,8 @@ func InboxStore(ctx context.Context, db DB, a InboxStoreArgs) (InboxStoreRow, er
 	if a.Headers != nil {
 		o["headers"] = a.Headers
 	}
-	// Not exact: a header of a webhook may be Latin-1, and a delivery that is not stored is sent again until the sender gives up.
-	// Keys are arguments of their own and stay exact.
+	// Not exact: a webhook's header may be Latin-1, and a delivery that is not stored is
+	// redelivered until the sender gives up. Keys are separate arguments and stay exact.
 	var r InboxStoreRow
 	err := one(ctx, db, "inbox.store",
 		"select l.outcome, l.job_id, l.available_at from pawl_v1.inbox_store($1, $2, $3, $4, $5, $6::pg_catalog.jsonb) as l",
@@ -139,10 +142,10 @@ func InboxSettle(ctx context.Context, db DB, consumer, messageID string, jobID i
 		[]any{consumer, messageID, jobID}, &outcome)
 }
 
-// InboxReserveRow is the answer of inbox_reserve.
+// InboxReserveRow is the result of inbox_reserve.
 type InboxReserveRow struct {
 	Outcome string // "reserved", or "in_progress"
-	JobID   int64  // that has it
+	JobID   int64  // the job that holds the reservation
 	Status  string // of that job, if it is in progress
 }
 
@@ -159,10 +162,10 @@ func InboxUnreserve(ctx context.Context, db DB, consumer, key string, jobID int6
 	return one(ctx, db, "inbox.unreserve", "select u.outcome from pawl_v1.inbox_unreserve($1, $2, $3) as u", []any{consumer, key, jobID}, &outcome)
 }
 
-// InboxForgetRow is the answer of inbox_forget.
+// InboxForgetRow is the result of inbox_forget.
 type InboxForgetRow struct {
 	Outcome string // "forgotten", "refused", "absent"
-	Job     *int64 // that owns the delivery, if refused
+	Job     *int64 // owner of the delivery, if refused
 	Status  string // of that job
 	Hint    string
 }
@@ -181,12 +184,12 @@ func InboxForget(ctx context.Context, db DB, consumer, messageID string, process
 	return r, err
 }
 
-// InboxReplayRow is the answer of inbox_replay.
+// InboxReplayRow is the result of inbox_replay.
 type InboxReplayRow struct {
 	Outcome     string     // "replayed", "refused", "absent"
-	Job         *int64     // that owns the delivery
-	Status      string     // of that job before; empty: it is new
-	ProcessedAt *time.Time // it took effect then, if refused
+	Job         *int64     // owner of the delivery
+	Status      string     // status of that job before the call; empty if it is new
+	ProcessedAt *time.Time // when it took effect, if refused
 	Hint        string
 }
 
@@ -197,13 +200,14 @@ func InboxReplay(ctx context.Context, db DB, consumer, messageID, actor, reason 
 	return r, err
 }
 
-// ConsumerReportRow is the answer of consumer_report.
+// ConsumerReportRow is the result of consumer_report.
 type ConsumerReportRow struct {
-	Holds          time.Duration // 0 is for ever
-	ForgottenUntil time.Time     // zero: nothing was ever forgotten
+	Holds          time.Duration // 0 is forever
+	ForgottenUntil time.Time     // zero: nothing was forgotten yet
 }
 
-// ConsumerReport calls pawl_v1.consumer_report. Of the window 0 is for ever, and of the horizon that nobody knows it.
+// ConsumerReport calls pawl_v1.consumer_report. A window of 0 is forever, and a horizon of 0 is
+// unknown.
 func ConsumerReport(ctx context.Context, db DB, consumer string, window, horizon time.Duration) (r ConsumerReportRow, err error) {
 	o := Options{}
 	set(o, "horizon_ms", horizon.Milliseconds())
@@ -223,7 +227,8 @@ func ConsumerReport(ctx context.Context, db DB, consumer string, window, horizon
 	return r, err
 }
 
-// InboxMemory calls pawl_v1.inbox_memory and returns until when the consumer has forgotten; zero: nothing was ever forgotten.
+// InboxMemory calls pawl_v1.inbox_memory. It returns the time up to which the consumer has
+// forgotten deliveries, or zero.
 func InboxMemory(ctx context.Context, db DB, consumer string) (until time.Time, err error) {
 	var answered *time.Time
 	err = one(ctx, db, "inbox.memory", "select m.forgotten_until from pawl_v1.inbox_memory($1) as m", []any{consumer}, &answered)

@@ -23,10 +23,10 @@ type JobEnqueueArgs struct {
 	MaxAttempts int
 	Headers     map[string]any
 	Lane        string
-	LanePolicy  string // of a lane that is new
+	LanePolicy  string // of a new lane
 }
 
-// JobEnqueueRow is the answer of job_enqueue.
+// JobEnqueueRow is the result of job_enqueue.
 type JobEnqueueRow struct {
 	Outcome string // "enqueued" or "duplicate"
 	JobID   int64
@@ -55,7 +55,8 @@ func JobEnqueue(ctx context.Context, db DB, a JobEnqueueArgs) (JobEnqueueRow, er
 	return r, err
 }
 
-// JobEnqueueMany calls pawl_v1.job_enqueue_many. All keys are remembered for retention, all new lanes have one policy.
+// JobEnqueueMany calls pawl_v1.job_enqueue_many. retention applies to all keys, and lanePolicy to
+// all new lanes.
 func JobEnqueueMany(ctx context.Context, db DB, jobs []JobEnqueueArgs, retention time.Duration, lanePolicy string) ([]JobEnqueueRow, error) {
 	o := Options{}
 	set(o, "retention_ms", retention.Milliseconds())
@@ -63,10 +64,10 @@ func JobEnqueueMany(ctx context.Context, db DB, jobs []JobEnqueueArgs, retention
 	if slices.ContainsFunc(jobs, func(j JobEnqueueArgs) bool { return j.Lane != "" }) {
 		o["lanes"] = column(jobs, func(j JobEnqueueArgs) *string { return given(j.Lane) })
 	}
-	// One row with arrays: a thousand rows cost as much to read as the jobs to write.
+	// One row with arrays: reading a thousand rows costs as much as writing the jobs.
 	var (
-		ids, odd numbers // odd: places of those that were not enqueued
-		others   words   // what became of them
+		ids, odd numbers // odd: positions of the jobs that were not enqueued
+		others   words   // their outcomes
 		readOn   string
 	)
 	err := one(ctx, db, "job.enqueue", `select pg_catalog.array_agg(e.job_id order by e.n),
@@ -99,7 +100,7 @@ func JobEnqueueMany(ctx context.Context, db DB, jobs []JobEnqueueArgs, retention
 	return rows, nil
 }
 
-// hash is nil if there is no fingerprint.
+// hash returns nil if there is no fingerprint.
 func (a JobEnqueueArgs) hash() *[]byte {
 	if a.Fingerprint.IsZero() {
 		return nil
@@ -108,7 +109,7 @@ func (a JobEnqueueArgs) hash() *[]byte {
 	return &octets
 }
 
-// headers is nil if there are none.
+// headers returns nil if there are none.
 func (a JobEnqueueArgs) headers() *string {
 	if a.Headers == nil {
 		return nil
@@ -121,7 +122,7 @@ func JobKick(ctx context.Context, db DB, queues []string) error {
 	return one(ctx, db, "job.kick", "select k.outcome from pawl_v1.job_kick($1) as k", []any{queues}, new(string))
 }
 
-// JobClaimRow is one job of a claim's answer.
+// JobClaimRow is one claimed job.
 type JobClaimRow struct {
 	ID, Fence                      int64
 	Queue, Kind                    string
@@ -133,7 +134,8 @@ type JobClaimRow struct {
 	Place                          Place
 }
 
-// Place is where a job stands in its lane, from the detail of a claim; zero outside of lanes.
+// Place is the position of a job in its lane, from the detail of a claim. It is zero outside of
+// lanes.
 type Place struct {
 	Lane     string `json:"lane"`
 	Position int64  `json:"position"`
@@ -142,7 +144,8 @@ type Place struct {
 // Scan implements sql.Scanner.
 func (p *Place) Scan(detail any) error { return scanDetail(detail, p) }
 
-// Marks are where a claim begins to look, by priority; the zero time is the beginning.
+// Marks are the times, by priority, from which a claim searches. A zero time means from the
+// beginning.
 type Marks [4]time.Time
 
 func (m Marks) texts() (texts [4]*string) {
@@ -154,8 +157,8 @@ func (m Marks) texts() (texts [4]*string) {
 	return texts
 }
 
-// JobClaim calls pawl_v1.job_claim for a registered worker; kinds nil means all, and crashed false leaves the jobs with crashes where
-// they are. The rows come in no particular order.
+// JobClaim calls pawl_v1.job_claim for a registered worker. Nil kinds means all; with crashed
+// false, jobs with crashes are left out. The rows are unordered.
 func JobClaim(ctx context.Context, db DB, queue string, worker int64, limit int, kinds []string, crashed bool, since Marks) ([]JobClaimRow, error) {
 	return collected(ctx, db, "job.claim", "select "+claimColumns+" from pawl_v1.job_claim($1, $2, $3, $4::pg_catalog.jsonb) as c",
 		[]any{queue, worker, limit, claimOptions(kinds, crashed, since)}, func(rows pgx.Rows) ([]JobClaimRow, error) { return readClaims(rows, queue, kinds) })
@@ -175,16 +178,16 @@ func claimOptions(kinds []string, crashed bool, since Marks) string {
 	return o.text()
 }
 
-// JobExchangeRow is the answer of job_exchange.
+// JobExchangeRow is the result of job_exchange.
 type JobExchangeRow struct {
 	Finished  int
 	Failed    []JobEndRow // "stale" or "locked"
-	Lanes     Lanes       // of those that finished
+	Lanes     Lanes       // of the finished jobs
 	LeaseLost bool
 	Jobs      []JobClaimRow
 }
 
-// JobExchange calls pawl_v1.job_exchange: it ends some jobs and claims others.
+// JobExchange calls pawl_v1.job_exchange, which finishes some jobs and claims others.
 func JobExchange(ctx context.Context, db DB, ends []Holding, queue string, worker int64, limit int, kinds []string, crashed bool, since Marks) (JobExchangeRow, error) {
 	args := append(identities(ends), queue, worker, limit, claimOptions(kinds, crashed, since))
 	rows, err := collected(ctx, db, "job.exchange", "select c.outcome, "+claimColumns+" from pawl_v1.job_exchange($1, $2, $3, $4, $5, $6::pg_catalog.jsonb) as c",
@@ -198,7 +201,7 @@ func JobExchange(ctx context.Context, db DB, ends []Holding, queue string, worke
 	return rows[0], nil
 }
 
-// JobClaimIDRow is the answer of job_claim_id.
+// JobClaimIDRow is the result of job_claim_id.
 type JobClaimIDRow struct {
 	Outcome     string      // "claimed", "not_due", "busy", "waiting", "ended" or "absent"
 	Job         JobClaimRow // if claimed
@@ -232,14 +235,14 @@ func JobClaimID(ctx context.Context, db DB, id, worker int64, early bool) (JobCl
 	return r, err
 }
 
-// JobEndRow is the answer of job_hold_many and job_finish_many for one job.
+// JobEndRow is the result of job_hold_many and job_finish_many for one job.
 type JobEndRow struct {
 	ID      int64
 	Outcome string // "held" or "finished"; "stale"; "locked"
-	Lanes   Lanes  // of all jobs that were finished, in the first row
+	Lanes   Lanes  // of all finished jobs, in the first row
 }
 
-// Calls that are sent on their own, and as steps of a transaction.
+// Statements that are sent alone and as steps of a transaction.
 const (
 	holdSQL       = "select h.outcome from pawl_v1.job_hold($1, $2) as h"
 	holdManySQL   = "select h.id, h.outcome, h.detail from pawl_v1.job_hold_many($1, $2) as h"
@@ -254,7 +257,7 @@ func JobHold(ctx context.Context, db DB, id, fence int64) error {
 	return one(ctx, db, "job.hold", holdSQL, []any{id, fence}, new(string))
 }
 
-// JobOpenRow is the answer of job_open.
+// JobOpenRow is the result of job_open.
 type JobOpenRow struct {
 	Outcome string // "ended" or "kept"
 	Xact    string
@@ -267,15 +270,15 @@ func JobOpenStep(id, fence int64, idle time.Duration, keep bool, into *JobOpenRo
 	return step("job.open", openSQL, []any{id, fence, ms, keep}, &into.Outcome, &into.Xact, &into.Lane)
 }
 
-// JobCloseStep calls pawl_v1.job_close with what job_open answered.
+// JobCloseStep calls pawl_v1.job_close with the result of job_open.
 func JobCloseStep(id, fence int64, opened *JobOpenRow, into *Lanes) Step {
 	return step("job.close", closeSQL, []any{id, fence, opened.Outcome, opened.Xact, opened.Lane}, new(string), into)
 }
 
-// A Holding is a job and the attempt that holds it.
+// A Holding is a job and the fence of the attempt that holds it.
 type Holding struct{ ID, Fence int64 }
 
-// identities are the first two arguments of a function that is told of several jobs.
+// identities returns the first two arguments of a function that takes several jobs.
 func identities(jobs []Holding) []any {
 	return []any{column(jobs, func(h Holding) int64 { return h.ID }), column(jobs, func(h Holding) int64 { return h.Fence })}
 }
@@ -312,7 +315,7 @@ func jobEnd(row pgx.CollectableRow) (r JobEndRow, err error) {
 	return r, err
 }
 
-// JobFailRow is the answer of job_fail.
+// JobFailRow is the result of job_fail.
 type JobFailRow struct {
 	Outcome     string // "retry", "dead_letter", "cancelled" or "unknown"
 	AvailableAt time.Time
@@ -343,8 +346,8 @@ func JobFail(ctx context.Context, db DB, id, fence int64, a JobFailArgs) (JobFai
 	return r, err
 }
 
-// JobRelease calls pawl_v1.job_release and reports whether the job was still ours. If it was not,
-// readOn is where that was read; see [watched.ReadOn].
+// JobRelease calls pawl_v1.job_release and reports whether the caller still held the job. For
+// readOn, see [watched.ReadOn].
 func JobRelease(ctx context.Context, db DB, id, fence int64, retryIn time.Duration) (released bool, readOn string, err error) {
 	o := Options{}
 	set(o, "retry_in_ms", retryIn.Milliseconds())

@@ -4,26 +4,27 @@ import (
 	"context"
 )
 
-// Lanes is what the detail of a call says of the lanes in which it ended somebody's turn.
+// Lanes is the part of a call's detail about the lanes whose current job it ended.
 type Lanes struct {
-	Promoted int     `json:"promoted"` // jobs that may be claimed once the transaction has committed
-	Skipped  []int64 `json:"skipped"`  // lanes that others have locked: call LanePromote for each after the commit
+	Promoted int `json:"promoted"` // jobs that can be claimed after COMMIT
+	// lanes locked by other transactions: call LanePromote for each after COMMIT
+	Skipped []int64 `json:"skipped"`
 }
 
 // Scan implements sql.Scanner.
 func (l *Lanes) Scan(detail any) error { return scanDetail(detail, l) }
 
-// LanePromote calls pawl_v1.lane_promote and reports whether a job may be claimed now.
+// LanePromote calls pawl_v1.lane_promote and reports whether a job can be claimed now.
 func LanePromote(ctx context.Context, db DB, lane int64) (promoted bool, err error) {
 	var outcome string
 	err = one(ctx, db, "lane.promote", "select p.outcome from pawl_v1.lane_promote($1) as p", []any{lane}, &outcome)
 	return outcome == "promoted", err
 }
 
-// LaneSweepRow is the answer of lane_sweep and lane_purge.
+// LaneSweepRow is the result of lane_sweep and lane_purge.
 type LaneSweepRow struct {
-	Count int    // promoted, or purged
-	Next  *int64 // pass it as after to look at the rest; null after the last
+	Count int    // promoted or purged
+	Next  *int64 // argument after of the next call; null after the last
 }
 
 // LaneSweep calls pawl_v1.lane_sweep.
@@ -44,12 +45,12 @@ func LanePurge(ctx context.Context, db DB, after int64, limit int) (r LaneSweepR
 	return r, err
 }
 
-// LaneOperateRow is the answer of lane_unblock and lane_policy.
+// LaneOperateRow is the result of lane_unblock and lane_policy.
 type LaneOperateRow struct {
 	Outcome string // "unblocked", "changed"; "refused", "idle"; "absent"
-	Job     *int64 // that had the turn
+	Job     *int64 // the lane's head
 	Status  string // of that job, if refused
-	Policy  string // what it was, if changed
+	Policy  string // the previous policy, if changed
 	Hint    string // if nothing changed
 	Lanes   Lanes
 }
@@ -62,7 +63,7 @@ func (r *LaneOperateRow) columns() []any {
 	return []any{&r.Outcome, &r.Job, &r.Status, &r.Policy, &r.Hint, &r.Lanes}
 }
 
-// LaneUnblock calls pawl_v1.lane_unblock; job 0 means whichever blocks the lane.
+// LaneUnblock calls pawl_v1.lane_unblock. Job 0 means any job that blocks the lane.
 func LaneUnblock(ctx context.Context, db DB, queue, lane, actor, reason string, job int64) (r LaneOperateRow, err error) {
 	o := Options{}
 	set(o, "job", job)

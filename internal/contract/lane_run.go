@@ -7,7 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// LaneRunRow is a job that waits behind a head, as lane_run answers it.
+// LaneRunRow is a job that waits behind a head, as returned by lane_run.
 type LaneRunRow struct {
 	Head, ID    int64
 	Kind        string
@@ -27,7 +27,7 @@ func LaneRun(ctx context.Context, db DB, heads []Holding, limit int) ([]LaneRunR
 	})
 }
 
-// LaneFinishRow is the answer of lane_finish for one head.
+// LaneFinishRow is the result of lane_finish for one head.
 type LaneFinishRow struct {
 	ID      int64
 	Outcome string // "finished", "stale" or "locked"
@@ -47,9 +47,10 @@ func LaneFinish(ctx context.Context, db DB, heads []Holding, members []int64) ([
 	})
 }
 
-// Ended is what a handler of package outbox answers for a job that it has ended itself, with its run.
+// Ended is the error with which a handler of package outbox reports that it ended the job and its
+// run itself.
 type Ended struct {
-	LaneFinishRow       // Outcome "" or "locked": its end is not known
+	LaneFinishRow       // Outcome "" or "locked": the end is unknown
 	Asked         bool  // an earlier try may have ended it
 	Err           error // of the last try
 }

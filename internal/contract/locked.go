@@ -9,13 +9,14 @@ import (
 	"github.com/pawl-go/pawl/internal/verdict"
 )
 
-// ErrTableLocked is why nothing can be written to a table now: another session holds a lock on the
-// table as a whole. It is an outage, and says nothing about the row that was asked for.
+// ErrTableLocked means that another session holds a lock on a whole table, so nothing can be
+// written to it. It counts as an outage and says nothing about the requested row.
 var ErrTableLocked = errors.New("the table is locked as a whole, as CREATE INDEX, REINDEX, VACUUM FULL and ALTER TABLE do")
 
-// LockedTable returns the error of a statement that did not get a lock in time (55P03): one that is
-// [ErrTableLocked] if one of the tables, which it writes to, is locked as a whole; else err itself,
-// as it does if err is another error. Table names are resolved as in db's statements.
+// LockedTable interprets the error of a statement that did not get a lock in time (55P03). If one
+// of tables is locked as a whole, it returns an [ErrTableLocked]. Otherwise, and for other errors,
+// it returns err. List the tables to which the statement writes; their names are resolved as in
+// db's statements.
 func LockedTable(ctx context.Context, db DB, err error, tables ...string) error {
 	if !verdict.IsBusy(pawl.CodeOf(err)) {
 		return err
@@ -26,8 +27,7 @@ func LockedTable(ctx context.Context, db DB, err error, tables ...string) error 
 	return err
 }
 
-// Writable returns an error that is [ErrTableLocked] if nothing can be written to one of the tables
-// now.
+// Writable returns an [ErrTableLocked] if one of the tables cannot be written to now.
 func Writable(ctx context.Context, db DB, tables ...string) error {
 	const query = "select pawl_v1._table_locked($1::pg_catalog.text[]::pg_catalog.regclass[])"
 	var table *string

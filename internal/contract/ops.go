@@ -11,14 +11,14 @@ import (
 // OperateArgs are the arguments of job_retry, job_cancel and job_discard.
 type OperateArgs struct {
 	Actor, Reason string
-	From          []string // nil: any status that the verb takes
+	From          []string // nil: any status that the verb accepts
 	Fence         *int64   // nil: any
 }
 
-// OperateRow is their answer.
+// OperateRow is the result of these functions.
 type OperateRow struct {
 	Outcome string // "retried", "cancelled", "discarded"; "refused"; "absent"
-	Status  string // what the job was; empty if absent
+	Status  string // before the call; empty if absent
 	Hint    string // if nothing changed
 }
 
@@ -32,7 +32,7 @@ func JobCancel(ctx context.Context, db DB, id int64, a OperateArgs) (OperateRow,
 	return operate(ctx, db, "job.cancel", "pawl_v1.job_cancel", id, a)
 }
 
-// JobRecall calls pawl_v1.job_recall and reports whether a worker was told.
+// JobRecall calls pawl_v1.job_recall and reports whether a worker was notified.
 func JobRecall(ctx context.Context, db DB, id int64) (recalled bool, err error) {
 	var outcome string
 	err = one(ctx, db, "job.recall", "select r.outcome from pawl_v1.job_recall($1) as r", []any{id}, &outcome)
@@ -92,7 +92,7 @@ type StaleRow struct {
 	Detail           json.RawMessage
 }
 
-// StaleClassify calls pawl_v1.stale_classify. An empty kind means all.
+// StaleClassify calls pawl_v1.stale_classify. An empty kind matches all.
 func StaleClassify(ctx context.Context, db DB, kind string) ([]StaleRow, error) {
 	return many(ctx, db, "stale.classify", `select s.kind, s.scope, s.key, s.class, s.reason, s.advice, s.since, s.detail
   from pawl_v1.stale_classify($1) as s

@@ -22,7 +22,7 @@ type OutboxAppendArgs struct {
 	LanePolicy                 string // of an aggregate without events
 }
 
-// OutboxAppendRow is the answer of outbox_append.
+// OutboxAppendRow is the result of outbox_append.
 type OutboxAppendRow struct {
 	Outcome string // "appended" or "duplicate"
 	EventID string
@@ -51,7 +51,8 @@ func OutboxAppend(ctx context.Context, db DB, a OutboxAppendArgs) (OutboxAppendR
 	return r, err
 }
 
-// OutboxAppendMany calls pawl_v1.outbox_append_many. All keys are remembered for retention, all new lanes have one policy.
+// OutboxAppendMany calls pawl_v1.outbox_append_many. retention applies to all keys, and lanePolicy
+// to all new lanes.
 func OutboxAppendMany(ctx context.Context, db DB, events []OutboxAppendArgs, retention time.Duration, lanePolicy string) ([]OutboxAppendRow, error) {
 	n := len(events)
 	var (

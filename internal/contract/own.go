@@ -5,12 +5,12 @@ import (
 	"time"
 )
 
-// JobOwnRow is the answer of job_cancel_own and job_reschedule.
+// JobOwnRow is the result of job_cancel_own and job_reschedule.
 type JobOwnRow struct {
 	Outcome string // "cancelled", "rescheduled"; "refused"; "absent"
-	Status  string // what the job was; empty if absent
+	Status  string // before the call; empty if absent
 	Hint    string // if nothing changed
-	Queue   string // of a job that was rescheduled
+	Queue   string // of a rescheduled job
 	ReadOn  string // see [watched.ReadOn]
 }
 

@@ -2,8 +2,8 @@ package contract
 
 import "github.com/pawl-go/pawl"
 
-// OwnerOf makes an owner of steps from names of any length. The kind is a prefix, so that owners of
-// two kinds never have the same name.
+// OwnerOf returns an owner of steps for names of any length. The kind is a prefix, so owners of two
+// kinds never have the same name.
 func OwnerOf(kind, scope, key string, jobID int64) pawl.Owner {
 	o := pawl.Owner{Scope: kind + "/" + scope, Key: key, JobID: jobID}
 	if len(o.Scope) > pawl.MaxScope {

@@ -5,21 +5,21 @@ import (
 	"time"
 )
 
-// PurgeArgs are the arguments of the purges by age.
+// PurgeArgs are the arguments of purges by age.
 type PurgeArgs struct {
 	Consumer  string        // of inbox and delivery
-	OlderThan time.Duration // of command, job_key and effect negative for the function's default
+	OlderThan time.Duration // of command, job_key and effect: negative for the function's default
 	Limit     int
-	Since     string // PurgeRow.Next of the call before
+	Since     string // PurgeRow.Next of the previous call
 
 	Unreported bool // of inbox
 }
 
-// PurgeRow is the answer of a purge by age.
+// PurgeRow is the result of a purge by age.
 type PurgeRow struct {
 	Purged int
 	Kept   int    // keys whose jobs have not ended
-	Next   string // see option since; empty if nothing was found
+	Next   string // for option since; empty if nothing was found
 }
 
 // JobKeyPurge calls pawl_v1.job_key_purge.
@@ -47,7 +47,7 @@ func DeliveryPurge(ctx context.Context, db DB, a PurgeArgs) (PurgeRow, error) {
 	return a.ofConsumer(ctx, db, "delivery")
 }
 
-// byEnd purges a table whose rows know when their memory ends.
+// byEnd purges a table whose rows store when they expire.
 func (a PurgeArgs) byEnd(ctx context.Context, db DB, table string) (PurgeRow, error) {
 	o := olderThanOption(a.OlderThan)
 	set(o, "since", a.Since)
@@ -80,20 +80,22 @@ func FencePurge(ctx context.Context, db DB, olderThan time.Duration, limit int) 
 	return purged, err
 }
 
-// PurgeCount calls pawl_v1.purge_count; a negative OlderThan means the default of the table's purge. Limit and Since are not used.
+// PurgeCount calls pawl_v1.purge_count. A negative OlderThan means the default of the table's
+// purge. Limit and Since are unused.
 func PurgeCount(ctx context.Context, db DB, table string, a PurgeArgs) (due int64, err error) {
 	err = one(ctx, db, "purge.count", "select c.due from pawl_v1.purge_count($1, $2::pg_catalog.jsonb) as c", []any{table, a.rule().text()}, &due)
 	return due, err
 }
 
-// PurgeAudit calls pawl_v1.purge_audit; rows nil only checks the arguments. Limit and Since are not used.
+// PurgeAudit calls pawl_v1.purge_audit. With rows nil it only checks the arguments. Limit and Since
+// are unused.
 func PurgeAudit(ctx context.Context, db DB, table string, a PurgeArgs, rows *int, actor, reason string) error {
 	var outcome string
 	return one(ctx, db, "purge.audit", "select r.outcome from pawl_v1.purge_audit($1, $2, $3, $4, $5::pg_catalog.jsonb) as r",
 		[]any{table, rows, actor, reason, a.rule().exact()}, &outcome)
 }
 
-// rule is what a purge is told, beside its table.
+// rule returns the arguments of a purge beside its table.
 func (a PurgeArgs) rule() Options {
 	o := olderThanOption(a.OlderThan)
 	set(o, "consumer", a.Consumer)

@@ -8,23 +8,25 @@ import (
 	"github.com/pawl-go/pawl"
 )
 
-// A Rollup is numbers by scope and name, in arrays that go by place.
+// A Rollup holds numbers by scope and name, in parallel arrays.
 type Rollup struct {
 	Scopes, Names []string
 	Values        []int64
 }
 
-// Add puts a number behind the others.
+// Add appends a number.
 func (r *Rollup) Add(scope, name string, value int64) {
 	r.Scopes, r.Names, r.Values = append(r.Scopes, scope), append(r.Names, name), append(r.Values, value)
 }
 
-// RollupAdd calls pawl_v1.rollup_add, in a transaction of its own that does not wait for the disk. sample asks for the levels of this minute.
+// RollupAdd calls pawl_v1.rollup_add in a transaction of its own that does not wait for the disk.
+// If sample is true, the caller must report the levels of this minute.
 func RollupAdd(ctx context.Context, db Batcher, source string, r Rollup, levels bool) (sample bool, err error) {
 	o := Options{}
 	set(o, "levels", levels)
 	var batch pgx.Batch
-	batch.Queue("select pg_catalog.set_config('synchronous_commit', 'off', true)") // of this transaction, which the batch is
+	// local to the batch's transaction
+	batch.Queue("select pg_catalog.set_config('synchronous_commit', 'off', true)")
 	batch.Queue("select a.sample from pawl_v1.rollup_add($1, $2, $3, $4, $5::pg_catalog.jsonb) as a", source, listed(r.Scopes), listed(r.Names), listed(r.Values), o.text())
 	results := db.SendBatch(ctx, &batch)
 	_, err = results.Exec()
@@ -38,5 +40,5 @@ func RollupAdd(ctx context.Context, db Batcher, source string, r Rollup, levels 
 	return sample, pawl.Wrap("rollup.add", err)
 }
 
-// listed is an array that is empty where there is nothing: nil would be null.
+// listed returns a non-nil copy, because pgx sends a nil slice as null.
 func listed[T any](all []T) []T { return append([]T{}, all...) }

@@ -9,7 +9,7 @@ import (
 type SchedulePutArgs struct {
 	Name, Queue, Kind     string
 	Args                  []byte
-	Every                 time.Duration // or
+	Every                 time.Duration // either Every or Cron
 	Cron, TimeZone        string
 	FirstAt               time.Time
 	Missed                string
@@ -18,7 +18,7 @@ type SchedulePutArgs struct {
 	Lane, LanePolicy      string
 }
 
-// SchedulePutRow is the answer of schedule_put.
+// SchedulePutRow is the result of schedule_put.
 type SchedulePutRow struct {
 	Outcome string // "created", "changed", "unchanged"
 	NextAt  *time.Time
@@ -46,14 +46,14 @@ func SchedulePut(ctx context.Context, db DB, a SchedulePutArgs) (r SchedulePutRo
 	return r, err
 }
 
-// ScheduleTickRow is the answer of schedule_tick.
+// ScheduleTickRow is the result of schedule_tick.
 type ScheduleTickRow struct {
 	Outcome  string // "ticked", "superseded", "not_due", "absent"
 	Enqueued int
-	Skipped  int // of the missed ticks of an interval
+	Skipped  int // missed ticks of an interval that were skipped
 }
 
-// ScheduleTick calls pawl_v1.schedule_tick. For an interval ticks is nil and next zero.
+// ScheduleTick calls pawl_v1.schedule_tick. For an interval, ticks is nil and next is zero.
 func ScheduleTick(ctx context.Context, db DB, name string, fence int64, ticks []time.Time, next time.Time) (r ScheduleTickRow, err error) {
 	err = one(ctx, db, "schedule.tick",
 		"select t.outcome, t.enqueued, coalesce((t.detail operator(pg_catalog.->>) 'skipped')::int, 0) from pawl_v1.schedule_tick($1, $2, $3, $4) as t",
@@ -61,7 +61,8 @@ func ScheduleTick(ctx context.Context, db DB, name string, fence int64, ticks []
 	return r, err
 }
 
-// ScheduleOperate calls pawl_v1.schedule_pause, schedule_resume or schedule_delete, by the last word of the name.
+// ScheduleOperate calls pawl_v1.schedule_pause, schedule_resume or schedule_delete. verb is the
+// last word of that name.
 func ScheduleOperate(ctx context.Context, db DB, verb, name, actor, reason string) (outcome string, err error) {
 	err = one(ctx, db, "schedule."+verb, "select o.outcome from pawl_v1.schedule_"+verb+"($1, $2, $3) as o", []any{name, actor, reason}, &outcome)
 	return outcome, err

@@ -2,14 +2,14 @@ package contract
 
 import "context"
 
-// A StaleWrite is an attempt that was refused, because its work had been taken over.
+// A StaleWrite is an attempt that was rejected because another worker had taken over its work.
 type StaleWrite struct {
-	Scope, Key string // of a job its queue and its id
+	Scope, Key string // of a job: its queue and its id
 	Fence      int64
 	Worker     string // the process
 }
 
-// StaleWriteAdd calls pawl_v1.stale_write_add for up to 1000 refusals. kind is job or command.
+// StaleWriteAdd calls pawl_v1.stale_write_add for up to 1000 rejections. kind is job or command.
 func StaleWriteAdd(ctx context.Context, db DB, kind string, all ...StaleWrite) error {
 	var scopes, keys, workers []string
 	var fences []int64

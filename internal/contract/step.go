@@ -7,7 +7,7 @@ import (
 	"github.com/pawl-go/pawl"
 )
 
-// StepArgs name a step and what holds for it.
+// StepArgs name a step and its settings.
 type StepArgs struct {
 	Owner       pawl.Owner
 	Step        string
@@ -16,24 +16,25 @@ type StepArgs struct {
 	Provider    string
 	ProviderKey string
 	Timeout     time.Duration
-	Memory      time.Duration // of the provider; 0: the default
+	Memory      time.Duration // how long the provider remembers keys; 0: the default
 	Settle      time.Duration
 	Retention   time.Duration
 }
 
-// StepBeginRow is the answer of step_begin.
+// StepBeginRow is the result of step_begin.
 type StepBeginRow struct {
-	Outcome        string // "call", "probe", "wait", "replay_success", "final_failure" or "unknown"
-	Fence          int64
-	ProviderKey    string
-	Left           time.Duration // until the last moment of sending, when the server answered
+	Outcome     string // "call", "probe", "wait", "replay_success", "final_failure" or "unknown"
+	Fence       int64
+	ProviderKey string
+	// until the latest time to send the request, when the server answered
+	Left           time.Duration
 	RetryAfter     time.Duration
 	Result         []byte
 	Reference      string
 	FailureCode    string
 	FailureMessage string
 	Calls          int
-	Doubts         int    // earlier calls of which nobody knows
+	Doubts         int    // earlier calls with an unknown outcome
 	ReadOn         string // see [watched.ReadOn]
 }
 
@@ -58,7 +59,7 @@ func StepBegin(ctx context.Context, db DB, a StepArgs) (r StepBeginRow, err erro
 	return r, err
 }
 
-// StepEndArgs say how a call or a probe ended.
+// StepEndArgs describe the end of a call or a probe.
 type StepEndArgs struct {
 	Owner     pawl.Owner
 	Step      string
@@ -68,10 +69,10 @@ type StepEndArgs struct {
 	Reference string
 	Failure   Failure
 	Exchange  any  // an object; nil: none
-	Keyless   bool // the call of a keyed step carried no key
+	Keyless   bool // the call of a keyed step was sent without a key
 }
 
-// StepEndRow is the answer of step_end.
+// StepEndRow is the result of step_end.
 type StepEndRow struct {
 	Status             string // "planned", "succeeded", "failed_final", "unknown" or "absent"
 	Kept               bool   // the step had ended before
@@ -88,7 +89,8 @@ func StepEnd(ctx context.Context, db DB, a StepEndArgs) (r StepEndRow, err error
 	if a.Keyless {
 		o["keyless"] = true
 	}
-	// Not exact: what a provider answers may be any octets, and a call that was executed must be recorded as executed.
+	// Not exact: a provider may answer any bytes, and an executed call must be recorded as
+	// executed.
 	err = one(ctx, db, "step.end", `select e.outcome, e.detail operator(pg_catalog.?) 'kept', e.detail operator(pg_catalog.?) 'twice', e.detail operator(pg_catalog.?) 'contradicts'
   from pawl_v1.step_end($1, $2, $3, $4, $5, $6, $7::pg_catalog.jsonb) as e`,
 		[]any{a.Owner.Scope, a.Owner.Key, a.Step, a.Fence, a.Outcome, a.Result, o.text()},
@@ -96,22 +98,22 @@ func StepEnd(ctx context.Context, db DB, a StepEndArgs) (r StepEndRow, err error
 	return r, err
 }
 
-// StepSettleArgs are a verdict on an unknown step.
+// StepSettleArgs hold a verdict on an unknown step.
 type StepSettleArgs struct {
 	Scope, Key, Step  string
-	Fence             int64  // of the newest call that the verdict is about
+	Fence             int64  // of the newest call that the verdict concerns
 	Verdict           string // "executed", "refused" or "not_executed"
 	Actor, Reason     string
-	Result, Reference string // of what was executed
+	Result, Reference string // of an executed call
 	Code, Error       string // of a refusal
 }
 
-// StepSettleRow is the answer of step_settle.
+// StepSettleRow is the result of step_settle.
 type StepSettleRow struct {
 	Outcome    string        // "settled", "refused", "moved", "early" or "absent"
-	Status     string        // now; of a refusal, what it is; empty if absent
-	Fence      int64         // now, if it has moved
-	RetryAfter time.Duration // if it is early
+	Status     string        // current status, also if refused; empty if absent
+	Fence      int64         // current fence, if moved
+	RetryAfter time.Duration // if early
 }
 
 // StepSettle calls pawl_v1.step_settle.
@@ -130,7 +132,7 @@ func StepSettle(ctx context.Context, db DB, a StepSettleArgs) (r StepSettleRow, 
 	return r, err
 }
 
-// StepAgainArgs have a refused step called again under a new key.
+// StepAgainArgs request another call of a refused step under a new key.
 type StepAgainArgs struct {
 	Scope, Key, Step string
 	Fence            int64 // of the step
@@ -138,15 +140,15 @@ type StepAgainArgs struct {
 	Actor, Reason    string
 }
 
-// StepAgainRow is the answer of step_again.
+// StepAgainRow is the result of step_again.
 type StepAgainRow struct {
 	Outcome     string // "renewed"; "refused", "moved", "early" or "absent"
 	Status      string // if nothing changed; empty if absent
-	Executed    bool   // refused: a call of it was executed
-	Fence       int64  // now, if it has moved
+	Executed    bool   // refused: one of its calls was executed
+	Fence       int64  // current fence, if moved
 	RetryAfter  time.Duration
-	ProviderKey string // from now on
-	JobID       int64  // that it belongs to; 0: none
+	ProviderKey string // the new key
+	JobID       int64  // owner of the step; 0: none
 	Calls       int
 }
 

@@ -9,7 +9,7 @@ import (
 	"github.com/pawl-go/pawl"
 )
 
-// JobSweepRow is the answer of job_sweep.
+// JobSweepRow is the result of job_sweep.
 type JobSweepRow struct {
 	Outcome                         string // "swept" or "busy"
 	Requeued, DeadLettered, Workers int
@@ -27,8 +27,9 @@ func JobSweep(ctx context.Context, db DB, kinds []string, maxCrashes int) (JobSw
 	return r, err
 }
 
-// WorkerRegister calls pawl_v1.worker_register. A worker is registered although the wait for a synchronous standby was cancelled: if a
-// failover loses its row, the next heartbeat says so.
+// WorkerRegister calls pawl_v1.worker_register. If the wait for a synchronous standby was
+// cancelled, the worker still counts as registered. If a failover loses its row, the next heartbeat
+// reports that.
 func WorkerRegister(ctx context.Context, db DB, name string, lease time.Duration, queues []string) (int64, error) {
 	o := Options{}
 	if len(queues) > 0 {
@@ -43,55 +44,61 @@ func WorkerRegister(ctx context.Context, db DB, name string, lease time.Duration
 	return id, err
 }
 
-// WorkerIsolate calls pawl_v1.worker_isolate and returns its outcome: "alone", "company" or "lost". Not alone, it takes away the mark of
-// that attempt and of no other.
+// WorkerIsolate calls pawl_v1.worker_isolate and returns its outcome: "alone", "company" or "lost".
+// With alone false, it removes the mark of this attempt only.
 func WorkerIsolate(ctx context.Context, db DB, worker, job, fence int64, alone bool) (outcome string, err error) {
 	err = one(ctx, db, "worker.isolate", "select i.outcome from pawl_v1.worker_isolate($1, $2, $3, $4) as i", []any{worker, job, fence, alone}, &outcome)
 	return outcome, err
 }
 
-// QueueDeath calls pawl_v1.queue_death and returns when a process that worked on the queue last died; nil: none is known to have.
+// QueueDeath calls pawl_v1.queue_death. It returns when a process that worked on the queue last
+// died, or nil.
 func QueueDeath(ctx context.Context, db DB, queue string) (diedAt *time.Time, err error) {
 	err = one(ctx, db, "queue.death", "select d.died_at from pawl_v1.queue_death($1) as d", []any{queue}, &diedAt)
 	return diedAt, err
 }
 
-// WorkerHeartbeatRow is the answer of worker_heartbeat.
+// WorkerHeartbeatRow is the result of worker_heartbeat.
 type WorkerHeartbeatRow struct {
 	Alive    bool
-	Recalled []int64 // jobs cancelled under the worker since the last beat
-	Recalls  []int64 // ids of what made them so; the next beat says that they have arrived
+	Recalled []int64 // jobs of the worker that were cancelled since the last heartbeat
+	Recalls  []int64 // ids of these cancellations; the next heartbeat confirms them
 	Hidden   bool    // row level security may hide jobs from the worker
 }
 
-// WorkerReport is what a worker says of itself, for those who diagnose.
+// WorkerReport is what a worker reports about itself, for diagnosis.
 type WorkerReport struct {
 	Queues   []string                 `json:"queues"`
 	DrainMS  int64                    `json:"drain_ms"`
-	Handlers map[string]HandlerReport `json:"handlers"`          // by kind
-	Pooled   bool                     `json:"pooled,omitempty"`  // its presence connection changes sessions, so it is not present
-	Watched  bool                     `json:"watched"`           // its pool hears of commits that stopped waiting for a standby
-	Wakeups  string                   `json:"wakeups,omitempty"` // "on"; "off": Presence.Off; "none": no presence connection. Empty: it is not known yet
-	Woken    int64                    `json:"woken"`             // how often it found jobs in a queue that was empty, after a notification
-	Polled   int64                    `json:"polled"`            // and by a poll
+	Handlers map[string]HandlerReport `json:"handlers"` // by kind
+	// a pooler switches sessions under its presence connection, so it has no presence
+	Pooled bool `json:"pooled,omitempty"`
+	// its pool notices commits that stopped waiting for a standby
+	Watched bool `json:"watched"`
+	// "on"; "off": Presence.Off; "none": no presence connection; empty: not known yet
+	Wakeups string `json:"wakeups,omitempty"`
+	// times it found jobs in an empty queue after a notification
+	Woken  int64 `json:"woken"`
+	Polled int64 `json:"polled"` // times it found them by polling
 }
 
-// HandlerReport is what a worker says of one of its handlers.
+// HandlerReport is what a worker reports about one of its handlers.
 type HandlerReport struct {
 	TimeoutMS int64 `json:"timeout_ms"`
-	Runs      int64 `json:"runs"`   // since it started
-	P99MS     int64 `json:"p99_ms"` // of the last of them
+	Runs      int64 `json:"runs"`   // since the worker started
+	P99MS     int64 `json:"p99_ms"` // of the latest runs
 }
 
-// WorkerHeartbeat calls pawl_v1.worker_heartbeat, in a transaction of its own that does not wait
-// for the disk. told are the Recalls of the last answer. A nil report leaves the one before.
+// WorkerHeartbeat calls pawl_v1.worker_heartbeat in a transaction of its own that does not wait for
+// the disk. told are the Recalls of the previous result. A nil report keeps the previous one.
 func WorkerHeartbeat(ctx context.Context, db Batcher, worker int64, presence bool, told []int64, report *WorkerReport) (WorkerHeartbeatRow, error) {
-	o := Options{"presence": presence, "told": append([]int64{}, told...)} // an array, also if there are none
+	o := Options{"presence": presence, "told": append([]int64{}, told...)} // a non-nil array
 	if report != nil {
 		o["report"] = report
 	}
 	var batch pgx.Batch
-	batch.Queue("select pg_catalog.set_config('synchronous_commit', 'off', true)") // of this transaction, which the batch is
+	// local to the batch's transaction
+	batch.Queue("select pg_catalog.set_config('synchronous_commit', 'off', true)")
 	batch.Queue("select h.outcome, h.recalled, h.detail from pawl_v1.worker_heartbeat($1, $2::pg_catalog.jsonb) as h", worker, o.text())
 	results := db.SendBatch(ctx, &batch)
 	_, err := results.Exec()
@@ -120,17 +127,17 @@ func WorkerAttend(ctx context.Context, db DB, worker int64) (present bool, err e
 	return outcome == "present", err
 }
 
-// WorkerLeave calls pawl_v1.worker_leave and returns how many jobs it gave back.
+// WorkerLeave calls pawl_v1.worker_leave and returns how many jobs it released.
 func WorkerLeave(ctx context.Context, db DB, worker int64) (released int, err error) {
 	err = one(ctx, db, "worker.leave", "select l.released from pawl_v1.worker_leave($1) as l", []any{worker}, &released)
 	return released, err
 }
 
-// WorkerAsleepRow is one row of the answer of worker_asleep.
+// WorkerAsleepRow is one row of worker_asleep.
 type WorkerAsleepRow struct {
 	Outcome string // "asleep" or "taken"
 	Queue   string
-	Signal  string // the payload of notifications that mean the queue
+	Signal  string // notification payload that stands for the queue
 }
 
 // WorkerAsleep calls pawl_v1.worker_asleep.

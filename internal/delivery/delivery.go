@@ -14,46 +14,54 @@ import (
 	"github.com/pawl-go/pawl/internal/verdict"
 )
 
-// A Claim is the answer to "has this delivery been seen?", valid in the transaction it was asked in.
+// A Claim answers whether a delivery was seen before. It is valid only in the transaction that made
+// it.
 type Claim struct {
-	// Fresh: nobody has seen it. This transaction owns it; do the work and commit, or [Claim.Store] it.
-	// Otherwise it took effect before, or a durable job owns it: do nothing, commit, and acknowledge. With synchronous standbys the
-	// COMMIT waits until what it took effect by is replicated; a rollback proves nothing.
+	// Fresh means that the delivery is new and this transaction owns it: do the work and commit, or
+	// [Claim.Store] it. Otherwise it took effect before, or a durable job owns it: do nothing,
+	// commit, and acknowledge. With synchronous standbys, the COMMIT waits until the earlier
+	// outcome is replicated. A rollback proves nothing.
 	Fresh bool
-	// Behind: it is fresh, and something of its lane is still open, so it must not be worked on now: [Claim.Store] it.
+	// Behind means that the delivery is fresh, but an earlier one of its lane is still open. Do not
+	// process it now: [Claim.Store] it.
 	Behind bool
-	// JobID is the job that owns the delivery; 0 if it was processed in the transaction that claimed it.
+	// JobID is the job that owns the delivery, or 0 if the transaction that claimed it processed
+	// it.
 	JobID int64
 	// ReceivedAt is when it was first claimed, by the database's clock.
 	ReceivedAt time.Time
-	// ReadOn is not empty if it is not fresh, and the server replicates synchronously: this
-	// transaction's COMMIT proves that its outcome is replicated, or txn.Replicated on that server.
+	// ReadOn is set if the delivery is not fresh and the server replicates synchronously. This
+	// transaction's COMMIT, or txn.Replicated with ReadOn, then proves that the outcome is
+	// replicated.
 	ReadOn string
 
 	intent pawl.Intent
 	lane   Lane
 }
 
-// A Lane orders deliveries: those of one lane are worked on one at a time, and in the order in which they were claimed even when
-// some of them store. The zero Lane orders nothing.
+// A Lane orders deliveries. Those of one lane are processed one at a time, in the order in which
+// they were claimed, even if some are stored. The zero Lane orders nothing.
 type Lane struct {
-	Queue  string // of the jobs that stored deliveries become, 1 to 255 octets
-	Name   string // 1 to 255 octets: what the order is about, for instance the account
-	Policy string // of a lane that is new, what a dead letter does to those behind it: "block" (default), "park" or "skip"
+	Queue string // of the jobs that store deliveries, 1 to 255 bytes
+	Name  string // 1 to 255 bytes: the thing whose deliveries are ordered, such as an account
+	// of a new lane: what a dead letter does to later deliveries: "block" (default), "park" or
+	// "skip"
+	Policy string
 }
 
-// Take claims the delivery named by intent, whose Scope is the consumer. Call it as the first statement of the handler's
-// transaction.
+// Take claims the delivery named by intent, whose Scope is the consumer. Call it as the first
+// statement of the handler's transaction.
 //
-// Errors: [pawl.ErrKeyReused] if the key came before with another payload. SQLSTATE 55P03, which is
-// [pawl.Retryable], if another transaction is processing it right now: after at most 50 ms the caller is told instead
-// of waiting with a connection in its hand; roll back and do not acknowledge.
+// Errors: [pawl.ErrKeyReused] if the key was used before with another payload. SQLSTATE 55P03,
+// which is [pawl.Retryable], if another transaction is processing the delivery. Take waits for it
+// at most 50 ms, so that the caller does not hold a connection. Then roll back and do not
+// acknowledge.
 func Take(ctx context.Context, tx pawl.Tx, intent pawl.Intent) (Claim, error) {
 	return TakeInLane(ctx, tx, intent, Lane{})
 }
 
-// TakeInLane is [Take] for a delivery that has an order. It locks the lane until the transaction ends: the next delivery of the
-// lane is told 55P03 until then.
+// TakeInLane is [Take] for an ordered delivery. It locks the lane until the transaction ends. Until
+// then, the next delivery of the lane gets 55P03.
 func TakeInLane(ctx context.Context, tx pawl.Tx, intent pawl.Intent, lane Lane) (Claim, error) {
 	if err := intent.Validate(); err != nil {
 		return Claim{}, err
@@ -65,8 +73,8 @@ func TakeInLane(ctx context.Context, tx pawl.Tx, intent pawl.Intent, lane Lane) 
 	return claimOf(intent, lane, row)
 }
 
-// TakeFor claims a second name of a delivery that was claimed under key in this transaction, and notes that key beside it. It is [Take]
-// otherwise.
+// TakeFor claims a second name for a delivery that this transaction claimed under key, and stores
+// that key beside it. Otherwise it works like [Take].
 func TakeFor(ctx context.Context, tx pgx.Tx, name pawl.Intent, key string) (Claim, error) {
 	if err := name.Validate(); err != nil {
 		return Claim{}, err
@@ -78,35 +86,38 @@ func TakeFor(ctx context.Context, tx pgx.Tx, name pawl.Intent, key string) (Clai
 	return claimOf(name, Lane{}, row)
 }
 
-// A Pending is a [TakeInLane] that is sent as part of a batch, behind BEGIN: one round trip less.
+// A Pending is a [TakeInLane] that is sent in one batch with BEGIN, which saves a round trip.
 type Pending struct {
 	intent pawl.Intent
 	lane   Lane
 	row    contract.InboxClaimRow
 }
 
-// Prepare makes the Pending of an intent, for one batch.
+// Prepare returns the Pending of an intent, for one batch.
 func Prepare(intent pawl.Intent, lane Lane) (*Pending, error) {
 	return &Pending{intent: intent, lane: lane}, intent.Validate()
 }
 
-// Queue adds the claim to a batch. Queue nothing behind it that must not happen for a duplicate.
+// Queue adds the claim to a batch. Do not queue anything after it that must not happen for a
+// duplicate.
 func (p *Pending) Queue(b *pgx.Batch) {
 	contract.InboxClaimStep(p.intent.Scope, p.intent.Key, p.intent.Fingerprint, contract.InboxLane(p.lane), &p.row)(b)
 }
 
-// Claim is the answer, once the batch has been closed without an error. Errors of the batch: see [Take].
+// Claim returns the answer after the batch was closed without an error. For errors of the batch,
+// see [Take].
 func (p *Pending) Claim() (Claim, error) { return claimOf(p.intent, p.lane, p.row) }
 
-// A PendingMany claims many deliveries of one consumer in one statement. One of them cannot spoil the others: what would be an
-// error of [Take] is an answer of its own.
+// A PendingMany claims many deliveries of one consumer in one statement. Cases that are an error of
+// [Take] become the answer for that delivery, so that they do not fail the others.
 type PendingMany struct {
 	consumer string
 	intents  []pawl.Intent
 	rows     []contract.InboxClaimRow
 }
 
-// PrepareMany makes the PendingMany of 1 to 1000 valid intents, which share their Scope.
+// PrepareMany returns the PendingMany of 1 to 1000 intents, which must share their Scope. It fails
+// if one is invalid.
 func PrepareMany(intents []pawl.Intent) (*PendingMany, error) {
 	for _, i := range intents {
 		if err := i.Validate(); err != nil {
@@ -116,17 +127,17 @@ func PrepareMany(intents []pawl.Intent) (*PendingMany, error) {
 	return &PendingMany{consumer: intents[0].Scope, intents: intents}, nil
 }
 
-// Queue adds the claims to a batch, as one statement.
+// Queue adds the claims to a batch as one statement.
 func (p *PendingMany) Queue(b *pgx.Batch) {
 	contract.InboxClaimManyStep(p.consumer, p.intents, func(rows []contract.InboxClaimRow) { p.rows = rows })(b)
 }
 
-// Claims returns the answer to each intent, once the batch has been closed without an error: a claim, or an error as of [Take],
-// [pawl.ErrKeyReused] or 55P03.
+// Claims returns the answer to each intent after the batch was closed without an error. Each answer
+// is a claim or an error of [Take]: [pawl.ErrKeyReused] or 55P03.
 func (p *PendingMany) Claims() (claims []Claim, refused []error) {
 	claims, refused = make([]Claim, len(p.intents)), make([]error, len(p.intents))
 	rows := p.rows
-	// Without an answer for each, nothing is known of any: none may pass for a duplicate.
+	// If the number of answers is wrong, all are unknown: no delivery may count as a duplicate.
 	if len(rows) != len(p.intents) {
 		rows = make([]contract.InboxClaimRow, len(p.intents))
 	}
@@ -161,27 +172,28 @@ func claimOf(intent pawl.Intent, lane Lane, row contract.InboxClaimRow) (Claim, 
 	return claim, nil
 }
 
-// CodeMismatch is the Code of a [Storage] that keeps a delivery whose key came before with another payload.
+// CodeMismatch is the Code of a [Storage] for a delivery whose key was used before with another
+// payload.
 const CodeMismatch pawl.Code = contract.CodeMismatch
 
-// A Storage says what becomes of a delivery that could not be applied now.
+// A Storage says how to store a delivery that could not be applied now.
 type Storage struct {
-	Queue, Kind string         // of the job; 1 to 255 octets each
-	Payload     []byte         // exact octets, at most 4 MiB
-	Headers     map[string]any // whatever the job's handler needs beside it
-	Attempts    int            // tries already made; the one that failed counts
-	Suspect     bool           // it may have killed a process or the server: run it alone
+	Queue, Kind string         // of the job; 1 to 255 bytes each
+	Payload     []byte         // exact bytes, at most 4 MiB
+	Headers     map[string]any // extra data for the job's handler
+	Attempts    int            // attempts already made, including the one that failed
+	Suspect     bool           // it may have crashed a process or the server, so it runs alone
 	MaxAttempts int            // default 25, 1 to 1000
-	RetryIn     time.Duration  // not before; millisecond steps
-	Failure     error          // why; kept in the job's error history
-	Code        pawl.Code      // under which it is kept there; default that of Failure
-	Dead        bool           // no retry: straight to the dead letters
-	Outside     bool           // of the claim's lane: it had no turn, and stops nobody
+	RetryIn     time.Duration  // earliest retry; millisecond steps
+	Failure     error          // the reason; kept in the job's error history
+	Code        pawl.Code      // code in that history; default: that of Failure
+	Dead        bool           // no retry: it becomes a dead letter at once
+	Outside     bool           // it is not in the claim's lane, and holds up no other delivery
 }
 
-// Store gives the delivery to a durable job, in the transaction that claimed it, and returns the job's id. Afterwards
-// the delivery may be acknowledged once this transaction has committed. The job takes its place in the lane of the claim, whose
-// Queue must be that of the Storage.
+// Store hands the delivery to a durable job, in the transaction that claimed it, and returns the
+// job's id. Acknowledge the delivery after this transaction has committed. The job takes the
+// claim's place in its lane, whose Queue must be that of the Storage.
 //
 // Errors: [pawl.ErrFenceLost] if the claim was not made in this transaction.
 func (c Claim) Store(ctx context.Context, tx pgx.Tx, l Storage) (jobID int64, err error) {
@@ -208,16 +220,18 @@ func (c Claim) Store(ctx context.Context, tx pgx.Tx, l Storage) (jobID int64, er
 	return row.JobID, err
 }
 
-// Settle marks a stored delivery processed, in the transaction that applies its effect and finishes its job.
+// Settle marks a stored delivery as processed, in the transaction that applies its effect and
+// finishes its job.
 //
-// Errors: [pawl.ErrFenceLost] if the job does not own the delivery any more; the transaction must not commit.
+// Errors: [pawl.ErrFenceLost] if the job no longer owns the delivery; the transaction must not
+// commit.
 func Settle(ctx context.Context, tx pgx.Tx, consumer, key string, jobID int64) error {
 	return contract.InboxSettle(ctx, tx, consumer, key, jobID)
 }
 
-// Reserve reserves an intent for a job that is about to work for it with no transaction open, once
-// tx commits. If another job is at work for it, it returns that job's status, "processing" or
-// "unknown".
+// Reserve reserves an intent for a job that will work on it, after tx commits, without an open
+// transaction. If another job works on the intent, Reserve returns that job's status, "processing"
+// or "unknown".
 func Reserve(ctx context.Context, tx pgx.Tx, intent pawl.Intent, jobID int64) (busy string, err error) {
 	if err := intent.Validate(); err != nil {
 		return "", err
@@ -226,13 +240,13 @@ func Reserve(ctx context.Context, tx pgx.Tx, intent pawl.Intent, jobID int64) (b
 	return row.Status, err
 }
 
-// Unreserve gives up what Reserve has reserved, in the transaction that ends the work.
+// Unreserve releases a reservation, in the transaction that ends the work.
 func Unreserve(ctx context.Context, tx pgx.Tx, intent pawl.Intent, jobID int64) error {
 	return contract.InboxUnreserve(ctx, tx, intent.Scope, intent.Key, jobID)
 }
 
-// Missing returns those keys that a consumer does not remember, in the order given: for whoever compares with what a sender says it has sent.
-// Ask for no more than about a thousand at once.
+// Missing returns the keys that a consumer does not remember, in the order given. Use it to compare
+// with a sender's list, at most about 1000 keys a call.
 func Missing(ctx context.Context, db pawl.DB, consumer string, keys []string) ([]string, error) {
 	return catalog.InboxMissing(ctx, db, consumer, keys)
 }

@@ -20,8 +20,8 @@ func intent(key, payload string) pawl.Intent {
 	return pawl.Intent{Scope: "billing", Key: key, Fingerprint: pawl.FingerprintOf([]byte(payload))}
 }
 
-// An intent that the database has not answered for is an error. Without one it would pass for a
-// duplicate, which is acknowledged.
+// An intent without an answer from the database is an error. Otherwise it would count as a
+// duplicate and be acknowledged.
 func TestClaimMany_NoAnswerIsAnError(t *testing.T) {
 	t.Parallel()
 	pending, err := delivery.PrepareMany([]pawl.Intent{intent("a", "1"), intent("b", "2")})
@@ -76,7 +76,7 @@ func TestTake_OnceFreshThenDuplicate(t *testing.T) {
 	}
 }
 
-// The Go client hands on the result_ref of the first claim, however the duplicate asks.
+// A duplicate gets the result_ref of the first claim, with each way to claim.
 func TestTakeFor_TheReferenceIsAnsweredToDuplicates(t *testing.T) {
 	t.Parallel()
 	pool := pawltest.DB(t)
@@ -108,7 +108,7 @@ func TestTakeFor_TheReferenceIsAnsweredToDuplicates(t *testing.T) {
 	}
 }
 
-// A claim that travels in one message with BEGIN is answered as any other.
+// A claim that travels in one message with BEGIN gets the same answer.
 func TestPrepare_AnswersAsTakeDoes(t *testing.T) {
 	t.Parallel()
 	pool := pawltest.DB(t)
@@ -146,7 +146,8 @@ func TestPrepare_AnswersAsTakeDoes(t *testing.T) {
 	}
 }
 
-// The claim dies with its transaction: nothing is remembered of a delivery whose effect rolled back (trap T5).
+// The claim is rolled back with its transaction, so a delivery whose effect rolled back is not
+// remembered (trap T5).
 func TestT5_RolledBackClaimIsForgotten(t *testing.T) {
 	t.Parallel()
 	pool := pawltest.DB(t)
@@ -160,7 +161,7 @@ func TestT5_RolledBackClaimIsForgotten(t *testing.T) {
 	}
 }
 
-// Two consumers of one message both run (trap T45).
+// Two consumers of one message both process it (trap T45).
 func TestT45_ConsumersDoNotShareKeys(t *testing.T) {
 	t.Parallel()
 	pool := pawltest.DB(t)
@@ -185,8 +186,8 @@ func TestTake_KnownKeyWithAnotherPayloadIsRefused(t *testing.T) {
 	}
 }
 
-// A delivery that is being processed elsewhere is answered within the 50 ms lock limit, not after the other handler,
-// and the limit does not leak into the handler's own statements.
+// If another transaction processes the delivery, the claim returns within the lock limit of 50 ms.
+// The limit does not apply to the handler's own statements.
 func TestTake_InProgressIsAnsweredAtOnce(t *testing.T) {
 	t.Parallel()
 	pool := pawltest.DB(t)
@@ -210,7 +211,7 @@ func TestTake_InProgressIsAnsweredAtOnce(t *testing.T) {
 	}
 }
 
-// Callers that bring stricter isolation get an answer or 40001, never a second effect (trap T30).
+// At stricter isolation, callers get an answer or 40001, never a second effect (trap T30).
 func TestT30_StricterIsolationNeverDoubles(t *testing.T) {
 	t.Parallel()
 	for _, level := range []pgx.TxIsoLevel{pgx.ReadCommitted, pgx.RepeatableRead, pgx.Serializable} {
@@ -238,7 +239,8 @@ func TestT30_StricterIsolationNeverDoubles(t *testing.T) {
 	}
 }
 
-// Many workers race for one delivery: one is fresh, and every other is told in progress or duplicate.
+// If many workers claim one delivery at once, one gets it fresh. The others get in progress or
+// duplicate.
 func TestTake_RaceHasOneWinner(t *testing.T) {
 	t.Parallel()
 	pool := pawltest.DB(t, "create table effect (n int)")
@@ -265,7 +267,7 @@ func TestTake_RaceHasOneWinner(t *testing.T) {
 	}
 }
 
-// A stored delivery is owned by its job: a redelivery is a duplicate, and only that job may settle it.
+// A job owns its stored delivery: a redelivery is a duplicate, and only that job may settle it.
 func TestStore_JobOwnsTheDelivery(t *testing.T) {
 	t.Parallel()
 	pool := pawltest.DB(t)
@@ -294,7 +296,7 @@ func TestStore_JobOwnsTheDelivery(t *testing.T) {
 	}
 }
 
-// What somebody else committed took effect and cannot be stored, that is, run again.
+// A delivery that another transaction committed took effect, so it cannot be stored and run again.
 func TestStore_RefusesWhatAnotherTransactionCommitted(t *testing.T) {
 	t.Parallel()
 	pool := pawltest.DB(t)
@@ -312,12 +314,14 @@ func TestStore_RefusesWhatAnotherTransactionCommitted(t *testing.T) {
 	}
 }
 
-// Not even one that came into being while this transaction was open: having a later number does not make a row ours.
+// A row that was committed while this transaction was open is not ours either, although its
+// transaction id is higher.
 func TestStore_RefusesWhatWasCommittedMeanwhile(t *testing.T) {
 	t.Parallel()
 	pool := pawltest.DB(t, "create table other (n int)")
 	tx := begin(t, pool, pgx.ReadCommitted)
-	if _, err := tx.Exec(t.Context(), "insert into other values (1)"); err != nil { // takes the transaction's number
+	// assigns the transaction id
+	if _, err := tx.Exec(t.Context(), "insert into other values (1)"); err != nil {
 		t.Fatal(err)
 	}
 	early, err := tx.Begin(t.Context())
@@ -336,7 +340,7 @@ func TestStore_RefusesWhatWasCommittedMeanwhile(t *testing.T) {
 	}
 }
 
-// A claim made in a savepoint that was released is this transaction's all the same.
+// A claim made in a released savepoint belongs to this transaction.
 func TestStore_AcceptsAClaimFromASavepoint(t *testing.T) {
 	t.Parallel()
 	pool := pawltest.DB(t)

@@ -1,4 +1,5 @@
-// Package delivery holds what a consumer does with the rows of the inbox: claim, store, keep, settle, pass a sequence gate and forget.
+// Package delivery claims, stores, keeps, settles and purges a consumer's deliveries, and passes
+// them through a sequence gate.
 //
 //	            Claim                    your handler                commit
 //	delivery ─────────▶ row inserted ──────────────────▶ effect and row together
@@ -7,8 +8,9 @@
 //	             ▼                            ▼
 //	         duplicate                      Store: a durable job owns the delivery
 //
-// The row exists if and only if the effect committed, or a job owns the delivery (written in the same transaction).
+// The inbox row exists if and only if the effect committed or a job owns the delivery. The job is
+// written in the same transaction.
 //
-// A [Lane] keeps deliveries in the order in which they are claimed, a [Sequence] at a gate in that of their senders' numbers. Package inbox shows
-// users the part that they need.
+// A [Lane] keeps deliveries in the order of their claims. A [Sequence] keeps them in the order of
+// the sender's numbers. Package inbox exports the part that users need.
 package delivery

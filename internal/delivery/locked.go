@@ -10,14 +10,14 @@ import (
 // ErrTableLocked is [contract.ErrTableLocked].
 var ErrTableLocked = contract.ErrTableLocked
 
-// tables are those that a delivery may be written to.
+// tables are the tables that a delivery may write to.
 var tables = []string{"pawl.inbox", "pawl.delivery", "pawl.lane", "pawl.job", "pawl.sequence_gate", "pawl.sequence_gate_held"}
 
-// LockedTable returns the error of a delivery whose lock was not had in time: [ErrTableLocked] if
-// it is that of a table, which is an outage; else err.
+// LockedTable interprets err, a lock timeout of a delivery. If a whole table is locked, it returns
+// [ErrTableLocked], which counts as an outage. Otherwise it returns err.
 func LockedTable(ctx context.Context, db pawl.DB, err error) error {
 	return contract.LockedTable(ctx, db, err, tables...)
 }
 
-// Writable returns [ErrTableLocked] if nothing can be written to one of the tables now.
+// Writable returns [ErrTableLocked] if one of the tables cannot be written to now.
 func Writable(ctx context.Context, db pawl.DB) error { return contract.Writable(ctx, db, tables...) }

@@ -1,5 +1,6 @@
-// Package engine tells PostgreSQL from servers that only speak its protocol. What they lack fails late, or, as advisory locks that lock nothing, not at
-// all: two workers would have one job, and a message two effects.
+// Package engine distinguishes PostgreSQL from servers that only speak its protocol. Features that
+// they lack fail late or not at all. If advisory locks do not lock, for example, two workers get
+// one job, and a message has two effects.
 package engine
 
 import (
@@ -15,16 +16,16 @@ import (
 	"github.com/pawl-go/pawl"
 )
 
-// Oldest is the first major version that the schema installs on: older ones have no SQL-standard function bodies. Tested is the first that our tests
-// run on.
+// Oldest is the first major version on which the schema installs; older ones lack SQL-standard
+// function bodies. Tested is the oldest version on which our tests run.
 const Oldest, Tested = 14, 15
 
-// others are words of version(), of servers that are not PostgreSQL, and what each is known to
-// lack. That is from their documentation: none was tried. YugabyteDB has LISTEN since 2025.2.3, as
-// early access
+// others lists words in version() of servers that are not PostgreSQL, and features that each lacks.
+// The source is their documentation; none was tried. YugabyteDB has LISTEN since 2025.2.3, as early
+// access
 // (https://docs.yugabyte.com/stable/api/ysql/the-sql-language/statements/cmd_listen_notify/).
 var others = []struct{ word, name, lacks string }{
-	{"CockroachDB", "CockroachDB", "its advisory locks exclude nobody, and it has no LISTEN"},
+	{"CockroachDB", "CockroachDB", "its advisory locks exclude no one, and it has no LISTEN"},
 	{"-YB-", "YugabyteDB", "its row versions are not PostgreSQL's, and before 2025.2.3 it has no LISTEN"},
 	{"Redshift", "Amazon Redshift", "it has neither row locks nor enforced unique keys"},
 	{"Greenplum", "Greenplum", "a unique key must contain the column by which rows are distributed"},
@@ -35,15 +36,17 @@ var others = []struct{ word, name, lacks string }{
 	{"QuestDB", "QuestDB", "it has no transactions"},
 }
 
-// Querier is what a question needs.
+// Querier runs the queries.
 type Querier interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }
 
-// Lock of the probe, in Pawl's half of the two-key advisory space. It is held for one statement.
+// The advisory lock of the probe, in Pawl's half of the two-key space. It is held for one
+// statement.
 const lockSpace, lockNumber = 1885435756, 3
 
-// probe asks for what no version text says. A lock that is held is in pg_locks, unless it is a word without a meaning.
+// probe checks features that version() does not reveal. If advisory locks work, a held lock is in
+// pg_locks.
 var probe = fmt.Sprintf(`with lock as materialized (
   select pg_catalog.pg_try_advisory_xact_lock(%[1]d, %[2]d) as got
 ), named as (
@@ -65,12 +68,14 @@ select pg_catalog.current_setting('server_version_num')::pg_catalog.int4,
        pg_catalog.current_setting('server_encoding')
   from lock as l`, lockSpace, lockNumber)
 
-// ErrEncoding means that the database cannot hold each text.
-var ErrEncoding = errors.New("the schema needs a database in UTF8, since keys, headers and errors are any text")
+// ErrEncoding means that the database cannot store every Unicode text.
+var ErrEncoding = errors.New("the schema needs a database in UTF8, because keys, headers and errors may contain any text")
 
-// Refuse returns why Pawl does not run on this server, with the next step, or nil.
+// Refuse returns nil if Pawl runs on this server. Otherwise it returns the reason and the next
+// step.
 //
-// Errors: code 0A000 for a server that is not PostgreSQL, or lacks what is needed; those of the connection.
+// Errors: code 0A000 for a server that is not PostgreSQL or lacks a feature; errors of the
+// connection.
 func Refuse(ctx context.Context, db Querier) error {
 	var version string
 	if err := db.QueryRow(ctx, "select pg_catalog.version()").Scan(&version); err != nil {
@@ -95,14 +100,14 @@ func Refuse(ctx context.Context, db Querier) error {
 	case encoding != "UTF8":
 		return unfit("create a database with: create database ... encoding 'UTF8' template template0", "%w, this one is in %s", ErrEncoding, encoding)
 	case !locks:
-		return unfit(elsewhere, "an advisory lock is granted here, and held by no session, so that it excludes no one: %s", version)
+		return unfit(elsewhere, "an advisory lock was granted, but no session holds it, so it excludes no one: %s", version)
 	}
 	return nil
 }
 
 const elsewhere = "use PostgreSQL itself, or a service that runs it; docs/operating/production.md lists what was tried"
 
-// named recognises a server by what it calls itself.
+// named recognises a server by its version text.
 func named(version string) error {
 	for _, o := range others {
 		if strings.Contains(version, o.word) {
@@ -115,20 +120,21 @@ func named(version string) error {
 	return nil
 }
 
-// refusal is that of a server that does not understand the question. What the connection failed with is returned as it is.
+// refusal returns the error for a server that does not understand a query. Errors of the connection
+// are returned unchanged.
 func refusal(version string, err error) error {
 	var said *pgconn.PgError
 	if pawl.Unreachable(err) || !errors.As(err, &said) || said.Code == "42501" || strings.HasPrefix(said.Code, "57") || strings.HasPrefix(said.Code, "53") {
 		return err
 	}
-	return unfit(elsewhere, "it does not answer a question that PostgreSQL answers, so this is another server, or one without what Pawl needs: %s: %w", version, err)
+	return unfit(elsewhere, "it does not answer a query that PostgreSQL answers, so this is another server, or it lacks a feature: %s: %w", version, err)
 }
 
 func unfit(hint, format string, args ...any) error {
 	return &pawl.Error{Op: "engine", Code: "0A000", Err: fmt.Errorf(format, args...), Hint: hint}
 }
 
-// Major is the major version of a server that was not refused.
+// Major returns the major version of a server that Refuse accepted.
 func Major(ctx context.Context, db Querier) (major int, err error) {
 	err = db.QueryRow(ctx, "select pg_catalog.current_setting('server_version_num')::pg_catalog.int4").Scan(&major)
 	return major / 10000, err

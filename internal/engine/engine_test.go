@@ -15,7 +15,7 @@ import (
 	"github.com/pawl-go/pawl/pawltest"
 )
 
-// probed answers the probe; pgx asks for numbers and booleans in their binary form.
+// probed answers the probe. pgx requests numbers and booleans in binary format.
 func probed(number, missing, plpgsql, locks string) func(string) ([]string, []string, *pgproto3.ErrorResponse) {
 	return func(string) ([]string, []string, *pgproto3.ErrorResponse) {
 		return []string{"int4", "text", "bool", "bool", "text"}, []string{number, missing, plpgsql, locks, "UTF8"}, nil
@@ -31,8 +31,9 @@ const (
 	yes, no  = "\x01", "\x00"
 )
 
-// A server that is not PostgreSQL, or lacks what is needed, is refused with the reason and the next step: by migrate up, by what a program checks at
-// its start, and by the doctor. None of these servers is here: what they say is from their documentation.
+// A server that is not PostgreSQL or lacks a feature is refused with the reason and the next step:
+// by migrate up, by a program's startup check, and by the doctor. None of these servers runs here;
+// their answers come from their documentation.
 func TestRefuse(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -68,7 +69,7 @@ func TestRefuse(t *testing.T) {
 	}
 }
 
-// PostgreSQL is taken, also while another session holds the lock of the probe.
+// PostgreSQL is accepted, even while another session holds the lock of the probe.
 func TestRefuse_PostgreSQLIsTaken(t *testing.T) {
 	t.Parallel()
 	pool := pawltest.DB(t)
@@ -90,7 +91,7 @@ func TestRefuse_PostgreSQLIsTaken(t *testing.T) {
 	}
 }
 
-// PostgreSQL is taken also where it quotes all identifiers.
+// PostgreSQL is accepted even if it quotes all identifiers.
 func TestRefuse_QuotedIdentifiers(t *testing.T) {
 	t.Parallel()
 	config := pawltest.DB(t).Config().ConnConfig
@@ -117,7 +118,7 @@ func TestRefuse_QuotedIdentifiers(t *testing.T) {
 	}
 }
 
-// A database that cannot hold each text is refused with that reason, before anything is installed.
+// A database that cannot store every text is refused with that reason before anything is installed.
 func TestRefuse_OtherEncodings(t *testing.T) {
 	t.Parallel()
 	for _, encoding := range []string{"LATIN1", "SQL_ASCII", "EUC_JP"} {

@@ -9,13 +9,14 @@ import (
 	"github.com/jackc/pgx/v5/pgproto3"
 )
 
-// A fake speaks PostgreSQL's protocol far enough to say its version, and answers other questions by its own.
+// A fake server speaks enough of PostgreSQL's protocol to return its version. answer answers other
+// queries.
 type fake struct {
 	version string
 	answer  func(sql string) (columns []string, values []string, failure *pgproto3.ErrorResponse)
 }
 
-// connect starts it and connects to it.
+// connect starts the server and connects to it.
 func (f fake) connect(t *testing.T) *pgx.Conn {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -44,9 +45,9 @@ func (f fake) serve(client net.Conn) {
 	}
 	b.Send(&pgproto3.AuthenticationOk{})
 	b.Send(&pgproto3.ReadyForQuery{TxStatus: 'I'})
-	questions := map[string]string{} // by the name of their statement
+	questions := map[string]string{} // by statement name
 	var asked string
-	failed := false // all is skipped up to Sync
+	failed := false // skip everything up to Sync
 	for b.Flush() == nil {
 		message, err := b.Receive()
 		if err != nil {
@@ -98,7 +99,7 @@ func (f fake) ask(sql string) (columns, values []string, failure *pgproto3.Error
 	return f.answer(sql)
 }
 
-// described is the description of columns by their types.
+// described returns the description of columns with the given types.
 func described(types []string) *pgproto3.RowDescription {
 	oids := map[string]uint32{"text": 25, "int4": 23, "bool": 16}
 	d := &pgproto3.RowDescription{}

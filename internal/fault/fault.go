@@ -1,8 +1,10 @@
-// Package fault holds named points at which a test or the demo may make a process die, freeze, wait or fail.
+// Package fault holds named points at which a test or the demo can make a process die, stop, wait
+// or fail.
 //
-// A point is inert unless armed: it costs one atomic load. Only the program itself can arm points; nothing reads the
-// environment, so a library user's process cannot be hit by accident. Names follow package, step and side:
-// "consumer.commit.before", "job.commit.after".
+// A point does nothing unless armed; it costs one atomic load. Only the program itself can arm
+// points. The package does not read the environment, so it cannot affect a library user's process
+// by accident. Names consist of package, step and side: "consumer.commit.before",
+// "job.commit.after".
 package fault
 
 import (
@@ -17,13 +19,13 @@ import (
 	"time"
 )
 
-// ErrInjected is what an armed "fail" point returns.
+// ErrInjected is the error of a point armed with "fail".
 var ErrInjected = errors.New("injected fault")
 
 type action struct {
 	do    string
 	delay time.Duration
-	left  atomic.Int64 // hits to let pass before acting; acts once at zero
+	left  atomic.Int64 // hits to skip before acting; it acts once, at zero
 }
 
 var (
@@ -48,10 +50,12 @@ func (a *action) act(point string) error {
 	switch a.do {
 	case "kill":
 		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
-		select {} // the signal is on its way
+		select {} // wait for the signal
 	case "stop":
 		_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
-		time.Sleep(100 * time.Millisecond) // it may reach another thread first; nothing may happen here before it is stored
+		// the signal may reach another thread first; nothing may happen here before it stops the
+		// process
+		time.Sleep(100 * time.Millisecond)
 	case "delay":
 		time.Sleep(a.delay)
 	case "fail":
@@ -60,8 +64,9 @@ func (a *action) act(point string) error {
 	return nil
 }
 
-// Arm adds points in the form "point=action[@skip]", separated by commas. An action is kill (SIGKILL to this
-// process), stop (SIGSTOP), fail (At returns [ErrInjected]) or delay:DURATION. It happens once, after skip hits.
+// Arm adds points in the form "point=action[@skip]", separated by commas. An action is kill
+// (SIGKILL to this process), stop (SIGSTOP), fail (At returns [ErrInjected]) or delay:DURATION. It
+// happens once, after skip hits.
 func Arm(spec string) error {
 	mu.Lock()
 	defer mu.Unlock()
@@ -82,7 +87,7 @@ func Arm(spec string) error {
 	return nil
 }
 
-// Disarm makes every point inert again.
+// Disarm disarms all points.
 func Disarm() { armed.Store(nil) }
 
 func parse(spec string) (string, *action, error) {

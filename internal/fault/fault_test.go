@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Points share one table, so these tests take turns.
+// Points share one table, so these tests do not run in parallel.
 
 func TestAt_IsInertUntilArmed(t *testing.T) {
 	Disarm()
@@ -26,7 +26,7 @@ func TestAt_IsInertUntilArmed(t *testing.T) {
 		}
 	}
 	if err := At("y"); err != nil {
-		t.Errorf("a point nobody armed failed: %v", err)
+		t.Errorf("a point that is not armed failed: %v", err)
 	}
 }
 

@@ -1,5 +1,5 @@
-// Package jcs writes the canonical form of a JSON document (RFC 8785, JSON Canonicalization Scheme), for
-// fingerprints only.
+// Package jcs produces the canonical form of a JSON document (RFC 8785, JSON Canonicalization
+// Scheme). It is used for fingerprints only.
 package jcs
 
 import (
@@ -19,12 +19,13 @@ import (
 // maxDepth bounds nesting, so that a hostile document cannot exhaust the stack.
 const maxDepth = 1000
 
-// maxSafeInteger is the last integer a double tells apart from its neighbours (ECMA-262, Number.MAX_SAFE_INTEGER).
+// maxSafeInteger is the largest integer that a double represents unambiguously (ECMA-262,
+// Number.MAX_SAFE_INTEGER).
 const maxSafeInteger = 1<<53 - 1
 
-// Canonical returns doc in canonical form. It refuses documents that I-JSON (RFC 7493) refuses and whose canonical
-// form would therefore be ambiguous: repeated members, invalid UTF-8 or lone surrogates, and numbers that a double would
-// round to another decimal number.
+// Canonical returns doc in canonical form. It refuses documents whose canonical form would be
+// ambiguous, as I-JSON (RFC 7493) does: repeated members, invalid UTF-8, lone surrogates, and
+// numbers that a double would round.
 func Canonical(doc []byte) ([]byte, error) {
 	if !utf8.Valid(doc) {
 		return nil, errors.New("not valid UTF-8")
@@ -131,8 +132,9 @@ func closing(d *json.Decoder) error {
 	return nil
 }
 
-// number writes a double the way ECMAScript does (RFC 8785, 3.2.2.3): shortest digits that round-trip, an exponent
-// from 1e21 up and below 1e-6. A number is refused if those digits are not its own: 12345678901234567.89 and ….12 would be one.
+// number writes a double as ECMAScript does (RFC 8785, 3.2.2.3): the shortest digits that
+// round-trip, with an exponent from 1e21 up and below 1e-6. It refuses a number whose digits differ
+// from those. Otherwise 12345678901234567.89 and 12345678901234567.12 would be equal.
 func number(text string, out *bytes.Buffer) error {
 	f, err := strconv.ParseFloat(text, 64)
 	if err != nil || math.IsInf(f, 0) {
@@ -159,14 +161,16 @@ func number(text string, out *bytes.Buffer) error {
 	return nil
 }
 
-// A decimal is 0.DIGITS times ten to the power of exponent, without zeros at either end of the digits: equal numbers are equal.
+// A decimal is 0.DIGITS times ten to the power of exponent. The digits neither begin nor end with a
+// zero, so equal numbers have equal decimals.
 type decimal struct {
 	negative bool
 	digits   string
 	exponent int
 }
 
-// decimalOf reads a JSON number exactly. An exponent that no int holds makes a decimal that equals none.
+// decimalOf parses a JSON number exactly. If the exponent does not fit an int, the result equals no
+// other decimal.
 func decimalOf(text string) decimal {
 	mantissa, power, _ := strings.Cut(strings.ToLower(text), "e")
 	unsigned := strings.TrimPrefix(mantissa, "-")
@@ -187,7 +191,7 @@ func decimalOf(text string) decimal {
 	return decimal{unsigned != mantissa, digits, exponent}
 }
 
-// quote writes a string with the few escapes RFC 8785, 3.2.2.2 allows.
+// quote writes a string with the few escapes that RFC 8785, 3.2.2.2 allows.
 func quote(s string, out *bytes.Buffer) {
 	short := map[rune]string{'"': `\"`, '\\': `\\`, '\b': `\b`, '\f': `\f`, '\n': `\n`, '\r': `\r`, '\t': `\t`}
 	out.WriteByte('"')
@@ -203,8 +207,8 @@ func quote(s string, out *bytes.Buffer) {
 	out.WriteByte('"')
 }
 
-// refuseLoneSurrogates finds \uD800 to \uDFFF escapes that are not a pair. encoding/json turns them into U+FFFD,
-// which would let two different strings share a fingerprint.
+// refuseLoneSurrogates rejects \uD800 to \uDFFF escapes that are not a pair. encoding/json replaces
+// them with U+FFFD, so two different strings could share a fingerprint.
 func refuseLoneSurrogates(doc []byte) error {
 	for i := 0; i+1 < len(doc); i++ {
 		if doc[i] != '\\' {

@@ -6,9 +6,9 @@ import (
 	"testing"
 )
 
-// The examples of RFC 8785: section 3.2.2 and 3.2.3, and the number samples of appendix B.
-// The document of RFC 8785, 3.2.2 has 333333333.33333329 as its first number. That is refused here, since a double makes 333333333.3333333 of it,
-// which is another amount.
+// The examples of RFC 8785, sections 3.2.2 and 3.2.3, and the number samples of appendix B. The
+// document in 3.2.2 begins with the number 333333333.33333329. Canonical refuses it, because a
+// double rounds it to 333333333.3333333.
 func TestCanonical_RFC8785(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ in, want string }{
@@ -54,7 +54,7 @@ func TestCanonical_RefusesWhatItCannotKeepApart(t *testing.T) {
 	}
 }
 
-// Canonical output is valid JSON, is its own canonical form, and means what the input meant.
+// Canonical output is valid JSON and is its own canonical form.
 func FuzzCanonical(f *testing.F) {
 	f.Add([]byte(`{"b":[1,2.50,{"x":"\ud83d\ude00\\"}],"a":null}`))
 	f.Fuzz(func(t *testing.T, doc []byte) {

@@ -9,7 +9,8 @@ import (
 	"github.com/pawl-go/pawl/internal/jcs"
 )
 
-// Two numbers with the same canonical form are the same number: none is rounded in silence. The oracle is exact arithmetic.
+// Two numbers with the same canonical form are equal, so no number is rounded silently. Exact
+// arithmetic is the oracle.
 func TestNumbers_TheSameFormIsTheSameNumber(t *testing.T) {
 	t.Parallel()
 	seed := rand.Uint64()
@@ -41,7 +42,7 @@ func TestNumbers_TheSameFormIsTheSameNumber(t *testing.T) {
 	}
 }
 
-// What is written in two ways is one number, and ordinary amounts are taken.
+// Different spellings of a number have one canonical form, and ordinary amounts are accepted.
 func TestNumbers_SpellingDoesNotCount(t *testing.T) {
 	t.Parallel()
 	for form, texts := range map[string][]string{"100": {"100", "1e2", "100.00", "1E+2", "0.1e3"}, "0.1": {"0.1", "0.10", "1e-1"}, "0": {"0", "-0", "0.000", "0e99999999999999999999"},

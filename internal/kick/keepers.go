@@ -2,16 +2,18 @@ package kick
 
 import "sync"
 
-// Schedules is what a notification carries that is for the keepers of schedules, in place of the number of a queue.
+// Schedules is the payload of a notification for the keepers of schedules; other payloads are queue
+// numbers.
 const Schedules = "schedules"
 
-// keepers of this process, each with room for one kick. A keeper has no connection that listens: a worker beside it hears for it.
+// keepers of this process, each with room for one kick. A keeper has no listening connection; a
+// worker in the same process passes notifications on.
 var keepers struct {
 	mu  sync.Mutex
 	all map[chan struct{}]struct{}
 }
 
-// Keeper returns what ends the wait of a keeper, until leave is called.
+// Keeper returns a channel that ends a keeper's wait, until leave is called.
 func Keeper() (kicked <-chan struct{}, leave func()) {
 	mine := make(chan struct{}, 1)
 	keepers.mu.Lock()
@@ -27,7 +29,8 @@ func Keeper() (kicked <-chan struct{}, leave func()) {
 	}
 }
 
-// Keepers has the keepers of this process look at the schedules. One of another database looks in vain.
+// Keepers makes the keepers of this process look at their schedules. A keeper of another database
+// does so in vain.
 func Keepers() {
 	keepers.mu.Lock()
 	defer keepers.mu.Unlock()

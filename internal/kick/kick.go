@@ -1,4 +1,5 @@
-// Package kick sends the hint that jobs were enqueued, at most one at a time to each database.
+// Package kick notifies workers that jobs were enqueued. It sends at most one notification at a
+// time to each database.
 package kick
 
 import (
@@ -12,11 +13,11 @@ import (
 	"github.com/pawl-go/pawl/internal/txn"
 )
 
-// Workers tells the workers of some queues that there are jobs: see job.Kick.
+// Workers notifies the workers of queues that there are jobs; see job.Kick.
 func Workers(db pawl.DB, queues ...string) { kicks.add(db, queues) }
 
-// AfterCommit tells them when the transaction of db commits, and reports whether it will: true for one that a handler of Pawl was
-// lent. Of any other transaction only its owner knows the end.
+// AfterCommit notifies them after the transaction of db commits, and returns true. It returns false
+// for a transaction that no handler of Pawl was lent, because Pawl does not see its end.
 func AfterCommit(db pawl.DB, queues ...string) bool {
 	return txn.AfterCommit(db, func(pool pawl.DB) { Workers(pool, queues...) })
 }
@@ -24,10 +25,11 @@ func AfterCommit(db pawl.DB, queues ...string) bool {
 // kicks of this process.
 var kicks kicker
 
-// A kicker sends one notification at a time to each database; what comes meanwhile goes along with the next.
+// A kicker sends one notification at a time to each database. Queues added meanwhile go into the
+// next.
 type kicker struct {
 	mu      sync.Mutex
-	waiting map[pawl.DB][]string // the databases with a sender, and what it is to send next
+	waiting map[pawl.DB][]string // databases with a sender, and the queues to send next
 }
 
 func (k *kicker) add(db pawl.DB, queues []string) {
@@ -49,11 +51,13 @@ func (k *kicker) add(db pawl.DB, queues []string) {
 }
 
 const (
-	// maxKicks bounds the queues of one notification; job_kick takes no more. A queue that is left out is polled.
+	// maxKicks bounds the queues of one notification; job_kick accepts no more. Workers find the
+	// jobs of other queues by polling.
 	maxKicks = 1000
-	// kickPause is how long the next notification waits for others to share it: each is a commit and wakes every listener.
+	// kickPause is how long a notification waits to collect more queues. Each notification is a
+	// commit and wakes every listener.
 	kickPause = 5 * time.Millisecond
-	// sendLimit is how long a notification may take.
+	// sendLimit bounds one notification.
 	sendLimit = 5 * time.Second
 )
 
@@ -69,7 +73,7 @@ func (k *kicker) sendAll(db pawl.DB) {
 		k.waiting[db] = nil
 		k.mu.Unlock()
 		ctx, cancel := context.WithTimeout(context.Background(), sendLimit)
-		_ = contract.JobKick(ctx, db, now) // a hint; a worker that misses it polls
+		_ = contract.JobKick(ctx, db, now) // only a hint: a worker that misses it polls
 		cancel()
 		time.Sleep(kickPause)
 	}

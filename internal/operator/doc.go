@@ -1,11 +1,14 @@
-// Package operator is the table of what an operator can do by hand: each verb of package ops with its words and its fields, once. The command
-// line makes its commands of it, and the dashboard its forms.
+// Package operator is the table of actions that an operator can take. It describes each verb of
+// package ops once, with its texts and fields. The CLI builds commands from it, and the dashboard
+// builds forms.
 //
-//	verb.go   what a verb is; field.go: what it takes
-//	noun.go   what verbs are about, and what a row says of it
+//	verb.go   verbs; field.go: the values they take
+//	noun.go   the things that verbs act on, and their rows
 //	table.go  the verbs
-//	seen.go   verbs that are taken back if the thing was not as it was seen
+//	seen.go   verbs that roll back if the thing has changed since the operator looked
 //
-// A new verb is a method of package ops and an entry in the table. Tests hold that each method of ops that takes an [ops.By] has an entry
-// (internal/testbed/surface), and that each entry has a command (cmd/pawl/internal/cli), and a page to which the page of its thing leads (dashboard).
+// To add a verb, add a method to package ops and an entry to the table. Tests check that each
+// method of ops that takes an [ops.By] has an entry (internal/testbed/surface). They also check
+// that each entry has a command (cmd/pawl/internal/cli), and a page that the page of its thing
+// links to (dashboard).
 package operator

@@ -8,30 +8,33 @@ import (
 	"time"
 )
 
-// A Field is a value that a verb takes: a parameter of a form, and an argument or a flag of a command.
+// A Field is a value that a verb takes: a parameter of a form, and an argument or a flag of a
+// command.
 type Field struct {
-	Name     string   // of the form's parameter
-	Arg      string   // of the argument: "QUEUE"; of a choice: what is chosen; with Flag: its value in the usage, since the command requires it
-	Flag     string   // empty: no flag
-	Label    string   // what to give
-	Options  []string // empty: anything
+	Name string // form parameter
+	// argument name, such as "QUEUE"; for a choice: what is chosen; with Flag: the flag's
+	// placeholder, and the flag is required
+	Arg      string
+	Flag     string   // flag name; empty: no flag
+	Label    string   // description of the value
+	Options  []string // allowed values; empty: any
 	Type     Type
-	None     bool // "none", or of a time "never", says that there was none
-	Optional bool // a form may leave out that this was seen
-	FlagOnly bool // forms do not ask for it
+	None     bool // "none", or "never" for a time, stands for no value
+	Optional bool // a form may omit this seen value
+	FlagOnly bool // not in forms
 }
 
-// A Type is what the values of a field are. The empty one is text.
+// A Type is the type of a field's values. The empty Type is text.
 type Type string
 
-// The types of fields that are no text.
+// The types other than text.
 const (
 	Number Type = "int"
 	ID     Type = "id" // a number above zero
 	Time   Type = "time"
 )
 
-// Want says what the values are; empty: any text.
+// Want describes the allowed values; empty: any text.
 func (f Field) Want() string {
 	switch n := len(f.Options); {
 	case n > 0:
@@ -48,7 +51,7 @@ func (f Field) Want() string {
 	return ""
 }
 
-// Fits reports whether the field takes the value.
+// Fits reports whether the field accepts the value.
 func (f Field) Fits(value string) bool {
 	if f.None && (value == "none" || value == "never") {
 		return true
@@ -64,7 +67,7 @@ func (f Field) Fits(value string) bool {
 	return len(f.Options) == 0 || slices.Contains(f.Options, value)
 }
 
-// A BadValue is a value that does not fit its field.
+// A BadValue is the error for a value that does not fit its field.
 type BadValue struct {
 	Field       Field
 	Value, Want string
@@ -74,16 +77,16 @@ func (b *BadValue) Error() string {
 	return fmt.Sprintf("%s is %q: it must be %s", b.Field.Name, b.Value, b.Want)
 }
 
-// Values are what fields were given, by their names; empty: nothing.
+// Values returns the value of a field by name, or "".
 type Values func(name string) string
 
-// number is the value of a field that fits, and 0 if there is none.
+// number returns the value of a numeric field, or 0 if there is none.
 func (p Values) number(name string) int64 {
 	n, _ := strconv.ParseInt(p(name), 10, 64)
 	return n
 }
 
-// seen is the number that was seen; nil: any.
+// seen returns the number that the operator saw, or nil for any.
 func (p Values) seen(name string) *int64 {
 	if p(name) == "" {
 		return nil
@@ -92,7 +95,7 @@ func (p Values) seen(name string) *int64 {
 	return &n
 }
 
-// when is the time that was seen, zero if there was none; nil: any.
+// when returns the time that the operator saw, zero for none, or nil for any.
 func (p Values) when(name string) *time.Time {
 	if p(name) == "" {
 		return nil
@@ -101,7 +104,7 @@ func (p Values) when(name string) *time.Time {
 	return &at
 }
 
-// Usage is what stands for the field in the usage of a command.
+// Usage returns the placeholder of the field in a command's usage.
 func (f Field) Usage() string {
 	if len(f.Options) > 0 {
 		return strings.Join(f.Options, "|")

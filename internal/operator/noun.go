@@ -9,17 +9,17 @@ import (
 	"github.com/pawl-go/pawl/ops"
 )
 
-// A Noun is what verbs are about.
+// A Noun is a kind of thing that verbs act on.
 type Noun struct {
-	Name    string  // of the dashboard's page
-	Group   string  // of commands
-	Fields  []Field // that name one thing
-	What    string  // that names one thing in a sentence, filled by [Line]
-	Look    string  // the arguments of pawl that show it
-	Locked  string  // what is said if an open transaction has it
-	More    string  // what the help of all of its verbs says
-	Done    string  // the line about a change; empty: What, and the outcome
-	Already string  // the line if it was so already; empty: Done
+	Name    string  // page name in the dashboard
+	Group   string  // command group
+	Fields  []Field // fields that identify one thing
+	What    string  // phrase for one thing, filled by [Line]
+	Look    string  // arguments of pawl that show it
+	Locked  string  // message if an open transaction has locked it
+	More    string  // help text of all of its verbs
+	Done    string  // line about a change; empty: the phrase in What, then the outcome
+	Already string  // line if nothing had to change; default: Done
 }
 
 // The nouns.
@@ -28,7 +28,7 @@ var (
 		Fields: []Field{{Name: "id", Arg: "ID", Type: ID}}}
 	Queues = &Noun{Name: "queue", Group: "queues", What: "queue $name", Look: "queues list", Locked: "the queue is being set in another open transaction",
 		Fields: []Field{{Name: "name", Arg: "QUEUE"}}, Done: "queue $name $now (was $was)", Already: "queue $name $now already",
-		More: "It holds from now on, in every process, and the queue need not have had a job: see pawl queues --help."}
+		More: "It applies from now on, in every process. The queue may be one that never had a job: see pawl queues --help."}
 	Lanes = &Noun{Name: "lane", Group: "lanes", What: "lane $name of queue $queue", Look: "lanes list --queue $queue",
 		Locked: "the lane is locked by an open transaction, most likely one that enqueues into it",
 		Fields: []Field{{Name: "queue", Arg: "QUEUE"}, {Name: "name", Arg: "LANE"}}}
@@ -48,7 +48,7 @@ var (
 		Fields: []Field{{Name: "scope", Arg: "SCOPE"}, {Name: "key", Arg: "KEY"}, {Name: "step", Arg: "STEP"}}}
 )
 
-// Verbs returns the verbs about the noun.
+// Verbs returns the noun's verbs.
 func (n *Noun) Verbs() (all []Verb) {
 	for _, v := range table {
 		if v.Noun == n {
@@ -58,19 +58,20 @@ func (n *Noun) Verbs() (all []Verb) {
 	return all
 }
 
-// NameOf names one thing in a sentence.
+// NameOf returns the phrase for one thing.
 func (n *Noun) NameOf(p Values) string { return os.Expand(n.What, p) }
 
-// A Row is one thing as it was read: the values of the fields of its verbs, and those by which they fit.
+// A Row is one thing as it was read: the values of its verbs' fields, and those that decide which
+// verbs fit.
 type Row struct {
 	Noun   *Noun
 	values map[string]string
 }
 
-// Value is that of a field.
+// Value returns the value of a field.
 func (r Row) Value(name string) string { return r.values[name] }
 
-// Verbs returns those that the thing allows as it stands.
+// Verbs returns the verbs that the thing allows in its current state.
 func (r Row) Verbs() (all []Verb) {
 	for _, v := range r.Noun.Verbs() {
 		if v.Fits == nil || v.Fits(r.Value) {
@@ -106,7 +107,7 @@ func Schedule(s ops.Schedule) Row {
 	return Row{Schedules, map[string]string{"name": s.Name, "paused": strconv.FormatBool(s.Paused), "record": id(lastRecord(s.Changes))}}
 }
 
-// Delivery returns a delivery as a row. One without a time at which it was received was not found.
+// Delivery returns a delivery as a row. A zero ReceivedAt means that the delivery was not found.
 func Delivery(d ops.Delivery) Row {
 	r := Row{Deliveries, map[string]string{"consumer": d.Consumer, "key": d.Key, "processed_at": "none", "read": strconv.FormatBool(!d.ReceivedAt.IsZero())}}
 	if !d.ProcessedAt.IsZero() {
@@ -137,7 +138,7 @@ func SequenceGate(g ops.SequenceGate) Row {
 	return r
 }
 
-// is reports whether a value of a row is one of these.
+// is reports whether a row's value is one of these.
 func is[T ~string](name string, these ...T) func(Values) bool {
 	return func(row Values) bool { return slices.Contains(these, T(row(name))) }
 }

@@ -12,10 +12,11 @@ import (
 	"github.com/pawl-go/pawl/ops"
 )
 
-var errMoved = errors.New("it is not as it was seen")
+var errMoved = errors.New("it has changed since you looked")
 
-// asSeen runs a verb that has no such check of its own, and takes it back if the thing was not as it was seen. The verb holds the thing's lock
-// meanwhile, so of two at once the second sees what the first did.
+// asSeen runs a verb that has no check of its own, and rolls back if the thing has changed since
+// the operator looked. The verb holds the thing's lock meanwhile, so the second of two concurrent
+// calls sees the change of the first.
 func asSeen(ctx context.Context, db pawl.DB, verb func(pawl.DB) (ops.Result, error), same func(pawl.DB, ops.Result) (bool, error)) (r ops.Result, err error) {
 	conn, is := db.(interface { // a pool or a connection
 		BeginTx(context.Context, pgx.TxOptions) (pgx.Tx, error)
@@ -35,12 +36,13 @@ func asSeen(ctx context.Context, db pawl.DB, verb func(pawl.DB) (ops.Result, err
 	})
 	conns.LeaveStandby(db, err)
 	if errors.Is(err, errMoved) {
-		return ops.Result{Outcome: ops.Moved, DryRun: r.DryRun, Was: r.Was, Hint: "it was changed since you looked, or this form was sent already: go back and look again"}, nil
+		return ops.Result{Outcome: ops.Moved, DryRun: r.DryRun, Was: r.Was, Hint: "it has changed since you looked, or this form was sent already: go back and look again"}, nil
 	}
 	return r, err
 }
 
-// runNow enqueues a job of a schedule, unless something was done with it by hand since it was looked at: a form that is sent twice enqueues one.
+// runNow enqueues a job of a schedule, unless an operator has changed the schedule since it was
+// read. So a form that is sent twice enqueues one job.
 func runNow(ctx context.Context, db pawl.DB, p Values, by ops.By) (ops.Result, error) {
 	ref := ops.ScheduleRef{Name: p("name")}
 	seen := p.seen("record")
@@ -49,14 +51,15 @@ func runNow(ctx context.Context, db pawl.DB, p Values, by ops.By) (ops.Result, e
 	}
 	return asSeen(ctx, db, func(db pawl.DB) (ops.Result, error) { return ref.RunNow(ctx, db, by) }, func(db pawl.DB, r ops.Result) (bool, error) {
 		records, err := ref.Changes(ctx, db)
-		if n := len(records); n > 0 && !r.DryRun { // the last is its own
+		if n := len(records); n > 0 && !r.DryRun { // the last record is its own
 			records = records[:n-1]
 		}
 		return lastRecord(records) == *seen, err
 	})
 }
 
-// resetGate sets the number of a gate. A gate that had none when it was looked at is not set if it has one now.
+// resetGate sets the number of a gate. If the gate had no number when it was read and has one now,
+// nothing changes.
 func resetGate(ctx context.Context, db pawl.DB, p Values, by ops.By) (ops.Result, error) {
 	ref := ops.SequenceGateRef{Consumer: p("consumer"), Resource: p("resource")}
 	if p("last") == "none" {
@@ -67,7 +70,7 @@ func resetGate(ctx context.Context, db pawl.DB, p Values, by ops.By) (ops.Result
 	return ref.Reset(ctx, db, p.number("to"), by)
 }
 
-// lastRecord is the id of the newest record of what was done with a thing by hand; 0: nothing was.
+// lastRecord returns the id of the newest audit record of a thing, or 0.
 func lastRecord(all []ops.Change) int64 {
 	if len(all) == 0 {
 		return 0

@@ -12,44 +12,53 @@ import (
 	"github.com/pawl-go/pawl/ops"
 )
 
-// A Verb is one thing that an operator can do.
+// A Verb is one action of an operator.
 type Verb struct {
-	Noun    *Noun
-	Name    string // of the SQL function, as it stands in the audit, and of the dashboard's page: "job_retry"
-	Command string // in the group of its noun: "retry"
+	Noun *Noun
+	// name of the SQL function, of the audit's verb and of the dashboard's page: "job_retry"
+	Name    string
+	Command string // command name within the noun's group: "retry"
 
-	Title  string  // of the dashboard's button and page
+	Title  string  // title of the dashboard's button and page
 	Short  string  // for a list of commands
-	Effect string  // what it does, and what that can cause
-	More   string  // what the command's help says beside that
-	Seen   []Field // what was seen of the thing: if it is not so any more, nothing changes
-	Inputs []Field // what else the verb needs
+	Effect string  // what it does, and the possible consequences
+	More   string  // additional help text of the command
+	Seen   []Field // values that the operator saw: if one has changed, nothing happens
+	Inputs []Field // other values that the verb needs
 
-	Danger  bool   // the dashboard's button warns
-	Warning string // what cannot be taken back: the command asks; empty: it does not ask
-	Doubles bool   // see [ops.Job.MayDouble]: the command asks for such jobs, and a selection leaves them out
+	Danger bool // the dashboard's button warns
+	// what cannot be undone: the command asks for confirmation; empty: it does not ask
+	Warning string
+	// see [ops.Job.MayDouble]: the command asks about such jobs, and a selection leaves them out
+	Doubles bool
 
-	Example string                              // what stands behind the command's name; several lines: several calls
-	Fits    func(row Values) bool               // whether the thing allows the verb as it stands; nil: always
-	Check   func(p Values) (wrong, next string) // of values that do not go together; nil: all do
-	Done    func(p Values, r ops.Result) string // the line about a change; nil: that of the noun
-	Already string                              // the line if it was so already; empty: that of the noun
+	// arguments of the command; several lines: several calls
+	Example string
+	// whether the thing allows the verb in its current state; nil: always
+	Fits  func(row Values) bool
+	Check func(p Values) (wrong, next string) // checks values together; nil: no check
+	Done  func(p Values, r ops.Result) string // line about a change; nil: that of the noun
+	// line if nothing had to change; empty: that of the noun
+	Already string
 
-	Do      func(ctx context.Context, db pawl.DB, p Values, by ops.By) (ops.Result, error)
-	Job     func(r ops.JobRef, ctx context.Context, db pawl.DB, by ops.By) (ops.Result, error)                        // in place of Do
-	Jobs    func(s ops.Jobs, ctx context.Context, db pawl.DB, by ops.By, progress func(ops.Tally)) (ops.Tally, error) // nil: not for a selection
-	Outcome ops.Outcome                                                                                               // of Jobs, for each that is changed
+	Do func(ctx context.Context, db pawl.DB, p Values, by ops.By) (ops.Result, error)
+	// in place of Do
+	Job func(r ops.JobRef, ctx context.Context, db pawl.DB, by ops.By) (ops.Result, error)
+	// nil: not for a selection
+	Jobs func(s ops.Jobs, ctx context.Context, db pawl.DB, by ops.By, progress func(ops.Tally)) (ops.Tally, error)
+	// of Jobs, for each changed job
+	Outcome ops.Outcome
 }
 
-// All returns all verbs. Verbs of one noun stand together, in the order in which they are offered.
+// All returns all verbs. Verbs of one noun are adjacent, in the order in which they are offered.
 func All() []Verb { return table }
 
-// Named returns the verb with a name that is in the table.
+// Named returns the verb with the given name. It panics if the table has none.
 func Named(name string) Verb {
 	return table[slices.IndexFunc(table, func(v Verb) bool { return v.Name == name })]
 }
 
-// Run does it. A value that does not fit is refused.
+// Run runs the verb. It returns an error for a value that does not fit.
 func (v Verb) Run(ctx context.Context, db pawl.DB, p Values, by ops.By) (ops.Result, error) {
 	if err := v.Wrong(p, false); err != nil {
 		return ops.Result{}, err
@@ -60,10 +69,11 @@ func (v Verb) Run(ctx context.Context, db pawl.DB, p Values, by ops.By) (ops.Res
 	return v.Do(ctx, db, p, by)
 }
 
-// Fields returns all values that the verb takes.
+// Fields returns all fields of the verb.
 func (v Verb) Fields() []Field { return slices.Concat(v.Noun.Fields, v.Seen, v.Inputs) }
 
-// Wrong returns a *[BadValue] for the first value that does not fit. A form has to say what was seen.
+// Wrong returns a *[BadValue] for the first value that does not fit. A form must also give the
+// values that the operator saw.
 func (v Verb) Wrong(p Values, form bool) error {
 	for i, f := range v.Fields() {
 		shown := i < len(v.Noun.Fields)+len(v.Seen)
@@ -79,7 +89,7 @@ func (v Verb) Wrong(p Values, form bool) error {
 	return nil
 }
 
-// Says is the line about a change, or about what was so already.
+// Says returns the line about a change, or the line that nothing had to change.
 func (v Verb) Says(p Values, r ops.Result) string {
 	if already := cmp.Or(v.Already, v.Noun.Already); already != "" && r.Outcome == ops.Unchanged {
 		return Line(already, p, r)
@@ -90,12 +100,13 @@ func (v Verb) Says(p Values, r ops.Result) string {
 	return Line(cmp.Or(v.Noun.Done, v.Noun.What+" $outcome"), p, r)
 }
 
-// line is the line that [Line] makes of a text.
+// line returns a function that fills text with [Line].
 func line(text string) func(Values, ops.Result) string {
 	return func(p Values, r ops.Result) string { return Line(text, p, r) }
 }
 
-// Line fills a line for a terminal: $NAME is the value of a field, and $outcome, $was, $now, $job and $wait are of the result.
+// Line fills a line for a terminal. $NAME is the value of a field; $outcome, $was, $now, $job and
+// $wait come from the result.
 func Line(line string, p Values, r ops.Result) string {
 	return os.Expand(line, func(name string) string {
 		switch name {
@@ -114,7 +125,7 @@ func Line(line string, p Values, r ops.Result) string {
 	})
 }
 
-// number is an id, of which 0 is none.
+// number formats an id; 0 means none.
 func number(n int64) string {
 	if n == 0 {
 		return "-"

@@ -9,8 +9,8 @@ import (
 	"github.com/pawl-go/pawl/ops"
 )
 
-// Entries have their words, names are used once, and what a verb takes has a type that it can be read as.
-func TestTable_IsWhole(t *testing.T) {
+// Each entry has its texts, names are unique, and each field has a type that can be parsed.
+func TestTable_IsComplete(t *testing.T) {
 	t.Parallel()
 	seen := map[string]bool{}
 	for _, v := range All() {
@@ -31,7 +31,8 @@ func TestTable_IsWhole(t *testing.T) {
 	}
 }
 
-// A job is offered what its status allows: the figure of package ops. A job that waits for its turn, and could be discarded, is cancelled first.
+// A job offers the verbs that its status allows, as in the figure of package ops. A waiting job
+// could be discarded, but must be cancelled first.
 func TestRow_OfAJobOffersWhatItsStatusAllows(t *testing.T) {
 	t.Parallel()
 	for _, status := range ops.JobStatuses() {
@@ -47,7 +48,8 @@ func TestRow_OfAJobOffersWhatItsStatusAllows(t *testing.T) {
 	}
 }
 
-// A value that does not fit is refused, and never taken for none: none means any. A form has to say what was seen, a command may leave it out.
+// A value that does not fit is refused and never treated as absent, because absent means any. A
+// form must give the seen values; a command may omit them.
 func TestWrong_TakesNothingForAny(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

@@ -1,21 +1,22 @@
-// Package pace chooses how many rows a purge deletes in one transaction. A batch locks its rows until it commits, so the size follows
-// what the last batch took: on a slow or busy server batches shrink, on a fast one they grow.
+// Package pace chooses how many rows a purge deletes in one transaction. A batch locks its rows
+// until it commits, so its size follows the duration of the last batch: batches shrink on a slow or
+// busy server and grow on a fast one.
 package pace
 
 import "time"
 
-// Bounds of a batch, and what it should take. Callers of inbox_claim wait 50 ms for a lock at most.
+// Bounds of a batch, and its target duration. Callers of inbox_claim wait at most 50 ms for a lock.
 const (
 	Least  = 10
 	First  = 1000
-	Most   = 10_000 // what the purges accept
+	Most   = 10_000 // limit of the purge functions
 	target = 20 * time.Millisecond
 )
 
 // A Pace is the size of the next batch. The zero value begins with [First].
 type Pace struct{ rows int }
 
-// Rows is how many rows the next batch may delete.
+// Rows returns how many rows the next batch may delete.
 func (p *Pace) Rows() int {
 	if p.rows == 0 {
 		p.rows = First
@@ -23,8 +24,8 @@ func (p *Pace) Rows() int {
 	return p.rows
 }
 
-// Took says how long a whole batch took: one above 20 ms halves the next, or more if it took more than twice that; one below
-// 10 ms doubles it.
+// Took records the duration of a full batch. Above 20 ms, the next batch is half as large, or
+// smaller in proportion above 40 ms. Below 10 ms, it is twice as large.
 func (p *Pace) Took(d time.Duration) {
 	rows := p.Rows()
 	switch {

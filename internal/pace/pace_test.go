@@ -7,7 +7,8 @@ import (
 	"github.com/pawl-go/pawl/internal/pace"
 )
 
-// Whatever a row costs, after a few batches one takes less than 50 ms, and batches are as large as that allows.
+// At any cost of a row, after a few batches one takes less than 50 ms. Batches are as large as that
+// allows.
 func TestPace_FollowsWhatBatchesTake(t *testing.T) {
 	t.Parallel()
 	for _, perRow := range []time.Duration{time.Microsecond, 10 * time.Microsecond, 300 * time.Microsecond, 2 * time.Millisecond} {

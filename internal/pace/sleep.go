@@ -18,5 +18,6 @@ func Sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// Jittered is a duration between the half of d and d, so that what began together does not meet again.
+// Jittered returns a random duration between d/2 and d, so that processes that start together do
+// not stay in step.
 func Jittered(d time.Duration) time.Duration { return d/2 + rand.N(d/2+1) }

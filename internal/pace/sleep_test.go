@@ -8,7 +8,7 @@ import (
 	"github.com/pawl-go/pawl/internal/pace"
 )
 
-// A sleep ends early with its context, and says which of the two it was.
+// Sleep returns early when its context ends, and reports which of the two happened.
 func TestSleep_EndsWithItsContext(t *testing.T) {
 	t.Parallel()
 	if !pace.Sleep(t.Context(), time.Millisecond) {
@@ -21,7 +21,7 @@ func TestSleep_EndsWithItsContext(t *testing.T) {
 	}
 }
 
-// A jittered time is never longer than asked, nor shorter than half of it.
+// Jittered returns at most the given duration, and at least half of it.
 func TestJittered_StaysInItsBounds(t *testing.T) {
 	t.Parallel()
 	for range 1000 {

@@ -1,4 +1,4 @@
-// Package payload decodes what others have sent.
+// Package payload decodes payloads.
 package payload
 
 import (
@@ -8,11 +8,12 @@ import (
 	"reflect"
 )
 
-// ErrNull is the refusal of the JSON null for a type that cannot be nil, which encoding/json takes
-// for the zero value: an order without an id and an amount.
+// ErrNull refuses JSON null for a type that cannot be nil. encoding/json would leave the zero
+// value: an order without an id and an amount.
 var ErrNull = errors.New("it cannot be null")
 
-// Decode decodes JSON into a value. Null is [ErrNull], unless a T can be nil or decodes itself.
+// Decode decodes JSON into a value. For null it returns [ErrNull], unless T can be nil or
+// implements json.Unmarshaler.
 func Decode[T any](octets []byte, into *T) error {
 	err := json.Unmarshal(octets, into)
 	if err == nil && bytes.Equal(bytes.TrimSpace(octets), []byte("null")) && !takesNull(into) {

@@ -10,7 +10,8 @@ import (
 
 type order struct{ ID string }
 
-// Null is no order. A type that can be nil takes it, and one that decodes itself decides.
+// Null is refused for a struct. A type that can be nil accepts it, and an Unmarshaler decides for
+// itself.
 func TestDecode_Null(t *testing.T) {
 	t.Parallel()
 	for _, octets := range []string{"null", " null\n"} {

@@ -1,5 +1,6 @@
-// Package progress tells how long ago the loops of a process went round. Package service puts a [Part] into the context of each Run; the
-// loops behind it mark their turns there. Without one, marks go nowhere and cost nothing.
+// Package progress records when the loops of a process last made progress. Package service puts a
+// [Part] into the context of each Run, and the loops call Tick on it. Without a Part, ticks do
+// nothing and cost nothing.
 package progress
 
 import (
@@ -12,28 +13,30 @@ import (
 	"github.com/pawl-go/pawl"
 )
 
-// A Part is what a consumer, worker, relay or keeper tells of itself. All methods may be called at once, and on a nil Part.
+// A Part holds the progress of a consumer, worker, relay or keeper. Its methods are safe for
+// concurrent use and on a nil Part.
 type Part struct {
 	mu    sync.Mutex
 	loops []*Loop
-	away  map[any]bool // workers that have no row in the database now
+	away  map[any]bool // workers without a row in the database now
 }
 
-// A Loop is one loop of a part. All methods may be called on a nil Loop.
+// A Loop is one loop of a part. Its methods do nothing on a nil Loop.
 type Loop struct {
-	// Name says which, for people: "queue ledger".
+	// Name is for people: "queue ledger".
 	Name string
-	// Limit is how long a turn may take while handlers keep to their timeouts.
+	// Limit is how long an iteration may take while handlers keep to their timeouts.
 	Limit time.Duration
-	// Due asks whether there is work for the loop. nil: there may always be.
+	// Due reports whether there is work for the loop; nil: there may always be.
 	Due func(ctx context.Context, db pawl.DB) (bool, error)
 
-	turned atomic.Int64 // since the start of the process, on the monotonic clock
+	// time of the last tick since the start of the process, on the monotonic clock
+	turned atomic.Int64
 }
 
 type key struct{}
 
-// With returns a context whose Run tells p of its progress.
+// With returns a context that carries p.
 func With(ctx context.Context, p *Part) context.Context { return context.WithValue(ctx, key{}, p) }
 
 // From returns the part of a context, or nil.
@@ -44,7 +47,7 @@ func From(ctx context.Context) *Part {
 
 var start = time.Now()
 
-// Loop returns the loop of that name, with a turn now: the old one if the part runs again.
+// Loop returns the loop of that name, and ticks it. If the part runs again, it gets the same loop.
 func (p *Part) Loop(name string, limit time.Duration, due func(context.Context, pawl.DB) (bool, error)) *Loop {
 	if p == nil {
 		return nil
@@ -70,7 +73,7 @@ func (p *Part) Loops() []*Loop {
 	return slices.Clone(p.loops)
 }
 
-// Register says whether a worker of the part is registered in the database now.
+// Register records whether a worker of the part is registered in the database now.
 func (p *Part) Register(worker any, is bool) {
 	if p == nil {
 		return
@@ -87,7 +90,7 @@ func (p *Part) Register(worker any, is bool) {
 	p.away[worker] = true
 }
 
-// Registered reports whether all workers of the part are; true if it has none.
+// Registered reports whether all workers of the part are registered; true if there are none.
 func (p *Part) Registered() bool {
 	if p == nil {
 		return true
@@ -97,12 +100,12 @@ func (p *Part) Registered() bool {
 	return len(p.away) == 0
 }
 
-// Tick marks that the loop has gone round, or that work of it has ended.
+// Tick records an iteration of the loop, or the end of some of its work.
 func (l *Loop) Tick() {
 	if l != nil {
 		l.turned.Store(int64(time.Since(start)))
 	}
 }
 
-// Still returns how long ago the last turn was.
+// Still returns the time since the last tick.
 func (l *Loop) Still() time.Duration { return time.Since(start) - time.Duration(l.turned.Load()) }

@@ -1,5 +1,5 @@
-// Package rollup tells the database now and then what a process has seen: counts of its events, for charts, and which of its attempts were refused,
-// for stories.
+// Package rollup stores counts of a process's events in the database for charts. It also stores
+// which attempts were rejected, for histories of a key.
 package rollup
 
 import (
@@ -19,9 +19,9 @@ import (
 )
 
 const (
-	addEvery = 20 * time.Second // on average three quarters of it
+	addEvery = 20 * time.Second // 15 s on average, with jitter
 	addLimit = 2 * time.Second
-	most     = 1000 // numbers a call, and refusals that wait for one
+	most     = 1000 // numbers a call, and rejections that wait for one
 )
 
 // Sources of numbers.
@@ -30,10 +30,11 @@ const (
 	Consumer = "consumer"
 )
 
-// silent are events that say nothing of the work, or come while there is none.
+// silent lists events that say nothing about work, or that occur while there is none.
 var silent = []pawl.EventKind{pawl.EventWoken, pawl.EventPolled, pawl.EventEmptyReceive, pawl.EventError}
 
-// A Recorder counts events by scope and kind until they are added to the database. All of its methods may be called at once.
+// A Recorder counts events by scope and kind until it adds them to the database. Its methods are
+// safe for concurrent use.
 type Recorder struct {
 	source string
 	pool   *pgxpool.Pool
@@ -48,12 +49,12 @@ type entry struct {
 	kind  pawl.EventKind
 }
 
-// New returns a recorder of events whose scopes are queues or consumers.
+// New returns a recorder of events whose scopes are queues or consumers, as source says.
 func New(pool *pgxpool.Pool, source string) *Recorder {
 	return &Recorder{source: source, pool: pool, counts: map[entry]int64{}}
 }
 
-// Count counts an event, as often as it stands for. A nil recorder counts nothing.
+// Count counts an event, e.Count times. A nil recorder counts nothing.
 func (r *Recorder) Count(e pawl.Event) {
 	if r == nil || slices.Contains(silent, e.Kind) {
 		return
@@ -63,7 +64,8 @@ func (r *Recorder) Count(e pawl.Event) {
 	r.mu.Unlock()
 }
 
-// Refused notes an attempt at a job that was refused as stale. Beyond a thousand that wait to be recorded there is no room.
+// Refused records an attempt at a job that was rejected as stale. If a thousand wait to be stored,
+// further ones are dropped.
 func (r *Recorder) Refused(w contract.StaleWrite) {
 	if r == nil {
 		return
@@ -75,7 +77,8 @@ func (r *Recorder) Refused(w contract.StaleWrite) {
 	r.mu.Unlock()
 }
 
-// Keep adds what was counted every 15 seconds or so, until ctx ends. If the database asks for levels, measure is called. Errors go to onError.
+// Keep adds the counts about every 15 seconds until ctx ends. If the database asks for levels, Keep
+// calls measure. Errors go to onError.
 func (r *Recorder) Keep(ctx context.Context, measure func(context.Context) (contract.Rollup, error), onError func(error)) {
 	for pace.Sleep(ctx, pace.Jittered(addEvery)) {
 		if err := r.Add(ctx, measure); err != nil && ctx.Err() == nil {
@@ -84,15 +87,17 @@ func (r *Recorder) Keep(ctx context.Context, measure func(context.Context) (cont
 	}
 }
 
-// Add adds what was counted now. What the database has refused, or what found no connection, is kept for the next time; what it has not answered is given up, so that
-// nothing is counted twice. measure may be nil.
+// Add adds the counts now. Counts that the database refused, or for which there was no connection,
+// are kept for the next call. If the database did not answer, they are dropped, so that nothing is
+// counted twice. measure may be nil.
 func (r *Recorder) Add(ctx context.Context, measure func(context.Context) (contract.Rollup, error)) error {
 	ctx, cancel := context.WithTimeout(ctx, addLimit)
 	defer cancel()
 	return errors.Join(r.record(ctx), r.addAll(ctx, measure))
 }
 
-// record records the refusals. To record one twice is no error, so they wait for the next time whatever went wrong.
+// record stores the rejections. Storing one twice does no harm, so after any error they are kept
+// for the next call.
 func (r *Recorder) record(ctx context.Context) error {
 	r.mu.Lock()
 	all := r.refused
@@ -122,8 +127,9 @@ func (r *Recorder) addAll(ctx context.Context, measure func(context.Context) (co
 	return err
 }
 
-// add sends the counts. Without any it asks whether levels are wanted, if it may. While it waits for a connection, nothing is taken out: handlers may hold all of
-// them, most of all when there is much to count.
+// add sends the counts. If ask is true, it also asks whether levels are wanted, even without
+// counts. It takes the counts out only after it got a connection: handlers may hold all of them,
+// most of all when there is much to count.
 func (r *Recorder) add(ctx context.Context, ask bool) (sample bool, err error) {
 	if !ask && !r.counted() {
 		return false, nil
@@ -155,14 +161,14 @@ func (r *Recorder) add(ctx context.Context, ask bool) (sample bool, err error) {
 	}
 }
 
-// counted reports whether there is anything to add.
+// counted reports whether there are counts to add.
 func (r *Recorder) counted() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return len(r.counts) > 0
 }
 
-// take takes up to limit counts out.
+// take removes and returns up to limit counts.
 func (r *Recorder) take(limit int) map[entry]int64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()

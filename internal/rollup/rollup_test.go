@@ -27,7 +27,7 @@ func (b bed) exec(statement string) {
 	}
 }
 
-// sum is what all hours have of a name.
+// sum returns the total of a name over all hours.
 func (b bed) sum(name string) (n int64) {
 	b.Helper()
 	if err := b.pool.QueryRow(b.Context(), "select coalesce(sum(r.value), 0) from pawl.rollup as r where r.span = 'hour' and r.name = $1", name).Scan(&n); err != nil {
@@ -36,7 +36,7 @@ func (b bed) sum(name string) (n int64) {
 	return n
 }
 
-// What was counted is added once, however many scopes there are; events that say nothing of the work are not.
+// Counts of any number of scopes are added once. Events that say nothing about work are not added.
 func TestRecorder_Adds(t *testing.T) {
 	t.Parallel()
 	b := bed{t, pawltest.DB(t)}
@@ -60,7 +60,7 @@ func TestRecorder_Adds(t *testing.T) {
 	}
 }
 
-// What the database has refused is added the next time.
+// Counts that the database refused are added the next time.
 func TestRecorder_KeepsWhatWasRefused(t *testing.T) {
 	t.Parallel()
 	b := bed{t, pawltest.DB(t)}
@@ -80,7 +80,7 @@ func TestRecorder_KeepsWhatWasRefused(t *testing.T) {
 	}
 }
 
-// What the database may have added is not added again.
+// Counts that the database may have added are not added again.
 func TestRecorder_CountsNothingTwice(t *testing.T) {
 	t.Parallel()
 	b := bed{t, pawltest.DB(t)}
@@ -111,7 +111,7 @@ func TestRecorder_CountsNothingTwice(t *testing.T) {
 	}
 }
 
-// What was counted while handlers held all connections is added the next time.
+// Counts for which there was no connection are added the next time.
 func TestRecorder_KeepsWhatFoundNoConnection(t *testing.T) {
 	t.Parallel()
 	b := bed{t, pawltest.DB(t)}
@@ -142,7 +142,7 @@ func TestRecorder_KeepsWhatFoundNoConnection(t *testing.T) {
 	}
 }
 
-// Levels are measured once a minute, whoever asks.
+// Levels are measured once a minute in total, with any number of recorders.
 func TestRecorder_MeasuresOnceAMinute(t *testing.T) {
 	t.Parallel()
 	b := bed{t, pawltest.DB(t)}
@@ -172,7 +172,7 @@ func TestRecorder_MeasuresOnceAMinute(t *testing.T) {
 	}
 }
 
-// A refusal that could not be recorded is recorded the next time, once.
+// Rejections that could not be stored are stored the next time, once.
 func TestRecorder_RecordsRefusals(t *testing.T) {
 	t.Parallel()
 	b := bed{t, pawltest.DB(t)}

@@ -1,4 +1,4 @@
-// Package script wraps the statements that install Pawl's schema, for the packages that hold them and run them.
+// Package script wraps the statements that install Pawl's schema, for packages schema and migrate.
 package script
 
 import (
@@ -7,19 +7,20 @@ import (
 	"fmt"
 )
 
-// Hash identifies the functions of a build.
+// Hash identifies the SQL functions of a build.
 func Hash(api string) string {
 	sum := sha256.Sum256([]byte(api))
 	return hex.EncodeToString(sum[:])
 }
 
-// ReplaceAPI returns the statements that put functions in the place of those that version v installed.
+// ReplaceAPI returns the statements that replace the functions that version v installed.
 func ReplaceAPI(api string, v int) string {
 	return Pinned(api + fmt.Sprintf("update pawl.migration as m set api_hash = '%s' where m.version = %d;\n", Hash(api), v))
 }
 
-// Pinned resolves the names in a script to PostgreSQL's own, whatever the session's search_path holds, and puts that back: a
-// migration tool writes its own record in the same transaction. See docs/decisions/0035-search-path.md.
+// Pinned makes names in a script resolve to PostgreSQL's own, with any search_path of the session.
+// It restores search_path, because a migration tool writes its own record in the same transaction.
+// See docs/decisions/0035-search-path.md.
 func Pinned(script string) string {
 	return `do $$
 begin

@@ -1,14 +1,17 @@
-// Package solo lets many pieces of work be in hand at once in a process, and keeps one suspect apart from them for a while.
+// Package solo lets a process run many pieces of work at once, and runs one suspect alone for a
+// while.
 //
-// Work that was in hand when a process died may have killed it. It is a suspect. A process has one suspect in hand at a time, so
-// that two are never blamed for each other, and the suspect begins with nothing beside it, so that a poison which kills at once is
-// known for what it is. A crash takes the process, so the gate is the process's: there is one.
+// A suspect is work that was running when a process died, and may have killed it. A process runs
+// one suspect at a time, so that two are never blamed for each other. The suspect starts alone, so
+// that a poison that kills at once is identified. A crash ends the whole process, so there is one
+// gate for a process.
 //
-// Other work pays for that with a bounded wait. The door is closed to it for at most [AloneWait] while the suspect waits to be
-// alone, and then for at most [AloneFor] while it is. Whatever any handler does, the door is open after that, for at least as long
-// as it was closed. A suspect that could not be alone in time, or takes longer, runs in company.
+// Other work waits for a bounded time. The gate is closed to it for at most [AloneWait] while the
+// suspect waits to be alone, and then for at most [AloneFor] while it is alone. After that the gate
+// stays open at least as long as it was closed, even if a handler never returns. A suspect that
+// could not be alone in time, or takes longer, runs beside other work.
 //
-// The argument for it: docs/decisions/0038-suspects.md.
+// See docs/decisions/0038-suspects.md.
 package solo
 
 import (
@@ -19,9 +22,9 @@ import (
 )
 
 const (
-	// AloneWait is the longest that the door is closed while a suspect waits for those inside to leave.
+	// AloneWait bounds how long the gate is closed while a suspect waits for running work to leave.
 	AloneWait = time.Second
-	// AloneFor is the longest that the door is closed while a suspect is alone.
+	// AloneFor bounds how long the gate is closed while a suspect is alone.
 	AloneFor = 2 * time.Second
 )
 
@@ -32,15 +35,16 @@ var Process = New()
 type Gate struct {
 	mu      sync.Mutex
 	inside  int           // ordinary entrants
-	waiting []*entry      // ordinary entrants at the closed door
-	closed  time.Time     // since when the door is closed; zero: it is open
-	suspect *Suspect      // the one in hand
-	rests   time.Time     // no suspect before
-	empty   chan struct{} // made by the suspect that waits, closed when nobody is inside
-	freed   chan struct{} // made by who waits for a suspect's turn, closed when it may have come
+	waiting []*entry      // ordinary entrants that wait while the gate is closed
+	closed  time.Time     // when the gate was closed; zero: it is open
+	suspect *Suspect      // the current one
+	rests   time.Time     // the earliest time for the next suspect
+	empty   chan struct{} // made by a waiting suspect, closed when no ordinary entrant is inside
+	// made by a caller that waits for a suspect's turn, closed when it may have come
+	freed chan struct{}
 }
 
-// An entry is n entrants at the closed door.
+// An entry is a group of n entrants that wait while the gate is closed.
 type entry struct {
 	n        int
 	admitted chan struct{}
@@ -49,9 +53,9 @@ type entry struct {
 // New returns an open gate.
 func New() *Gate { return &Gate{} }
 
-// Enter admits n ordinary entrants at once. If the door is closed it waits until it opens, which is AloneWait + AloneFor at most;
-// it is admitted then even if the door closes again at once. Enter before you claim, for as many as you may get. It fails only with
-// ctx's error.
+// Enter admits n ordinary entrants. If the gate is closed, Enter waits until it opens, at most
+// AloneWait + AloneFor. The waiting entrants are then admitted even if the gate closes again at
+// once. Call Enter before you claim, with the largest number you may get. The only error is ctx's.
 func (g *Gate) Enter(ctx context.Context, n int) error {
 	g.mu.Lock()
 	if g.closed.IsZero() {
@@ -77,7 +81,7 @@ func (g *Gate) Enter(ctx context.Context, n int) error {
 	return ctx.Err()
 }
 
-// TryEnter admits n ordinary entrants if the door is open.
+// TryEnter admits n ordinary entrants if the gate is open.
 func (g *Gate) TryEnter(n int) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -88,7 +92,7 @@ func (g *Gate) TryEnter(n int) bool {
 	return true
 }
 
-// Waiting returns how many ordinary entrants stand at the closed door.
+// Waiting returns how many ordinary entrants wait while the gate is closed.
 func (g *Gate) Waiting() (n int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -98,7 +102,7 @@ func (g *Gate) Waiting() (n int) {
 	return n
 }
 
-// Leave ends the stay of n ordinary entrants.
+// Leave removes n ordinary entrants.
 func (g *Gate) Leave(n int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -113,7 +117,8 @@ func (g *Gate) depart(n int) {
 	}
 }
 
-// Due reports whether a suspect may be taken on now. If not, the channel is closed when it is worth asking again.
+// Due reports whether a suspect may start now. If not, later is closed when it is worth calling Due
+// again.
 func (g *Gate) Due() (now bool, later <-chan struct{}) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -131,7 +136,7 @@ func (g *Gate) Due() (now bool, later <-chan struct{}) {
 
 func (g *Gate) due() bool { return g.suspect == nil && !time.Now().Before(g.rests) }
 
-// freeIn tells those who wait for a suspect's turn, after the rest.
+// freeIn closes freed after the rest.
 func (g *Gate) freeIn(rest time.Duration) {
 	freed := g.freed
 	if freed == nil {
@@ -147,14 +152,14 @@ func (g *Gate) freeIn(rest time.Duration) {
 	})
 }
 
-// A Suspect is the one suspect that a process has in hand.
+// A Suspect is the one suspect that a process runs.
 type Suspect struct {
 	gate   *Gate
-	reopen *time.Timer // opens the door, whatever happens to who should
+	reopen *time.Timer // opens the gate even if Open and Leave are never called
 }
 
-// Suspect turns one ordinary entrant into the suspect. It returns nil, and the entrant stays what it was, if a suspect is in hand,
-// or if the door was closed not long ago.
+// Suspect turns one ordinary entrant into the suspect. If there is a suspect, or the gate was
+// closed recently, it returns nil and the entrant stays ordinary.
 func (g *Gate) Suspect() *Suspect {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -166,8 +171,9 @@ func (g *Gate) Suspect() *Suspect {
 	return g.suspect
 }
 
-// Alone closes the door and waits until nobody is inside. If that takes longer than AloneWait, or ctx ends, the door is opened again
-// and the answer is false. Else it opens after AloneFor at the latest. Call it once.
+// Alone closes the gate and waits until no ordinary entrant is inside. If that takes longer than
+// AloneWait, or ctx ends, Alone opens the gate and returns false. Otherwise the gate opens after
+// AloneFor at the latest. Call Alone once.
 func (s *Suspect) Alone(ctx context.Context) bool {
 	g := s.gate
 	g.mu.Lock()
@@ -195,7 +201,7 @@ func (s *Suspect) Alone(ctx context.Context) bool {
 	return true
 }
 
-// Open lets ordinary entrants in beside the suspect. It does nothing the second time.
+// Open admits ordinary entrants beside the suspect. A second call does nothing.
 func (s *Suspect) Open() {
 	s.gate.mu.Lock()
 	defer s.gate.mu.Unlock()
@@ -219,8 +225,8 @@ func (g *Gate) open(s *Suspect) {
 	g.waiting = nil
 }
 
-// Leave opens the door and ends the suspect's stay: another may be taken on when the door has been open for as long as it was
-// closed. It does nothing the second time.
+// Leave opens the gate and removes the suspect. Another suspect may start after the gate has been
+// open as long as it was closed. A second call does nothing.
 func (s *Suspect) Leave() {
 	g := s.gate
 	g.mu.Lock()
@@ -233,6 +239,6 @@ func (s *Suspect) Leave() {
 	g.freeIn(time.Until(g.rests))
 }
 
-// Abandon returns a timer that leaves a handler behind: when it fires, the handler has overrun its limit by so much that it will not be
-// waited for any more. Its stay ends, with whatever else there is to do about it. Stop the timer when the handler returns.
+// Abandon returns a timer for a handler that overruns its limit by so much that the process stops
+// waiting for it. When the timer fires, it calls leave. Stop the timer when the handler returns.
 func Abandon(limit time.Duration, leave func()) *time.Timer { return time.AfterFunc(limit, leave) }

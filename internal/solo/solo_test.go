@@ -11,7 +11,7 @@ import (
 	"github.com/pawl-go/pawl/internal/testbed/patience"
 )
 
-// enter lets n in, or fails.
+// enter admits n, or fails the test.
 func enter(t *testing.T, g *Gate, n int) {
 	t.Helper()
 	if err := g.Enter(t.Context(), n); err != nil {
@@ -19,25 +19,26 @@ func enter(t *testing.T, g *Gate, n int) {
 	}
 }
 
-// suspect takes one on, from a stay of its own.
+// suspect enters and becomes the suspect.
 func suspect(t *testing.T, g *Gate) *Suspect {
 	t.Helper()
 	enter(t, g, 1)
 	s := g.Suspect()
 	if s == nil {
-		t.Fatal("no suspect is in hand, and none is taken on")
+		t.Fatal("there is no suspect, and none can start")
 	}
 	return s
 }
 
-// waited says how long a function took, on the clock of the bubble.
+// waited returns how long fn took, on the clock of the bubble.
 func waited(fn func()) time.Duration {
 	start := time.Now()
 	fn()
 	return time.Since(start)
 }
 
-// A suspect that becomes alone shares the process with nobody, and ordinary work does not starve it.
+// A suspect that becomes alone shares the process with no other work, and ordinary work does not
+// starve it.
 func TestGate_SuspectRunsAlone(t *testing.T) {
 	t.Parallel()
 	g := New()
@@ -87,7 +88,7 @@ func TestGate_SuspectRunsAlone(t *testing.T) {
 	}
 }
 
-// A process has one suspect in hand. A second is refused until the first has left.
+// A process runs one suspect. A second is refused until the first has left.
 func TestGate_OneSuspectAtATime(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -95,27 +96,28 @@ func TestGate_OneSuspectAtATime(t *testing.T) {
 		first := suspect(t, g)
 		enter(t, g, 1)
 		if g.Suspect() != nil {
-			t.Fatal("two suspects are in hand")
+			t.Fatal("two suspects run at once")
 		}
 		due, later := g.Due()
 		if due {
-			t.Fatal("a suspect is due while another is in hand")
+			t.Fatal("a suspect is due while another runs")
 		}
 		go func() {
 			time.Sleep(time.Minute)
 			first.Leave()
 		}()
 		if took := waited(func() { <-later }); took != time.Minute {
-			t.Errorf("told after %v", took)
+			t.Errorf("later was closed after %v", took)
 		}
 		if g.Suspect() == nil {
-			t.Error("the first has left, and no other may come")
+			t.Error("the first has left, and no other can start")
 		}
 	})
 }
 
-// Whoever is inside and never leaves: the door is closed for AloneWait at most, and the suspect runs in company.
-func TestGate_NobodyWaitsForTheDeaf(t *testing.T) {
+// If an entrant never leaves, the gate is closed for AloneWait at most, and the suspect runs beside
+// it.
+func TestGate_OtherWorkWaitsAtMostAloneWait(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		g := New()
@@ -133,13 +135,14 @@ func TestGate_NobodyWaitsForTheDeaf(t *testing.T) {
 	})
 }
 
-// A suspect that never returns keeps the door closed for AloneFor at most, even if its own side does nothing about it.
-func TestGate_DoorOpensOverASuspectThatStays(t *testing.T) {
+// A suspect that never leaves keeps the gate closed for AloneFor at most, even if its caller does
+// nothing.
+func TestGate_OpensAlthoughTheSuspectStays(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		g := New()
 		if s := suspect(t, g); !s.Alone(t.Context()) {
-			t.Fatal("not alone, with nobody inside")
+			t.Fatal("not alone, although the gate is empty")
 		}
 		if took := waited(func() { enter(t, g, 1) }); took != AloneFor {
 			t.Errorf("healthy work waited for %v", took)
@@ -147,8 +150,9 @@ func TestGate_DoorOpensOverASuspectThatStays(t *testing.T) {
 	})
 }
 
-// However many suspects queue, the door is open for as long as it was closed, and who waited at it is let in.
-func TestGate_DoorStaysOpenAsLongAsItWasClosed(t *testing.T) {
+// With any number of waiting suspects, the gate is open as long as it was closed, and waiting
+// entrants are admitted.
+func TestGate_StaysOpenAsLongAsItWasClosed(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		g := New()
@@ -163,18 +167,19 @@ func TestGate_DoorStaysOpenAsLongAsItWasClosed(t *testing.T) {
 		s.Leave()
 		<-entered
 		if due, _ := g.Due(); due {
-			t.Error("the next suspect may close the door at once")
+			t.Error("the next suspect may close the gate at once")
 		}
 		_, later := g.Due()
 		if took := waited(func() { <-later }); took != time.Second {
-			t.Errorf("the door was closed for 1s and stays open for %v", took)
+			t.Errorf("the gate was closed for 1s and stays open for %v", took)
 		}
 		g.Leave(1)
 	})
 }
 
-// Who waited at the door is inside when it opens, before the next suspect can close it again.
-func TestGate_NobodyMissesAnOpenDoor(t *testing.T) {
+// An entrant that waits is admitted when the gate opens, before the next suspect can close it
+// again.
+func TestGate_AdmitsAllWhoWaitWhenItOpens(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		g := New()
@@ -193,13 +198,14 @@ func TestGate_NobodyMissesAnOpenDoor(t *testing.T) {
 		s.Leave()
 		all.Wait()
 		if longest.Load() != 0 {
-			t.Errorf("one waited for %v after the door had opened", time.Duration(longest.Load()))
+			t.Errorf("one waited for %v after the gate had opened", time.Duration(longest.Load()))
 		}
 	})
 }
 
-// Who stops waiting at the door is not counted as inside, and a suspect that stops waiting opens it.
-func TestGate_WhoGivesUpLeavesNoTrace(t *testing.T) {
+// An entrant that stops waiting is not counted as inside, and a suspect that stops waiting opens
+// the gate.
+func TestGate_CancelledWaitersDoNotCount(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		g := New()
@@ -216,10 +222,10 @@ func TestGate_WhoGivesUpLeavesNoTrace(t *testing.T) {
 		}()
 		go func() { s.Alone(ctx); s.Leave() }()
 		if err := <-gone; err == nil {
-			t.Error("in through a closed door")
+			t.Error("entered a closed gate")
 		}
 		if took := waited(func() { enter(t, g, 1) }); took > 60*time.Millisecond {
-			t.Errorf("the door stayed closed for another %v", took)
+			t.Errorf("the gate stayed closed for another %v", took)
 		}
 		g.Leave(2)
 		time.Sleep(time.Minute)

@@ -1,5 +1,6 @@
-// Package sqldriver tells whether a database/sql handle runs on pgx. Pawl reads PostgreSQL's error codes out of pgx's errors and passes arrays as
-// pgx takes them. On another driver a refusal looks like a lost connection, and is tried again.
+// Package sqldriver checks whether a database/sql handle runs on pgx. Pawl reads PostgreSQL's error
+// codes from pgx's errors and passes arrays in pgx's way. On another driver, a refused statement
+// would look like a lost connection and be retried.
 package sqldriver
 
 import (
@@ -17,33 +18,34 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 )
 
-// Hint is what to do about an error of Check.
+// Hint tells how to fix an error of Check.
 const Hint = `import _ "github.com/jackc/pgx/v5/stdlib" and call sql.Open("pgx", url), or stdlib.OpenDBFromPool`
 
-// asked has the handles that were found to behave as pgx does and are not pgx's own, and of a
-// *sql.DB a weak pointer, so that it can be freed. A Go type is no key: one type may wrap two
-// drivers.
+// asked holds the handles that are not pgx's own but were found to behave like it. A *sql.DB is
+// held as a weak pointer, so that it can be freed. A Go type is not a key, because one type may
+// wrap two drivers.
 var asked sync.Map
 
-// Foreign says that a driver is not pgx's, nor a wrapper that hands on what pgx says.
+// Foreign means that a driver is neither pgx's nor a wrapper that passes pgx's errors and arrays
+// through.
 type Foreign struct{ Driver string }
 
 func (f *Foreign) Error() string {
 	return fmt.Sprintf("the database/sql driver is %s, and not pgx", f.Driver)
 }
 
-// OnPgx marks a driver's transaction of ours, which stands on pgx's driver.
+// OnPgx marks a driver.Tx of Pawl's that runs on pgx's driver.
 type OnPgx interface{ OnPgx() }
 
-// A handle is a *sql.DB, *sql.Conn or *sql.Tx, or what stands in its place.
+// A handle is a *sql.DB, *sql.Conn or *sql.Tx, or a replacement of one.
 type handle interface {
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
 }
 
-// Check returns a *Foreign if h does not run on pgx. pgx's own driver is known by its type. Another
-// may wrap it, as those that trace do: a *sql.DB is asked once, with two statements, or its first
-// transaction is, behind a savepoint. Another error is that of the database. Of other handles
-// nothing is known: see [Judge].
+// Check returns a *Foreign if h does not run on pgx. It recognises pgx's driver by its type.
+// Another driver may wrap pgx's, as tracing drivers do. Check tests such a *sql.DB once, with two
+// statements, or tests its first transaction behind a savepoint. Other errors come from the
+// database. Check accepts all other handles; see [Judge].
 func Check(ctx context.Context, h handle) error {
 	switch h := h.(type) {
 	case *sql.Tx:
@@ -57,7 +59,9 @@ func Check(ctx context.Context, h handle) error {
 	return nil
 }
 
-// checkTx knows a transaction by the type of what its driver returned, which database/sql keeps to itself. If it moves that, errors tell.
+// checkTx recognises a transaction by the type of its driver.Tx, which is a private field of
+// database/sql. If database/sql renames the field, checkTx accepts the transaction, and [Judge]
+// looks at its errors.
 func checkTx(ctx context.Context, tx *sql.Tx) error {
 	held := reflect.ValueOf(tx).Elem().FieldByName("txi")
 	if !held.IsValid() || held.Kind() != reflect.Interface || held.IsNil() {
@@ -77,8 +81,8 @@ func checkTx(ctx context.Context, tx *sql.Tx) error {
 	})
 }
 
-// handleOf returns the *sql.DB that a transaction is of. If database/sql moves it, the result is
-// nil, and each transaction is asked.
+// handleOf returns the *sql.DB of a transaction. If database/sql renames the private field,
+// handleOf returns nil, and each transaction is tested.
 func handleOf(tx *sql.Tx) any {
 	db := reflect.ValueOf(tx).Elem().FieldByName("db")
 	if !db.IsValid() || db.Type() != reflect.TypeFor[*sql.DB]() {
@@ -94,8 +98,8 @@ func pkgOf(t reflect.Type) string {
 	return t.PkgPath()
 }
 
-// once asks a question until its answer was nil. A handle that cannot be remembered is asked each
-// time.
+// once runs question until it has returned nil for the handle. A handle that cannot be a map key is
+// tested each time.
 func once(handle any, question func() error) error {
 	key := handle
 	db, _ := handle.(*sql.DB)
@@ -118,7 +122,8 @@ func once(handle any, question func() error) error {
 	return nil
 }
 
-// ask has an error and an array go through a driver. undo makes a transaction usable after the error.
+// ask sends an error and an array through a driver. The statements in undo make a transaction
+// usable after the error.
 func ask(ctx context.Context, h handle, name string, undo ...string) error {
 	foreign := &Foreign{name}
 	var n int
@@ -136,7 +141,7 @@ func ask(ctx context.Context, h handle, name string, undo ...string) error {
 	case failed == nil, Judge(failed) != failed:
 		return foreign
 	default:
-		return failed // it could not be asked
+		return failed // the driver could not be tested
 	}
 	if err := h.QueryRowContext(ctx, "select pg_catalog.cardinality($1::pg_catalog.text[])", []string{"a", "b"}).Scan(&n); err != nil || n != 2 {
 		return foreign
@@ -144,7 +149,8 @@ func ask(ctx context.Context, h handle, name string, undo ...string) error {
 	return nil
 }
 
-// Judge returns a *Foreign in place of an error that PostgreSQL gave to another driver than pgx: its code would be lost. Others it returns as they are.
+// Judge returns a *Foreign for an error that PostgreSQL gave to another driver than pgx, because
+// its code would be lost. It returns other errors unchanged.
 func Judge(err error) error {
 	var coded interface {
 		error

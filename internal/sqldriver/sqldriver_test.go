@@ -15,7 +15,8 @@ import (
 	"github.com/pawl-go/pawl/internal/testbed/pgtest"
 )
 
-// wrapping is a driver around pgx's. If it hides errors, as a driver of another make does, they have an SQLSTATE and are no pgconn.PgError.
+// wrapping is a driver around pgx's. If hides is set, its errors have an SQLSTATE but are not
+// *pgconn.PgError, like those of another driver.
 type wrapping struct {
 	connector driver.Connector
 	hides     bool
@@ -51,7 +52,7 @@ func (c conn) BeginTx(ctx context.Context, opts driver.TxOptions) (driver.Tx, er
 	return wrappedTx{tx}, err
 }
 
-// wrappedTx is of one type, whatever the driver behind it is.
+// wrappedTx has one type for all drivers behind it.
 type wrappedTx struct{ driver.Tx }
 
 func (c conn) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
@@ -63,7 +64,8 @@ func (c conn) QueryContext(ctx context.Context, query string, args []driver.Name
 	return r, err
 }
 
-// pgx's driver is taken, and one that wraps it; one whose errors are its own is refused by name.
+// pgx's driver and a wrapper of it are accepted. A driver with errors of its own is refused by
+// name.
 func TestCheck(t *testing.T) {
 	t.Parallel()
 	pool, err := pgxpool.New(t.Context(), pgtest.URL(t, pgtest.Template{Name: "empty"}))
@@ -92,8 +94,8 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// A transaction is judged by its *sql.DB: another driver in the same wrapper is refused, in
-// whichever order they come, and one that was taken is not asked again.
+// A transaction is judged by its *sql.DB. Another driver in the same wrapper is refused in any
+// order, and an accepted one is not tested again.
 func TestCheck_TransactionsOfOneWrapper(t *testing.T) {
 	t.Parallel()
 	pool, err := pgxpool.New(t.Context(), pgtest.URL(t, pgtest.Template{Name: "empty"}))
@@ -133,8 +135,8 @@ func TestCheck_TransactionsOfOneWrapper(t *testing.T) {
 	}
 }
 
-// Handles that cannot be compared are asked each time; the check of a *sql.DB answers for its
-// transactions, too.
+// Handles that cannot be map keys are tested each time. A *sql.DB that was tested counts for its
+// transactions too.
 func TestCheck_OtherHandles(t *testing.T) {
 	t.Parallel()
 	pool, err := pgxpool.New(t.Context(), pgtest.URL(t, pgtest.Template{Name: "empty"}))

@@ -7,8 +7,9 @@ import (
 	"unicode/utf8"
 )
 
-// Visible makes text from the database harmless to print: a kind, an actor or an error may hold what would move the cursor,
-// colour the screen, reverse the line or begin a new one. Such characters are shown as Go writes them: \x1b, \u202e, \n.
+// Visible makes text from the database safe to print. A kind, an actor or an error may contain
+// characters that move the cursor, change colours, reverse the line or begin a new one. Visible
+// writes them as Go escapes: \x1b, \u202e, \n.
 func Visible(s string) string {
 	var out strings.Builder
 	for len(s) > 0 {
@@ -27,7 +28,7 @@ func Visible(s string) string {
 	return out.String()
 }
 
-// ShellWord writes a word as a shell takes it.
+// ShellWord quotes a word for a shell, if necessary.
 func ShellWord(word string) string {
 	if strings.Trim(word, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./:@%+=,") == "" && word != "" {
 		return word
@@ -35,7 +36,7 @@ func ShellWord(word string) string {
 	return "'" + strings.ReplaceAll(Visible(word), "'", `'\''`) + "'"
 }
 
-// Plural is a count with its noun: "1 job", "2 jobs".
+// Plural returns a count with its noun: "1 job", "2 jobs".
 func Plural(n int, one, many string) string {
 	if n == 1 {
 		return "1 " + one

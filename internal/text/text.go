@@ -1,4 +1,5 @@
-// Package text makes texts that PostgreSQL stores (valid UTF-8 without NUL, and no longer than a column allows), and texts that are safe to show.
+// Package text makes text storable in PostgreSQL (valid UTF-8, no NUL, no longer than the column
+// allows) and safe to print.
 package text
 
 import (
@@ -6,12 +7,13 @@ import (
 	"unicode/utf8"
 )
 
-// Storable replaces what PostgreSQL refuses in text and jsonb: NUL (22P05) and octets that are no UTF-8 (22021).
+// Storable replaces NUL (22P05) and bytes that are not UTF-8 (22021), which PostgreSQL refuses in
+// text and jsonb.
 func Storable(s string) string {
 	return strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "\uFFFD")
 }
 
-// Octets is s, storable, with at most n octets. No character is cut in two.
+// Octets returns s, storable, cut to at most n bytes between characters.
 func Octets(s string, n int) string {
 	s = Storable(s)
 	for len(s) > n {
@@ -21,7 +23,7 @@ func Octets(s string, n int) string {
 	return s
 }
 
-// Characters is s, storable, with at most n characters.
+// Characters returns s, storable, cut to at most n characters.
 func Characters(s string, n int) string {
 	s = Storable(s)
 	for i := range s {

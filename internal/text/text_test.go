@@ -7,7 +7,7 @@ import (
 	"github.com/pawl-go/pawl/internal/text"
 )
 
-// What PostgreSQL refuses is replaced, whatever it stands next to.
+// Bytes that PostgreSQL refuses are replaced, next to any others.
 func TestStorable_ReplacesWhatPostgreSQLRefuses(t *testing.T) {
 	t.Parallel()
 	for given, want := range map[string]string{"plain": "plain", "a\x00b": "a\uFFFDb", "\xff": "\uFFFD", "é\xc3": "é\uFFFD", "": ""} {
@@ -17,7 +17,7 @@ func TestStorable_ReplacesWhatPostgreSQLRefuses(t *testing.T) {
 	}
 }
 
-// A text is cut between characters, at the octet or at the character.
+// A text is cut between characters, by bytes or by characters.
 func TestCut_LeavesCharactersWhole(t *testing.T) {
 	t.Parallel()
 	if got := text.Octets("aéé", 4); got != "aé" {
@@ -35,7 +35,8 @@ func TestCut_LeavesCharactersWhole(t *testing.T) {
 	}
 }
 
-// What a terminal would act on is written out (colour, title, a reversed line, C1, a new line, invalid UTF-8, a tag), and nothing of it is lost.
+// Everything that a terminal would act on is escaped, and none of it is lost: colour, title, a
+// reversed line, C1, a new line, invalid UTF-8, a tag character.
 func TestVisible_DisarmsAttacks(t *testing.T) {
 	t.Parallel()
 	const attack = "\x1b[31m\x1b]0;pwned\a\u202egnp.exe\u200f\u0085\x9b2J\n\r\t\x00\x7f\ufeff\U000e0041\\end"
@@ -50,7 +51,7 @@ func TestVisible_DisarmsAttacks(t *testing.T) {
 	}
 }
 
-// A shell reads a word back as it was, if all of it can be shown.
+// A shell reads a word back unchanged, if all of its characters are printable.
 func TestShellWord(t *testing.T) {
 	t.Parallel()
 	for word, want := range map[string]string{"order-17": "order-17", "": "''", "a b": "'a b'", "it's": `'it'\''s'`, "$(x)": "'$(x)'", "a\nb": `'a\nb'`} {

@@ -11,21 +11,22 @@ import (
 	"github.com/pawl-go/pawl/internal/verdict"
 )
 
-// bare knows whether user code was given the connection itself, of a transaction that was lent without a savepoint. An aborted transaction
-// answers nothing but whether it still has a savepoint, so one is set before the connection is given: without it nothing would tell an error
-// in the transaction from an error in another one, behind rows that are durable.
+// bare guards a transaction that was lent without a savepoint when user code asks for the
+// connection itself. An aborted transaction answers only whether it has a savepoint, so bare sets
+// one first. Without it, an error in the lent transaction could not be distinguished from an error
+// in a later one that follows a COMMIT by user code.
 type bare struct {
 	wanted bool // the transaction is lent without a savepoint
 
 	mu       sync.Mutex
 	marked   bool // the savepoint was set
-	doubtful bool // it could not be set, and the connection was given
+	doubtful bool // the savepoint could not be set, and user code has the connection
 }
 
 // markLimit bounds the message that sets the savepoint.
 const markLimit = 5 * time.Second
 
-// Conn gives the connection itself, which nothing guards. See bare.
+// Conn returns the unguarded connection; see bare.
 func (l *lent) Conn() *pgx.Conn {
 	l.connExposed.Store(true)
 	conn := l.Tx.Conn()
@@ -36,10 +37,11 @@ func (l *lent) Conn() *pgx.Conn {
 	return conn
 }
 
-// replace is sent in an aborted transaction, of which nothing can be kept: another one takes its place, aborted as well, that has the savepoint.
+// replace is sent in an aborted transaction, of which nothing can be kept. It starts another
+// transaction that has the savepoint, and aborts that one too.
 var replace = "rollback; begin; " + setSavepoint + "; do $$ begin raise in_failed_sql_transaction; end $$"
 
-// give sets the savepoint, before the connection is given for the first time.
+// give sets the savepoint before user code gets the connection for the first time.
 func (b *bare) give(conn *pgx.Conn) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -61,8 +63,8 @@ func (b *bare) give(conn *pgx.Conn) {
 	b.doubtful = !b.marked
 }
 
-// ended reports whether an aborted transaction may be another one than that which was lent. It also may if the savepoint was set inside one of
-// user code, which has ended.
+// ended reports whether an aborted transaction may differ from the one that was lent. It also
+// returns true if the savepoint was set inside a nested transaction of user code that has ended.
 func (b *bare) ended(ctx context.Context, conn *pgx.Conn) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -18,8 +18,9 @@ const (
 	durable = "rollback; begin; insert into mark values (9); commit; begin"
 )
 
-// A handler that ends its transaction through the connection is found out, also if it leaves another one behind, aborted; an error in its own
-// is not taken for that.
+// If a handler ends its transaction through the connection, Lend notices, even if the handler
+// leaves another transaction behind and aborts it. An error in the lent transaction is not mistaken
+// for that.
 func TestLend_AnAbortedTransactionIsKnown(t *testing.T) {
 	t.Parallel()
 	direct := func(ctx context.Context, tx pgx.Tx, texts ...string) (err error) {
@@ -46,8 +47,8 @@ func TestLend_AnAbortedTransactionIsKnown(t *testing.T) {
 		"it fails after a savepoint's end": {false, func(ctx context.Context, tx pgx.Tx) error {
 			return errors.Join(exec(ctx, tx, "savepoint a", "release a"), direct(ctx, tx, failing))
 		}},
-		"it fails behind a savepoint":      {false, func(ctx context.Context, tx pgx.Tx) error { return direct(ctx, tx, "savepoint a", failing) }},
-		"it fails, and nobody hears of it": {false, func(ctx context.Context, tx pgx.Tx) error { _ = direct(ctx, tx, failing); return nil }},
+		"it fails behind a savepoint":        {false, func(ctx context.Context, tx pgx.Tx) error { return direct(ctx, tx, "savepoint a", failing) }},
+		"it fails, and the error is dropped": {false, func(ctx context.Context, tx pgx.Tx) error { _ = direct(ctx, tx, failing); return nil }},
 		"a nested one has ended": {false, func(ctx context.Context, tx pgx.Tx) error {
 			for _, end := range []func(pgx.Tx, context.Context) error{pgx.Tx.Commit, pgx.Tx.Rollback} {
 				nested, err := tx.Begin(ctx)
@@ -101,8 +102,8 @@ func TestLend_AnAbortedTransactionIsKnown(t *testing.T) {
 	}
 }
 
-// A handler may use the connection and succeed.
-func TestLend_TheConnectionIsTheHandlersToUse(t *testing.T) {
+// A handler may use the connection itself and succeed.
+func TestLend_HandlerMayUseTheConnection(t *testing.T) {
 	t.Parallel()
 	pool := pawltest.DB(t, rows)
 	var xact string

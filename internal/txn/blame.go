@@ -15,38 +15,41 @@ import (
 	"github.com/pawl-go/pawl/internal/watched"
 )
 
-// ErrAlone means that the server answers others, and has not been replaced: what ended the
-// transaction is its own. An outage charges no attempt, so without this a handler that loses its
-// connection each time would be tried for ever, and hold up its lane and its batches.
+// ErrAlone means that the server still answers on other connections and has not restarted, so this
+// transaction failed on its own. An outage charges no attempt. Without ErrAlone, a handler that
+// loses its connection each time would be retried forever, and would hold up its lane and its
+// batches.
 var ErrAlone = errors.New("the server answers others")
 
-// Lost reports whether user code was lost with its connection, in an outage or alone.
+// Lost reports whether the transaction lost its connection under user code, in an outage or alone.
 func Lost(err error) bool { return errors.Is(err, ErrTaken) || errors.Is(err, ErrAlone) }
 
-// ErrTaken means that an outage took the transaction from user code: it had begun, so the server
-// answered before. One attempt has [verdict.Bound] of these in a row; the last is charged.
+// ErrTaken means that an outage ended the transaction while user code ran. The server had answered
+// BEGIN, so it was up before. An attempt may have [verdict.Bound] of these in a row; the last one
+// is charged.
 var ErrTaken = errors.New("the server went away while the handler ran")
 
-// Taken is the failure of an attempt that was lost too often in a row.
+// Taken returns the error for an attempt that lost its transaction [verdict.Bound] times in a row.
 func Taken() error {
 	return &pawl.Error{Op: "handler", Code: pawl.CodeTransactionLost,
 		Err:  fmt.Errorf("%w, %d times in a row", ErrTaken, verdict.Bound),
 		Hint: "look in the server's log for what ended it: a statement of this handler may crash it, or the system may kill it for want of memory"}
 }
 
-// blameLimit bounds the question whether the server answers others. It is an outage if that is not
-// answered in time.
+// blameLimit bounds the query that checks whether the server answers. A timeout counts as an
+// outage.
 const blameLimit = 2 * time.Second
 
-// serverKey is where a connection keeps the serverRun of its server.
+// serverKey is the key in a connection's CustomData under which its serverRun is kept.
 const serverKey = "github.com/pawl-go/pawl/server"
 
-// serverRun is SQL for a text that changes when the server starts, and when it starts again by itself
-// after the crash of a session. Such a server keeps the time of its start, but resets its statistics.
+// serverRun is SQL for a text that changes when the server starts, and also when it restarts itself
+// after a session crashed. A restart after a crash keeps the start time but resets the statistics,
+// so the text has both.
 const serverRun = watched.Server + ` operator(pg_catalog.||) ' ' operator(pg_catalog.||)
        coalesce(extract(epoch from pg_catalog.pg_stat_get_bgwriter_stat_reset_time())::pg_catalog.text, '')`
 
-// name asks for the serverRun of a connection's server in the first transaction on it.
+// name reads the serverRun of a connection's server in the first transaction on that connection.
 func name(batch *pgx.Batch, conn *pgconn.PgConn) {
 	if _, known := conn.CustomData()[serverKey]; known {
 		return
@@ -59,10 +62,11 @@ func name(batch *pgx.Batch, conn *pgconn.PgConn) {
 	})
 }
 
-// blame decides what an error means that looks like an outage, of a transaction that user code has
-// had. If the same server takes writes of others now, the error is [pawl.CodeTransactionLost], a
-// failure of that code; a COMMIT without an answer stays one, and is [ErrAlone]. Else err is
-// returned, and is [ErrTaken]: nothing speaks against an outage.
+// blame interprets an error that looks like an outage, if user code has had the transaction. If the
+// same server accepts writes on another connection now, the error becomes
+// [pawl.CodeTransactionLost]. An unanswered COMMIT stays [pawl.CodeCommitUnknown] and becomes
+// [ErrAlone]. Otherwise an outage is assumed: if the connection is closed, the error becomes
+// [ErrTaken].
 func (o *Opened) blame(ctx context.Context, err error) error {
 	if err == nil || !o.lent || ctx.Err() != nil || errors.Is(err, ErrEnded) || errors.Is(err, ErrTaken) || !pawl.Unreachable(err) {
 		return err
@@ -88,20 +92,20 @@ func (o *Opened) blame(ctx context.Context, err error) error {
 	return &pawl.Error{Op: "handler", Code: pawl.CodeTransactionLost, Err: errors.Join(ErrLost, why, err)}
 }
 
-// A takenError is [ErrTaken] beside what the transaction failed with.
+// A takenError adds [ErrTaken] to the error of the transaction.
 type takenError struct{ error }
 
 func (e *takenError) Unwrap() []error { return []error{e.error, ErrTaken} }
 
-// lostAlone reports whether an error can be one of this transaction alone. A server that is full,
-// or in which another session has crashed (57P02), fails those that did nothing.
+// lostAlone reports whether an error may concern this transaction alone. Errors of a full server,
+// or of a server in which another session crashed (57P02), do not.
 func lostAlone(err error) bool {
 	code := pawl.CodeOf(err)
 	return pawl.Unreachable(err) && (code == "" || verdict.Of(code).Lost == verdict.Ask)
 }
 
-// answersOthers reports whether the server of the transaction answers on another connection, and
-// takes writes. settings are those that end sessions.
+// answersOthers reports whether the transaction's server answers on another connection and accepts
+// writes. settings lists the server's timeouts that end sessions.
 func (o *Opened) answersOthers(ctx context.Context) (settings string, yes bool) {
 	const query = "select " + serverRun + `,
        not pg_catalog.pg_is_in_recovery() and pg_catalog.current_setting('default_transaction_read_only') operator(pg_catalog.=) 'off',

@@ -16,10 +16,12 @@ import (
 )
 
 func refusal(code string) error {
-	return &pgconn.PgError{Severity: "FEHLER", SeverityUnlocalized: "ERROR", Code: code} // severity comes translated
+	// the server translates Severity
+	return &pgconn.PgError{Severity: "FEHLER", SeverityUnlocalized: "ERROR", Code: code}
 }
 
-// A failed COMMIT is a definite no only if the server said so. Everything else is unknown, whatever the driver thinks.
+// A failed COMMIT had no effect only if the server said so. Every other failure is unknown;
+// pgconn.SafeToRetry does not count.
 func TestClassify_OnlyTheServerSaysNo(t *testing.T) {
 	t.Parallel()
 	fatal := &pgconn.PgError{Severity: "FATAL", SeverityUnlocalized: "FATAL", Code: "57P01"}
@@ -56,7 +58,7 @@ func TestClassify_OnlyTheServerSaysNo(t *testing.T) {
 	}
 }
 
-// A statement of its own had no effect if the server refused it or was never reached.
+// A statement sent on its own had no effect if the server refused it or was never reached.
 func TestRefused_NeedsAnAnswer(t *testing.T) {
 	t.Parallel()
 	_, unreachable := pgconn.Connect(t.Context(), "postgres://127.0.0.1:1/x?connect_timeout=5")

@@ -1,8 +1,8 @@
-// Package txn runs the one shape of transaction that every effect of Pawl has:
+// Package txn runs the transaction that every effect of Pawl uses:
 //
 //	begin → claim → savepoint → user code → release → commit
 //	                    └── error: roll back to the savepoint, record the failure, commit
 //
-// The claim and the record of what became of it always share a transaction, so nobody can win in between. It also
-// decides what a failed COMMIT means: yes, no, or unknown.
+// The claim and the record of the outcome always share a transaction, so no other worker can claim
+// in between. The package also classifies a failed COMMIT: committed, not committed, or unknown.
 package txn

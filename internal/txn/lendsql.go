@@ -16,20 +16,23 @@ import (
 	"github.com/pawl-go/pawl"
 )
 
-// acquired is a connection of a pool, held for one transaction.
+// acquired is a pool connection that is held for one transaction.
 type acquired interface {
 	Conn() *pgx.Conn
 	Release()
 }
 
-// withDriver is one that pgx's driver for database/sql stands on.
+// withDriver is an acquired connection below pgx's driver for database/sql.
 type withDriver struct{ driver *stdlib.Conn }
 
 func (c withDriver) Conn() *pgx.Conn { return c.driver.Conn() }
-func (c withDriver) Release()        { _ = c.driver.Close() } // gives it back to the pool, as pgxpool's own Release does
 
-// acquire takes a connection from the pool. Only pgx's connector puts its driver around a connection, when it takes it from the pool. That
-// costs some microseconds (BenchmarkLendSQL), so it is done for those who need it.
+// returns it to the pool, as pgxpool's Release does
+func (c withDriver) Release() { _ = c.driver.Close() }
+
+// acquire takes a connection from the pool. pgx's connector must acquire a connection itself to put
+// its database/sql driver around it. That costs some microseconds (BenchmarkLendSQL), so only an
+// Opener with SQL pays it.
 func (o Opener) acquire(ctx context.Context) (acquired, error) {
 	if !o.SQL {
 		conn, err := o.Pool.Acquire(ctx)
@@ -49,30 +52,33 @@ var _ acquired = (*pgxpool.Conn)(nil)
 
 var errNoDriver = errors.New("the transaction was not opened for database/sql")
 
-// LendSQL runs fn with a *sql.Tx that is the transaction tx, as a handler was lent it by an [Opener] that has SQL. The *sql.Tx has a life of its
-// own: what was opened on it is closed when fn returns, and nothing can be sent through it then. Its COMMIT and ROLLBACK send nothing, as those
-// of tx.
+// LendSQL runs fn with a *sql.Tx on the transaction tx. tx must be one that a handler was lent by
+// an [Opener] with SQL. When fn returns, rows and statements of the *sql.Tx are closed, and nothing
+// can be sent through it any more. Its COMMIT and ROLLBACK send nothing, like those of tx.
 //
-// If a statement of fn still runs when it returns, or rows that it left open cannot be closed by the end of ctx, the error is [ErrLost], and tx
-// is over as well.
+// The error is [ErrLost], and tx is lost as well, if a statement of fn still runs when fn returns.
+// The same holds if rows that fn left open cannot be closed by the end of ctx and [releaseGrace]
+// more.
 func LendSQL(ctx context.Context, tx pgx.Tx, fn func(*sql.Tx) error) (err error) {
 	l, is := tx.(*lent)
 	if !is || l.driver == nil {
 		return errNoDriver
 	}
-	g := &lending{lent: &lent{Tx: l.Tx, tenure: l.tenure, driver: l.driver}} // also of a nested one: to commit it is not fn's either
+	// of a nested transaction too: fn may not commit it either
+	g := &lending{lent: &lent{Tx: l.Tx, tenure: l.tenure, driver: l.driver}}
 	db := sql.OpenDB(connector{g})
-	x, err := db.BeginTx(context.WithoutCancel(ctx), nil) // else database/sql would roll back behind our back
+	// with ctx, database/sql would roll back by itself when ctx ends
+	x, err := db.BeginTx(context.WithoutCancel(ctx), nil)
 	if err != nil {
 		_ = db.Close()
 		return err
 	}
 	lendings.Store(x, l)
-	release := func() { // closes rows and statements; nothing else is sent
+	release := func() { // closes rows and statements; sends nothing else
 		_ = x.Rollback()
 		_ = db.Close()
 	}
-	defer func() { // also if fn panics, or exits its goroutine
+	defer func() { // also if fn panics or exits its goroutine
 		lendings.Delete(x)
 		g.over.Store(true)
 		if !l.using.TryLock() {
@@ -93,14 +99,16 @@ func LendSQL(ctx context.Context, tx pgx.Tx, fn func(*sql.Tx) error) (err error)
 
 var errRowsLeft = errors.New("the handler left rows open, and they could not be closed in time: close them")
 
-// releaseGrace is how long the rows and statements that a handler left open may take to close when its time is over.
+// releaseGrace is how long rows and statements that a handler left open may take to close after the
+// handler's deadline.
 const releaseGrace = time.Second
 
-// gone is over.
+// gone is a context that has already ended.
 var gone, _ = context.WithDeadline(context.Background(), time.Time{})
 
-// within runs fn and reports whether it ended in time. Rows may have much to read before they are closed, and database/sql waits without a
-// limit for one who has scanned raw octets, or is scanning.
+// within runs fn and reports whether it ended by the end of ctx or within [releaseGrace] after it.
+// Rows may have much data to read before they close. database/sql also waits without a limit while
+// a goroutine scans, or holds raw bytes.
 func within(ctx context.Context, fn func()) bool {
 	ended := make(chan struct{})
 	go func() {
@@ -120,10 +128,10 @@ func within(ctx context.Context, fn func()) bool {
 	}
 }
 
-// lendings has the transaction of each *sql.Tx that is lent now.
+// lendings maps each *sql.Tx that is lent now to its transaction.
 var lendings sync.Map
 
-// Beneath returns the transaction that a *sql.Tx is lent on; nil if it is not lent now.
+// Beneath returns the transaction under a lent *sql.Tx, or nil if x is not lent now.
 func Beneath(x *sql.Tx) pgx.Tx {
 	if l, is := lentAs(x); is {
 		return l
@@ -139,7 +147,7 @@ func lentAs(x *sql.Tx) (*lent, bool) {
 	return l.(*lent), true
 }
 
-// lentOf returns the transaction of db, if it is one that a handler was lent, of either kind.
+// lentOf returns the transaction of db, if a handler was lent it as pgx.Tx or as *sql.Tx.
 func lentOf(db pawl.DB) (*lent, bool) {
 	switch db := db.(type) {
 	case *lent:
@@ -152,12 +160,13 @@ func lentOf(db pawl.DB) (*lent, bool) {
 	return nil, false
 }
 
-// A lending is the connection behind one *sql.Tx. Its statements pass the same gate as those of the transaction that it lends, and go on to
-// pgx's driver.
+// A lending is the connection behind one *sql.Tx. Its statements pass the same checks as those of
+// the lent transaction, and go on to pgx's driver.
 type lending struct {
 	*lent
-	over   atomic.Bool // fn has returned: nothing more is sent
-	closed atomic.Bool // nor closed: the connection may be another's
+	over atomic.Bool // fn has returned: nothing more is sent
+	// nothing may be closed either: the connection may belong to another transaction
+	closed atomic.Bool
 }
 
 // connector connects one *sql.DB to one lending.
@@ -168,7 +177,8 @@ func (c connector) Driver() driver.Driver                        { return stdlib
 
 var errOpenRows = errors.New("the rows of an earlier statement of this transaction are open: close them before the next one")
 
-// enter is that of the transaction, as long as the lending lasts. If it returns nil, leave follows.
+// enter does what [lent.enter] does, and also fails after the lending is over. If it returns nil,
+// the caller must call leave.
 func (g *lending) enter(query string) error {
 	switch err := g.lent.enter(query); {
 	case errors.Is(err, ErrEnded):
@@ -185,7 +195,7 @@ func (g *lending) enter(query string) error {
 	return nil
 }
 
-// closing runs what frees something on the connection, as long as that is this lending's.
+// closing runs free, which closes something on the connection, unless shut was called.
 func (g *lending) closing(free func() error) error {
 	g.using.RLock()
 	defer g.using.RUnlock()
@@ -195,17 +205,17 @@ func (g *lending) closing(free func() error) error {
 	return free()
 }
 
-// shut keeps what is closed later from the connection.
+// shut stops later Close calls from reaching the connection.
 func (g *lending) shut() {
 	g.using.Lock()
 	g.closed.Store(true)
 	g.using.Unlock()
 }
 
-// lentConn is the driver's side of a lending.
+// lentConn implements driver.Conn for a lending.
 type lentConn struct{ g *lending }
 
-func (c lentConn) Close() error              { return nil } // the connection is the transaction's
+func (c lentConn) Close() error              { return nil } // the transaction owns the connection
 func (c lentConn) Begin() (driver.Tx, error) { return lentTx(c), nil }
 
 // BeginTx sends nothing: the transaction is open.
@@ -248,15 +258,15 @@ func (c lentConn) PrepareContext(ctx context.Context, query string) (driver.Stmt
 	return &lentStmt{s.(*stdlib.Stmt), c.g, query}, nil
 }
 
-// lentTx ends nothing.
+// lentTx implements driver.Tx. It does not end the transaction.
 type lentTx struct{ g *lending }
 
-// OnPgx says that its errors and arguments are pgx's: see package sqldriver.
+// OnPgx marks the connection as one whose errors and arguments are pgx's; see package sqldriver.
 func (lentTx) OnPgx() {}
 
 func (t lentTx) Commit() error { return t.g.lent.Commit(context.Background()) }
 
-// Rollback is that of database/sql itself once the lending is over.
+// Rollback does nothing after the lending is over: then database/sql itself calls it, from release.
 func (t lentTx) Rollback() error {
 	if t.g.over.Load() {
 		return nil
@@ -289,7 +299,7 @@ func (s *lentStmt) QueryContext(ctx context.Context, args []driver.NamedValue) (
 
 func (s *lentStmt) Close() error { return s.g.closing(s.Stmt.Close) }
 
-// lentRows are rows of a lending, with all that pgx's driver tells of them.
+// lentRows are rows of a lending. They embed pgx's rows to keep their optional column methods.
 type lentRows struct {
 	*stdlib.Rows
 	g *lending

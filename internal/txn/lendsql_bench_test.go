@@ -13,8 +13,9 @@ import (
 	"github.com/pawl-go/pawl/pawltest"
 )
 
-// What database/sql adds to a transaction: its driver around the connection, and a *sql.Tx for the handler. Statements are not in it.
-// Decision 0044 has the figures.
+// BenchmarkLendSQL measures what database/sql adds to a transaction: its driver around the
+// connection, and a *sql.Tx for the handler. It measures no statements. Decision 0044 has the
+// figures.
 func BenchmarkLendSQL(b *testing.B) {
 	pool := pawltest.DB(b, rows)
 	for _, with := range []bool{false, true} {
@@ -48,7 +49,8 @@ func BenchmarkLendSQL(b *testing.B) {
 	})
 }
 
-// processorTime reports allocations, and the processor time of an operation, which a busy machine does not stretch as it does the other.
+// processorTime reports allocations and the processor time of an operation, which depends less on
+// the machine's load than elapsed time.
 func processorTime(b *testing.B) (end func()) {
 	b.ReportAllocs()
 	used := func() time.Duration {

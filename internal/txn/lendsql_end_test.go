@@ -14,8 +14,9 @@ import (
 	"github.com/pawl-go/pawl/pawltest"
 )
 
-// Rows that a function leaves open are closed with its *sql.Tx. If that takes longer than the handler has, because the server sends them
-// slowly, or because database/sql waits for the holder of raw octets, the attempt is lost and does not hang.
+// Rows that a function leaves open are closed with its *sql.Tx. If closing takes too long, the
+// attempt is lost and does not hang. It takes long if the server sends the rows slowly, or if
+// database/sql waits for a holder of raw bytes.
 func TestLendSQL_RowsThatDoNotClose(t *testing.T) {
 	t.Parallel()
 	pool := pawltest.DB(t, rows)

@@ -30,7 +30,7 @@ func openSQL(t *testing.T, pool *pgxpool.Pool, level pgx.TxIsoLevel) *txn.Opened
 	return tx
 }
 
-// guardSQL is guard in such a transaction, which is over when it returns.
+// guardSQL runs guard in such a transaction, and ends the transaction before it returns.
 func guardSQL(t *testing.T, pool *pgxpool.Pool, level pgx.TxIsoLevel, fn func(context.Context, pgx.Tx) error) error {
 	t.Helper()
 	tx := openSQL(t, pool, level)
@@ -46,7 +46,8 @@ func lent(fn withSQL) func(context.Context, pgx.Tx) error {
 	}
 }
 
-// The claim, what is written through the *sql.Tx, and what records success commit together: it is one transaction.
+// The claim, the writes through the *sql.Tx and the record of success commit together, in one
+// transaction.
 func TestLendSQL_IsTheSameTransaction(t *testing.T) {
 	t.Parallel()
 	pool := pawltest.DB(t, rows)
@@ -71,7 +72,8 @@ func TestLendSQL_IsTheSameTransaction(t *testing.T) {
 	}
 }
 
-// A nested transaction is lent as well, and is rolled back alone by the one who began it. To end it is not the function's either.
+// A nested transaction can be lent too, and rolling it back undoes only its own work. The function
+// must not end it either.
 func TestLendSQL_OfANestedTransaction(t *testing.T) {
 	t.Parallel()
 	pool := pawltest.DB(t, rows)
@@ -92,7 +94,7 @@ func TestLendSQL_OfANestedTransaction(t *testing.T) {
 		return write(ctx, tx, func(context.Context, *sql.Tx) error { return nil })
 	})
 	if err != nil || marks(t, pool) != 3 {
-		t.Errorf("%v; %d rows, want those of the claim, of the handler and of its end", err, marks(t, pool))
+		t.Errorf("%v; %d rows, want those of the claim, of the handler and of CommitWith", err, marks(t, pool))
 	}
 	err = guardSQL(t, pool, "", func(ctx context.Context, tx pgx.Tx) error {
 		_ = write(ctx, tx, func(_ context.Context, x *sql.Tx) error { _ = x.Commit(); return nil })
@@ -103,7 +105,7 @@ func TestLendSQL_OfANestedTransaction(t *testing.T) {
 	}
 }
 
-// A transaction that was not opened for it lends none, and says so.
+// A transaction that was opened without SQL cannot be lent as a *sql.Tx; the error says so.
 func TestLendSQL_NeedsTheDriver(t *testing.T) {
 	t.Parallel()
 	pool := pawltest.DB(t, rows)
@@ -114,8 +116,9 @@ func TestLendSQL_NeedsTheDriver(t *testing.T) {
 	}
 }
 
-// To end the transaction is not the function's: nothing is sent, and what it wrote does not pass for whole. Whether it ends it by method or
-// by text, exits, panics, swallows an error or overruns, either everything commits or nothing.
+// The function must not end the transaction: such a call sends nothing, and the attempt fails. If
+// the function ends the transaction by method or by text, exits, panics, swallows an error or
+// overruns, nothing commits.
 func TestLendSQL_NoticesWhatUserCodeDid(t *testing.T) {
 	t.Parallel()
 	pool := pawltest.DB(t, rows)
@@ -142,7 +145,7 @@ func TestLendSQL_NoticesWhatUserCodeDid(t *testing.T) {
 		}, "25P02", false},
 		"a swallowed error of rows": {func(ctx context.Context, tx *sql.Tx) error {
 			_, err := tx.QueryContext(ctx, "select 1 / (g - 900) from generate_series(1, 1000) as g")
-			return err // the rows are left open, and their error is behind those that were read
+			return err // the rows are left open; their error comes after the rows that were read
 		}, "25P02", false},
 		"a panic": {func(ctx context.Context, tx *sql.Tx) error {
 			_, _ = tx.QueryContext(ctx, "select g from generate_series(1, 1000) as g")
@@ -171,7 +174,8 @@ func TestLendSQL_NoticesWhatUserCodeDid(t *testing.T) {
 	}
 }
 
-// A function that returns while a statement runs in a goroutine of its own loses the transaction, and the statement is ended.
+// If a function returns while a statement runs in its goroutine, the transaction is lost and the
+// statement is ended.
 func TestLendSQL_ReturnsWhileAStatementRuns(t *testing.T) {
 	t.Parallel()
 	pool := pawltest.DB(t, rows)
@@ -223,7 +227,8 @@ func TestLendSQL_ReturnsWhileAStatementRuns(t *testing.T) {
 	}
 }
 
-// What is kept of a *sql.Tx reaches nothing when the function has returned: not the transaction, nor the one that has the connection next.
+// A *sql.Tx, its statements and rows are useless after the function returned. They reach neither
+// this transaction nor the next one on the connection.
 func TestLendSQL_RefusesLateUse(t *testing.T) {
 	t.Parallel()
 	pool := pawltest.DB(t, rows)
@@ -272,7 +277,8 @@ func TestLendSQL_RefusesLateUse(t *testing.T) {
 	}
 }
 
-// Prepared statements that a function leaves open are closed with its *sql.Tx, also in an aborted transaction, and goroutines end.
+// Prepared statements that a function leaves open are closed with its *sql.Tx, in an aborted
+// transaction too, and goroutines end.
 func TestLendSQL_LeavesNothingBehind(t *testing.T) {
 	t.Parallel()
 	config := pawltest.DB(t, rows).Config()
@@ -306,7 +312,7 @@ func TestLendSQL_LeavesNothingBehind(t *testing.T) {
 	}
 }
 
-// Open rows and the next statement cannot share the connection; the error says what to do.
+// While rows are open, the next statement cannot use the connection; the error says what to do.
 func TestLendSQL_OpenRows(t *testing.T) {
 	t.Parallel()
 	pool := pawltest.DB(t, rows)
@@ -330,7 +336,7 @@ func TestLendSQL_OpenRows(t *testing.T) {
 	}
 }
 
-// What handlers know of the transaction they know of its *sql.Tx: hints follow its COMMIT, and it is the same one.
+// A lent *sql.Tx is recognised as its transaction: AfterCommit and Same accept it.
 func TestLendSQL_IsKnownByItsHandle(t *testing.T) {
 	t.Parallel()
 	config := pawltest.DB(t, rows).Config()
@@ -350,7 +356,7 @@ func TestLendSQL_IsKnownByItsHandle(t *testing.T) {
 			if !txn.Same(tx, pawl.SQLTx(x)) {
 				t.Error("it is not the same")
 			}
-			var answer int // Pawl's own calls go through it as well; the driver is not asked what it is
+			var answer int // Pawl's own calls go through it too, and do not ask which driver it has
 			if err := pawl.SQLTx(x).QueryRow(ctx, "select 1").Scan(&answer); err != nil {
 				return err
 			}
@@ -367,7 +373,7 @@ func TestLendSQL_IsKnownByItsHandle(t *testing.T) {
 	}
 }
 
-// statements are what was sent, one after the other.
+// statements records the statements that were sent, in order.
 type statements []string
 
 func (s *statements) TraceQueryStart(ctx context.Context, _ *pgx.Conn, q pgx.TraceQueryStartData) context.Context {
@@ -377,7 +383,8 @@ func (s *statements) TraceQueryStart(ctx context.Context, _ *pgx.Conn, q pgx.Tra
 
 func (*statements) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
 
-// The end of the context ends a statement, and the overrun is the failure; database/sql does not roll back by itself.
+// When the context ends, the running statement ends and the failure is the overrun. database/sql
+// does not roll back by itself.
 func TestLendSQL_Overruns(t *testing.T) {
 	t.Parallel()
 	pool := pawltest.DB(t, rows)
@@ -395,7 +402,7 @@ func TestLendSQL_Overruns(t *testing.T) {
 		return txn.LendSQL(ctx, tx, func(tx *sql.Tx) error {
 			cancel()
 			var err error
-			patience.Watch(20*time.Millisecond, func() { // database/sql would notice
+			patience.Watch(20*time.Millisecond, func() { // time enough for database/sql to notice
 				_, late := tx.ExecContext(context.WithoutCancel(ctx), "insert into mark values (2)")
 				err = errors.Join(err, late)
 			})
@@ -407,7 +414,7 @@ func TestLendSQL_Overruns(t *testing.T) {
 	}
 }
 
-// Above READ COMMITTED a lost race is told as one, through database/sql as well.
+// Above READ COMMITTED, a lost race is reported as one through database/sql too.
 func TestLendSQL_LosesRaces(t *testing.T) {
 	t.Parallel()
 	pool := pawltest.DB(t, rows, "insert into mark values (0)")
@@ -423,7 +430,8 @@ func TestLendSQL_LosesRaces(t *testing.T) {
 	}
 }
 
-// A setting that a function leaves behind costs the connection; one that does not keeps it.
+// If a function changes a setting of the session, the connection is closed. If the setting was
+// local, the connection is kept.
 func TestLendSQL_ReplacesAConnectionWhoseSettingsChanged(t *testing.T) {
 	t.Parallel()
 	config := pawltest.DB(t, rows).Config()

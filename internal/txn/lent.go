@@ -15,28 +15,31 @@ import (
 	"github.com/pawl-go/pawl"
 )
 
-// lent is the transaction, or one nested in it, as a handler gets it. When the handler has returned, its tenure is over and
-// nothing can be sent through any of them: a goroutine that was left behind does not reach the transaction, nor the one that has
-// the connection next. A text that would end the transaction is refused before it is sent. Conn gives the connection itself, which nothing
-// guards.
+// lent is the transaction as a handler gets it, or one nested in it. When the handler has returned,
+// its tenure is over and nothing can be sent through any of them. So a goroutine that the handler
+// left behind reaches neither this transaction nor the next one on the connection. Statements that
+// would end the transaction are refused before they are sent. Conn returns the connection itself,
+// which is unguarded.
 type lent struct {
 	pgx.Tx
 	*tenure
 	nested bool
-	driver *stdlib.Conn // of database/sql on the same connection; nil if the transaction was not opened for it
+	driver *stdlib.Conn // of database/sql on the same connection; nil if the Opener has no SQL
 }
 
 // A tenure is the time for which a handler has a transaction.
 type tenure struct {
-	conn        *pgconn.PgConn
-	over        atomic.Bool
-	ended       atomic.Bool  // the handler called Commit or Rollback, or said so by text; nothing was sent
+	conn *pgconn.PgConn
+	over atomic.Bool
+	// the handler called Commit or Rollback, or sent such a statement; it was not sent
+	ended       atomic.Bool
 	using       sync.RWMutex // read-locked while a statement is sent
 	connExposed atomic.Bool  // the handler may have the connection itself; see Unbroken
 	soils       atomic.Bool  // a statement may change the session beyond the transaction
-	drops       atomic.Bool  // a statement has dropped what pgx has prepared
+	drops       atomic.Bool  // a statement dropped pgx's prepared statements
 
-	stranded atomic.Pointer[func()] // a *sql.Tx could not be ended, since a statement ran or rows stayed open: what ends it then
+	// closes a *sql.Tx that could not be closed because a statement ran or rows stayed open
+	stranded atomic.Pointer[func()]
 
 	bare bare
 
@@ -48,15 +51,17 @@ func lend(tx pgx.Tx, driver *stdlib.Conn) *lent {
 	return &lent{Tx: tx, tenure: &tenure{conn: tx.Conn().PgConn()}, driver: driver}
 }
 
-// strand notes that a statement of a *sql.Tx runs on, or that its rows cannot be closed. The tenure is over with that.
+// strand records that a statement of a *sql.Tx still runs, or that its rows cannot be closed. It
+// ends the tenure. [tenure.sever] calls end later.
 func (t *tenure) strand(end func()) {
 	t.over.Store(true)
 	t.stranded.Store(&end)
 }
 
-// AfterCommit has fn called, with the pool, when the transaction of db has committed, if it is one that a handler was lent;
-// else it reports false. fn must not block. It is not called if what the handler did was rolled back, nor, though that may have
-// committed, if the reply to COMMIT was lost: it is for hints.
+// AfterCommit registers fn, which is called with the pool after the transaction of db has
+// committed. It returns false if db is no transaction that a handler was lent. fn must not block.
+// fn is not called if the handler's work was rolled back. It is also not called if the reply to
+// COMMIT was lost, although the transaction may have committed. Use it for hints only.
 func AfterCommit(db pawl.DB, fn func(pool pawl.DB)) bool {
 	l, ok := lentOf(db)
 	if !ok {
@@ -68,21 +73,21 @@ func AfterCommit(db pawl.DB, fn func(pool pawl.DB)) bool {
 	return true
 }
 
-// Same reports whether db is the transaction a, or nested in it: both as a handler was lent them.
+// Same reports whether a and db are the same lent transaction, or nested in the same one.
 func Same(a, db pawl.DB) bool {
 	x, one := lentOf(a)
 	y, other := lentOf(db)
 	return one && other && x.tenure == y.tenure
 }
 
-// taken returns what AfterCommit was told.
+// taken returns the functions that AfterCommit registered.
 func (t *tenure) taken() []func(pawl.DB) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.after
 }
 
-// end ends the tenure. It returns why the handler's success cannot be believed.
+// end ends the tenure. If the handler's success cannot be trusted, it returns the reason.
 func (t *tenure) end() error {
 	t.over.Store(true)
 	switch {
@@ -97,14 +102,15 @@ func (t *tenure) end() error {
 
 var errRunning = errors.New("the handler returned while a statement of its own was running")
 
-// sever ends a statement that still runs after the tenure, and returns when it has ended. pgx forbids two goroutines in one connection,
-// and panics if it meets them: so the server is asked on another one, and the socket is closed under the statement.
+// sever ends a statement that still runs after the tenure, and returns when it has ended. pgx
+// panics if two goroutines use one connection. So sever sends a cancel request on another
+// connection, and closes the socket under the statement.
 func (t *tenure) sever(ctx context.Context, conn *pgconn.PgConn) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), severLimit)
 	defer cancel()
 	_ = conn.CancelRequest(ctx)
 	_ = conn.Conn().Close()
-	t.using.Lock() // had when the statement has ended
+	t.using.Lock() // acquired when the statement has ended
 	end := t.stranded.Load()
 	t.using.Unlock()
 	if end != nil {
@@ -112,10 +118,10 @@ func (t *tenure) sever(ctx context.Context, conn *pgconn.PgConn) {
 	}
 }
 
-// severLimit bounds the request to cancel a statement.
+// severLimit bounds the cancel request.
 const severLimit = 2 * time.Second
 
-// enter is called before statements are sent. If it returns nil, leave follows.
+// enter must be called before statements are sent. If it returns nil, the caller must call leave.
 func (t *tenure) enter(queries ...string) error {
 	t.using.RLock()
 	if t.over.Load() || t.ended.Load() {
@@ -123,7 +129,8 @@ func (t *tenure) enter(queries ...string) error {
 		return pgx.ErrTxClosed
 	}
 	if !legible(t.conn) {
-		t.connExposed.Store(true) // a text may hide a COMMIT, behind which the settings are as before
+		// a text may hide a COMMIT, and the settings may be as before afterwards
+		t.connExposed.Store(true)
 	}
 	for _, query := range queries {
 		soils, drops, ends := look(query)
@@ -135,7 +142,8 @@ func (t *tenure) enter(queries ...string) error {
 		}
 		if ends != "" {
 			t.using.RUnlock()
-			t.ended.Store(true) // as by Commit and Rollback: what the handler believes now is not so
+			// as by Commit and Rollback: the handler takes the transaction for ended
+			t.ended.Store(true)
 			return fmt.Errorf("%w: %s was not sent; return nil to commit, or an error to roll back", ErrEnded, ends)
 		}
 	}
@@ -144,7 +152,8 @@ func (t *tenure) enter(queries ...string) error {
 
 func (t *tenure) leave() { t.using.RUnlock() }
 
-// Commit and Rollback end a nested transaction. The one that was lent is not the handler's to end: nothing is sent.
+// Commit commits a nested transaction. The handler may not end the transaction it was lent, so
+// there it sends nothing and returns [ErrEnded].
 func (l *lent) Commit(ctx context.Context) error {
 	if !l.nested && l.tenure.enter() == nil {
 		l.leave()
@@ -154,7 +163,7 @@ func (l *lent) Commit(ctx context.Context) error {
 	return l.finish(ctx, l.Tx.Commit)
 }
 
-// Rollback: see Commit.
+// Rollback rolls a nested transaction back. On the transaction that was lent it sends nothing.
 func (l *lent) Rollback(ctx context.Context) error {
 	if !l.nested && l.tenure.enter() == nil {
 		l.leave()
@@ -187,7 +196,8 @@ func (l *lent) Begin(ctx context.Context) (pgx.Tx, error) {
 	return &lent{Tx: tx, tenure: l.tenure, nested: true, driver: l.driver}, nil
 }
 
-// enter also refuses once the handler has ended the transaction through the connection: what is sent then would be durable by itself.
+// enter also fails if the handler has ended the transaction through the connection. A statement
+// sent then would be durable by itself.
 func (l *lent) enter(queries ...string) error {
 	if err := l.tenure.enter(queries...); err != nil {
 		return err
@@ -199,7 +209,8 @@ func (l *lent) enter(queries ...string) error {
 	return nil
 }
 
-// forget has pgx forget what the server has dropped. It is called once the statement that did was sent.
+// forget makes pgx forget prepared statements that a handler's statement has dropped on the server.
+// Call it after that statement was sent.
 func (l *lent) forget(ctx context.Context) {
 	conn := l.Tx.Conn()
 	if !l.drops.Load() || conn.IsClosed() || conn.PgConn().IsBusy() {
@@ -230,7 +241,7 @@ func (l *lent) Query(ctx context.Context, query string, args ...any) (pgx.Rows, 
 	return watchedRows{rows, l.tenure}, err
 }
 
-// watchedRows notice that their connection is asked for.
+// watchedRows record that user code asked them for their connection.
 type watchedRows struct {
 	pgx.Rows
 	of *tenure
@@ -266,7 +277,8 @@ func (l *lent) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
 		return pgx.FailedBatchResults(b, err)
 	}
 	defer l.leave()
-	l.connExposed.Store(true) // by the rows of its answers, and what reads them
+	// its rows, and functions that read them, give access to the connection
+	l.connExposed.Store(true)
 	return l.Tx.SendBatch(ctx, b)
 }
 
@@ -278,5 +290,5 @@ func (l *lent) Prepare(ctx context.Context, name, query string) (*pgconn.Stateme
 	return l.Tx.Prepare(ctx, name, query)
 }
 
-// refused answers what is not sent.
+// refused returns results that all fail with err.
 func refused(err error) pgx.BatchResults { return pgx.FailedBatchResults(&pgx.Batch{}, err) }

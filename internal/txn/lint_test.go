@@ -11,9 +11,9 @@ import (
 	"testing"
 )
 
-// No code of ours asks the driver whether a statement may be sent again: it answers yes for statements the server has
-// executed (pgx v5.9 to v5.12). Comments may warn of it.
-func TestNobodyAsksSafeToRetry(t *testing.T) {
+// No code of ours uses pgconn.SafeToRetry: it returns true for statements that the server has
+// executed (pgx v5.9 to v5.12). Comments may mention it.
+func TestNoCodeUsesSafeToRetry(t *testing.T) {
 	t.Parallel()
 	files := 0
 	err := filepath.WalkDir("../..", func(path string, entry fs.DirEntry, err error) error {
@@ -35,7 +35,7 @@ func TestNobodyAsksSafeToRetry(t *testing.T) {
 	}
 }
 
-// usesSafeToRetry looks outside comments.
+// usesSafeToRetry reports whether the file uses SafeToRetry outside comments.
 func usesSafeToRetry(name string, text []byte) bool {
 	set := token.NewFileSet()
 	if _, err := parser.ParseFile(set, name, text, parser.PackageClauseOnly); err != nil {

@@ -20,8 +20,9 @@ import (
 	"github.com/pawl-go/pawl/internal/verdict"
 )
 
-// The savepoint's name is drawn when the process starts: a savepoint of a handler's never has it, so it neither hides ours nor is
-// taken for it. A name for each transaction would be as safe, and each would be prepared anew on its connection.
+// The savepoint's name is random for each process. A handler's savepoint never has it, so the two
+// cannot hide each other. A name for each transaction would be as safe, but every connection would
+// have to prepare each name anew.
 var (
 	savepointName    = "pawl_" + rand.Text()[:13]
 	setSavepoint     = "savepoint " + savepointName
@@ -29,50 +30,54 @@ var (
 	returnSavepoint  = "rollback to savepoint " + savepointName
 )
 
-// An Opened is a transaction whose first statements, and BEGIN, were sent in one message, and whose last go with COMMIT in another:
-// it costs two round trips beside those of the user's statements.
+// An Opened is a transaction that costs two round trips beside those of the user's statements.
+// BEGIN and the first statements travel in one message, the last statements and COMMIT in another.
 type Opened struct {
 	pgx.Tx
 	conn           acquired
 	driver         *stdlib.Conn // of conn, if the [Opener] has SQL
-	before         settings     // of the session
-	server         string       // its name; see blame
-	savepoint      savepoint    // where user code is rolled back to
-	lent           bool         // user code has had it
-	userCodeRan    bool         // user code has succeeded in it since Pawl put its settings back
+	before         settings     // of the session, before BEGIN
+	server         string       // serverRun of its server; see blame
+	savepoint      savepoint    // the savepoint to which user code is rolled back
+	lent           bool         // user code has had the transaction
+	userCodeRan    bool         // user code has succeeded since Pawl last restored its settings
 	sessionChanged bool         // user code changed the session
-	connExposed    bool         // and may have had the connection itself
+	connExposed    bool         // user code may have had the connection itself
 	ended          bool
 	commit         atomic.Int32 // open, answered or left
 	pool           *pgxpool.Pool
 	after          []func(pawl.DB) // see AfterCommit
 }
 
-// A savepoint is what became of it.
+// savepoint is the state of the transaction's savepoint.
 type savepoint int
 
 const (
-	savepointNone      savepoint = iota
-	savepointActive              // nobody has run behind it yet, or what ran was rolled back
-	savepointSucceeded           // user code has succeeded behind it; its release is owed
+	savepointNone savepoint = iota
+	// no user code has run since it was set, or its work was rolled back
+	savepointActive
+	savepointSucceeded // user code has succeeded; the savepoint must still be released
 )
 
-// AnswerLimit is how long the answer to BEGIN, and to the claim that travels with it, is waited for. A claim waits two seconds for a lock at
-// most. A server whose machine is lost sends nothing, and without a limit its connections would be waited for until the system gives them up,
-// which takes Linux 15 minutes.
+// AnswerLimit bounds the wait for the answer to BEGIN and to the claim that travels with it. A
+// claim waits at most two seconds for a lock. A server whose machine has died sends nothing;
+// without this limit, Linux would report its connections as broken only after 15 minutes.
 const AnswerLimit = 15 * time.Second
 
-// An Opener opens transactions on a pool's connections. With SQL they can be lent as a *sql.Tx, too: see [LendSQL]. Limit bounds the wait for a connection, whose ping may not be answered, and then the wait for the first answer. Default: for a
-// connection as long as ctx, for the answer [AnswerLimit].
+// An Opener opens transactions on a pool's connections. If SQL is set, they can be lent as a
+// *sql.Tx too; see [LendSQL]. Limit bounds the wait for a connection, whose ping may not be
+// answered, and then the wait for the first answer. Default: the end of ctx for a connection,
+// [AnswerLimit] for the answer.
 type Opener struct {
 	Pool  *pgxpool.Pool
 	SQL   bool
 	Limit time.Duration
 }
 
-// Open begins a transaction, sends what claim queues, and sets a savepoint: one message, one round trip. Nothing of the
-// user's travels with it: a claim that answers by a row stops nothing that was sent behind it. The server ends the
-// transaction by itself once nothing was heard in it for idle; see [Begin]. With idle 0 the claim sees to that.
+// Open begins a transaction, sends the statements that claim queues, and sets a savepoint, in one
+// round trip. User statements do not travel with it, because a claim that answers with a row does
+// not stop the statements sent after it. The server ends the transaction if it is idle for the time
+// given; see [Begin]. With idle 0, claim must set that limit.
 func (o Opener) Open(ctx context.Context, op string, level pgx.TxIsoLevel, idle time.Duration, claim func(*pgx.Batch)) (*Opened, error) {
 	tx, err := o.Start(ctx, op, level, func(b *pgx.Batch) {
 		if idle > 0 {
@@ -87,31 +92,34 @@ func (o Opener) Open(ctx context.Context, op string, level pgx.TxIsoLevel, idle 
 	return tx, err
 }
 
-// Open is that of an [Opener] for the pool.
+// Open opens a transaction with a default [Opener] for the pool.
 func Open(ctx context.Context, pool *pgxpool.Pool, op string, level pgx.TxIsoLevel, idle time.Duration, claim func(*pgx.Batch)) (*Opened, error) {
 	return Opener{Pool: pool}.Open(ctx, op, level, idle, claim)
 }
 
-// Begin starts a transaction that the server ends by itself once nothing was heard in it for idle. A process that froze,
-// or a handler that ignores its cancelled context, holds its rows (and vacuum, everywhere) until then and no longer.
-// Without it they would be held for as long as the connection lasts.
+// Begin starts a transaction that the server ends after it was idle for the time given. This bounds
+// how long a frozen process, or a handler that ignores its cancelled context, holds its rows and
+// keeps vacuum from removing dead ones. Without it they would be held as long as the connection
+// lasts.
 func (o Opener) Begin(ctx context.Context, op string, idle time.Duration) (*Opened, error) {
 	return o.Start(ctx, op, "", func(b *pgx.Batch) { b.Queue(endWhenSilent(idle)) })
 }
 
-// Begin is that of an [Opener] for the pool.
+// Begin begins a transaction with a default [Opener] for the pool.
 func Begin(ctx context.Context, pool *pgxpool.Pool, op string, idle time.Duration) (*Opened, error) {
 	return Opener{Pool: pool}.Begin(ctx, op, idle)
 }
 
-// endWhenSilent is text and not a call of set_config, which costs a query; limits are few, so its plans are.
+// endWhenSilent returns a SET statement, not a call of set_config, because that would cost a query.
+// There are few different limits, so few statements get prepared.
 func endWhenSilent(idle time.Duration) string {
 	return fmt.Sprintf("set local idle_in_transaction_session_timeout = %d", min(idle.Milliseconds(), math.MaxInt32))
 }
 
-// Start begins a transaction and sends what first queues, in one message. What first queues bounds the silence; see [Begin].
+// Start begins a transaction and sends the statements that first queues, in one message. first must
+// set the idle limit; see [Begin].
 //
-// Errors: 08006, which means that the database is away, if no answer came in time.
+// Errors: 08006, the database is unreachable, if no answer came in time.
 func (o Opener) Start(ctx context.Context, op string, level pgx.TxIsoLevel, first func(*pgx.Batch)) (*Opened, error) {
 	conn, err := o.acquireInTime(ctx, op)
 	if err != nil {
@@ -148,7 +156,7 @@ func (o Opener) Start(ctx context.Context, op string, level pgx.TxIsoLevel, firs
 	return tx, nil
 }
 
-// acquireInTime takes a connection of the pool.
+// acquireInTime takes a connection from the pool within Limit.
 func (o Opener) acquireInTime(ctx context.Context, op string) (acquired, error) {
 	if o.Limit == 0 {
 		return o.acquire(ctx)
@@ -162,7 +170,8 @@ func (o Opener) acquireInTime(ctx context.Context, op string) (acquired, error) 
 	return conn, err
 }
 
-// unanswered returns an error that means that the database is away, if it was our limit that cut off the wait for it; nil otherwise.
+// unanswered returns the error for an unreachable database if limited ended the wait, not ctx.
+// Otherwise it returns nil.
 func unanswered(ctx, limited context.Context, op string, limit time.Duration, err error) error {
 	if err == nil || ctx.Err() != nil || !errors.Is(limited.Err(), context.DeadlineExceeded) || pawl.CodeOf(err) != "" {
 		return nil
@@ -170,12 +179,13 @@ func unanswered(ctx, limited context.Context, op string, limit time.Duration, er
 	return &pawl.Error{Op: op, Code: verdict.ConnectionFailure, Err: fmt.Errorf("the database did not answer within %v: %w", limit, err)}
 }
 
-// Pool is that of the transaction's connection.
+// Pool returns the pool of the transaction's connection.
 func (o *Opened) Pool() *pgxpool.Pool { return o.pool }
 
-// Guard runs user code behind a savepoint. If fn fails, panics or overruns limit, the work since the savepoint is
-// rolled back, the transaction stays usable, and Guard returns fn's error; if the transaction did not survive, the error also is
-// [ErrLost]. It may be called again: what succeeded before is kept.
+// Guard runs user code behind a savepoint. If fn fails, panics or overruns limit, Guard rolls back
+// to the savepoint and returns fn's error; the transaction stays usable. If the transaction did not
+// survive, the error also is [ErrLost]. Guard may be called again: work that succeeded before is
+// kept.
 func (o *Opened) Guard(ctx context.Context, limit time.Duration, fn func(context.Context, pgx.Tx) error) error {
 	if o.savepoint != savepointActive {
 		if err := o.send(ctx, func(b *pgx.Batch) { b.Queue(setSavepoint) }); err != nil {
@@ -195,9 +205,11 @@ func (o *Opened) Guard(ctx context.Context, limit time.Duration, fn func(context
 	return o.blame(ctx, o.returned(ctx, failure))
 }
 
-// Lend runs user code in the transaction, whose id is xact, without a savepoint unless it asks for the connection. If fn fails, panics or overruns limit, the transaction
-// is rolled back and Lend returns fn's error; if the connection was lost with it, the error also is [ErrLost]. If fn had ended the
-// transaction by text, what it wrote afterwards may be durable, and the error also is [ErrEnded].
+// Lend runs user code in the transaction, whose id is xact. It sets a savepoint only if user code
+// asks for the connection. If fn fails, panics or overruns limit, Lend rolls the transaction back
+// and returns fn's error. If the connection was lost with it, the error also is [ErrLost]. If fn
+// had ended the transaction through the connection, its later writes may be durable, and the error
+// also is [ErrEnded].
 func (o *Opened) Lend(ctx context.Context, limit time.Duration, xact string, fn func(context.Context, pgx.Tx) error) error {
 	l := lend(o.Tx, o.driver)
 	l.bare.wanted = true
@@ -221,8 +233,9 @@ func (o *Opened) Lend(ctx context.Context, limit time.Duration, xact string, fn 
 	return o.blame(ctx, failure)
 }
 
-// endedByText reports whether user code has ended the transaction xact through the connection. An aborted transaction cannot be asked for
-// its id, but for the savepoint that was set when the connection was given.
+// endedByText reports whether user code has ended the transaction xact through the connection. An
+// aborted transaction does not answer for its id. It is recognised by the savepoint that was set
+// when user code got the connection.
 func (o *Opened) endedByText(ctx context.Context, xact string, b *bare) bool {
 	conn := o.Tx.Conn().PgConn()
 	if conn.IsClosed() || conn.IsBusy() {
@@ -239,7 +252,7 @@ func (o *Opened) endedByText(ctx context.Context, xact string, b *bare) bool {
 	return err == nil && (now == nil || *now != xact)
 }
 
-// whole returns why nothing more can be sent in the transaction, or nil.
+// whole returns the reason why nothing more can be sent in the transaction, or nil.
 func (o *Opened) whole() error {
 	switch conn := o.Tx.Conn().PgConn(); {
 	case conn.IsClosed():
@@ -252,15 +265,16 @@ func (o *Opened) whole() error {
 	return nil
 }
 
-// Unbroken reports whether this is certainly the transaction that was opened, so that the server need not be asked: user code was not given its
-// connection, and no text that it sent could end it.
+// Unbroken reports whether this certainly is the transaction that was opened, so that no query is
+// needed to check. It is if user code had no access to the connection and none of its statements
+// could end the transaction.
 func (o *Opened) Unbroken() bool {
 	conn := o.Tx.Conn().PgConn()
 	return !o.connExposed && conn.TxStatus() == 'T' && legible(conn)
 }
 
-// legible reports whether the server reads texts as look does. In some encodings of clients a
-// backslash or a quote is the second half of a character.
+// legible reports whether the server parses statements as look does. In some client encodings a
+// backslash or a quote can be the second byte of a character.
 func legible(conn *pgconn.PgConn) bool {
 	return conn.ParameterStatus("standard_conforming_strings") == "on" && conn.ParameterStatus("client_encoding") == "UTF8"
 }
@@ -284,8 +298,9 @@ func (o *Opened) run(ctx context.Context, l *lent, limit time.Duration, fn func(
 	return failure
 }
 
-// pass notes that user code has succeeded behind the savepoint. As a rule nothing is sent, and the release is owed. If anything
-// looks odd the release is sent, and its error says what.
+// pass records that user code has succeeded behind the savepoint. It normally sends nothing: the
+// release travels with a later message. If the connection's state is unexpected, pass sends the
+// release, whose error tells the reason.
 func (o *Opened) pass(ctx context.Context) error {
 	if conn := o.Tx.Conn().PgConn(); conn.IsClosed() || conn.IsBusy() || conn.TxStatus() != 'T' {
 		_, err := o.Tx.Exec(ctx, releaseSavepoint)
@@ -295,7 +310,8 @@ func (o *Opened) pass(ctx context.Context) error {
 	return nil
 }
 
-// returned goes back to the savepoint after a failure, and finds out whether it is still there.
+// returned rolls back to the savepoint after a failure and checks whether the savepoint still
+// exists.
 func (o *Opened) returned(ctx context.Context, failure error) error {
 	back, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
@@ -311,8 +327,9 @@ func (o *Opened) returned(ctx context.Context, failure error) error {
 	return errors.Join(ErrLost, failure, err)
 }
 
-// CommitWith sends what last queues and COMMIT behind it, in one message: the server stops at the first that fails. Nothing
-// is sent if ctx has ended; after that its end cuts nothing short. Errors are those of the function [Commit].
+// CommitWith sends the statements that last queues, and COMMIT, in one message. The server stops at
+// the first that fails. If ctx has ended, nothing is sent; if ctx ends later, it does not cut the
+// commit short. Errors are those of the function [Commit].
 func (o *Opened) CommitWith(ctx context.Context, op string, last func(*pgx.Batch)) error {
 	if err := ctx.Err(); err != nil {
 		return pawl.Wrap(op, err)
@@ -335,7 +352,8 @@ func (o *Opened) CommitWith(ctx context.Context, op string, last func(*pgx.Batch
 	return o.blame(ctx, err)
 }
 
-// sendLast sends what ends with COMMIT. By itself that is a simple query, which takes fewer messages than a batch.
+// sendLast sends the last statements and COMMIT. COMMIT alone goes as a simple query, which takes
+// fewer messages than a batch.
 func (o *Opened) sendLast(ctx context.Context, own *pgx.Batch) error {
 	batch, err := o.ready(ctx, own)
 	if err != nil {
@@ -352,7 +370,8 @@ func (o *Opened) sendLast(ctx context.Context, own *pgx.Batch) error {
 	return err
 }
 
-// committed returns an error if the server answers a COMMIT of an aborted transaction, which it rolls back.
+// committed returns an error if the server answered COMMIT with ROLLBACK, as it does for an aborted
+// transaction.
 func committed(tag pgconn.CommandTag) error {
 	if tag.String() == "ROLLBACK" {
 		return pgx.ErrTxCommitRollback
@@ -360,25 +379,26 @@ func committed(tag pgconn.CommandTag) error {
 	return nil
 }
 
-// What became of a COMMIT: not answered yet, answered, or left behind by whoever sent it.
+// The states of a COMMIT: not answered, answered, or left to run without its caller.
 const (
 	open int32 = iota
 	answered
 	left
 )
 
-// leave gives the connection to the COMMIT that is on its way, unless it was answered this moment.
+// leave gives the connection to the COMMIT that still runs. It returns false if the answer has just
+// arrived.
 func (o *Opened) leave() bool {
 	o.ended = o.commit.CompareAndSwap(open, left)
 	return o.ended
 }
 
-// Commit is CommitWith nothing more.
+// Commit commits the transaction without further statements.
 func (o *Opened) Commit(ctx context.Context) error {
 	return o.CommitWith(ctx, "commit", func(*pgx.Batch) {})
 }
 
-// Rollback ends the transaction if it has not ended.
+// Rollback rolls the transaction back unless it has ended.
 func (o *Opened) Rollback(ctx context.Context) error {
 	if o.ended {
 		return pgx.ErrTxClosed
@@ -392,7 +412,8 @@ func (o *Opened) release() {
 	o.giveBack()
 }
 
-// giveBack returns the connection to the pool, which closes one that is still in a transaction, or whose session user code has changed.
+// giveBack returns the connection to the pool. It closes the connection first if user code has
+// changed the session. The pool closes one that is still in a transaction.
 func (o *Opened) giveBack() {
 	if conn := o.conn.Conn(); !conn.IsClosed() && (o.sessionChanged || settingsOf(conn.PgConn()) != o.before) {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
@@ -402,7 +423,7 @@ func (o *Opened) giveBack() {
 	o.conn.Release()
 }
 
-// send sends what queue queues as Pawl's own.
+// send sends the statements that queue queues, under Pawl's role and settings.
 func (o *Opened) send(ctx context.Context, queue func(*pgx.Batch)) error {
 	own := &pgx.Batch{}
 	queue(own)
@@ -419,16 +440,18 @@ func (o *Opened) flush(ctx context.Context, batch *pgx.Batch) error {
 	if endedText(err) {
 		return endedByText(err)
 	}
-	if pawl.CodeOf(err) == "0A000" { // the result type of a function that is prepared has changed
+	if pawl.CodeOf(err) == "0A000" { // the result type of a prepared function has changed
 		o.sessionChanged = true
 	}
 	return o.refused(err)
 }
 
-// endedText reports whether err means that the transaction, in which a savepoint was set or a job was opened, is another one.
+// endedText reports whether err means that this is not the transaction in which a savepoint was set
+// or a job was opened.
 func endedText(err error) bool {
 	switch pawl.CodeOf(err) {
-	case "3B001", "25P01", "25000": // no such savepoint; no transaction; not the transaction that job_open began
+	// no such savepoint; no transaction; not the transaction that job_open began
+	case "3B001", "25P01", "25000":
 		return true
 	}
 	return false

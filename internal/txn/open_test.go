@@ -37,7 +37,7 @@ func guard(t *testing.T, tx *txn.Opened, fn func(context.Context, pgx.Tx) error)
 	return tx.CommitWith(t.Context(), "x.commit", queued("insert into mark values (3)"))
 }
 
-// The claim, the user's rows and what records success commit together.
+// The claim, the user's rows and the record of success commit together.
 func TestOpened_CommitsTogether(t *testing.T) {
 	t.Parallel()
 	pool := pawltest.DB(t, rows)
@@ -56,8 +56,8 @@ func TestOpened_CommitsTogether(t *testing.T) {
 	}
 }
 
-// What records success can still refuse; then nothing commits, and that is certain.
-func TestOpened_TheLastWordCanRefuse(t *testing.T) {
+// The statement that records success can still fail. Then it is certain that nothing commits.
+func TestOpened_RecordingSuccessCanFail(t *testing.T) {
 	t.Parallel()
 	pool := pawltest.DB(t, rows, "create table late (n int unique deferrable initially deferred)")
 	for name, last := range map[string]string{
@@ -79,7 +79,7 @@ func TestOpened_TheLastWordCanRefuse(t *testing.T) {
 	}
 }
 
-// A reply that is lost is unknown, wherever in the last message it was.
+// If the reply is lost at any point of the last message, the outcome is unknown.
 func TestOpened_ALostReplyIsUnknown(t *testing.T) {
 	t.Parallel()
 	pool := pawltest.DB(t, rows)
@@ -93,7 +93,7 @@ func TestOpened_ALostReplyIsUnknown(t *testing.T) {
 	}
 }
 
-// It is the same where statements cannot be prepared, as behind some poolers.
+// The same holds if statements cannot be prepared, as behind some poolers.
 func TestOpened_WithoutPreparedStatements(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []pgx.QueryExecMode{pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeDescribeExec, pgx.QueryExecModeExec,
@@ -142,10 +142,11 @@ func TestOpened_RefusedClaim(t *testing.T) {
 			t.Fatalf("%v, %v", tx, err)
 		}
 	}
-	patience.Until(t, "no connection is taken", func() bool { return pool.Stat().AcquiredConns() == 0 }) // pgxpool closes beside
+	// pgxpool closes connections in the background
+	patience.Until(t, "no connection is taken", func() bool { return pool.Stat().AcquiredConns() == 0 })
 }
 
-// What fails leaves nothing of its own; what succeeded before it stays.
+// A failed Guard leaves no work behind; the work of earlier ones that succeeded stays.
 func TestOpened_GuardsOneAfterAnother(t *testing.T) {
 	t.Parallel()
 	pool := pawltest.DB(t, rows)
@@ -164,7 +165,7 @@ func TestOpened_GuardsOneAfterAnother(t *testing.T) {
 	}
 }
 
-// User code that spoils the transaction, or ends it, cannot make it pass for whole.
+// If user code breaks the transaction or ends it, the attempt fails.
 func TestOpened_NoticesWhatUserCodeDid(t *testing.T) {
 	t.Parallel()
 	pool := pawltest.DB(t, rows)
@@ -225,7 +226,7 @@ func untilTrue(ctx context.Context, pool *pgxpool.Pool, query string, args ...an
 	}), failed)
 }
 
-// A goroutine that user code left behind does not reach the transaction any more.
+// A goroutine that user code left behind cannot use the transaction any more.
 func TestOpened_RefusesLateUse(t *testing.T) {
 	t.Parallel()
 	pool := pawltest.DB(t, rows)
@@ -271,8 +272,9 @@ func refusesLateUse(t *testing.T, tx *txn.Opened, keep func(context.Context, pgx
 	}
 }
 
-// What is to follow a commit follows it, and only it: not a savepoint that was rolled back, not a transaction that was refused, and
-// not before the rows can be seen. Of a transaction that nobody was lent nothing is known.
+// Functions registered with AfterCommit run only after a COMMIT, when the rows are visible. They do
+// not run after a rollback to the savepoint or a refused COMMIT. AfterCommit returns false for a
+// transaction that no handler was lent.
 func TestAfterCommit_FollowsTheCommit(t *testing.T) {
 	t.Parallel()
 	pool := pawltest.DB(t, rows)
@@ -312,12 +314,12 @@ func TestAfterCommit_FollowsTheCommit(t *testing.T) {
 	}
 	defer txn.Rollback(t.Context(), own)
 	if txn.AfterCommit(own, note) || txn.AfterCommit(pool, note) {
-		t.Error("promised to tell of the end of a transaction that is somebody else's")
+		t.Error("AfterCommit accepted a transaction that no handler was lent")
 	}
 }
 
-// A setting that a handler leaves behind does not reach the next one: its connection is replaced. What is local to the transaction
-// costs no connection.
+// A session setting that a handler changes does not reach the next handler, because the connection
+// is replaced. Settings local to the transaction cost no connection.
 func TestOpened_ReplacesAConnectionWhoseSettingsChanged(t *testing.T) {
 	t.Parallel()
 	pool := pawltest.DB(t, rows)
@@ -344,8 +346,9 @@ func TestOpened_ReplacesAConnectionWhoseSettingsChanged(t *testing.T) {
 		return false
 	}
 	for query, kept := range map[string]bool{
-		"set default_transaction_read_only = on":                          false,
-		"select set_config('default_transaction_read_only', 'on', false)": false, // the server reports it
+		"set default_transaction_read_only = on": false,
+		// the server reports it
+		"select set_config('default_transaction_read_only', 'on', false)": false,
 		"-- a comment\n  SET SESSION statement_timeout = '1h'":            false,
 		"set role none":                                       false,
 		"set lock_timeout = '9s'":                             false,
@@ -361,7 +364,7 @@ func TestOpened_ReplacesAConnectionWhoseSettingsChanged(t *testing.T) {
 	}
 }
 
-// Once COMMIT is on its way the end of the caller's context cuts nothing short (trap T9).
+// Once COMMIT is sent, the end of the caller's context does not cut it short (trap T9).
 func TestOpened_CommitIsDetachedFromTheCaller(t *testing.T) {
 	t.Parallel()
 	pool := pawltest.DB(t, rows)
@@ -380,7 +383,8 @@ func TestOpened_CommitIsDetachedFromTheCaller(t *testing.T) {
 	}
 }
 
-// A transaction whose connection user code may have had is asked for at the end. Any other is what it was.
+// A transaction is unbroken unless user code had access to its connection or changed how texts are
+// read.
 func TestOpened_UnbrokenUnlessTheConnectionWasGiven(t *testing.T) {
 	t.Parallel()
 	pool := pawltest.DB(t, rows)

@@ -12,21 +12,22 @@ import (
 	"github.com/pawl-go/pawl/internal/verdict"
 )
 
-// Pawl's statements behind user code are sent as those before it were: under the role that the
-// transaction began with, and with its timeouts and search path (package guard writes to a table of
-// the user's), whatever user code has set for its own statements. User code may SET LOCAL ROLE, as
-// row level security per tenant needs it, and grants that role nothing of Pawl's.
+// After user code, Pawl restores the role, timeouts and search path with which the transaction
+// began. Its own statements must not depend on settings of user code (package guard, for example,
+// writes to a user's table). User code may SET LOCAL ROLE, as row level security per tenant
+// requires, without granting that role anything of Pawl's.
 //
-// Nothing tells a client of another role, which a function can set, too. So keepRole notes the role
-// on the server, before user code, and restoreRole puts it back each time. Both travel with
-// statements that are sent anyway. PostgreSQL lets any role go back to one of the session user's.
+// The client does not learn of a changed role, which a function can also set. So keepRole stores
+// the role on the server before user code runs, and restoreRole restores it each time. Both travel
+// with statements that are sent anyway. PostgreSQL lets any role switch back to a role of the
+// session user.
 const (
 	keepRole = `select pg_catalog.set_config('pawl.begin_role', pg_catalog.current_setting('role'), true),
        pg_catalog.set_config('pawl.begin_statement_timeout', pg_catalog.current_setting('statement_timeout'), true),
        pg_catalog.set_config('pawl.begin_lock_timeout', pg_catalog.current_setting('lock_timeout'), true),
        pg_catalog.set_config('pawl.begin_search_path', pg_catalog.current_setting('search_path'), true)`
-	// What is put back holds for the session, so that SET without LOCAL leaves nothing behind
-	// either. A value is empty behind RESET ALL, which does not reset the role.
+	// The values are restored for the session, so that a SET without LOCAL leaves nothing behind
+	// either. After RESET ALL a stored value is empty; RESET ALL does not reset the role.
 	restoreRole = `select pg_catalog.set_config(n.name, n.value, false)
   from (values (1, 'statement_timeout', pg_catalog.current_setting('pawl.begin_statement_timeout', true)),
                (2, 'lock_timeout', pg_catalog.current_setting('pawl.begin_lock_timeout', true)),
@@ -37,17 +38,18 @@ const (
  order by n.place`
 )
 
-// fireDeferred is sent before the role is put back: until PostgreSQL 18, deferred triggers run as
-// the role of the moment, and those of user code's rows must not gain Pawl's.
+// fireDeferred is sent before the role is restored. Before PostgreSQL 18, deferred triggers run as
+// the current role, and triggers on user code's rows must not run with Pawl's role.
 const fireDeferred = "set constraints all immediate"
 
-// restore returns the statements that put back what user code has changed, now being the settings
-// behind it.
+// restore returns the statements that restore the settings after user code. now holds the settings
+// that are in force.
 func (s settings) restore(now settings) []string {
 	texts := []string{fireDeferred}
 	for i, name := range reported {
 		switch name {
-		case "application_name", "default_transaction_read_only", "search_path": // no statement of Pawl's depends on them
+		// no statement of Pawl's depends on them
+		case "application_name", "default_transaction_read_only", "search_path":
 			continue
 		}
 		if now[i] != s[i] {
@@ -57,9 +59,10 @@ func (s settings) restore(now settings) []string {
 	return append(texts, restoreRole)
 }
 
-// ready returns own, statements of Pawl's, behind the release of a savepoint that user code has
-// passed, and behind what puts its settings back. That goes ahead, in a message of its own, if the
-// driver would otherwise prepare own under the role of user code. Without own it is the release.
+// ready returns Pawl's statements own, preceded by the release of a succeeded savepoint and the
+// statements that restore settings. If the driver would prepare own under user code's role, ready
+// sends those statements first in a message of their own. If own is empty, only the release is
+// returned.
 func (o *Opened) ready(ctx context.Context, own *pgx.Batch) (*pgx.Batch, error) {
 	batch := &pgx.Batch{}
 	if o.savepoint == savepointSucceeded {
@@ -90,7 +93,7 @@ func (o *Opened) ready(ctx context.Context, own *pgx.Batch) (*pgx.Batch, error) 
 	return batch, nil
 }
 
-// put puts the settings back before a statement of Pawl's that is sent by itself.
+// put restores the settings before a single statement of Pawl's.
 func (o *Opened) put(ctx context.Context) error {
 	if !o.userCodeRan {
 		return nil
@@ -103,7 +106,7 @@ func (o *Opened) put(ctx context.Context) error {
 	return o.judged(o.flush(ctx, batch))
 }
 
-// Exec is a statement of Pawl's.
+// Exec executes a statement of Pawl's; see ready.
 func (o *Opened) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
 	if err := o.put(ctx); err != nil {
 		return pgconn.CommandTag{}, err
@@ -112,7 +115,7 @@ func (o *Opened) Exec(ctx context.Context, sql string, args ...any) (pgconn.Comm
 	return tag, o.judged(err)
 }
 
-// Query is a statement of Pawl's.
+// Query sends a query of Pawl's; see ready.
 func (o *Opened) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
 	if err := o.put(ctx); err != nil {
 		return refused(err).Query()
@@ -121,7 +124,7 @@ func (o *Opened) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, 
 	return ownRows{rows, o}, o.judged(err)
 }
 
-// QueryRow is a statement of Pawl's.
+// QueryRow sends a query of Pawl's that returns one row; see ready.
 func (o *Opened) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
 	if !o.userCodeRan {
 		return ownRow{o.Tx.QueryRow(ctx, sql, args...), nil, o}
@@ -145,7 +148,7 @@ func (o *Opened) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row 
 	return ownRow{results.QueryRow(), results, o}
 }
 
-// SendBatch is statements of Pawl's.
+// SendBatch sends a batch of Pawl's statements; see ready.
 func (o *Opened) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
 	if err := o.put(ctx); err != nil {
 		return pgx.FailedBatchResults(b, err)
@@ -153,7 +156,7 @@ func (o *Opened) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
 	return ownResults{o.Tx.SendBatch(ctx, b), o}
 }
 
-// Begin begins a transaction that is nested in this one, for statements of Pawl's.
+// Begin begins a nested transaction for Pawl's statements.
 func (o *Opened) Begin(ctx context.Context) (pgx.Tx, error) {
 	if err := o.put(ctx); err != nil {
 		return nil, err
@@ -170,7 +173,7 @@ func (r ownRows) Err() error { return r.of.judged(r.Rows.Err()) }
 
 type ownRow struct {
 	pgx.Row
-	results pgx.BatchResults // that it is the last of; nil if it was sent by itself
+	results pgx.BatchResults // of which this row is the last; nil if the query was sent alone
 	of      *Opened
 }
 
@@ -191,7 +194,7 @@ type ownResults struct {
 
 func (r ownResults) Close() error { return r.of.judged(r.BatchResults.Close()) }
 
-// refused names the setting that stopped a statement of Pawl's behind user code; see [Refusal].
+// refused names the setting of user code that made a statement of Pawl's fail; see [Refusal].
 func (o *Opened) refused(err error) error {
 	if !o.lent {
 		return err
@@ -199,8 +202,8 @@ func (o *Opened) refused(err error) error {
 	return Refusal(err)
 }
 
-// judged is refused, and says whether the transaction was lost alone. It is not asked of a message
-// that ends with COMMIT, whose errors leave open whether it took effect.
+// judged applies refused and blame to err. Do not use it for a message that ends with COMMIT, whose
+// errors leave the outcome open.
 func (o *Opened) judged(err error) error {
 	if err == nil {
 		return nil
@@ -210,8 +213,9 @@ func (o *Opened) judged(err error) error {
 
 var errReadOnly = errors.New("the handler made its transaction read-only (transaction_read_only), and Pawl writes in it, too")
 
-// Refusal names the setting of user code that stopped a statement of Pawl's in the same
-// transaction. A server does not become read-only within a transaction that has written.
+// Refusal names the setting of user code that made a statement of Pawl's fail in the same
+// transaction. Only user code can be the cause: a server does not become read-only within a
+// transaction that has written.
 func Refusal(err error) error {
 	if pawl.CodeOf(err) != verdict.ReadOnly || errors.Is(err, errReadOnly) {
 		return err
@@ -220,8 +224,8 @@ func Refusal(err error) error {
 		Hint: "leave SET TRANSACTION READ ONLY out, or read on another connection"}
 }
 
-// plans are what a connection has prepared of Pawl's statements behind user code. The driver
-// prepares others, in a message of its own, before what is sent with them.
+// plans are the statements of Pawl's behind user code that a connection has prepared. The driver
+// prepares all others in a separate message before it sends them.
 type plans struct {
 	mode  pgx.QueryExecMode
 	texts map[string]struct{}
@@ -238,7 +242,7 @@ func plansOf(conn *pgx.Conn) *plans {
 	return p
 }
 
-// have reports whether nothing of the batch would be prepared, or described, before it is sent.
+// have reports whether the batch can be sent without preparing or describing any statement first.
 func (p *plans) have(batch *pgx.Batch) bool {
 	for _, q := range batch.QueuedQueries {
 		if _, there := p.texts[q.SQL]; !there && p.mode != pgx.QueryExecModeExec && p.mode != pgx.QueryExecModeSimpleProtocol && q.SQL != setSavepoint {
@@ -248,7 +252,7 @@ func (p *plans) have(batch *pgx.Batch) bool {
 	return true
 }
 
-// add prepares the statements of a batch, to stay: the driver's own cache would forget them.
+// add prepares the statements of a batch permanently. The driver's own cache would evict them.
 func (p *plans) add(ctx context.Context, conn *pgx.Conn, batch *pgx.Batch) error {
 	if p.mode != pgx.QueryExecModeCacheStatement {
 		return nil
@@ -262,7 +266,7 @@ func (p *plans) add(ctx context.Context, conn *pgx.Conn, batch *pgx.Batch) error
 	return nil
 }
 
-// keep prepares again what other code has deallocated; as a rule nothing is sent.
+// keep prepares the statements again if other code has deallocated them. Normally it sends nothing.
 func (p *plans) keep(ctx context.Context, conn *pgx.Conn) error {
 	for text := range p.texts {
 		if _, err := conn.Prepare(ctx, text, text); err != nil {

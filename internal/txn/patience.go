@@ -18,13 +18,18 @@ var (
 	errCancelled = errors.New("the server stopped waiting for its synchronous standby: the transaction is visible, and may not be replicated")
 )
 
-// patiently sends a COMMIT and waits for its answer, for as long as the connection's patience; a caller's deadline never cuts it
-// short, because a cancelled COMMIT is an unknown one.
+// patiently sends a COMMIT and waits for its answer until the connection's commit timeout. A
+// caller's deadline does not cut the wait short, because the outcome of a cancelled COMMIT is
+// unknown.
 //
-// After that the caller is told that the outcome is unknown, and the COMMIT goes on: to give up its connection, pgx would send a cancel
-// request, and a COMMIT that waits for a synchronous standby would become visible unreplicated. leave is called in that case,
-// before the return: nothing else may use the transaction, unless it says that the answer came this moment. Its connection is the pool's again when the answer comes, so that no
-// more backends wait than the pool has connections; or it is closed, once the server no longer waits for a standby.
+// After the timeout, the caller gets an unknown outcome and the COMMIT keeps running. Closing the
+// connection instead would make pgx send a cancel request, and a COMMIT that waits for a
+// synchronous standby would become visible without being replicated. Before it returns, patiently
+// calls leave, after which the transaction must not be used. If leave returns false, the answer has
+// just arrived, and patiently reads it.
+//
+// The connection returns to the pool when the answer arrives, so no more backends wait than the
+// pool has connections. It is closed once the server no longer waits for a standby.
 func patiently(ctx context.Context, op string, conn *pgx.Conn, commit func(context.Context) error, leave func() bool) error {
 	heard, patience := watched.Begin(conn.PgConn())
 	config, pid := conn.Config, conn.PgConn().PID()
@@ -52,7 +57,8 @@ func patiently(ctx context.Context, op string, conn *pgx.Conn, commit func(conte
 	return classify(op, err)
 }
 
-// untilReplicated lets a COMMIT wait as long as the server says that it waits for a standby, and cancels its context otherwise.
+// untilReplicated lets a COMMIT wait as long as the server reports that it waits for a standby.
+// Then it cancels the COMMIT's context.
 func untilReplicated(waiting context.Context, cancel func(), config *pgx.ConnConfig, pid uint32, every time.Duration) {
 	defer cancel()
 	for waitsForStandby(waiting, config, pid) {
@@ -64,13 +70,14 @@ func untilReplicated(waiting context.Context, cancel func(), config *pgx.ConnCon
 	}
 }
 
-// waitsForStandby asks the server on a connection of its own. Where it does not answer, no cancel request would reach it either.
+// waitsForStandby asks the server on a connection of its own. If the server does not answer, a
+// cancel request would not reach it either.
 func waitsForStandby(ctx context.Context, config *pgx.ConnConfig, pid uint32) (waits bool) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	conn, err := pgx.ConnectConfig(ctx, config)
 	if err != nil {
-		return pawl.CodeOf(err) == verdict.TooManyConns // it is there, and full
+		return pawl.CodeOf(err) == verdict.TooManyConns // the server is up and full
 	}
 	defer conn.Close(ctx)
 	err = conn.QueryRow(ctx, "select exists (select from pg_catalog.pg_stat_activity as a where a.pid operator(pg_catalog.=) $1 and a.wait_event operator(pg_catalog.=) 'SyncRep')", int64(pid)).Scan(&waits)

@@ -10,10 +10,9 @@ import (
 	"github.com/pawl-go/pawl/internal/verdict"
 )
 
-// LostRace reports whether a transaction failed through another one: a serialization failure
-// (40001) or a deadlock (40P01). It took no effect, and may succeed if the whole of it runs again.
-// The codes stand in the table of package verdict; that a handler called the error final does not
-// matter here.
+// LostRace reports whether a transaction failed with a serialization failure (40001) or a deadlock
+// (40P01). It had no effect and may succeed if all of it runs again. The codes stand in the table
+// of package verdict. It does not matter whether a handler marked the error as final.
 func LostRace(err error) bool {
 	return verdict.IsRace(pawl.CodeOf(err))
 }
@@ -21,8 +20,8 @@ func LostRace(err error) bool {
 // restarts bounds how often one transaction is run again after losing a race.
 const restarts = 8
 
-// Restart runs attempt, a whole transaction, again as long as it loses a race, with jitter, at most 8 times. PostgreSQL documents that such a
-// transaction must be retried from its start.
+// Restart runs attempt, a whole transaction, at most 8 times while it loses races, with a random
+// pause in between. PostgreSQL documents that such a transaction must be retried from its start.
 func Restart(ctx context.Context, attempt func() error) error {
 	for n := 1; ; n++ {
 		err := attempt()

@@ -10,7 +10,7 @@ import (
 	"github.com/pawl-go/pawl"
 )
 
-// A lost race is known by its code, whatever wraps it, and nothing else is one.
+// A lost race is recognised only by its code, in any wrapping.
 func TestLostRace_ReadsTheCode(t *testing.T) {
 	t.Parallel()
 	sqlstate := func(code string) error { return &pgconn.PgError{Code: code} }

@@ -18,18 +18,19 @@ import (
 )
 
 // Replicated returns once everything that was visible on the server readOn before the call is
-// replicated, as that server's settings ask for it; at once if readOn is empty. An answer that was
-// only read calls it before it leaves: what it rests on may be visible and not replicated (see
-// schema/api/02_replicated.sql). readOn is [watched.ReadOn], asked in the same statement or
-// transaction as the answer; the transaction may have been rolled back.
+// replicated, as that server's settings demand. If readOn is empty, it returns at once. Call it
+// before you return an answer that was only read: the rows may be visible but not yet replicated
+// (see schema/api/02_replicated.sql). readOn is [watched.ReadOn], queried in the same statement or
+// transaction as the answer. That transaction may have been rolled back.
 //
-// Calls of one pool share: all that ask before a barrier begins are answered by that one. It has a
-// connection of its own, which is always watched, whatever the pool's are, and which is closed when
-// it was not needed for a while.
+// Calls of one pool share a barrier: it answers all calls made before it begins. The barrier has a
+// connection of its own, which is always watched, even if the pool's are not. It is closed after 10
+// seconds without a call.
 //
-// Errors: [pawl.ErrCommitUnknown] if no proof came within the connections' patience, if the wait
-// was cancelled, or if the barrier reached another server than readOn: a failover is going on, and
-// the caller must read again. The pool's connections are then made anew. ctx's.
+// Errors: [pawl.ErrCommitUnknown] if no proof arrived within the connections' commit timeout or the
+// wait was cancelled. [pawl.ErrCommitUnknown] also if the barrier reached another server than
+// readOn: then a failover is in progress, the pool's connections are replaced, and the caller must
+// read again. The cause of ctx if that ended.
 func Replicated(ctx context.Context, pool *pgxpool.Pool, readOn string) error {
 	if readOn == "" {
 		return nil
@@ -44,7 +45,7 @@ func Replicated(ctx context.Context, pool *pgxpool.Pool, readOn string) error {
 		return config.ConnConfig, nil
 	}).wait(ctx, readOn)
 	if errors.Is(err, errElsewhere) {
-		pool.Reset() // its connections to the server that is not the primary any more would stay
+		pool.Reset() // its connections to the former primary would otherwise stay
 	}
 	return err
 }
@@ -71,16 +72,17 @@ func ReplicatedSQL(ctx context.Context, db *sql.DB, readOn string) error {
 		return config, err
 	}).wait(ctx, readOn)
 	if errors.Is(err, errElsewhere) {
-		conns.DropIdle(db) // what a pool's Reset does
+		conns.DropIdle(db) // what Reset does for a pgxpool
 	}
 	return err
 }
 
-// errElsewhere is why nothing is proved for what was read on another server than the barrier
-// reached.
+// errElsewhere means that the answer was read on another server than the barrier reached, so
+// nothing is proved.
 var errElsewhere = errors.New("this was read on another server than the one that is the primary now")
 
-// Watched reports whether the pool's connections hear of commits that stopped waiting for a standby; see [pawl.Watch].
+// Watched reports whether the pool's connections notice commits that stopped waiting for a standby;
+// see [pawl.Watch].
 func Watched(ctx context.Context, pool *pgxpool.Pool) bool {
 	conn, err := pool.Acquire(ctx)
 	if err != nil {
@@ -90,34 +92,34 @@ func Watched(ctx context.Context, pool *pgxpool.Pool) bool {
 	return watched.Is(conn.Conn().PgConn())
 }
 
-// emit is a transaction that writes a WAL record: its COMMIT waits for all before it. It answers
-// the server, as [watched.ReadOn] does.
+// emit is a transaction that writes a WAL record, so its COMMIT waits for all WAL before it. It
+// returns the server, as [watched.ReadOn] does.
 const emit = "select pawl_v1._unproved() operator(pg_catalog.->>) 'unproved'"
 
-// barrierIdle is how long a barrier keeps its connection without being asked.
+// barrierIdle is how long a barrier keeps its connection after the last call.
 const barrierIdle = 10 * time.Second
 
-// A barrier proves for all who ask before it begins.
+// A barrier proves replication for all callers that joined before it began.
 type barrier struct {
-	pool   any // its name in barriers
+	pool   any // its key in barriers
 	config func(context.Context) (*pgx.ConnConfig, error)
-	conn   *pgx.Conn // run's alone
+	conn   *pgx.Conn // used by run only
 
 	mu       sync.Mutex
 	asking   []chan proof
-	stale    bool // conn reaches another server than the one that a caller has read on
+	stale    bool // conn reaches another server than a caller has read on
 	running  bool
 	patience time.Duration
 	wake     chan struct{}
 }
 
-// A proof is the server on which everything is replicated, or why that is not known.
+// A proof is the server on which everything is replicated, or the error that prevented the proof.
 type proof struct {
 	server string
 	err    error
 }
 
-// barriers has one barrier for each pool that is being asked about.
+// barriers holds one barrier for each pool with recent calls.
 var barriers sync.Map
 
 func barrierOf(pool any, config func(context.Context) (*pgx.ConnConfig, error)) *barrier {
@@ -128,8 +130,7 @@ func barrierOf(pool any, config func(context.Context) (*pgx.ConnConfig, error)) 
 	return b.(*barrier)
 }
 
-// wait joins the next barrier. It is a proof for what was read on the server that the barrier
-// reached.
+// wait joins the next barrier. It succeeds if the barrier reached the server readOn.
 func (b *barrier) wait(ctx context.Context, readOn string) error {
 	answer := make(chan proof, 1)
 	b.mu.Lock()
@@ -162,7 +163,7 @@ func (b *barrier) wait(ctx context.Context, readOn string) error {
 	}
 }
 
-// run answers those who ask, and ends when it was idle for a while.
+// run answers the callers. It ends after [barrierIdle] without a call.
 func (b *barrier) run() {
 	for b.awaken() {
 		b.mu.Lock()
@@ -183,7 +184,8 @@ func (b *barrier) run() {
 	}
 }
 
-// awaken waits until the barrier is asked, or was idle for so long that it ends.
+// awaken waits for a call. It returns false, and removes the barrier, after [barrierIdle] without
+// one.
 func (b *barrier) awaken() bool {
 	select {
 	case <-b.wake:
@@ -201,7 +203,7 @@ func (b *barrier) awaken() bool {
 	return false
 }
 
-// prove makes one barrier, with another connection if the one that was kept is broken.
+// prove runs one barrier. If the kept connection is broken, it tries once more on a new one.
 func (b *barrier) prove() proof {
 	for kept := b.conn != nil; ; kept = false {
 		var server string
@@ -220,8 +222,8 @@ func (b *barrier) prove() proof {
 	}
 }
 
-// once sends what waits for the standbys. It returns when that was answered: those who ask have a patience of their own, and no
-// second backend waits.
+// once sends a transaction whose COMMIT waits for the standbys, and returns when it was answered.
+// Callers have timeouts of their own, and no second backend waits.
 func (b *barrier) once() (server string, err error) {
 	answered := make(chan struct{})
 	err = patiently(context.Background(), "replicated", b.conn, func(ctx context.Context) error {
@@ -242,7 +244,7 @@ func (b *barrier) connect() error {
 	if err != nil {
 		return pawl.Wrap("replicated", err)
 	}
-	watched.Install(&config.Config, 0) // says nothing against the patience of a pool that is watched
+	watched.Install(&config.Config, 0) // 0: keeps the commit timeout of a pool that is watched
 	if b.conn, err = pgx.ConnectConfig(ctx, config); err != nil {
 		return pawl.Wrap("replicated", err)
 	}

@@ -14,8 +14,9 @@ import (
 	"github.com/pawl-go/pawl/pawltest"
 )
 
-// A server that stops answering, as one does whose machine is lost, is away: a claim does not wait until the system gives the connection up. Once
-// one connection was silent, the pool does not hand out the others to that server.
+// A server that stops answering, for example because its machine died, counts as unreachable: a
+// claim does not wait until the system breaks the connection. After one connection was silent, the
+// pool hands out no other connections to that server.
 func TestOpener_ASilentServerIsAway(t *testing.T) {
 	t.Parallel()
 	for name, pings := range map[string]bool{"to a claim": false, "to the pool's ping": true} {
@@ -47,8 +48,9 @@ func TestOpener_ASilentServerIsAway(t *testing.T) {
 			if !pawl.Unreachable(err) || !pawl.Retryable(err) || pawl.MayHaveHappened(err) {
 				t.Errorf("it is not away: %v", err)
 			}
-			if !pings { // what the ping finds, the pool throws away by itself
-				kept := func() int32 { // without a connection that the pool is making, which connect_timeout ends
+			if !pings { // the pool itself drops a connection whose ping fails
+				// without a connection that the pool is establishing, which connect_timeout ends
+				kept := func() int32 {
 					stat := pool.Stat()
 					return stat.TotalConns() - stat.ConstructingConns()
 				}

@@ -15,7 +15,8 @@ import (
 	"github.com/pawl-go/pawl/internal/watched"
 )
 
-// CommitSQL is [Commit] for database/sql on pgx's driver, of a transaction on conn. It has no deadline: a *sql.Tx cannot be given one.
+// CommitSQL is [Commit] for database/sql on pgx's driver, of a transaction on conn. It has no
+// deadline, because *sql.Tx.Commit takes none.
 func CommitSQL(op string, conn *sql.Conn, tx *sql.Tx) error {
 	heard := listenSQL(conn)
 	err := tx.Commit()
@@ -25,7 +26,8 @@ func CommitSQL(op string, conn *sql.Conn, tx *sql.Tx) error {
 	return classify(op, err)
 }
 
-// listenSQL is [watched.Begin] for a connection of database/sql; nil if it is not pgx's.
+// listenSQL is [watched.Begin] for a connection of database/sql. It returns nil if the driver is
+// not pgx's.
 func listenSQL(conn *sql.Conn) (heard *watched.Statement) {
 	_ = conn.Raw(func(driver any) error {
 		if c, is := driver.(interface{ Conn() *pgx.Conn }); is {
@@ -44,7 +46,8 @@ func (s Session) Guard(ctx context.Context, conn *sql.Conn, tx *sql.Tx, limit ti
 	failure := Run(ctx, limit, func(ctx context.Context) error { return fn(ctx, tx) })
 	if failure == nil {
 		restore := append(s.restore(SessionOf(conn).settings), releaseSavepoint)
-		if _, failure = tx.ExecContext(ctx, strings.Join(restore, "; ")); failure == nil { // without arguments, a text may be several statements
+		// without arguments, a text may hold several statements
+		if _, failure = tx.ExecContext(ctx, strings.Join(restore, "; ")); failure == nil {
 			return nil
 		}
 	}
@@ -57,17 +60,17 @@ func (s Session) Guard(ctx context.Context, conn *sql.Conn, tx *sql.Tx, limit ti
 	case errors.Is(err, sql.ErrTxDone), endedText(err):
 		return endedByText(failure)
 	}
-	if errors.Is(err, driver.ErrBadConn) { // all that database/sql says
+	if errors.Is(err, driver.ErrBadConn) { // database/sql returns no details
 		err = errBadConn
 	}
 	return errors.Join(ErrLost, failure, err)
 }
 
-// errBadConn says what [driver.ErrBadConn] may mean behind user code.
+// errBadConn explains the usual causes of [driver.ErrBadConn] after user code.
 var errBadConn = fmt.Errorf("%w: look for what ends the handler's session; transaction_timeout and idle_in_transaction_session_timeout are usual", driver.ErrBadConn)
 
-// control sends one statement about the transaction. Not by Exec: without arguments database/sql would let the driver use
-// the simple protocol, in which a text may be several statements.
+// control sends one statement about the transaction, as a query. Exec without arguments would use
+// the simple protocol, in which a text may hold several statements.
 func control(ctx context.Context, tx *sql.Tx, statement string) error {
 	rows, err := tx.QueryContext(ctx, statement)
 	if err != nil {
@@ -79,10 +82,11 @@ func control(ctx context.Context, tx *sql.Tx, statement string) error {
 	return rows.Err()
 }
 
-// A Session is what the server reported of a connection's settings; nothing, if the driver is wrapped.
+// A Session holds the settings that the server reported for a connection. It is empty if pgx's
+// driver is wrapped.
 type Session struct{ settings }
 
-// SessionOf reads it.
+// SessionOf returns the session of conn.
 func SessionOf(conn *sql.Conn) (s Session) {
 	_ = conn.Raw(func(dc any) error {
 		if c, ours := dc.(*stdlib.Conn); ours {
@@ -93,8 +97,9 @@ func SessionOf(conn *sql.Conn) (s Session) {
 	return s
 }
 
-// Release gives a connection back whose transaction has ended, or closes it if user code has changed its session. To call it bad would
-// not do: over a pgxpool the driver gives a bad connection back to that pool as it is.
+// Release returns a connection whose transaction has ended, or closes it if user code has changed
+// its session. Returning ErrBadConn alone would not do: over a pgxpool, the driver returns a bad
+// connection to that pool unchanged.
 func (s Session) Release(conn *sql.Conn) {
 	if SessionOf(conn) != s {
 		_ = conn.Raw(func(dc any) error {

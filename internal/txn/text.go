@@ -2,21 +2,21 @@ package txn
 
 import "strings"
 
-// look reads what the statements of a text do beside their work. soils: one of them changes the
-// session beyond the end of its transaction, by SET without LOCAL, set_config for the session,
-// RESET, LISTEN or LOAD. drops: one drops what is prepared, by DEALLOCATE ALL or DISCARD ALL. ends:
-// the first word of one that ends the transaction.
+// look finds the side effects of the statements in a text. soils: a statement changes the session
+// beyond the end of the transaction (SET without LOCAL, set_config for the session, RESET, LISTEN,
+// LOAD). drops: a statement drops what is prepared (DEALLOCATE ALL, DISCARD ALL). ends: the first
+// word of a statement that ends the transaction.
 //
-// It cannot see what a function, a DO block or a procedure does. There COMMIT is no worry, since
+// look cannot see inside functions, DO blocks or procedures. COMMIT there does no harm, since
 // PostgreSQL refuses it inside a transaction block (SQLSTATE 2D000). Nearly every text is one
 // statement, of which only the first words are read.
 //
-// The body of a function in SQL (BEGIN ATOMIC … END) may hold semicolons. Its statements are looked
-// at like others, since none that ends a transaction may stand there; its END ends no transaction.
-// Texts are read as with standard_conforming_strings; see Unbroken.
+// The body of a SQL function (BEGIN ATOMIC … END) may contain semicolons. Its statements are
+// checked like others, since none that ends a transaction may stand there; its END ends no
+// transaction. look assumes standard_conforming_strings; see Unbroken.
 func look(text string) (soils, drops bool, ends string) {
 	soils = configures(text)
-	bodies := 0 // of functions, that are open
+	bodies := 0 // open bodies of functions
 	for more := true; more; {
 		var s statement
 		s, text, more = next(text)
@@ -35,8 +35,8 @@ func look(text string) (soils, drops bool, ends string) {
 	return soils, drops, ends
 }
 
-// configures reports whether a call of set_config may change the session: its last argument is not
-// the word true.
+// configures reports whether a call of set_config may change the session, that is, its last
+// argument is not the word true.
 func configures(text string) bool {
 	for {
 		head, rest, found := strings.Cut(text, "_")
@@ -54,12 +54,13 @@ func configures(text string) bool {
 	}
 }
 
-// endsInFold reports whether a text ends in a word, in upper or lower case.
+// endsInFold reports whether a text ends in a word, ignoring case.
 func endsInFold(text, word string) bool {
 	return len(text) >= len(word) && strings.EqualFold(text[len(text)-len(word):], word)
 }
 
-// lastArgument returns the last argument of a call whose parenthesis a text begins with.
+// lastArgument returns the last argument of a call. text begins with the call's opening
+// parenthesis.
 func lastArgument(text string) string {
 	from, depth := 1, 0
 	for at := 0; at < len(text); {
@@ -80,10 +81,11 @@ func lastArgument(text string) string {
 	return ""
 }
 
-// A statement is what is known of one.
+// A statement holds the parsed start of one statement.
 type statement struct {
 	words [4]string // the first ones, in lower case
-	opens bool      // it is a CREATE FUNCTION or PROCEDURE with BEGIN ATOMIC, up to the first semicolon
+	// it is CREATE FUNCTION or PROCEDURE with BEGIN ATOMIC, up to the first semicolon
+	opens bool
 }
 
 func (s statement) soils() bool {
@@ -128,10 +130,10 @@ func (s statement) routine() bool {
 	return s.words[0] == "create" && (what == "function" || what == "procedure")
 }
 
-// next returns a text's first statement up to its semicolon, and what stands behind that, if
-// anything does.
+// next returns a text's first statement, up to its semicolon, and the rest of the text if there is
+// any.
 func next(text string) (s statement, rest string, more bool) {
-	depth, before := 0, "" // of parentheses; the word before
+	depth, before := 0, "" // depth of parentheses; the previous word
 	for n := 0; ; {
 		text = skipBlank(text)
 		switch {
@@ -154,7 +156,7 @@ func next(text string) (s statement, rest string, more bool) {
 			s.words[n] = word
 			n++
 		} else if strings.IndexByte(text, ';') < 0 {
-			return s, "", false // what follows is of this statement
+			return s, "", false // the rest belongs to this statement
 		}
 		switch {
 		case before == "begin" && word == "atomic" && depth == 0 && s.routine():
@@ -163,7 +165,8 @@ func next(text string) (s statement, rest string, more bool) {
 			s.opens = false // an empty body
 		}
 		before = word
-		if end < len(text) && text[end] == '\'' { // E'...', whose backslashes escape; B'...', X'...', N'...'
+		// E'...', whose backslashes escape; B'...', X'...', N'...'
+		if end < len(text) && text[end] == '\'' {
 			before = ""
 			end += quoted(text[end:], '\'', word == "e")
 		}
@@ -183,7 +186,7 @@ func nesting(c byte) int {
 
 func letter(c byte) bool { return c == '_' || c|0x20 >= 'a' && c|0x20 <= 'z' || c >= 0x80 }
 
-// token returns the length of a token that is no word.
+// token returns the length of a token that is not a word.
 func token(text string) int {
 	switch text[0] {
 	case '\'', '"':
@@ -200,7 +203,7 @@ func token(text string) int {
 	return 1
 }
 
-// tag reports whether a text may stand between the dollars of a quote; $1 is none.
+// tag reports whether a text may stand between the dollars of a quote; that of $1 may not.
 func tag(text string) bool {
 	for i := range len(text) {
 		if !letter(text[i]) && (i == 0 || text[i] < '0' || text[i] > '9') {
@@ -210,9 +213,9 @@ func tag(text string) bool {
 	return true
 }
 
-// quoted returns the length of a quoted text. A doubled quote is read as two texts side by side,
-// but not where backslashes escape: there they would not in the second. Nor would they where the
-// text goes on behind a line break.
+// quoted returns the length of a quoted text. A doubled quote is read as two adjacent texts, except
+// where backslashes escape: there the second text would lose its escapes. The same holds for a text
+// that continues after a line break.
 func quoted(text string, quote byte, escapes bool) int {
 	for i := 1; i < len(text); i++ {
 		switch {
@@ -230,9 +233,9 @@ func quoted(text string, quote byte, escapes bool) int {
 	return len(text)
 }
 
-// continued returns the length of what stands between two parts of one quoted text, with the quote
-// that begins the second: blanks and comments to the end of their line, with a line break among
-// them. 0: the text has ended.
+// continued returns the length of the gap between two parts of one quoted text, including the
+// opening quote of the second. The gap consists of blanks and line comments, with at least one line
+// break. It returns 0 if the text does not continue.
 func continued(text string) int {
 	rest, broken := text, false
 	for rest != "" {
@@ -256,7 +259,7 @@ func continued(text string) int {
 	return 0
 }
 
-// skipBlank drops blanks and comments, which may be nested.
+// skipBlank drops blanks and comments. Comments may be nested.
 func skipBlank(text string) string {
 	for {
 		text = strings.TrimLeft(text, " \t\r\n\f\v")
@@ -275,7 +278,7 @@ func skipBlank(text string) string {
 	}
 }
 
-// comment returns the length of a comment.
+// comment returns the length of the block comment that text begins with.
 func comment(text string) int {
 	depth := 0
 	for i := 0; i < len(text)-1; i++ {

@@ -13,14 +13,14 @@ import (
 	"github.com/pawl-go/pawl/pawltest"
 )
 
-// A reader is a server that says what it makes of a text.
+// A reader is a server that shows how PostgreSQL parses a text.
 type reader struct {
 	conn, other *pgx.Conn
 	url         string
 	tries       int64
 }
 
-// readerOf returns a server with a table that texts may write to.
+// readerOf returns a reader for a server with a table that texts may write to.
 func readerOf(tb testing.TB) *reader {
 	tb.Helper()
 	p := &reader{url: pawltest.URL(tb, "create table witness (n bigint primary key); create table t (n int); create type begin as enum ('a'); create type atomic as enum ('a')")}
@@ -44,8 +44,8 @@ func (p *reader) connect(tb testing.TB) *pgx.Conn {
 }
 
 // ends sends a text in a transaction, as one message of the simple protocol, and reports whether
-// that has ended: by COMMIT, since a row of it is to be seen, or by ROLLBACK, since it is another
-// one now.
+// that transaction has ended. It ended by COMMIT if its row is visible, and by ROLLBACK if the
+// transaction id has changed.
 func (p *reader) ends(tb testing.TB, text string) (committed, ended bool) {
 	tb.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -81,7 +81,7 @@ func (p *reader) ends(tb testing.TB, text string) (committed, ended bool) {
 	if err := p.other.QueryRow(ctx, "select exists (select from public.witness as w where w.n = $1)", p.tries).Scan(&committed); err != nil {
 		tb.Fatal(err)
 	}
-	if committed { // what it left may change how the next is read
+	if committed { // its settings may change how the next text is read
 		_ = p.conn.Close(ctx)
 		return true, true
 	}
@@ -94,8 +94,8 @@ func (p *reader) ends(tb testing.TB, text string) (committed, ended bool) {
 	return false, ended
 }
 
-// hides fails the test if the server ends the transaction with a text in which Pawl sees nothing
-// that does.
+// hides fails the test if the server ends the transaction with a text for which look reports no
+// end.
 func (p *reader) hides(tb testing.TB, text string) (ended bool) {
 	tb.Helper()
 	seen := txn.Ends(text)
@@ -106,8 +106,8 @@ func (p *reader) hides(tb testing.TB, text string) (ended bool) {
 	return ended
 }
 
-// A grammar of texts in which something may hide: a beginning, a few values with something behind
-// each, and what ends the transaction.
+// A grammar of texts that may hide the end of a transaction: a beginning, a few values with
+// something between them, and a statement that ends the transaction.
 var (
 	beginnings = []string{"select ", "SELECT/**/", "insert into t values (1); select ", "create or replace view v as select ", "create or replace function f() returns int begin atomic select ",
 		"create or replace function f() returns int begin/**/ATOMIC select 1; select ", "create or replace function f(begin int) returns int return ", "create or replace procedure q(begin atomic) begin atomic select ",
@@ -122,8 +122,8 @@ var (
 
 func anyOf(r *rand.Rand, all []string) string { return all[r.IntN(len(all))] }
 
-// Texts of that grammar hide nothing: the server, which parses them, ends no transaction that Pawl
-// does not see it end. Some of them do end it.
+// The server ends no transaction with a text of that grammar unless look reports it. Some of the
+// texts do end it.
 func TestLook_SeesWhatTheServerSees(t *testing.T) {
 	t.Parallel()
 	p := readerOf(t)
@@ -148,7 +148,7 @@ func TestLook_SeesWhatTheServerSees(t *testing.T) {
 	}
 }
 
-// hidden are texts in which a statement stood that was not seen once.
+// hidden lists texts in which look once missed a statement.
 var hidden = []string{
 	"create or replace view v as select 1 as begin; commit; begin",
 	"create view w as select begin atomic from (select 1 as begin) as s; end; begin",
@@ -165,7 +165,7 @@ var hidden = []string{
 	"create or replace function f() returns int begin atomic select case when true then 1 end; end; abort; begin",
 }
 
-// The server ends the transaction with each of the texts that hid something, and Pawl sees it.
+// The server ends the transaction with each of the hidden texts, and look reports it.
 func TestLook_SeesWhatWasHidden(t *testing.T) {
 	t.Parallel()
 	p := readerOf(t)
@@ -176,7 +176,8 @@ func TestLook_SeesWhatWasHidden(t *testing.T) {
 	}
 }
 
-// FuzzLook looks for texts in which something hides. It runs them on a server of the test's own.
+// FuzzLook searches for texts that hide the end of a transaction. It runs them on a server of its
+// own.
 func FuzzLook(f *testing.F) {
 	for _, text := range hidden {
 		f.Add(text)

@@ -2,7 +2,8 @@ package txn
 
 import "testing"
 
-// What ends a transaction is told from what goes back to a savepoint, and from other statements, wherever it stands in a text.
+// look distinguishes statements that end a transaction from a rollback to a savepoint and from
+// other statements, anywhere in a text.
 func TestLook_OnlyWhatEndsTheTransaction(t *testing.T) {
 	t.Parallel()
 	for _, query := range []string{"commit", " COMMIT AND CHAIN", "end;", "abort", "rollback", "Rollback and chain", "rollback; begin", "rollback work",
@@ -35,8 +36,8 @@ func TestLook_OnlyWhatEndsTheTransaction(t *testing.T) {
 	}
 }
 
-// What stays in a session is seen wherever it stands in a text.
-func TestLook_WhatSoilsTheSession(t *testing.T) {
+// look finds statements that change the session anywhere in a text.
+func TestLook_FindsSessionChanges(t *testing.T) {
 	t.Parallel()
 	for query, want := range map[string]bool{"set role x": true, "SET LOCAL role x": false, "set transaction read only": false, "set constraints all deferred": false,
 		"reset all": true, "listen x": true, "load 'x'": true, "select 1; set role x": true, "select 'set; set'": false, "/* */ set role x": true, "update t set x = 1": false,
@@ -49,8 +50,8 @@ func TestLook_WhatSoilsTheSession(t *testing.T) {
 	}
 }
 
-// What drops prepared statements is seen, so that pgx forgets them.
-func TestLook_WhatDropsPreparedStatements(t *testing.T) {
+// look finds statements that drop prepared statements, so that pgx can forget them.
+func TestLook_FindsDroppedStatements(t *testing.T) {
 	t.Parallel()
 	for query, want := range map[string]bool{"deallocate all": true, "DEALLOCATE PREPARE ALL": true, "select 1; discard all": true, "deallocate a": false, "discard plans": false} {
 		if _, drops, _ := look(query); drops != want {

@@ -14,8 +14,9 @@ import (
 	"github.com/pawl-go/pawl/pawltest"
 )
 
-// A text that would end the lent transaction is refused before it is sent, however it is sent: the error says what to do, nothing more
-// can be sent, and nothing commits, also if the handler ignores the error.
+// A text that would end the lent transaction is refused before it is sent, by all methods. The
+// error says what to do, and nothing more can be sent. Nothing commits, even if the handler ignores
+// the error.
 func TestLent_RefusesTextsThatEndIt(t *testing.T) {
 	t.Parallel()
 	pool := pawltest.DB(t, rows)
@@ -84,7 +85,8 @@ func TestLent_RefusesTextsThatEndIt(t *testing.T) {
 	}
 }
 
-// A COMMIT or ROLLBACK inside of a DO block, a procedure or a function is PostgreSQL's to refuse: it is in a transaction block.
+// PostgreSQL itself refuses COMMIT and ROLLBACK inside a DO block, procedure or function: it runs
+// in a transaction block.
 func TestLent_ProceduresCannotEndIt(t *testing.T) {
 	t.Parallel()
 	pool := pawltest.DB(t, rows, "create procedure ending() language plpgsql as $$ begin insert into mark values (1); commit; end $$",

@@ -46,7 +46,8 @@ func marks(t *testing.T, db interface {
 	return n
 }
 
-// What succeeds stays; what fails in any way leaves nothing, and the transaction goes on with what came before.
+// Work that succeeds stays. Work that fails in any way leaves nothing, and the transaction
+// continues with what came before.
 func TestGuard_KeepsAllOrNothing(t *testing.T) {
 	t.Parallel()
 	pool := pawltest.DB(t, rows)
@@ -87,13 +88,13 @@ func TestGuard_KeepsAllOrNothing(t *testing.T) {
 			case c.words == "" && err != nil, c.words != "" && (err == nil || !strings.Contains(err.Error(), c.words)):
 				t.Errorf("got %v, want %q", err, c.words)
 			case errors.Is(err, txn.ErrLost):
-				t.Errorf("the transaction passes for lost: %v", err)
+				t.Errorf("the transaction counts as lost: %v", err)
 			}
 		})
 	}
 }
 
-// User code that spoils the transaction, or ends it, cannot make it pass for whole.
+// If user code breaks the transaction or ends it, the attempt fails.
 func TestGuard_NoticesALostTransaction(t *testing.T) {
 	t.Parallel()
 	pool := pawltest.DB(t, rows)
@@ -130,7 +131,7 @@ func TestGuard_NoticesALostTransaction(t *testing.T) {
 	}
 }
 
-// Only lost races are run again, and not for ever.
+// Only lost races are run again, at most 8 times.
 func TestRestart_IsForLostRacesAndBounded(t *testing.T) {
 	t.Parallel()
 	for code, want := range map[string]int{"40001": 8, "40P01": 8, "55P03": 1, "23505": 1, "P4020": 1, "08007": 1} {
@@ -152,7 +153,7 @@ func TestRestart_IsForLostRacesAndBounded(t *testing.T) {
 	}
 }
 
-// A caller's deadline never cuts a COMMIT short.
+// A caller's deadline does not cut a COMMIT short.
 func TestCommit_IgnoresTheCallersEnd(t *testing.T) {
 	t.Parallel()
 	pool := pawltest.DB(t, rows)
@@ -170,7 +171,7 @@ func TestCommit_IgnoresTheCallersEnd(t *testing.T) {
 	}
 }
 
-// A transaction in which nothing is heard is ended by the server, with the locks it holds.
+// The server ends a transaction that is idle for too long, and releases its locks.
 func TestBegin_SilenceIsBounded(t *testing.T) {
 	t.Parallel()
 	pool := pawltest.DB(t, rows)
@@ -187,7 +188,8 @@ func TestBegin_SilenceIsBounded(t *testing.T) {
 	if _, err := pool.Exec(patient, "lock table mark in access share mode"); err != nil && pawl.CodeOf(err) != "25P01" {
 		t.Fatal(err)
 	}
-	if _, err := pool.Exec(patient, "insert into mark values (1)"); err != nil { // waits for the lock
+	// waits for the lock
+	if _, err := pool.Exec(patient, "insert into mark values (1)"); err != nil {
 		t.Fatal(err)
 	}
 	if err := insert(t.Context(), silent, 2); err == nil {
@@ -195,8 +197,9 @@ func TestBegin_SilenceIsBounded(t *testing.T) {
 	}
 }
 
-// What pgx says about a lost reply is not what happened: the server has committed, the driver calls the statement safe
-// to retry (pgx v5.9 to v5.12). Ours says unknown, in both worlds. Runs with whatever pgx go.mod names.
+// After a lost reply, pgx v5.9 to v5.12 calls the statement safe to retry although the server may
+// have committed. Commit returns an unknown outcome in both cases. The test runs with the pgx
+// version in go.mod.
 func TestDriver_ALostReplyIsUnknown(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -224,7 +227,7 @@ func TestDriver_ALostReplyIsUnknown(t *testing.T) {
 			proxy.Aim(func(sent []byte) bool { return strings.Contains(string(sent), "insert into mark values (2)") })
 			_, err = pool.Exec(t.Context(), "insert into mark values (2)")
 			if err == nil || txn.Refused(err) {
-				t.Errorf("an unanswered statement passes for refused: %v", err)
+				t.Errorf("an unanswered statement counts as refused: %v", err)
 			}
 			t.Logf("the driver calls it safe to retry: %v", pgconn.SafeToRetry(err))
 			untilMarks(t, direct, 2*c.want)
@@ -242,7 +245,7 @@ func poolOf(t *testing.T, url string) *pgxpool.Pool {
 	return pool
 }
 
-// untilMarks waits until the old transaction has ended, and looks.
+// untilMarks waits until the old transaction has ended, and compares the number of rows.
 func untilMarks(t *testing.T, pool *pgxpool.Pool, want int) {
 	t.Helper()
 	tx := begin(t, pool)
@@ -255,7 +258,7 @@ func untilMarks(t *testing.T, pool *pgxpool.Pool, want int) {
 	txn.Rollback(t.Context(), tx)
 }
 
-// The failure of a transaction that was lost alone names the settings that end sessions.
+// The error of a transaction that was lost alone names the settings that end sessions.
 func TestBlame_NamesTheSettings(t *testing.T) {
 	t.Parallel()
 	url := pgtest.URL(t, pgtest.Template{Name: "empty"})

@@ -6,12 +6,12 @@ import (
 	"time"
 )
 
-// Bound is how many attempts in a row may be lost with their connection, although the server
-// answered when each of them began. The last of them is charged: its statement may be what takes the
-// server down.
+// Bound is how many attempts in a row may be lost with their connection, if the server answered
+// when each began. The last one is charged, because its statement may be what takes the server
+// down.
 const Bound = 3
 
-// maxLosses bounds the memory of losses. Beyond it all are forgotten, and counted anew.
+// maxLosses bounds the number of keys. Beyond it, all counts start again.
 const maxLosses = 10_000
 
 // Losses counts, for each job or message, the attempts in a row that were lost with their
@@ -21,7 +21,7 @@ type Losses[K comparable] struct {
 	lost map[K]int
 }
 
-// Lost counts one more loss, and returns how many there are in a row.
+// Lost adds one loss and returns how many there are in a row.
 func (l *Losses[K]) Lost(key K) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -32,14 +32,14 @@ func (l *Losses[K]) Lost(key K) int {
 	return l.lost[key]
 }
 
-// Count is how many losses in a row there are.
+// Count returns the number of losses in a row.
 func (l *Losses[K]) Count(key K) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.lost[key]
 }
 
-// Charged notes that the losses were charged as one attempt. The next loss is charged again.
+// Charged records that the losses were charged as one attempt. The next loss is charged again.
 func (l *Losses[K]) Charged(key K) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -48,7 +48,7 @@ func (l *Losses[K]) Charged(key K) {
 	}
 }
 
-// Over forgets the losses: an attempt has come to an end.
+// Over removes the losses of key after an attempt that was not lost.
 func (l *Losses[K]) Over(key K) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -61,41 +61,43 @@ func (l *Losses[K]) Last(key K) bool { return l.Count(key) >= Bound-1 }
 // held is full while an attempt of this process holds Exclusive.
 var held = make(chan struct{}, 1)
 
-// exclusiveFor bounds how long an attempt holds Exclusive. A handler may take hours, and what takes the
-// server down does so sooner as a rule.
+// exclusiveFor bounds how long an attempt holds Exclusive. A handler may take hours, but a
+// statement that takes the server down usually does so earlier.
 const exclusiveFor = time.Minute
 
-// Exclusive is held by one attempt of this process at a time, of suspects and of those that would be
-// charged for a loss. A statement that takes the server down ends the attempts beside it, too. Without
-// Exclusive, they would meet again after each restart, and all would be charged. It is released after
-// a minute, although the attempt goes on. The zero Exclusive is not held; acquire it once.
+// Exclusive is a lock that one attempt of this process holds at a time: a suspect, or an attempt
+// whose loss would be charged. A statement that takes the server down also ends the attempts beside
+// it. Without Exclusive, the same attempts would run together after each restart, and all would be
+// charged. It is released after a minute, even if the attempt still runs. The zero Exclusive is not
+// held; acquire it once.
 type Exclusive struct {
 	mu    sync.Mutex
 	limit *time.Timer // nil: not held
 	lost  bool
 }
 
-// crashSettles is how long others wait after a loss. The sessions beside it may live a moment longer,
-// and what begins in them would be lost to the same crash.
+// crashSettles is how long other attempts wait after a loss. Other sessions may live a moment
+// longer, and attempts that begin in them would be lost to the same crash.
 const crashSettles = time.Second
 
-// Lost notes that the attempt was lost with its connection: the next is let in a second after Release.
+// Lost records that the attempt was lost with its connection. The next attempt acquires Exclusive a
+// second after Release.
 func (e *Exclusive) Lost() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.lost = true
 }
 
-// ExclusiveKey is the key of the Exclusive of an attempt in its context.
+// ExclusiveKey is the context key of an attempt's Exclusive.
 type ExclusiveKey struct{}
 
-// Context is ctx for what the attempt calls.
+// Context returns ctx with e, for the calls of the attempt.
 func (e *Exclusive) Context(ctx context.Context) context.Context {
 	return context.WithValue(ctx, ExclusiveKey{}, e)
 }
 
-// HeldIn reports whether the attempt of this context holds Exclusive. What it calls does not wait for
-// it.
+// HeldIn reports whether the attempt of this context holds Exclusive. Its calls then do not wait
+// for it.
 func HeldIn(ctx context.Context) bool {
 	e, _ := ctx.Value(ExclusiveKey{}).(*Exclusive)
 	if e == nil {
@@ -106,7 +108,7 @@ func HeldIn(ctx context.Context) bool {
 	return e.limit != nil
 }
 
-// Acquire waits until no other attempt holds it. It fails only with ctx's error.
+// Acquire waits until no other attempt holds it. The only error is ctx's.
 func (e *Exclusive) Acquire(ctx context.Context) error {
 	select {
 	case held <- struct{}{}:
@@ -117,7 +119,7 @@ func (e *Exclusive) Acquire(ctx context.Context) error {
 	}
 }
 
-// TryAcquire is Acquire without a wait. It reports whether e is held.
+// TryAcquire is Acquire without waiting. It reports whether e is held.
 func (e *Exclusive) TryAcquire() bool {
 	select {
 	case held <- struct{}{}:
@@ -134,7 +136,7 @@ func (e *Exclusive) acquired() {
 	e.limit = time.AfterFunc(exclusiveFor, e.Release)
 }
 
-// Release lets the next attempt in. It does nothing if e is not held.
+// Release lets the next attempt acquire it. It does nothing if e is not held.
 func (e *Exclusive) Release() {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// One attempt holds Exclusive at a time. It loses it by Release, or by a minute: a handler that takes
-// hours does not hold up the others for as long.
+// One attempt holds Exclusive at a time, until Release or for a minute. So a handler that takes
+// hours does not hold up others.
 func TestExclusive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		held = make(chan struct{}, 1) // of this bubble
@@ -33,7 +33,7 @@ func TestExclusive(t *testing.T) {
 		if err := third.Acquire(t.Context()); err != nil || time.Since(began) != exclusiveFor {
 			t.Errorf("the third had it after %v, %v; the second never released it", time.Since(began), err)
 		}
-		second.Release() // late, when it is the third's
+		second.Release() // too late: the third holds it
 		var fourth Exclusive
 		short, cancel := context.WithTimeout(t.Context(), exclusiveFor/2)
 		defer cancel()
@@ -44,7 +44,7 @@ func TestExclusive(t *testing.T) {
 		third.Release()
 		var lost Exclusive
 		if !lost.TryAcquire() {
-			t.Error("nobody holds it, and it cannot be had")
+			t.Error("no attempt holds it, but it cannot be acquired")
 		}
 		lost.Lost()
 		began = time.Now()
@@ -54,9 +54,9 @@ func TestExclusive(t *testing.T) {
 			t.Errorf("after a loss the next had it in %v, %v, want %v", time.Since(began), err, crashSettles)
 		}
 		after.Release()
-		time.Sleep(2 * exclusiveFor) // no limit is left that would release another's
+		time.Sleep(2 * exclusiveFor) // no timer is left that would release another attempt's
 		if !fourth.TryAcquire() {
-			t.Error("nobody holds it, and it cannot be had")
+			t.Error("no attempt holds it, but it cannot be acquired")
 		}
 		fourth.Release()
 	})

@@ -11,7 +11,7 @@ import (
 
 var write = flag.Bool("write", false, "write the table to the page")
 
-// The page shows the table. To write it: go test ./internal/verdict -write
+// The page shows the table. To update the page: go test ./internal/verdict -write
 func TestTable_IsOnThePage(t *testing.T) {
 	const path, begin, end = "../../docs/reference/verdicts.md", "<!-- verdicts -->\n", "<!-- end -->"
 	var table strings.Builder
@@ -45,7 +45,7 @@ func TestTable_IsOnThePage(t *testing.T) {
 	}
 }
 
-// Every row is reached: none stands behind one that covers it.
+// No row is hidden by one above it.
 func TestTable_NoRowIsCovered(t *testing.T) {
 	for i, r := range Table {
 		if got := Of(r.Code); got != r {
@@ -54,8 +54,8 @@ func TestTable_NoRowIsCovered(t *testing.T) {
 	}
 }
 
-// What is asked of a code by a question of its own is answered for these codes and no others. The
-// page is written from the table, so a slip in a row would be on both.
+// Each predicate is true for exactly these codes. The page is generated from the table, so a
+// mistake in a row would be on the page too.
 func TestCodes_AreAskedByName(t *testing.T) {
 	codes := []string{"", "22012", "23503", "42P01", "42501", "0A000", "25001", "25007", "XX000"}
 	for _, r := range Table {

@@ -1,6 +1,6 @@
-// Package watched sees what a server says beside its answers: that a COMMIT stopped waiting for its
-// synchronous standby. Only a callback of the connection's configuration hears it, so package pawl
-// lets users install it (pawl.Watch).
+// Package watched detects that a COMMIT stopped waiting for its synchronous standby. The server
+// reports that in a notice, which only a callback in the connection's configuration receives. So
+// users install the callback, with pawl.Watch.
 package watched
 
 import (
@@ -10,36 +10,38 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// CommitTimeout is how long COMMIT is waited for where nothing else was said.
+// CommitTimeout is the default wait for the answer to COMMIT.
 const CommitTimeout = 15 * time.Second
 
-// key under which a connection carries its state.
+// key is where a connection keeps its state in CustomData.
 const key = "github.com/pawl-go/pawl"
 
-// ReadOn is SQL for a text: the server that reads, if it has synchronous standbys, else ”. What was
-// read may be visible there and not replicated; a COMMIT on that very server proves that it is. One
-// on another server proves nothing: that one may have been promoted without it. The name of a
-// server is the time at which it started, which a restarted primary and its standbys do not share.
-// pawl_v1._unproved answers the same name.
+// ReadOn is SQL for a text: the server that reads, if it has synchronous standbys, else empty. Rows
+// that were read may be visible there and not yet replicated. A COMMIT on the same server proves
+// that they are replicated. A COMMIT on another server proves nothing, because that server may have
+// been promoted without the rows. The server's name is its start time, which differs between a
+// restarted primary and its standbys. pawl_v1._unproved returns the same name.
 const ReadOn = `case when pg_catalog.current_setting('synchronous_standby_names') operator(pg_catalog.=) '' then ''
        else ` + Server + ` end`
 
 // Server is SQL for the name of the server, a text.
 const Server = `extract(epoch from pg_catalog.pg_postmaster_start_time())::pg_catalog.text`
 
-// A state belongs to one connection, and like it to one goroutine at a time.
+// A state belongs to one connection. Like the connection, only one goroutine at a time may use it.
 type state struct {
 	patience time.Duration
 	current  *Statement
 }
 
-// A Statement is what is heard while one statement runs, COMMIT above all.
+// A Statement records notices while one statement runs, above all COMMIT.
 type Statement struct{ cancelled bool }
 
-// Cancelled reports whether the server stopped waiting for its synchronous standbys: what was committed may not be replicated.
+// Cancelled reports whether the server stopped waiting for its synchronous standbys. Then the
+// commit may not be replicated.
 func (s *Statement) Cancelled() bool { return s != nil && s.cancelled }
 
-// Install makes connections of this configuration watched, beside the callbacks that are there. patience 0 is [CommitTimeout].
+// Install makes connections of this configuration watched, in addition to existing callbacks.
+// A patience of 0 means [CommitTimeout].
 func Install(config *pgconn.Config, patience time.Duration) {
 	if patience <= 0 {
 		patience = CommitTimeout
@@ -62,13 +64,14 @@ func Install(config *pgconn.Config, patience time.Duration) {
 	}
 }
 
-// cancelsWait recognises the warnings of SyncRepWaitForLSN by where they come from: their texts are translated, and 01000 is also
-// what a trigger raises.
+// cancelsWait recognises the warnings of SyncRepWaitForLSN by their source. Their texts are
+// translated, and triggers may raise 01000 too.
 func cancelsWait(n *pgconn.Notice) bool {
 	return n.Routine == "SyncRepWaitForLSN" || n.File == "syncrep.c"
 }
 
-// Begin listens for one statement that is about to be sent on c. On a connection that is not watched nothing will be heard.
+// Begin starts recording for a statement that is about to be sent on c. If the connection is not
+// watched, s is nil.
 func Begin(c *pgconn.PgConn) (s *Statement, patience time.Duration) {
 	is := of(c)
 	if is == nil {

@@ -25,9 +25,9 @@ import (
 	"github.com/pawl-go/pawl/transport/pawlsqs/sqstest"
 )
 
-// One trace from a producer to a call of somebody else: its span, the message in SQS, the handler of the delivery, the job that
-// it enqueues, the handler of the job, the call. The delivery's first try fails: its retry, from the database, is in the trace
-// as well, and the job is the retry's.
+// One trace covers a producer's span, the message in SQS, the delivery's handler, the job that it
+// enqueues, the job's handler, and that handler's call to another service. The first attempt of the
+// delivery fails. Its retry, from the database, is in the trace too, and it enqueues the job.
 func TestTracing_OneTraceAcrossBrokerJobAndCall(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -87,7 +87,7 @@ func TestTracing_OneTraceAcrossBrokerJobAndCall(t *testing.T) {
 	if attributeOf(first, "error.type") != "*errors.errorString" || attributeOf(retry, "error.type") != "" {
 		t.Errorf("error.type is %q, then %q", attributeOf(first, "error.type"), attributeOf(retry, "error.type"))
 	}
-	for _, s := range handled { // also at the retry, which comes from the database
+	for _, s := range handled { // also the retry, which comes from the database
 		b.wantNamedByItsAttributes(s)
 		if attributeOf(s, "messaging.system") != "aws_sqs" || attributeOf(s, "messaging.destination.name") != "orders" ||
 			attributeOf(s, "messaging.consumer.group.name") != "billing" {
@@ -111,7 +111,7 @@ func (b *bed) queue(name string) *awssqs.Client {
 	return client
 }
 
-// Jobs of several traces that are handled together have a trace of their own, with a link to each.
+// A batch of jobs from several traces has a trace of its own, with a link to each.
 func TestTracing_LinksABatch(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -123,7 +123,8 @@ func TestTracing_LinksABatch(t *testing.T) {
 		span.End()
 		want[span.SpanContext().SpanID()] = true
 	}
-	_, err := job.Enqueue(t.Context(), b.pool, job.Request{Queue: "search", Kind: "index"}) // in no trace
+	// in no trace
+	_, err := job.Enqueue(t.Context(), b.pool, job.Request{Queue: "search", Kind: "index"})
 	b.must(err)
 	b.work("search", job.HandleManyTx("index", func(context.Context, pgx.Tx, []job.Task[[]byte]) error { return nil }))
 	s := b.ended("process search", 1)[0]
@@ -135,7 +136,8 @@ func TestTracing_LinksABatch(t *testing.T) {
 	}
 }
 
-// A job that nobody traced begins a trace, whatever span the worker was started in; a panic is an error of its span.
+// A job without a trace starts a new one, even if the worker was started inside a span. A panic is
+// an error of its span.
 func TestTracing_WithoutASender(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -153,7 +155,7 @@ func TestTracing_WithoutASender(t *testing.T) {
 	}
 }
 
-// The events of an outbox keep the trace of whoever appended them; the span of the relay links to them.
+// Events of an outbox keep the trace in which they were appended. The relay's span links to them.
 func TestTracing_Sink(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -171,7 +173,7 @@ func TestTracing_Sink(t *testing.T) {
 	}
 }
 
-// A traced sink still says what it can carry, and its span names the broker.
+// A traced sink keeps its Carries method, and its span names the broker.
 func TestTracing_SinkOfABroker(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -183,7 +185,7 @@ func TestTracing_SinkOfABroker(t *testing.T) {
 		t.Error("what the sink can carry is lost")
 	}
 	if _, is := b.tracing.Sink("main", sinkFunc(nil)).(pawl.Carrier); is {
-		t.Error("a sink that does not say what it can carry seems to")
+		t.Error("a sink without Carries has it when it is traced")
 	}
 	b.must(errors.Join(traced.Publish(t.Context(), []pawl.Message{{ID: "1", Payload: []byte("b")}})...))
 	s := b.ended("send orders", 1)[0]
@@ -193,8 +195,8 @@ func TestTracing_SinkOfABroker(t *testing.T) {
 	b.wantNamedByItsAttributes(s)
 }
 
-// A span has the name of its destination, whatever a broker says of itself: with a name, without
-// one, of one delivery and of several.
+// A span is named after its destination, with or without a broker's name, for one delivery and for
+// several.
 func TestTracing_NamesSpansByTheirDestination(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -222,7 +224,7 @@ func TestTracing_NamesSpansByTheirDestination(t *testing.T) {
 	}
 }
 
-// A brokerOf is a source that names its broker. Nothing is received from it.
+// A brokerOf is a source that names its broker and receives nothing.
 type brokerOf string
 
 func (brokerOf) Receive(context.Context, int) ([]pawl.Delivery, error)          { return nil, nil }
@@ -231,7 +233,8 @@ func (brokerOf) Release(context.Context, time.Duration, ...pawl.Delivery) error 
 func (brokerOf) Info() pawl.SourceInfo                                          { return pawl.SourceInfo{} }
 func (b brokerOf) Broker() (system, destination string)                         { return "rabbitmq", string(b) }
 
-// A sink that takes runs still takes them when it is traced, each in a span of its own, and still says what it can carry.
+// A sink that publishes runs still does when it is traced, with a span for each run, and keeps its
+// Carries method.
 func TestTracing_SinkThatTakesRuns(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -239,7 +242,7 @@ func TestTracing_SinkThatTakesRuns(t *testing.T) {
 	log := runFunc{sinkFunc(nil), func(ms []pawl.Message) (int, error) { return min(len(ms), 2), full }}
 	traced := b.tracing.Sink("main", log).(pawl.RunSink)
 	if _, is := traced.(pawl.Carrier); is {
-		t.Error("a sink that does not say what it can carry seems to")
+		t.Error("a sink without Carries has it when it is traced")
 	}
 	ms := []pawl.Message{{ID: "1"}, {ID: "2"}, {ID: "3"}}
 	for _, n := range []int{2, 3} {

@@ -17,7 +17,8 @@ import (
 	"github.com/pawl-go/pawl/pawltest"
 )
 
-// A job is enqueued within a span; the span of its handler is below it, in whatever process and however much later it runs.
+// A job is enqueued within a span. The span of its handler is a child of it, in any process and at
+// any later time.
 func ExampleTracing() {
 	example := &pgtest.Example{}
 	defer example.End()

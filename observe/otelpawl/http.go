@@ -13,9 +13,10 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// HTTP returns next with a span around each request, for the handlers of command/httpkey: claim, handler, COMMIT and response are in it.
-// The parent is the span of the request's context, if a middleware such as otelhttp has made one, else the caller's, from
-// traceparent. A stored answer that is given again has the attribute pawl.replayed.
+// HTTP returns next with a span around each request, for the handlers of command/httpkey. The span
+// covers claim, handler, COMMIT and response. If a middleware such as otelhttp has started a span,
+// that is the parent. Otherwise the parent is the caller's span, from traceparent. A replayed
+// response has the attribute pawl.replayed.
 func (t *Tracing) HTTP(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx, kind := r.Context(), trace.SpanKindInternal
@@ -37,7 +38,7 @@ func (t *Tracing) HTTP(next http.Handler) http.Handler {
 	})
 }
 
-// methodOf is one of the methods of RFC 9110 and PATCH, or "_OTHER": anybody may send any word.
+// methodOf returns a method of RFC 9110 or PATCH, or "_OTHER", because clients may send any word.
 func methodOf(r *http.Request) string {
 	known := []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete,
 		http.MethodConnect, http.MethodOptions, http.MethodTrace}
@@ -47,7 +48,7 @@ func methodOf(r *http.Request) string {
 	return "_OTHER"
 }
 
-// answered notes the status of a response.
+// answered records the status of a response.
 type answered struct {
 	http.ResponseWriter
 	status int

@@ -20,7 +20,8 @@ const (
 	callerSpan  = "00f067aa0ba902b7"
 )
 
-// A command over HTTP is in its caller's trace, and so is the job that it enqueues; a second answer says that it is one.
+// A command over HTTP is in its caller's trace, and so is the job that it enqueues. A replayed
+// response is marked.
 func TestTracing_HTTP(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -70,7 +71,7 @@ func TestTracing_HTTP(t *testing.T) {
 	}
 }
 
-// A handler that panics or gives no answer leaves a failed span.
+// A handler that panics or sends no response leaves a failed span.
 func TestTracing_HTTP_WithoutAnAnswer(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -85,7 +86,8 @@ func TestTracing_HTTP_WithoutAnAnswer(t *testing.T) {
 	}
 }
 
-// Behind a middleware that has made the server's span, ours is a part of it; and no method of a caller's invention is a name.
+// Behind a middleware that has started the server's span, ours is its child. An unknown method does
+// not become a span name.
 func TestTracing_HTTP_BehindAnother(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

@@ -14,8 +14,8 @@ import (
 	"github.com/pawl-go/pawl/observe/internal/metrics"
 )
 
-// Events returns the hooks that count what happens in this process; nil means the process's own provider. They log nothing: see
-// [pawl.Join] and [pawl.LogTo].
+// Events returns hooks that count events of this process. If p is nil, it uses the global provider.
+// The hooks do not log; see [pawl.Join] and [pawl.LogTo].
 func Events(p metric.MeterProvider, o observe.EventOptions) (pawl.Hooks, error) {
 	meter, scopes := meterOf(p), metrics.NewScopes(o)
 	total, err := meter.Int64Counter(metrics.EventsTotal.OTel, metric.WithUnit(metrics.EventsTotal.Unit), metric.WithDescription(metrics.EventsTotal.Help))
@@ -44,7 +44,7 @@ func histogram(meter metric.Meter, m metrics.Metric) (metric.Float64Histogram, e
 	return meter.Float64Histogram(m.OTel, metric.WithUnit(m.Unit), metric.WithDescription(m.Help), metric.WithExplicitBucketBoundaries(m.Buckets...))
 }
 
-// labelled are the labels of a metric as attributes; an empty one is left out.
+// labelled returns the labels of a metric as attributes, without empty ones.
 func labelled(m metrics.Metric, values ...string) metric.MeasurementOption {
 	all := make([]attribute.KeyValue, 0, len(values))
 	for i, value := range values {
@@ -55,9 +55,10 @@ func labelled(m metrics.Metric, values ...string) metric.MeasurementOption {
 	return metric.WithAttributes(all...)
 }
 
-// Database reads the gauges of a database at each collection, or gives those of the last one if that was a moment ago; nil means the
-// process's own provider. Every process that does so reports the same numbers: do it in one, or take the maximum. The pool's role needs the
-// rights of pawl_reader. Unregister ends it.
+// Database registers a callback that reads the gauges of a database at each collection. A result
+// younger than [observe.DatabaseOptions] Every is reused. If p is nil, it uses the global provider.
+// Every process that registers it reports the same numbers: register it in one process, or take the
+// maximum. The pool's role needs the rights of pawl_reader. Call Unregister to end it.
 func Database(p metric.MeterProvider, pool *pgxpool.Pool, o observe.DatabaseOptions) (metric.Registration, error) {
 	reader, err := metrics.NewDatabase(pool, o)
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 	"github.com/pawl-go/pawl/observe/otelpawl"
 )
 
-// Every listed metric is there, by its name, unit and labels, and none else.
+// Exactly the listed metrics are exported, with their names, units and labels.
 func TestMetrics_AreTheListedOnes(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -74,7 +74,7 @@ func TestMetrics_AreTheListedOnes(t *testing.T) {
 	}
 }
 
-// labelsOf are the names of the attributes of all points.
+// labelsOf returns the names of the attributes of all points.
 func labelsOf(m metricdata.Metrics) []string {
 	names := map[string]bool{}
 	add := func(s attribute.Set) {

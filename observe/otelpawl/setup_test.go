@@ -20,7 +20,7 @@ import (
 	"github.com/pawl-go/pawl/pawltest"
 )
 
-// A bed is a database, and spans that are kept in memory.
+// A bed is a database, and an exporter that keeps spans in memory.
 type bed struct {
 	*testing.T
 	pool     *pgxpool.Pool
@@ -37,7 +37,7 @@ func setup(t *testing.T) *bed {
 	return b
 }
 
-// bigPool has connections for a consumer and a worker.
+// bigPool returns a pool with connections for a consumer and a worker.
 func bigPool(t *testing.T, url string) *pgxpool.Pool {
 	t.Helper()
 	config, err := pgxpool.ParseConfig(url)
@@ -60,7 +60,7 @@ func (b *bed) must(err error) {
 	}
 }
 
-// run runs until the test ends.
+// run runs do until the test ends.
 func (b *bed) run(do func(context.Context) error) {
 	b.Helper()
 	ctx, stop := context.WithCancel(context.Background())
@@ -84,7 +84,7 @@ func (b *bed) work(queue string, handlers ...job.Handler) {
 
 var quiet = pawl.Hooks{OnEvent: func(context.Context, pawl.Event) {}}
 
-// ended waits for n ended spans of a name.
+// ended waits for n ended spans with a name.
 func (b *bed) ended(name string, n int) []tracetest.SpanStub {
 	b.Helper()
 	var found []tracetest.SpanStub
@@ -102,7 +102,7 @@ func (b *bed) wantParent(child, parent trace.SpanContext, actual trace.SpanConte
 	}
 }
 
-// wantLink fails the test unless the one link of a span is to the span that caused it.
+// wantLink fails the test unless the only link of a span is to cause.
 func (b *bed) wantLink(s tracetest.SpanStub, cause trace.SpanContext) {
 	b.Helper()
 	if len(s.Links) != 1 || s.Links[0].SpanContext.SpanID() != cause.SpanID() || s.Links[0].SpanContext.TraceID() != cause.TraceID() {
@@ -110,7 +110,8 @@ func (b *bed) wantLink(s tracetest.SpanStub, cause trace.SpanContext) {
 	}
 }
 
-// wantNamedByItsAttributes fails the test unless a span is named after its operation and destination.
+// wantNamedByItsAttributes fails the test unless a span is named after its operation and
+// destination.
 func (b *bed) wantNamedByItsAttributes(s tracetest.SpanStub) {
 	b.Helper()
 	if want := attributeOf(s, "messaging.operation.name") + " " + attributeOf(s, "messaging.destination.name"); s.Name != want {

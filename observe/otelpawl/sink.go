@@ -11,12 +11,14 @@ import (
 	"github.com/pawl-go/pawl"
 )
 
-// Sink returns next with a span around each call of Publish and of PublishRun, for outbox.Config: "send" and the destination, with a link
-// to the trace in which each event was appended. The events themselves carry that trace, not that of the relay. What is returned is a
-// [pawl.Carrier] or a [pawl.RunSink] if next is.
+// Sink returns next with a span around each call of Publish and PublishRun, for outbox.Config. The
+// span is named "send" and the destination, and links to the trace in which each event was
+// appended. The events themselves carry that trace, not the relay's. The result is a [pawl.Carrier]
+// or a [pawl.RunSink] if next is.
 //
 // If next is a [pawl.Broker], such as a sink of package pawlsqs, the span has its system and queue
-// as messaging.system and messaging.destination.name, else "pawl" and the name of the sink.
+// as messaging.system and messaging.destination.name. Otherwise these are "pawl" and the name of
+// the sink.
 func (t *Tracing) Sink(sink string, next pawl.Sink) pawl.Sink {
 	traced := tracedSink{t, sink, next}
 	carrier, carries := next.(pawl.Carrier)
@@ -38,7 +40,7 @@ func (t *Tracing) Sink(sink string, next pawl.Sink) pawl.Sink {
 	return traced
 }
 
-// carrying says what the sink can carry.
+// carrying adds the Carries method of a sink.
 type carrying struct{ carrier pawl.Carrier }
 
 func (c carrying) Carries(m pawl.Message) error { return c.carrier.Carries(m) }
@@ -57,7 +59,7 @@ func (s tracedSink) Publish(ctx context.Context, ms []pawl.Message) []error {
 	return errs
 }
 
-// A tracedRunSink takes runs, as the sink does.
+// A tracedRunSink also publishes runs.
 type tracedRunSink struct {
 	tracedSink
 	log pawl.RunSink
@@ -67,7 +69,7 @@ func (s tracedRunSink) PublishRun(ctx context.Context, ms []pawl.Message) (accep
 	ctx, span := s.start(ctx, ms)
 	defer span.End()
 	accepted, err = s.log.PublishRun(ctx, ms)
-	if accepted != len(ms) { // else err is dropped
+	if accepted != len(ms) { // otherwise the caller ignores err
 		failed(span, err)
 	}
 	return accepted, err
@@ -84,7 +86,7 @@ func (s tracedSink) start(ctx context.Context, ms []pawl.Message) (context.Conte
 		trace.WithAttributes(attributes...), trace.WithAttributes(semconv.MessagingOperationTypeSend, semconv.MessagingBatchMessageCount(len(ms))))
 }
 
-// failed records what the sink did not accept, and the type of the first error.
+// failed records the errors of events that were not accepted, and the type of the first one.
 func failed(span trace.Span, errs ...error) {
 	err := errors.Join(errs...)
 	if err == nil {

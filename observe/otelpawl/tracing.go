@@ -17,22 +17,22 @@ import (
 	"github.com/pawl-go/pawl/job"
 )
 
-// name is that of the instrumentation.
+// name is the name of the instrumentation.
 const name = "github.com/pawl-go/pawl/observe/otelpawl"
 
-// Tracing puts spans around handlers: "process", and the destination, as the semantic conventions of
-// OpenTelemetry name them. Each has a link to the span in which the message was sent or the job
-// enqueued, however long ago. That span is also the parent, but for a batch, which has no parent. An
-// error that the handler returns is the span's, also one that only asks for another try, as
-// [job.Snooze] does.
+// Tracing creates spans around handlers, named "process" and the destination, as OpenTelemetry's
+// semantic conventions require. Each span links to the span in which the message was sent or the
+// job was enqueued. For a single delivery or job, that span is also the parent. A batch has no
+// parent. An error that the handler returns is recorded in the span, even one that only requests
+// another attempt, as [job.Snooze] does.
 type Tracing struct {
 	tracer trace.Tracer
-	from   pawl.Broker // of deliveries; nil: not known
+	from   pawl.Broker // broker of the deliveries; nil: unknown
 }
 
 const panicked = "panic"
 
-// NewTracing takes its tracer from p; nil means the process's own provider.
+// NewTracing returns a Tracing with a tracer of p. If p is nil, it uses the global provider.
 func NewTracing(p trace.TracerProvider) *Tracing {
 	if p == nil {
 		p = otel.GetTracerProvider()
@@ -40,10 +40,10 @@ func NewTracing(p trace.TracerProvider) *Tracing {
 	return &Tracing{tracer: p.Tracer(name, trace.WithSchemaURL(semconv.SchemaURL))}
 }
 
-// From returns a Tracing whose spans of deliveries name the broker and the queue of source, as
-// messaging.system and messaging.destination.name, if it is a [pawl.Broker]: aws_sqs and the
-// queue's name for package pawlsqs, whose spans are "process" and that name. Without it they are
-// "pawl" and the name of the consumer.
+// From returns a Tracing for deliveries of source. If source is a [pawl.Broker], spans have its
+// system and queue as messaging.system and messaging.destination.name. For package pawlsqs these
+// are aws_sqs and the queue's name, and the span is named "process" and that name. Otherwise they
+// are "pawl" and the name of the consumer.
 func (t *Tracing) From(source pawl.Source) *Tracing {
 	from, _ := source.(pawl.Broker)
 	return &Tracing{tracer: t.tracer, from: from}
@@ -51,12 +51,12 @@ func (t *Tracing) From(source pawl.Source) *Tracing {
 
 const (
 	systemPawl = "pawl"
-	process    = "process" // the operation of a handler
-	send       = "send"    // that of a sink
+	process    = "process" // operation of a handler
+	send       = "send"    // operation of a sink
 )
 
-// messaging is the name of a span of an operation, with the attributes that name where messages are.
-// A destination without a name, as the default exchange of RabbitMQ is, is named otherwise.
+// messaging returns the name of a span, and the attributes that name the destination. If the
+// destination has no name, like RabbitMQ's default exchange, otherwise is used.
 func messaging(operation string, broker pawl.Broker, otherwise string) (name string, attributes []attribute.KeyValue) {
 	system, destination := systemPawl, otherwise
 	if broker != nil {
@@ -69,7 +69,8 @@ func messaging(operation string, broker pawl.Broker, otherwise string) (name str
 		semconv.MessagingOperationName(operation)}
 }
 
-// errorType is Pawl's code or the database's, else the type of the innermost error: few values, as error.type demands.
+// errorType returns Pawl's or the database's code, or else the type of the innermost error.
+// error.type must have few values.
 func errorType(err error) attribute.KeyValue {
 	if code := pawl.CodeOf(err); code != "" {
 		return semconv.ErrorTypeKey.String(string(code))
@@ -97,17 +98,18 @@ func (t *Tracing) Job() job.Middleware {
 	}
 }
 
-// Consumer returns the middleware for consumer.Config: a span around every call, at the first try of a delivery and at every retry.
+// Consumer returns the middleware for consumer.Config. It creates a span for each call, at the
+// first attempt of a delivery and at every retry.
 func (t *Tracing) Consumer() consumer.Middleware {
 	return func(ctx context.Context, c consumer.Call, next func(context.Context) error) error {
 		return t.around(ctx, t.ofDeliveries(c.Consumer, c.Deliveries), next)
 	}
 }
 
-// A span is what is known of it before it begins.
+// A span holds the data of a span before it starts.
 type span struct {
 	name       string
-	from       []pawl.Trace // of those that caused it
+	from       []pawl.Trace // the traces that caused it
 	attributes []attribute.KeyValue
 }
 
@@ -124,7 +126,7 @@ func (t *Tracing) ofDeliveries(consumer string, ds []pawl.Delivery) span {
 	return s
 }
 
-// around runs do in the span.
+// around runs do inside the span.
 func (t *Tracing) around(ctx context.Context, s span, do func(context.Context) error) error {
 	options := []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindConsumer), trace.WithAttributes(s.attributes...),
 		trace.WithAttributes(semconv.MessagingOperationTypeProcess), trace.WithLinks(links(s.from)...)}
@@ -132,12 +134,13 @@ func (t *Tracing) around(ctx context.Context, s span, do func(context.Context) e
 	case len(s.from) > 1:
 		options = append(options, trace.WithNewRoot(), trace.WithAttributes(semconv.MessagingBatchMessageCount(len(s.from))))
 	case !s.from[0].Valid():
-		options = append(options, trace.WithNewRoot()) // whatever runs the worker is not the cause of the job
+		// the span that runs the worker is not the cause of the job
+		options = append(options, trace.WithNewRoot())
 	default:
 		ctx = extract(ctx, s.from[0])
 	}
 	ctx, span := t.tracer.Start(ctx, s.name, options...)
-	defer span.End() // notes a panic
+	defer span.End() // records a panic
 	failed := panicked
 	defer func() {
 		if failed != "" {

@@ -10,7 +10,8 @@ import (
 	"github.com/pawl-go/pawl/observe/internal/metrics"
 )
 
-// Database collects the gauges of a database at each scrape, or those of the last one if that was a moment ago.
+// Database collects the gauges of a database at each scrape. A result younger than
+// [observe.DatabaseOptions] Every is reused.
 type Database struct {
 	reader *metrics.Database
 	descs  map[string]*prometheus.Desc // by name
@@ -18,7 +19,8 @@ type Database struct {
 
 var _ prometheus.Collector = (*Database)(nil)
 
-// NewDatabase checks the options; it reads nothing before the first scrape. The pool's role needs the rights of pawl_reader.
+// NewDatabase checks the options. It reads nothing before the first scrape. The pool's role needs
+// the rights of pawl_reader.
 func NewDatabase(pool *pgxpool.Pool, o observe.DatabaseOptions) (*Database, error) {
 	reader, err := metrics.NewDatabase(pool, o)
 	if err != nil {

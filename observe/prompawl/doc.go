@@ -1,8 +1,9 @@
-// Package prompawl exports what package observe measures to Prometheus.
+// Package prompawl exports the metrics of package observe to Prometheus.
 //
 //	hooks, err := prompawl.Register(prometheus.DefaultRegisterer, pool)
 //	… service.Config{Hooks: hooks}
 //
-// [Register] registers two collectors: [Events] counts what happens in this process, and [Database] shows what there is in the database. Every process that registers it exports the same numbers: do so
-// in one, or take max without (instance), never sum.
+// [Register] registers two collectors. [Events] counts events in this process. [Database] reads
+// gauges from the database. Every process that registers Database exports the same numbers:
+// register it in one, or use max without (instance), never sum.
 package prompawl

@@ -10,7 +10,8 @@ import (
 	"github.com/pawl-go/pawl/observe/internal/metrics"
 )
 
-// Events counts what happens in this process. Register it, and give its hooks to what is to be counted.
+// Events counts events in this process. Register it, and pass its hooks to the parts whose events
+// it shall count.
 type Events struct {
 	scopes *metrics.Scopes
 	total  *prometheus.CounterVec
@@ -20,7 +21,7 @@ type Events struct {
 
 var _ prometheus.Collector = (*Events)(nil)
 
-// NewEvents makes counters and histograms without a value.
+// NewEvents returns empty counters and histograms.
 func NewEvents(o observe.EventOptions) *Events {
 	count, took, age := metrics.EventsTotal, metrics.HandlerSeconds, metrics.MessageAgeSeconds
 	histogram := func(m metrics.Metric) *prometheus.HistogramVec {
@@ -30,7 +31,7 @@ func NewEvents(o observe.EventOptions) *Events {
 		total: prometheus.NewCounterVec(prometheus.CounterOpts{Name: count.Name, Help: count.Help + "."}, count.Labels)}
 }
 
-// Hooks are the hooks that feed the metrics. They log nothing: see [pawl.Join] and [pawl.LogTo].
+// Hooks returns hooks that feed the metrics. They do not log; see [pawl.Join] and [pawl.LogTo].
 func (c *Events) Hooks() pawl.Hooks {
 	return pawl.Hooks{OnEvent: func(_ context.Context, e pawl.Event) {
 		scope := c.scopes.Of(e)

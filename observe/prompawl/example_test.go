@@ -19,7 +19,7 @@ import (
 	"github.com/pawl-go/pawl/pawltest"
 )
 
-// What happens in this process, and what there is in the database, on one page for Prometheus.
+// Export the events of this process and the gauges of the database on one page for Prometheus.
 func Example() {
 	example := &pgtest.Example{}
 	defer example.End()
@@ -42,7 +42,8 @@ func Example() {
 	worker, err := job.NewWorker(pool, job.Config{
 		Queues:   []job.Queue{{Name: "mail"}},
 		Handlers: []job.Handler{job.Handle("receipt", func(context.Context, job.Task[string]) error { return nil })},
-		Hooks: pawl.Join(events.Hooks(), pawl.Hooks{OnEvent: func(context.Context, pawl.Event) { // pawl.LogTo(nil), in a service
+		// in a service: pawl.LogTo(nil)
+		Hooks: pawl.Join(events.Hooks(), pawl.Hooks{OnEvent: func(context.Context, pawl.Event) {
 			close(done)
 		}}),
 	})

@@ -37,17 +37,17 @@ import (
 	"github.com/pawl-go/pawl/transport/pawlsqs/sqstest"
 )
 
-// A panel of the Grafana dashboard, as far as the test looks.
+// A panel of the Grafana dashboard, with the fields that the test reads.
 type panel struct {
 	Title   string
 	Targets []struct{ Expr string }
 }
 
-// mayBeEmpty are panels that show nothing while all is well.
+// mayBeEmpty lists panels that are empty while nothing fails.
 var mayBeEmpty = map[string]string{"Errors a second": "nothing fails here"}
 
-// A real Prometheus loads the rules and scrapes a process that works: consumer, worker and gauges. Every panel of the Grafana dashboard then shows something,
-// and the alert on dead letters is raised.
+// A real Prometheus loads the rules and scrapes a process with a consumer, a worker and gauges.
+// Then every panel of the Grafana dashboard shows data, and the alert on dead letters fires.
 func TestPrometheus_ShowsEveryPanel(t *testing.T) {
 	rules, err := filepath.Abs("../../deploy/prometheus/pawl.rules.yaml")
 	if err != nil {
@@ -124,8 +124,8 @@ func TestPrometheus_ShowsEveryPanel(t *testing.T) {
 	}
 }
 
-// workingProcess runs a consumer of a real SQS client, a worker and what exports both, and goes on sending them work of every kind. It returns the address of
-// the page for Prometheus.
+// workingProcess runs a consumer with a real SQS client, a worker and both collectors, and keeps
+// sending them work of every kind. It returns the address that Prometheus scrapes.
 func workingProcess(t *testing.T) string {
 	pool := pawltest.DB(t)
 	events := prompawl.NewEvents(observe.EventOptions{})
@@ -186,7 +186,8 @@ func workingProcess(t *testing.T) string {
 	return strings.TrimPrefix(page.URL, "http://")
 }
 
-// workOnce sends a message twice, enqueues jobs that end well, badly and later, and lets a worker die that has a job in its hands.
+// workOnce sends a message twice, enqueues jobs that succeed, fail and run later, and lets a worker
+// die while it runs a job.
 func workOnce(ctx context.Context, pool *pgxpool.Pool, sender *pawlsqs.Sender, n int) error {
 	for range 2 {
 		if err := sender.Send(ctx, pawlsqs.Message{Key: fmt.Sprint("order-", n), Payload: []byte("b")}); err != nil {
@@ -210,7 +211,7 @@ insert into pawl.job (queue, kind, payload, status, claimed_by, fence, attempts)
 	return err
 }
 
-// run runs a part of the process until the test has ended.
+// run runs a part of the process until the test ends.
 func run(t *testing.T, part func(context.Context) error) {
 	ctx, stop := context.WithCancel(context.Background())
 	over := make(chan error, 1)
@@ -273,7 +274,7 @@ func (s server) get(path string, into any) error {
 	return json.NewDecoder(answer.Body).Decode(into)
 }
 
-// query returns how many series an expression has now.
+// query returns the current number of series of an expression.
 func (s server) query(expression string) (rows int, err error) {
 	var answer struct {
 		Status, Error string

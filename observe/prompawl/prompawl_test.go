@@ -19,7 +19,7 @@ import (
 	"github.com/pawl-go/pawl/pawltest"
 )
 
-// one of each thing that becomes a metric
+// everything emits an event for each metric.
 func everything(h pawl.Hooks) {
 	for _, e := range []pawl.Event{
 		{Kind: pawl.EventSucceeded, Op: "job.commit", Scope: "mail", Count: 3, Took: 20 * time.Millisecond},
@@ -31,7 +31,8 @@ func everything(h pawl.Hooks) {
 	}
 }
 
-// Events count for as many as they stand for, durations once a call, and only of work that took effect. No tenant is a label.
+// An event counts as often as its Count says. A duration is recorded once a call, and only for work
+// that took effect. No tenant becomes a label.
 func TestEvents_Count(t *testing.T) {
 	t.Parallel()
 	events := prompawl.NewEvents(observe.EventOptions{})
@@ -67,7 +68,8 @@ pawl_events_total{kind="received",op="sqs.receive",scope="orders"} 10
 	}
 }
 
-// All metrics, with a value each, pass Prometheus's own checks of names, types and help, and are the listed ones.
+// All metrics, each with a value, pass Prometheus's own checks of names, types and help, and are
+// exactly the listed ones.
 func TestMetrics_PassTheLinter(t *testing.T) {
 	t.Parallel()
 	pool := pawltest.DB(t)

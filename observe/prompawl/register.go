@@ -8,8 +8,10 @@ import (
 	"github.com/pawl-go/pawl/observe"
 )
 
-// Register registers [Events] and, if pool is not nil, [Database], each with its default options, and returns hooks that feed the metrics and
-// log as [pawl.LogTo] of nil does. Give the hooks to every part of the program. Call it once for each registerer, such as [prometheus.DefaultRegisterer].
+// Register registers [Events] and, if pool is not nil, [Database], with default options. It returns
+// hooks that feed the metrics and log to the default logger, as pawl.LogTo(nil) does. Pass the
+// hooks to every part of the program. Call Register once for each registerer, such as
+// [prometheus.DefaultRegisterer].
 //
 // Errors: those of to.Register.
 func Register(to prometheus.Registerer, pool *pgxpool.Pool) (pawl.Hooks, error) {

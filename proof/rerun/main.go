@@ -1,12 +1,12 @@
-// Command rerun plays tests again that waited in vain. A machine that stands still for minutes, and
-// nothing else, makes a wait of package patience end with a text that begins with "TIMING:". If
-// that is all that failed in the output of go test, each such test must pass three times by itself.
+// Command rerun repeats tests that timed out because of the machine. On a machine that stalls for
+// minutes, a wait of package patience fails with a text that begins with "TIMING:". If no other
+// test failed in the output of go test, each such test must pass three times alone.
 //
 //	go run ./proof/rerun OUTPUT
 //
-// Nothing is played again if more than two tests waited in vain, if anything failed in another way,
-// or if a test would come into the ledger, proof/flakes.jsonl, a third time within 14 days: then it
-// is to be repaired, or moved out of the gate.
+// No test is repeated if more than two timed out or if anything failed in another way. The same
+// applies if a test would enter the ledger, proof/flakes.jsonl, a third time within 14 days. Such a
+// test must be repaired or moved out of the gate.
 package main
 
 import (
@@ -25,21 +25,21 @@ import (
 
 const (
 	ledger    = "proof/flakes.jsonl"
-	mostTests = 2                   // in one run
-	mostTimes = 2                   // that a test may be in the ledger, within
-	memory    = 14 * 24 * time.Hour // this long
-	passes    = 3                   // that a test needs
+	mostTests = 2                   // per run
+	mostTimes = 2                   // times that a test may be in the ledger, within
+	memory    = 14 * 24 * time.Hour // this duration
+	passes    = 3                   // required passes of each test
 )
 
-// A flake is a line of the ledger: a test that waited in vain, and passed when it was played again.
+// A flake is a line of the ledger: a test that timed out and passed when repeated.
 type flake struct {
 	At      time.Time `json:"at"`
 	Commit  string    `json:"commit"`
 	Package string    `json:"package"`
 	Test    string    `json:"test"`
-	Waited  string    `json:"waited"` // for what
-	Load    string    `json:"load"`   // of the machine, over the last fifteen minutes
-	says    bool      // something of its own
+	Waited  string    `json:"waited"` // the awaited condition
+	Load    string    `json:"load"`   // load average over fifteen minutes
+	says    bool      // it has a message of its own
 }
 
 func main() {
@@ -91,11 +91,11 @@ var (
 	ended   = regexp.MustCompile(`^FAIL\t(\S+)\t`)
 )
 
-// inVain returns the tests that waited in vain, if that is all that failed in the output of go
-// test.
+// inVain returns the tests that timed out in the output of go test. It fails if anything else
+// failed.
 func inVain(output string) (all []flake, err error) {
 	var (
-		open  []flake // failed tests of the package whose end was not reached yet
+		open  []flake // failed tests of the package whose result line is still to come
 		lines = strings.Split(output, "\n")
 	)
 	for _, line := range lines {
@@ -104,7 +104,7 @@ func inVain(output string) (all []flake, err error) {
 		}
 		if m := failure.FindStringSubmatch(line); m != nil {
 			if n := len(open); n > 0 && !open[n-1].says && strings.HasPrefix(m[1], open[n-1].Test+"/") {
-				open = open[:n-1] // its subtest tells why
+				open = open[:n-1] // its subtest has the reason
 			}
 			open = append(open, flake{Test: m[1]})
 		}
@@ -138,7 +138,7 @@ func inVain(output string) (all []flake, err error) {
 	return all, nil
 }
 
-// pattern is that of one test for go test -run.
+// pattern returns a regular expression that matches one test.
 func pattern(test string) string {
 	parts := strings.Split(test, "/")
 	for i, p := range parts {
@@ -165,7 +165,7 @@ func readLedger() (all []flake, err error) {
 	return all, nil
 }
 
-// times is how often a test came into the ledger within its memory.
+// times returns how often a test is in the ledger within the last 14 days.
 func times(known []flake, w flake, now time.Time) (n int) {
 	for _, k := range known {
 		if k.Package == w.Package && k.Test == w.Test && now.Sub(k.At) < memory {

@@ -12,8 +12,8 @@ import (
 	"github.com/pawl-go/pawl/transport/transporttest"
 )
 
-// others are the SQS of others. moto loses the order of a group when a message of it comes again (fifo/redelivery of the conformance suite, where
-// that is checked), so its FIFO queues are not tried.
+// others are SQS servers of other projects. moto loses the order of a group when it redelivers a
+// message (check fifo/redelivery of the conformance suite), so its FIFO queues are not tested.
 var others = map[string]struct {
 	start func(context.Context, brokers.Options) (*brokers.Server, error)
 	fifo  bool
@@ -23,7 +23,7 @@ var others = map[string]struct {
 	"moto":       {brokers.Moto, false},
 }
 
-// onOthers runs a test on each, with the endpoint. The standard queue's suffix is empty.
+// onOthers runs a test on each queue type of each server. The suffix of a standard queue is "".
 func onOthers(t *testing.T, test func(t *testing.T, endpoint, suffix string)) {
 	t.Parallel()
 	for name, o := range others {
@@ -42,7 +42,7 @@ func onOthers(t *testing.T, test func(t *testing.T, endpoint, suffix string)) {
 	}
 }
 
-// The acceptance suite of sources.
+// Each server passes the acceptance suite for sources.
 func TestOthers_Acceptance(t *testing.T) {
 	var queues atomic.Int64
 	onOthers(t, func(t *testing.T, endpoint, suffix string) {
@@ -57,8 +57,9 @@ func TestOthers_Acceptance(t *testing.T) {
 	})
 }
 
-// Every message three times, handlers that fail, and consumers killed: one effect each, none lost, and on FIFO queues in order. The servers themselves
-// make no faults.
+// Each message is sent three times, handlers fail and consumers are killed. Each message takes
+// effect once, none is lost, and FIFO queues keep their order. The servers themselves are not made
+// to fail.
 func TestOthers_Soak(t *testing.T) {
 	onOthers(t, func(t *testing.T, endpoint, suffix string) {
 		t.Parallel()

@@ -22,7 +22,7 @@ import (
 	"github.com/pawl-go/pawl/transport/transporttest"
 )
 
-// What SQS has, and what its FIFO queues have.
+// Features of standard and of FIFO queues.
 var (
 	standard = transporttest.Features{Counted: true, ReleaseDelay: true, CrashRedelive: true, SentAt: true, Reconnects: true, Revoked: true}
 	fifo     = transporttest.Features{Ordered: true, Counted: true, ReleaseDelay: true, CrashRedelive: true, SentAt: true, Reconnects: true, Revoked: true}
@@ -38,7 +38,7 @@ func TestAcceptance_FIFO(t *testing.T) {
 	transporttest.Run(t, broker("q.fifo", fifo))
 }
 
-// broker is the SQS of this process over loopback, whose abandoned polls take messages as those of AWS do.
+// broker is a simulated SQS on loopback. Like AWS's, its abandoned polls take messages.
 func broker(queue string, features transporttest.Features) transporttest.Broker {
 	open := func(t *testing.T) transporttest.Queue {
 		server := sqstest.New(sqstest.Options{Faults: sqstest.Faults{AbandonedPolls: true}})
@@ -62,7 +62,7 @@ func broker(queue string, features transporttest.Features) transporttest.Broker 
 	return transporttest.Broker{Features: features, Open: open, Alone: open, MostBody: 1<<20 - attributesSize, Timeout: 2 * time.Minute}
 }
 
-// queueAt makes a queue at an endpoint, whose clients reach it through a network that can be cut.
+// queueAt creates a queue at an endpoint. Its clients use a network that can be cut.
 func queueAt(t *testing.T, endpoint, queue string) transporttest.Queue {
 	wire := &cable{}
 	client := newClient(&http.Client{Transport: &http.Transport{DialContext: wire.dial}}, endpoint)
@@ -91,10 +91,11 @@ func queueAt(t *testing.T, endpoint, queue string) transporttest.Queue {
 	}
 }
 
-// attributesSize is more than the attributes of a message of the suite have, which SQS counts with its body.
+// attributesSize exceeds the attributes of each message of the suite. SQS counts them with the
+// body.
 const attributesSize = 1 << 10
 
-// A cable is the network between a client and its server, which can be cut.
+// A cable is a network between a client and its server that can be cut.
 type cable struct {
 	mu    sync.Mutex
 	conns []net.Conn
@@ -119,8 +120,8 @@ func (c *cable) cut() {
 	c.conns = nil
 }
 
-// A cutOff is a client whose process can die: its heartbeats do not arrive any more, and what it
-// held becomes visible, as when the visibility timeout has passed.
+// A cutOff is a client of a process that can die. Its heartbeats then fail, and its messages become
+// visible, as after the visibility timeout.
 type cutOff struct {
 	pawlsqs.API
 	gone atomic.Bool
@@ -152,7 +153,8 @@ func (c *cutOff) cut(t *testing.T) {
 		for i, h := range handles {
 			in.Entries = append(in.Entries, types.ChangeMessageVisibilityBatchRequestEntry{Id: aws.String(fmt.Sprint(i)), ReceiptHandle: &h})
 		}
-		if _, err := c.API.ChangeMessageVisibilityBatch(t.Context(), in); err != nil { // of deleted messages it says so in its output
+		// deleted messages are reported in the output
+		if _, err := c.API.ChangeMessageVisibilityBatch(t.Context(), in); err != nil {
 			t.Error(err)
 		}
 	}
@@ -160,7 +162,7 @@ func (c *cutOff) cut(t *testing.T) {
 }
 
 func (c *cutOff) ChangeMessageVisibilityBatch(ctx context.Context, in *awssqs.ChangeMessageVisibilityBatchInput, o ...func(*awssqs.Options)) (*awssqs.ChangeMessageVisibilityBatchOutput, error) {
-	if c.gone.Load() { // and the source, which lives on in this test, forgets what it held
+	if c.gone.Load() { // the source lives on in this test; it forgets what it held
 		out := &awssqs.ChangeMessageVisibilityBatchOutput{}
 		for _, e := range in.Entries {
 			out.Failed = append(out.Failed, types.BatchResultErrorEntry{Id: e.Id, Code: aws.String("ReceiptHandleIsInvalid"), SenderFault: true})

@@ -18,8 +18,8 @@ import (
 	"github.com/pawl-go/pawl/transport/transporttest"
 )
 
-// An entry of an answer reaches the message that it names, in whatever order entries and answers
-// come. What no entry names is not published.
+// The sink matches results to messages by entry id, in any order of entries and results. A message
+// without a result is not published.
 func TestSink_Answers(t *testing.T) {
 	t.Parallel()
 	transporttest.RunSink(t, transporttest.Destination{Named: true, Open: func(t *testing.T, a *transporttest.Answers) transporttest.Outlet {
@@ -38,8 +38,8 @@ func TestSink_Answers(t *testing.T) {
 	}})
 }
 
-// An endpoint is a server that refuses messages with the attribute "refuse", and lets answers to
-// SendMessageBatch go when it is told to.
+// An endpoint is a server that refuses messages with the attribute "refuse" and holds responses to
+// SendMessageBatch until released.
 type endpoint struct {
 	server  *sqstest.Server
 	answers *transporttest.Answers
@@ -55,13 +55,13 @@ func (e *endpoint) cutAll() {
 	e.cut = make(chan struct{})
 }
 
-// An sqsBatch is a SendMessageBatch; entries are kept as they are.
+// An sqsBatch is a SendMessageBatch request. Entries stay as received.
 type sqsBatch struct {
 	QueueUrl string
 	Entries  []json.RawMessage
 }
 
-// An sqsAnswer is its answer.
+// An sqsAnswer is the response.
 type sqsAnswer struct {
 	Successful, Failed []map[string]any
 }
@@ -79,7 +79,7 @@ func (e *endpoint) Do(r *http.Request) (*http.Response, error) {
 	}
 	var said sqsAnswer
 	var all, sent []string
-	ids := map[string]string{} // of messages, by the ids of their entries
+	ids := map[string]string{} // message ids by entry id
 	in.Entries = slices.DeleteFunc(in.Entries, func(raw json.RawMessage) bool {
 		var one struct {
 			Id                string
@@ -124,7 +124,7 @@ func (e *endpoint) Do(r *http.Request) (*http.Response, error) {
 		Header: http.Header{"Content-Type": {"application/x-amz-json-1.0"}}, Body: io.NopCloser(bytes.NewReader(body))}, err
 }
 
-// forward sends what is left of a batch to the server; nothing if nothing is.
+// forward sends the rest of a batch to the server, or nothing if it is empty.
 func (e *endpoint) forward(r *http.Request, in sqsBatch) (*http.Response, error) {
 	if len(in.Entries) == 0 {
 		return nil, nil

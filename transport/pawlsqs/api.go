@@ -6,8 +6,8 @@ import (
 	awssqs "github.com/aws/aws-sdk-go-v2/service/sqs"
 )
 
-// API is what a [Source] calls; *sqs.Client of aws-sdk-go-v2 has it. Each method is named after its
-// action in the Amazon SQS API reference.
+// API is the part of the SQS client that a [Source] calls. *sqs.Client of aws-sdk-go-v2 implements
+// it.
 type API interface {
 	Resolver
 	ReceiveMessage(context.Context, *awssqs.ReceiveMessageInput, ...func(*awssqs.Options)) (*awssqs.ReceiveMessageOutput, error)
@@ -15,13 +15,14 @@ type API interface {
 	ChangeMessageVisibilityBatch(context.Context, *awssqs.ChangeMessageVisibilityBatchInput, ...func(*awssqs.Options)) (*awssqs.ChangeMessageVisibilityBatchOutput, error)
 }
 
-// Resolver is what it takes to find a queue.
+// Resolver is the part of the SQS client that finds a queue.
 type Resolver interface {
 	GetQueueUrl(context.Context, *awssqs.GetQueueUrlInput, ...func(*awssqs.Options)) (*awssqs.GetQueueUrlOutput, error)
 	GetQueueAttributes(context.Context, *awssqs.GetQueueAttributesInput, ...func(*awssqs.Options)) (*awssqs.GetQueueAttributesOutput, error)
 }
 
-// SendAPI is what a [Sender] calls; *sqs.Client has it too.
+// SendAPI is the part of the SQS client that a [Sender] and a [Sink] call. *sqs.Client implements
+// it.
 type SendAPI interface {
 	Resolver
 	SendMessageBatch(context.Context, *awssqs.SendMessageBatchInput, ...func(*awssqs.Options)) (*awssqs.SendMessageBatchOutput, error)

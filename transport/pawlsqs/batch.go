@@ -14,30 +14,31 @@ import (
 // entry is one message of a batch call.
 type entry struct {
 	receipt string
-	seconds int32 // visibility to set; unused by deletes
-	message int   // index of the message to send; unused by the others
+	seconds int32 // visibility to set; unused by deletes and sends
+	message int   // index of the message to send; used by sends only
 }
 
-// outcome is what became of one entry.
+// outcome is the result of one entry.
 type outcome struct {
-	err   error // nil: done
-	dead  bool  // the handle can do nothing any more
-	again bool  // the service's fault: the same entry may succeed now
+	err   error // nil if it succeeded
+	dead  bool  // the handle is no longer usable
+	again bool  // a fault of the service: the same entry may succeed now
 }
 
-// answered is what a batch call says about its entries, by their ids.
+// answered is the response to a batch call, by entry ids.
 type answered struct {
 	successful []string
 	failed     []types.BatchResultErrorEntry
 }
 
-// batchCall sends up to ten entries; ids[i] belongs to entries[i].
+// batchCall sends up to ten entries. ids[i] belongs to entries[i].
 type batchCall func(ctx context.Context, ids []string, entries []entry) (answered, error)
 
 var errUnanswered = errors.New("the answer does not mention the entry")
 
-// inBatches sends entries ten at a time and answers one outcome for each. Entry ids are positions: message ids may
-// repeat in a batch, when a redelivery is stored beside its original, and SQS refuses the whole batch then (trap T75).
+// inBatches sends entries ten at a time and returns one outcome for each. Entry ids are positions,
+// because message ids may repeat in a batch: a redelivery may be stored beside its original. SQS
+// refuses a batch with repeated ids (trap T75).
 func inBatches(ctx context.Context, entries []entry, call batchCall) []outcome {
 	outcomes := make([]outcome, 0, len(entries))
 	for chunk := range slices.Chunk(entries, maxBatch) {
@@ -52,7 +53,7 @@ func oneBatch(ctx context.Context, chunk []entry, call batchCall) []outcome {
 	reply, err := call(ctx, ids, chunk)
 	for i := range outcomes {
 		if err != nil {
-			outcomes[i].err = err // the SDK has tried again already
+			outcomes[i].err = err // the SDK has retried already
 		} else if !slices.Contains(reply.successful, ids[i]) {
 			outcomes[i] = outcome{err: errUnanswered, again: true}
 		}
@@ -67,7 +68,7 @@ func oneBatch(ctx context.Context, chunk []entry, call batchCall) []outcome {
 	return outcomes
 }
 
-// twice is inBatches, with one more try for the entries that failed by the service's fault.
+// twice is inBatches with one retry of the entries that failed by a fault of the service.
 func twice(ctx context.Context, entries []entry, call batchCall) []outcome {
 	outcomes := inBatches(ctx, entries, call)
 	var again []entry

@@ -15,7 +15,8 @@ import (
 	"github.com/pawl-go/pawl/transport/pawlsqs/sqstest"
 )
 
-// What a FIFO queue gives through a consumer, its messages in one group and in twenty. Run it with -benchtime 2000x: so many messages.
+// BenchmarkFIFO measures a consumer on a FIFO queue, with one group and with twenty. Run it with
+// -benchtime 2000x for 2,000 messages.
 func BenchmarkFIFO(b *testing.B) {
 	for _, groups := range []int{1, 20} {
 		b.Run(fmt.Sprint("groups ", groups), func(b *testing.B) { throughGroups(b, groups) })

@@ -8,12 +8,13 @@ import (
 	awssqs "github.com/aws/aws-sdk-go-v2/service/sqs"
 )
 
-// An ownBody client sends requests with a body of its own, which is not closed early.
+// ownBody sends each request with a copy of its body that nothing closes early.
 //
-// The SDK (smithy-go v1.28.8, ClientHandler.Handle) closes a request's body as soon as it has the response's headers.
-// net/http may then still be looking for the end of the body, gets io.EOF as the error of a closed body, takes it for a
-// failed write and drops the connection with the answer still in it. It happens on a busy machine with a near server; for
-// a receive it means messages in flight that no process holds, until their visibility ends.
+// The SDK (smithy-go v1.28.8, ClientHandler.Handle) closes a request's body as soon as it has the
+// response's headers. At that moment net/http may still be reading the body for its end. It then
+// takes the error of the closed body for a failed write and drops the connection with the unread
+// response. This happens on a busy machine with a near server. After a lost response of a receive,
+// messages are in flight that no process holds until their visibility ends.
 type ownBody struct{ next awssqs.HTTPClient }
 
 func (c ownBody) Do(r *http.Request) (*http.Response, error) {

@@ -13,10 +13,11 @@ import (
 	"github.com/pawl-go/pawl/transport/pawlsqs/sqstest"
 )
 
-// A slowWriter answers before it has looked for the end of the request's body, as net/http's transport may.
+// A slowWriter responds before it has read the request's body to its end, as net/http's transport
+// may.
 type slowWriter struct {
 	server *sqstest.Server
-	unread []io.ReadCloser // of receives
+	unread []io.ReadCloser // bodies of receives
 }
 
 func (w *slowWriter) Do(r *http.Request) (*http.Response, error) {
@@ -25,7 +26,7 @@ func (w *slowWriter) Do(r *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	sent := r.Clone(r.Context()) // the request itself stays the SDK's
+	sent := r.Clone(r.Context()) // the SDK keeps the original request
 	sent.Body = io.NopCloser(bytes.NewReader(whole))
 	if r.Header.Get("X-Amz-Target") == "AmazonSQS.ReceiveMessage" {
 		w.unread = append(w.unread, body)
@@ -33,8 +34,8 @@ func (w *slowWriter) Do(r *http.Request) (*http.Response, error) {
 	return w.server.Do(sent)
 }
 
-// The SDK closes a request's body once it has the response's headers. A connection that is still looking for the body's
-// end must not take that for an error: it would be dropped, and the messages in the answer with it.
+// The SDK closes a request's body once it has the response's headers. A connection that still reads
+// the body must not see an error. It would be dropped, with the messages in the response.
 func TestReceive_BodyOutlivesTheAnswer(t *testing.T) {
 	t.Parallel()
 	w := &slowWriter{server: sqstest.New(sqstest.Options{})}
@@ -55,7 +56,8 @@ func TestReceive_BodyOutlivesTheAnswer(t *testing.T) {
 	if len(w.unread) != 1 {
 		t.Fatalf("%d receives, want 1", len(w.unread))
 	}
-	if n, err := io.Copy(io.Discard, w.unread[0]); n != 0 || err != nil { // as transferWriter.writeBody does it
+	// as transferWriter.writeBody reads
+	if n, err := io.Copy(io.Discard, w.unread[0]); n != 0 || err != nil {
 		t.Errorf("looking for the body's end: %d octets, %v; want nothing and no error", n, err)
 	}
 }

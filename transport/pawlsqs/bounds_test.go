@@ -9,15 +9,15 @@ import (
 	"github.com/pawl-go/pawl/transport/pawlsqs/sqstest"
 )
 
-// sourceBounds are what Config documents. A Wait of 0 is the default, and one below it asks for an
-// answer at once.
+// sourceBounds are the bounds documented at Config. A Wait of 0 is the default; a negative one is
+// ShortPoll.
 var sourceBounds = []bounds.Setting{
 	{Name: "Visibility", Least: time.Second, Most: 12 * time.Hour},
 	{Name: "Wait", Least: pawlsqs.ShortPoll, Most: 20 * time.Second},
 	{Name: "StopWait", Least: time.Duration(0), Most: 30 * time.Second},
 }
 
-// Open refuses a value just outside its bounds, and names the setting. No number is without bounds.
+// Open refuses a value just outside its bounds and names the setting. Every number has bounds.
 func TestBounds(t *testing.T) {
 	t.Parallel()
 	bounds.Complete[pawlsqs.Config](t, sourceBounds...)

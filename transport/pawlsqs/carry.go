@@ -18,21 +18,22 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 )
 
-// EncodingAttribute says how the body of a message is encoded. The only value is "base64", standard with padding: a [Source] decodes
-// such a body, and the attribute does not reach the handler. A producer in another language may set it too.
+// EncodingAttribute names the encoding of a message's body. The only value is "base64", standard
+// with padding. A [Source] decodes the body and removes the attribute. Producers in other languages
+// may set it too.
 const EncodingAttribute = "Pawl-Encoding"
 
 const encodingBase64 = "base64"
 
-// A parcel is what SQS is handed of a message. It arrives octet for octet, or is refused before the SDK sees it: the SDK replaces
-// octets that are no UTF-8.
+// A parcel is the body and the attributes sent to SQS. It arrives octet for octet or is refused
+// before the SDK sees it, because the SDK replaces invalid UTF-8.
 type parcel struct {
 	body       string
 	attributes map[string]string
 }
 
-// parcelOf checks what SQS can carry. What no attribute tells of the body stays as it is; if SQS cannot carry it and encode is set, it
-// goes as base64.
+// parcelOf checks that SQS can carry the message. A body that SQS can carry stays as it is. If it
+// cannot and encode is set, the body is sent as base64.
 func parcelOf(body []byte, attributes map[string]string, encode bool) (parcel, error) {
 	p := parcel{string(body), attributes}
 	switch err := fitText(p.body); {
@@ -60,7 +61,7 @@ func parcelOf(body []byte, attributes map[string]string, encode bool) (parcel, e
 	return p, nil
 }
 
-// size counts as the limit of SQS does.
+// size is the size as SQS counts it against its limit.
 func (p parcel) size() int {
 	size := len(p.body)
 	for name, value := range p.attributes {
@@ -77,10 +78,11 @@ func (p parcel) messageAttributes() map[string]types.MessageAttributeValue {
 	return all
 }
 
-// fitText follows SendMessage: "#x9 | #xA | #xD | #x20 to #xD7FF | #xE000 to #xFFFD | #x10000 to #x10FFFF".
+// fitText checks the characters that SendMessage allows: "#x9 | #xA | #xD | #x20 to #xD7FF | #xE000
+// to #xFFFD | #x10000 to #x10FFFF".
 func fitText(s string) error {
 	if !utf8.ValidString(s) {
-		return errors.New("is no UTF-8, which SQS cannot carry")
+		return errors.New("is not valid UTF-8, which SQS cannot carry")
 	}
 	for _, r := range s {
 		if r < ' ' && r != '\t' && r != '\n' && r != '\r' || r == 0xFFFE || r == 0xFFFF {
@@ -90,7 +92,8 @@ func fitText(s string) error {
 	return nil
 }
 
-// attributeName follows "Amazon SQS message metadata": letters, digits, underscores, hyphens and single periods inside.
+// attributeName follows "Amazon SQS message metadata": letters, digits, underscores, hyphens, and
+// single periods between them.
 var attributeName = regexp.MustCompile(`^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$`)
 
 const maxAttributeName = 256
@@ -109,7 +112,8 @@ func fitAttribute(name, value string) error {
 	return nil
 }
 
-// decoded undoes what a parcel did. A body that is not what its attribute says stays as it is, and so does the attribute.
+// decoded undoes the encoding of parcelOf. A body that is not valid base64 stays as it is, with its
+// attribute.
 func decoded(m types.Message) types.Message {
 	if aws.ToString(m.MessageAttributes[EncodingAttribute].StringValue) != encodingBase64 {
 		return m
@@ -123,8 +127,9 @@ func decoded(m types.Message) types.Message {
 	return m
 }
 
-// callSend is one call of SendMessageBatch, with a verdict on each entry. The SDK compares checksums too, and makes of one that differs
-// an error of the whole call: the neighbours, which were accepted, would be sent again. So they are compared here.
+// callSend calls SendMessageBatch once and returns a result for each entry. The SDK compares
+// checksums too, but one mismatch fails the whole call, and the accepted entries would be sent
+// again. So its check is off and callSend compares them.
 func callSend(ctx context.Context, client SendAPI, in *awssqs.SendMessageBatchInput) (answered, error) {
 	out, err := client.SendMessageBatch(ctx, in, func(o *awssqs.Options) { o.DisableMessageChecksumValidation = true })
 	if err != nil {

@@ -31,7 +31,7 @@ import (
 var strange = []string{"a", "Z9", " ", "%", `"`, "ü", "日本", "\u0085", "\ufffd", "\ufffe", "\uffff", "😀", ".", "..", "AWS.", "amazon.x", "_", "-", "\t",
 	strings.Repeat("n", 90), "\u2028"}
 
-// stranger are those that Append refuses.
+// stranger adds texts that Append refuses.
 var stranger = append([]string{"\r", "\n", "\x00", "\x01", "\x1f", "\xff", "\xed\xa0\x80", "", "\x7f", strings.Repeat("x", 257)}, strange...)
 
 func join(r *rand.Rand, parts []string) string {
@@ -42,14 +42,14 @@ func join(r *rand.Rand, parts []string) string {
 	return b.String()
 }
 
-// name is mostly one that SQS takes.
+// name is usually a name that SQS takes.
 func name(r *rand.Rand, parts []string) string {
 	if r.IntN(4) > 0 {
 		return fmt.Sprint("own-", r.IntN(5))
 	}
 	text := strings.ReplaceAll(join(r, parts), "\t", "t")
 	if len(parts) == len(strange) {
-		text = strings.ToValidUTF8(text[:min(len(text), 200)], "v") // what Append takes
+		text = strings.ToValidUTF8(text[:min(len(text), 200)], "v") // as Append requires
 	}
 	return text
 }
@@ -68,7 +68,8 @@ func payload(r *rand.Rand) []byte {
 	return all
 }
 
-// drain receives until nothing comes any more, and answers by key. A key that came twice fails the test.
+// drain receives until no message comes, and returns the deliveries by key. A repeated key fails
+// the test.
 func (f *fixture) drain() map[string]pawl.Delivery {
 	f.Helper()
 	all := map[string]pawl.Delivery{}
@@ -87,8 +88,8 @@ func (f *fixture) drain() map[string]pawl.Delivery {
 	}
 }
 
-// Random octets, ids and headers, from Append through the real relay and a queue to a source: each event arrives octet for octet, or is
-// a dead letter at its first try and nothing of it was sent.
+// Random payloads, ids and headers go from Append through the relay and a queue to a source. Each
+// event arrives octet for octet, or becomes a dead letter at its first attempt and is not sent.
 func TestSink_ExactlyOrRefused(t *testing.T) {
 	for _, base64 := range []bool{false, true} {
 		t.Run(fmt.Sprintf("base64 %v", base64), func(t *testing.T) {
@@ -172,7 +173,8 @@ func (p *pipeline) relay(sink pawl.Sink) {
 	})
 }
 
-// What a relay never hands over, a caller may: a Sink and a Sender refuse it by themselves, before anything is sent.
+// A Sink and a Sender refuse by themselves, before they send, messages that a relay never passes
+// on.
 func TestSinkAndSender_ExactlyOrRefused(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		seed := rand.Uint64()
@@ -223,7 +225,7 @@ func TestSinkAndSender_ExactlyOrRefused(t *testing.T) {
 	})
 }
 
-// falseSum is an endpoint whose answer to SendMessageBatch has another checksum for one body.
+// falseSum is an endpoint whose response to SendMessageBatch has a wrong checksum for one body.
 type falseSum struct {
 	*sqstest.Server
 	body string
@@ -243,8 +245,9 @@ func (c falseSum) Do(r *http.Request) (*http.Response, error) {
 	return response, nil
 }
 
-// A checksum that differs is the failure of its message: not an outage, and not that of the neighbours, which SQS has accepted.
-func TestSink_AChecksumIsOfOneMessage(t *testing.T) {
+// A wrong checksum fails its own message. It is no outage, and the other messages of the batch stay
+// accepted.
+func TestSink_ChecksumFailsOneMessage(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		server := sqstest.New(sqstest.Options{})
 		f := open(t, server, newClient(falseSum{server, "bad"}, "http://sqs.test"), pawlsqs.Config{})
@@ -260,8 +263,8 @@ func TestSink_AChecksumIsOfOneMessage(t *testing.T) {
 	})
 }
 
-// A body is decoded only if it is what the attribute says. What another producer encodes reaches a handler decoded too, also behind
-// an envelope and in Lambda.
+// A body is decoded only if it is valid for its encoding attribute. This also holds for other
+// producers, inside an envelope, and in Lambda.
 func TestReceive_DecodesBase64(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := setup(t, sqstest.Faults{}, pawlsqs.Config{Unwrap: pawlsqs.UnwrapSNS})
@@ -297,8 +300,9 @@ func TestReceive_DecodesBase64(t *testing.T) {
 	}
 }
 
-// A refusal of a whole call is about its message if it holds one; of several it is not known, and charged to none.
-func TestSink_ARefusalOfOneIsItsOwn(t *testing.T) {
+// A refusal of a whole call is charged to its message if there is only one. With several messages
+// it is charged to none.
+func TestSink_RefusalOfOneMessageIsCharged(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		refused := &sqstest.Error{Shape: "InvalidMessageContents", Message: "no"}
 		f := setup(t, sqstest.Faults{Fail: func(c sqstest.Call) *sqstest.Error {

@@ -10,70 +10,75 @@ import (
 // The limits of SQS. Sources: ReceiveMessage, ChangeMessageVisibility and SendMessage of the API
 // reference, and "Amazon SQS message quotas" of the developer guide.
 const (
-	maxBatch      = 10                  // deliveries of one Receive, entries of one call
-	maxVisibility = 12 * time.Hour      // a message may stay invisible this long after a receive, whatever is asked
-	maxWait       = 20 * time.Second    // of one long poll
-	maxDelay      = 15 * time.Minute    // of a sent message
-	maxRetention  = 14 * 24 * time.Hour // of a queue
-	maxAttributes = 10                  // attributes of a message
+	maxBatch = 10 // messages in one Receive, entries in one batch call
+	// total time a message may stay invisible after a receive, extensions included
+	maxVisibility = 12 * time.Hour
+	maxWait       = 20 * time.Second    // longest wait of one long poll
+	maxDelay      = 15 * time.Minute    // longest delay of a sent message
+	maxRetention  = 14 * 24 * time.Hour // longest retention period of a queue
+	maxAttributes = 10                  // attributes of one message
 )
 
 const (
 	defaultVisibility = 30 * time.Second
 	defaultWait       = maxWait
-	pollSlack         = 10 * time.Second // how much longer than its wait a poll may take before it is given up
-	callTimeout       = 10 * time.Second // of calls made on our own account, and the bound of Release at a drain
+	pollSlack         = 10 * time.Second // added to a poll's wait to get its timeout
+	callTimeout       = 10 * time.Second // of our own calls, and of Release at a drain
 )
 
-// ShortPoll is the [Config.Wait] that asks for an answer at once.
+// ShortPoll is the [Config.Wait] that asks SQS to answer at once.
 const ShortPoll time.Duration = -1
 
-// MaxSize is how many octets SQS takes of a message, its attributes included.
+// MaxSize is the largest message SQS takes, in octets, attributes included.
 const MaxSize = 1 << 20
 
-// KeepTimeout is the delay for [Source.Release], and what [Config.ReleaseDelay] may answer, that leaves a message to the
-// rest of its visibility timeout: no call is made, and it returns when the timeout ends, at most Config.Visibility from now.
+// KeepTimeout is a delay for [Source.Release] and a result of [Config.ReleaseDelay]. It leaves the
+// message invisible for the rest of its visibility timeout, at most Config.Visibility, and makes no
+// call.
 const KeepTimeout time.Duration = -1 << 63
 
-// Config shapes a [Source]. The zero value is fit for production.
+// Config configures a [Source]. The zero value is fit for production.
 type Config struct {
-	// Visibility is how long a message stays invisible after the last sign of life of this process. It is sent with
-	// each receive, so the queue's own default does not matter, and extended at each third of it until Ack or
-	// Release. Too short: a pause of this process (a stop, a network fault) lets others receive what it still
-	// handles. Too long: after a crash its messages are missing for that long. Default 30 s, allowed 1 s to 12 h,
-	// rounded up to whole seconds.
+	// Visibility is how long a message stays invisible after the last extension by this process.
+	// Each receive sends it, so the queue's own default does not matter. It is extended every third
+	// of this time until Ack or Release. Too short: if this process stalls, another one receives
+	// the messages that it still handles. Too long: after a crash its messages stay hidden for that
+	// long. Default 30 s, allowed 1 s to 12 h, rounded up to whole seconds.
 	Visibility time.Duration
 
-	// Wait is how long one Receive may wait for the first message. Too short: more calls, which are billed, and with
-	// [ShortPoll] answers that miss messages. Too long: a drain has to wait for the running poll, because a poll
-	// that is cut off may strand messages; 20 s is most of the time ECS and Kubernetes give a process to stop, so
-	// lower it, or set StopWait, if your deadline is near 30 s. The HTTP client must allow a response to take longer than
-	// Wait.
+	// Wait is how long one Receive may wait for the first message. Too short: more calls, which AWS
+	// bills, and with [ShortPoll] responses that miss messages. Too long: a drain waits for the
+	// running poll, because cutting off a poll may strand messages. ECS and Kubernetes give a
+	// process about 30 s to stop; if that is your deadline, lower Wait or set StopWait. The HTTP
+	// client's timeout must be longer than Wait.
 	//
-	// Default 20 s, allowed up to 20 s, rounded up to whole seconds. ShortPoll asks for an answer at once; as the SDK
-	// cannot send a zero, the queue's ReceiveMessageWaitTimeSeconds decides then, and that is 0 unless you set
-	// it.
+	// Default 20 s, allowed up to 20 s, rounded up to whole seconds. ShortPoll asks for a response
+	// at once. The SDK cannot send a zero, so the queue's ReceiveMessageWaitTimeSeconds decides
+	// then; its default is 0.
 	Wait time.Duration
 
-	// StopWait bounds how long a stop waits for the running poll; one that takes longer is cut off, and what SQS hands to
-	// it stays hidden for Visibility. Default 0: no bound but the poll's own, which strands nothing. Allowed up to 30 s.
+	// StopWait bounds how long a stop waits for the running poll. A poll that takes longer is cut
+	// off, and messages SQS hands to it stay hidden for Visibility. Default 0: the poll's own
+	// timeout is the bound, which strands nothing. Allowed up to 30 s.
 	StopWait time.Duration
 
-	// Unwrap takes a message out of the envelope of the service that sent it, before Key looks at it; see [UnwrapSNS] and
-	// [UnwrapEventBridge]. Default none.
+	// Unwrap removes the envelope of the service that sent the message, before Key sees it; see
+	// [UnwrapSNS] and [UnwrapEventBridge]. Default none.
 	Unwrap Unwrap
 
-	// Key finds the idempotency key of a message. Default KeyAttribute("Idempotency-Key"). A message without a key is
-	// delivered with an empty [pawl.Delivery.Key]; nothing is guessed.
+	// Key finds the idempotency key of a message. Default KeyAttribute("Idempotency-Key"). A
+	// message without a key is delivered with an empty [pawl.Delivery.Key].
 	Key KeyFrom
 
-	// ReleaseDelay decides when a delivery that is given back becomes visible again. asked is what the caller of Release
-	// wants: package consumer asks for 1 to 2 s where another process is handling the same key or the database failed, and for 0
-	// where it stops. Answer asked, another delay, 0 for at once, or [KeepTimeout]. Default: asked.
+	// ReleaseDelay decides when a released delivery becomes visible again. asked is the delay given
+	// to Release. Package consumer asks for 1 to 2 s if another process handles the same key or the
+	// database failed, and for 0 when it stops. Return asked, another delay, 0 for at once, or
+	// [KeepTimeout]. Default: asked.
 	ReleaseDelay func(asked time.Duration, d pawl.Delivery) time.Duration
 
-	// Hooks receive received, empty_receive, acknowledged, released and handle_lost; package consumer reports the failures to
-	// receive and to acknowledge. The zero value logs them to slog.Default, all but handle_lost at debug.
+	// Hooks receive the events received, empty_receive, acknowledged, released and handle_lost.
+	// Package consumer reports failures to receive and to acknowledge. The zero value logs them to
+	// slog.Default, handle_lost at info and the others at debug.
 	Hooks pawl.Hooks
 }
 
@@ -107,15 +112,15 @@ func (c Config) filled() (Config, error) {
 	return c, nil
 }
 
-// longestPoll is how long a receive may take in good health.
+// longestPoll is how long a receive takes at most while SQS responds normally.
 func (c Config) longestPoll() time.Duration {
 	if c.Wait == ShortPoll {
-		return maxWait // the queue's own wait, whatever it is
+		return maxWait // the queue's own wait, at most maxWait
 	}
 	return time.Duration(wholeSeconds(c.Wait)) * time.Second
 }
 
-// wholeSeconds rounds up, as SQS knows no fractions; negative is 0.
+// wholeSeconds rounds up, because SQS takes whole seconds. A negative duration is 0.
 func wholeSeconds(d time.Duration) int32 {
 	return int32((max(d, 0) + time.Second - 1) / time.Second)
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/pawl-go/pawl/transport/pawlsqs"
 )
 
-// A client that is missing is refused where a source, a sender or a sink is made, not by a panic at its first call.
+// Open, OpenSender and OpenSink refuse a nil client instead of panicking at the first call.
 func TestConstructors_RefuseNil(t *testing.T) {
 	t.Parallel()
 	for _, queue := range []string{"orders", "https://sqs.eu-central-1.amazonaws.com/123456789012/orders"} {

@@ -33,22 +33,22 @@ import (
 // consumerEnv holds an assignment, as JSON, for a consumer process.
 const consumerEnv = "PAWL_TEST_CONSUMER"
 
-// An assignment says what a consumer process does.
+// An assignment configures a consumer process.
 type assignment struct {
 	URL        string // of the database
 	Endpoint   string
 	Queue      string
 	Mode       string        // of the consumer; see modes
 	Faults     string        // where the process kills itself
-	Failures   float64       // share of first tries that fail; the delivery is stored
+	Failures   float64       // share of first attempts that fail and are stored
 	Take       time.Duration // how long a handler takes
-	Visibility time.Duration // how long what a killed process held stays hidden
+	Visibility time.Duration // how long messages of a killed process stay hidden
 }
 
-// A mode is one way of a consumer.
+// A mode is one way to run a consumer.
 type mode struct {
 	set    func(a assignment, pool *pgxpool.Pool, cfg *consumer.Config) error
-	points []string // where its processes die
+	points []string // crash points of its processes
 }
 
 var (
@@ -79,10 +79,12 @@ var (
 	}
 )
 
-// soakPolicy suspects nothing: kills and lost answers make good messages look suspect. Who runs alone is what package consumer tests.
+// soakPolicy never isolates a suspect, because kills and lost responses make good messages look
+// suspect. Isolation is tested in package consumer.
 var soakPolicy = consumer.Policy{Lease: 2 * time.Second, Backoff: job.Backoff{Base: 20 * time.Millisecond, Max: 200 * time.Millisecond}, SoloAfter: 1000}
 
-// effects is what handlers write, without a unique key: a second one would show. task is what the messages of triggers name.
+// effects has no unique key, so that a second effect shows. task has the rows that messages of
+// triggers name.
 const effects = `
 create table effect (id bigint generated always as identity, key text not null, line text not null, number int not null);
 create table task (key text primary key, status text not null default 'pending', claimed_at timestamptz, completed_at timestamptz,
@@ -103,16 +105,16 @@ func lineOf(key string) (line string, number int) {
 }
 
 func (u unit) body() []byte {
-	body, _ := json.Marshal(u) // of a string and a number: cannot fail
+	body, _ := json.Marshal(u) // a string and a number cannot fail
 	return body
 }
 
-// TestConsumerProcess is no test: it is the consumer that other tests start, and kill. It prints a line when it has begun
-// and ends at SIGTERM, as a deploy ends it.
+// TestConsumerProcess is not a test of its own. Other tests start it as a consumer process, and
+// kill it. It prints a line when it has started and ends at SIGTERM, as in a deploy.
 func TestConsumerProcess(t *testing.T) {
 	var a assignment
 	if text := os.Getenv(consumerEnv); text == "" {
-		return // other tests are what starts it
+		return // not started by another test
 	} else if err := json.Unmarshal([]byte(text), &a); err != nil {
 		t.Fatal(err)
 	}
@@ -178,7 +180,8 @@ func (a assignment) apply(ctx context.Context, tx pgx.Tx, u unit, first bool) er
 	return nil
 }
 
-// trigger guards the row of table task that a message names. What failed, and what a killed sweeper had taken, sweepers drive again.
+// trigger guards the row of table task that a message names. Sweepers retry rows of failed attempts
+// and of killed processes.
 func (a assignment) trigger(pool *pgxpool.Pool, cfg *consumer.Config) error {
 	rows, err := guard.New(pool, guard.Table{Name: "task", ID: "key"})
 	if err != nil {
@@ -254,7 +257,7 @@ func startConsumer(t *testing.T, a assignment) *process {
 	return c
 }
 
-// lives fails the test if the process has ended, which nobody asked it to.
+// lives fails the test if the process has ended unexpectedly.
 func (c *process) lives(t *testing.T) {
 	t.Helper()
 	select {
@@ -271,7 +274,7 @@ func (c *process) await(t *testing.T) {
 	case <-c.begun:
 	case <-c.ended:
 		select {
-		case <-c.begun: // and has ended since
+		case <-c.begun: // it began, and has ended since
 		default:
 			t.Fatalf("the consumer did not begin: %v\n%s", c.cmd.ProcessState, c.stderr)
 		}
@@ -280,7 +283,7 @@ func (c *process) await(t *testing.T) {
 	}
 }
 
-// terminate sends SIGTERM and returns how long the process took to end in good order.
+// terminate sends SIGTERM and returns the time until the process exited without error.
 func (c *process) terminate(t *testing.T) time.Duration {
 	t.Helper()
 	start := time.Now()

@@ -35,13 +35,13 @@ func TestMain(m *testing.M) {
 	})
 }
 
-// The counted runs of package counted on a standard queue and on a FIFO queue.
+// The counted runs of package counted hold on a standard and on a FIFO queue.
 func TestCounted(t *testing.T) {
 	t.Run("standard", func(t *testing.T) { counted.All(t, countedSQS("")) })
 	t.Run("fifo", func(t *testing.T) { counted.All(t, countedSQS(".fifo")) })
 }
 
-// The judge finds what a broken consumer does.
+// The counted runs detect broken consumers.
 func TestCounted_FindsMutants(t *testing.T) {
 	for _, c := range []struct {
 		suffix, mutant string
@@ -61,7 +61,7 @@ func TestCounted_FindsMutants(t *testing.T) {
 	}
 }
 
-// countedSQS describes queues whose names end in a suffix.
+// countedSQS describes queues whose names end in suffix.
 func countedSQS(suffix string) counted.Transport {
 	client := func(q counted.Queue) *awssqs.Client { return newClient(nil, "http://"+q.Broker.Addr()) }
 	name := func(q counted.Queue) string { return q.Name + suffix }
@@ -120,7 +120,8 @@ func sendCounted(ctx context.Context, client *awssqs.Client, queue string, ms []
 	return nil
 }
 
-// A server is an SQS whose address can go away and come back. Its queues stay, as those of a broker that syncs its disk do.
+// A server is an SQS that can disappear and return at one address. Its queues stay, like those of a
+// broker that syncs its disk.
 type server struct {
 	queues *sqstest.Server
 	addr   string
@@ -143,7 +144,7 @@ func startServer(t testing.TB) *server {
 
 func (s *server) Addr() string { return s.addr }
 
-// Kill drops all connections and listens no more.
+// Kill drops all connections and stops listening.
 func (s *server) Kill() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -11,8 +11,9 @@ import (
 	"github.com/pawl-go/pawl/transport/pawlsqs/sqstest"
 )
 
-// T76: SQS goes on handing messages to a poll whose client has gone, and they stay hidden until their timeout. A stop
-// in the middle of a poll must not do that: what arrives after it is visible again as soon as the poll has ended.
+// T76: SQS goes on handing messages to a poll whose client has disconnected, and they stay hidden
+// until their timeout. A stop during a poll must not cause that. Messages that arrive after the
+// stop are visible again when the poll has ended.
 func TestT76_StopDuringAPollStrandsNothing(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := setup(t, sqstest.Faults{AbandonedPolls: true}, pawlsqs.Config{Visibility: 10 * time.Minute})
@@ -31,7 +32,7 @@ func TestT76_StopDuringAPollStrandsNothing(t *testing.T) {
 	})
 }
 
-// The counterpart: a poll that is cut off does strand its message, so the test above would notice.
+// A poll that is cut off does strand its message, so the test above can fail.
 func TestT76_CutOffPollStrands(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := setup(t, sqstest.Faults{AbandonedPolls: true}, pawlsqs.Config{})
@@ -48,7 +49,7 @@ func TestT76_CutOffPollStrands(t *testing.T) {
 	})
 }
 
-// A drain waits no longer than the poll, also if nothing arrives.
+// A drain waits no longer than the poll, even if no message arrives.
 func TestDrain_BoundedByWait(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := setup(t, sqstest.Faults{AbandonedPolls: true}, pawlsqs.Config{Wait: 3 * time.Second})
@@ -60,7 +61,7 @@ func TestDrain_BoundedByWait(t *testing.T) {
 	})
 }
 
-// Nor much longer if the endpoint hangs.
+// If the endpoint hangs, a drain waits only ten seconds more.
 func TestDrain_BoundedWhenTheEndpointHangs(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := setup(t, sqstest.Faults{Latency: func(c sqstest.Call) time.Duration {
@@ -77,7 +78,8 @@ func TestDrain_BoundedWhenTheEndpointHangs(t *testing.T) {
 	})
 }
 
-// stopDuringPoll polls, cancels after stop, sends a message after send, and returns what Receive returned.
+// stopDuringPoll polls, cancels after stop, sends a message after send, and returns
+// Receive's error.
 func (f *fixture) stopDuringPoll(stop, send time.Duration) error {
 	f.Helper()
 	ctx, cancel := context.WithCancel(f.Context())
@@ -133,7 +135,7 @@ func TestReceive_MaxIsOneToTen(t *testing.T) {
 	})
 }
 
-// Everything at once: no message is lost, whatever the service does; the keys are what a database would absorb by.
+// Under all faults at once no message is lost. A database would absorb duplicates by these keys.
 func TestChaos_EveryKeyArrivesAndTheQueueDrains(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		const messages, seed = 300, 42
@@ -150,7 +152,7 @@ func TestChaos_EveryKeyArrivesAndTheQueueDrains(t *testing.T) {
 			for _, d := range ds {
 				seen[d.Key] = true
 			}
-			_ = f.source.Ack(t.Context(), committed(ds...)...) // what is left returns
+			_ = f.source.Ack(t.Context(), committed(ds...)...) // messages not deleted return
 			if got := f.server.Stats("q"); got.Ready+got.InFlight == 0 {
 				break
 			}

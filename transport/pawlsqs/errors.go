@@ -14,12 +14,13 @@ import (
 	"github.com/pawl-go/pawl/transport/internal/adapter"
 )
 
-// wrap gives an SDK error its operation and, where we know one, the next step.
+// wrap adds the operation to an SDK error and, for known errors, a hint.
 func wrap(op, queue string, err error) error {
 	return adapter.Wrap(op, err, func(err error) (short, hint string) { return diagnose(queue, err) })
 }
 
-// diagnose recognises the mistakes of a first day: a queue that is not there, credentials, an endpoint.
+// diagnose recognises common mistakes of a first setup: a missing queue, wrong credentials, a wrong
+// endpoint.
 func diagnose(queue string, err error) (short, hint string) {
 	var missing *types.QueueDoesNotExist
 	var address *types.InvalidAddress
@@ -35,9 +36,9 @@ func diagnose(queue string, err error) (short, hint string) {
 		text := fmt.Sprintf("%s: %s", api.ErrorCode(), api.ErrorMessage())
 		switch code := api.ErrorCode(); {
 		case denied(code):
-			return text, "allow the IAM actions named in the documentation of package sqs on this queue"
+			return text, "allow the IAM actions named in the documentation of package pawlsqs on this queue"
 		case credentialCodes[code]:
-			return text, "check the credentials of the client: wrong, expired, or of another account"
+			return text, "check the credentials of the client: they may be wrong, expired, or of another account"
 		}
 		return text, ""
 	}
@@ -51,7 +52,7 @@ func diagnose(queue string, err error) (short, hint string) {
 	case strings.Contains(text, "Missing Region"):
 		return "no AWS region", "set AWS_REGION or the Region of the client's options"
 	case errors.Is(err, context.DeadlineExceeded):
-		return "no answer in time", "check the endpoint of the client and what lies between: a proxy, a firewall, a full host"
+		return "no answer in time", "check the endpoint of the client and the path to it: a proxy, a firewall, an overloaded host"
 	case errors.As(err, &network), errors.As(err, &name):
 		reason := "connection failed"
 		if at := strings.LastIndex(text, "dial "); at >= 0 {
@@ -64,7 +65,8 @@ func diagnose(queue string, err error) (short, hint string) {
 
 func denied(code string) bool { return strings.Contains(code, "AccessDenied") }
 
-// needsOperator reports an error that no pause of seconds will cure: who we are, what we may, whether the queue exists.
+// needsOperator reports whether err will not go away by itself: credentials, permissions or a
+// missing queue.
 func needsOperator(err error) bool {
 	var missing *types.QueueDoesNotExist
 	var api smithy.APIError
@@ -87,9 +89,9 @@ var credentialCodes = map[string]bool{
 	"MissingAuthenticationToken": true, "MissingAuthenticationTokenException": true, "IncompleteSignature": true,
 }
 
-// judge is the one rule for an entry of a batch that failed:
+// judge classifies a failed entry of a batch:
 //
-//	the handle can do nothing any more   dead: never again; the message returns by itself or is gone
+//	the handle is no longer usable       dead: no retry; the message returns by itself or is gone
 //	the service's fault, or a throttle   again: the same entry may succeed now
 //	anything else                        neither: the sender must change something
 func judge(f types.BatchResultErrorEntry) outcome {
@@ -104,11 +106,12 @@ var throttleCodes = map[string]bool{"RequestThrottled": true, "ThrottlingExcepti
 
 func plainCode(code string) string { return strings.TrimPrefix(code, "AWS.SimpleQueueService.") }
 
-// deadHandle reports whether an entry failed because its receipt handle can do nothing any more: the message was
-// deleted, became visible, was received again, or the twelve hours are over. Trying again is useless.
+// deadHandle reports whether an entry failed because its receipt handle is no longer usable: the
+// message was deleted, became visible, was received again, or twelve hours have passed. A retry is
+// useless.
 //
-// SQS has no type for most of these; the texts are those the API reference and users' reports show. Whoever has to
-// touch them: this is the only place.
+// SQS has no error type for most of these cases. The texts come from the API reference and from
+// users' reports. If AWS changes one, change it here; no other code reads them.
 func deadHandle(code, message string) bool {
 	switch plainCode(code) {
 	case "ReceiptHandleIsInvalid", "MessageNotInflight":
@@ -119,9 +122,11 @@ func deadHandle(code, message string) bool {
 	}
 	text := strings.ToLower(message)
 	for _, sign := range []string{
-		"does not exist or is not available", // ChangeMessageVisibility of a message that is not in flight
-		"receipt handle has expired",         // after twelve hours; on FIFO queues, after the visibility timeout
-		"beyond the limit",                   // total visibility of more than twelve hours
+		// ChangeMessageVisibility of a message that is not in flight
+		"does not exist or is not available",
+		// after twelve hours; on FIFO queues after the visibility timeout
+		"receipt handle has expired",
+		"beyond the limit", // total visibility above twelve hours
 	} {
 		if strings.Contains(text, sign) {
 			return true

@@ -6,7 +6,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 )
 
-// What becomes of an entry that failed in a batch.
+// judge classifies failed entries of a batch.
 func TestJudge(t *testing.T) {
 	t.Parallel()
 	const handle = "Value AQEB for parameter ReceiptHandle is invalid. Reason: "
@@ -34,7 +34,7 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// The texts of AWS are all there is to tell a dead handle from a bad argument.
+// Only AWS's texts distinguish an expired handle from a bad argument.
 func TestDeadHandle(t *testing.T) {
 	t.Parallel()
 	const value = "Value AQEB for parameter ReceiptHandle is invalid. Reason: "

@@ -14,15 +14,15 @@ import (
 	"github.com/pawl-go/pawl/transport/pawlsqs/sqstest"
 )
 
-// A producer that sends the same intent twice, and a consumer that sees one key. Package consumer turns the receipts of
-// its commit step into the Ack; without one nothing can be acknowledged, only released.
+// A producer sends the same intent twice, and a consumer sees one key. Package consumer passes the
+// receipts of its commit to Ack. Without a receipt you can only release a delivery.
 func Example() {
 	ctx := context.Background()
 	server := sqstest.New(sqstest.Options{})
 	client := awssqs.New(awssqs.Options{
 		Region:       "us-east-1",
 		BaseEndpoint: aws.String("http://sqs.test"),
-		HTTPClient:   server, // no socket; leave this and BaseEndpoint out for AWS
+		HTTPClient:   server, // no socket; for AWS leave this and BaseEndpoint out
 		Credentials:  credentials.NewStaticCredentialsProvider("any", "any", ""),
 	})
 	if _, err := client.CreateQueue(ctx, &awssqs.CreateQueueInput{QueueName: aws.String("orders")}); err != nil {
@@ -58,7 +58,7 @@ func Example() {
 	// <nil>
 }
 
-// A queue that is not there is said in one line, with the next step.
+// If the queue does not exist, the error says so in one line, with the next step.
 func ExampleOpen() {
 	client := awssqs.New(awssqs.Options{Region: "us-east-1", BaseEndpoint: aws.String("http://sqs.test"),
 		HTTPClient:  sqstest.New(sqstest.Options{}),
@@ -69,7 +69,8 @@ func ExampleOpen() {
 	// sqs.open: queue "orders" does not exist (create it, or check the region, the account and the endpoint of the client: a queue is seen only where it was created)
 }
 
-// A FIFO queue: several messages of a group at once, in its order. While one of them is held nobody gets more of the group.
+// A FIFO queue returns several messages of a group at once, in order. While one of them is in
+// flight, no receiver gets more of the group.
 func ExampleSource_Receive_fifo() {
 	ctx := context.Background()
 	client := awssqs.New(awssqs.Options{Region: "us-east-1", BaseEndpoint: aws.String("http://sqs.test"),
@@ -101,7 +102,7 @@ func ExampleSource_Receive_fifo() {
 	for _, d := range deliveries {
 		fmt.Println(d.OrderingKey, d.Key)
 	}
-	fmt.Println(source.Release(ctx, 0, deliveries...)) // a-2 goes back with a-1
+	fmt.Println(source.Release(ctx, 0, deliveries...)) // a-2 is released with a-1
 	// Unordered output:
 	// account-a a-1
 	// account-a a-2

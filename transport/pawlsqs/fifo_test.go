@@ -22,14 +22,14 @@ import (
 
 const fifoQueue = "q.fifo"
 
-// setupFIFO is setup on a FIFO queue.
+// setupFIFO is setup with a FIFO queue.
 func setupFIFO(t *testing.T, faults sqstest.Faults, cfg pawlsqs.Config) *fixture {
 	t.Helper()
 	server := sqstest.New(sqstest.Options{Faults: faults})
 	return openQueue(t, server, newClient(server, "http://sqs.test"), fifoQueue, cfg)
 }
 
-// sendIn sends messages of one group; their keys are group and number: "g1".
+// sendIn sends messages of one group. Their keys are group and number, such as "g1".
 func (f *fixture) sendIn(group string, numbers ...int) {
 	f.Helper()
 	for _, n := range numbers {
@@ -46,7 +46,7 @@ func keysOf(ds []pawl.Delivery) string {
 	return strings.Join(all, " ")
 }
 
-// wantKeys receives once.
+// wantKeys receives once and compares the keys.
 func (f *fixture) wantKeys(want string) []pawl.Delivery {
 	f.Helper()
 	ds := f.receive()
@@ -61,8 +61,8 @@ func (f *fixture) ack(ds ...pawl.Delivery) {
 	f.must(f.source.Ack(f.Context(), committed(ds...)...))
 }
 
-// A receive brings groups in their order, several of one, with all that a consumer needs to keep it; and no more of them while one is
-// held.
+// A receive returns several messages of one group in order, with the fields a consumer needs to
+// keep the order. No more of the group come while one is in flight.
 func TestFIFO_GroupsInOrder(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := setupFIFO(t, sqstest.Faults{}, pawlsqs.Config{})
@@ -77,7 +77,8 @@ func TestFIFO_GroupsInOrder(t *testing.T) {
 		f.ack(ds[:2]...)
 		start := time.Now()
 		acked := make(chan error, 1)
-		time.AfterFunc(3*time.Second, func() { acked <- f.source.Ack(t.Context(), committed(ds[2])...) }) // in the middle of the poll
+		// during the poll
+		time.AfterFunc(3*time.Second, func() { acked <- f.source.Ack(t.Context(), committed(ds[2])...) })
 		f.ack(f.wantKeys("a4")...)
 		if took := time.Since(start); took != 3*time.Second {
 			t.Errorf("took %v", took)
@@ -89,7 +90,7 @@ func TestFIFO_GroupsInOrder(t *testing.T) {
 	})
 }
 
-// Deliveries that are given back keep their place, and hold back what was not received.
+// Released deliveries keep their place, and block messages behind them that were not received.
 func TestFIFO_ReleasedComeInOrder(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := setupFIFO(t, sqstest.Faults{}, pawlsqs.Config{})
@@ -106,8 +107,8 @@ func TestFIFO_ReleasedComeInOrder(t *testing.T) {
 	})
 }
 
-// A poll whose answer was lost is asked again under its own name, and brings the same messages: no group stays blocked for
-// its visibility timeout.
+// If a poll's response was lost, the next poll repeats its attempt id and gets the same messages.
+// The group does not stay blocked for its visibility timeout.
 func TestFIFO_LostAnswerIsAskedAgain(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := setupFIFO(t, sqstest.Faults{LoseReceive: func(c sqstest.Call, _ int) bool { return c.N == 1 }}, pawlsqs.Config{Visibility: time.Hour})
@@ -124,7 +125,8 @@ func TestFIFO_LostAnswerIsAskedAgain(t *testing.T) {
 	})
 }
 
-// Polls that run side by side are two for SQS, also after one that was lost: they never bring the same messages.
+// Concurrent polls have different attempt ids, also after a lost response. They never get the same
+// messages.
 func TestFIFO_PollsSideBySideShareNothing(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := setupFIFO(t, sqstest.Faults{LoseReceive: func(c sqstest.Call, _ int) bool { return c.N <= 2 }}, pawlsqs.Config{})
@@ -156,7 +158,7 @@ func TestFIFO_PollsSideBySideShareNothing(t *testing.T) {
 	})
 }
 
-// StopWait cuts a poll off, and says at what price.
+// StopWait cuts off a poll and documents the cost.
 func TestStopWait_BoundsTheDrain(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		for _, open := range []func(*testing.T, sqstest.Faults, pawlsqs.Config) *fixture{setup, setupFIFO} {
@@ -169,12 +171,13 @@ func TestStopWait_BoundsTheDrain(t *testing.T) {
 			if took := time.Since(start); took != 3*time.Second {
 				t.Errorf("took %v", took)
 			}
-			time.Sleep(time.Minute) // the poll that was cut off ends at the server
+			time.Sleep(time.Minute) // the server ends the poll that was cut off
 		}
 	})
 }
 
-// Twelve virtual hours of a slow head: nobody else receives of its group until the ceiling.
+// A handler that takes twelve virtual hours keeps its group. Other receivers get none of it until
+// the ceiling.
 func TestFIFO_HeartbeatHoldsTheGroup(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := setupFIFO(t, sqstest.Faults{}, pawlsqs.Config{})
@@ -193,9 +196,9 @@ func TestFIFO_HeartbeatHoldsTheGroup(t *testing.T) {
 	})
 }
 
-// Everything at once, with two receivers that take groups in order as a consumer does, and acknowledge, give back, fall silent and are
-// stopped as a seed decides: whatever is acknowledged first of a group has been sent first, nothing is lost, and in the end nothing
-// is held.
+// All faults at once, with two receivers that take groups in order, as a consumer does. A seed
+// decides whether they acknowledge, release, stall or are stopped. Each group is first acknowledged
+// in the order of its sends, no message is lost, and none is held at the end.
 func TestChaos_FIFOKeepsItsOrder(t *testing.T) {
 	for seed := range uint64(8) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
@@ -206,7 +209,7 @@ func TestChaos_FIFOKeepsItsOrder(t *testing.T) {
 
 func chaoticGroups(t *testing.T, seed uint64) {
 	const groups, each = 6, 25
-	defer func() { // what is under way, or held when the test has failed, ends before the bubble does
+	defer func() { // let running work end before the bubble, also after a failure
 		time.Sleep(time.Minute)
 		if t.Failed() {
 			time.Sleep(12 * time.Hour)
@@ -216,12 +219,12 @@ func chaoticGroups(t *testing.T, seed uint64) {
 		MaxLatency: 30 * time.Millisecond, Reorder: true, AbandonedPolls: true}), pawlsqs.Config{Visibility: 5 * time.Second, Wait: time.Second})
 	for n := range each {
 		for g := range groups {
-			for f.trySendIn(string(rune('a'+g)), n) != nil { // until SQS has said that it has it
+			for f.trySendIn(string(rune('a'+g)), n) != nil { // until SQS confirms it
 			}
 		}
 	}
 	random := rand.New(rand.NewPCG(seed, 2))
-	done := map[string]int{} // how many of each group took effect, as a database would know
+	done := map[string]int{} // effects by group, as a database would know
 	sources := []*pawlsqs.Source{f.source, nil}
 	left := groups * each
 	for turn := 0; left > 0 || f.open() > 0; turn++ {
@@ -241,7 +244,7 @@ func chaoticGroups(t *testing.T, seed uint64) {
 		if err != nil {
 			continue
 		}
-		back := map[string]bool{} // groups of which one went back
+		back := map[string]bool{} // groups with a released message
 		for i, d := range ds {
 			if back[d.OrderingKey] {
 				continue
@@ -257,7 +260,8 @@ func chaoticGroups(t *testing.T, seed uint64) {
 			case dice < 3:
 				back[d.OrderingKey] = true
 				behind := slices.DeleteFunc(slices.Clone(ds[i:]), func(o pawl.Delivery) bool { return o.OrderingKey != d.OrderingKey })
-				_ = s.Release(t.Context(), time.Duration(random.IntN(3000))*time.Millisecond, behind...) // what fails returns by itself
+				// a failed release returns by itself
+				_ = s.Release(t.Context(), time.Duration(random.IntN(3000))*time.Millisecond, behind...)
 				continue
 			case dice < 5:
 				time.Sleep(time.Duration(random.IntN(8)) * time.Second) // a slow handler
@@ -302,7 +306,7 @@ func (f *fixture) trySendIn(group string, n int) error {
 	return sender.Send(f.Context(), pawlsqs.Message{Key: fmt.Sprint(group, n), Group: group, Payload: []byte("body")})
 }
 
-// A Sender keeps the order of a group when one of its messages is not sent: those behind it are not tried.
+// If a message of a group is not sent, the Sender does not try those behind it.
 func TestFIFO_SenderDoesNotOvertake(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := setupFIFO(t, sqstest.Faults{FailEntry: func(c sqstest.Call, entry int) *sqstest.Error {
@@ -322,7 +326,7 @@ func TestFIFO_SenderDoesNotOvertake(t *testing.T) {
 		if !errors.As(err, &failed) || !slices.Equal(failed.Unsent, []int{0, 2, 4}) {
 			t.Fatalf("got %v, %+v", err, failed)
 		}
-		f.must(sender.Send(t.Context(), ms...)) // b1 and b2 are known to the queue
+		f.must(sender.Send(t.Context(), ms...)) // the queue recognises b1 and b2
 		f.ack(f.wantKeys("a1 a2 a3 b1 b2")...)
 		long := pawlsqs.Message{Key: strings.Repeat("k", 200), Group: "g", Payload: []byte("x")}
 		f.must(sender.Send(t.Context(), long, pawlsqs.Message{Key: "with space", Group: "g", Payload: []byte("x")}))
@@ -334,8 +338,8 @@ func TestFIFO_SenderDoesNotOvertake(t *testing.T) {
 	})
 }
 
-// T74: a redrive makes new messages. The key that the sender gave survives it, in both kinds of queues; a deduplication id
-// does not, and is refused as a key in the dead-letter queue instead of being guessed at.
+// T74: a redrive makes new messages. The sender's key attribute survives it in both kinds of
+// queues. A deduplication id does not, so it gives no key in the dead-letter queue.
 func TestT74_KeySurvivesARedrive(t *testing.T) {
 	for _, suffix := range []string{"", ".fifo"} {
 		t.Run("queue"+suffix, func(t *testing.T) {
@@ -359,7 +363,7 @@ func TestT74_KeySurvivesARedrive(t *testing.T) {
 				f.must(f.source.Release(t.Context(), 0, first))
 				f.none()
 
-				// The dead-letter queue is a queue like others: its messages can be read, with key and receive count.
+				// The dead-letter queue can be read like any other, with key and receive count.
 				dead, err := pawlsqs.Open(t.Context(), client, "dead"+suffix, pawlsqs.Config{})
 				f.must(err)
 				ds, err := dead.Receive(t.Context(), 10)
@@ -388,7 +392,7 @@ func (f *fixture) none() {
 	}
 }
 
-// T37: what a consumer must remember is known: how long a message can come again without being sent again.
+// T37: Info returns how long a message can be redelivered without another send.
 func TestT37_RedeliveryHorizon(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		const day = 24 * time.Hour
@@ -408,8 +412,8 @@ func TestT37_RedeliveryHorizon(t *testing.T) {
 	})
 }
 
-// T37: a retention period that is raised under a running consumer is known to it within minutes. A question without an answer changes
-// nothing, and between two questions SQS is left alone.
+// T37: if the retention period is raised while a consumer runs, Info returns it within minutes. A
+// failed call keeps the last answer, and between two calls SQS is not asked.
 func TestT37_RedeliveryHorizonFollowsTheQueue(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		const day = 24 * time.Hour
@@ -451,12 +455,14 @@ func TestT37_RedeliveryHorizonFollowsTheQueue(t *testing.T) {
 	})
 }
 
-// T42: each receive is counted, also one whose process died or whose answer was lost, and a dead-letter policy sees it.
+// T42: SQS counts each receive, also of a process that died or whose response was lost. The
+// dead-letter policy uses that count.
 func TestT42_EveryReceiveIsCounted(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := setup(t, sqstest.Faults{LoseReceive: func(c sqstest.Call, _ int) bool { return c.N == 2 }}, pawlsqs.Config{})
 		f.send("a")
-		_, err := f.client.ReceiveMessage(t.Context(), f.poll()) // a process that dies: nobody holds it
+		// a process that dies: no process holds it
+		_, err := f.client.ReceiveMessage(t.Context(), f.poll())
 		f.must(err)
 		time.Sleep(31 * time.Second)
 		if _, err := f.source.Receive(t.Context(), 10); err == nil {
@@ -471,8 +477,8 @@ func TestT42_EveryReceiveIsCounted(t *testing.T) {
 	})
 }
 
-// T5 and T12, as far as they are the transport's: what is given back because somebody else is at it is neither deleted nor
-// hidden for longer than asked, and nothing but a receipt deletes.
+// T5 and T12, the transport's part: a delivery released because another process handles it is not
+// deleted. It is hidden no longer than asked. Only a receipt deletes.
 func TestT5_T12_GivenBackIsNotLost(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := setup(t, sqstest.Faults{Duplicate: func(a sqstest.Arrival) bool { return a.Receives == 1 }}, pawlsqs.Config{})

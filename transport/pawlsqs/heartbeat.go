@@ -9,8 +9,8 @@ import (
 	"github.com/pawl-go/pawl/transport/internal/heart"
 )
 
-// newHeart keeps messages invisible from their receive until they are let go, by their receipt handles. SQS ends what is left after
-// twelve hours.
+// newHeart returns the heartbeat that keeps messages invisible, by receipt handle, from their
+// receive until letGo. After twelve hours SQS extends no further.
 func newHeart(visibility time.Duration, change batchCall, c *counters, lost func(n int)) *heart.Heart[string] {
 	return heart.New(heart.Config[string]{
 		Lease: visibility, Batch: maxBatch, CallTimeout: callTimeout, Lost: lost,
@@ -22,7 +22,7 @@ func newHeart(visibility time.Duration, change batchCall, c *counters, lost func
 			}
 			outcomes := make([]heart.Outcome, len(beats))
 			changed, fault := callback.Get("API", func() []outcome { return inBatches(ctx, entries, change) })
-			if fault != nil { // tried again, as after an error of the service
+			if fault != nil { // retried, like an error of the service
 				changed = slices.Repeat([]outcome{{err: fault}}, len(beats))
 			}
 			for i, o := range changed {
@@ -33,7 +33,7 @@ func newHeart(visibility time.Duration, change batchCall, c *counters, lost func
 	})
 }
 
-// hold keeps a message from now on.
+// hold starts to keep a message invisible.
 func (s *Source) hold(a *arrival) { s.heart.Hold(a.receipt, a.polled.Add(maxVisibility)) }
 
 // letGo stops extending; see [heart.Heart.LetGo].

@@ -13,7 +13,8 @@ import (
 	"github.com/pawl-go/pawl/transport/pawlsqs/sqstest"
 )
 
-// A handler may take far longer than the visibility timeout: nobody else receives its message until the ceiling.
+// A handler may take far longer than the visibility timeout. No other receiver gets its message
+// until the ceiling.
 func TestHeartbeat_HoldsAMessageUpToTwelveHours(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := setup(t, sqstest.Faults{}, pawlsqs.Config{Visibility: 70 * time.Second})
@@ -26,22 +27,22 @@ func TestHeartbeat_HoldsAMessageUpToTwelveHours(t *testing.T) {
 				t.Fatalf("visible again after %v", time.Since(start))
 			}
 		}
-		time.Sleep(time.Minute) // the heartbeat notices at its next beat
+		time.Sleep(time.Minute) // the next beat notices
 		if f.visible() != 1 {
 			t.Fatal("still hidden past twelve hours")
 		}
 		if got := f.source.Stats(); got.Held != 0 || got.LostHandles != 1 {
 			t.Fatalf("source %+v", got)
 		}
-		f.must(f.source.Ack(t.Context(), committed(d)...)) // expired: counted, not alarming
+		f.must(f.source.Ack(t.Context(), committed(d)...)) // expired: counted, no error
 		if got := f.source.Stats(); got.LostHandles != 2 || got.Acked != 0 {
 			t.Fatalf("source %+v", got)
 		}
 	})
 }
 
-// Prefetched messages age like others: all are held from their receipt, in calls of at most ten.
-func TestHeartbeat_HoldsWhatNobodyLooksAt(t *testing.T) {
+// Prefetched messages are held from their receive, in calls of at most ten.
+func TestHeartbeat_HoldsPrefetchedMessages(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := setup(t, sqstest.Faults{}, pawlsqs.Config{})
 		var ds []pawl.Delivery
@@ -62,12 +63,14 @@ func TestHeartbeat_HoldsWhatNobodyLooksAt(t *testing.T) {
 	})
 }
 
-// Errors of the service cost extensions, not messages: there are more tries before the timeout.
+// Errors of the service cost extensions, not messages, because there are more attempts before the
+// timeout.
 func TestHeartbeat_SurvivesErrors(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := setup(t, sqstest.Faults{
 			Fail: func(c sqstest.Call) *sqstest.Error {
-				if c.Op == "ChangeMessageVisibilityBatch" && c.N%6 < 3 { // as often as the SDK tries
+				// as often as the SDK retries
+				if c.Op == "ChangeMessageVisibilityBatch" && c.N%6 < 3 {
 					return sqstest.Internal()
 				}
 				return nil
@@ -90,7 +93,7 @@ func TestHeartbeat_SurvivesErrors(t *testing.T) {
 	})
 }
 
-// A handle that can do nothing any more is dropped, and only that one.
+// An expired handle is dropped; other handles are not.
 func TestHeartbeat_DropsDeadHandles(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := setup(t, sqstest.Faults{}, pawlsqs.Config{})
@@ -110,7 +113,7 @@ func TestHeartbeat_DropsDeadHandles(t *testing.T) {
 	})
 }
 
-// Not parallel: it looks at the goroutines of the whole process.
+// Not parallel, because it inspects the goroutines of the whole process.
 func TestHeartbeat_LeavesNoGoroutine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := setup(t, sqstest.Faults{}, pawlsqs.Config{})

@@ -11,15 +11,14 @@ import (
 	"github.com/pawl-go/pawl/transport/internal/adapter"
 )
 
-// Identify finds the key of a stored delivery as Receive would now, and takes it out of its
-// envelope if [Config.Unwrap] does so now; see [pawl.Identifier]. The message that [Config.Key] is
-// asked about has the body, id and message attributes of the one that was received, and of the
-// system attributes SentTimestamp, ApproximateReceiveCount and MessageGroupId. So
-// [KeyDeduplicationID] finds nothing: the key that was found at first stays.
+// Identify finds the key of a stored delivery with the present [Config.Key], after [Config.Unwrap];
+// see [pawl.Identifier]. The message that Key sees has the body, id and message attributes of the
+// one received. Of the system attributes it has SentTimestamp, ApproximateReceiveCount and
+// MessageGroupId. [KeyDeduplicationID] therefore finds nothing, and the key found at first stays.
 func (s *Source) Identify(d pawl.Delivery) pawl.Delivery {
 	now := s.delivery(messageOf(d), time.Time{})
 	now.Receives, now.SentAt, now.Log, now.Offset = d.Receives, d.SentAt, d.Log, d.Offset
-	now.OrderingKey = d.OrderingKey // which queue it was is not ours to say
+	now.OrderingKey = d.OrderingKey // a Source of another queue may identify it, so the group stays
 	now.SemanticKey, now.VerifiedBy, now.Fingerprint, now.Handle = d.SemanticKey, d.VerifiedBy, d.Fingerprint, d.Handle
 	if now.ProducedAt.IsZero() {
 		now.ProducedAt = d.ProducedAt
@@ -27,12 +26,12 @@ func (s *Source) Identify(d pawl.Delivery) pawl.Delivery {
 	return now
 }
 
-// Identify: see [Source.Identify].
+// Identify does what [Source.Identify] does.
 func (b *LambdaBatch) Identify(d pawl.Delivery) pawl.Delivery {
 	return (&Source{config: b.config}).Identify(d)
 }
 
-// messageOf is the message of a delivery, as far as the delivery tells. It has been decoded.
+// messageOf rebuilds the message of a delivery, already decoded, as far as the delivery holds it.
 func messageOf(d pawl.Delivery) types.Message {
 	m := types.Message{MessageId: aws.String(d.MessageID), Body: aws.String(string(d.Payload)), MessageAttributes: map[string]types.MessageAttributeValue{},
 		Attributes: map[string]string{string(types.MessageSystemAttributeNameApproximateReceiveCount): strconv.Itoa(d.Receives)}}

@@ -12,8 +12,8 @@ import (
 	"github.com/pawl-go/pawl"
 )
 
-// A stored delivery is identified as its message would be if it were received now, out of its
-// envelope too, whatever found its key at first.
+// Identify treats a stored delivery like a message received now, unwrapping included. The key found
+// at first does not matter.
 func TestIdentify_AsReceivedNow(t *testing.T) {
 	t.Parallel()
 	notice := `{"Type":"Notification","MessageId":"m-1","TopicArn":"arn","Message":"{\"id\":17}","MessageAttributes":{"key":{"Type":"String","Value":"order-17"}}}`

@@ -10,45 +10,47 @@ import (
 	"github.com/pawl-go/pawl/transport/internal/adapter"
 )
 
-// DefaultKeyAttribute is the message attribute that carries the key unless something else is said.
+// DefaultKeyAttribute is the message attribute that carries the key by default.
 const DefaultKeyAttribute = "Idempotency-Key"
 
-// KeyFrom finds the idempotency key of a message: the sender's name for the intent, the same for every resend.
-// It answers "" for a message that carries none.
+// KeyFrom finds the idempotency key of a message: the sender's name for the intent, the same for
+// every resend. It returns "" for a message without a key.
 type KeyFrom interface {
 	KeyOf(m types.Message) string
 }
 
-// KeyFunc makes a [KeyFrom] of a function, for keys that are somewhere else. Beside body and message attributes a message has
-// the system attributes ApproximateReceiveCount, SentTimestamp, MessageGroupId, MessageDeduplicationId and
-// DeadLetterQueueSourceArn, where SQS knows them.
+// KeyFunc makes a [KeyFrom] of a function, for keys in other places. Besides its body and message
+// attributes, a message has the system attributes ApproximateReceiveCount, SentTimestamp,
+// MessageGroupId, MessageDeduplicationId and DeadLetterQueueSourceArn, if SQS sends them.
 type KeyFunc func(m types.Message) string
 
 // KeyOf calls f.
 func (f KeyFunc) KeyOf(m types.Message) string { return f(m) }
 
-// KeyAttribute takes the key from the message attribute of that name, of type String or Number. A sender gives every
-// resend the same one. That a redrive from a dead-letter queue keeps attributes is assumed: AWS documents the new id
-// and send time, and nothing about attributes being dropped; it was not tried.
+// KeyAttribute takes the key from the message attribute of that name, of type String or Number. A
+// sender must give every resend the same value. A redrive from a dead-letter queue is assumed to
+// keep attributes: AWS documents a new id and send time and no loss of attributes. This was not
+// tested on AWS.
 func KeyAttribute(name string) KeyFrom {
 	return adapter.Named[types.Message]{By: "KeyAttribute", Name: name, Of: func(m types.Message, name string) string {
 		return aws.ToString(m.MessageAttributes[name].StringValue)
 	}}
 }
 
-// KeyMessageID takes the id that SQS gave the message. It protects against redelivery, not against resend or
-// redrive: a producer that retries its send and a redrive from the dead-letter queue both make a new id, and the
-// effect happens again. Use it only where no key can be had from the sender.
+// KeyMessageID takes the message id that SQS assigned. It protects against redelivery only. A
+// producer that retries its send, and a redrive from the dead-letter queue, both create a new id,
+// and the effect happens again. Use it only if the sender provides no key.
 func KeyMessageID() KeyFrom {
 	return KeyFunc(func(m types.Message) string { return aws.ToString(m.MessageId) })
 }
 
-// KeyDeduplicationID takes the MessageDeduplicationId of a FIFO queue's message: what the sender gave, the same for each of
-// its resends, however late. With ContentBasedDeduplication it is a hash of the body, so two intents with one body are one.
+// KeyDeduplicationID takes the MessageDeduplicationId of a FIFO queue's message: the sender's id,
+// the same for each resend at any later time. With ContentBasedDeduplication it is a hash of the
+// body, so two intents with one body have one key.
 //
-// A message that has been in a dead-letter queue has no key: there SQS replaces the id by the message's id ("Using dead-letter
-// queues in Amazon SQS"). A redriven one still looks as if it had a key, and it is another one: use this only where nothing is
-// redriven, and an attribute or the body otherwise.
+// A message in a dead-letter queue has no key, because SQS replaces the id there by the message's
+// id ("Using dead-letter queues in Amazon SQS"). After a redrive it still has an id, but a
+// different one. If you redrive messages, take the key from an attribute or the body.
 func KeyDeduplicationID() KeyFrom {
 	return KeyFunc(func(m types.Message) string {
 		if m.Attributes[string(types.MessageSystemAttributeNameDeadLetterQueueSourceArn)] != "" {
@@ -58,9 +60,9 @@ func KeyDeduplicationID() KeyFrom {
 	})
 }
 
-// KeyS3 takes the key of an S3 event notification: event, bucket, object key, version and sequencer, which S3 repeats when
-// it sends a notification again. A message with several records, or none, such as the test event of a new notification, has
-// no key.
+// KeyS3 takes the key of an S3 event notification: event, bucket, object key, version and
+// sequencer. S3 repeats these when it sends a notification again. A message with no record or
+// several, such as the test event of a new notification, has no key.
 func KeyS3() KeyFrom {
 	return KeyFunc(func(m types.Message) string {
 		var event struct {
@@ -87,12 +89,12 @@ func KeyS3() KeyFrom {
 	})
 }
 
-// maxKey is how long a key may be; see [pawl.Intent].
+// maxKey is the longest key, in octets; see [pawl.Intent].
 const maxKey = 255
 
-// KeyJSON takes the key from the JSON document in the body, at an RFC 6901 pointer such as "/order/id". A string is
-// the key as it is, a number as it is written (1 and 1.0 are two keys). Anything else, or a body that is not one JSON
-// document, has no key.
+// KeyJSON takes the key from the JSON document in the body, at an RFC 6901 pointer such as
+// "/order/id". A string is the key as it is, a number as it is written (1 and 1.0 are two keys).
+// Other values, and a body that is not exactly one JSON document, give no key.
 func KeyJSON(pointer string) KeyFrom {
 	return adapter.JSON[types.Message]{Pointer: pointer, Body: func(m types.Message) []byte { return []byte(aws.ToString(m.Body)) }}
 }

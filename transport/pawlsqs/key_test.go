@@ -43,7 +43,8 @@ func TestKeyJSON(t *testing.T) {
 	}
 }
 
-// Without a key there is none: guessing one would let a resend take effect again.
+// Without a key in the message, Key stays empty. A guessed key would let a resend take effect
+// again.
 func TestKey_HasNoSilentFallback(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := setup(t, sqstest.Faults{}, pawlsqs.Config{})
@@ -57,7 +58,7 @@ func TestKey_HasNoSilentFallback(t *testing.T) {
 	})
 }
 
-// T74: a resend has another message id, and the same key.
+// T74: a resend has another message id and the same key.
 func TestT74_AResendKeepsItsKey(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := setup(t, sqstest.Faults{}, pawlsqs.Config{})

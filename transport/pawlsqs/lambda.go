@@ -13,9 +13,10 @@ import (
 	"github.com/pawl-go/pawl/transport/internal/adapter"
 )
 
-// A LambdaBatch is a [pawl.Source] of what one invocation of an AWS Lambda function was handed by an event source mapping. Lambda
-// does the polling and the deleting: what is acknowledged here it deletes, what is named in the [LambdaResponse] comes again.
-// The mapping must have ReportBatchItemFailures among its function response types, or one failure returns the whole batch.
+// A LambdaBatch is a [pawl.Source] of the messages that an event source mapping passed to one
+// invocation of an AWS Lambda function. Lambda polls and deletes: it deletes messages that are
+// acknowledged here and redelivers those named in the [LambdaResponse]. Set ReportBatchItemFailures
+// in the mapping's function response types; without it one failure returns the whole batch.
 //
 //	func handle(ctx context.Context, event json.RawMessage) (pawlsqs.LambdaResponse, error) {
 //		batch, err := pawlsqs.OpenLambda(event, pawlsqs.Config{})
@@ -34,35 +35,36 @@ import (
 //		return batch.Response(), nil
 //	}
 //
-// A delivery that fails is stored and acknowledged, as everywhere. Between invocations a function does not run, so have a process somewhere
-// that runs a consumer of the same name: it retries what was stored.
+// A failed delivery is stored and acknowledged, as with every source. A function does not run
+// between invocations. To retry stored deliveries, run a consumer of the same name in another
+// process.
 //
-// There is no heartbeat, as Lambda holds the messages: the queue's visibility timeout must be longer than the function's timeout,
-// AWS says six times.
+// There is no heartbeat, because Lambda holds the messages. The queue's visibility timeout must be
+// longer than the function's timeout; AWS recommends six times.
 type LambdaBatch struct {
 	config Config
 	over   chan struct{}
 
 	mu      sync.Mutex
 	waiting []pawl.Delivery     // not handed out yet, in the order of the event
-	left    map[*arrival]string // message ids that are not acknowledged
-	open    int                 // not settled
+	left    map[*arrival]string // message ids not acknowledged
+	open    int                 // number not settled
 	ids     []*arrival          // in the order of the event
 }
 
 var _ pawl.Source = (*LambdaBatch)(nil)
 
-// A LambdaResponse is what the function returns. An empty one says that all is done.
+// A LambdaResponse is the function's return value. If it is empty, all messages are done.
 type LambdaResponse struct {
 	BatchItemFailures []LambdaFailure `json:"batchItemFailures"`
 }
 
-// A LambdaFailure names a message that is to come again.
+// A LambdaFailure names a message to be redelivered.
 type LambdaFailure struct {
 	ItemIdentifier string `json:"itemIdentifier"`
 }
 
-// lambdaEvent is the event of "Using Lambda with Amazon SQS".
+// lambdaEvent is the event documented in "Using Lambda with Amazon SQS".
 type lambdaEvent struct {
 	Records []struct {
 		MessageID         string            `json:"messageId"`
@@ -79,7 +81,7 @@ type lambdaEvent struct {
 	}
 }
 
-// OpenLambda reads an event. Of cfg only Key and Unwrap count.
+// OpenLambda reads an event. It uses only the fields Key and Unwrap of cfg, but checks all of them.
 func OpenLambda(event json.RawMessage, cfg Config) (*LambdaBatch, error) {
 	cfg, err := cfg.filled()
 	if err != nil {
@@ -87,12 +89,12 @@ func OpenLambda(event json.RawMessage, cfg Config) (*LambdaBatch, error) {
 	}
 	var e lambdaEvent
 	if err := json.Unmarshal(event, &e); err != nil {
-		return nil, adapter.BadArgument("sqs.lambda", "the event is no JSON of SQS: %v", err)
+		return nil, adapter.BadArgument("sqs.lambda", "the event is not an SQS event in JSON: %v", err)
 	}
 	b := &LambdaBatch{config: cfg, over: make(chan struct{}), left: map[*arrival]string{}, open: len(e.Records)}
 	for i, r := range e.Records {
 		if r.EventSource != "aws:sqs" || r.MessageID == "" {
-			return nil, adapter.BadArgument("sqs.lambda", "record %d is not of SQS", i)
+			return nil, adapter.BadArgument("sqs.lambda", "record %d is not from SQS", i)
 		}
 		m := types.Message{MessageId: &r.MessageID, ReceiptHandle: &r.ReceiptHandle, Body: &r.Body, Attributes: r.Attributes,
 			MessageAttributes: map[string]types.MessageAttributeValue{}}
@@ -111,7 +113,7 @@ func OpenLambda(event json.RawMessage, cfg Config) (*LambdaBatch, error) {
 	return b, nil
 }
 
-// Until returns a context that ends when everything of the batch is settled, or with ctx.
+// Until returns a context that ends when every message of the batch is settled, or with ctx.
 func (b *LambdaBatch) Until(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
 	go func() {
@@ -124,7 +126,7 @@ func (b *LambdaBatch) Until(ctx context.Context) (context.Context, context.Cance
 	return ctx, cancel
 }
 
-// Receive hands out what is left of the batch, and then waits for ctx to end.
+// Receive returns the messages not handed out yet. If there are none, it waits for ctx to end.
 func (b *LambdaBatch) Receive(ctx context.Context, max int) ([]pawl.Delivery, error) {
 	if ctx.Err() == nil {
 		if ds := b.take(max); len(ds) > 0 {
@@ -144,25 +146,25 @@ func (b *LambdaBatch) take(max int) []pawl.Delivery {
 	return ds
 }
 
-// Info claims nothing: the function may not ask the queue.
+// Info claims no redelivery horizon, because the function may lack permission to ask the queue.
 func (b *LambdaBatch) Info() pawl.SourceInfo { return pawl.SourceInfo{} }
 
-// Ack takes messages off the response.
+// Ack removes messages from the response.
 func (b *LambdaBatch) Ack(_ context.Context, rs ...pawl.Receipt) error {
 	held, err := ackable(rs)
 	b.settle(held, true)
 	return err
 }
 
-// Release leaves messages on the response, and those of their groups that were not handed out yet: they come again when Lambda has it.
-// delay has no effect: the queue's visibility timeout decides.
+// Release keeps messages in the response, so Lambda redelivers them, with the messages of their
+// groups not handed out yet. delay has no effect: the queue's visibility timeout decides.
 func (b *LambdaBatch) Release(_ context.Context, _ time.Duration, ds ...pawl.Delivery) error {
 	held, err := releasable(ds)
 	b.settle(append(held, b.behind(ds)...), false)
 	return err
 }
 
-// behind takes what was not handed out of the groups of ds.
+// behind removes and returns the waiting messages of the groups of ds.
 func (b *LambdaBatch) behind(ds []pawl.Delivery) (as []*arrival) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -192,7 +194,8 @@ func (b *LambdaBatch) settle(as []*arrival, acked bool) {
 	}
 }
 
-// Response names everything that was not acknowledged, in the order of the event. Call it when the consumer has ended.
+// Response names every message not acknowledged, in the order of the event. Call it after the
+// consumer has ended.
 func (b *LambdaBatch) Response() LambdaResponse {
 	b.mu.Lock()
 	defer b.mu.Unlock()

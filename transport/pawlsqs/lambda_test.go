@@ -18,7 +18,7 @@ import (
 	"github.com/pawl-go/pawl/transport/pawlsqs"
 )
 
-// lambdaEvent is an event as Lambda sends it; records are "group/number".
+// lambdaEvent is an event as Lambda sends it. Records are "group/number".
 func lambdaEvent(queue string, records ...string) json.RawMessage {
 	var all []string
 	for _, r := range records {
@@ -39,7 +39,8 @@ func failuresOf(r pawlsqs.LambdaResponse) string {
 	return strings.Join(ids, " ")
 }
 
-// consume plays a consumer: it acknowledges what good says and gives back the rest, until the batch is over.
+// consume acts as a consumer. It acknowledges deliveries for which good returns true and releases
+// the others, until the batch is done.
 func consume(t *testing.T, b *pawlsqs.LambdaBatch, good func(pawl.Delivery) bool) (order string) {
 	t.Helper()
 	ctx, done := b.Until(t.Context())
@@ -74,7 +75,7 @@ func TestLambda_NamesWhatFailed(t *testing.T) {
 	good := func(d pawl.Delivery) bool { return !strings.HasSuffix(d.Key, "/2") }
 	for _, c := range []struct{ queue, order, failed string }{
 		{"q", "a/1 a/2 b/1 a/3", "a/2"},
-		{"q.fifo", "a/1 a/2 b/1", "a/2 a/3"}, // the group ends where it failed, the other goes on
+		{"q.fifo", "a/1 a/2 b/1", "a/2 a/3"}, // the group stops at its failure, the other goes on
 	} {
 		b, err := pawlsqs.OpenLambda(lambdaEvent(c.queue, "a/1", "a/2", "b/1", "a/3"), pawlsqs.Config{})
 		if err != nil {
@@ -89,7 +90,7 @@ func TestLambda_NamesWhatFailed(t *testing.T) {
 	}
 }
 
-// What nobody came to is not done: a function that runs out of time loses nothing.
+// Messages not settled stay in the response, so a function that times out loses none.
 func TestLambda_UnsettledComesAgain(t *testing.T) {
 	t.Parallel()
 	b, err := pawlsqs.OpenLambda(lambdaEvent("q", "a/1", "a/2"), pawlsqs.Config{})
@@ -129,7 +130,8 @@ func TestLambda_Events(t *testing.T) {
 	}
 }
 
-// A consumer on an invocation: what takes effect and what is stored is done; what the consumer gave back comes again.
+// A consumer handles an invocation. Deliveries that took effect or were stored are done; released
+// ones are in the response.
 func TestLambda_ThroughAConsumer(t *testing.T) {
 	t.Parallel()
 	pool := pawltest.DB(t, "create table effect (key text not null)")
@@ -155,7 +157,8 @@ func TestLambda_ThroughAConsumer(t *testing.T) {
 		}
 		return failuresOf(b.Response())
 	}
-	for _, failed := range []string{invoke("a/1", "a/2", "a/3"), invoke("a/1", "a/3")} { // Lambda may come twice
+	// Lambda may invoke twice
+	for _, failed := range []string{invoke("a/1", "a/2", "a/3"), invoke("a/1", "a/3")} {
 		if failed != "" {
 			t.Errorf("failed %s", failed)
 		}

@@ -19,7 +19,7 @@ import (
 	"github.com/pawl-go/pawl/transport/pawlsqs/sqstest"
 )
 
-// wantAdvice checks that err is one line, of one of ours, and says both what is wrong and what to do.
+// wantAdvice checks that err is a *pawl.Error in one line that names the problem and the next step.
 func wantAdvice(t *testing.T, err error, parts ...string) {
 	t.Helper()
 	var ours *pawl.Error
@@ -61,7 +61,7 @@ func TestOpen_SaysThatTheQueueIsMissing(t *testing.T) {
 	}
 }
 
-func TestOpen_SaysThatNobodyAnswers(t *testing.T) {
+func TestOpen_SaysThatTheEndpointIsUnreachable(t *testing.T) {
 	t.Parallel()
 	closed, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -81,12 +81,12 @@ func TestOpen_SaysThatTheEndpointHangs(t *testing.T) {
 		defer cancel()
 		_, err := pawlsqs.Open(ctx, f.client, "q", pawlsqs.Config{})
 		wantAdvice(t, err, "sqs.open", "no answer in time", "endpoint")
-		_, err = f.source.Receive(t.Context(), 1) // has a deadline of its own
+		_, err = f.source.Receive(t.Context(), 1) // Receive has its own deadline
 		wantAdvice(t, err, "sqs.receive", "no answer in time")
 	})
 }
 
-// quick does not wait between the SDK's attempts, as there is one.
+// quick disables the SDK's retries and their waits.
 func quick(o *awssqs.Options) { o.Retryer = aws.NopRetryer{} }
 
 func TestOpen_SaysThatCredentialsFail(t *testing.T) {
@@ -113,7 +113,7 @@ func TestOpen_SaysThatCredentialsFail(t *testing.T) {
 	wantAdvice(t, err, "AccessDenied", "IAM actions")
 }
 
-// A client that hangs up before the poll is answered would strand messages with every poll.
+// A client that times out before the poll is answered would strand messages with every poll.
 func TestOpen_RefusesAnImpatientClient(t *testing.T) {
 	t.Parallel()
 	f := setup(t, sqstest.Faults{}, pawlsqs.Config{})

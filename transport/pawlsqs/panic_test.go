@@ -18,8 +18,8 @@ import (
 	"github.com/pawl-go/pawl/transport/pawlsqs/sqstest"
 )
 
-// A message on which a function of the configuration panics, or exits its goroutine, becomes a dead
-// letter with the reason and its payload. The others take effect.
+// If a function of the configuration panics or exits its goroutine, the message becomes a dead
+// letter with the reason and its payload. Other messages take effect.
 func TestConfig_PanicIsADeadLetter(t *testing.T) {
 	t.Parallel()
 	key := pawlsqs.KeyAttribute(pawlsqs.DefaultKeyAttribute)
@@ -69,8 +69,7 @@ func TestConfig_PanicIsADeadLetter(t *testing.T) {
 	}
 }
 
-// A message of a Lambda event on which Key panics does not keep the function from handling the
-// others.
+// If Key panics for one message of a Lambda event, the function still handles the others.
 func TestLambda_PanicIsADeadLetter(t *testing.T) {
 	t.Parallel()
 	p := newPipeline(t, sqstest.Faults{})
@@ -88,8 +87,8 @@ func TestLambda_PanicIsADeadLetter(t *testing.T) {
 	})
 }
 
-// A ReleaseDelay that panics overrules nothing: the message is given back, and the panic is in the
-// error.
+// If ReleaseDelay panics, the message is released with the delay asked for, and the error holds the
+// panic.
 func TestReleaseDelay_Panic(t *testing.T) {
 	t.Parallel()
 	f := setup(t, sqstest.Faults{}, pawlsqs.Config{ReleaseDelay: func(time.Duration, pawl.Delivery) time.Duration { panic("boom") }})
@@ -106,7 +105,7 @@ func TestReleaseDelay_Panic(t *testing.T) {
 	}
 }
 
-// A KeyFunc without a function is refused when the source is opened, not at each message.
+// A nil KeyFunc is refused when the source is opened.
 func TestKeyFunc_Nil(t *testing.T) {
 	t.Parallel()
 	f := setup(t, sqstest.Faults{}, pawlsqs.Config{})
@@ -127,7 +126,7 @@ func (f *fragile) ChangeMessageVisibilityBatch(context.Context, *awssqs.ChangeMe
 	panic("a middleware of the client")
 }
 
-// A client that panics in the heartbeat fails the extension, which is tried again.
+// A panic of the client in the heartbeat fails that extension, which is retried.
 func TestHeartbeat_ClientPanics(t *testing.T) {
 	t.Parallel()
 	f := overLoopback(t, sqstest.Faults{}, pawlsqs.Config{})

@@ -24,13 +24,13 @@ import (
 	"github.com/pawl-go/pawl/transport/pawlsqs/sqstest"
 )
 
-// A pipeline is a queue, a database, and consumers between them, as in production but for the endpoint.
+// A pipeline is a queue, a database, and consumers between them. Only the endpoint is simulated.
 type pipeline struct {
 	*fixture
 	pool *pgxpool.Pool
 }
 
-// newPipeline has a table without a unique constraint: if anything doubles, it shows.
+// newPipeline creates a table without a unique constraint, so that a second effect shows.
 func newPipeline(t *testing.T, faults sqstest.Faults) *pipeline {
 	t.Helper()
 	f := overLoopback(t, faults, pawlsqs.Config{Wait: time.Second})
@@ -43,7 +43,7 @@ func newPipeline(t *testing.T, faults sqstest.Faults) *pipeline {
 	return &pipeline{f, pool}
 }
 
-// start runs one consumer, through a source of its own as another process would, until the test ends.
+// start runs one consumer until the test ends. It has its own source, as another process would.
 func (p *pipeline) start(handler func(context.Context, pgx.Tx, consumer.Message[[]byte]) error) *pawl.Counters {
 	p.Helper()
 	source, err := pawlsqs.Open(p.Context(), p.client, "q", pawlsqs.Config{Wait: time.Second})
@@ -92,7 +92,7 @@ func (p *pipeline) until(what string, reached func() bool) {
 	patience.Until(p, what, reached)
 }
 
-// settled reports whether everything sent was acknowledged and nothing waits for a retry.
+// settled reports whether every message was acknowledged and no delivery waits for a retry.
 func (p *pipeline) settled() bool {
 	s := p.server.Stats("q")
 	return s.Sent > 0 && s.Ready+s.Delayed+s.InFlight == 0 &&
@@ -112,8 +112,8 @@ func apply(ctx context.Context, tx pgx.Tx, d consumer.Message[[]byte]) error {
 	return nil
 }
 
-// What no retry can help is acknowledged and becomes exactly one dead letter, with its payload and the reason; a
-// duplicate of it does not become a second one. Good messages beside it take effect.
+// A message that no retry can help is acknowledged and becomes exactly one dead letter, with
+// payload and reason. A duplicate of it makes no second one. Good messages take effect.
 func TestConsumer_BadInputBecomesOneDeadLetter(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("x", 101)
@@ -148,8 +148,8 @@ func TestConsumer_BadInputBecomesOneDeadLetter(t *testing.T) {
 	}
 }
 
-// SQS hands the same message to two workers. While the first handles it, the other is told so by the database and gives
-// its copy back; later it finds it done.
+// SQS hands the same message to two workers. While the first handles it, the other releases its
+// copy. Later it finds the message done.
 func TestTwoWorkersRaceOnOneMessage_OneEffect(t *testing.T) {
 	t.Parallel()
 	p := newPipeline(t, sqstest.Faults{Duplicate: func(a sqstest.Arrival) bool { return a.Receives == 1 }})
@@ -186,7 +186,7 @@ func TestTwoWorkersRaceOnOneMessage_OneEffect(t *testing.T) {
 	}
 }
 
-// A firstBatch receives until something comes, and leaves what follows to others.
+// A firstBatch receives until messages come, and then receives no more.
 type firstBatch struct {
 	pawl.Source
 	came bool
@@ -202,12 +202,13 @@ func (s *firstBatch) Receive(ctx context.Context, max int) ([]pawl.Delivery, err
 	return ds, err
 }
 
-// T37: what the queue may deliver again is what a consumer remembers, unless told otherwise, and it refuses to remember less. A message
-// that was produced before that, and is as old as what is forgotten, is not run, however new its copy is (a redrive), but kept.
+// T37: by default a consumer keeps receipts as long as the queue may redeliver, and it refuses a
+// shorter period. A message produced before that period is stored and not run, even if a redrive
+// gave it a new copy.
 func TestT37_StaleMessagesAreNotRun(t *testing.T) {
 	t.Parallel()
 	const day = 24 * time.Hour
-	p := newPipeline(t, sqstest.Faults{}) // whose queue keeps messages for four days
+	p := newPipeline(t, sqstest.Faults{}) // its queue keeps messages for four days
 	sender, err := pawlsqs.OpenSender(t.Context(), p.client, "q", "")
 	p.must(err)
 	if n := p.count(`with ancient as (
@@ -235,7 +236,8 @@ select count(*) from ancient`); n != 1 {
 	}
 }
 
-// A worker on a queue that is not there ends at once with one line and the next step, and nothing in the database.
+// If the queue does not exist, opening a source fails at once with one line and the next step, and
+// writes nothing to the database.
 func TestConsumer_QueueThatDoesNotExist(t *testing.T) {
 	t.Parallel()
 	f := overLoopback(t, sqstest.Faults{}, pawlsqs.Config{})

@@ -13,7 +13,8 @@ import (
 	"github.com/pawl-go/pawl/transport/pawlsqs/sqstest"
 )
 
-// How long a released message stays away is the user's choice: as asked, longer, at once, or what its timeout has left.
+// ReleaseDelay decides how long a released message stays hidden: as asked, longer, not at all, or
+// for the rest of its timeout.
 func TestRelease_DelayIsTheUsersChoice(t *testing.T) {
 	for name, c := range map[string]struct {
 		choose func(time.Duration, pawl.Delivery) time.Duration
@@ -46,7 +47,8 @@ func TestRelease_DelayIsTheUsersChoice(t *testing.T) {
 	}
 }
 
-// Errors that only a person can end are asked about ever more seldom, up to a minute; the first good answer ends that.
+// After errors that need an operator, polls become rarer, down to one a minute. The first success
+// ends that.
 func TestPace_WaitsForAnOperator(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := setup(t, sqstest.Faults{}, pawlsqs.Config{})
@@ -87,7 +89,7 @@ func TestPace_WaitsForAnOperator(t *testing.T) {
 	})
 }
 
-// Short polls that find nothing do not spin, and do not grow lazy while there is work.
+// Short polls that find nothing do not spin, and polls stay fast while there is work.
 func TestPace_ShortPollsDoNotSpin(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := setup(t, sqstest.Faults{}, pawlsqs.Config{Wait: pawlsqs.ShortPoll})
@@ -113,7 +115,7 @@ func TestPace_ShortPollsDoNotSpin(t *testing.T) {
 	})
 }
 
-// What happens is reported through the hooks, with counts and the age of the oldest message.
+// Hooks receive the events, with counts and the age of the oldest message.
 func TestHooks_ReportWhatHappens(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var mu sync.Mutex

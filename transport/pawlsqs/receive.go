@@ -18,17 +18,19 @@ import (
 	"github.com/pawl-go/pawl/transport/internal/adapter"
 )
 
-// arrival is our Delivery.Handle: what one receive of one message needs to be settled.
+// arrival is the Delivery.Handle of this package: one receive of one message.
 type arrival struct {
 	receipt string
-	polled  time.Time // start of the poll: never later than the receive, from which SQS counts twelve hours
+	// start of the poll, so never later than the receive from which SQS counts twelve hours
+	polled time.Time
 }
 
 func handleOf(d pawl.Delivery) *arrival { return d.Handle.(*arrival) }
 
-// attempts are the names of a FIFO queue's polls at SQS (ReceiveRequestAttemptId). A poll that was not answered lends its name to the
-// next: SQS then answers with the messages that it handed to the lost one, instead of keeping their groups blocked until their
-// timeout. Polls that run side by side never share a name, or both would get the same messages.
+// attempts holds the ReceiveRequestAttemptIds of a FIFO queue's polls. The id of an unanswered poll
+// is used again by the next one. SQS then returns the messages of the lost response instead of
+// blocking their groups until the timeout. Concurrent polls never share an id, or both would get
+// the same messages.
 type attempts struct {
 	mu         sync.Mutex
 	unanswered []string
@@ -52,27 +54,29 @@ func (a *attempts) lost(name string) {
 	a.mu.Unlock()
 }
 
-// BinarySuffix marks attributes of type Binary in Delivery.Attributes: a Binary attribute "photo" arrives as
-// "photo;base64", in standard base64. No attribute of SQS can have such a name of its own.
+// BinarySuffix marks attributes of type Binary in Delivery.Attributes. A Binary attribute "photo"
+// arrives as "photo;base64", in standard base64. SQS allows no such attribute name, so the two
+// cannot collide.
 const BinarySuffix = adapter.BinarySuffix
 
-// Receive makes one call of ReceiveMessage: it waits at most Config.Wait for the first message and returns at most
-// max deliveries, never more than ten whatever max says. It may return none. From here each delivery is kept
-// invisible until Ack or Release, also if the caller forgets it, for at most twelve hours.
+// Receive makes one call of ReceiveMessage. It waits at most Config.Wait for the first message and
+// returns at most max deliveries, never more than ten. It may return none. Each delivery is kept
+// invisible until Ack or Release, for at most twelve hours, even if the caller forgets it.
 //
-// From a FIFO queue it may return several deliveries of a message group, which is their OrderingKey, in the order of the group; SQS
-// hands out no more of a group while one of it is held. The caller takes them in that order, and gives back with one those behind
-// it, as package consumer does.
+// A FIFO queue may return several deliveries of one message group, in order; the group is their
+// OrderingKey. SQS hands out no more of a group while one of its messages is in flight. Handle them
+// in that order. If you release one, release those behind it too, as package consumer does.
 //
-// The call is not repeated on an error: poll again, after a pause. After an error that needs an operator (credentials,
-// permissions, a queue that is gone) the next poll waits by itself, 5 s to a minute, and so do short polls that find
-// nothing. A poll whose answer was lost may have put messages in flight: in a standard queue they return after
-// Visibility, from a FIFO queue the next poll asks for the same ones (ReceiveRequestAttemptId).
+// Receive does not retry an error; call it again after a pause. After an error that needs an
+// operator (credentials, permissions, a missing queue) the next poll waits 5 s to a minute by
+// itself; after a short poll that found nothing it waits 50 ms to 2 s. If the response of a poll
+// was lost, its messages may be in flight. On a standard queue they return after Visibility. On a
+// FIFO queue the next poll asks for the same ones (ReceiveRequestAttemptId).
 //
-// When ctx ends during the poll, the poll is not cut off: SQS would go on handing messages to it, and they would be
-// hidden until their timeout (trap T76). Receive waits for its answer, makes what arrived visible again and returns
-// the context's error. So a drain may take as long as Wait, if the endpoint hangs ten seconds more, and never longer than
-// Config.StopWait where that is set.
+// If ctx ends during the poll, the poll is not cut off: SQS would go on handing messages to it,
+// hidden until their timeout (trap T76). Receive waits for the response, makes its messages visible
+// again and returns the context's error. A drain may therefore take Wait, plus ten seconds if the
+// endpoint hangs. Config.StopWait shortens that.
 func (s *Source) Receive(ctx context.Context, max int) ([]pawl.Delivery, error) {
 	if max < 1 {
 		return nil, adapter.BadArgument("sqs.receive", "max is %d, must be at least 1", max)
@@ -94,7 +98,7 @@ func (s *Source) Receive(ctx context.Context, max int) ([]pawl.Delivery, error) 
 	return ds, nil
 }
 
-// giveBack makes messages visible at once that will not be handled here.
+// giveBack makes messages visible at once, so that another process can receive them.
 func (s *Source) giveBack(ctx context.Context, as []*arrival) error {
 	if len(as) == 0 {
 		return nil
@@ -104,7 +108,8 @@ func (s *Source) giveBack(ctx context.Context, as []*arrival) error {
 	return s.release(ctx, as, func(*arrival) time.Duration { return 0 })
 }
 
-// pollOnce is one poll, which outlives ctx by StopWait, with its messages held.
+// pollOnce polls once and holds the messages received. If ctx ends, the running poll may continue
+// for StopWait.
 func (s *Source) pollOnce(ctx context.Context, most int) ([]pawl.Delivery, error) {
 	s.pace.Await(ctx)
 	if ctx.Err() != nil {
@@ -141,10 +146,12 @@ func (s *Source) poll(ctx context.Context, max int) ([]types.Message, error) {
 	ctx, cancel := s.pollContext(ctx)
 	defer cancel()
 	in := &awssqs.ReceiveMessageInput{
-		QueueUrl:              &s.url,
-		MaxNumberOfMessages:   int32(max),
-		VisibilityTimeout:     wholeSeconds(s.config.Visibility), // never 0, which the SDK would not send
-		WaitTimeSeconds:       wholeSeconds(s.config.Wait),       // 0 for ShortPoll: not sent, the queue decides
+		QueueUrl:            &s.url,
+		MaxNumberOfMessages: int32(max),
+		// never 0, which the SDK does not send
+		VisibilityTimeout: wholeSeconds(s.config.Visibility),
+		// 0 for ShortPoll is not sent: the queue's setting applies
+		WaitTimeSeconds:       wholeSeconds(s.config.Wait),
 		MessageAttributeNames: []string{"All"},
 		MessageSystemAttributeNames: []types.MessageSystemAttributeName{
 			types.MessageSystemAttributeNameApproximateReceiveCount, types.MessageSystemAttributeNameSentTimestamp,
@@ -165,7 +172,7 @@ func (s *Source) poll(ctx context.Context, max int) ([]types.Message, error) {
 	return out.Messages, nil
 }
 
-// pollContext ends when a poll in good health would have, and StopWait after ctx.
+// pollContext ends at the poll's timeout, or StopWait after ctx if StopWait is set.
 func (s *Source) pollContext(ctx context.Context) (context.Context, context.CancelFunc) {
 	polling, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.config.longestPoll()+pollSlack)
 	if s.config.StopWait == 0 {
@@ -186,15 +193,15 @@ func (s *Source) pollContext(ctx context.Context) (context.Context, context.Canc
 	}
 }
 
-// once switches the SDK's own retries off: they would start new polls after the caller asked to stop. Nothing of the one
-// answer may be lost: see ownBody.
+// once disables the SDK's retries, which would start new polls after the caller asked to stop. The
+// single response must not be lost; see ownBody.
 func once(o *awssqs.Options) {
 	o.Retryer = aws.NopRetryer{}
 	o.HTTPClient = ownBody{o.HTTPClient}
 }
 
-// delivery reads a message. One on which a function of the configuration panics has the fault, and
-// is itself as far as it was read.
+// delivery converts a message. If a function of the configuration panics, Fault holds the panic,
+// and the other fields are filled as far as possible.
 func (s *Source) delivery(m types.Message, polled time.Time) pawl.Delivery {
 	var fault error
 	if s.config.Unwrap != nil {
@@ -207,7 +214,7 @@ func (s *Source) delivery(m types.Message, polled time.Time) pawl.Delivery {
 	system := func(name types.MessageSystemAttributeName) string { return m.Attributes[string(name)] }
 	receives, _ := strconv.Atoi(system(types.MessageSystemAttributeNameApproximateReceiveCount))
 	group := ""
-	if s.fifo { // on a standard queue it is a tenant's label
+	if s.fifo { // on a standard queue it has no order
 		group = system(types.MessageSystemAttributeNameMessageGroupId)
 	}
 	key := ""
@@ -228,7 +235,7 @@ func (s *Source) delivery(m types.Message, polled time.Time) pawl.Delivery {
 	}
 }
 
-// sentAt reads milliseconds since 1970; zero if there are none.
+// sentAt reads milliseconds since 1970. An unreadable value is the zero time.
 func sentAt(millis string) time.Time {
 	n, err := strconv.ParseInt(millis, 10, 64)
 	if err != nil {
@@ -237,7 +244,7 @@ func sentAt(millis string) time.Time {
 	return time.UnixMilli(n)
 }
 
-// producedAt reads what a [Sender] wrote; zero if none did.
+// producedAt reads the time that a [Sender] wrote. A missing value is the zero time.
 func producedAt(m types.Message) time.Time {
 	at, _ := time.Parse(time.RFC3339Nano, aws.ToString(m.MessageAttributes[ProducedAtAttribute].StringValue))
 	return at

@@ -18,39 +18,46 @@ import (
 	"github.com/pawl-go/pawl/transport/internal/adapter"
 )
 
-// A Message is what a producer sends.
+// A Message is a message to send.
 type Message struct {
-	// Key names the intent; a resend of the same intent has the same key. Required.
+	// Key names the intent. Every resend of the same intent has the same key. Required.
 	Key string
-	// Payload is text of XML 1.0 characters, 1 octet to 1 MiB with the attributes. Other octets need [Sender.Base64].
+	// Payload is text of XML 1.0 characters, 1 octet to 1 MiB together with the attributes. Other
+	// octets need [Sender.Base64].
 	Payload []byte
-	// Attributes are sent with type String; at most 8, as the key and ProducedAt are two of SQS's 10, and 7 beside a Payload that is sent
-	// as base64. No value may be empty, and none may have the name of those that are set here. As far as there is room, the trace of the context joins them, as traceparent and
-	// tracestate, unless they have one; see [pawl.WithTrace].
+	// Attributes are sent with type String. At most 8 are allowed, because the key and ProducedAt
+	// take two of SQS's 10; at most 7 if the Payload is sent as base64. No value may be empty. The
+	// names of the attributes that Send sets are refused. If there is room and they are not set,
+	// Send adds traceparent and tracestate from the context; see [pawl.WithTrace].
 	Attributes map[string]string
-	// ProducedAt is when the intent came to be, by the producer's clock, sent as [ProducedAtAttribute]. A consumer that forgets
-	// compares it with what it remembers, as SQS's own send time starts anew with a redrive. A resend has the same one. Zero:
-	// the time of Send.
+	// ProducedAt is the time of the intent, by the producer's clock, sent as [ProducedAtAttribute].
+	// A consumer with a retention period compares it with the oldest receipt it may have purged.
+	// SQS's send time does not serve, because a redrive sets it anew. Give a resend the same value.
+	// Zero means the time of Send.
 	ProducedAt time.Time
-	// Delay hides the message at first: 0 to 15 min, rounded up to whole seconds. With 0 the queue's own DelaySeconds
-	// applies, as the SDK cannot send a zero. FIFO queues know none.
+	// Delay hides the message at first, for 0 to 15 min, rounded up to whole seconds. With 0 the
+	// queue's own DelaySeconds applies, because the SDK cannot send a zero. FIFO queues allow none.
 	Delay time.Duration
-	// Group is the MessageGroupId: on a FIFO queue required, what must stay in order; on a standard queue optional, the
-	// tenant for fair queues. 1 to 128 letters, digits and punctuation.
+	// Group is the MessageGroupId, 1 to 128 letters, digits and punctuation. A FIFO queue requires
+	// it and keeps the order within it. On a standard queue it is optional: the tenant for fair
+	// queues.
 	Group string
 }
 
-// ProducedAtAttribute carries Message.ProducedAt, in RFC 3339; a receiver finds it in [pawl.Delivery.ProducedAt].
+// ProducedAtAttribute carries Message.ProducedAt in RFC 3339. A receiver finds it in
+// [pawl.Delivery.ProducedAt].
 const ProducedAtAttribute = "Produced-At"
 
 const ownAttributes = 2 // the key and ProducedAt
 
-// A Sender sends messages that carry their key, so that a producer's retry is absorbed by the receiver. On a FIFO queue the
-// key is the MessageDeduplicationId as well (its SHA-256 where SQS would refuse it): for five minutes SQS drops what has a
-// known one, whatever its payload.
+// A Sender sends messages that carry their key, so that the receiver absorbs a producer's retry. On
+// a FIFO queue the key is also the MessageDeduplicationId, or its SHA-256 if SQS would refuse it.
+// For five minutes SQS drops messages with a known MessageDeduplicationId, even if the payload
+// differs.
 type Sender struct {
-	// Base64 sends a Payload that SQS cannot carry as it is, such as protobuf or gzip, encoded, and says so in the attribute
-	// [EncodingAttribute]; a [Source] decodes it. Default false: Send refuses such a message. Set it before the first Send.
+	// Base64 makes Send encode a Payload that SQS cannot carry as it is, such as protobuf or gzip,
+	// and set [EncodingAttribute]; a [Source] decodes it. Default false: Send refuses such a
+	// message. Set it before the first Send.
 	Base64 bool
 
 	client SendAPI
@@ -59,8 +66,8 @@ type Sender struct {
 	fifo   bool
 }
 
-// OpenSender finds the queue as [Open] does. keyAttribute is the message attribute for the key; "" means
-// [DefaultKeyAttribute], which the receiver's default looks at.
+// OpenSender finds the queue as [Open] does. keyAttribute is the message attribute for the key; ""
+// means [DefaultKeyAttribute], which a [Source] reads by default.
 func OpenSender(ctx context.Context, client SendAPI, queue, keyAttribute string) (*Sender, error) {
 	url, err := resolve(ctx, "sqs.send", client, queue)
 	if err != nil {
@@ -69,13 +76,15 @@ func OpenSender(ctx context.Context, client SendAPI, queue, keyAttribute string)
 	return &Sender{client: client, url: url, name: cmp.Or(keyAttribute, DefaultKeyAttribute), fifo: isFIFO(url)}, nil
 }
 
-// Send sends messages in batches of up to ten and one MiB, and checks the answer for each. Entries that fail by the
-// service's fault are tried once more. All messages are tried; the error wraps a [*SendError] that names those not
-// known to be sent. Sending them again is safe: the key is the same. One that SQS cannot carry octet for octet, or would refuse for its
-// size or for a field, is refused here (P4004), before any is sent.
+// Send sends messages in batches of up to ten and one MiB, and checks the result of each. Entries
+// that fail by a fault of the service are tried once more. If some are not known to be sent, the
+// error wraps a [*SendError] that names them. Send those again: the key is the same, so it is safe.
+// If SQS cannot carry a message octet for octet, or would refuse its size or a field, Send returns
+// P4004 before it sends any.
 //
-// To a FIFO queue a batch takes one message of each group, so that one that fails is not overtaken by the next of its group;
-// those behind a failed one are not tried and count as not sent. Messages of few groups therefore need more calls.
+// On a FIFO queue a batch takes one message of each group, so that a message cannot overtake a
+// failed one of its group. Messages behind a failed one are not tried and count as not sent. A few
+// groups with many messages therefore need more calls.
 func (s *Sender) Send(ctx context.Context, ms ...Message) error {
 	for i, m := range ms {
 		if err := s.check(m); err != nil {
@@ -108,13 +117,13 @@ func (s *Sender) Send(ctx context.Context, ms ...Message) error {
 	return err
 }
 
-// A SendError says which messages of a Send are not known to be sent.
+// A SendError names the messages of a Send that are not known to be sent.
 type SendError struct {
 	All    int   // messages of the call
-	Unsent []int // their indexes, ascending
-	First  error // why the first failed
+	Unsent []int // indexes of those, ascending
+	First  error // error of the first
 
-	groups map[string]bool // of which one was not sent
+	groups map[string]bool // groups with a message that was not sent
 }
 
 func (e *SendError) add(i int, group string, err error) {
@@ -125,12 +134,12 @@ func (e *SendError) add(i int, group string, err error) {
 	e.groups[group] = true
 }
 
-// Error names counts and the first reason.
+// Error names the counts and the first error.
 func (e *SendError) Error() string {
 	return fmt.Sprintf("%d of %d messages not sent: %v", len(e.Unsent), e.All, e.First)
 }
 
-// Unwrap returns the first reason.
+// Unwrap returns the first error.
 func (e *SendError) Unwrap() error { return e.First }
 
 func (s *Sender) check(m Message) error {
@@ -147,17 +156,17 @@ func (s *Sender) check(m Message) error {
 	case m.Delay < 0 || m.Delay > maxDelay:
 		return fmt.Errorf("has a delay of %v, allowed are 0 to 15m", m.Delay)
 	case s.fifo && m.Group == "":
-		return errors.New("has no Group, which a FIFO queue demands")
+		return errors.New("has no Group, which a FIFO queue requires")
 	case m.Group != "" && !validDeduplicationID.MatchString(m.Group):
 		return fmt.Errorf("has the Group %q, allowed are 1 to 128 letters, digits and punctuation", m.Group)
 	case s.fifo && m.Delay > 0:
-		return errors.New("has a Delay, which FIFO queues do not know")
+		return errors.New("has a Delay, which FIFO queues do not support")
 	}
 	_, err := s.parcel(m)
 	return err
 }
 
-// parcel is what is sent of a message.
+// parcel returns the body and attributes to send for a message.
 func (s *Sender) parcel(m Message) (parcel, error) {
 	attributes := make(map[string]string, len(m.Attributes)+ownAttributes)
 	maps.Copy(attributes, m.Attributes)
@@ -165,7 +174,7 @@ func (s *Sender) parcel(m Message) (parcel, error) {
 	return parcelOf(m.Payload, attributes, s.Base64)
 }
 
-// traced adds the trace of ctx to the messages that have none, as far as SQS has room for it.
+// traced adds the trace of ctx to messages without one, if SQS has room for it.
 func (s *Sender) traced(ctx context.Context, ms []Message) []Message {
 	t := pawl.TraceOf(ctx)
 	if !t.Valid() {
@@ -205,11 +214,11 @@ func (m Message) producedAt() time.Time {
 	return m.ProducedAt.UTC()
 }
 
-// lookAhead is how many messages behind the first may fill its batch, where groups keep others out.
+// lookAhead is how many messages next examines to fill a batch.
 const lookAhead = 1000
 
-// next picks the messages of the next batch by their indexes, and those that are left after it. Behind a message of a group
-// that is in the batch or has failed, no other of the group goes.
+// next returns the indexes of the next batch's messages and of those left after it. On a FIFO queue
+// it takes one message of each group, and none of a group with a failed message.
 func (s *Sender) next(ms []Message, parcels []parcel, all []int, failed *SendError) (batch, left []int) {
 	busy := map[string]bool{}
 	size := 0
@@ -234,7 +243,7 @@ func (s *Sender) next(ms []Message, parcels []parcel, all []int, failed *SendErr
 	return batch, left
 }
 
-// sendBatch sends the messages of a batch, and once more those that failed by the service's fault.
+// sendBatch sends one batch and retries once the messages that failed by a fault of the service.
 func (s *Sender) sendBatch(ctx context.Context, ms []Message, parcels []parcel, batch []int, failed *SendError) {
 	entries := make([]entry, len(batch))
 	for i := range batch {
@@ -268,7 +277,8 @@ func (s *Sender) call(ctx context.Context, ms []Message, parcels []parcel, ids [
 
 var validDeduplicationID = regexp.MustCompile("^[A-Za-z0-9!\"#$%&'()*+,./:;<=>?@\\[\\\\\\]^_`{|}~-]{1,128}$")
 
-// deduplicationID is the key, or its hash if SQS would not take it (SendMessage: 1 to 128 letters, digits and punctuation).
+// deduplicationID is the key, or its hash if SQS would refuse it (SendMessage: 1 to 128 letters,
+// digits and punctuation).
 func deduplicationID(key string) string {
 	if validDeduplicationID.MatchString(key) {
 		return key

@@ -20,7 +20,7 @@ func (f *fixture) sender() *pawlsqs.Sender {
 	return sender
 }
 
-// sendMany sends n messages with keys of their own, again and again until SQS has said that it has them.
+// sendMany sends n messages with different keys and repeats until SQS confirms all.
 func (f *fixture) sendMany(n int) {
 	f.Helper()
 	ms := make([]pawlsqs.Message, n)
@@ -60,7 +60,7 @@ func TestSend_TheReceiverFindsTheKey(t *testing.T) {
 	})
 }
 
-// A message carries the trace of the context that sends it, unless it has one of its own or no room.
+// A message carries the trace of the sending context, unless it has its own or no room is left.
 func TestSend_CarriesTheTrace(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := setup(t, sqstest.Faults{}, pawlsqs.Config{})
@@ -95,7 +95,8 @@ func TestSend_CarriesTheTrace(t *testing.T) {
 	})
 }
 
-// Twenty-five messages are three calls; four of 400 KiB are two, as a batch has the limit of one message.
+// Twenty-five messages need three calls. Four of 400 KiB need two, because a batch has the size
+// limit of one message.
 func TestSend_InBatchesThatFit(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := setup(t, sqstest.Faults{}, pawlsqs.Config{})
@@ -113,7 +114,7 @@ func TestSend_NamesWhatIsNotSent(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := setup(t, sqstest.Faults{FailEntry: func(c sqstest.Call, entry int) *sqstest.Error {
 			if c.N == 1 && entry == 2 {
-				return sqstest.Internal() // once: sent by the second try
+				return sqstest.Internal() // once, so the second attempt sends it
 			}
 			if entry == 1 {
 				return &sqstest.Error{Shape: "InvalidMessageContents", Message: "no"}

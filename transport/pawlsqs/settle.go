@@ -11,18 +11,21 @@ import (
 	"github.com/pawl-go/pawl/transport/internal/adapter"
 )
 
-// Ack deletes messages whose outcome the database already holds. Their visibility is not extended any more, whatever
-// the answer: a message that could not be deleted returns and is absorbed as a duplicate.
+// Ack deletes messages whose outcome the database already holds. It ends the extension of their
+// visibility in any case: a message that could not be deleted returns and is absorbed as a
+// duplicate.
 //
-// Receipts that are not valid, or of another source, are refused with an error; the valid ones beside them are still
-// acknowledged, as their outcome is safe. Entries that fail by the service's fault are tried once more. A handle that
-// has expired is counted in Stats.LostHandles and is no error. The error names how many messages were left.
+// Receipts that are invalid or of another source are refused with an error; the valid ones in the
+// same call are acknowledged. Entries that fail by a fault of the service are tried once more. An
+// expired handle is counted in Stats.LostHandles and is no error. The error names the number of
+// messages not deleted.
 func (s *Source) Ack(ctx context.Context, rs ...pawl.Receipt) error {
 	held, refused := ackable(rs)
 	return errors.Join(refused, s.delete(ctx, held))
 }
 
-// ackable are the handles behind valid receipts of ours, and an error that counts the others.
+// ackable returns the handles of this package's valid receipts, and an error that counts the
+// others.
 func ackable(rs []pawl.Receipt) (held []*arrival, err error) {
 	for _, r := range rs {
 		if a, ours := r.Handle().(*arrival); ours && r.Valid() {
@@ -37,7 +40,7 @@ func ackable(rs []pawl.Receipt) (held []*arrival, err error) {
 	return held, err
 }
 
-// releasable are the handles of deliveries of ours, and an error that counts the others.
+// releasable returns the handles of this package's deliveries, and an error that counts the others.
 func releasable(ds []pawl.Delivery) (held []*arrival, err error) {
 	for _, d := range ds {
 		if a, ours := d.Handle.(*arrival); ours && a != nil {
@@ -55,7 +58,7 @@ func (s *Source) delete(ctx context.Context, held []*arrival) error {
 	for i, a := range held {
 		entries[i].receipt = a.receipt
 	}
-	s.letGo(held) // an extension still in flight does no harm: the message is deleted all the same
+	s.letGo(held) // an extension in flight is harmless: the delete works all the same
 	var left failures
 	var acked, dead int
 	for _, o := range twice(ctx, entries, s.deleteMessages) {
@@ -76,15 +79,16 @@ func (s *Source) delete(ctx context.Context, held []*arrival) error {
 		"nothing to do: they return after their visibility timeout and are absorbed as duplicates")
 }
 
-// Release gives deliveries back. They become visible after delay, rounded up to whole seconds and
-// cut to what is left of twelve hours since their receive; 0 and less mean at once, [KeepTimeout]
-// what is left of the visibility timeout. [Config.ReleaseDelay] may overrule delay; if it panics,
-// delay counts, and the panic is in the error. A delivery whose handle is dead is visible already
-// or belongs to another receiver: it is counted in Stats.LostHandles and is no error. Deliveries of
-// another source are refused with an error, the others beside them are released.
+// Release makes deliveries visible again after delay, rounded up to whole seconds and cut to the
+// rest of twelve hours since their receive. 0 and less mean at once; [KeepTimeout] means the rest
+// of the visibility timeout. [Config.ReleaseDelay] may overrule delay. If it panics, delay applies
+// and the error holds the panic. If a handle has expired, its message is visible already or held by
+// another receiver; that counts in Stats.LostHandles and is no error. Deliveries of another source
+// are refused with an error; the others in the same call are released.
 //
-// In a FIFO queue give back with a delivery those behind it in its group, in one call. SQS hands none of them out before it: it is
-// in flight until its delay is over, and that blocks its group.
+// On a FIFO queue, release a delivery together with those behind it in its group, in one call. SQS
+// hands out none of them before it, because it stays in flight until its delay has passed and
+// blocks its group.
 func (s *Source) Release(ctx context.Context, delay time.Duration, ds ...pawl.Delivery) error {
 	held, refused := releasable(ds)
 	delays := make(map[*arrival]time.Duration, len(held))
@@ -102,7 +106,7 @@ func (s *Source) Release(ctx context.Context, delay time.Duration, ds ...pawl.De
 
 func (s *Source) release(ctx context.Context, held []*arrival, delay func(*arrival) time.Duration) error {
 	if stored := s.letGo(held); stored != nil {
-		select { // an extension still in flight would overrule the delay
+		select { // a later extension would overrule the delay
 		case <-stored:
 		case <-ctx.Done():
 		}
@@ -133,12 +137,12 @@ func (s *Source) release(ctx context.Context, held []*arrival, delay func(*arriv
 		"nothing to do: they return after their visibility timeout")
 }
 
-// secondsLeft is how many whole seconds of the twelve hours a message may stay invisible from now on.
+// secondsLeft is the rest of the twelve hours since the poll, in whole seconds.
 func secondsLeft(polled, now time.Time) int32 {
 	return int32(max(maxVisibility-now.Sub(polled), 0) / time.Second)
 }
 
-// failures collects what is left of a batch: how many, and the first reason.
+// failures collects the entries of a batch that failed: their number and the first error.
 type failures struct {
 	count int
 	first error

@@ -11,8 +11,8 @@ import (
 	"github.com/pawl-go/pawl/transport/pawlsqs/sqstest"
 )
 
-// T75: a redelivery beside its original has the same message id. Entry ids taken from it would make SQS refuse the
-// whole batch, in the delete and in the heartbeat.
+// T75: a redelivery beside its original has the same message id. With message ids as entry ids, SQS
+// would refuse the whole batch, in the delete and in the heartbeat.
 func TestT75_RedeliveryInTheSameBatch(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := setup(t, sqstest.Faults{Duplicate: func(sqstest.Arrival) bool { return true }}, pawlsqs.Config{})
@@ -50,7 +50,7 @@ func TestAck_InBatchesOfTen(t *testing.T) {
 	})
 }
 
-// A delete that fails by the service's fault is tried once more, entry by entry.
+// Entries of a delete that fail by a fault of the service are tried once more.
 func TestAck_RetriesTheServicesFailures(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := setup(t, sqstest.Faults{FailEntry: func(c sqstest.Call, entry int) *sqstest.Error {
@@ -68,7 +68,7 @@ func TestAck_RetriesTheServicesFailures(t *testing.T) {
 	})
 }
 
-// What stays is reported in one error with counts, and returns.
+// Messages not deleted are counted in one error, and return.
 func TestAck_ReportsWhatIsLeft(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := setup(t, sqstest.Faults{FailEntry: func(c sqstest.Call, entry int) *sqstest.Error {
@@ -109,7 +109,7 @@ func TestAck_ReportsAQueueThatIsGone(t *testing.T) {
 	})
 }
 
-// SQS says it deleted the message and it comes back all the same.
+// SQS confirms a delete, and the message is redelivered all the same.
 func TestAck_LostDeleteIsRedelivered(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := setup(t, sqstest.Faults{LoseDelete: func(a sqstest.Arrival) bool { return a.Receives == 1 }}, pawlsqs.Config{})
@@ -141,14 +141,14 @@ func TestRelease_AtOnceAndLater(t *testing.T) {
 		if f.visible() != 1 {
 			t.Fatal("did not come back")
 		}
-		f.must(f.source.Release(t.Context(), 0, d)) // visible already: nothing to do
+		f.must(f.source.Release(t.Context(), 0, d)) // visible already
 		if got := f.source.Stats(); got.Released != 3 || got.LostHandles != 1 || got.Held != 0 {
 			t.Fatalf("source %+v", got)
 		}
 	})
 }
 
-// SQS refuses what would pass twelve hours from the receive; a delay is cut to what is left.
+// SQS refuses a timeout beyond twelve hours from the receive. Release cuts the delay to the rest.
 func TestRelease_StaysBelowTheCeiling(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := setup(t, sqstest.Faults{}, pawlsqs.Config{})
@@ -167,7 +167,7 @@ func TestRelease_StaysBelowTheCeiling(t *testing.T) {
 	})
 }
 
-// An extension that is on its way when the delivery is released must not overrule the delay.
+// An extension in flight must not overrule the delay of a release.
 func TestRelease_WaitsForAnExtensionOnItsWay(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := setup(t, sqstest.Faults{Latency: func(c sqstest.Call) time.Duration {
@@ -178,7 +178,7 @@ func TestRelease_WaitsForAnExtensionOnItsWay(t *testing.T) {
 		}}, pawlsqs.Config{Visibility: time.Minute})
 		f.send("a")
 		d := f.one()
-		time.Sleep(21 * time.Second) // the first beat left at 20 s and arrives at 23 s
+		time.Sleep(21 * time.Second) // the first beat is sent at 20 s and arrives at 23 s
 		f.must(f.source.Release(t.Context(), 5*time.Second, d))
 		time.Sleep(5*time.Second + time.Millisecond)
 		if f.visible() != 1 {

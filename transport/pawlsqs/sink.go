@@ -18,20 +18,23 @@ import (
 	"github.com/pawl-go/pawl"
 )
 
-// A Sink publishes the events of an outbox to a queue, standard or FIFO: give it to outbox.Config.
+// A Sink publishes the events of an outbox to a standard or FIFO queue. Pass it to outbox.Config.
 //
-// The event's id is the key attribute, so that a [Source] behind the queue recognises a second delivery. In a FIFO queue the
-// aggregate is the message group, and the id is the deduplication id; an event without an aggregate is a group of its own.
+// The event's id is the key attribute, so a [Source] recognises a second delivery. On a FIFO queue
+// the aggregate is the message group and the event's id is the deduplication id. An event without
+// an aggregate forms its own group.
 //
-// SQS takes ten attributes. Sent are the key attribute, pawl-event-id, ce-id, ce-source, ce-specversion, ce-type and, if there
-// is one, traceparent; then the event's own headers by their names, three at least; then, as long as there is room,
-// ce-subject, ce-time, content-type and tracestate.
+// SQS takes ten attributes. The sink always sends the key attribute, pawl-event-id, ce-id,
+// ce-source, ce-specversion, ce-type and, if present, traceparent. Next come the event's own
+// headers: at least three fit, or two if the payload is sent as base64. ce-subject, ce-time,
+// content-type and tracestate fill the remaining room.
 //
-// What SQS cannot carry becomes a dead letter at once, and nothing of it is sent; see [Sink.Carries].
+// An event that SQS cannot carry becomes a dead letter at once and is not sent; see [Sink.Carries].
 type Sink struct {
-	// Base64 sends a payload that SQS cannot carry as it is, such as protobuf or gzip, encoded, and says so in the attribute
-	// [EncodingAttribute]; a [Source] decodes it. It grows by a third. Default false: such an event becomes a dead letter. Set it
-	// before the first Publish.
+	// Base64 makes the sink encode a payload that SQS cannot carry as it is, such as protobuf or
+	// gzip, and set [EncodingAttribute]; a [Source] decodes it. The payload grows by a third, and
+	// one attribute less is free. Default false: such an event becomes a dead letter. Set it before
+	// the first Publish.
 	Base64 bool
 
 	client SendAPI
@@ -42,8 +45,8 @@ type Sink struct {
 
 var _ pawl.Carrier = (*Sink)(nil)
 
-// OpenSink finds the queue as [Open] does; a name or URL that ends in .fifo is a FIFO queue. keyAttribute is the message
-// attribute for the event's id; "" means [DefaultKeyAttribute], which the receiver's default looks at.
+// OpenSink finds the queue as [Open] does. keyAttribute is the message attribute for the event's
+// id; "" means [DefaultKeyAttribute], which a [Source] reads by default.
 func OpenSink(ctx context.Context, client SendAPI, queue, keyAttribute string) (*Sink, error) {
 	const op = "sqs.sink"
 	s := &Sink{client: client, name: cmp.Or(keyAttribute, DefaultKeyAttribute), fifo: strings.HasSuffix(queue, ".fifo")}
@@ -55,15 +58,19 @@ func OpenSink(ctx context.Context, client SendAPI, queue, keyAttribute string) (
 	return s, nil
 }
 
-// Carries returns why SQS can never carry the event octet for octet: an empty payload; a payload or a header that is no UTF-8 or holds a
-// character outside of XML 1.0; a header whose name SQS does not take, that is empty, or has the name of the key attribute; more
-// headers of its own than fit; more than 1 MiB in all.
+// Carries returns why SQS can never carry the event octet for octet, or nil. The reasons are:
+//   - the payload is empty
+//   - the payload or a header is not valid UTF-8 or has a character that XML 1.0 forbids
+//   - a header is empty, or SQS refuses its name, or its name is the key attribute's
+//   - more headers of its own than fit
+//   - more than 1 MiB in all
 func (s *Sink) Carries(m pawl.Message) error {
 	_, err := s.parcel(m)
 	return err
 }
 
-// Publish implements [pawl.Sink]. What SQS refuses as a whole, or by its own fault, is the sink's failure and charged to no event.
+// Publish implements [pawl.Sink]. If SQS refuses a whole call or fails by its own fault, the sink
+// counts as failed, and no event is charged.
 func (s *Sink) Publish(ctx context.Context, ms []pawl.Message) []error {
 	errs := make([]error, len(ms))
 	var fit []types.SendMessageBatchRequestEntry
@@ -86,7 +93,7 @@ func (s *Sink) Publish(ctx context.Context, ms []pawl.Message) []error {
 	return errs
 }
 
-// together counts how many of the first entries go into one call; at least one.
+// together returns how many of the first entries go into one call; at least one.
 func together(sizes []int) (n int) {
 	for sum := 0; n < len(sizes) && n < maxBatch; n++ {
 		if sum += sizes[n]; n > 0 && sum > MaxSize {
@@ -126,8 +133,8 @@ func (s *Sink) send(ctx context.Context, all []types.SendMessageBatchRequestEntr
 	return errs
 }
 
-// aboutMessages recognises a refusal of a whole call that is about what it holds. Of many messages it may be about any: the relay
-// publishes each alone then.
+// aboutMessages reports whether a refusal of a whole call is about its messages. In a call with
+// several it may be about any of them, so the relay then publishes each alone.
 func aboutMessages(err error) bool {
 	var serialization *smithy.SerializationError
 	var api smithy.APIError
@@ -161,7 +168,7 @@ func (s *Sink) parcel(m pawl.Message) (parcel, error) {
 	return parcelOf(m.Payload, headers, s.Base64)
 }
 
-// headers chooses what is sent as attributes, room at most.
+// headers chooses the attributes to send, at most room.
 func (s *Sink) headers(m pawl.Message, room int) (map[string]string, error) {
 	chosen := map[string]string{s.name: m.ID, pawl.HeaderEventID: m.ID}
 	rest := maps.Clone(m.Headers)
@@ -194,10 +201,11 @@ func (s *Sink) headers(m pawl.Message, room int) (map[string]string, error) {
 	return chosen, nil
 }
 
-// optionalHeaders fill what room is left.
+// optionalHeaders fill the remaining room.
 var optionalHeaders = []string{"ce-subject", "ce-time", "content-type", traceState}
 
-// short makes a group or deduplication id, of which SQS takes 128 letters, digits and signs of ASCII.
+// short makes a group or deduplication id, for which SQS takes 128 ASCII letters, digits and
+// punctuation. A longer or other id becomes its SHA-256.
 func short(id string) string {
 	odd := func(r rune) bool { return r <= ' ' || r > '~' }
 	if len(id) <= 128 && !strings.ContainsFunc(id, odd) {

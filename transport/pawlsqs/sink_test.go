@@ -24,14 +24,15 @@ func (f *fixture) sink() *pawlsqs.Sink {
 	return sink
 }
 
-// message is an event as a relay hands it over.
+// message is an event as a relay passes it.
 func message(id, payload string) pawl.Message {
 	return pawl.Message{ID: id, Type: "T", Group: "5:order2:17", Payload: []byte(payload), Headers: map[string]string{
 		"ce-id": id, "ce-source": "/s", "ce-specversion": "1.0", "ce-type": "T", "ce-time": "2026-05-04T03:02:01Z", "ce-subject": "order/17",
 		"content-type": "text/plain", "traceparent": "00-1-2-03", "tracestate": "a=b", pawl.HeaderEventID: id}}
 }
 
-// What a receiver needs comes first; the id is the key that a consumer of ours looks at; what is optional fills the room.
+// Headers that a receiver needs come first, and optional ones fill the room. A source finds the id
+// as its key.
 func TestSink_TheReceiverFindsTheID(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := setup(t, sqstest.Faults{}, pawlsqs.Config{})
@@ -54,8 +55,9 @@ func TestSink_TheReceiverFindsTheID(t *testing.T) {
 	})
 }
 
-// What SQS can never carry is final, and costs its neighbours nothing. Twenty-five are three calls, and large ones as many as fit.
-func TestSink_EachHasItsOwnEnd(t *testing.T) {
+// An event that SQS can never carry is final and does not affect the others. Batches hold at most
+// ten messages and as many large ones as fit.
+func TestSink_EachHasItsOwnResult(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := setup(t, sqstest.Faults{}, pawlsqs.Config{})
 		ms := []pawl.Message{message("empty", ""), message("big", strings.Repeat("x", pawlsqs.MaxSize))}
@@ -81,8 +83,8 @@ func TestSink_EachHasItsOwnEnd(t *testing.T) {
 	})
 }
 
-// What fails by SQS's fault, or on the way to it, is the sink's failure and not the event's.
-func TestSink_AnOutageIsTheSinks(t *testing.T) {
+// Failures of SQS or of the connection count against the sink, not against the event.
+func TestSink_OutageIsChargedToTheSink(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := setup(t, sqstest.Faults{}, pawlsqs.Config{})
 		sink := f.sink()
@@ -97,8 +99,8 @@ func TestSink_AnOutageIsTheSinks(t *testing.T) {
 	})
 }
 
-// In a FIFO queue the aggregate is the group and the id the deduplication id, in the letters that SQS takes: what is published twice
-// arrives once, in order.
+// In a FIFO queue the aggregate is the group and the id is the deduplication id, hashed if SQS
+// would refuse it. An event published twice arrives once, in order.
 func TestSink_FIFO(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := setupFIFO(t, sqstest.Faults{}, pawlsqs.Config{})
@@ -129,14 +131,14 @@ func TestSink_FIFO(t *testing.T) {
 	})
 }
 
-// A mute answers a batch without a word on its entries.
+// A mute responds to a batch without any result.
 type mute struct{ pawlsqs.SendAPI }
 
 func (mute) SendMessageBatch(context.Context, *awssqs.SendMessageBatchInput, ...func(*awssqs.Options)) (*awssqs.SendMessageBatchOutput, error) {
 	return &awssqs.SendMessageBatchOutput{}, nil
 }
 
-// An answer that does not mention an entry is no acceptance.
+// An entry without a result is not accepted.
 func TestSink_UnmentionedIsNotAccepted(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := setup(t, sqstest.Faults{}, pawlsqs.Config{})

@@ -35,9 +35,10 @@ const (
 	lines     = 40 // message groups
 )
 
-// Every message three times, out of order where the queue has none, handlers that fail, deletes that are lost, answers that never
-// arrive, polls that outlive their clients, and consumers killed: one effect each, none lost; in a FIFO queue in the order of each
-// group, but for a trigger, which promises none.
+// Each message is sent three times, unordered unless the queue keeps order. Handlers fail, deletes
+// and responses are lost, polls outlive their clients, and consumers are killed. Each message takes
+// effect once and none is lost. FIFO queues keep the order of each group, except with triggers,
+// which promise none.
 func TestSoak(t *testing.T) {
 	for _, c := range [][2]string{{"inline", "soak"}, {"inline", "soak.fifo"}, {"store", "soak"}, {"store", "soak.fifo"},
 		{"trigger", "soak"}, {"trigger", "soak.fifo"}, {"batch", "soak"}} {
@@ -55,9 +56,10 @@ func TestSoak(t *testing.T) {
 	}
 }
 
-// A deploy, again and again under load: SIGTERM to the only consumer. It ends in good order, within a poll wait and what handlers
-// take, and no message stays hidden for longer than a poll wait after it (a copy of what was being handled was given back for 1
-// to 2 s), although the visibility timeout is a minute. In the end each took effect once.
+// The only consumer gets SIGTERM again and again under load. It exits without error, within a
+// poll's wait and the time of its handlers. The visibility timeout is a minute, yet no message
+// stays hidden longer than a poll's wait after the exit. A copy of a message being handled was
+// released for 1 to 2 s. In the end each message took effect once.
 func TestDeployDrill(t *testing.T) {
 	for _, c := range [][2]string{{"inline", "drill"}, {"inline", "drill.fifo"}, {"store", "drill"}, {"store", "drill.fifo"}} {
 		mode, queue := c[0], c[1]
@@ -92,7 +94,7 @@ type soak struct {
 	*testing.T
 	queue    string
 	fifo     bool
-	server   *sqstest.Server // nil: the queue is on somebody else's
+	server   *sqstest.Server // nil if the queue is on another server
 	client   *awssqs.Client
 	url      string
 	pool     *pgxpool.Pool
@@ -114,7 +116,7 @@ func newSoak(t *testing.T, mode, queue string, failures float64, rates sqstest.R
 	return s
 }
 
-// newSoakAt makes the queue at an endpoint.
+// newSoakAt creates the queue at an endpoint.
 func newSoakAt(t *testing.T, endpoint, mode, queue string, failures float64) *soak {
 	t.Helper()
 	t.Logf("seed %d", *soakSeed)
@@ -130,8 +132,8 @@ func newSoakAt(t *testing.T, endpoint, mode, queue string, failures float64) *so
 	return s
 }
 
-// messages are all units, with their copies. A copy never comes before the first of its line: what a producer sends again it has
-// sent before.
+// messages returns all units with their copies. A copy never precedes the original, because a
+// producer resends only what it has sent.
 func (s *soak) messages() []unit {
 	all := make([]unit, 0, *soakMessages*copies)
 	for n := range *soakMessages {
@@ -148,11 +150,11 @@ func (s *soak) messages() []unit {
 	return all
 }
 
-// send sends units one after the other in each line, each as a message of its own: in a FIFO queue with an own deduplication
-// id, as a producer's retry after five minutes is.
+// send sends units in the order of each line, each as its own message. In a FIFO queue each has its
+// own deduplication id, like a producer's retry after five minutes.
 func (s *soak) send(units []unit) {
 	s.Helper()
-	if s.consumer.Mode == "trigger" { // the rows first, as a producer writes them
+	if s.consumer.Mode == "trigger" { // producers write the rows first
 		keys := make([]string, len(units))
 		for i, u := range units {
 			keys[i] = u.key()
@@ -176,8 +178,9 @@ func (s *soak) send(units []unit) {
 	}
 }
 
-// sendBatch sends until all has arrived, whole: what arrived before becomes a copy more, or is known by its id to a FIFO queue.
-// A batch holds one new unit of a line at most, so that no other can overtake it.
+// sendBatch repeats the batch until all entries are accepted. Entries accepted before become extra
+// copies, or a FIFO queue recognises their ids. A batch holds at most one new unit of a line, so
+// that none can overtake it.
 func (s *soak) sendBatch(in *awssqs.SendMessageBatchInput) {
 	s.Helper()
 	for range 100 {
@@ -196,7 +199,7 @@ func (s *soak) effects() (n int) {
 	return n
 }
 
-// open counts messages anywhere in the queue.
+// open counts all messages in the queue.
 func (s *soak) open() (n int) {
 	if s.server != nil {
 		stats := s.server.Stats(s.queue)
@@ -218,7 +221,7 @@ func (s *soak) open() (n int) {
 	return n
 }
 
-// state is what the server says of the queue.
+// state is the server's view of the queue.
 func (s *soak) state() string {
 	if s.server == nil {
 		return fmt.Sprintf("%d open", s.open())
@@ -242,7 +245,7 @@ func (s *soak) until(what string, reached func() bool) {
 	}
 }
 
-// play sends in portions and kills consumers on the way, at random and at each side of every step.
+// play sends in portions and kills consumers meanwhile, at random and before and after every step.
 func (s *soak) play() {
 	s.Helper()
 	units := s.messages()
@@ -258,7 +261,7 @@ func (s *soak) play() {
 		crew[victim].await(s.T)
 		patience := time.Duration(s.random.IntN(100)) * time.Millisecond
 		if crew[victim].doomed {
-			patience = 500 * time.Millisecond // it kills itself where it was told to
+			patience = 500 * time.Millisecond // it kills itself at its crash point
 		}
 		select {
 		case <-crew[victim].ended:
@@ -266,7 +269,7 @@ func (s *soak) play() {
 			_ = crew[victim].cmd.Process.Kill()
 			<-crew[victim].ended
 		}
-		// The next in its place dies at a point by itself, or is killed at a random moment.
+		// Its replacement dies at a crash point, or is killed at a random moment.
 		next := s.consumer
 		if point := points[s.random.IntN(len(points))]; point != "" && n+consumers < *soakKills {
 			next.Faults = fmt.Sprintf("%s=kill@%d", point, s.random.IntN(20))
@@ -277,7 +280,7 @@ func (s *soak) play() {
 	s.finish(crew...)
 }
 
-// finish lets consumers work until nothing is left anywhere, and stops them.
+// finish lets consumers work until all is done, and stops them.
 func (s *soak) finish(crew ...*process) {
 	s.Helper()
 	if len(crew) == 0 {
@@ -304,7 +307,8 @@ func (s *soak) finish(crew ...*process) {
 	}
 }
 
-// judge counts from the rows alone: each unit once, none missing, and in a FIFO queue each line in its order.
+// judge checks the rows alone: each unit once, none missing, and in a FIFO queue each line in
+// order.
 func (s *soak) judge() {
 	s.Helper()
 	var all, distinct, disorder, letters int

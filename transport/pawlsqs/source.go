@@ -18,15 +18,16 @@ import (
 	"github.com/pawl-go/pawl/transport/internal/heart"
 )
 
-// A Source receives from one queue, standard or FIFO. Its methods may be called from many goroutines. It needs no closing:
-// it has one goroutine of its own while it holds deliveries, and none otherwise.
+// A Source receives from one queue, standard or FIFO. Its methods may be called from many
+// goroutines. It needs no Close: it runs one goroutine while it holds deliveries, and none
+// otherwise.
 type Source struct {
 	client   API
 	url      string
 	config   Config
 	heart    *heart.Heart[string]
 	fifo     bool
-	attempts attempts // of a FIFO queue
+	attempts attempts // for FIFO queues only
 	horizon  adapter.Horizon
 	pace     adapter.Pacer
 	counters counters
@@ -34,12 +35,12 @@ type Source struct {
 
 var _ pawl.Source = (*Source)(nil)
 
-// Open finds the queue and checks that it can be reached. queue is a name, looked up with GetQueueUrl in the
-// client's own account and region, or a full queue URL. The error says in one line what to do when the queue does
-// not exist, the credentials fail, or nothing answers at the endpoint.
+// Open finds the queue and checks that it can be reached. queue is a full queue URL, or a name,
+// which GetQueueUrl looks up in the client's account and region. If the queue does not exist, the
+// credentials fail or the endpoint does not respond, the error says in one line what to do.
 //
-// A name that ends in .fifo is a FIFO queue: the MessageGroupId of a message is its OrderingKey; see [Source.Receive]. In a standard
-// queue it is a tenant's label and changes nothing.
+// A name that ends in .fifo is a FIFO queue. The MessageGroupId of its messages is their
+// OrderingKey; see [Source.Receive]. On a standard queue the MessageGroupId is ignored.
 func Open(ctx context.Context, client API, queue string, cfg Config) (*Source, error) {
 	cfg, err := cfg.filled()
 	if err != nil {
@@ -67,25 +68,27 @@ func Open(ctx context.Context, client API, queue string, cfg Config) (*Source, e
 
 func isFIFO(queue string) bool { return strings.HasSuffix(queue, ".fifo") }
 
-// QueueURL is the address of the queue, as SQS gave it.
+// QueueURL is the URL of the queue.
 func (s *Source) QueueURL() string { return s.url }
 
-// Broker returns aws_sqs and the name of the queue, for traces.
+// Broker returns "aws_sqs" and the name of the queue, for traces.
 func (s *Source) Broker() (system, destination string) { return brokerOf(s.url) }
 
-// Broker returns aws_sqs and the name of the queue, for traces.
+// Broker returns "aws_sqs" and the name of the queue, for traces.
 func (s *Sink) Broker() (system, destination string) { return brokerOf(s.url) }
 
 func brokerOf(url string) (system, destination string) {
 	return "aws_sqs", url[strings.LastIndexByte(url, '/')+1:]
 }
 
-// Info says for how long a message of this queue may come again without being sent again: for the queue's retention period, and, if it
-// has a dead-letter queue, for fourteen days there (the longest period there is) and once more the period here, as a redrive starts it
-// anew. A producer that sends again is not in it.
+// Info returns how long SQS may redeliver a message of this queue without another send. That is the
+// queue's retention period. With a dead-letter queue it is that period twice plus fourteen days,
+// the longest retention there, because a redrive starts the period again. Resends by a producer are
+// not included.
 //
-// Open asks SQS for it, and Info asks again if the answer is older than five minutes: the queue's settings may change under a running
-// consumer. That call takes ten seconds at most; if it fails, the last answer holds, and the next call asks again after a minute.
+// Open asks SQS for the period. Info asks again if the answer is older than five minutes, because
+// the queue's settings may change while a consumer runs. The call takes ten seconds at most. If it
+// fails, the last answer holds, and Info asks again after a minute.
 func (s *Source) Info() pawl.SourceInfo {
 	return pawl.SourceInfo{RedeliveryHorizon: s.horizon.Get()}
 }
@@ -100,7 +103,7 @@ func redeliveryHorizon(ctx context.Context, client Resolver, url string) (time.D
 	seconds, err := strconv.Atoi(out.Attributes[string(retention)])
 	period := time.Duration(seconds) * time.Second
 	if err != nil {
-		period = maxRetention // it does not say
+		period = maxRetention // missing or unreadable: assume the longest
 	}
 	if out.Attributes[string(redrive)] == "" {
 		return period, nil
@@ -108,7 +111,7 @@ func redeliveryHorizon(ctx context.Context, client Resolver, url string) (time.D
 	return period + maxRetention + period, nil
 }
 
-// resolve turns a name into a URL, and checks a URL by asking for the queue behind it.
+// resolve turns a name into a URL. It checks a URL by asking SQS for that queue.
 func resolve(ctx context.Context, op string, client Resolver, queue string) (string, error) {
 	if client == nil {
 		return "", adapter.BadArgument(op, "the client is missing")
@@ -131,9 +134,9 @@ func resolve(ctx context.Context, op string, client Resolver, queue string) (str
 	return queue, nil
 }
 
-// patientClient refuses an HTTP client that would hang up before a long poll is answered: SQS goes on handing
-// messages to such a poll, and they are hidden until their timeout. It looks where it can; a client of another make
-// is the caller's care.
+// patientClient refuses an HTTP client whose timeout is shorter than a long poll. SQS goes on
+// handing messages to a poll that was abandoned, and they stay hidden until their timeout. It
+// recognises net/http's client and clients with GetTimeout; others are not checked.
 func patientClient(client API, poll time.Duration) error {
 	configured, ok := client.(interface{ Options() awssqs.Options })
 	if !ok {
@@ -154,28 +157,30 @@ func patientClient(client API, poll time.Duration) error {
 		Hint: "raise the client's timeout above Wait, or lower Wait"}
 }
 
-// Stats count since Open, except Held.
+// Stats counts since Open, except Held, which is the present number.
 type Stats struct {
-	Polls       int64 // receive calls answered
-	EmptyPolls  int64 // of them, those without a message
-	PollErrors  int64 // receive calls that failed
+	Polls       int64 // successful receive calls
+	EmptyPolls  int64 // of those, calls that returned no message
+	PollErrors  int64 // failed receive calls
 	Received    int64 // messages received
-	Acked       int64 // messages SQS says it deleted
-	AckFailures int64 // messages it did not delete: they return and are absorbed
-	Released    int64 // messages given back
+	Acked       int64 // messages that SQS confirmed as deleted
+	AckFailures int64 // messages not deleted: they return and are absorbed
+	Released    int64 // messages made visible again
 	Extended    int64 // visibility timeouts extended
-	LostHandles int64 // messages whose handle died or reached twelve hours while held, acked or released
-	Held        int   // messages being kept invisible now
+	// LostHandles counts messages whose handle expired or reached twelve hours while held, acked or
+	// released.
+	LostHandles int64
+	Held        int // messages kept invisible now
 }
 
-// report emits an event that stands for n messages, if there are any.
+// report emits one event for n messages, and none if n is 0.
 func (s *Source) report(ctx context.Context, kind pawl.EventKind, op string, n int) {
 	if n > 0 {
 		s.emit(ctx, pawl.Event{Kind: kind, Op: op, Count: n})
 	}
 }
 
-// lost counts messages whose handles died.
+// lost counts and reports n messages whose handles have expired.
 func (s *Source) lost(ctx context.Context, op string, n int) {
 	s.counters.lostHandles.Add(int64(n))
 	s.report(ctx, pawl.EventHandleLost, op, n)
@@ -186,14 +191,15 @@ func (s *Source) emit(ctx context.Context, e pawl.Event) {
 	s.config.Hooks.Emit(context.WithoutCancel(ctx), e)
 }
 
-// A Backlog is what waits in a queue, by SQS's approximate counts: the signal to scale consumers by.
+// A Backlog is the number of messages in a queue, by SQS's approximate counts. Scale consumers by
+// it.
 type Backlog struct {
 	Visible  int // ready to be received
-	InFlight int // received and neither deleted nor returned
-	Delayed  int // sent with a delay that is not over
+	InFlight int // received, and neither deleted nor visible again
+	Delayed  int // sent with a delay that has not passed
 }
 
-// Backlog asks SQS how much waits. The counts lag by up to a minute (GetQueueAttributes).
+// Backlog asks SQS for the counts. They lag by up to a minute (GetQueueAttributes).
 func (s *Source) Backlog(ctx context.Context) (Backlog, error) {
 	const visible, inFlight, delayed = types.QueueAttributeNameApproximateNumberOfMessages,
 		types.QueueAttributeNameApproximateNumberOfMessagesNotVisible, types.QueueAttributeNameApproximateNumberOfMessagesDelayed

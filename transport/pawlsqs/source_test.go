@@ -19,7 +19,7 @@ import (
 	"github.com/pawl-go/pawl/transport/pawlsqs/sqstest"
 )
 
-// fixture is a source on a queue "q" of a server of its own, through the real SDK.
+// fixture is a source on the queue "q" of its own server, through the real SDK.
 type fixture struct {
 	*testing.T
 	server *sqstest.Server
@@ -28,7 +28,7 @@ type fixture struct {
 	source *pawlsqs.Source
 }
 
-// setup needs no socket, so it may run in a synctest bubble. There every test has virtual time.
+// setup needs no socket, so it can run in a synctest bubble with virtual time.
 func setup(t *testing.T, faults sqstest.Faults, cfg pawlsqs.Config) *fixture {
 	t.Helper()
 	server := sqstest.New(sqstest.Options{Faults: faults})
@@ -74,7 +74,7 @@ func (f *fixture) must(err error) {
 	}
 }
 
-// send puts one message with the key into the queue.
+// send sends one message with the key.
 func (f *fixture) send(key string) {
 	f.Helper()
 	f.must(f.trySend(key))
@@ -118,8 +118,7 @@ func (f *fixture) deleteQueue() {
 	f.must(err)
 }
 
-// settleBehindOurBack deletes a delivery without the source knowing, through a second source that has its own idea
-// of what it holds.
+// settleBehindOurBack deletes a delivery through a second source, without the first one knowing.
 func (f *fixture) settleBehindOurBack(d pawl.Delivery) {
 	f.Helper()
 	other, err := pawlsqs.Open(f.Context(), f.client, "q", pawlsqs.Config{})
@@ -127,7 +126,7 @@ func (f *fixture) settleBehindOurBack(d pawl.Delivery) {
 	f.must(other.Ack(f.Context(), committed(d)...))
 }
 
-// visible is how many messages another receiver could take right now.
+// visible is how many messages another receiver could take now.
 func (f *fixture) visible() int { return f.server.Stats("q").Ready }
 
 func committed(ds ...pawl.Delivery) []pawl.Receipt {
@@ -175,7 +174,7 @@ func TestReceive_DeliversEverythingTheFlowNeeds(t *testing.T) {
 	}
 }
 
-// A receipt that no commit made must not delete anything.
+// A receipt without a commit must not delete a message.
 func TestAck_RefusesTheZeroReceipt(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := setup(t, sqstest.Faults{}, pawlsqs.Config{})

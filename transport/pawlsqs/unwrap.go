@@ -9,23 +9,25 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 )
 
-// An Unwrap takes a message out of its envelope. One that is in no such envelope stays as it is.
+// An Unwrap removes the envelope of a message. A message without that envelope stays as it is.
 type Unwrap func(types.Message) types.Message
 
-// Names of attributes that come from envelopes.
+// Names of the attributes that come from envelopes.
 const (
-	SNSMessageID    = "sns.MessageId"           // the same when SNS tries again, another when the publisher does
-	SNSTopic        = "sns.TopicArn"            //
-	SNSSubject      = "sns.Subject"             // if there is one
-	EventID         = "eventbridge.id"          // the same when EventBridge tries again, another when the producer does
+	SNSMessageID = "sns.MessageId" // the same when SNS retries, another when the publisher does
+	SNSTopic     = "sns.TopicArn"  //
+	SNSSubject   = "sns.Subject"   // if present
+	// the same when EventBridge retries, another when the producer does
+	EventID         = "eventbridge.id"
 	EventSource     = "eventbridge.source"      //
 	EventDetailType = "eventbridge.detail-type" //
 )
 
-// UnwrapSNS takes the notification of an SNS topic without raw message delivery: the body becomes what was published, and the
-// message attributes of the publisher become those of the message, so that [KeyAttribute] finds a key that was published.
-// What changes when SNS tries again (timestamp, signature) is gone, and the fingerprint of the body stays the same. With
-// raw message delivery there is nothing to unwrap.
+// UnwrapSNS unwraps the notification of an SNS topic without raw message delivery. The body becomes
+// the published message, and the publisher's message attributes are added to the message's, so
+// [KeyAttribute] finds a published key. SNS's timestamp and signature change when it retries. They
+// are dropped, so the fingerprint of the body stays the same. Raw message delivery needs no
+// unwrapping.
 func UnwrapSNS(m types.Message) types.Message {
 	var e struct {
 		Type, MessageId, TopicArn, Subject string
@@ -47,12 +49,13 @@ func UnwrapSNS(m types.Message) types.Message {
 	return m
 }
 
-// UnwrapEventBridge takes the event of an EventBridge rule or pipe without an input transformer: the body becomes its detail.
+// UnwrapEventBridge unwraps the event of an EventBridge rule or pipe without an input transformer.
+// The body becomes the event's detail.
 func UnwrapEventBridge(m types.Message) types.Message {
 	var e struct {
 		Version, ID, Source string
 		DetailType          string          `json:"detail-type"`
-		Detail              json.RawMessage // the exact octets
+		Detail              json.RawMessage // kept as received
 	}
 	if json.Unmarshal([]byte(aws.ToString(m.Body)), &e) != nil || e.ID == "" || e.Source == "" || e.DetailType == "" || e.Detail == nil {
 		return m
@@ -62,7 +65,7 @@ func UnwrapEventBridge(m types.Message) types.Message {
 	return m
 }
 
-// withAttributes copies the attributes of a message and adds those that have a value.
+// withAttributes copies the attributes of a message and adds those of more that are not empty.
 func withAttributes(m types.Message, more map[string]string) map[string]types.MessageAttributeValue {
 	all := maps.Clone(m.MessageAttributes)
 	if all == nil {

@@ -15,7 +15,8 @@ const notification = `{"Type":"Notification","MessageId":"m-1","TopicArn":"arn:a
  "Message":"{\"id\":17}","Timestamp":"TIME","Signature":"SIG",
  "MessageAttributes":{"Idempotency-Key":{"Type":"String","Value":"order-17"},"photo":{"Type":"Binary","Value":"AAEC"}}}`
 
-// A published message arrives as it was published: body, key and attributes. What SNS changes from try to try is gone.
+// A published message arrives as published: body, key and attributes. The fields that SNS changes
+// on a retry are removed.
 func TestUnwrapSNS(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := setup(t, sqstest.Faults{}, pawlsqs.Config{Unwrap: pawlsqs.UnwrapSNS})
@@ -45,7 +46,7 @@ func TestUnwrapEventBridge(t *testing.T) {
 	}
 }
 
-// What is in no envelope, or in one that only looks like it, stays as it is.
+// A message without an envelope, or with something similar, stays as it is.
 func TestUnwrap_LeavesOthersAlone(t *testing.T) {
 	t.Parallel()
 	for _, body := range []string{"", "text", "17", "[]", `{"id":17}`, `{"Type":"Notification"}`, `{"Type":"Notification","TopicArn":"t"}`,
@@ -88,7 +89,7 @@ func TestKeyS3(t *testing.T) {
 	}
 }
 
-// The deduplication id is a key until a message has been among the dead letters.
+// The deduplication id is the key of a message that has not been dead-lettered.
 func TestKeyDeduplicationID(t *testing.T) {
 	t.Parallel()
 	m := types.Message{Attributes: map[string]string{"MessageDeduplicationId": "d-1"}}

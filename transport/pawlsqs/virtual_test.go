@@ -20,12 +20,13 @@ import (
 	"github.com/pawl-go/pawl/transport/pawlsqs/sqstest"
 )
 
-// The whole pipeline on virtual time, with a real PostgreSQL: a handler of ten minutes, whose message nobody else receives, and one
-// effect. A goroutine that waits for a socket holds the clock until it has its answer; there is no LISTEN, which would hold it
-// for ever.
+// The whole pipeline runs on virtual time with a real PostgreSQL. A handler takes ten minutes, no
+// other receiver gets its message, and there is one effect. A goroutine that waits for a socket
+// stops the clock until it has its response. LISTEN would stop it forever, so it is off.
 func TestVirtualTime_WithPostgres(t *testing.T) {
 	t.Parallel()
-	url := pawltest.URL(t, "create table effect (key text not null)") // its server lives outside the bubble
+	// its server runs outside the bubble
+	url := pawltest.URL(t, "create table effect (key text not null)")
 	synctest.Test(t, func(t *testing.T) {
 		f := setup(t, sqstest.Faults{}, pawlsqs.Config{})
 		f.send("order-1")
@@ -50,8 +51,8 @@ func TestVirtualTime_WithPostgres(t *testing.T) {
 	})
 }
 
-// A consumer on a FIFO queue, on virtual time and with a real PostgreSQL. What its handlers wrote, in the order of their commits, comes
-// from wrote.
+// A fifoConsumer is a consumer on a FIFO queue, on virtual time with a real PostgreSQL. wrote
+// returns the keys of its effects in commit order.
 type fifoConsumer struct {
 	*fixture
 	pool *pgxpool.Pool
@@ -71,7 +72,8 @@ func inFIFOConsumer(t *testing.T, test func(f *fifoConsumer)) {
 	})
 }
 
-// run consumes through a source of its own, as another process would, until the returned function is called.
+// run consumes until the returned function is called. It has its own source, as another process
+// would.
 func (f *fifoConsumer) run(handler func(context.Context, pgx.Tx, consumer.Message[[]byte]) error) (stop func()) {
 	f.Helper()
 	source, err := pawlsqs.Open(f.Context(), f.client, fifoQueue, pawlsqs.Config{Wait: time.Second})
@@ -101,8 +103,9 @@ func write(ctx context.Context, tx pgx.Tx, d consumer.Message[[]byte]) error {
 	return err
 }
 
-// A process that cannot reach SQS for longer than the visibility timeout loses its handles while a handler works and others stand
-// behind it. All come again, to it and to another, beside the old ones: each takes effect once, in order.
+// A process cannot reach SQS for longer than the visibility timeout. It loses its handles while a
+// handler works and other messages wait behind it. All are redelivered, to it and to another
+// process. Each takes effect once, in order.
 func TestFIFO_LostHandlesKeepTheOrder(t *testing.T) {
 	inFIFOConsumer(t, func(f *fifoConsumer) {
 		f.sendIn("a", 1, 2, 3)
@@ -118,7 +121,7 @@ func TestFIFO_LostHandlesKeepTheOrder(t *testing.T) {
 		})
 		time.Sleep(10 * time.Second)
 		second := f.run(write)
-		time.Sleep(25 * time.Second) // the handles are dead
+		time.Sleep(25 * time.Second) // the handles have expired
 		f.server.SetFaults(sqstest.Faults{AbandonedPolls: true})
 		time.Sleep(3 * time.Minute)
 		first()
@@ -132,7 +135,8 @@ func TestFIFO_LostHandlesKeepTheOrder(t *testing.T) {
 	})
 }
 
-// A delivery that fails is stored under the order of its group, and those behind it wait for it in the database; other groups do not.
+// A failed delivery is stored with its group's order. Later messages of the group wait for it in
+// the database; other groups do not.
 func TestFIFO_FailedKeepsItsPlace(t *testing.T) {
 	inFIFOConsumer(t, func(f *fifoConsumer) {
 		f.sendIn("a", 1, 2, 3)
@@ -162,8 +166,8 @@ func TestFIFO_FailedKeepsItsPlace(t *testing.T) {
 	})
 }
 
-// A stop gives back what stands behind a handler that ends in time, and behind one that does not: nothing is hidden for longer
-// than what is still at work.
+// A stop releases the messages behind a handler, whether it ends in time or not. Only the message
+// still being handled stays hidden.
 func TestFIFO_StopStrandsNothing(t *testing.T) {
 	for _, takes := range []time.Duration{3500 * time.Millisecond, time.Hour} {
 		t.Run(takes.String(), func(t *testing.T) {
@@ -172,7 +176,7 @@ func TestFIFO_StopStrandsNothing(t *testing.T) {
 				working := make(chan struct{})
 				stop := f.run(func(ctx context.Context, tx pgx.Tx, d consumer.Message[[]byte]) error {
 					defer close(working)
-					time.Sleep(takes) // and does not look at ctx
+					time.Sleep(takes) // ignores ctx
 					return write(ctx, tx, d)
 				})
 				time.Sleep(3 * time.Second)
@@ -182,7 +186,7 @@ func TestFIFO_StopStrandsNothing(t *testing.T) {
 				got := f.server.Stats(fifoQueue)
 				want := sqstest.Stats{Ready: 2, InFlight: 1}
 				if takes < time.Minute {
-					want.InFlight = 0 // it has taken effect and is acknowledged
+					want.InFlight = 0 // it took effect and is acknowledged
 				}
 				if got.Ready != want.Ready || got.InFlight != want.InFlight || got.Abandoned != 0 || took > 7*time.Second {
 					t.Errorf("the stop took %v; server %+v", took, got)

@@ -6,24 +6,24 @@ import (
 	"sync"
 )
 
-// Answers decides when a destination answers, and in which order. The destination tells it of each
-// message that arrives and hands it each answer to the sink; the suite lets answers go, keeps them
-// back, or never sends them. All methods may be called at once.
+// Answers decides when a destination responds, and in which order. The destination reports each
+// message that arrives and passes each response to Answers. The suite releases a response,
+// withholds it, or never sends it. All methods may be called concurrently.
 type Answers struct {
 	inOrder bool
-	sending sync.Mutex // held while an answer is sent: they go one after another
+	sending sync.Mutex // held while a response is sent, so that they are sent one at a time
 
 	mu          sync.Mutex
 	keeps       func(id string) bool
 	omitted     map[string]bool
 	kept        []answer
-	given       map[string]bool // ids that a sent answer confirms
-	unmentioned int             // messages whose answer was dropped, as it is about omitted ones only
+	given       map[string]bool // ids confirmed by a sent response
+	unmentioned int             // messages of dropped responses
 	events      int
 	onEvent     func(n int)
 }
 
-// An answer is what a destination says of one message or of several.
+// An answer is a destination's response for one or several messages.
 type answer struct {
 	ids, confirmed []string
 	send           func()
@@ -33,20 +33,20 @@ func newAnswers(inOrder bool) *Answers {
 	return &Answers{inOrder: inOrder, omitted: map[string]bool{}, given: map[string]bool{}}
 }
 
-// Arrived notes that a message has reached the destination.
+// Arrived records that a message has reached the destination.
 func (a *Answers) Arrived() { a.event() }
 
-// Omits reports whether the answer must not mention a message. Ask it if one answer is about
-// several messages. An answer that is about omitted messages only is dropped by Send.
+// Omits reports whether the response must not mention a message. Ask it if one response covers
+// several messages. Send drops a response that covers only omitted messages.
 func (a *Answers) Omits(id string) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.omitted[id]
 }
 
-// Send sends an answer that is about the messages ids and confirms some of them. It calls send at
-// most once: now, later from another goroutine, or never. send must not block, and does nothing if
-// its connection is gone.
+// Send passes the response for the messages ids, which confirms some of them. It calls send at most
+// once: now, later from another goroutine, or never. send must not block, and must do nothing if
+// its connection is closed.
 func (a *Answers) Send(ids, confirmed []string, send func()) {
 	a.mu.Lock()
 	omitted := !slices.ContainsFunc(ids, func(id string) bool { return !a.omitted[id] })
@@ -77,7 +77,7 @@ func (a *Answers) sendNow(one answer) {
 	a.event()
 }
 
-// event tells the suite that something has happened.
+// event counts an event and reports it to the suite.
 func (a *Answers) event() {
 	a.mu.Lock()
 	a.events++
@@ -88,14 +88,14 @@ func (a *Answers) event() {
 	}
 }
 
-// tell calls fn at each event from now on, with its number from 1.
+// tell calls fn at each later event, with its number from 1.
 func (a *Answers) tell(fn func(n int)) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.events, a.onEvent = 0, fn
 }
 
-// keep keeps back the answers about some messages from now on.
+// keep withholds later responses for the messages that which selects.
 func (a *Answers) keep(which func(id string) bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -110,8 +110,8 @@ func (a *Answers) omit(ids ...string) {
 	}
 }
 
-// release sends the answers that were kept back about some messages, in any order, or in theirs if
-// the protocol has no other.
+// release sends the withheld responses for the messages that which selects. The order is random,
+// unless the protocol keeps the order of requests.
 func (a *Answers) release(r *rand.Rand, which func(id string) bool) {
 	a.mu.Lock()
 	var now []answer
@@ -131,21 +131,21 @@ func (a *Answers) release(r *rand.Rand, which func(id string) bool) {
 	}
 }
 
-// drop forgets what was kept back.
+// drop discards the withheld responses.
 func (a *Answers) drop() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.kept, a.unmentioned = nil, 0
 }
 
-// confirms reports whether an answer that confirms a message was sent.
+// confirms reports whether a response that confirms the message was sent.
 func (a *Answers) confirms(id string) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.given[id]
 }
 
-// waiting returns how many messages have arrived that no sent answer is about.
+// waiting returns the number of messages that arrived and got no response.
 func (a *Answers) waiting() (n int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

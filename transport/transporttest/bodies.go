@@ -11,7 +11,7 @@ import (
 	"github.com/pawl-go/pawl"
 )
 
-// message is one that the broker takes, alone in its ordering key.
+// message returns a message with its own ordering key, if the broker is Ordered.
 func (b *bench) message(key string, body []byte) Message {
 	m := Message{Key: key, Payload: body}
 	if b.Features.Ordered {
@@ -20,7 +20,7 @@ func (b *bench) message(key string, body []byte) Message {
 	return m
 }
 
-// wantBody receives one delivery, which must have the exact octets.
+// wantBody receives one delivery, which must have exactly the octets sent.
 func (b *bench) wantBody(sent Message) pawl.Delivery {
 	b.Helper()
 	d := b.one(b.source)
@@ -31,7 +31,7 @@ func (b *bench) wantBody(sent Message) pawl.Delivery {
 	return d
 }
 
-// The largest body arrives whole.
+// The largest body arrives complete.
 func largeBody(b *bench) {
 	body := make([]byte, b.MostBody)
 	for i := range body {
@@ -42,7 +42,7 @@ func largeBody(b *bench) {
 	b.wantBody(m)
 }
 
-// A body of all octets there are arrives as it was sent.
+// A body with every octet value arrives as it was sent.
 func anyOctets(b *bench) {
 	all := make([]byte, 256)
 	for i := range all {
@@ -53,14 +53,15 @@ func anyOctets(b *bench) {
 	b.wantBody(m)
 }
 
-// A body of no octets arrives, and holds up no other.
+// An empty body arrives and does not block others.
 func emptyBody(b *bench) {
 	m := b.message("empty", []byte{})
 	b.must(b.queue.Send(b.Context(), m))
 	b.wantBody(m)
 }
 
-// An attribute that is no text arrives as base64 under its name and a suffix, beside one that is text.
+// A binary attribute arrives as base64 under its name and a suffix. A text attribute beside it
+// stays text.
 func binaryAttributes(b *bench) {
 	octets := "\xff\x00\xfe"
 	m := b.message("a", []byte("body"))
@@ -75,10 +76,10 @@ func binaryAttributes(b *bench) {
 	}
 }
 
-// Ordering keys that are no text arrive as text, one for each.
+// Binary ordering keys arrive as text, a different one for each key.
 func binaryKeys(b *bench) {
 	sent := []string{"\xff\x00", "\xff\x01", "\x00", "plain"}
-	arrived := map[string]string{} // by what was sent
+	arrived := map[string]string{} // by the key sent
 	for n, key := range append(sent, sent...) {
 		m := Message{Key: fmt.Sprintf("key-%d", n), OrderingKey: key, Payload: []byte("body")}
 		b.must(b.queue.Send(b.Context(), m))

@@ -12,47 +12,55 @@ import (
 	"github.com/pawl-go/pawl/internal/receipt"
 )
 
-// A Broker is what the suite is run on.
+// A Broker is the broker under test.
 type Broker struct {
-	// Open makes a queue of its own, removed when the test ends.
+	// Open creates a new queue, removed when the test ends.
 	Open func(t *testing.T) Queue
-	// Alone makes a queue on a broker of its own, which the suite kills and starts again: Queue.Bounce is set. nil: that is not tried.
+	// Alone creates a queue on a broker that the suite kills and restarts; Queue.Bounce must be
+	// set. If nil, that test is skipped.
 	Alone func(t *testing.T) Queue
-	// Features that the broker has.
+	// Features are the features of the broker.
 	Features Features
 	// MostBody is the size of the largest body that the suite sends, in octets. Default 1 MiB.
 	MostBody int
-	// Timeout is how long the suite waits for what must come. Default 30 s.
+	// Timeout is how long the suite waits for expected deliveries. Default 30 s.
 	Timeout time.Duration
-	// Quiet is how long it waits to see that nothing comes. Default 500 ms.
+	// Quiet is how long the suite waits to see that no delivery comes. Default 500 ms.
 	Quiet time.Duration
 }
 
-// Features are what brokers differ in. What is false is not tried, but for Sticky and NoMessageID, which say what is not promised.
-// What a source says of itself is believed too: of one that acknowledges in order ([pawl.SourceInfo]), what was acknowledged out of order may
-// come again, and a [pawl.Finisher] or a [pawl.Revocable] is treated as package consumer would.
+// Features are the differences between brokers. A false feature is not tested. Sticky, NoMessageID,
+// Narrow and Single are exceptions: they declare limits. The suite also respects the source itself.
+// If it acknowledges in order ([pawl.SourceInfo]), a delivery acknowledged out of order may come
+// again. A [pawl.Finisher] or a [pawl.Revocable] is treated as package consumer treats it.
 type Features struct {
-	Ordered       bool // deliveries of an ordering key come in the order of the sends, to one receiver while it holds one of them
+	// Ordered: an ordering key's deliveries keep the order of sends, and go to one receiver while
+	// it holds one of them.
+	Ordered       bool
 	Counted       bool // Delivery.Receives counts redeliveries
-	ReleaseDelay  bool // Release keeps a delivery back for the delay
-	CrashRedelive bool // what a receiver that is gone held comes again: Queue.Abandon is set
+	ReleaseDelay  bool // Release delays the redelivery
+	CrashRedelive bool // deliveries of a crashed receiver come again; needs Queue.Abandon
 	SentAt        bool // Delivery.SentAt is set
-	Sticky        bool // what is released comes to the receiver that released it, while that is open; others are not tried
-	NoMessageID   bool // Delivery.MessageID may be empty
-	Reconnects    bool // a source that has lost its connection goes on by itself: Queue.Disconnect is set
-	Revoked       bool // what a source holds may go elsewhere while it lives: Queue.Revoke is set, and CrashRedelive
-	Octets        bool // a body may be any octets; else it is text
-	EmptyBodies   bool // a body may have no octets
-	// BinaryAttributes: the value of an attribute may be any octets. What is no text arrives under the attribute's name and ";base64", in
-	// standard base64.
+	// Sticky: a released delivery returns to the receiver that released it, while that is open.
+	Sticky      bool
+	NoMessageID bool // Delivery.MessageID may be empty
+	Reconnects  bool // a source reconnects by itself; needs Queue.Disconnect
+	// Revoked: the broker may revoke deliveries from a live source. It needs Queue.Revoke and
+	// Queue.Abandon.
+	Revoked     bool
+	Octets      bool // a body may have any octets; if false, it is text
+	EmptyBodies bool // a body may be empty
+	// BinaryAttributes: an attribute's value may have any octets. A binary one arrives under the
+	// attribute's name and ";base64", in standard base64.
 	BinaryAttributes bool
-	// Narrow: a receiver that holds deliveries is given nothing that is sent meanwhile, as its
-	// window is configured so. Tests that need that are left out.
+	// Narrow: a receiver's window is so small that it gets no new messages while it holds
+	// deliveries. Tests that need more are skipped.
 	Narrow bool
-	// Single: a receiver holds one delivery at a time, as its window is configured so. It is Narrow
-	// too. Tests that need several are left out.
+	// Single: a receiver holds one delivery at a time. It is Narrow too. Tests that need several
+	// are skipped.
 	Single bool
-	// BinaryKeys: an ordering key may be any octets. It arrives as text, another one for each key. Only if Ordered.
+	// BinaryKeys: an ordering key may have any octets. It arrives as text, a different one for each
+	// key. Only with Ordered.
 	BinaryKeys bool
 }
 
@@ -60,23 +68,26 @@ func (f Features) narrow() bool { return f.Narrow || f.Single }
 
 // A Queue is one queue of a broker.
 type Queue struct {
-	// Send puts a message into the queue. OrderingKey is set if the broker is Ordered.
+	// Send sends a message to the queue. Its OrderingKey is set if the broker is Ordered.
 	Send func(ctx context.Context, m Message) error
 	// Source opens another receiver on the queue, as another process would.
 	Source func(t *testing.T) pawl.Source
-	// Abandon ends a source as a crash would: what it holds is neither acknowledged nor released, and not held any more. What it has
-	// acknowledged has reached the broker.
+	// Abandon ends a source like a crash. Its deliveries are neither acknowledged nor released, and
+	// no longer held. Its acknowledgements have reached the broker.
 	Abandon func(pawl.Source)
-	// Disconnect cuts the connection of a source, as a failure of the network would. What it holds is still held afterwards, or comes again.
+	// Disconnect cuts the connection of a source, like a network failure. Its deliveries stay held
+	// or come again.
 	Disconnect func(pawl.Source)
-	// Revoke takes away what a source holds, begun or not, as a broker does that takes the source for dead: it comes again, to this source
-	// or to another. The source lives on, and may not know yet.
+	// Revoke takes all deliveries from a source, started or not, like a broker that takes the
+	// source for dead. They come again, to this source or to another. The source lives on, and may
+	// not notice at once.
 	Revoke func(pawl.Source)
-	// Bounce kills the broker and starts it again on the same address. It returns when the broker takes connections.
+	// Bounce kills the broker and restarts it on the same address. It returns when the broker
+	// accepts connections.
 	Bounce func() error
 }
 
-// A Message is what the suite sends.
+// A Message is a message to send.
 type Message struct {
 	Key, OrderingKey string
 	Payload          []byte
@@ -89,8 +100,8 @@ type bench struct {
 	Broker
 	queue  Queue
 	source pawl.Source
-	out    map[any]func()       // by handle: gives back what the test took and did not settle
-	ended  map[pawl.Source]bool // finished, or abandoned
+	out    map[any]func()       // by handle: releases deliveries that the test has not settled
+	ended  map[pawl.Source]bool // finished or abandoned
 }
 
 func (b Broker) bench(t *testing.T, open func(*testing.T) Queue) *bench {
@@ -104,7 +115,7 @@ func (b Broker) bench(t *testing.T, open func(*testing.T) Queue) *bench {
 	return one
 }
 
-// has fails a test whose broker declares a feature and lacks the function for it.
+// has fails the test if a declared feature lacks its function.
 func (b *bench) has(field string, needed, there bool) {
 	b.Helper()
 	if needed && !there {
@@ -112,7 +123,7 @@ func (b *bench) has(field string, needed, there bool) {
 	}
 }
 
-// another opens a receiver, and ends it with the test as consumer would: nothing of it outlives the test.
+// another opens a receiver and ends it after the test, as a consumer would.
 func (b *bench) another() pawl.Source {
 	b.Helper()
 	s := b.queue.Source(b.T)
@@ -131,7 +142,7 @@ func (b *bench) another() pawl.Source {
 	return s
 }
 
-// next is where what a source released is looked for: at another one, as a rule.
+// next returns the source that receives a delivery released by s: usually another one.
 func (b *bench) next(s pawl.Source) pawl.Source {
 	b.Helper()
 	if b.Features.Sticky {
@@ -140,17 +151,17 @@ func (b *bench) next(s pawl.Source) pawl.Source {
 	return b.another()
 }
 
-// finish ends a stopped source for good, as consumer does: after it, what it held is another's.
+// finish ends a stopped source for good, as a consumer does. Its deliveries then go to others.
 func (b *bench) finish(s pawl.Source) {
 	b.Helper()
 	b.ended[s] = true
 	b.must(leave(b.Context(), s))
 }
 
-// leaveTime is how long a source has to leave.
+// leaveTime bounds Finish.
 const leaveTime = 10 * time.Second
 
-// leave finishes a source that owns something beyond its deliveries.
+// leave finishes a source that is a [pawl.Finisher].
 func leave(ctx context.Context, s pawl.Source) error {
 	f, owns := s.(pawl.Finisher)
 	if !owns {
@@ -166,7 +177,7 @@ func (b *bench) abandon(s pawl.Source) {
 	b.queue.Abandon(s)
 }
 
-// begun asks as consumer does, for each delivery once, whether it is still held, and returns those that are.
+// begun returns the deliveries still held. It asks once for each, as a consumer does.
 func begun(s pawl.Source, ds []pawl.Delivery) []pawl.Delivery {
 	r, may := s.(pawl.Revocable)
 	if !may {
@@ -182,7 +193,8 @@ func (b *bench) must(err error) {
 	}
 }
 
-// send sends messages of no order, or of one each where the broker demands one.
+// send sends messages with bodies made from their keys, each in its own order if the broker is
+// Ordered.
 func (b *bench) send(keys ...string) {
 	b.Helper()
 	for _, key := range keys {
@@ -190,7 +202,7 @@ func (b *bench) send(keys ...string) {
 	}
 }
 
-// sendIn sends messages of one ordering key, named group/key.
+// sendIn sends messages of one ordering key, with keys "group/key".
 func (b *bench) sendIn(group string, keys ...string) {
 	b.Helper()
 	for _, key := range keys {
@@ -213,7 +225,7 @@ func (b *bench) get(from pawl.Source, n int) (all []pawl.Delivery) {
 	return all
 }
 
-// took begins deliveries, and notes that the test has them, to be given back at its end.
+// took starts deliveries and registers them to be released after the test.
 func (b *bench) took(from pawl.Source, ds []pawl.Delivery) []pawl.Delivery {
 	ds = begun(from, ds)
 	for _, d := range ds {
@@ -222,7 +234,7 @@ func (b *bench) took(from pawl.Source, ds []pawl.Delivery) []pawl.Delivery {
 	return ds
 }
 
-// some receives until something comes, at most so many.
+// some receives until deliveries come, at most most.
 func (b *bench) some(from pawl.Source, most int) []pawl.Delivery {
 	b.Helper()
 	ctx, cancel := context.WithTimeout(b.Context(), b.Timeout)
@@ -238,7 +250,8 @@ func (b *bench) some(from pawl.Source, most int) []pawl.Delivery {
 	}
 }
 
-// ackInOrder acknowledges deliveries that must be those behind the first n of a group, and returns how many that makes.
+// ackInOrder acknowledges deliveries that must follow the first n of a group, and returns the new
+// n.
 func (b *bench) ackInOrder(s pawl.Source, n int, group string, ds ...pawl.Delivery) int {
 	b.Helper()
 	for _, d := range ds {
@@ -254,7 +267,8 @@ func (b *bench) one(from pawl.Source) pawl.Delivery {
 	return b.get(from, 1)[0]
 }
 
-// none receives for Quiet and expects nothing. What comes after the end of its context goes back by itself.
+// none receives for Quiet and expects no delivery. The source itself releases deliveries that
+// arrive after ctx ends.
 func (b *bench) none(from pawl.Source) {
 	b.Helper()
 	ctx, cancel := context.WithTimeout(b.Context(), b.Quiet)
@@ -270,7 +284,7 @@ func (b *bench) none(from pawl.Source) {
 	}
 }
 
-// stop ends a source as consumer does: Receive once more with a context that has ended.
+// stop ends a source as a consumer does: one more Receive with a context that has ended.
 func (b *bench) stop(s pawl.Source) {
 	b.Helper()
 	ctx, cancel := context.WithCancel(b.Context())

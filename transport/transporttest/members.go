@@ -21,7 +21,7 @@ func receipts(ds ...pawl.Delivery) []pawl.Receipt {
 	return rs
 }
 
-// forget takes deliveries from what the test gives back at its end: they are left behind.
+// forget unregisters deliveries, so that they are not released after the test.
 func (b *bench) forget(ds ...pawl.Delivery) {
 	for _, d := range ds {
 		delete(b.out, d.Handle)
@@ -34,8 +34,8 @@ func byKey(ds []pawl.Delivery) []pawl.Delivery {
 	return ds
 }
 
-// gather receives from the sources in turn until each of the keys has come, and returns what came first of each, with the source it came
-// from. Other keys may come too.
+// gather receives from the sources in turn until each key in want has come. It returns the first
+// delivery of each key and its source. Other keys may come too.
 func (b *bench) gather(want []string, from ...pawl.Source) (got map[string]pawl.Delivery, at map[string]pawl.Source) {
 	b.Helper()
 	got, at = map[string]pawl.Delivery{}, map[string]pawl.Source{}
@@ -62,9 +62,9 @@ func (b *bench) gather(want []string, from ...pawl.Source) (got map[string]pawl.
 	return got, at
 }
 
-// What a receiver that leaves has not settled is another's: at once if it owned more than its deliveries, when it gave them back if not.
-// What it acknowledged before does not come again, unless receipts count in order and one before it is missing. A source that is finished
-// takes no receipt and gives nothing back.
+// A leaving receiver's unsettled deliveries go to others. For a Finisher that is after Finish, else
+// when they are released. Acknowledged deliveries do not come again, unless receipts are cumulative
+// and an earlier one is missing. After Finish, a source refuses receipts and releases.
 func stopHandsOver(b *bench) {
 	b.send("1", "2", "3")
 	ds := byKey(b.get(b.source, 3))
@@ -102,7 +102,8 @@ func (b *bench) onlyUnsettled(other pawl.Source) {
 	b.none(other)
 }
 
-// A receiver that dies has acknowledged the second of three deliveries: the first and the third come again.
+// A receiver dies after it acknowledged the second of three deliveries. The first and the third
+// come again.
 func partly(b *bench) {
 	b.send("1", "2", "3")
 	ds := byKey(b.get(b.source, 3))
@@ -112,8 +113,8 @@ func partly(b *bench) {
 	b.onlyUnsettled(b.another())
 }
 
-// A handle from before a connection broke removes no other message than its own. Brokers that number what they send down a connection
-// begin again with the next one.
+// A handle of a lost connection removes no message but its own. Some brokers number deliveries per
+// connection and start again with the next one.
 func oldHandles(b *bench) {
 	settled, old, fresh := []string{"a1", "a2", "a3"}, []string{"b1", "b2", "b3"}, []string{"c1", "c2", "c3"}
 	b.send(append(slices.Clone(settled), old...)...)
@@ -124,7 +125,8 @@ func oldHandles(b *bench) {
 	b.send(fresh...)
 	got, _ := b.gather(fresh, b.source)
 	for _, d := range ds[3:] {
-		_ = b.source.Ack(b.Context(), receipts(d)...) // may be refused: the delivery was lost with its connection
+		// may be refused: the delivery was lost with its connection
+		_ = b.source.Ack(b.Context(), receipts(d)...)
 	}
 	var back []pawl.Delivery
 	for _, key := range fresh {
@@ -140,8 +142,8 @@ func oldHandles(b *bench) {
 	b.gather(fresh, b.next(b.source))
 }
 
-// A receipt that comes after its delivery went elsewhere removes at most that one. In a log it must not move the offset past those that
-// were before it.
+// A receipt for a revoked delivery removes at most that one. In a log it must not move the offset
+// past earlier ones.
 func lateReceipt(b *bench) {
 	b.send("1", "2", "3")
 	ds := byKey(b.waiting(b.source, 3))
@@ -159,7 +161,7 @@ func lateReceipt(b *bench) {
 	b.gather([]string{"1", "2"}, b.another())
 }
 
-// waiting receives n deliveries and begins none.
+// waiting receives n deliveries and starts none.
 func (b *bench) waiting(from pawl.Source, n int) (all []pawl.Delivery) {
 	b.Helper()
 	ctx, cancel := context.WithTimeout(b.Context(), b.Timeout)
@@ -176,11 +178,11 @@ func (b *bench) waiting(from pawl.Source, n int) (all []pawl.Delivery) {
 
 const (
 	visits  = 20 // of other receivers, beside one that stays
-	atVisit = 10 // messages that are sent then
+	atVisit = 10 // messages sent during a visit
 )
 
-// Receivers come and go beside one that stays, while messages are sent: each message arrives. Each that goes has acknowledged half of what
-// it received.
+// Receivers come and go beside one that stays, while messages are sent. Each message arrives. Each
+// leaving receiver has acknowledged half of its deliveries.
 func comeAndGo(b *bench) {
 	var arrived arrivals
 	staying, leave := context.WithCancel(b.Context())
@@ -227,16 +229,16 @@ func comeAndGo(b *bench) {
 	}
 }
 
-// pause is that between two looks.
+// pause is the time between polls.
 const pause = 5 * time.Millisecond
 
-// arrivals are the keys that have come to any receiver, and were acknowledged there.
+// arrivals are the keys that were received and acknowledged by any receiver.
 type arrivals struct {
 	mu   sync.Mutex
 	keys map[string]bool
 }
 
-// settle acknowledges deliveries. What the broker was not told comes again.
+// settle acknowledges deliveries. If that fails, they come again.
 func (a *arrivals) settle(b *bench, s pawl.Source, ds []pawl.Delivery) {
 	if len(ds) == 0 {
 		return
@@ -260,8 +262,8 @@ func (a *arrivals) missing(all []string) []string {
 	return slices.DeleteFunc(slices.Clone(all), func(k string) bool { return a.keys[k] })
 }
 
-// After its broker was killed and has come back, a source receives again by itself: what was sent before and is not settled, and what is
-// sent afterwards.
+// After its broker was killed and restarted, a source receives again by itself: unsettled messages
+// and new ones.
 func bounced(b *bench) {
 	b.has("Bounce", true, b.queue.Bounce != nil)
 	b.send("1", "2")
@@ -272,11 +274,12 @@ func bounced(b *bench) {
 	defer cancel()
 	meanwhile := make(chan []pawl.Delivery, 1)
 	go func() {
-		ds, _ := b.source.Receive(ctx, 10) // as consumer does all the time
+		ds, _ := b.source.Receive(ctx, 10) // as a consumer does all the time
 		meanwhile <- ds
 	}()
 	b.must(b.queue.Bounce())
-	_ = b.source.Release(b.Context(), 0, ds[1]) // may be refused: it was lost with the connection, and comes by itself
+	// may be refused: it was lost with the connection and comes again by itself
+	_ = b.source.Release(b.Context(), 0, ds[1])
 	early := <-meanwhile
 	b.sendAgain(ctx, "3")
 	for _, d := range b.took(b.source, early) {

@@ -17,13 +17,13 @@ import (
 	"github.com/pawl-go/pawl/transport/transporttest"
 )
 
-// A kind is what brokers in memory differ in.
+// A kind is the kind of a broker in memory.
 type kind int
 
 const (
-	unordered kind = iota // as a standard queue of SQS
-	ordered               // as a FIFO queue
-	log                   // one partition: acknowledged in order, released to oneself, counts nothing
+	unordered kind = iota // like a standard queue of SQS
+	ordered               // like a FIFO queue
+	log                   // one partition: cumulative receipts, sticky releases, no counts
 )
 
 const lease = 300 * time.Millisecond
@@ -56,19 +56,19 @@ type queue struct {
 	messages []*message
 	sent     int
 	sources  []*source
-	left     int // receivers that have left something behind
+	left     int // receivers that left with unsettled deliveries
 }
 
 type message struct {
 	d       pawl.Delivery
-	n       int // in the order of sends
+	n       int // position in the order of sends
 	holder  *source
-	acked   bool      // in a log: while one before it is not
-	visible time.Time // when nobody holds it
-	only    *source   // in a log: who gave it back
+	acked   bool      // in a log, while an earlier one is not acknowledged
+	visible time.Time // if it has no holder
+	only    *source   // in a log: the source that released it
 }
 
-// A tag is the handle of a delivery: its number among those of one connection, as brokers count them that push.
+// A tag is the handle of a delivery: its number within one connection, as push brokers count.
 type tag struct {
 	of      *source
 	session int
@@ -93,7 +93,7 @@ func (q *queue) open(*testing.T) pawl.Source {
 	return s
 }
 
-// A plain source owns nothing beyond its deliveries, and cannot say what it still holds.
+// A plain source hides that its inner source is a Finisher and a Revocable.
 type plain struct{ pawl.Source }
 
 func inner(s pawl.Source) *source {
@@ -156,7 +156,8 @@ func (q *queue) attributesOf(m transporttest.Message) map[string]string {
 	return all
 }
 
-// give takes from a source what it holds, to be handed out again after a while. In a log, so is what it has acknowledged behind that.
+// give takes a source's deliveries, to be handed out again after a while. In a log that includes
+// later ones already acknowledged.
 func (q *queue) give(s *source, after time.Duration) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -179,7 +180,8 @@ func (q *queue) take(s *source, after time.Duration) {
 	}
 }
 
-// disconnect ends the session of a source. What it holds comes again, and what it is handed out is numbered from 1.
+// disconnect ends the session of a source. Its deliveries come again, and new ones are numbered
+// from 1.
 func (q *queue) disconnect(s *source) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -205,7 +207,7 @@ type source struct {
 	queue    *queue
 	stopped  bool
 	finished bool
-	dead     bool // it has lost its connection for ever
+	dead     bool // it has lost its connection forever
 	session  int
 	tags     map[int]*message
 	settled  []*message
@@ -248,7 +250,7 @@ func (s *source) take(limit int) (ds []pawl.Delivery) {
 		}
 		return m.d.OrderingKey
 	}
-	busy := map[string]bool{} // groups of which nothing may be handed out
+	busy := map[string]bool{} // groups that are blocked
 	for _, m := range q.messages {
 		if m.holder != nil && !m.acked && !q.broken("has no order") {
 			busy[groupOf(m)] = true
@@ -260,7 +262,7 @@ func (s *source) take(limit int) (ds []pawl.Delivery) {
 		if free && (key == "" || !busy[key]) && (len(ds) < limit || q.broken("ignores max")) {
 			ds = append(ds, s.hold(m))
 		} else if !m.acked && !q.broken("overtakes") && !q.broken("has no order") {
-			busy[key] = true // by one whose delay is not over
+			busy[key] = true // blocked by a message whose delay has not passed
 		}
 	}
 	if q.broken("turns groups round") {
@@ -269,7 +271,7 @@ func (s *source) take(limit int) (ds []pawl.Delivery) {
 	return ds
 }
 
-// hold hands a message out.
+// hold hands out a message.
 func (s *source) hold(m *message) pawl.Delivery {
 	if m.d.Receives++; s.queue.broken("does not count") {
 		m.d.Receives = 1
@@ -300,7 +302,7 @@ func (s *source) Info() (i pawl.SourceInfo) {
 	return i
 }
 
-// StillHeld reports whether the handle's message is held since it was handed out.
+// StillHeld reports whether the message is still held since this handle was handed out.
 func (s *source) StillHeld(d pawl.Delivery) bool {
 	s.queue.mu.Lock()
 	defer s.queue.mu.Unlock()
@@ -391,7 +393,7 @@ func (s *source) Release(_ context.Context, delay time.Duration, ds ...pawl.Deli
 	return nil
 }
 
-// Finish gives up what the source holds.
+// Finish gives up all deliveries of the source.
 func (s *source) Finish(context.Context) error {
 	q := s.queue
 	q.mu.Lock()

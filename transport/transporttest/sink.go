@@ -14,34 +14,34 @@ import (
 	"github.com/pawl-go/pawl/internal/testbed/patience"
 )
 
-// A Destination is what the suite for sinks is run on.
+// A Destination is the destination under test.
 type Destination struct {
-	// Open makes a place for events of its own, with a sink on it, removed when the test ends. Its
-	// answers go through a. Messages are of the aggregates "aggregate-00" to "aggregate-15". If a
-	// refusal is one of all messages in a log, give each aggregate a log of its own.
+	// Open creates a new place for events with a sink on it, removed when the test ends. Its
+	// responses go through a. Messages belong to the aggregates "aggregate-00" to "aggregate-15".
+	// If a refusal in a log refuses all its messages, give each aggregate its own log.
 	Open func(t *testing.T, a *Answers) Outlet
-	// InOrder: the protocol answers in the order of the requests. Answers in another order are not
-	// tried.
+	// InOrder: the protocol responds in the order of requests. Other orders are not tested.
 	InOrder bool
-	// Named: the error of a message that is refused names the message: its text contains the id.
+	// Named: the error text of a refused message contains the message's id.
 	Named bool
 }
 
 // An Outlet is a place for events.
 type Outlet struct {
 	Sink pawl.Sink
-	// Cut closes the connections of the sink. Answers that are on their way are lost.
+	// Cut closes the connections of the sink. Responses in transit are lost.
 	Cut func()
-	// Refused returns m as a message that the destination refuses. The sink can carry it, and its
-	// neighbours are not refused with it.
+	// Refused changes m so that the destination refuses it. The sink must be able to carry it, and
+	// other messages must not be refused with it.
 	Refused func(m pawl.Message) pawl.Message
 }
 
-// aggregates is how many different aggregates the messages of one test of a sink have.
+// aggregates is the number of aggregates in one test.
 const aggregates = 16
 
-// RunSink tries a sink: what a relay relies on when a destination withholds, delays, reorders or
-// cuts off its answers, while the context of the call ends at any point. Each promise is a subtest.
+// RunSink tests a sink. It tests what a relay relies on when a destination withholds, delays,
+// reorders or cuts off its responses, and when the context of the call ends at any point. Each
+// promise is a subtest.
 func RunSink(t *testing.T, d Destination) {
 	t.Helper()
 	for _, s := range sinkSuite {
@@ -72,7 +72,7 @@ var sinkSuite = []struct {
 	{"RunIsAPrefix", runIsAPrefix},
 }
 
-// batch is how many messages a call has. It is small enough for one batch of any destination.
+// batch is the number of messages in a call, small enough for one batch of any destination.
 const batch = 8
 
 // A sinkBench is one place for events, for one test.
@@ -86,8 +86,8 @@ type sinkBench struct {
 	calls   int
 }
 
-// messages makes n messages of as many aggregates, beginning with number first, that no other call
-// has.
+// messages makes n messages of different aggregates, from number first on, with ids unique to this
+// call.
 func (b *sinkBench) messages(first, n int) (ms []pawl.Message) {
 	b.calls++
 	for i := range n {
@@ -96,7 +96,7 @@ func (b *sinkBench) messages(first, n int) (ms []pawl.Message) {
 	return ms
 }
 
-// id is one that no other call has, nor another run of the tests on the same broker.
+// id is unique among calls, and among test runs on the same broker.
 func (b *sinkBench) id(i int) string { return fmt.Sprintf("%x-%d-%d", b.seed, b.calls, i) }
 
 func (b *sinkBench) message(id string, aggregate int) pawl.Message {
@@ -106,14 +106,14 @@ func (b *sinkBench) message(id string, aggregate int) pawl.Message {
 			pawl.HeaderEventID: id}}
 }
 
-// refuse makes some messages such that the destination refuses them.
+// refuse changes messages so that the destination refuses them.
 func (b *sinkBench) refuse(ms []pawl.Message, places ...int) {
 	for _, i := range places {
 		ms[i] = b.outlet.Refused(ms[i])
 	}
 }
 
-// some returns places at random.
+// some returns random places.
 func (b *sinkBench) some(n int) (places []int) {
 	for i := range n {
 		if b.random.IntN(3) == 0 {
@@ -123,7 +123,7 @@ func (b *sinkBench) some(n int) (places []int) {
 	return places
 }
 
-// A publishing is a call of Publish that has begun.
+// A publishing is a running call of Publish.
 type publishing struct {
 	ms   []pawl.Message
 	done chan []error
@@ -135,7 +135,7 @@ func (b *sinkBench) publish(ctx context.Context, ms []pawl.Message) *publishing 
 	return p
 }
 
-// result waits for what Publish returns: an error for each message.
+// result waits for the result of Publish: an error for each message.
 func (b *sinkBench) result(p *publishing) []error {
 	b.Helper()
 	errs := patience.Receive(b, "Publish returns", p.done)
@@ -145,15 +145,15 @@ func (b *sinkBench) result(p *publishing) []error {
 		p.done <- errs
 		return errs
 	case len(p.ms):
-		p.done <- errs // for whoever asks again
+		p.done <- errs // keep it for later calls
 		return errs
 	}
 	b.Fatalf("%d errors for %d messages", len(errs), len(p.ms))
 	return nil
 }
 
-// ends waits until a call returns, and ends its context if it does not by itself: it may wait for
-// an answer that does not come, or send again.
+// ends waits until a call returns. After some polls it cancels the call's context, because the sink
+// may wait for a missing response, or send again.
 func ends[T any](b *sinkBench, done chan T, cancel func()) {
 	b.Helper()
 	const patient = 30 // polls
@@ -167,7 +167,7 @@ func ends[T any](b *sinkBench, done chan T, cancel func()) {
 	cancel()
 }
 
-// sound fails the test if a message counts as published that the destination has not confirmed.
+// sound fails the test if a message counts as published without a confirmation by the destination.
 func (b *sinkBench) sound(p *publishing) {
 	b.Helper()
 	for i, err := range b.result(p) {
@@ -177,9 +177,8 @@ func (b *sinkBench) sound(p *publishing) {
 	}
 }
 
-// exact also fails the test if a message has an error that the destination has confirmed, and looks
-// at whom an error is about. A sink that has a time limit of its own may have given up on a machine
-// that stood still.
+// exact also fails the test if a confirmed message has an error, or an error names another message.
+// It ignores a sink's own timeout, which may pass if the machine stalls.
 func (b *sinkBench) exact(p *publishing) {
 	b.Helper()
 	for i, err := range b.result(p) {
@@ -195,8 +194,8 @@ func (b *sinkBench) exact(p *publishing) {
 	}
 }
 
-// arrive waits until n messages more wait for answers that are kept back, or until nothing arrives
-// any more: a sink may wait for the answers to the first before it sends the next.
+// arrive waits until n messages wait for withheld responses, or until no more arrive. A sink may
+// wait for the first responses before it sends more.
 func (b *sinkBench) arrive(n int) {
 	b.Helper()
 	const still = 25 // polls
@@ -210,7 +209,7 @@ func (b *sinkBench) arrive(n int) {
 	})
 }
 
-// untilDone releases all answers, again and again, until the call returns.
+// untilDone releases all responses repeatedly until the calls return.
 func (b *sinkBench) untilDone(ps ...*publishing) {
 	b.Helper()
 	for _, p := range ps {
@@ -223,7 +222,7 @@ func (b *sinkBench) untilDone(ps ...*publishing) {
 
 func all(string) bool { return true }
 
-// of returns a function that knows the ids of the messages at some places.
+// of returns a function that selects the messages at some places by id.
 func of(ms []pawl.Message, places ...int) func(string) bool {
 	ids := map[string]bool{}
 	for _, i := range places {
@@ -232,8 +231,8 @@ func of(ms []pawl.Message, places ...int) func(string) bool {
 	return func(id string) bool { return ids[id] }
 }
 
-// Whatever the order of the answers, each message gets its own: those that were confirmed are
-// published, and the others have their errors.
+// In any order of responses, each message gets its own. Confirmed messages are published, and the
+// others have their errors.
 func answersBelong(b *sinkBench) {
 	b.exact(b.publish(b.Context(), b.messages(0, batch)))
 	b.answers.keep(all)
@@ -253,10 +252,10 @@ func answersBelong(b *sinkBench) {
 	}
 }
 
-// What was not answered when the context ends is not published, whatever was answered of others.
+// A message without a response when the context ends is not published, even if others got one.
 func silence(b *sinkBench) {
 	patterns := [][]int{{0}, {batch - 1}, {0, 1, 2, 3}, {4, 5, 6, 7}, {0, 1, 2, 4, 5, 6, 7}, {1, 2, 3, 4, 5, 6, 7}}
-	for range 20 { // a sink may choose at random between an answer and the end of its context
+	for range 20 { // a sink may choose at random between a response and the end of its context
 		patterns = append(patterns, []int{1, 3, 5, 7}, []int{0, 2, 4, 6})
 	}
 	for _, silent := range patterns {
@@ -272,7 +271,8 @@ func silence(b *sinkBench) {
 	b.goesOn()
 }
 
-// The context ends at each arrival and each answer in turn, while every other answer is kept back.
+// The context ends at each arrival and each response in turn, while every other response is
+// withheld.
 func endsAtAnyPoint(b *sinkBench) {
 	for at := 1; at <= 3*batch; at++ {
 		ms := b.messages(0, batch)
@@ -295,8 +295,8 @@ func endsAtAnyPoint(b *sinkBench) {
 	b.goesOn()
 }
 
-// The answers to a call whose context has ended come while the next call waits for its own. They
-// are no answers to that.
+// Responses to a call whose context has ended arrive while the next call waits. They must not count
+// for the next call.
 func lateAnswers(b *sinkBench) {
 	b.answers.keep(all)
 	for range 4 {
@@ -319,7 +319,7 @@ func lateAnswers(b *sinkBench) {
 	b.goesOn()
 }
 
-// Calls at the same time get the answers to their own messages.
+// Concurrent calls get the responses to their own messages.
 func callsDoNotMix(b *sinkBench) {
 	const calls = 4
 	b.answers.keep(all)
@@ -338,7 +338,7 @@ func callsDoNotMix(b *sinkBench) {
 	}
 }
 
-// The context of one call ends. The other calls go on: they get their own answers, all of them.
+// The context of one call ends. The other calls get all their responses.
 func oneEndsNoOther(b *sinkBench) {
 	for range 4 {
 		b.answers.keep(all)
@@ -355,8 +355,8 @@ func oneEndsNoOther(b *sinkBench) {
 	b.goesOn()
 }
 
-// The connection is cut after some answers. What was not answered is not published, and the sink
-// connects again.
+// The connection is cut after some responses. Messages without a response are not published, and
+// the sink reconnects.
 func cutInTheMiddle(b *sinkBench) {
 	for _, kept := range [][]int{{0, 1, 2, 3, 4, 5, 6, 7}, {4, 5, 6, 7}, {0, 2, 4, 6}, {1, 3, 5, 7}, {7}} {
 		ms := b.messages(0, batch)
@@ -373,7 +373,7 @@ func cutInTheMiddle(b *sinkBench) {
 	b.goesOn()
 }
 
-// The destination answers, and does not mention some of the messages.
+// The destination's response does not mention some messages.
 func partlyAnswered(b *sinkBench) {
 	for range 4 {
 		ms := b.messages(0, batch)
@@ -390,7 +390,7 @@ func partlyAnswered(b *sinkBench) {
 	b.goesOn()
 }
 
-// A run is accepted up to the first message that was not confirmed, and no further.
+// A run is accepted up to the first message without a confirmation, and no further.
 func runIsAPrefix(b *sinkBench) {
 	sink, takes := b.outlet.Sink.(pawl.RunSink)
 	if !takes {
@@ -446,7 +446,7 @@ func runIsAPrefix(b *sinkBench) {
 	b.goesOn()
 }
 
-// goesOn fails the test unless the sink publishes again, once all is answered.
+// goesOn fails the test unless the sink publishes again after all responses are sent.
 func (b *sinkBench) goesOn() {
 	b.Helper()
 	b.answers.keep(nil)

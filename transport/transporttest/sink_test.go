@@ -12,8 +12,8 @@ import (
 	"github.com/pawl-go/pawl/transport/transporttest"
 )
 
-// A destination in memory, with a sink that can be broken. It answers each message by the number
-// that the connection gave it, or a whole call at once.
+// A destination in memory, with a sink that can be broken. It answers each message by its number on
+// the connection, or a whole call at once.
 
 func TestMemorySink(t *testing.T)         { transporttest.RunSink(t, memorySink("", false)) }
 func TestMemorySink_Batches(t *testing.T) { transporttest.RunSink(t, memorySink("", true)) }
@@ -64,17 +64,17 @@ type sink struct {
 	link *link
 }
 
-// A link is a connection. Messages have numbers on it, and so have their answers.
+// A link is a connection. It numbers messages and their answers.
 type link struct {
 	cut     chan struct{}
 	mu      sync.Mutex
 	last    int
 	waits   map[int]*wait
-	inOrder []*wait         // for those that take answers by order
+	inOrder []*wait         // for mutants that match answers by order
 	byPlace map[int][]*wait // by their places in their calls
 }
 
-// A wait is a message that waits for its answer.
+// A wait is a message without an answer.
 type wait struct {
 	number int
 	answer chan error
@@ -129,7 +129,7 @@ func (s *sink) Publish(ctx context.Context, ms []pawl.Message) []error {
 	return errs
 }
 
-// post sends one message. The destination confirms or refuses it under its number.
+// post sends one message. The destination confirms or refuses it by number.
 func (s *sink) post(l *link, place int, m pawl.Message) *wait {
 	w := &wait{answer: make(chan error, 1)}
 	l.mu.Lock()
@@ -151,7 +151,7 @@ func (s *sink) post(l *link, place int, m pawl.Message) *wait {
 	return w
 }
 
-// answered hands an answer to the message that has its number.
+// answered passes an answer to the message with that number.
 func (s *sink) answered(l *link, number, place int, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -208,7 +208,7 @@ func (s *sink) await(ctx context.Context, l *link, w *wait) error {
 	return errNoAnswer
 }
 
-// publishBatch sends a call in one request, and has one answer for it.
+// publishBatch sends a call in one request, which has one answer.
 func (s *sink) publishBatch(ctx context.Context, l *link, ms []pawl.Message) []error {
 	said, answered := map[string]error{}, make(chan struct{})
 	var ids, confirmed []string

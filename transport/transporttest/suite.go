@@ -12,7 +12,7 @@ import (
 	"github.com/pawl-go/pawl"
 )
 
-// Run tries a broker. Each promise is a subtest.
+// Run tests a broker. Each promise is a subtest.
 func Run(t *testing.T, b Broker) {
 	t.Helper()
 	if b.Timeout == 0 {
@@ -91,8 +91,8 @@ func content(b *bench) {
 	b.ack(b.source, d)
 }
 
-// What a source says of itself is what a consumer takes: no horizon below zero, attributes of evidence only if it is evidence, and sizes
-// within their bounds.
+// SourceInfo is valid: the horizon is not negative, evidence attributes are named only with
+// Evidence, and sizes are within bounds.
 func info(b *bench) {
 	i := b.source.Info()
 	if i.RedeliveryHorizon < 0 {
@@ -108,7 +108,7 @@ func info(b *bench) {
 	}
 }
 
-// Receive on an empty queue ends, without an error: a receiver must not wait in it for ever.
+// Receive on an empty queue returns without an error, so that a receiver does not wait forever.
 func emptyQueue(b *bench) {
 	ctx, cancel := context.WithTimeout(b.Context(), b.Timeout)
 	defer cancel()
@@ -139,7 +139,7 @@ func acknowledged(b *bench) {
 	b.none(b.another())
 }
 
-// A receipt that no commit made acknowledges nothing, and does no harm to a valid one beside it.
+// A receipt without a commit acknowledges nothing.
 func zeroReceipt(b *bench) {
 	b.send("a")
 	d := b.one(b.source)
@@ -150,7 +150,7 @@ func zeroReceipt(b *bench) {
 	b.wantKey(b.one(b.next(b.source)), "a")
 }
 
-// What is held is not handed out to others.
+// Held deliveries are not handed out to others.
 func hidden(b *bench) {
 	b.send("a")
 	d := b.one(b.source)
@@ -164,7 +164,8 @@ func released(b *bench) {
 	b.wantKey(b.one(b.next(b.source)), "a")
 }
 
-// Three receivers and sixty messages: each arrives. On a slow machine a broker may send one again before it is acknowledged.
+// Three receivers get all of sixty messages. On a slow machine a broker may redeliver one before it
+// is acknowledged.
 func allArrive(b *bench) {
 	want := numbered(60)
 	b.send(want...)
@@ -189,13 +190,14 @@ func allArrive(b *bench) {
 	}
 }
 
-// A receiver that is stopped in the middle of a Receive leaves nothing hidden: what is sent right after is another's.
+// A receiver that is stopped during a Receive leaves no message hidden. Messages sent right after
+// go to others.
 func stopStrandsNothing(b *bench) {
 	ctx, cancel := context.WithCancel(b.Context())
 	ended := make(chan error, 1)
 	go func() {
 		ds, err := b.source.Receive(ctx, 10)
-		if len(ds) > 0 { // it came before the end: give it back, as consumer does
+		if len(ds) > 0 { // it came before the end: release it, as a consumer does
 			err = b.source.Release(context.WithoutCancel(ctx), 0, ds...)
 		}
 		ended <- err
@@ -217,7 +219,7 @@ func stopStrandsNothing(b *bench) {
 	}
 }
 
-// What a handler finishes during a drain is still acknowledged.
+// A delivery that a handler finishes during a drain is still acknowledged.
 func acknowledgeAfterStop(b *bench) {
 	b.send("a")
 	d := b.one(b.source)
@@ -257,7 +259,7 @@ func crash(b *bench) {
 	b.wantKey(b.one(b.another()), "a")
 }
 
-// A group comes in the order of the sends, and only to one receiver while something of it is held there.
+// A group comes in the order of the sends, and only to one receiver while it holds one of them.
 func inOrder(b *bench) {
 	b.sendIn("g", "1", "2", "3", "4")
 	first := b.some(b.source, 2)
@@ -268,14 +270,14 @@ func inOrder(b *bench) {
 	}
 }
 
-// A group that stands still holds up no other.
+// A stalled group does not block others.
 func sideBySide(b *bench) {
 	b.sendIn("slow", "1", "2", "3")
 	slow := b.some(b.source, 1)
 	b.sendIn("fast", "1", "2", "3")
 	for n, held := 0, len(slow); n < 3; {
 		for _, d := range b.some(b.source, 10) {
-			if d.OrderingKey == "slow" { // a broker may hand this receiver more of what it holds
+			if d.OrderingKey == "slow" { // a broker may hand out more of a group to its holder
 				b.wantKey(d, fmt.Sprint("slow/", held+1))
 				held++
 				slow = append(slow, d)
@@ -290,7 +292,8 @@ func sideBySide(b *bench) {
 	}
 }
 
-// Deliveries that are given back come before those behind them, also to another receiver if they may go there.
+// Released deliveries come before those behind them, also to another receiver if the broker allows
+// it.
 func headReleased(b *bench) {
 	b.sendIn("g", "1", "2", "3")
 	b.release(b.source, time.Second, b.some(b.source, 2)...)
@@ -300,7 +303,7 @@ func headReleased(b *bench) {
 	}
 }
 
-// Two receivers share four groups; within each group what is acknowledged comes in order.
+// Two receivers share four groups. Within each group, deliveries are acknowledged in order.
 func twoReceivers(b *bench) {
 	groups := []string{"a", "b", "c", "d"}
 	const each = 6
@@ -312,7 +315,7 @@ func twoReceivers(b *bench) {
 	seen := map[string][]string{}
 	ctx, cancel := context.WithTimeout(b.Context(), b.Timeout)
 	defer cancel()
-	// The second stops half-way: nothing in it may block its groups for the first.
+	// The second stops half-way and must not block its groups for the first.
 	sources := []pawl.Source{b.source, b.another()}
 	for got, turn := 0, 0; got < each*len(groups); turn++ {
 		s := sources[turn%len(sources)]
@@ -338,7 +341,8 @@ func twoReceivers(b *bench) {
 	}
 }
 
-// What is handled during a drain keeps its group; the group goes on elsewhere once that is settled, and the rest given back.
+// A delivery handled during a drain keeps its group. After it is settled and the rest is released,
+// the group continues elsewhere.
 func stopInAGroup(b *bench) {
 	b.sendIn("g", "1", "2", "3")
 	held := b.some(b.source, 2)

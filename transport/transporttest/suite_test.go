@@ -11,17 +11,17 @@ import (
 	"github.com/pawl-go/pawl/transport/transporttest"
 )
 
-// A broker in memory shows that the suite can be passed, and, with one thing broken at a time, that it cannot be passed by a
-// source that breaks it.
+// A correct broker in memory passes the suite. With one promise broken at a time, it fails.
 
 func TestMemory_Unordered(t *testing.T) { transporttest.Run(t, memory("", unordered)) }
 func TestMemory_Ordered(t *testing.T)   { transporttest.Run(t, memory("", ordered)) }
 func TestMemory_Log(t *testing.T)       { transporttest.Run(t, memory("", log)) }
 
-// mutantEnv names what is broken, in the process that runs the suite on it.
+// mutantEnv names the mutant, in the process that runs the suite on it.
 const mutantEnv = "PAWL_TEST_MUTANT"
 
-// TestMutantProcess is no test: it is a suite on a broken broker or sink, which must fail.
+// TestMutantProcess is not a test of its own. It runs a suite on a broken broker or sink, and must
+// fail.
 func TestMutantProcess(t *testing.T) {
 	switch mutant := os.Getenv(mutantEnv); {
 	case mutant == "":
@@ -73,7 +73,7 @@ func TestSuite_NoticesEachMutant(t *testing.T) {
 	}
 }
 
-// These break one promise alone, and the test of that is the only one that fails.
+// Each of these mutants breaks one promise, and only the test of that promise fails.
 func TestSuite_NoticesEachMutantByItsOwnTest(t *testing.T) {
 	t.Parallel()
 	for mutant, noticed := range map[string]string{
@@ -94,7 +94,8 @@ func TestSuite_NoticesEachMutantByItsOwnTest(t *testing.T) {
 	} {
 		t.Run(mutant, func(t *testing.T) {
 			t.Parallel()
-			failed := slices.DeleteFunc(failures(t, mutant, ""), func(name string) bool { // a mutant fails again by itself, a slow machine does not
+			// a mutant fails again, a slow machine does not
+			failed := slices.DeleteFunc(failures(t, mutant, ""), func(name string) bool {
 				return name != noticed && len(failures(t, mutant, "/^"+name+"$")) == 0
 			})
 			if len(failed) != 1 || failed[0] != noticed {
@@ -104,7 +105,8 @@ func TestSuite_NoticesEachMutantByItsOwnTest(t *testing.T) {
 	}
 }
 
-// failures runs the suite, or one of its tests, on a mutant in a process of its own, and returns what failed.
+// failures runs the suite, or one of its tests, on a mutant in a separate process, and returns the
+// failed tests.
 func failures(t *testing.T, mutant, test string) (names []string) {
 	t.Helper()
 	const limit = "10m"

@@ -16,7 +16,8 @@ import (
 	"github.com/pawl-go/pawl/transport/pawlkafka"
 )
 
-// A kafkaBroker is an Apache Kafka of our own. Each queue is a topic, consumed by one group of its name.
+// A kafkaBroker is a private Apache Kafka. Each queue is a topic, consumed by one group of the same
+// name.
 type kafkaBroker struct {
 	server *brokers.Server
 	client *kgo.Client
@@ -24,7 +25,7 @@ type kafkaBroker struct {
 	queues []string
 }
 
-// partitions of each topic.
+// partitions is the number of partitions of each topic.
 const partitions = 6
 
 var kafka = broker.Kind{
@@ -75,7 +76,8 @@ func (b *kafkaBroker) Close() error {
 	return b.server.Stop()
 }
 
-// Send produces each message until it is acknowledged. The record's key is the order's, so that its copies are in one partition.
+// Send produces each message until it is acknowledged. The record's key is the order's key, so that
+// copies are in one partition.
 func (b *kafkaBroker) Send(ctx context.Context, queue string, ms ...broker.Message) error {
 	records := make([]*kgo.Record, len(ms))
 	for i, m := range ms {
@@ -85,7 +87,7 @@ func (b *kafkaBroker) Send(ctx context.Context, queue string, ms ...broker.Messa
 	return b.client.ProduceSync(ctx, records...).FirstErr()
 }
 
-// Count compares the ends of the partitions with what the groups have committed.
+// Count compares the end offsets of the partitions with the committed ones of the groups.
 func (b *kafkaBroker) Count(ctx context.Context) (c broker.Count, err error) {
 	c.Received = -1
 	ends, err := b.admin.ListEndOffsets(ctx, b.queues...)

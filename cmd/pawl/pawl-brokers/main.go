@@ -1,5 +1,5 @@
-// Command pawl-brokers is pawl with the clients of Kafka, NATS and RabbitMQ, for
-// pawl-brokers demo --broker kafka. It is a module of its own, so that pawl needs none of them.
+// Command pawl-brokers is pawl with the clients of Kafka, NATS and RabbitMQ, for pawl-brokers demo
+// --broker kafka. It is a separate module, so that pawl depends on none of them.
 package main
 
 import (

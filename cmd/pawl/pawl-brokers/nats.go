@@ -15,7 +15,8 @@ import (
 	"github.com/pawl-go/pawl/transport/pawlnats"
 )
 
-// A natsBroker is a NATS server of our own. Each queue is a stream with one durable consumer of its name.
+// A natsBroker is a private NATS server. Each queue is a stream with one durable consumer of the
+// same name.
 type natsBroker struct {
 	server *brokers.Server
 	js     jetstream.JetStream
@@ -104,7 +105,7 @@ func (b *natsBroker) Send(ctx context.Context, queue string, ms ...broker.Messag
 	for _, future := range under {
 		select {
 		case <-future.Ok():
-		case <-future.Err(): // not confirmed: once more
+		case <-future.Err(): // not confirmed: send it again
 			if _, err := b.js.PublishMsg(ctx, future.Msg()); err != nil {
 				return fmt.Errorf("a message is not confirmed: %w", err)
 			}
@@ -115,7 +116,7 @@ func (b *natsBroker) Send(ctx context.Context, queue string, ms ...broker.Messag
 	return nil
 }
 
-// Count asks for the state of each consumer.
+// Count reads the state of each consumer.
 func (b *natsBroker) Count(ctx context.Context) (c broker.Count, err error) {
 	c.Received = -1
 	for _, queue := range b.queues {

@@ -18,17 +18,17 @@ import (
 	"github.com/pawl-go/pawl/transport/pawlrabbitmq"
 )
 
-// A rabbitBroker is a RabbitMQ of our own. Each queue is a quorum queue.
+// A rabbitBroker is a private RabbitMQ. Each queue is a quorum queue.
 type rabbitBroker struct {
 	server     *brokers.Server
 	management string
 	queues     []string
 
-	mu      sync.Mutex // the channel is one caller's at a time
+	mu      sync.Mutex // one caller at a time uses the channel
 	conn    *amqp.Connection
 	channel *amqp.Channel
 	sent    int64
-	empty   time.Time // since when nothing is left, as far as is known
+	empty   time.Time // since when no message is left, as far as known
 }
 
 var rabbitmq = broker.Kind{
@@ -85,7 +85,7 @@ func (b *rabbitBroker) Close() error {
 	return b.server.Stop()
 }
 
-// Send publishes messages and waits for the confirm of each.
+// Send publishes messages and waits for the confirmation of each.
 func (b *rabbitBroker) Send(ctx context.Context, queue string, ms ...broker.Message) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -113,11 +113,12 @@ func (b *rabbitBroker) Send(ctx context.Context, queue string, ms ...broker.Mess
 	return nil
 }
 
-// managementLag is how long the management API may be behind.
+// managementLag is how far the management API may lag.
 const managementLag = 3 * time.Second
 
-// Count asks how many messages are left. AMQP counts at once what no worker has, the management API counts all, some seconds late. So nothing is left
-// once both have said so for some time.
+// Count counts the messages that are left. AMQP counts ready messages at once. The management API
+// counts all, some seconds late. The queues count as empty after both have said so for
+// managementLag.
 func (b *rabbitBroker) Count(ctx context.Context) (c broker.Count, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -147,7 +148,7 @@ func (b *rabbitBroker) Count(ctx context.Context) (c broker.Count, err error) {
 	return c, nil
 }
 
-// managed counts messages as the management API does.
+// managed counts messages through the management API.
 func (b *rabbitBroker) managed(ctx context.Context) (all int, err error) {
 	for _, queue := range b.queues {
 		request, err := http.NewRequestWithContext(ctx, http.MethodGet, b.management+"/api/queues/%2F/"+queue, nil)
@@ -165,7 +166,7 @@ func (b *rabbitBroker) managed(ctx context.Context) (all int, err error) {
 		case err != nil:
 			return 0, err
 		case q.Messages == nil:
-			return 1, nil // it does not know yet
+			return 1, nil // not known yet
 		}
 		all += *q.Messages
 	}

@@ -1,4 +1,4 @@
--- Jobs that have lost their worker.
+-- Jobs that lost their worker.
 select count(*) as jobs, j.kind, j.queue, max(j.crashes) as crashes
   from pawl.job as j
  where j.crashes > 0

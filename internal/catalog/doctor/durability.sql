@@ -1,4 +1,5 @@
--- Where a commit is answered before it is on disk: for this session, for sessions of a role or database, or on the whole server.
+-- Settings with which a commit is answered before it is on disk: of this session, of a role or
+-- database, or of the server.
 select 'session' as scope, s.name as setting, quote_ident(current_database()) as target
   from pg_catalog.pg_settings as s
  where s.name = 'synchronous_commit'

@@ -1,4 +1,4 @@
--- Handlers that take nearly as long as they may.
+-- Handlers that take nearly as long as their limit.
 select h.kind, w.id, w.name, h.p99_ms::text as p99_ms, h.timeout_ms::text as timeout_ms, h.drain_ms::text as drain_ms, h.p99_ms >= 0.8 * h.timeout_ms as by_timeout
   from pawl.worker as w
  cross join lateral (

@@ -1,4 +1,4 @@
--- Queues that were stopped by hand and have had jobs due for $1 milliseconds.
+-- Queues that an operator has paused or is draining, with jobs due for $1 milliseconds.
 select q.name as queue, q.mode, d.due, d.since, a.actor, a.at, a.reason
   from pawl.queue as q
   left join lateral (

@@ -1,4 +1,4 @@
--- Workers that keep their presence lock through a pooler, which does not keep it.
+-- Workers that take their presence lock through a pooler, which does not keep it.
 select w.id as worker_id, w.name as worker_name
   from pawl.worker as w
  where (w.report ->> 'pooled')::boolean

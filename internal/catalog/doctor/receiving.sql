@@ -1,4 +1,5 @@
--- Consumers that have said in the last 3 minutes that they receive nothing, or one delivery at a time. They say it once a minute.
+-- Consumers that reported in the last 3 minutes that they receive nothing, or one delivery at a
+-- time. They report it once a minute.
 select r.scope as name, max(r.at) as at, d.dead
   from pawl.rollup as r
  cross join lateral (

@@ -1,4 +1,4 @@
--- What stands between an answer and the synchronous standbys that it should wait for.
+-- Settings and workers for which answers do not wait for the synchronous standbys.
 with asked as (
   select from pg_catalog.pg_settings as s where s.name = 'synchronous_standby_names' and s.setting <> ''
 )

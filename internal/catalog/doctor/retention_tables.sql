@@ -1,4 +1,4 @@
--- Tables with rows whose memory has been over for $1 milliseconds.
+-- Tables with rows that expired $1 milliseconds ago.
 select t.name
   from (
     select 'command' as name

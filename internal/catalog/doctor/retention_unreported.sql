@@ -1,4 +1,5 @@
--- Consumers that never said for how long they remember, with deliveries older than 28 days and $1 milliseconds.
+-- Consumers that never reported how long they remember, with deliveries older than 28 days and $1
+-- milliseconds.
 with recursive names (name) as ( -- one step of the primary key each
   (select i.consumer::text
      from pawl.inbox as i

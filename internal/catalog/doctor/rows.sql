@@ -1,4 +1,4 @@
--- Tables of package guard with rows that are not driven any more, as their sweepers last counted them.
+-- Tables of package guard with rows that are no longer retried, as their sweepers last counted.
 select r.name, r.value as rows, r.at
   from (
     select distinct on (u.scope) substr(u.scope, 7) as name, u.value, u.at

@@ -1,4 +1,4 @@
--- Queues with deliveries that came later than is remembered.
+-- Queues with deliveries that arrived later than the memory window.
 select count(*) as deliveries, j.queue
   from pawl.job as j
  where j.status = 'dead_letter'

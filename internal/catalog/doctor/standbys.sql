@@ -1,4 +1,4 @@
--- What a failover now would cost: commits that no standby has, or all commits that follow.
+-- The cost of a failover now: commits that no standby has, or all commits that follow.
 with server as (
   select pg_is_in_recovery() as standby, s.setting as names,
          coalesce(substring(s.setting from '(?i)^\s*(?:first|any)?\s*(\d+)\s*\('), '1')::int as needed

@@ -1,4 +1,5 @@
--- Settings that end statements or sessions of Pawl's sooner than it needs: on the server, for this database, for logins that use it.
+-- Settings that end statements or sessions of Pawl too early: on the server, for this database, or
+-- for logins that use it.
 with needs (name, ms) as (
   values ('statement_timeout', 15000::numeric), -- what waits for locks, sweeps and purges
          ('idle_in_transaction_session_timeout', 5000), -- until a transaction has set its own

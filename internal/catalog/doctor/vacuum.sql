@@ -1,4 +1,4 @@
--- Where autovacuum is off, and tables with $1 more dead rows than thrice those at which it should have begun.
+-- Where autovacuum is off, and tables with $1 more dead rows than three times its threshold.
 with hot as (
   select c.relname, s.n_dead_tup,
          (select o.option_value from pg_catalog.pg_options_to_table(c.reloptions) as o where o.option_name = 'autovacuum_enabled') as enabled,

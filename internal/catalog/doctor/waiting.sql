@@ -1,4 +1,4 @@
--- Kinds of job that have been due for $1 milliseconds while no worker works on any of them.
+-- Kinds of job that have been due for $1 milliseconds while no worker runs any of them.
 select count(*) as jobs, j.kind, j.queue, min(j.available_at) as since, r.all_report, r.serving, r.knowing
   from pawl.job as j
  cross join lateral (

@@ -1,4 +1,5 @@
--- What keeps enqueues from waking workers: the server's setting, or a worker that does not listen. Those behind a pooler have a question of their own.
+-- Causes that keep enqueues from waking workers: the server's setting, or a worker that does not
+-- listen. presence.sql finds workers behind a pooler.
 select 'server' as scope, 0::bigint as worker_id, '' as worker_name, current_setting('max_prepared_transactions') as state
  where current_setting('max_prepared_transactions') <> '0'
    and exists (

@@ -1,5 +1,5 @@
-// Package bounds tries a configuration at the least and at the largest value of each of its
-// numbers and durations, and just outside of them. It is for tests.
+// Package bounds tests a configuration at the bounds of each number and duration, and just outside
+// them.
 package bounds
 
 import (
@@ -109,8 +109,8 @@ func Each[C any](base C, settings ...Setting) iter.Seq2[string, C] {
 	}
 }
 
-// LongWait fails the test if a Receive of s, whose Wait is the largest, does not return with the
-// message that send sends while it waits, or does not end with its context.
+// LongWait fails the test unless a Receive with the largest Wait returns the message that send
+// sends meanwhile. It also fails if Receive does not end with its context.
 func LongWait(t *testing.T, s pawl.Source, send func()) {
 	t.Helper()
 	received, failed := make(chan pawl.Delivery, 1), make(chan error, 1)

@@ -25,7 +25,7 @@ var (
 	batch = bounds.Setting{Name: "Batch", Least: 1, Most: 10}
 )
 
-// A heard takes the place of a test and keeps what it was told.
+// A heard is a testing.TB that records its errors.
 type heard struct {
 	testing.TB
 	errors []string
@@ -37,7 +37,7 @@ func (h *heard) Errorf(format string, args ...any) {
 	h.errors = append(h.errors, fmt.Sprintf(format, args...))
 }
 
-// A number without a setting fails the test that lists them, and so does a setting without a number.
+// A number without a setting and a setting without a number are both reported.
 func TestComplete_NamesWhatIsMissing(t *testing.T) {
 	t.Parallel()
 	for want, settings := range map[string][]bounds.Setting{
@@ -54,8 +54,8 @@ func TestComplete_NamesWhatIsMissing(t *testing.T) {
 	}
 }
 
-// Each value at a bound comes once, and the values just outside reach the function that refuses them.
-func TestEach_AndWhatIsOutside(t *testing.T) {
+// Each yields every bound once. The values just outside reach the function that refuses them.
+func TestEach_AndValuesOutside(t *testing.T) {
 	t.Parallel()
 	all := maps.Collect(bounds.Each(config{Name: "base", hidden: 1}, wait, batch))
 	names := slices.Sorted(maps.Keys(all))

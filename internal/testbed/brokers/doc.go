@@ -1,5 +1,8 @@
-// Package brokers runs a real NATS server, RabbitMQ or Apache Kafka of our own: for tests, and for `pawl dev nats`, `pawl dev rabbitmq` and
-// `pawl dev kafka`. For tests it also runs the SQS of others: ElasticMQ, moto and LocalStack. It finds an installed one, or fetches what a package
-// registry has. A broker can be killed, frozen and started again on its data,
-// and it ends with the program that started it, however that ends.
+// Package brokers runs a real NATS server, RabbitMQ or Apache Kafka for tests and for `pawl dev
+// nats`, `pawl dev rabbitmq` and `pawl dev kafka`. For tests it also runs three SQS emulators:
+// ElasticMQ, moto and LocalStack.
+//
+// The package uses an installed broker or fetches one from a package registry. A test can kill and
+// freeze a broker and start it again on its data. A watchdog kills the broker when the program that
+// started it ends, even by SIGKILL.
 package brokers

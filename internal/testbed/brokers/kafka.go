@@ -14,11 +14,13 @@ import (
 	"time"
 )
 
-// kafkaCluster is the id under which all our brokers are formatted. Each has its own data, so they never meet.
+// kafkaCluster is the cluster id of every broker. Each cluster has its own data and ports, so they
+// never connect to each other.
 const kafkaCluster = "MkU3OEVBNTcwNTJENDM1Tk"
 
-// Kafka starts a broker of Apache Kafka that is its own controller (KRaft). It takes the jars of the Kafka that PAWL_KAFKA_HOME names,
-// else it fetches them with Maven, once for each version. Java is found by JAVA_HOME, else on the PATH.
+// Kafka starts an Apache Kafka broker that is its own controller (KRaft). It uses the jars in
+// PAWL_KAFKA_HOME, else it fetches them with Maven once per version. Java comes from JAVA_HOME or
+// the PATH.
 func Kafka(ctx context.Context, o Options) (*Server, error) {
 	all, err := KafkaCluster(ctx, 1, o)
 	if err != nil {
@@ -27,9 +29,11 @@ func Kafka(ctx context.Context, o Options) (*Server, error) {
 	return all[0], nil
 }
 
-// KafkaCluster starts brokers of one cluster, each in a process of its own and each also a controller. Of three, any two serve. Internal topics
-// have a copy on each, up to three, and a write needs one copy less. Options.Port is not used with more than one; each has a directory under
-// Options.Dir.
+// KafkaCluster starts the n brokers of one cluster. Each is a process of its own and also a
+// controller. With three brokers, any two can serve. Internal topics have a replica on each broker,
+// up to three, and a write needs one replica less.
+//
+// If n is above 1, Options.Port is ignored. Each broker has a directory under Options.Dir.
 func KafkaCluster(ctx context.Context, n int, o Options) ([]*Server, error) {
 	if o.Log == nil {
 		o.Log = func(string) {}
@@ -83,7 +87,7 @@ func KafkaCluster(ctx context.Context, n int, o Options) ([]*Server, error) {
 	return servers, nil
 }
 
-// kafkaVoters chooses the ports on which the controllers talk to each other, and keeps them with the data.
+// kafkaVoters chooses the ports of the controllers and stores them with the data.
 func kafkaVoters(n int, dir string) ([]int, error) {
 	file := filepath.Join(dir, "pawl.controllers")
 	if dir != "" {
@@ -110,7 +114,7 @@ func kafkaVoters(n int, dir string) ([]int, error) {
 func readPorts(text string, n int) ([]int, error) {
 	words := strings.Fields(text)
 	if len(words) != n {
-		return nil, fmt.Errorf("kafka: the directory holds a cluster of %d, asked for are %d", len(words), n)
+		return nil, fmt.Errorf("kafka: the directory holds a cluster of %d brokers, but %d were requested", len(words), n)
 	}
 	ports := make([]int, n)
 	for i, w := range words {
@@ -158,7 +162,8 @@ func (k kafkaNode) prepare(ctx context.Context, s *Server) error {
 
 func (k kafkaNode) file(s *Server, name string) string { return filepath.Join(s.dir, name) }
 
-// defaults are settings for a broker that starts fast, uses little memory and forgets nothing within a test.
+// defaults returns settings for a broker that starts fast, uses little memory and deletes nothing
+// during a test.
 func (k kafkaNode) defaults(port int, data string) map[string]string {
 	voters := make([]string, len(k.voters))
 	for i, p := range k.voters {
@@ -188,15 +193,16 @@ func (k kafkaNode) defaults(port int, data string) map[string]string {
 		"group.min.session.timeout.ms":             "1000",
 		"group.consumer.min.session.timeout.ms":    "1000",
 		"group.consumer.min.heartbeat.interval.ms": "100",
-		"group.consumer.session.timeout.ms":        "4000", // of KIP-848, where the broker decides them
+		"group.consumer.session.timeout.ms":        "4000", // KIP-848: the broker sets it
 		"group.consumer.heartbeat.interval.ms":     "500",
 		"auto.create.topics.enable":                "false",
-		"broker.session.timeout.ms":                "4000", // after a kill the controller waits for so long before it takes the broker again
-		"broker.heartbeat.interval.ms":             "500",
-		"num.network.threads":                      "2",
-		"num.io.threads":                           "4",
-		"log.cleaner.dedupe.buffer.size":           "4194304",
-		"log.segment.bytes":                        "67108864",
+		// After a kill, the controller waits this long before it accepts the broker again.
+		"broker.session.timeout.ms":      "4000",
+		"broker.heartbeat.interval.ms":   "500",
+		"num.network.threads":            "2",
+		"num.io.threads":                 "4",
+		"log.cleaner.dedupe.buffer.size": "4194304",
+		"log.segment.bytes":              "67108864",
 	}
 }
 
@@ -211,7 +217,7 @@ appender.file.layout.type=PatternLayout
 appender.file.layout.pattern=%d %p %m (%c)%n%throwable{short}
 `
 
-// flags keep a Java that lives for a test small. The second compiler costs more than it gives in that time.
+// flags keep the memory of Java small. The second compiler costs more than it saves during a test.
 func (k kafkaNode) flags(s *Server) []string {
 	return []string{"-Xms128m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1",
 		"-Dlog4j2.configurationFile=" + k.file(s, "log4j2.properties"), "-Dpawl.log=" + k.file(s, "server.log"), "-cp", k.jars}
@@ -221,7 +227,7 @@ func (k kafkaNode) command(s *Server) *exec.Cmd {
 	return exec.Command(k.java, append(k.flags(s), "kafka.Kafka", k.file(s, "kafka.conf"))...)
 }
 
-// ready waits until the broker itself is among those that clients are told of.
+// ready returns an error until the broker itself is in the metadata that clients get.
 func (k kafkaNode) ready(ctx context.Context, s *Server) error {
 	known, err := kafkaBrokers(ctx, s.Addr())
 	if err != nil {
@@ -233,7 +239,7 @@ func (k kafkaNode) ready(ctx context.Context, s *Server) error {
 	return nil
 }
 
-// kafkaBrokers sends one Metadata request that names no topic, and returns the ids of the brokers in the answer.
+// kafkaBrokers sends a Metadata request without a topic and returns the broker ids of the response.
 func kafkaBrokers(ctx context.Context, addr string) ([]int, error) {
 	answer, err := kafkaMetadata(ctx, addr, "")
 	if err != nil {

@@ -12,7 +12,8 @@ import (
 	"strings"
 )
 
-// The Kafka that is fetched if none is installed. slf4j of its version needs log4j-slf4j-impl to say why a start failed; Kafka does not draw it in.
+// kafkaVersion is the Kafka that is fetched if none is installed. Its slf4j needs log4j-slf4j-impl
+// to report why a start failed, and Kafka does not depend on that.
 const (
 	kafkaVersion  = "4.3.1"
 	kafkaArtifact = "kafka_2.13"
@@ -30,12 +31,12 @@ const kafkaPOM = `<project xmlns="http://maven.apache.org/POM/4.0.0">
 </project>
 `
 
-// kafkaJars returns a class path with the broker.
+// kafkaJars returns a class path that contains the broker.
 func kafkaJars(ctx context.Context, o Options) (string, error) {
 	if home := os.Getenv("PAWL_KAFKA_HOME"); home != "" {
 		libs := filepath.Join(home, "libs")
 		if _, err := os.Stat(libs); err != nil {
-			return "", fmt.Errorf("kafka: PAWL_KAFKA_HOME must name the directory of an unpacked Kafka, with libs in it: %w", err)
+			return "", fmt.Errorf("kafka: PAWL_KAFKA_HOME must be the directory of an unpacked Kafka that contains libs: %w", err)
 		}
 		return filepath.Join(libs, "*"), nil
 	}
@@ -53,11 +54,12 @@ func kafkaJars(ctx context.Context, o Options) (string, error) {
 	return filepath.Join(lib, "*"), nil
 }
 
-// fetchKafka fetches into a directory of its own and renames that: of two programs that fetch at once, the first to end wins.
+// fetchKafka fetches into a temporary directory and renames it. If two programs fetch at once, the
+// first rename wins.
 func fetchKafka(ctx context.Context, o Options, cache, lib string) error {
 	maven, err := exec.LookPath("mvn")
 	if err != nil {
-		return errors.New("kafka: install Maven, which fetches its jars, or unpack Kafka " + kafkaVersion + " and name its directory in PAWL_KAFKA_HOME")
+		return errors.New("kafka: install Maven, which fetches the jars, or unpack Kafka " + kafkaVersion + " and set PAWL_KAFKA_HOME to its directory")
 	}
 	o.Log("fetching Kafka " + kafkaVersion + " with Maven, 44 MB, once")
 	fresh, err := os.MkdirTemp(cache, "fetch-")
@@ -71,7 +73,7 @@ func fetchKafka(ctx context.Context, o Options, cache, lib string) error {
 	cmd := exec.CommandContext(ctx, maven, "-q", "-B", "dependency:copy-dependencies", "-DincludeScope=runtime", "-DoutputDirectory=lib")
 	cmd.Dir = fresh
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("kafka: its jars cannot be fetched; unpack Kafka %s and name its directory in PAWL_KAFKA_HOME, or give Maven a network: %w\n%s",
+		return fmt.Errorf("kafka: cannot fetch the jars; unpack Kafka %s and set PAWL_KAFKA_HOME to its directory, or give Maven network access: %w\n%s",
 			kafkaVersion, err, bytes.TrimSpace(out))
 	}
 	if err := os.Rename(filepath.Join(fresh, "lib"), lib); err != nil {
@@ -82,7 +84,7 @@ func fetchKafka(ctx context.Context, o Options, cache, lib string) error {
 	return nil
 }
 
-// findJava returns a Java that is new enough.
+// findJava returns the path of a Java that is oldestJava or newer.
 func findJava(ctx context.Context) (string, error) {
 	java := "java"
 	if home := os.Getenv("JAVA_HOME"); home != "" {
@@ -102,7 +104,7 @@ func findJava(ctx context.Context) (string, error) {
 	return path, nil
 }
 
-// javaMajor reads `openjdk version "17.0.15" 2025-04-15` and, of old ones, "1.8.0_292".
+// javaMajor reads `openjdk version "17.0.15" 2025-04-15` and, for Java 8 and older, "1.8.0_292".
 func javaMajor(text string) (int, bool) {
 	_, rest, found := strings.Cut(text, `version "`)
 	if !found {

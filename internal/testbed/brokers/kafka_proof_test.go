@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// A broker serves, is killed, comes back on its port with its topics, is frozen and woken, and leaves nothing behind. That it comes back
-// with its records is tried in transport/pawlkafka, which has a client.
+// A broker serves, is killed, restarts on its port with its topics, is frozen and woken, and leaves
+// nothing behind. transport/pawlkafka, which has a client, tests that it keeps its records.
 func TestKafka_LivesAndDies(t *testing.T) {
 	t.Parallel()
 	begun := time.Now()
@@ -21,7 +21,7 @@ func TestKafka_LivesAndDies(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Log("the first start took", time.Since(begun))
-	for range 2 { // the second time it is there
+	for range 2 { // the second time it exists
 		if err := MakeKafkaTopic(t.Context(), s.Addr(), "kept", 3); err != nil {
 			t.Fatal(err)
 		}
@@ -63,7 +63,7 @@ func TestKafka_LivesAndDies(t *testing.T) {
 	}
 }
 
-// A broker that cannot start says why, in the words of its log.
+// The error of a broker that cannot start contains its log.
 func TestKafka_SaysWhyItDoesNotStart(t *testing.T) {
 	t.Parallel()
 	s, err := Kafka(t.Context(), Options{Settings: map[string]string{"num.io.threads": "none"}})
@@ -77,7 +77,7 @@ func TestKafka_SaysWhyItDoesNotStart(t *testing.T) {
 
 var cluster = flag.Bool("kafka.cluster", false, "also start a cluster of three brokers, 1 GB of memory")
 
-// Of three brokers any two serve, whichever is killed.
+// Any two of three brokers can serve.
 func TestKafka_ClusterOutlivesItsMembers(t *testing.T) {
 	if !*cluster {
 		t.Skip("a cluster takes 1 GB of memory: -kafka.cluster")

@@ -10,13 +10,14 @@ import (
 	"time"
 )
 
-// A metadataAnswer is what a broker knows of its cluster.
+// A metadataAnswer is a broker's view of its cluster.
 type metadataAnswer struct {
 	brokers []int
-	topic   int16 // the error code of the topic that was named; 0 if it exists
+	topic   int16 // error code of the requested topic; 0 if it exists
 }
 
-// kafkaMetadata makes one Metadata request of version 4, by hand: this module has no client of Kafka. It names a topic, or none if that is "".
+// kafkaMetadata sends a Metadata request of version 4, encoded by hand because this module has no
+// Kafka client. If topic is "", the request names none.
 func kafkaMetadata(ctx context.Context, addr, topic string) (a metadataAnswer, err error) {
 	const metadata, version, correlation = 3, 4, 7
 	body := binary.BigEndian.AppendUint16(nil, metadata)
@@ -30,14 +31,14 @@ func kafkaMetadata(ctx context.Context, addr, topic string) (a metadataAnswer, e
 		body = binary.BigEndian.AppendUint16(body, uint16(len(topic)))
 		body = append(body, topic...)
 	}
-	body = append(body, 0) // nothing is made on the way
+	body = append(body, 0) // do not create topics
 	answer, err := kafkaCall(ctx, addr, body)
 	if err != nil {
 		return a, err
 	}
 	r := &wireReader{left: answer}
 	if got := r.int32(); got != correlation {
-		return a, fmt.Errorf("%s is no Kafka: it answers %x", addr, answer[:min(len(answer), 16)])
+		return a, fmt.Errorf("%s is not a Kafka broker: it answers %x", addr, answer[:min(len(answer), 16)])
 	}
 	r.int32() // throttle time
 	for range r.int32() {
@@ -57,7 +58,7 @@ func kafkaMetadata(ctx context.Context, addr, topic string) (a metadataAnswer, e
 	return a, r.err
 }
 
-// MakeKafkaTopic makes a topic with the broker's own settings, unless there is one of that name.
+// MakeKafkaTopic creates a topic with the broker's default settings unless it exists.
 func MakeKafkaTopic(ctx context.Context, addr, name string, partitions int) error {
 	const createTopics, version, correlation, exists = 19, 4, 8, 36
 	if name == "" || len(name) > 249 {
@@ -92,14 +93,14 @@ func MakeKafkaTopic(ctx context.Context, addr, name string, partitions int) erro
 	return fmt.Errorf("Kafka refuses topic %q with error %d: %s", name, code, r.text())
 }
 
-// kafkaCall sends a request and returns its answer, both without their size.
+// kafkaCall sends a request and returns the response, both without the length prefix.
 func kafkaCall(ctx context.Context, addr string, request []byte) ([]byte, error) {
 	conn, err := (&net.Dialer{Timeout: time.Second}).DialContext(ctx, "tcp", addr)
 	if err != nil {
 		return nil, err
 	}
 	defer conn.Close()
-	_ = conn.SetDeadline(time.Now().Add(callLimit)) // a broker that hangs is asked again
+	_ = conn.SetDeadline(time.Now().Add(callLimit)) // callers retry if the broker hangs
 	if _, err := conn.Write(append(binary.BigEndian.AppendUint32(nil, uint32(len(request))), request...)); err != nil {
 		return nil, err
 	}
@@ -109,19 +110,19 @@ func kafkaCall(ctx context.Context, addr string, request []byte) ([]byte, error)
 	}
 	size := binary.BigEndian.Uint32(head[:])
 	if size > 1<<20 {
-		return nil, fmt.Errorf("%s is no Kafka: it begins with %x", addr, head)
+		return nil, fmt.Errorf("%s is not a Kafka broker: it answers %x", addr, head)
 	}
 	answer := make([]byte, size)
 	_, err = io.ReadFull(conn, answer)
 	return answer, err
 }
 
-// callLimit is more than a call takes, and short enough to ask again.
+// callLimit is well above the duration of a call, and short enough to retry within a start.
 const callLimit = 5 * time.Second
 
 var errShort = errors.New("the answer is too short")
 
-// A wireReader reads what Kafka writes, and is silent after an error.
+// A wireReader decodes Kafka's wire format. After an error it returns zero values.
 type wireReader struct {
 	left []byte
 	err  error
@@ -140,7 +141,7 @@ func (r *wireReader) take(n int) []byte {
 func (r *wireReader) int16() int16 { return int16(binary.BigEndian.Uint16(r.take(2))) }
 func (r *wireReader) int32() int32 { return int32(binary.BigEndian.Uint32(r.take(4))) }
 
-// text reads a text, which may be null.
+// text reads a nullable string. Null becomes "".
 func (r *wireReader) text() string {
 	n := r.int16()
 	if n <= 0 {

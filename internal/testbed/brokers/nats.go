@@ -14,15 +14,17 @@ import (
 	"time"
 )
 
-// natsVersion is the NATS server that is built if none is installed: a module of Go.
+// natsVersion is the version of the Go module that is built if no server is installed.
 const natsVersion = "v2.15.2"
 
-// natsLeast is the oldest server that is taken from the PATH. 2.9 drops pull requests without an answer when they expire, and delivers a message
-// twice at once if a request is taken back while it is on its way.
+// natsLeast is the oldest server that is used from the PATH. Version 2.9 drops expired pull
+// requests without a response. It also delivers a message twice if a pull request is cancelled
+// while the message is on its way.
 var natsLeast = [2]int{2, 10}
 
-// NATS starts a NATS server with JetStream. It takes the binary that PAWL_NATS_SERVER names, else nats-server on the PATH if it is 2.10 or newer,
-// else it builds one from its Go module, once for each version. If that fails, an older one on the PATH will do.
+// NATS starts a NATS server with JetStream. It uses the binary in PAWL_NATS_SERVER, else
+// nats-server on the PATH if that is 2.10 or newer. Otherwise it builds one from its Go module,
+// once per version. If the build fails, it uses an older one on the PATH.
 func NATS(ctx context.Context, o Options) (*Server, error) {
 	if o.Log == nil {
 		o.Log = func(string) {}
@@ -41,20 +43,20 @@ func NATS(ctx context.Context, o Options) (*Server, error) {
 	}, o)
 }
 
-// natsGreets waits for the INFO line that a server sends to each client, and for the sentence that it serves.
+// natsGreets waits for the INFO line that a server sends to each client.
 func natsGreets(ctx context.Context, s *Server) error {
 	conn, err := (&net.Dialer{Timeout: time.Second}).DialContext(ctx, "tcp", s.Addr())
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
-	_ = conn.SetReadDeadline(time.Now().Add(time.Second)) // a server that hangs is asked again
+	_ = conn.SetReadDeadline(time.Now().Add(time.Second)) // callers retry if the server hangs
 	var head [5]byte
 	if _, err := conn.Read(head[:]); err != nil {
 		return err
 	}
 	if !bytes.HasPrefix(head[:], []byte("INFO")) {
-		return fmt.Errorf("%s is no NATS server: it greets with %q", s.Addr(), head)
+		return fmt.Errorf("%s is not a NATS server: it greets with %q", s.Addr(), head)
 	}
 	return nil
 }
@@ -72,13 +74,13 @@ func natsServer(ctx context.Context, o Options) (string, error) {
 	case buildErr == nil:
 		return built, nil
 	case err == nil && ctx.Err() == nil:
-		o.Log("taking the old " + installed + ", as a new one cannot be built")
+		o.Log("using the old " + installed + ", because a new one cannot be built")
 		return installed, nil
 	}
 	return "", buildErr
 }
 
-// natsIsNew asks a server for its version.
+// natsIsNew reports whether a binary's version is natsLeast or newer.
 func natsIsNew(ctx context.Context, binary string) bool {
 	out, err := exec.CommandContext(ctx, binary, "--version").Output() // nats-server: v2.15.2
 	_, version, found := strings.Cut(string(out), ": v")
@@ -117,7 +119,7 @@ func buildNATS(ctx context.Context, o Options) (string, error) {
 	return built, nil
 }
 
-// cacheDir is where what was fetched is kept for the next start.
+// cacheDir returns the directory that keeps downloads and builds for later starts.
 func cacheDir(name string) (string, error) {
 	base, err := os.UserCacheDir()
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// A broker serves, is killed, comes back on its port, is frozen and woken, and leaves nothing behind.
+// A broker serves, is killed, restarts on its port, is frozen and woken, and leaves nothing behind.
 func TestNATS_LivesAndDies(t *testing.T) {
 	t.Parallel()
 	s, err := NATS(t.Context(), Options{})
@@ -46,7 +46,7 @@ func TestNATS_LivesAndDies(t *testing.T) {
 	}
 }
 
-// A port that another listens on is an error, and not taken for the broker's own.
+// If another program listens on the port, Start fails and does not mistake it for the broker.
 func TestNATS_PortIsTaken(t *testing.T) {
 	t.Parallel()
 	first, err := NATS(t.Context(), Options{})

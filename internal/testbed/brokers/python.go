@@ -13,21 +13,25 @@ import (
 	"strings"
 )
 
-// A pythonProgram is a server in Python. It is installed from PyPI into an environment of its own, once for each version.
+// A pythonProgram is a server written in Python. It is installed from PyPI into its own virtual
+// environment, once per version.
 type pythonProgram struct {
 	name, version string
-	oldest        int    // Python 3.x that it needs
-	packages      string // all that it needs, each in the version that was tried: what fits together today may not tomorrow
-	megabytes     int    // once installed
+	oldest        int // least minor version of Python 3
+	// packages have pinned versions, because later versions may not fit together.
+	packages  string
+	megabytes int // size when installed
 }
 
-// Python returns an interpreter that has packages of PyPI, each given with its version, one a line. name and version are those of the first.
+// Python returns an interpreter with the given PyPI packages, one "name==version" per line. name
+// and version are those of the first package.
 func Python(ctx context.Context, name, version, packages string, o Options) (string, error) {
 	return pythonProgram{name: name, version: version, oldest: 11, packages: packages, megabytes: 30}.python(ctx, o)
 }
 
-// python returns the interpreter of the environment. It installs into a directory of its own and renames that: of two programs that install at
-// once, the first to end wins. The interpreter bears the move, the scripts beside it do not.
+// python returns the interpreter of the environment. It installs into a temporary directory and
+// renames it. If two programs install at once, the first rename wins. The interpreter still works
+// after the rename, but the scripts beside it do not.
 func (p pythonProgram) python(ctx context.Context, o Options) (string, error) {
 	cache, err := cacheDir(p.name + "-" + p.version)
 	if err != nil {
@@ -39,7 +43,7 @@ func (p pythonProgram) python(ctx context.Context, o Options) (string, error) {
 	if _, err := os.Stat(interpreter); err == nil {
 		return interpreter, nil
 	}
-	if absent == nil { // it is there, and the Python that it was made with is not
+	if absent == nil { // the environment exists, but the Python that created it does not
 		if err := os.RemoveAll(home); err != nil {
 			return "", err
 		}
@@ -78,13 +82,14 @@ func (p pythonProgram) install(ctx context.Context, python, fresh string) error 
 		{filepath.Join(venv, "bin", "python"), "-m", "pip", "install", "--quiet", "--no-deps", "--disable-pip-version-check", "-r", list},
 	} {
 		if out, err := exec.CommandContext(ctx, command[0], command[1:]...).CombinedOutput(); err != nil {
-			return fmt.Errorf("%s: it cannot be installed; give pip a network: %w\n%s", p.name, err, bytes.TrimSpace(out))
+			return fmt.Errorf("%s: cannot be installed; give pip network access: %w\n%s", p.name, err, bytes.TrimSpace(out))
 		}
 	}
 	return nil
 }
 
-// findPython returns a Python that is new enough and can make environments: the one that PAWL_PYTHON names, one of the PATH, or one of pyenv.
+// findPython returns a Python that is new enough and can create environments. It tries PAWL_PYTHON,
+// else the PATH and then pyenv.
 func (p pythonProgram) findPython(ctx context.Context) (string, error) {
 	candidates := []string{os.Getenv("PAWL_PYTHON")}
 	if candidates[0] == "" {

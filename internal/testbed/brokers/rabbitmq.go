@@ -19,17 +19,21 @@ import (
 	"time"
 )
 
-// rabbitServers are where packages put the server. Debian's rabbitmq-server on the PATH is a script for root alone, so it comes last.
+// rabbitServers are the paths of packaged servers. The PATH comes last, because Debian's
+// rabbitmq-server there is a script that only root may run.
 var rabbitServers = []string{"/usr/lib/rabbitmq/bin/rabbitmq-server", "/opt/homebrew/opt/rabbitmq/sbin/rabbitmq-server",
 	"/usr/local/opt/rabbitmq/sbin/rabbitmq-server", "/usr/local/sbin/rabbitmq-server"}
 
-// ManagementPort is the name in Options.Settings that switches the management plugin on: its HTTP API then listens on this port of 127.0.0.1.
+// ManagementPort is the key in Options.Settings that enables the management plugin. Its HTTP API
+// listens on that port of 127.0.0.1.
 const ManagementPort = "management.tcp.port"
 
-// RabbitMQ starts a RabbitMQ server: guest with the password guest, all queues in Dir. It takes the script that PAWL_RABBITMQ_SERVER names, else
-// that of an installed package. A first start takes 10 s to 20 s. Everything listens on 127.0.0.1 only, and Erlang's port mapper is our own.
+// RabbitMQ starts a RabbitMQ server with the user guest, password guest, and all queues in Dir. It
+// uses the script in PAWL_RABBITMQ_SERVER, else that of an installed package. A first start takes
+// 10 s to 20 s. All ports listen on 127.0.0.1 only, and the server has its own Erlang port mapper.
 //
-// Options.Settings are lines of rabbitmq.conf. [ManagementPort] among them switches the management plugin on.
+// Options.Settings are lines of rabbitmq.conf. [ManagementPort] among them enables the management
+// plugin.
 func RabbitMQ(ctx context.Context, o Options) (*Server, error) {
 	binary, err := rabbitServer()
 	if err != nil {
@@ -48,7 +52,7 @@ func rabbitServer() (string, error) {
 	return lookRabbit(os.Getenv("PAWL_RABBITMQ_SERVER"), rabbitServers, "rabbitmq-server")
 }
 
-// lookRabbit finds the script: the one that is named, else one of the installed ones, else one on the PATH.
+// lookRabbit returns the named script, else an installed one, else the one on the PATH.
 func lookRabbit(named string, installed []string, onPath string) (string, error) {
 	if named != "" {
 		if _, err := os.Stat(named); err != nil {
@@ -67,8 +71,9 @@ func lookRabbit(named string, installed []string, onPath string) (string, error)
 	return "", errors.New("rabbitmq: no rabbitmq-server is installed: install the package rabbitmq-server, or name one in PAWL_RABBITMQ_SERVER")
 }
 
-// rabbitScript keeps the port mapper and the server in its own process group, and ends the group when the server ends. Without a port mapper of our
-// own, Erlang starts one as a daemon on port 4369 that outlives everything. $1 is the directory, by which the watchdog recognises us.
+// rabbitScript keeps the port mapper and the server in its process group, and kills the group when
+// the server ends. Otherwise Erlang starts a port mapper as a daemon on port 4369 that is never
+// stopped. $1 is the directory, by which the watchdog recognises the process.
 const rabbitScript = `
 trap : TERM INT
 epmd -port "$ERL_EPMD_PORT" -address 127.0.0.1 -relaxed_command_check &
@@ -106,7 +111,8 @@ func rabbitCommand(s *Server, binary string) *exec.Cmd {
 	return cmd
 }
 
-// rabbitPorts are those of the port mapper and of Erlang's distribution, chosen once for a directory.
+// rabbitPorts returns the ports of the port mapper and of Erlang's distribution. They are chosen
+// once per directory.
 func (s *Server) rabbitPorts() (mapper, dist int) {
 	text, _ := os.ReadFile(filepath.Join(s.dir, "pawl.ports")) // written by prepareRabbit
 	_, _ = fmt.Sscan(string(text), &mapper, &dist)
@@ -149,16 +155,18 @@ func prepareRabbit(ctx context.Context, s *Server) error {
 	return nil
 }
 
-// writeCookie writes the secret by which Erlang's nodes know each other. A user of this machine who
-// can guess it runs programs as the user of the broker, so each start has a new one.
+// writeCookie writes the secret with which Erlang nodes authenticate. A local user who guesses it
+// can run programs as the broker's user, so each start has a new one.
 func writeCookie(file string) error {
 	if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	return os.WriteFile(file, []byte(rand.Text()), 0o400) // Erlang refuses a file that others can read
+	// Erlang refuses a file that others can read.
+	return os.WriteFile(file, []byte(rand.Text()), 0o400)
 }
 
-// rabbitAdvanced has quorum queues tell their lengths each second, and not each five.
+// rabbitAdvanced makes quorum queues report their lengths every second instead of every five
+// seconds.
 const rabbitAdvanced = "[{rabbit, [{quorum_tick_interval, 1000}]}].\n"
 
 func (s *Server) chooseRabbitPorts() error {
@@ -173,7 +181,7 @@ func (s *Server) chooseRabbitPorts() error {
 	return os.WriteFile(filepath.Join(s.dir, "pawl.ports"), fmt.Appendln(nil, mapper, dist), 0o600)
 }
 
-// rabbitConf is the configuration: ours, with the settings of the options over it.
+// rabbitConf returns our configuration, overridden by Options.Settings.
 func (s *Server) rabbitConf() string {
 	lines := map[string]string{
 		"listeners.tcp.1":                   "127.0.0.1:" + strconv.Itoa(s.port),
@@ -182,7 +190,8 @@ func (s *Server) rabbitConf() string {
 		"disk_free_limit.absolute":          "50MB",
 		"log.file.level":                    "info",
 		"log.console":                       "false",
-		"raft.wal_max_size_bytes":           "33554432", // of quorum queues: kept in memory until it is written out
+		// For quorum queues, which keep the WAL in memory until it is flushed.
+		"raft.wal_max_size_bytes": "33554432",
 	}
 	if s.options.Settings[ManagementPort] != "" {
 		lines["management.tcp.ip"], lines["collect_statistics_interval"] = "127.0.0.1", "1000"
@@ -202,7 +211,7 @@ func rabbitGreets(ctx context.Context, s *Server) error {
 		return err
 	}
 	defer conn.Close()
-	_ = conn.SetDeadline(time.Now().Add(5 * time.Second)) // a server that hangs is asked again
+	_ = conn.SetDeadline(time.Now().Add(5 * time.Second)) // callers retry if the server hangs
 	if _, err := conn.Write([]byte("AMQP\x00\x00\x09\x01")); err != nil {
 		return err
 	}
@@ -211,16 +220,18 @@ func rabbitGreets(ctx context.Context, s *Server) error {
 		return err
 	}
 	if head[0] != 1 { // a method frame
-		return fmt.Errorf("%s is no RabbitMQ server: it greets with %q", s.Addr(), head)
+		return fmt.Errorf("%s is not a RabbitMQ server: it greets with %q", s.Addr(), head)
 	}
 	return nil
 }
 
-// AwaitQuorumQueue waits until RabbitMQ has written down that a quorum queue of the virtual host / exists. RabbitMQ 3.10 does so half a second after the
-// declaration: a queue that is younger when the broker is killed loses its log, with messages that were confirmed, and has no leader ever after.
+// AwaitQuorumQueue waits until RabbitMQ has stored that a quorum queue of the virtual host /
+// exists. RabbitMQ 3.10 stores it half a second after the declaration. If the broker is killed
+// before, the queue loses its log with confirmed messages, and never has a leader again.
 func AwaitQuorumQueue(ctx context.Context, s *Server, queue string) error {
 	atom := "%2F_" + queue
-	atom = string(rune(len(atom))) + atom // as Erlang writes it: another queue may begin with the same letters
+	// Erlang's encoding with its length, because another queue may begin with the same letters
+	atom = string(rune(len(atom))) + atom
 	for {
 		files, err := filepath.Glob(filepath.Join(s.dir, "data", "*", "quorum", "*", "names.dets"))
 		if err != nil {

@@ -17,10 +17,11 @@ import (
 	"time"
 )
 
-// soon is how long a server may take to answer or to end on a busy machine.
+// soon bounds how long a server may take to answer or to end on a busy machine.
 const soon = time.Minute
 
-// A broker serves, is killed, comes back on its port, is frozen and woken, and leaves nothing behind. All of it listens on loopback.
+// A broker serves, is killed, restarts on its port, is frozen and woken, and leaves nothing behind.
+// All its ports are on loopback.
 func TestRabbitMQ_LivesAndDies(t *testing.T) {
 	t.Parallel()
 	s, err := RabbitMQ(t.Context(), Options{})
@@ -60,7 +61,7 @@ func TestRabbitMQ_LivesAndDies(t *testing.T) {
 	}
 }
 
-// A server whose Erlang dies by itself takes its port mapper along, and says so.
+// If the server's Erlang process dies, its port mapper ends too, and Done is closed.
 func TestRabbitMQ_DoneWhenTheServerEndsByItself(t *testing.T) {
 	t.Parallel()
 	s, err := RabbitMQ(t.Context(), Options{})
@@ -85,7 +86,7 @@ func TestRabbitMQ_DoneWhenTheServerEndsByItself(t *testing.T) {
 	gone(t, all)
 }
 
-// Data that is kept is there at the next start, which has the same port; the server ends in good order in between.
+// Kept data and the port are the same at the next start, after a clean shutdown.
 func TestRabbitMQ_KeepsItsDirectory(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -114,13 +115,13 @@ func TestRabbitMQ_KeepsItsDirectory(t *testing.T) {
 // holdEnv makes TestRabbitMQ_Program a program that starts a broker and holds it.
 const holdEnv = "PAWL_TEST_HOLD_RABBITMQ"
 
-// A holder is what a program that holds a broker tells about it.
+// A holder describes the broker that a program holds.
 type holder struct {
 	Leader int
 	Dir    string
 }
 
-// TestRabbitMQ_Program is no test: it is the program that other tests start, and kill.
+// TestRabbitMQ_Program is not a test but the program that other tests start and kill.
 func TestRabbitMQ_Program(t *testing.T) {
 	if os.Getenv(holdEnv) == "" {
 		return
@@ -131,7 +132,7 @@ func TestRabbitMQ_Program(t *testing.T) {
 	}
 	line, _ := json.Marshal(holder{s.cmd.Process.Pid, s.Dir()})
 	fmt.Println("held " + string(line))
-	_, _ = io.Copy(io.Discard, os.Stdin) // until killed, or until the test itself is gone
+	_, _ = io.Copy(io.Discard, os.Stdin) // until this process is killed or the test has ended
 }
 
 func hold(t *testing.T, cmd *exec.Cmd) (h holder) {
@@ -163,7 +164,7 @@ func hold(t *testing.T, cmd *exec.Cmd) (h holder) {
 	return h
 }
 
-// A program that is killed leaves no process and no directory.
+// A killed program leaves no process and no directory.
 func TestRabbitMQ_DeathOfTheProgramClearsAll(t *testing.T) {
 	t.Parallel()
 	cmd := exec.Command(os.Args[0])
@@ -183,12 +184,12 @@ func TestRabbitMQ_DeathOfTheProgramClearsAll(t *testing.T) {
 	}
 }
 
-// It needs no privileges, and no directory of the package's own user.
+// RabbitMQ needs no privileges and no directory of the package's user.
 func TestRabbitMQ_AsAnOrdinaryUser(t *testing.T) {
 	t.Parallel()
 	const nobody = 65534
 	cmd := exec.Command(os.Args[0])
-	if os.Geteuid() == 0 { // otherwise every other test is this one
+	if os.Geteuid() == 0 { // an ordinary user runs all tests without privileges
 		cmd = exec.Command(readable(t, os.Args[0]))
 		cmd.Dir = "/"
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
@@ -202,9 +203,9 @@ func TestRabbitMQ_AsAnOrdinaryUser(t *testing.T) {
 	gone(t, all)
 }
 
-// readable copies a program to where every user can run it. cp writes it: if this process did, a
-// child that another test starts at that moment would inherit the file open for writing, and the
-// program could not be run (ETXTBSY).
+// readable copies a program to a directory where every user can run it. It uses cp, because a file
+// that this process writes may be inherited by a child that another test starts. The program could
+// then not be run (ETXTBSY).
 func readable(t *testing.T, program string) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "pawl-readable-")
@@ -224,7 +225,7 @@ func readable(t *testing.T, program string) string {
 	return copied
 }
 
-// Without a server the error says in one line how to get one.
+// Without a server, the error says in one line how to install one.
 func TestRabbitMQ_MissingServer(t *testing.T) {
 	t.Setenv("PAWL_RABBITMQ_SERVER", "/nowhere/rabbitmq-server")
 	_, err := RabbitMQ(t.Context(), Options{})
@@ -237,7 +238,7 @@ func TestRabbitMQ_MissingServer(t *testing.T) {
 	}
 }
 
-// members are the processes of a group, with their arguments.
+// members returns the processes of a group with their arguments.
 func members(t *testing.T, group int) map[int]string {
 	t.Helper()
 	out, err := exec.Command("ps", "-ww", "-eo", "pid=,pgid=,stat=,args=").Output()
@@ -271,7 +272,7 @@ func gone(t *testing.T, all map[int]string) {
 	}
 }
 
-// running reports whether a process lives: one that has ended may wait for its parent.
+// running reports whether a process runs. A zombie does not.
 func running(pid int) bool {
 	out, err := exec.Command("ps", "-o", "stat=", "-p", strconv.Itoa(pid)).Output()
 	return err == nil && !strings.HasPrefix(strings.TrimSpace(string(out)), "Z")

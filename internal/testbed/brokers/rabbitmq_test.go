@@ -8,16 +8,17 @@ import (
 	"testing"
 )
 
-// Who knows the cookie of an Erlang node runs programs as its user, and its port is open to each
-// user of the machine: the cookie is a secret, also in a directory of an older build, and only its
-// owner reads it.
+// The port of an Erlang node is open to every local user, and a client with its cookie can run
+// programs as the node's user. So the cookie must be secret and readable only by its owner. That
+// also holds in a directory of an older build, whose cookie was not random.
 func TestRabbitMQ_TheCookieIsASecret(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "home", ".erlang.cookie")
 	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	old := "PAWL" + strconv.FormatInt(1_700_000_000_000_000_000, 36) // the time of its start
+	// An older build used its start time.
+	old := "PAWL" + strconv.FormatInt(1_700_000_000_000_000_000, 36)
 	if err := os.WriteFile(file, []byte(old), 0o400); err != nil {
 		t.Fatal(err)
 	}
@@ -35,7 +36,8 @@ func TestRabbitMQ_TheCookieIsASecret(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if seen[string(cookie)] || !regexp.MustCompile(`^[A-Z2-7]{26,}$`).Match(cookie) { // 128 random bits, as rand.Text writes them
+		// rand.Text writes 128 random bits in base32.
+		if seen[string(cookie)] || !regexp.MustCompile(`^[A-Z2-7]{26,}$`).Match(cookie) {
 			t.Errorf("the cookie is %q, those before were %v", cookie, seen)
 		}
 		seen[string(cookie)] = true

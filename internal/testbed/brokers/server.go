@@ -17,17 +17,19 @@ import (
 	"time"
 )
 
-// Options choose where a broker runs. The zero value is a throwaway broker on a free port, removed by Stop.
+// Options choose where a broker runs. The zero value is a throwaway broker on a free port, removed
+// by Stop.
 type Options struct {
-	// Dir keeps configuration and data across starts. It is created if missing. Default: a temporary directory, removed by Stop or soon after
-	// this program ends, however it ends.
+	// Dir keeps configuration and data across starts. It is created if missing. Default: a
+	// temporary directory that is removed by Stop, or soon after this program ends in any way.
 	Dir string
-	// Port is where clients connect, on 127.0.0.1. Default: the port that Dir was started with before, else a free one between 10,000 and
-	// 29,999, below the ports that the system gives to clients.
+	// Port is the port on 127.0.0.1 for clients. Default: the port of the previous start in Dir,
+	// else a free one from 10,000 to 29,999. That is below the ports that the system gives to
+	// clients.
 	Port int
-	// Settings are lines of the broker's own configuration file, by name, over ours.
+	// Settings are lines of the broker's configuration file, by name. They override ours.
 	Settings map[string]string
-	// Log receives a line before something slow happens, such as a download. Default: none.
+	// Log receives a line before a slow operation such as a download. Default: none.
 	Log func(line string)
 }
 
@@ -37,7 +39,7 @@ type Server struct {
 	options Options
 	dir     string
 	port    int
-	keep    bool // dir outlives us
+	keep    bool // Stop does not remove dir
 
 	dog  *watchdog
 	mu   sync.Mutex
@@ -45,23 +47,23 @@ type Server struct {
 	done chan struct{} // closed when cmd has ended
 }
 
-// A program is what one kind of broker needs.
+// A program describes how to run one kind of broker.
 type program struct {
 	name string
-	// prepare writes configuration into dir before each start.
+	// prepare writes the configuration into dir before each start.
 	prepare func(ctx context.Context, s *Server) error
-	// command is what serves until it is killed. It names dir, so that the watchdog recognises it. All that it starts must stay in its
-	// process group.
+	// command returns the server process, which runs until it is killed. Its arguments contain dir,
+	// by which the watchdog recognises it. All its children must stay in its process group.
 	command func(s *Server) *exec.Cmd
-	// ready returns nil once clients are served.
+	// ready returns nil once the broker serves clients.
 	ready func(ctx context.Context, s *Server) error
-	// limit bounds one start.
+	// limit bounds the duration of one start.
 	limit time.Duration
-	// log, under dir, is where the broker says why it did not start.
+	// log is the file under dir in which the broker reports why it did not start.
 	log string
 }
 
-// start starts a broker and returns when it serves clients. ctx bounds the start only.
+// start starts a broker and returns when it serves clients. ctx bounds only the start.
 func start(ctx context.Context, p program, o Options) (_ *Server, err error) {
 	if o.Log == nil {
 		o.Log = func(string) {}
@@ -93,7 +95,8 @@ func (o Options) takeDir(name string) (string, error) {
 	return dir, os.MkdirAll(dir, 0o700)
 }
 
-// takePort returns the port asked for, or the one written down in the directory, or a free one that it writes down.
+// takePort returns Options.Port, else the port stored in the directory, else a free one that it
+// stores there.
 func (s *Server) takePort() (int, error) {
 	file := filepath.Join(s.dir, "pawl.port")
 	if s.options.Port > 0 {
@@ -111,18 +114,19 @@ func (s *Server) takePort() (int, error) {
 	return port, os.WriteFile(file, []byte(strconv.Itoa(port)), 0o600)
 }
 
-// reserved are sockets that reserve the ports of FreePort. They stay until the process ends.
+// reserved holds the sockets that reserve the ports of FreePort. They stay open until the process
+// ends.
 var reserved struct {
 	sync.Mutex
 	sockets []net.PacketConn
 }
 
 // FreePort finds a port of 127.0.0.1 on which nothing listens, and reserves it for this process. A
-// broker that is killed and started again gets it back: the system gives such ports to no client,
-// and FreePort gives it to no other broker, in no process. Without that, two brokers that begin at
-// once may take the same port, and the second is mistaken for the first.
+// broker that is killed and started again gets it back. The system gives no such port to a client,
+// and FreePort gives it to no other broker in any process. Otherwise two brokers that start at once
+// could choose the same port, and the second would be mistaken for the first.
 //
-// The reservation is a UDP socket on the same number. The system gives it up with the process.
+// The reservation is a UDP socket with the same number. The system closes it when the process ends.
 func FreePort() (int, error) {
 	for range 1000 {
 		port := 10_000 + rand.IntN(20_000)
@@ -148,17 +152,18 @@ func (s *Server) Addr() string { return "127.0.0.1:" + strconv.Itoa(s.port) }
 // Port is the port of Addr.
 func (s *Server) Port() int { return s.port }
 
-// Dir holds configuration, data and log.
+// Dir is the directory with configuration, data and log.
 func (s *Server) Dir() string { return s.dir }
 
-// Done is closed when the broker has ended. After Start there is a new one.
+// Done returns a channel that is closed when the broker has ended. Start replaces the channel.
 func (s *Server) Done() <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.done
 }
 
-// Start starts a broker that was killed, on the same port and data, and returns when it serves clients.
+// Start starts a killed broker on the same port and data. It returns when the broker serves
+// clients.
 func (s *Server) Start(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -179,7 +184,7 @@ func (s *Server) Start(ctx context.Context) error {
 	for {
 		err := s.program.ready(ctx, s)
 		select {
-		case <-s.done: // another broker has answered
+		case <-s.done: // our process has ended: another broker on the port answered
 			s.cmd = nil
 			return fmt.Errorf("%s: it ended while starting\n%s", s.program.name, s.tail())
 		default:
@@ -196,11 +201,12 @@ func (s *Server) Start(ctx context.Context) error {
 	}
 }
 
-// portLimit is how long another may take to leave the port: a broker of a program that was killed just now is about to end.
+// portLimit is how long AwaitFree waits. The broker of a program that was killed just now releases
+// the port soon.
 const portLimit = 5 * time.Second
 
-// AwaitFree waits until nothing listens on a port of 127.0.0.1: another program there would be
-// taken for the broker. It waits for 5 s at most.
+// AwaitFree waits at most 5 s until nothing listens on a port of 127.0.0.1. Another program on that
+// port would be mistaken for the broker.
 func AwaitFree(ctx context.Context, port int) error {
 	ctx, cancel := context.WithTimeout(ctx, portLimit)
 	defer cancel()
@@ -218,7 +224,8 @@ func AwaitFree(ctx context.Context, port int) error {
 }
 
 func (s *Server) launch() error {
-	log, err := os.OpenFile(s.logFile(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600) // never our stdout: go test would wait for its end
+	// Not our stdout: go test would wait until the broker closes it.
+	log, err := os.OpenFile(s.logFile(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
 	}
@@ -243,18 +250,19 @@ func (s *Server) launch() error {
 
 func (s *Server) logFile() string { return filepath.Join(s.dir, "pawl.log") }
 
-// tail is the end of what the broker said.
+// tail returns the last lines of the broker's logs.
 func (s *Server) tail() string {
 	var all []string
 	for _, file := range []string{s.logFile(), filepath.Join(s.dir, s.program.log)} {
-		text, _ := os.ReadFile(file) // absent: nothing was said
+		text, _ := os.ReadFile(file) // absent if the broker wrote nothing
 		lines := strings.Split(strings.TrimSpace(string(text)), "\n")
 		all = append(all, lines[max(0, len(lines)-15):]...)
 	}
 	return strings.Join(slices.Compact(all), "\n")
 }
 
-// Kill ends the broker with SIGKILL, as a crash does, and returns when it is gone. Start starts it again.
+// Kill ends the broker with SIGKILL, as a crash does, and returns when it has ended. Start starts
+// it again.
 func (s *Server) Kill() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -265,17 +273,18 @@ func (s *Server) Kill() {
 	}
 }
 
-// Freeze stops all processes of the broker where they are, and returns when they stand still; Wake lets them go on.
+// Freeze stops all processes of the broker with SIGSTOP, and returns when their threads are
+// stopped. Wake continues them.
 func (s *Server) Freeze() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.signal(syscall.SIGSTOP)
 	for end := time.Now().Add(stopLimit); s.cmd != nil && moves(s.cmd.Process.Pid) && time.Now().Before(end); {
-		time.Sleep(time.Millisecond) // the signal reaches the threads one after the other
+		time.Sleep(time.Millisecond) // the signal reaches the threads one after another
 	}
 }
 
-// Wake lets a frozen broker go on.
+// Wake continues a frozen broker.
 func (s *Server) Wake() { s.locked(syscall.SIGCONT) }
 
 func (s *Server) locked(sig syscall.Signal) {
@@ -284,17 +293,18 @@ func (s *Server) locked(sig syscall.Signal) {
 	s.signal(sig)
 }
 
-// signal reaches the broker and all that it started.
+// signal sends sig to the broker's process group.
 func (s *Server) signal(sig syscall.Signal) {
 	if s.cmd != nil {
 		_ = syscall.Kill(-s.cmd.Process.Pid, sig)
 	}
 }
 
-// stopLimit is how long a broker may take to end in good order.
+// stopLimit is how long Stop waits after SIGTERM.
 const stopLimit = 30 * time.Second
 
-// Stop ends the broker, in good order if its data is to be kept, and removes a directory that is not.
+// Stop ends the broker. If Dir is kept, the broker shuts down by SIGTERM first. Otherwise Stop
+// kills it and removes the directory.
 func (s *Server) Stop() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

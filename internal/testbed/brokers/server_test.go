@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// A port is reserved although nothing listens on it: other processes do not get it either.
+// Other processes cannot reserve a reserved port, although nothing listens on it.
 func TestFreePort_IsReserved(t *testing.T) {
 	t.Parallel()
 	for range 20 {
@@ -22,14 +22,14 @@ func TestFreePort_IsReserved(t *testing.T) {
 			t.Errorf("another process can reserve port %d", port)
 			_ = c.Close()
 		}
-		// A child process that is just starting may still have the socket of the search.
+		// A child process that is just starting may still hold the socket of the search.
 		if err := AwaitFree(t.Context(), port); err != nil {
 			t.Errorf("the broker cannot have its port: %v", err)
 		}
 	}
 }
 
-// A broker that has ended is not taken for ready because another one answers at its address.
+// If a broker has ended but another one answers at its address, Start fails.
 func TestStart_AnotherBrokerAnswers(t *testing.T) {
 	t.Parallel()
 	s, err := start(t.Context(), program{

@@ -17,7 +17,8 @@ import (
 	"time"
 )
 
-// Versions of others' SQS, on which we try what we promise of SQS. They keep messages in memory, so Kill loses them. None authenticates.
+// The versions of the SQS emulators. They keep messages in memory, so Kill loses them. None
+// authenticates.
 const (
 	ElasticMQVersion  = "1.7.1"
 	MotoVersion       = "5.2.5"
@@ -30,23 +31,27 @@ var motoPackages string
 //go:embed python/localstack.txt
 var localStackPackages string
 
-// Moto starts moto's SQS: a server in Python, with the packages that it needs of PyPI. Options.Settings are variables of its environment.
+// Moto starts moto's SQS, a Python server from PyPI. Options.Settings are variables of its
+// environment.
 func Moto(ctx context.Context, o Options) (*Server, error) {
 	return startPython(ctx, o, pythonProgram{name: "moto", version: MotoVersion, oldest: 11, packages: motoPackages, megabytes: 140},
 		"import sys; from moto.server import main; main(sys.argv[2:])", func(*Server) []string { return nil })
 }
 
-// LocalStack starts LocalStack's SQS, without a token: the community's part of it, from PyPI. Options.Settings are variables of its environment.
+// LocalStack starts the SQS of LocalStack's community edition from PyPI, without a token.
+// Options.Settings are variables of its environment.
 func LocalStack(ctx context.Context, o Options) (*Server, error) {
 	return startPython(ctx, o, pythonProgram{name: "localstack", version: LocalStackVersion, oldest: 12, packages: localStackPackages, megabytes: 260},
 		"from localstack.runtime.main import main; main()", func(s *Server) []string {
 			return []string{"GATEWAY_LISTEN=" + s.Addr(), "SERVICES=sqs", "HOME=" + s.dir, "FILESYSTEM_ROOT=" + s.dir, "DISABLE_EVENTS=1", "SKIP_SSL_CERT_DOWNLOAD=1",
 				"DNS_ADDRESS=0",
-				"OVERRIDE_IN_DOCKER=0"} // in a container it would write to /var/lib, and so would others at once
+				// In a container it would write to /var/lib, where parallel instances collide.
+				"OVERRIDE_IN_DOCKER=0"}
 		})
 }
 
-// startPython runs a line of Python. The directory is its first argument, so that the watchdog recognises it; address and port are the next.
+// startPython runs a line of Python. Its first argument is the directory, by which the watchdog
+// recognises it. Address and port follow.
 func startPython(ctx context.Context, o Options, p pythonProgram, line string, environment func(*Server) []string) (*Server, error) {
 	python, err := p.python(ctx, o)
 	if err != nil {
@@ -67,7 +72,8 @@ func startPython(ctx context.Context, o Options, p pythonProgram, line string, e
 	}, o)
 }
 
-// ElasticMQ starts ElasticMQ. Its jars are fetched with Maven, once for each version; Java is found by JAVA_HOME, else on the PATH.
+// ElasticMQ starts ElasticMQ. Its jars are fetched with Maven, once per version. Java comes from
+// JAVA_HOME or the PATH.
 func ElasticMQ(ctx context.Context, o Options) (*Server, error) {
 	java := "java"
 	if home := os.Getenv("JAVA_HOME"); home != "" {
@@ -113,7 +119,8 @@ const elasticMQPOM = `<project xmlns="http://maven.apache.org/POM/4.0.0">
 </project>
 `
 
-// elasticMQJars returns a class path. It fetches into a directory of its own and renames that, as python does.
+// elasticMQJars returns a class path. It fetches into a temporary directory and renames it, as
+// python does.
 func elasticMQJars(ctx context.Context, o Options) (string, error) {
 	cache, err := cacheDir("elasticmq-" + ElasticMQVersion)
 	if err != nil {
@@ -141,7 +148,7 @@ func elasticMQJars(ctx context.Context, o Options) (string, error) {
 	cmd := exec.CommandContext(ctx, maven, "-q", "-B", "dependency:copy-dependencies", "-DincludeScope=runtime", "-DoutputDirectory=lib")
 	cmd.Dir = fresh
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("elasticmq: its jars cannot be fetched; give Maven a network: %w\n%s", err, strings.TrimSpace(string(out)))
+		return "", fmt.Errorf("elasticmq: cannot fetch the jars; give Maven network access: %w\n%s", err, strings.TrimSpace(string(out)))
 	}
 	if err := os.Rename(filepath.Join(fresh, "lib"), lib); err != nil {
 		if _, there := os.Stat(lib); there != nil {
@@ -151,7 +158,8 @@ func elasticMQJars(ctx context.Context, o Options) (string, error) {
 	return filepath.Join(lib, "*"), nil
 }
 
-// sqsAnswers lists the queues. The header names a service, by which those that serve many find it, and no key is checked.
+// sqsAnswers lists the queues. Emulators of many services route by the service in the header. None
+// checks the key.
 func sqsAnswers(ctx context.Context, s *Server) error {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second) // the first call loads the service
 	defer cancel()

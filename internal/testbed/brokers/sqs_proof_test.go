@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// Each SQS of others serves, is killed, comes back on its port, and leaves nothing behind.
-func TestOthersSQS_LiveAndDie(t *testing.T) {
+// Each SQS emulator serves, is killed, restarts on its port, and leaves nothing behind.
+func TestSQSEmulators_StartAndStop(t *testing.T) {
 	t.Parallel()
 	for name, open := range map[string]func(context.Context, Options) (*Server, error){"ElasticMQ": ElasticMQ, "moto": Moto, "LocalStack": LocalStack} {
 		t.Run(name, func(t *testing.T) {

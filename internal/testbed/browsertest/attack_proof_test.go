@@ -26,7 +26,7 @@ func connect(t *testing.T, url string) *pgxpool.Pool {
 	return pool
 }
 
-// What is stored never becomes markup that a browser executes, on any page.
+// No page lets a browser execute stored text as markup.
 func TestAttack_StoredMarkup(t *testing.T) {
 	t.Parallel()
 	database := pawltest.URL(t)
@@ -63,7 +63,7 @@ func TestAttack_StoredMarkup(t *testing.T) {
 	}
 }
 
-// Another site can neither act in an operator's name nor show the dashboard in a frame, although the browser is logged in.
+// Another site can neither act for a logged-in operator nor show the dashboard in a frame.
 func TestAttack_OtherSites(t *testing.T) {
 	t.Parallel()
 	database := pawltest.URL(t, "insert into pawl.job (queue, kind, payload, status) values ('q', 'k', '', 'dead_letter')")
@@ -91,11 +91,11 @@ func TestAttack_OtherSites(t *testing.T) {
 	if err := connect(t, database).QueryRow(t.Context(), "select count(*) from pawl.job as j where j.status = 'dead_letter'").Scan(&left); err != nil || left != 1 {
 		t.Errorf("%d jobs are left (%v): another site discarded one", left, err)
 	}
-	b.visit("") // it is still logged in
+	b.visit("") // the session is still valid
 	b.reads(`1\s+dead letters`)
 }
 
-// hears waits until the browser has reported something.
+// hears waits until the browser has reported a text.
 func (b *browser) hears(part string) {
 	b.Helper()
 	for deadline := time.Now().Add(limit); ; time.Sleep(50 * time.Millisecond) {

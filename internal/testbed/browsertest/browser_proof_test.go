@@ -21,13 +21,13 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// chromium is the browser that all tests share; each has a profile of its own in it.
+// chromium is the browser that all tests share. Each has its own profile in it.
 var chromium context.Context
 
 func startChromium(dir string) (stop func(), err error) {
 	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.UserDataDir(dir+"/profile"), chromedp.Flag("disable-dev-shm-usage", true))
 	if os.Getuid() == 0 {
-		options = append(options, chromedp.NoSandbox) // Chromium refuses a sandbox to root
+		options = append(options, chromedp.NoSandbox) // Chromium's sandbox does not work as root
 	}
 	allocator, cancel := chromedp.NewExecAllocator(context.Background(), options...)
 	ctx, cancelBrowser := chromedp.NewContext(allocator)
@@ -40,7 +40,7 @@ func startChromium(dir string) (stop func(), err error) {
 	return stop, nil
 }
 
-// A look is what the pages are seen with.
+// A look is the size, the colour scheme and the device of a window.
 type look struct {
 	name          string
 	width, height int64
@@ -49,7 +49,7 @@ type look struct {
 
 var looks = []look{{"light", 1280, 900, false, false}, {"dark", 1280, 900, true, false}, {"phone", 390, 844, false, true}}
 
-// A browser is one window, and what went wrong in it.
+// A browser is one window and its errors.
 type browser struct {
 	*testing.T
 	ctx  context.Context
@@ -59,7 +59,7 @@ type browser struct {
 	troubles []string
 }
 
-// limit bounds one action, on a machine that does much else.
+// limit bounds one action, also on a busy machine.
 const limit = 2 * time.Minute
 
 // open opens a window and logs in.
@@ -76,7 +76,7 @@ func open(t *testing.T, l look, login, root string) *browser {
 	return b
 }
 
-// dress gives the window another look.
+// dress changes the look of the window.
 func (b *browser) dress(l look) {
 	b.Helper()
 	scheme := "light"
@@ -84,7 +84,8 @@ func (b *browser) dress(l look) {
 		scheme = "dark"
 	}
 	media := emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}, {Name: "prefers-reduced-motion", Value: "reduce"}}}
-	if err := chromedp.Do(b.ctx, // without a limit: the window lives as long as the context of its first call
+	// Without a timeout: the window lives as long as the context of its first call.
+	if err := chromedp.Do(b.ctx,
 		chromedp.EmulateViewport(l.width, l.height, func(p *emulation.SetDeviceMetricsOverrideParams, _ *emulation.SetTouchEmulationEnabledParams) {
 			p.Mobile = l.phone
 		}),
@@ -96,7 +97,8 @@ func (b *browser) dress(l look) {
 	}
 }
 
-// readable checks what stands in the window: axe finds nothing, it is no wider than the window, and it reports no error. With the flag, it takes a picture.
+// readable checks the page: axe finds nothing, it is not wider than the window, and it reports no
+// error. With -screenshots it takes a picture.
 func (b *browser) readable(name string, l look) {
 	b.Helper()
 	b.do(chromedp.Evaluate[chromedp.Void](axe))
@@ -113,7 +115,8 @@ func (b *browser) readable(name string, l look) {
 	}
 }
 
-// hear notes what a page must not do: errors in the console, what the content security policy had to stop, dialogs.
+// hear records what a page must not cause: console errors, violations of the content security
+// policy, dialogs.
 func (b *browser) hear(event any) {
 	switch e := event.(type) {
 	case *runtime.EventExceptionThrown:
@@ -123,7 +126,8 @@ func (b *browser) hear(event any) {
 			b.trouble(fmt.Sprintf("console: %v", e.Args))
 		}
 	case *cdplog.EventEntryAdded:
-		refused := e.Entry.Source == cdplog.EntrySourceNetwork && strings.Contains(e.Entry.Text, "status of 4") // a page of ours that says no
+		// An expected refusal by our own page.
+		refused := e.Entry.Source == cdplog.EntrySourceNetwork && strings.Contains(e.Entry.Text, "status of 4")
 		if !refused && (e.Entry.Level == cdplog.EntryLevelError || e.Entry.Level == cdplog.EntryLevelWarning) {
 			b.trouble("log: " + e.Entry.Text)
 		}
@@ -144,7 +148,7 @@ func (b *browser) trouble(text string) {
 	b.troubles = append(b.troubles, text)
 }
 
-// quiet requires that nothing went wrong since it was last asked.
+// quiet requires that no error was recorded since the last call.
 func (b *browser) quiet(where string) {
 	b.Helper()
 	b.mu.Lock()
@@ -164,7 +168,7 @@ func (b *browser) do(actions ...chromedp.Action[chromedp.Void]) {
 	}
 }
 
-// ask runs an action that answers something.
+// ask runs an action that returns a value.
 func ask[T any](b *browser, action chromedp.Action[T]) T {
 	b.Helper()
 	ctx, cancel := context.WithTimeout(b.ctx, limit)
@@ -176,13 +180,14 @@ func ask[T any](b *browser, action chromedp.Action[T]) T {
 	return answer
 }
 
-// evaluate runs a program in the page and returns what it, or the promise that it makes, amounts to.
+// evaluate runs a program in the page and returns its value, or the value of the promise that it
+// returns.
 func evaluate[T any](b *browser, program string) T {
 	b.Helper()
 	return ask(b, chromedp.Evaluate[T](program, chromedp.EvalAwaitPromise))
 }
 
-// visit opens an address: of a page, as its links have it, or a whole one.
+// visit opens an address, which is a page's relative link or a full URL.
 func (b *browser) visit(address string) {
 	b.Helper()
 	if !strings.Contains(address, "://") {
@@ -191,13 +196,13 @@ func (b *browser) visit(address string) {
 	b.do(chromedp.Navigate(address))
 }
 
-// click follows the link or presses the button that has this text, and waits for the page behind it.
+// click follows the link or presses the button with this text, and waits for the next page.
 func (b *browser) click(text string) {
 	b.Helper()
 	b.press(fmt.Sprintf(`(//a[normalize-space(.)=%[1]q] | //button[normalize-space(.)=%[1]q])[last()]`, text))
 }
 
-// follow follows the first link whose text holds this.
+// follow follows the first link whose text contains this text.
 func (b *browser) follow(text string) {
 	b.Helper()
 	b.press(fmt.Sprintf(`(//main//a[contains(normalize-space(.), %q)])[1]`, text))
@@ -212,7 +217,7 @@ func (b *browser) press(path string) {
 	}
 }
 
-// fill writes into the field with this label, or chooses there.
+// fill sets the field with this label.
 func (b *browser) fill(label, value string) {
 	b.Helper()
 	field := fmt.Sprintf(`(//label[contains(normalize-space(.), %q)]//*[self::input or self::textarea or self::select])[1]`, label)
@@ -223,20 +228,20 @@ func (b *browser) fill(label, value string) {
 	b.do(chromedp.SendKeys(field, value))
 }
 
-// search looks for a key with the field that stands on every page.
+// search finds a key with the search field, which every page has.
 func (b *browser) search(key string) {
 	b.Helper()
 	b.do(chromedp.SendKeys(chromedp.ID("q"), key))
 	b.click("Find")
 }
 
-// address is where the browser is.
+// address returns the browser's address.
 func (b *browser) address() string {
 	b.Helper()
 	return ask(b, chromedp.Location())
 }
 
-// said is what a person reads on the page.
+// said returns the visible text of the page.
 func (b *browser) said() string {
 	ctx, cancel := context.WithTimeout(b.ctx, 20*time.Second)
 	defer cancel()
@@ -258,7 +263,7 @@ func (b *browser) reads(patterns ...string) {
 	}
 }
 
-// says waits until the page, which changes by itself, has a text.
+// says waits until the page, which refreshes itself, contains a text.
 func (b *browser) says(text string) {
 	b.Helper()
 	for deadline := time.Now().Add(limit); !strings.Contains(b.said(), text); time.Sleep(100 * time.Millisecond) {
@@ -268,7 +273,7 @@ func (b *browser) says(text string) {
 	}
 }
 
-// until loads a page again until it has a text.
+// until reloads a page until it contains a text.
 func (b *browser) until(address, pattern string) {
 	b.Helper()
 	for deadline := time.Now().Add(limit); ; time.Sleep(200 * time.Millisecond) {

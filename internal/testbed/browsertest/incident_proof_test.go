@@ -10,8 +10,8 @@ import (
 	"github.com/pawl-go/pawl/pawltest"
 )
 
-// The morning of cmd/pawl's TestIncident, found and cured through the pages alone. Only what no page can do is done beside them: a worker is started, and
-// the provider comes back.
+// TestIncident resolves the incident of cmd/pawl's TestIncident through the pages alone. Two steps
+// happen outside: a worker is started, and the provider comes back.
 func TestIncident(t *testing.T) {
 	t.Parallel()
 	database := pawltest.URL(t, incident.Schema)
@@ -19,7 +19,7 @@ func TestIncident(t *testing.T) {
 	login, root := serve(t, database)
 	b := open(t, looks[0], login, root)
 
-	// 1. The overview says what is wrong: a worker is silent, and holds a job.
+	// 1. The overview reports a silent worker that holds a job.
 	b.until("", `1\s+workers silent`)
 	b.reads(`10,000\s+dead letters`)
 	b.until("doctor", `worker \d+ \(orders-1\) has been silent since .* and holds 1 job`)
@@ -29,7 +29,7 @@ func TestIncident(t *testing.T) {
 	morning.Work()
 	morning.Until("select count(*) from charged where what = 'held'", 1)
 
-	// 2. A lane stands still behind a poison job: go on without it, and discard it.
+	// 2. A poison job blocks a lane: unblock the lane and discard the job.
 	b.until("", `[12]\s+lanes blocked`)
 	b.follow("lanes blocked")
 	b.follow("account 7")
@@ -52,14 +52,15 @@ func TestIncident(t *testing.T) {
 	b.decide("Discard", "the account was closed")
 	morning.Until("select count(*) from charged where what in ('second', 'third')", 2)
 
-	// 3. Whether the bank executed a payment is not known. It says that it did not.
+	// 3. It is unknown whether the bank executed a payment. The bank says that it did not.
 	b.until("", `1\s+steps of unknown outcome`)
 	b.follow("steps of unknown outcome")
 	b.follow("pay")
 	b.reads(`no answer was recorded`, `ask the provider about the key`)
 	unknown := b.address()
 	morning.BankIsBack()
-	morning.Eventually("the step is settled", func() bool { // not before a frozen call can no longer be sent
+	// Only once a frozen call can no longer be sent.
+	morning.Eventually("the step is settled", func() bool {
 		b.visit(unknown)
 		b.click("Say what the provider answered")
 		b.reads(`second charge`)
@@ -69,7 +70,7 @@ func TestIncident(t *testing.T) {
 	})
 	morning.Until("select count(*) from charged where what in ('invoice', 'next')", 2)
 
-	// 4. A caller uses a key a second time, for something else, and asks why it is refused.
+	// 4. A caller reuses a key with another payload and asks why it is refused.
 	if _, err := morning.Pool.Exec(t.Context(), `select pawl_v1.job_enqueue('orders', 'charge', '"another"', '{"key": "order-1"}')`); err == nil || !strings.Contains(err.Error(), "P4002") {
 		t.Fatalf("a reused key: %v", err)
 	}
@@ -77,7 +78,7 @@ func TestIncident(t *testing.T) {
 	b.search("order-1")
 	b.reads(`enqueue_key orders order-1`, `fingerprint`, `memory_ends`)
 
-	// 5. Ten thousand dead letters of one cause, which is gone.
+	// 5. Ten thousand dead letters have one cause, which is fixed.
 	b.click("Dead letters")
 	b.fill("queue", "mail")
 	b.fill("last error holds", "connection refused")
@@ -89,7 +90,7 @@ func TestIncident(t *testing.T) {
 	b.until(b.address(), `It has ended`)
 	b.reads(`done\s+10,000`)
 
-	// All is well, and on record.
+	// Everything is resolved and audited.
 	morning.IsOver()
 	b.visit("doctor")
 	b.reads(`Nothing stands still`)
@@ -100,7 +101,7 @@ func TestIncident(t *testing.T) {
 	b.quiet("the morning")
 }
 
-// decide gives the reason for an action and executes it.
+// decide enters the reason for an action and executes it.
 func (b *browser) decide(action, reason string) {
 	b.Helper()
 	b.fill("Why?", reason)

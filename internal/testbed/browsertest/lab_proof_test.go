@@ -14,10 +14,11 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// labPresses is how many buttons are pressed.
+// labPresses is the number of pressed buttons.
 const labPresses = 200
 
-// Whatever a sceptic presses in the crash lab, Pawl doubles and loses nothing, while the table that people write by hand does both before their eyes.
+// After random button presses in the crash lab, Pawl has doubled and lost nothing, and the
+// handwritten table has done both.
 func TestLab(t *testing.T) {
 	cmd := exec.Command(binary, "demo", "--watch", "--listen", "127.0.0.1:0", "--json")
 	p := start(t, cmd)

@@ -22,10 +22,10 @@ import (
 //go:embed testdata/shop.sql
 var shop string
 
-// screenshots is where the pictures of the documentation are written.
+// screenshots is the directory for the documentation's pictures.
 var screenshots = flag.String("screenshots", "", "write a picture of every page, in every look, to this directory")
 
-// A place is a page, and what it must say with the shop in the database.
+// A place is a page and the text that it must contain for the shop's database.
 type place struct{ name, title, address, says string }
 
 var places = []place{
@@ -58,7 +58,8 @@ var places = []place{
 	{"refused", "A page that says no", "job?id=banana", `must be`},
 }
 
-// Every page is readable for all: axe finds nothing, neither in light nor dark nor on a phone. No page reports an error, and none is wider than the window.
+// Every page is accessible: axe finds nothing in light, dark and phone. No page reports an error or
+// is wider than the window.
 func TestPages(t *testing.T) {
 	database := pawltest.URL(t, shop)
 	for _, l := range looks {
@@ -74,7 +75,7 @@ func TestPages(t *testing.T) {
 	}
 }
 
-// tall is how much of a long page a picture shows.
+// tall bounds the height of a picture in pixels.
 const tall = 1800
 
 // picture takes a picture of the page.
@@ -95,7 +96,7 @@ func (b *browser) picture(file string) {
 	}
 }
 
-// The gallery in the documentation shows every page in every look, and its pictures are there.
+// The gallery in the documentation has every page in every look, and the pictures exist.
 func TestGallery(t *testing.T) {
 	t.Parallel()
 	const file = "../../../docs/guides/dashboard-pages.md"
@@ -137,7 +138,7 @@ Pictures of every page, with the data of a small shop: in light and dark, and on
 	return out.String()
 }
 
-// The keyboard reaches everything: the first stop leads past the menu, and each stop can be seen.
+// The keyboard reaches everything. The first stop skips the menu, and each stop is visible.
 func TestPages_Keyboard(t *testing.T) {
 	t.Parallel()
 	login, root := serve(t, pawltest.URL(t, shop))
@@ -166,7 +167,8 @@ func TestPages_Keyboard(t *testing.T) {
 	b.quiet("with the keyboard")
 }
 
-// A page that refreshes itself shows what is new, keeps its place, and stops when it is told.
+// A page that refreshes itself shows new rows, keeps its scroll position, and stops when switched
+// off.
 func TestPages_RefreshThemselves(t *testing.T) {
 	t.Parallel()
 	url := pawltest.URL(t, shop)

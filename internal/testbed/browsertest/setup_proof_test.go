@@ -17,8 +17,8 @@ import (
 )
 
 var (
-	binary string // the pawl whose dashboard is looked at
-	axe    string // the program that checks whether a page is readable for all
+	binary string // the pawl command that serves the dashboard
+	axe    string // the source of the accessibility checker
 )
 
 func TestMain(m *testing.M) {
@@ -53,14 +53,14 @@ func run(m *testing.M) int {
 	return m.Run()
 }
 
-// A process is a pawl that serves pages.
+// A process is a pawl command that serves pages.
 type process struct {
 	*testing.T
 	out  *bufio.Reader
 	said bytes.Buffer // on stderr
 }
 
-// start starts a process, which is told to stop when the test ends.
+// start starts a process and stops it when the test ends.
 func start(t *testing.T, cmd *exec.Cmd) *process {
 	t.Helper()
 	p := &process{T: t}
@@ -80,7 +80,8 @@ func start(t *testing.T, cmd *exec.Cmd) *process {
 	return p
 }
 
-// addresses are what the process prints first: the address that lets one browser in, and that of its first page.
+// addresses parses the first line of output: the login URL, which admits one browser, and the URL
+// of the first page.
 func (p *process) addresses() (login, root string) {
 	p.Helper()
 	line, err := p.out.ReadBytes('\n')
@@ -94,7 +95,7 @@ func (p *process) addresses() (login, root string) {
 	return running.Login, running.URL
 }
 
-// rest is what it prints until it ends.
+// rest returns the output until the process ends.
 func (p *process) rest() []byte {
 	p.Helper()
 	text, err := io.ReadAll(p.out)

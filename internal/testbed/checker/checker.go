@@ -1,65 +1,73 @@
-// Package checker judges a run from outside. It compares what was asked for with the rows a business would look at, and
-// imports nothing from Pawl, so that it cannot share a mistake with it. A test holds it to that.
+// Package checker judges a run from outside: it compares the intents with the resulting business
+// rows. It imports nothing from Pawl, so it cannot share Pawl's mistakes. A test enforces that.
 package checker
 
 import "fmt"
 
-// An Order is one thing that was asked for, and also one row of the table of orders.
+// An Order is one intent, and also one row of the table of orders.
 type Order struct {
 	Key      string // names the order
 	Customer string
 	Cents    int64
 }
 
-// A LedgerEntry is one row of the ledger: every order has exactly one, of the same amount.
+// A LedgerEntry is one row of the ledger. Every order has exactly one entry with the same amount.
 type LedgerEntry struct {
 	Key   string
 	Cents int64
 }
 
-// A History is everything the judgement needs.
+// A History is the input of Judge.
 type History struct {
-	Sent        []Order          // each intent once, as it was first sent
-	Orders      []Order          // rows
-	Ledger      []LedgerEntry    // rows
-	Balances    map[string]int64 // by customer: kept by adding, so a doubled effect shows even if its row was cleaned up
-	DeadLetters map[string]Order // by key: what the stored payloads say
+	Sent   []Order       // each intent once, as first sent
+	Orders []Order       // rows
+	Ledger []LedgerEntry // rows
+	// Balances are by customer. They are maintained by addition, so a doubled effect shows even if
+	// its row was deleted.
+	Balances    map[string]int64
+	DeadLetters map[string]Order // by key: the stored payloads
 
-	Shipping  bool    // each order must have led to one shipment, through another queue
+	Shipping  bool    // whether each order must have led to one shipment, through another queue
 	Shipments []Order // rows
 
-	Paying  bool    // each order must have been charged once by somebody else, and mailed once
-	Charges []Order // what they really did
+	Paying  bool    // whether each order must have been charged once by a provider, and mailed once
+	Charges []Order // performed by the provider
 	Mails   []Order
 }
 
-// A Verdict counts what is right and what is wrong.
+// A Verdict counts effects and violations.
 type Verdict struct {
-	Intents     int `json:"intents"`
-	Effects     int `json:"effects"`      // order rows
-	Shipped     int `json:"shipped"`      // shipment rows, if there is a second hop
-	Charged     int `json:"charged"`      // at somebody else's, if there are payments
-	Mailed      int `json:"mailed"`       // the same
-	Doubled     int `json:"doubled"`      // intents with more than one order, ledger row, shipment, charge or mail
-	Lost        int `json:"lost"`         // intents with neither an effect nor a dead letter
-	DeadLetters int `json:"dead_letters"` // intents kept, with their payload, for a person to decide
-	Altered     int `json:"altered"`      // rows or dead letters that do not say what was sent
-	Unexpected  int `json:"unexpected"`   // rows nobody asked for, dead letters of what took effect, balances that do not add up
-	Torn        int `json:"torn"`         // orders without their ledger entry, or entries without their order
+	Intents int `json:"intents"`
+	Effects int `json:"effects"` // order rows
+	Shipped int `json:"shipped"` // shipment rows, if there is a second hop
+	Charged int `json:"charged"` // at the provider, if there are payments
+	Mailed  int `json:"mailed"`  // at the provider, if there are payments
+	// Doubled counts intents with more than one order, ledger row, shipment, charge or mail.
+	Doubled int `json:"doubled"`
+	Lost    int `json:"lost"` // intents with neither an effect nor a dead letter
+	// DeadLetters counts intents stored with their payload for an operator to resolve.
+	DeadLetters int `json:"dead_letters"`
+	Altered     int `json:"altered"` // rows or dead letters that differ from what was sent
+	// Unexpected counts rows without an intent, dead letters of intents with an effect, and wrong
+	// balances.
+	Unexpected int `json:"unexpected"`
+	// Torn counts orders without their ledger entry and entries without their order.
+	Torn int `json:"torn"`
 
-	// Violations describe the first of them, at most 20.
+	// Violations describe the first 20 violations.
 	Violations []string `json:"violations,omitempty"`
 }
 
-// OK reports whether nothing is wrong.
+// OK reports whether there is no violation.
 func (v Verdict) OK() bool {
 	return v.Doubled+v.Lost+v.Altered+v.Unexpected+v.Torn == 0
 }
 
-// maxViolations bounds the list of descriptions; the counts are complete.
+// maxViolations bounds the descriptions. The counts are complete.
 const maxViolations = 20
 
-// Judge compares the history with the promise: each intent took effect once, whole and unaltered, or is kept.
+// Judge compares the history with the promise: each intent took effect once, whole and unaltered,
+// or is dead-lettered.
 func Judge(h History) Verdict {
 	v := Verdict{Intents: len(h.Sent), Effects: len(h.Orders), Shipped: len(h.Shipments), Charged: len(h.Charges), Mailed: len(h.Mails)}
 	orders := group(h.Orders, func(o Order) string { return o.Key })
@@ -114,8 +122,8 @@ func (v *Verdict) judgeIntent(want Order, orders []Order, ledger []LedgerEntry, 
 	}
 }
 
-// judgeEach requires what was done once for each order, saying the same, and for no other. For those that are kept it may have been
-// done, once.
+// judgeEach requires that the action happened once for each order, with the order's values, and for
+// no other. For a dead-lettered intent it may have happened once or not at all.
 func (v *Verdict) judgeEach(done string, orders map[string][]Order, all []Order, kept map[string]Order) {
 	did := group(all, func(o Order) string { return o.Key })
 	for key, of := range orders {

@@ -11,7 +11,7 @@ import (
 	"github.com/pawl-go/pawl/internal/testbed/checker"
 )
 
-// good is a history without a fault: five effects and one dead letter.
+// good returns a history without a fault: five effects and one dead letter.
 func good() checker.History {
 	h := checker.History{Shipping: true, Paying: true, Balances: map[string]int64{}, DeadLetters: map[string]checker.Order{}}
 	for n := range 5 {
@@ -27,7 +27,7 @@ func good() checker.History {
 	poison := checker.Order{Key: "poison", Customer: "customer-9", Cents: 1}
 	h.Sent = append(h.Sent, poison)
 	h.DeadLetters["poison"] = poison
-	h.Charges = append(h.Charges, poison) // and then it was given up
+	h.Charges = append(h.Charges, poison) // charged, and then dead-lettered
 	return h
 }
 
@@ -39,7 +39,7 @@ func TestJudge_AcceptsAGoodHistory(t *testing.T) {
 	}
 }
 
-// A checker that cannot fail proves nothing: each fault planted into a good history is found, under its own name.
+// Each fault planted into a good history is found and counted under its own name.
 func TestJudge_FindsEveryPlantedFault(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -113,7 +113,7 @@ func TestChecker_ImportsNothingOfPawl(t *testing.T) {
 	}
 }
 
-// Each line has its own order, gaps are allowed, and every effect that comes late is named.
+// Each line has its own order. Gaps are allowed, and every late effect is returned.
 func TestOutOfOrder(t *testing.T) {
 	t.Parallel()
 	in := func(line string, numbers ...int) (steps []checker.Step) {

@@ -1,66 +1,77 @@
-// Package counted plays counted runs for a transport: worker processes that consume and publish, SIGKILLs at named points, a broker that dies, networks
-// that go silent. Each run then counts, from the rows alone, that every intent took effect once.
+// Package counted runs load against a transport under faults: SIGKILL of workers at named points,
+// broker crashes and silent networks. Worker processes consume and publish. Each run then checks
+// from the database rows that every intent took effect once.
 //
-//	producer ──▶ broker ◀──▶ proxy ──▶ worker 1..n (the test binary, started again) ──▶ PostgreSQL
-//	   │           ▲ SIGKILL   silence     │  ▲ SIGKILL, SIGTERM, SIGSTOP                     │
-//	   │           └──────── the run ──────┼──┘                                           orders, ledger
-//	   └─ orders that were sent            └─ journal: each delivery, receipt and event        │
-//	          │                                      │                                         │
-//	          └────────────▶ verdict ◀───────────────┴────────────── internal/testbed/checker ◀────────┘
+//	producer ──▶ broker ◀──▶ proxy ──▶ worker 1..n (the test binary) ──▶ PostgreSQL
+//	   │           ▲ SIGKILL   silence     │  ▲ SIGKILL, SIGTERM, SIGSTOP    │
+//	   │           └──────── the run ──────┼──┘                       orders, ledger
+//	   └─ orders that were sent            └─ journal: deliveries, receipts  │
+//	          │                                 and events                   │
+//	          │                                      │                       │
+//	          └────────────▶ verdict ◀───────────────┴── checker ◀───────────┘
 //
 // A transport plugs in with a TestMain and one description:
 //
 //	func TestMain(m *testing.M) {
 //		counted.Main(m, counted.Opener{
-//			Source: func(ctx context.Context, s counted.Spec) (pawl.Source, error) { return open(ctx, s.Addr, s.Name, s.Session, s.Mutant) },
-//			Sink:   func(ctx context.Context, s counted.Spec) (pawl.Sink, error) { return openSink(ctx, s.Addr, s.Name) },
+//			Source: func(ctx context.Context, s counted.Spec) (pawl.Source, error) {
+//				return open(ctx, s.Addr, s.Name, s.Session, s.Mutant)
+//			},
+//			Sink: func(ctx context.Context, s counted.Spec) (pawl.Sink, error) {
+//				return openSink(ctx, s.Addr, s.Name)
+//			},
 //		})
 //	}
 //
 //	func TestCounted(t *testing.T) { counted.All(t, transport) }
 //
 //	func TestCounted_FindsMutants(t *testing.T) {
-//		counted.MustFail(t, transport, counted.Kill, counted.AckFirst)              // a mutant of this package
-//		counted.MustFail(t, transport, counted.Rebalance, "commit the highest settled") // one of the transport's own, in Spec.Mutant
+//		// a mutant of this package
+//		counted.MustFail(t, transport, counted.Kill, counted.AckFirst)
+//		// a mutant of the transport, in Spec.Mutant
+//		counted.MustFail(t, transport, counted.Rebalance, "commit the highest settled")
 //	}
 //
 //	var transport = counted.Transport{
 //		Name:    "nats",
-//		Session: 2 * time.Second, // AckWait; open sets the same from Spec.Session
-//		Start: func(t testing.TB, need counted.Need) counted.Broker { // *brokers.Server is a counted.Mortal
+//		Session: 2 * time.Second, // AckWait; open sets it from Spec.Session
+//		// *brokers.Server is a counted.Mortal.
+//		Start: func(t testing.TB, need counted.Need) counted.Broker {
 //			s, err := brokers.NATS(t.Context(), brokers.Options{})
 //			...
 //			t.Cleanup(func() { _ = s.Stop() })
 //			return s
 //		},
 //		Create: ..., // an empty stream and its consumer
-//		Send:   ..., // confirmed; all again after an error
-//		Left:   ..., // messages that nobody has settled
+//		Send:   ..., // until confirmed; an error sends all again
+//		Left:   ..., // unsettled messages
 //	}
 //
-// What a worker process writes to its standard output is read by the run: a transport must not print there. Its standard error is shown if it ends
-// by itself.
+// The run parses the standard output of worker processes, so a transport must not print to it. If a
+// worker exits by itself, the run shows its standard error.
 //
-// A run tells what it found in a [Verdict], which is logged as one line. [Play] fails the test if a promise did not hold, and also if the faults did
-// not happen. [MustFail] plays a run with a mutant and fails if the judge finds nothing. An order that went wrong is named with its story: its deliveries
-// by process, its inbox row, its job row, its effects.
+// Each run returns a [Verdict], logged as one line. [Play] fails the test if a promise did not hold
+// or if the faults did not happen. [MustFail] runs with a mutant and fails if no violation is
+// found. For each violated order the verdict shows its deliveries by process, its inbox row, its
+// job row and its effects.
 //
-// Flags: -counted.full plays the long counts, -counted.seed repeats the choices of a run, -counted.report appends each verdict to a file as a line of
-// JSON. The seed decides what is sent, lost and killed. It does not decide what the scheduler does.
+// Flags: -counted.full plays the long counts. -counted.seed repeats the random choices of a run,
+// which are what it sends, loses and kills, but not the scheduler's. -counted.report appends each
+// verdict to a file as a line of JSON.
 //
 // The runs:
 //
 //	kill       each order three times; consumers are killed at each step
 //	batch      the same with a handler that takes many deliveries in one transaction
-//	order      the same with handlers that fail; only of an ordered transport
-//	ack loss   receipts swallowed, answers of Receive cut off
-//	rolling    SIGTERM to one consumer after the other under load, and some SIGKILLs
-//	rebalance  joins and leaves while the committed offset is watched; only of a log
+//	order      the same with handlers that fail; only for an ordered transport
+//	ack loss   dropped receipts and dropped responses of Receive
+//	rolling    SIGTERM to one consumer after another under load, and some SIGKILLs
+//	rebalance  consumers join and leave while the committed offset is watched; only for a log
 //	broker     SIGKILL of the broker behind a relay
-//	cut        a network that goes silent for longer than the session
+//	cut        a network that drops packets for longer than the session
 //	freeze     SIGSTOP for longer than the session
 //	poison     orders that kill their process or are invalid become dead letters
 //	size       bodies of 1 MiB in bounded memory
-//	memory     the broker forgets and begins anew
-//	sink       relays killed around publish, and the broker
+//	memory     the broker loses its data and restarts its positions
+//	sink       SIGKILL of relays around Publish, and of the broker
 package counted

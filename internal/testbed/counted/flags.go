@@ -6,12 +6,12 @@ import (
 )
 
 var (
-	full   = flag.Bool("counted.full", false, "play the counted runs in their full length: hours, not minutes")
-	seed   = flag.Uint64("counted.seed", rand.Uint64(), "decides what a counted run sends, when it kills and what it loses")
+	full   = flag.Bool("counted.full", false, "play the counted runs in full length, which takes hours instead of minutes")
+	seed   = flag.Uint64("counted.seed", rand.Uint64(), "seed of the random choices of a counted run: what it sends, kills and loses")
 	report = flag.String("counted.report", "", "append a line of JSON for each counted run to this file")
 )
 
-// sized chooses between the count of a run in CI and that of a long one.
+// sized returns the count for a run in CI, or for a long run with -counted.full.
 func sized(short, long int) int {
 	if *full {
 		return long

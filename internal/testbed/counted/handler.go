@@ -18,7 +18,8 @@ import (
 	"github.com/pawl-go/pawl/internal/pace"
 )
 
-// tables hold what handlers write, without a unique key: a second effect would show. id is the order of effects.
+// tables are the handlers' tables. They have no unique key, so a second effect shows. id is the
+// order of effects.
 const tables = `
 create table orders (id bigint generated always as identity, key text not null, lane text not null, number int not null, cents bigint not null,
   pid int not null, at timestamptz not null default clock_timestamp());
@@ -30,7 +31,7 @@ type handler struct {
 	pool *pgxpool.Pool
 }
 
-// execer is the transaction, or the pool where a mutant writes outside of it.
+// execer is the transaction, or the pool if a mutant writes outside of it.
 type execer interface {
 	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
 }
@@ -48,10 +49,11 @@ func (h handler) one(ctx context.Context, tx pgx.Tx, m consumer.Message[order]) 
 	switch {
 	case o.Poison == killsProcess:
 		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
-		select {} // the signal is on its way
+		select {} // wait for the signal
 	case o.Poison == refused:
 		return pawl.Final(errors.New("this order cannot be applied"))
-	case fails && (m.Handle != nil || m.Receives == 1): // a stored delivery has no handle, and Receives is the number of its attempt
+	// A stored delivery has no handle, and its Receives is the attempt number.
+	case fails && (m.Handle != nil || m.Receives == 1):
 		return errors.New("not at the first try")
 	}
 	return nil
@@ -67,7 +69,7 @@ func (h handler) write(ctx context.Context, tx pgx.Tx, o order) error {
 	return err
 }
 
-// random is the same for an order in each process.
+// random returns the same generator for an order in every process.
 func (h handler) random(key string) *rand.Rand {
 	hash := fnv.New64a()
 	hash.Write([]byte(key))

@@ -9,9 +9,10 @@ import (
 	"time"
 )
 
-// An entry is one thing that a worker process saw. Each is a line on its standard output at once: what a process keeps in memory dies with it.
+// An entry is an observation of a worker process. It is written to standard output at once, because
+// memory is lost when the process is killed.
 type entry struct {
-	What     string    `json:"w"` // see below, or the kind of an event
+	What     string    `json:"w"` // one of the constants below, or the kind of an event
 	At       time.Time `json:"t"`
 	PID      int       `json:"p"`
 	Key      string    `json:"k,omitempty"` // of the order, else of the message
@@ -25,13 +26,13 @@ type entry struct {
 	Text     string    `json:"e,omitempty"`
 }
 
-// What an entry tells of a delivery.
+// Values of entry.What for deliveries.
 const (
 	received     = "received"
-	acknowledged = "acknowledged" // the source has taken the receipt
+	acknowledged = "acknowledged" // the source accepted the receipt
 	released     = "released"
-	swallowed    = "swallowed" // a receipt that the run lost
-	cutOff       = "cut off"   // a received delivery that the run lost
+	swallowed    = "swallowed" // a receipt that the run dropped
+	cutOff       = "cut off"   // a received delivery that the run dropped
 )
 
 // A journal writes entries.
@@ -46,9 +47,9 @@ func (j *journal) write(es ...entry) {
 	encode := json.NewEncoder(&text)
 	for _, e := range es {
 		e.PID, e.At = os.Getpid(), time.Now()
-		_ = encode.Encode(e) // to memory: cannot fail
+		_ = encode.Encode(e) // cannot fail: it writes to memory
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	_, _ = j.out.Write(text.Bytes()) // if the tests are gone, so are we soon
+	_, _ = j.out.Write(text.Bytes()) // an error means that the tests have ended
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/pawl-go/pawl/internal/testbed/checker"
 )
 
-// judge compares what was sent with the rows.
+// judge compares the sent orders with the rows.
 func (s *stage) judge() {
 	s.Helper()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.Context()), time.Minute)
@@ -41,7 +41,7 @@ func (s *stage) judge() {
 	}
 }
 
-// rows reads what the handlers wrote and what became a dead letter, and returns the effects in their order.
+// rows reads the handlers' rows and the dead letters, and returns the effects in their order.
 func (s *stage) rows(ctx context.Context, h *checker.History) (steps []checker.Step) {
 	s.Helper()
 	rows, err := s.pool.Query(ctx, "select key, lane, number, cents from orders order by id")
@@ -77,7 +77,7 @@ func (s *stage) rows(ctx context.Context, h *checker.History) (steps []checker.S
 	return steps
 }
 
-// wrong names up to three orders that did not take effect once.
+// wrong returns up to three orders that did not take effect once.
 func (s *stage) wrong(h checker.History) (keys []string) {
 	effects := map[string]int{}
 	for _, o := range h.Orders {
@@ -92,7 +92,7 @@ func (s *stage) wrong(h checker.History) (keys []string) {
 	return keys[:min(3, len(keys))]
 }
 
-// story tells what happened to an order: its deliveries by process, and its rows.
+// story returns what happened to an order: its deliveries by process, and its rows.
 func (s *stage) story(ctx context.Context, key string) []string {
 	lines := append([]string{"story of " + key + ":"}, s.witness.story(key)...)
 	for _, part := range []struct{ what, sql string }{

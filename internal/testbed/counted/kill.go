@@ -7,20 +7,21 @@ import (
 	"github.com/pawl-go/pawl/internal/testbed/fleet"
 )
 
-// consumerPoints are where a consumer is killed: on each side of every arrow of its pipeline.
+// consumerPoints are the fault points before and after each step of the consumer's pipeline.
 var consumerPoints = []string{"consumer.claim.after", "consumer.handle.before", "consumer.handle.after", "consumer.commit.before", "consumer.commit.after",
 	"consumer.ack.before"}
 
-// storedPoints are where it is killed while it retries what was stored.
+// storedPoints are the fault points of the retry of a stored delivery.
 var storedPoints = []string{"job.hold.before", "job.handle.before", "job.commit.before", "job.commit.after"}
 
 const (
 	randomly   = "random moment"
-	atAPoint   = "SIGKILL at " // and its name
+	atAPoint   = "SIGKILL at " // followed by the name of the point
 	killWithin = 2 * time.Second
 )
 
-// plan chooses n moments for kills: each point and two random moments in turn, in an order that the seed decides.
+// plan returns n moments for kills. Each round contains every point and two random moments,
+// shuffled by the seed.
 func (s *stage) plan(n int, points ...string) (all []string) {
 	for len(all) < n {
 		turn := slices.Concat([]string{randomly, randomly}, points)
@@ -30,7 +31,7 @@ func (s *stage) plan(n int, points ...string) (all []string) {
 	return all[:n]
 }
 
-// pick waits for a worker that works, one of those that choose allows, and dooms it.
+// pick waits for a running worker that choose accepts, and marks it to be killed.
 func (s *stage) pick(choose func(*fleet.Worker) bool) (w *fleet.Worker, err error) {
 	err = s.until("a worker works", time.Minute, func() (bool, error) {
 		up := slices.DeleteFunc(s.crew.Workers(), func(w *fleet.Worker) bool { return !choose(w) || s.crew.State(w) != "up" })
@@ -45,7 +46,8 @@ func (s *stage) pick(choose func(*fleet.Worker) bool) (w *fleet.Worker, err erro
 
 func anyWorker(*fleet.Worker) bool { return true }
 
-// killAt arms a worker, lets load happen, and kills the worker where it is if it does not come by the point. The fleet replaces it.
+// killAt arms a worker and starts the load. If the worker does not reach the point within
+// killWithin, killAt kills it where it is. The fleet replaces it.
 func (s *stage) killAt(w *fleet.Worker, point string, load func() error) error {
 	armed := point != randomly && s.crew.Arm(w, point, "kill")
 	if err := load(); err != nil {

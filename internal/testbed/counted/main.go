@@ -17,19 +17,21 @@ import (
 	"github.com/pawl-go/pawl/internal/testbed/fleet"
 )
 
-// workerCommand is the argument with which a test binary is a worker process.
+// workerCommand is the argument that makes a test binary a worker process.
 const workerCommand = "counted-worker"
 
-// publishes says that the package's Opener has a sink.
+// publishes is whether the package's Opener has a sink.
 var publishes bool
 
-// Main runs the tests of a package, or the worker process that a run has started. Call it from TestMain.
+// Main runs the tests of a package, or the worker process that a run started. Call it from
+// TestMain.
 func Main(m *testing.M, open Opener) {
 	Work(open)
 	os.Exit(m.Run())
 }
 
-// Work returns at once in a test process. In a worker process it works, and then exits. Call it first in a TestMain that has more to do.
+// Work returns at once in a test process. In a worker process it runs the worker and exits. Call it
+// first in a TestMain that does more.
 func Work(open Opener) {
 	publishes = open.Sink != nil
 	if len(os.Args) != 2 || os.Args[1] != workerCommand {
@@ -44,8 +46,8 @@ func Work(open Opener) {
 	os.Exit(0)
 }
 
-// work reads its assignment from the first line of in. The other lines arm fault points. The end of in means that the tests are gone, and ends the
-// process at once.
+// work reads its assignment from the first line of in. Later lines arm fault points. The end of in
+// means that the tests have ended, and exits the process at once.
 func work(ctx context.Context, open Opener, in io.Reader, out io.Writer) error {
 	lines := bufio.NewScanner(in)
 	var a assignment
@@ -61,7 +63,8 @@ func work(ctx context.Context, open Opener, in io.Reader, out io.Writer) error {
 		os.Exit(1)
 	}()
 	j := &journal{out: out}
-	ctx = pawl.WithHooks(ctx, a.hooks(j)) // also of sources and sinks, which the Opener makes
+	// The context also passes the hooks to the Opener's sources and sinks.
+	ctx = pawl.WithHooks(ctx, a.hooks(j))
 	p, closePool, err := a.part(ctx, open, j)
 	if err != nil {
 		return err

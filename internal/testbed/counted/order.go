@@ -9,17 +9,17 @@ import (
 	"github.com/pawl-go/pawl/internal/testbed/checker"
 )
 
-// An order is the body of a message: the number-th of its lane. Its customer is its lane.
+// An order is the body of a message, with its number in its lane. Its customer is its lane.
 type order struct {
 	Key    string `json:"key"`
 	Lane   string `json:"lane"`
 	Number int    `json:"number"`
 	Cents  int64  `json:"cents"`
 	Poison poison `json:"poison,omitempty"`
-	Pad    string `json:"pad,omitempty"` // makes it long
+	Pad    string `json:"pad,omitempty"` // padding that makes the body long
 }
 
-// A poison is what is wrong with an order.
+// A poison is a defect of an order.
 type poison string
 
 const (
@@ -30,11 +30,11 @@ const (
 	oversized    poison = "is too long"
 )
 
-// broken begins the body of an undecodable order; the rest is its JSON.
+// broken begins the body of an undecodable order. The order's JSON follows.
 const broken = "not JSON: "
 
 func (o order) body() []byte {
-	text, _ := json.Marshal(o) // of texts and numbers: cannot fail
+	text, _ := json.Marshal(o) // cannot fail: strings and numbers only
 	if o.Poison == undecodable {
 		return append([]byte(broken), text...)
 	}
@@ -47,12 +47,12 @@ func parse(body []byte) (o order, err error) {
 	return o, err
 }
 
-// checked is the order as the checker knows it.
+// checked converts the order for the checker.
 func (o order) checked() checker.Order {
 	return checker.Order{Key: o.Key, Customer: o.Lane, Cents: o.Cents}
 }
 
-// A book numbers orders and remembers what was sent.
+// A book numbers orders and records what was sent.
 type book struct {
 	mu     sync.Mutex
 	lanes  int
@@ -62,7 +62,7 @@ type book struct {
 
 func keyOf(lane string, number int) string { return fmt.Sprintf("%s-%d", lane, number) }
 
-// next makes n orders, in turn for each lane.
+// next creates n orders, distributed over the lanes in turn.
 func (b *book) next(n int) []order {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -76,7 +76,7 @@ func (b *book) next(n int) []order {
 	return made
 }
 
-// add notes an order that has a lane of its own.
+// add records an order that has its own lane.
 func (b *book) add(o order) order {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -85,14 +85,14 @@ func (b *book) add(o order) order {
 	return o
 }
 
-// all are the orders so far.
+// all returns the orders so far.
 func (b *book) all() []order {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.orders[:len(b.orders):len(b.orders)]
 }
 
-// message makes one more send of an order.
+// message returns one more copy of an order to send.
 func (b *book) message(o order) Message {
 	b.mu.Lock()
 	defer b.mu.Unlock()

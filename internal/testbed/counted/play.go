@@ -9,16 +9,18 @@ import (
 // A Run is one of the counted runs.
 type Run struct {
 	Name    string
-	alone   bool                             // it kills its broker
-	proxied bool                             // it needs a proxy in front of its broker
-	lacks   func(Transport) (lacking string) // what the transport has not; nil: nothing
-	play    func(*stage) error               // an error says that the run could not be played
+	alone   bool // it kills its broker
+	proxied bool // it needs a proxy in front of its broker
+	// lacks returns what the transport lacks, or "". If it is nil, every transport fits.
+	lacks func(Transport) (lacking string)
+	play  func(*stage) error // an error means that the run could not be played
 }
 
-// Runs are all of them.
+// Runs are all counted runs.
 var Runs = []Run{Kill, Batch, Order, Loss, Rolling, Rebalance, Crash, Cut, Freeze, Poison, Size, Memory, Sink}
 
-// All plays all runs that fit a transport, each as a parallel subtest, and says which do not fit and why.
+// All plays all runs that fit a transport, each as a parallel subtest, and logs which do not fit
+// and why.
 func All(t *testing.T, tr Transport) {
 	t.Helper()
 	for _, r := range Runs {
@@ -53,14 +55,15 @@ func Play(t *testing.T, tr Transport, r Run) *Verdict {
 	return v
 }
 
-// MustFail plays a run with a mutant, one of this package or of the transport, and requires that the judge finds a promise broken.
+// MustFail plays a run with a mutant of this package or of the transport. The test fails if the
+// judge finds no violation.
 func MustFail(t *testing.T, tr Transport, r Run, mutant string) *Verdict {
 	t.Helper()
 	v := judged(t, tr, r, mutant)
 	if v.Held() {
-		t.Errorf("nothing was found although processes %s: %s", mutant, v)
+		t.Errorf("no violation was found although processes %s: %s", mutant, v)
 	} else {
-		t.Logf("found, among others:\n%s", head(v.why(), 12))
+		t.Logf("found violations such as:\n%s", head(v.why(), 12))
 	}
 	return v
 }
@@ -81,7 +84,7 @@ func judged(t *testing.T, tr Transport, r Run, mutant string) *Verdict {
 		}
 	}
 	if err != nil {
-		t.Fatalf("the run could not be played: %v\nlast troubles of its processes:\n%s", err, strings.Join(s.witness.lastTroubles(20), "\n"))
+		t.Fatalf("the run could not be played: %v\nlast problems of its processes:\n%s", err, strings.Join(s.witness.lastTroubles(20), "\n"))
 	}
 	return s.verdict
 }

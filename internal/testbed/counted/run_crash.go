@@ -7,8 +7,8 @@ import (
 	"github.com/pawl-go/pawl/internal/pace"
 )
 
-// Crash kills the broker while a relay publishes and consumers consume, and starts it again on its data. Nothing that it confirmed is lost, and
-// consumers go on by themselves.
+// Crash kills the broker while a relay publishes and consumers consume, and starts it again on its
+// data. No confirmed message is lost, and consumers resume by themselves.
 var Crash = Run{Name: "broker", alone: true, lacks: sinkless, play: func(s *stage) error {
 	broker, ok := s.queue.Broker.(Mortal)
 	if !ok {
@@ -42,10 +42,10 @@ func sinkless(Transport) string {
 	return ""
 }
 
-// recoverWithin is how long consumers may take until they consume again.
+// recoverWithin is how long consumers may take to resume.
 const recoverWithin = 30 * time.Second
 
-// crash kills the broker, starts it again, and requires that consumers go on.
+// crash kills the broker, starts it again, and requires that consumers resume.
 func (s *stage) crash(broker Mortal) error {
 	broker.Kill()
 	s.verdict.fault("SIGKILL of the broker")
@@ -58,8 +58,8 @@ func (s *stage) crash(broker Mortal) error {
 	return s.consumes("after a crash of the broker", s.appendNew)
 }
 
-// consumes requires that something is delivered from now on and takes effect, although nothing else happens to the consumers. It sends an order for
-// that; what has waited longer does as well.
+// consumes requires that consumers, left alone, receive a message from now on and that it takes
+// effect. It sends an order for that. An older waiting order counts as well.
 func (s *stage) consumes(when string, put func(n int) error) error {
 	before := time.Now()
 	if err := put(1); err != nil {

@@ -8,14 +8,16 @@ import (
 	"github.com/pawl-go/pawl/internal/testbed/fleet"
 )
 
-// Cut makes the network between one consumer and the broker silent in both directions, for longer than the session: no connection is closed, no packet
-// arrives. The broker hands its messages to another consumer. When the network is back the zombie's late words arrive too.
+// Cut drops all packets between one consumer and the broker for longer than the session, without
+// closing a connection. The broker redelivers the messages to another consumer. When the network is
+// back, the stale consumer's delayed packets arrive too.
 var Cut = Run{Name: "cut", proxied: true, play: func(s *stage) error {
 	return s.silence(true, func(*fleet.Worker) (restore func()) { return s.proxy.Freeze() })
 }}
 
-// Freeze stops a consumer with SIGSTOP for longer than its session, half of the time at a point of its pipeline, and lets it go on. Meanwhile its
-// transactions stay open and hold their lanes back, so an ordered transport may have to wait for it.
+// Freeze stops a consumer with SIGSTOP for longer than its session, then continues it. Half of the
+// stops are at a fault point. The stopped consumer's open transactions block its lanes, so an
+// ordered transport may have to wait for it.
 var Freeze = Run{Name: "freeze", play: func(s *stage) error {
 	return s.silence(!s.transport.Ordered, func(w *fleet.Worker) (restore func()) {
 		point := consumerPoints[s.random.IntN(len(consumerPoints))]
@@ -24,7 +26,7 @@ var Freeze = Run{Name: "freeze", play: func(s *stage) error {
 		}
 		s.crew.Freeze(w)
 		return func() {
-			for range 5 { // it may come by its point only now
+			for range 5 { // the worker may reach the armed point only after Wake
 				s.crew.Wake(w)
 				s.crew.Arm(w, point, "delay:1ns")
 				pace.Sleep(s.Context(), 50*time.Millisecond)
@@ -33,8 +35,8 @@ var Freeze = Run{Name: "freeze", play: func(s *stage) error {
 	})
 }}
 
-// silence plays a load on two consumers of which the first goes silent again and again. Cut and Freeze differ in how, and in whether the other one
-// must go on at once.
+// silence plays a load on two consumers and silences the first again and again. begin silences it.
+// goesOn is whether the other consumer must go on meanwhile.
 func (s *stage) silence(goesOn bool, begin func(*fleet.Worker) (restore func())) error {
 	s.assign = func(a *assignment, number int) {
 		a.Least, a.Most = 20*time.Millisecond, 80*time.Millisecond
@@ -84,7 +86,7 @@ func (s *stage) silence(goesOn bool, begin func(*fleet.Worker) (restore func()))
 	return err
 }
 
-// untilHolds waits, for a while, until a worker has something in hand.
+// untilHolds waits up to 5 s until a worker has an unsettled message.
 func (s *stage) untilHolds(w *fleet.Worker) {
 	for end := time.Now().Add(5 * time.Second); time.Now().Before(end) && !s.witness.holds(w.PID()); {
 		pace.Sleep(s.Context(), time.Millisecond)

@@ -2,18 +2,19 @@ package counted
 
 import "slices"
 
-// Kill sends each order three times and kills consumers at every step of the pipeline, at the transport's own points, and at random.
+// Kill sends each order three times. It kills consumers at every fault point of the pipeline and of
+// the transport, and at random.
 var Kill = Run{Name: "kill", play: func(s *stage) error {
 	return s.killConsumers(sized(240, 5000), sized(10, 20), slices.Concat(consumerPoints, s.transport.Points))
 }}
 
-// Batch is the same for a handler that takes many deliveries in one transaction.
+// Batch does the same for a handler that takes many deliveries in one transaction.
 var Batch = Run{Name: "batch", play: func(s *stage) error {
 	s.assign = func(a *assignment, _ int) { a.Batch = true }
 	return s.killConsumers(sized(240, 5000), sized(6, 20), slices.Concat(consumerPoints, s.transport.Points))
 }}
 
-// consumers is how many processes share a queue.
+// consumers is the number of processes that share a queue.
 const consumers = 3
 
 func (s *stage) killConsumers(orders, kills int, points []string) error {

@@ -7,8 +7,9 @@ import (
 	"github.com/pawl-go/pawl/internal/pace"
 )
 
-// Loss swallows acknowledgements and cuts answers of Receive off, between consumer and source. The source believes that the process still has what was
-// lost, so processes die all the while and their successors get it. In the end all are replaced by processes that lose nothing.
+// Loss drops acknowledgements and responses of Receive between consumer and source. The source
+// still counts the lost deliveries as the process's, so processes are killed and their successors
+// get them. At the end all are replaced by processes that lose nothing.
 var Loss = Run{Name: "ack loss", play: func(s *stage) error {
 	var healthy atomic.Bool
 	s.assign = func(a *assignment, _ int) {
@@ -37,7 +38,7 @@ var Loss = Run{Name: "ack loss", play: func(s *stage) error {
 		}
 	}
 	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); pace.Sleep(s.Context(), 20*time.Millisecond) {
-		if _, _, lost := s.witness.counts(); lost > 0 { // slow consumers may not have begun
+		if _, _, lost := s.witness.counts(); lost > 0 { // slow consumers may not have started
 			break
 		}
 	}

@@ -7,12 +7,13 @@ import (
 	"github.com/pawl-go/pawl"
 )
 
-// Memory makes the broker forget: the queue is gone and another one has its name, whose positions begin anew. What is sent then takes effect, although it
-// may have the places of what came before, and the consumers report that something happened.
+// Memory makes the broker forget: the queue is replaced by an empty one with the same name, whose
+// positions restart. Messages sent afterwards take effect, although their positions may repeat
+// earlier ones. The consumers report the loss.
 var Memory = Run{Name: "memory",
 	lacks: func(tr Transport) string {
 		if tr.Forget == nil {
-			return "nothing says how it is made to forget"
+			return "it has no Forget"
 		}
 		return ""
 	},
@@ -50,7 +51,7 @@ var Memory = Run{Name: "memory",
 		return s.settle()
 	}}
 
-// events counts what consumers report of a broker that behaves strangely.
+// events counts the consumers' events about an unexpected broker.
 func (s *stage) events() (n int) {
 	for _, kind := range []pawl.EventKind{pawl.EventError, pawl.EventReceiveFailed, pawl.EventHandleLost, pawl.EventAckFailed} {
 		n += s.witness.count(kind)

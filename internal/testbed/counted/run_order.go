@@ -2,8 +2,9 @@ package counted
 
 import "slices"
 
-// Order kills consumers while handlers fail: what failed is stored and tried again, and what comes behind it in its lane waits. Every run of an
-// ordered transport requires the order; this one makes it hard.
+// Order kills consumers while handlers fail. A failed delivery is stored and retried, and later
+// ones of its lane wait. Every run of an ordered transport requires the order. This run stresses
+// it.
 var Order = Run{Name: "order",
 	lacks: func(tr Transport) string {
 		if !tr.Ordered {

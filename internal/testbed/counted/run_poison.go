@@ -5,11 +5,12 @@ import (
 	"strings"
 )
 
-// poisonPayload is the most octets that a consumer of this run takes.
+// poisonPayload is the largest payload in octets that a consumer of this run accepts.
 const poisonPayload = 32 << 10
 
-// Poison sends orders that kill their process, that are refused, have no key, are too long or cannot be decoded: each becomes a dead letter, with its
-// payload. Among them are good orders, some of which fail at first: all of them take effect.
+// Poison sends orders that kill their process, are refused, have no key, are too long or cannot be
+// decoded. Each becomes a dead letter with its payload. Good orders among them, some of which fail
+// at first, all take effect.
 var Poison = Run{Name: "poison", play: func(s *stage) error {
 	s.crew.Mortal = true // processes kill themselves
 	s.assign = func(a *assignment, _ int) {

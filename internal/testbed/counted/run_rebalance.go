@@ -10,8 +10,9 @@ import (
 	"github.com/pawl-go/pawl/internal/pace"
 )
 
-// Rebalance lets consumers of a log join and leave while handlers take up to 3 s. The committed offset, read ten times a second, never passes a record
-// without an outcome in the database, and never goes back.
+// Rebalance lets consumers of a log join and leave while handlers take up to 3 s. It reads the
+// committed offset ten times a second. The offset never passes a record without an outcome in the
+// database, and never decreases.
 var Rebalance = Run{Name: "rebalance",
 	lacks: func(tr Transport) string {
 		if tr.Committed == nil {
@@ -59,17 +60,18 @@ var Rebalance = Run{Name: "rebalance",
 		return err
 	}}
 
-// watchOffsets compares committed offsets with the database until the function it returns is called. That returns how often it has read.
+// watchOffsets compares committed offsets with the database until stop is called. stop returns the
+// number of reads.
 func (s *stage) watchOffsets() (stop func() (reads int)) {
 	ctx, cancel := context.WithCancel(s.Context())
 	done, reads := make(chan struct{}), 0
 	go func() {
 		defer close(done)
 		for seen := map[string]int64{}; pace.Sleep(ctx, 100*time.Millisecond); {
-			// First the offsets, then the rows: an outcome that comes in between is given the benefit of the doubt.
+			// Read the offsets before the rows, so that an outcome committed in between counts.
 			committed, err := s.transport.Committed(ctx, s.queue)
 			if err != nil {
-				continue // of the moment: the broker is asked again
+				continue // retry: the error may be temporary
 			}
 			reads++
 			for log, offset := range committed {
@@ -90,7 +92,8 @@ func (s *stage) watchOffsets() (stop func() (reads int)) {
 	}
 }
 
-// outcomes requires that each delivered record below the committed offset is in the inbox, which also knows what was stored as a job.
+// outcomes requires that each delivered record below the committed offset is in the inbox. The
+// inbox also has the records that were stored as jobs.
 func (s *stage) outcomes(ctx context.Context, log string, from, to int64) error {
 	delivered := s.witness.below(log, from, to)
 	if len(delivered) == 0 {

@@ -11,14 +11,15 @@ import (
 	"github.com/pawl-go/pawl/pawltest"
 )
 
-// A log whose committed offset a test sets.
+// A setLog is a log whose committed offset a test sets.
 type setLog struct {
 	mu    sync.Mutex
 	at    int64
 	reads int
 }
 
-// set moves the offset and waits until the watch has looked at it: when it reads again, it has judged what it read before.
+// set changes the offset and waits until the watch has judged it. The watch judges an offset before
+// it reads the next one.
 func (l *setLog) set(t *testing.T, at int64) {
 	l.mu.Lock()
 	l.at = at
@@ -38,7 +39,8 @@ func (l *setLog) committed(context.Context, Queue) (map[string]int64, error) {
 	return map[string]int64{"log/0": l.at}, nil
 }
 
-// The watch of committed offsets finds one that passes a record without an outcome, and one that goes back, and nothing else.
+// The watch finds an offset that passes a record without an outcome and one that decreases, and
+// nothing else.
 func TestWatchOffsets(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -7,15 +7,19 @@ import (
 	"time"
 )
 
-// stopLimit is how long a process may take to end after SIGTERM.
+// stopLimit is how long a process may take to exit after SIGTERM.
 const stopLimit = shutdownTimeout + 5*time.Second
 
-// burst is how many orders are sent right before a stop, so that the process has more in hand than it works on.
+// burst is how many orders are sent right before a stop, so that the process holds more than it can
+// handle at once.
 const burst = 60
 
-// Rolling deploys again and again under load: SIGTERM to one consumer, and another in its place; some die by SIGKILL instead. A stop ends in time,
-// and nothing that the process acknowledged comes again after it; of a log, nothing in front of what it had to leave unsettled. After a SIGKILL at most
-// the transport's window does.
+// Rolling deploys again and again under load: it stops one consumer with SIGTERM and starts another
+// in its place. Some get SIGKILL instead.
+//
+// A stop ends in time, and no message that the process had acknowledged is redelivered. A log may
+// redeliver only records behind one that the process left unsettled. After a SIGKILL at most
+// Transport.Window messages are redelivered.
 var Rolling = Run{Name: "rolling", play: func(s *stage) error {
 	s.book.lanes = 200
 	s.assign = func(a *assignment, _ int) { a.Most = 60 * time.Millisecond }
@@ -74,7 +78,7 @@ var Rolling = Run{Name: "rolling", play: func(s *stage) error {
 	return nil
 }}
 
-// judgeAgain counts what came again after processes had acknowledged it and ended.
+// judgeAgain counts redeliveries after a process acknowledged the message and ended.
 func (s *stage) judgeAgain(stopped, killed []int) {
 	behind := 0
 	for _, pid := range stopped {

@@ -9,11 +9,13 @@ import (
 	"github.com/pawl-go/pawl/internal/testbed/fleet"
 )
 
-// relayPoints are where a relay is killed: around the call of the sink, and before it ends an event.
+// relayPoints are the fault points of a relay: around the call of the sink, and before it finishes
+// an event.
 var relayPoints = []string{"outbox.publish.before", "outbox.publish.after", "job.finish.before"}
 
-// Sink kills relays around Publish, and the broker if that can be killed. No event is lost, the first deliveries of each aggregate stand in the order in
-// which they were appended, and the receiver absorbs the others.
+// Sink kills relays around Publish, and the broker if it can be killed. No event is lost. The first
+// deliveries of each aggregate keep the order in which they were appended, and the receiver absorbs
+// duplicates.
 var Sink = Run{Name: "sink", alone: true, lacks: sinkless, play: func(s *stage) error {
 	const relays = 2
 	s.book.lanes = 20
@@ -48,16 +50,16 @@ var Sink = Run{Name: "sink", alone: true, lacks: sinkless, play: func(s *stage) 
 	}
 	err := s.settle()
 	s.judgeStore()
-	// Such a relay's events are published once more. The broker may drop the second publication.
+	// A relay killed there publishes its events again. The broker may drop the second publication.
 	s.verdict.needs(s.verdict.faults(atAPoint+"outbox.publish.after")+s.verdict.faults(atAPoint+"job.finish.before") > 0, "no relay was killed after it had published")
 	return err
 }}
 
-// judgeStore requires that the broker holds the first publication of each event in the order of its aggregate.
+// judgeStore requires that the broker stores the first publications of each aggregate in order.
 func (s *stage) judgeStore() {
 	steps, log := s.witness.inStore()
 	if !log && !s.transport.Sequential {
-		return // deliveries tell nothing of the order in which the broker has them
+		return // deliveries do not show the order in which the broker stores events
 	}
 	late := checker.OutOfOrder(steps)
 	for _, step := range late[:min(3, len(late))] {

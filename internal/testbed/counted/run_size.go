@@ -9,14 +9,16 @@ import (
 	"strings"
 )
 
-// mostMemory is what a consumer process may take, in MiB, at its height.
+// mostMemory bounds the peak memory of a consumer process, in MiB.
 const mostMemory = 512
 
-// Size sends bodies as large as the broker takes, up to 1 MiB. They arrive whole, and the consumer does not take them all into memory.
+// Size sends bodies as large as the broker accepts, up to 1 MiB. They arrive unaltered, and the
+// consumer does not load all of them into memory.
 var Size = Run{Name: "size", play: func(s *stage) error {
 	orders := sized(100, 200)
 	size := min(s.transport.maxBody(), 1<<20)
-	// Half is sent before the consumer begins: it finds a backlog that it could read at once.
+	// Half of the orders are sent before the consumer starts, so it finds a backlog that it could
+	// read at once.
 	send := func(n int) error {
 		for _, o := range s.book.next(n) {
 			o.Pad = strings.Repeat("x", size-len(o.body())-len(`,"pad":""`))
@@ -49,7 +51,7 @@ var Size = Run{Name: "size", play: func(s *stage) error {
 	s.verdict.figure("peak memory in MiB", mib)
 	s.verdict.figure("bytes of a body", float64(size))
 	if mib > mostMemory {
-		s.verdict.breaks("the consumer took %g MiB, allowed are %d", mib, mostMemory)
+		s.verdict.breaks("the consumer used %g MiB of memory, more than %d", mib, mostMemory)
 	}
 	return s.settle()
 }}

@@ -13,8 +13,9 @@ import (
 	"github.com/pawl-go/pawl/outbox"
 )
 
-// copied makes orders and lists them with two copies each. A copy never comes before the first of its lane: what a producer sends again it has sent
-// before. Where there is no order, all are shuffled.
+// copied creates n orders and adds about two random copies of each. A copy follows the first send
+// of its order, because a producer resends only what it has sent before. Without ordering, all are
+// shuffled.
 func (s *stage) copied(n int) []Message {
 	var all []Message
 	perRow := s.book.lanes
@@ -34,10 +35,11 @@ func (s *stage) copied(n int) []Message {
 	return all
 }
 
-// sendPatience is how long a producer tries again what the broker did not confirm.
+// sendPatience is how long a producer retries unconfirmed messages.
 const sendPatience = 90 * time.Second
 
-// send sends messages until all are confirmed. No call holds two of a lane, so that the second cannot arrive without the first.
+// send sends messages until all are confirmed. No call contains two messages of a lane, so the
+// second cannot arrive without the first.
 func (s *stage) send(ms ...Message) error {
 	for len(ms) > 0 {
 		n, seen := 0, map[string]bool{}
@@ -68,7 +70,7 @@ func (s *stage) sendSome(ms []Message) error {
 	}
 }
 
-// sendNew sends n new orders, once each.
+// sendNew sends n new orders once each.
 func (s *stage) sendNew(n int) error {
 	s.putting.Lock()
 	defer s.putting.Unlock()
@@ -79,7 +81,7 @@ func (s *stage) sendNew(n int) error {
 	return s.send(ms...)
 }
 
-// appendNew writes n new orders into the outbox, whose relay sends them.
+// appendNew appends n new orders to the outbox. A relay publishes them.
 func (s *stage) appendNew(n int) error {
 	s.putting.Lock()
 	defer s.putting.Unlock()
@@ -98,14 +100,14 @@ func (s *stage) appendNew(n int) error {
 	return err
 }
 
-// A flow sends new orders all the time, until it is stopped.
+// A flow sends new orders until it is stopped.
 type flow struct {
 	stop context.CancelFunc
 	done sync.WaitGroup
 	err  error
 }
 
-// rate chooses between the loads of a short and a long run, both within what the transport can carry.
+// rate returns the load of a short or a long run, limited to the transport's Rate.
 func (s *stage) rate(short, long int) int {
 	if s.transport.Rate > 0 {
 		return min(s.transport.Rate, sized(short, long))
@@ -113,7 +115,7 @@ func (s *stage) rate(short, long int) int {
 	return sized(short, long)
 }
 
-// flow puts so many orders a second on their way.
+// flow starts sending perSecond orders a second with put.
 func (s *stage) flow(perSecond int, put func(n int) error) *flow {
 	ctx, cancel := context.WithCancel(s.Context())
 	f := &flow{stop: cancel}
@@ -131,7 +133,7 @@ func (s *stage) flow(perSecond int, put func(n int) error) *flow {
 	return f
 }
 
-// end stops the flow and waits until what it has begun is confirmed.
+// end stops the flow and waits until its last put returns.
 func (f *flow) end() error {
 	f.stop()
 	f.done.Wait()

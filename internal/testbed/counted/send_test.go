@@ -11,8 +11,8 @@ func newSender(t *testing.T, tr Transport) *stage {
 	return &stage{TB: t, transport: tr, book: &book{lanes: 7}, random: rand.New(rand.NewPCG(1, 2)), verdict: &Verdict{Faults: map[string]int{}}}
 }
 
-// Of an ordered transport a copy never comes before the first of its lane, and the firsts stand in their order; each order is sent three times on
-// average. No call of Send holds two of a lane.
+// On an ordered transport, a copy never precedes the first of its lane, and the firsts keep their
+// order. Each order is sent three times on average. No call of Send has two of a lane.
 func TestSend_KeepsTheOrderOfLanes(t *testing.T) {
 	t.Parallel()
 	next, sent := map[string]int{}, 0
@@ -42,7 +42,7 @@ func TestSend_KeepsTheOrderOfLanes(t *testing.T) {
 	}
 }
 
-// What is not confirmed is sent again, with the same id.
+// Unconfirmed messages are sent again with the same id.
 func TestSend_AgainUntilConfirmed(t *testing.T) {
 	t.Parallel()
 	var ids []string
@@ -61,7 +61,7 @@ func TestSend_AgainUntilConfirmed(t *testing.T) {
 	}
 }
 
-// Each poison survives the way into a dead letter, so that the judge recognises it.
+// The judge can parse the body of each poison in a dead letter.
 func TestOrder_BodiesAreRead(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []poison{"", killsProcess, refused, undecodable, keyless, oversized} {

@@ -17,7 +17,8 @@ import (
 	"github.com/pawl-go/pawl/pawltest"
 )
 
-// A stage is one run: a broker, a database, worker processes between them, and what is known of them.
+// A stage is the environment of one run: a broker, a database, the worker processes and the
+// observations.
 type stage struct {
 	testing.TB
 	transport Transport
@@ -30,19 +31,19 @@ type stage struct {
 	witness   *witness
 	book      *book
 	random    *rand.Rand // of the goroutine that plays
-	putting   sync.Mutex // numbers are sent in the order in which they are drawn
+	putting   sync.Mutex // makes orders be sent in the order of their numbers
 	verdict   *Verdict
 
-	// assign changes what the worker with a number does. Set it before start.
+	// assign changes the assignment of the worker with that number. Set it before start.
 	assign func(a *assignment, number int)
 }
 
-// lanes is how many lanes orders have, where a run does not say otherwise.
+// lanes is the default number of lanes.
 const lanes = 40
 
 var queues atomic.Int64
 
-// newStage sets a run up. What goes wrong here ends the test: nothing was tried yet.
+// newStage prepares a run. A failure here ends the test at once.
 func newStage(t *testing.T, tr Transport, r Run, mutant string) *stage {
 	t.Helper()
 	s := &stage{TB: t, transport: tr, witness: newWitness(t), book: &book{lanes: lanes}, random: rand.New(rand.NewPCG(*seed, 1)),
@@ -87,7 +88,7 @@ func (s *stage) must(err error) {
 	}
 }
 
-// assignment is what the worker with a number is told when it starts.
+// assignment returns the assignment of the worker with that number.
 func (s *stage) assignment(number int) any {
 	a := assignment{Database: s.database, Seed: s.verdict.Seed, Spec: Spec{Addr: s.queue.Broker.Addr(), Name: s.queue.Name, Worker: number,
 		Session: s.transport.Session, Options: s.transport.Options}}
@@ -107,17 +108,16 @@ func (s *stage) start(n int) error {
 	return s.crew.Start(ctx, n)
 }
 
-// count answers a query for a number.
+// count returns the number that a query selects.
 func (s *stage) count(sql string, args ...any) (n int, err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.Context()), 30*time.Second)
 	defer cancel()
 	return n, s.pool.QueryRow(ctx, sql, args...).Scan(&n)
 }
 
-// effects counts orders in the database.
 func (s *stage) effects() (int, error) { return s.count("select count(*) from orders") }
 
-// until waits for something that must come within a limit.
+// until waits until reached returns true, at most for limit.
 func (s *stage) until(what string, limit time.Duration, reached func() (bool, error)) error {
 	for end := time.Now().Add(limit); ; time.Sleep(20 * time.Millisecond) {
 		ok, err := reached()
@@ -135,7 +135,7 @@ func (s *stage) until(what string, limit time.Duration, reached func() (bool, er
 	}
 }
 
-// patience is how long nothing may move before what is left counts as never settled.
+// patience is how long settle waits without progress before the rest counts as never settled.
 func (s *stage) patience() time.Duration {
 	if s.verdict.Mutant != "" {
 		return 3*s.transport.Session + 8*time.Second
@@ -143,8 +143,8 @@ func (s *stage) patience() time.Duration {
 	return 3*s.transport.Session + 30*time.Second
 }
 
-// settle waits until nothing is left at the broker and in the database, and stops the workers. What does not move any more is noted as never
-// settled.
+// settle waits until the broker and the database have nothing left, and stops the workers. Messages
+// and jobs without progress are recorded as unsettled.
 func (s *stage) settle() error {
 	moved, last := time.Now(), [3]int{}
 	for {
@@ -172,7 +172,7 @@ func (s *stage) settle() error {
 	return s.crew.Drain(context.WithoutCancel(s.Context()))
 }
 
-// left counts messages at the broker, jobs in the database, and effects.
+// left counts messages at the broker, unfinished jobs in the database, and effects.
 func (s *stage) left() (n [3]int, err error) {
 	ctx, cancel := context.WithTimeout(s.Context(), 10*time.Second)
 	defer cancel()

@@ -13,7 +13,7 @@ import (
 	"github.com/pawl-go/pawl/internal/testbed/checker"
 )
 
-// A Verdict is what a run found.
+// A Verdict is the result of a run.
 type Verdict struct {
 	Transport string    `json:"transport"`
 	Run       string    `json:"run"`
@@ -23,18 +23,19 @@ type Verdict struct {
 	Seconds   float64   `json:"seconds"`
 
 	checker.Verdict
-	Sent       int `json:"sent"`       // messages, copies and tries after errors included
-	Deliveries int `json:"deliveries"` // as worker processes received them
-	Again      int `json:"again"`      // of these, orders that had come before
+	Sent       int `json:"sent"`       // messages, including copies and retries
+	Deliveries int `json:"deliveries"` // received by worker processes
+	Again      int `json:"again"`      // deliveries of orders that were delivered before
 	Duplicates int `json:"duplicates"` // deliveries that the inbox absorbed
-	Unsettled  int `json:"unsettled"`  // messages and jobs left when nothing moved any more
+	Unsettled  int `json:"unsettled"`  // messages and jobs left when progress stopped
 	Inversions int `json:"inversions"` // effects out of the order of their lane
 
-	Faults  map[string]int     `json:"faults,omitempty"`  // what was done to the processes and the broker
-	Figures map[string]float64 `json:"figures,omitempty"` // what was measured
-	Broken  []string           `json:"broken,omitempty"`  // promises of the run's own that did not hold
-	Idle    []string           `json:"idle,omitempty"`    // faults that did not happen: the run proves nothing
-	Stories []string           `json:"stories,omitempty"` // of the orders that went wrong, at most 3
+	Faults  map[string]int     `json:"faults,omitempty"`  // injected faults
+	Figures map[string]float64 `json:"figures,omitempty"` // measurements
+	Broken  []string           `json:"broken,omitempty"`  // promises of this run that did not hold
+	// Idle are faults that did not happen, so the run proves nothing.
+	Idle    []string `json:"idle,omitempty"`
+	Stories []string `json:"stories,omitempty"` // of at most 3 violated orders
 
 	mu sync.Mutex
 }
@@ -46,7 +47,7 @@ func (v *Verdict) Held() bool {
 	return v.OK() && v.Unsettled+v.Inversions+len(v.Broken) == 0
 }
 
-// breaks notes a promise that did not hold.
+// breaks records a promise that did not hold.
 func (v *Verdict) breaks(format string, args ...any) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -55,7 +56,7 @@ func (v *Verdict) breaks(format string, args ...any) {
 	}
 }
 
-// needs notes that a fault did not happen.
+// needs records a fault that did not happen.
 func (v *Verdict) needs(happened bool, fault string) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -64,14 +65,14 @@ func (v *Verdict) needs(happened bool, fault string) {
 	}
 }
 
-// fault counts something that was done.
+// fault counts an injected fault.
 func (v *Verdict) fault(what string) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.Faults[what]++
 }
 
-// faults counts those whose name begins so.
+// faults counts the faults whose names begin with prefix.
 func (v *Verdict) faults(prefix string) (n int) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -83,14 +84,14 @@ func (v *Verdict) faults(prefix string) (n int) {
 	return n
 }
 
-// figure keeps the largest of what was measured under a name.
+// figure keeps the largest measurement of a name.
 func (v *Verdict) figure(name string, value float64) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.Figures[name] = max(v.Figures[name], float64(int64(value*1000))/1000)
 }
 
-// String is the run's line in a log.
+// String returns the verdict as one log line.
 func (v *Verdict) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s %s", v.Transport, v.Run)
@@ -110,7 +111,7 @@ func (v *Verdict) String() string {
 	return b.String()
 }
 
-// why lists what is wrong.
+// why lists the violations.
 func (v *Verdict) why() string {
 	all := slices.Concat(v.Broken, v.Violations)
 	if v.Unsettled > 0 {
@@ -121,7 +122,7 @@ func (v *Verdict) why() string {
 
 var reporting sync.Mutex
 
-// append writes the verdict to a file, as one line.
+// append appends the verdict to a file as one line of JSON.
 func (v *Verdict) append(file string) error {
 	reporting.Lock()
 	defer reporting.Unlock()

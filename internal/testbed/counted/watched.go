@@ -12,7 +12,8 @@ import (
 	"github.com/pawl-go/pawl/internal/receipt"
 )
 
-// A watched source writes into the journal what passes through it. It loses what the assignment says, and plays its mutant.
+// A watched source records its calls in the journal. It drops deliveries and receipts as the
+// assignment says, and plays its mutant.
 type watched struct {
 	pawl.Source
 	assignment
@@ -20,8 +21,8 @@ type watched struct {
 
 	mu     sync.Mutex
 	random *rand.Rand
-	out    map[any]entry   // by handle, what was received and is not settled
-	lost   map[string]bool // ordering keys of which a delivery was cut off
+	out    map[any]entry   // received and unsettled deliveries, by handle
+	lost   map[string]bool // ordering keys with a delivery that was cut off
 }
 
 func watch(s pawl.Source, a assignment, j *journal) *watched {
@@ -29,7 +30,7 @@ func watch(s pawl.Source, a assignment, j *journal) *watched {
 		lost: map[string]bool{}}
 }
 
-// tell describes a delivery.
+// tell converts a delivery to an entry.
 func tell(what string, d pawl.Delivery) entry {
 	e := entry{What: what, Key: d.Key, ID: d.MessageID, Receives: d.Receives, Log: d.Log, Offset: d.Offset}
 	if len(d.Payload) < 16<<10 {
@@ -60,8 +61,9 @@ func (w *watched) Receive(ctx context.Context, max int) ([]pawl.Delivery, error)
 	return w.spoil(ctx, kept), err
 }
 
-// cut loses the whole answer now and then, as a connection does that breaks while it arrives. The source believes that the consumer has it. So nothing
-// behind it in its order may arrive either, until this process ends and the broker hands all of it to another.
+// cut sometimes drops the whole response, like a connection that breaks during the response. The
+// source believes that the consumer has it. So no later delivery of the same ordering key may
+// arrive until this process ends and the broker redelivers all.
 func (w *watched) cut(ds []pawl.Delivery) (kept []pawl.Delivery) {
 	if w.LoseReceives == 0 {
 		return ds
@@ -80,7 +82,7 @@ func (w *watched) cut(ds []pawl.Delivery) (kept []pawl.Delivery) {
 	return kept
 }
 
-// spoil plays a mutant on what was received.
+// spoil applies a mutant to received deliveries.
 func (w *watched) spoil(ctx context.Context, ds []pawl.Delivery) []pawl.Delivery {
 	switch w.Mutant {
 	case AckFirst:
@@ -99,7 +101,7 @@ func (w *watched) spoil(ctx context.Context, ds []pawl.Delivery) []pawl.Delivery
 	return ds
 }
 
-// ackUncommitted makes receipts without a commit, which a mutant alone may.
+// ackUncommitted creates receipts without a commit. Only a mutant may do that.
 func (w *watched) ackUncommitted(ctx context.Context, ds []pawl.Delivery) {
 	rs := make([]pawl.Receipt, len(ds))
 	for i, d := range ds {
@@ -153,7 +155,7 @@ func handlesOf(rs []pawl.Receipt) []any {
 	return handles
 }
 
-// settled tells what became of deliveries.
+// settled records the outcome of deliveries.
 func (w *watched) settled(what string, handles []any) {
 	entries := make([]entry, 0, len(handles))
 	w.mu.Lock()
@@ -169,7 +171,7 @@ func (w *watched) settled(what string, handles []any) {
 	w.journal.write(entries...)
 }
 
-// Finish and StillHeld are those of the source, if it has them.
+// Finish and StillHeld call the source's methods if it has them.
 
 func (w *watched) Finish(ctx context.Context) error {
 	if f, ok := w.Source.(pawl.Finisher); ok {

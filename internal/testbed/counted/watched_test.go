@@ -12,7 +12,8 @@ import (
 	"github.com/pawl-go/pawl/internal/receipt"
 )
 
-// A counter is a source that hands out numbered deliveries of two ordering keys and counts what comes back.
+// A counter is a source that delivers numbered messages with two ordering keys and counts
+// acknowledgements and releases.
 type counter struct {
 	next        int
 	acks, backs int
@@ -50,8 +51,9 @@ func committed(ds []pawl.Delivery) (rs []pawl.Receipt) {
 	return rs
 }
 
-// What a source hands out and takes back is in the journal, and everything reaches the consumer.
-func TestWatched_TellsAll(t *testing.T) {
+// The journal contains all deliveries, acknowledgements and releases, and all calls reach the
+// source.
+func TestWatched_RecordsAll(t *testing.T) {
 	t.Parallel()
 	c, w, out := watchCounter(assignment{})
 	ds, err := w.Receive(t.Context(), 4)
@@ -71,14 +73,15 @@ func TestWatched_TellsAll(t *testing.T) {
 	}
 }
 
-// An answer that is cut off takes along what comes later in its lanes: a consumer must not see a later one without the earlier one.
+// If a response is cut off, later deliveries of its lanes are cut off too. A consumer must not get
+// a later one without the earlier one.
 func TestWatched_CutsLanesOff(t *testing.T) {
 	t.Parallel()
 	_, w, _ := watchCounter(assignment{LoseReceives: 1})
 	if ds, err := w.Receive(t.Context(), 1); len(ds) != 0 || err != nil { // key-0 of lane-0
 		t.Fatal(len(ds), err)
 	}
-	w.LoseReceives = 1e-300 // from now on nothing more is lost by chance
+	w.LoseReceives = 1e-300 // from now on nothing is lost by chance
 	ds, err := w.Receive(t.Context(), 4)
 	if err != nil || len(ds) != 2 {
 		t.Fatalf("%d deliveries, %v", len(ds), err)
@@ -95,7 +98,7 @@ func TestWatched_Mutants(t *testing.T) {
 	t.Parallel()
 	for mutant, want := range map[string]struct{ acks, backs int }{
 		"":          {1, 1},
-		AckFirst:    {2, 1}, // both at once, and nothing at the receipt
+		AckFirst:    {2, 1}, // both are acknowledged at once, and the receipts do nothing
 		AckReleased: {2, 0},
 		AckNothing:  {0, 1},
 	} {

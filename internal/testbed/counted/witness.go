@@ -21,14 +21,14 @@ type witness struct {
 	entries    map[string][]entry // by key of the order
 	workers    map[int]int        // number of a worker by its process id
 	deliveries int
-	again      int            // of them, orders that had come before
-	latest     []entry        // all of them
+	again      int            // deliveries of orders that were delivered before
+	latest     []entry        // all entries
 	events     map[string]int // by kind
-	lost       int            // receipts swallowed and deliveries cut off
-	arrivals   []entry        // first deliveries, in the order in which they were told
+	lost       int            // dropped receipts and deliveries
+	arrivals   []entry        // first deliveries, in the order in which they were reported
 	records    map[string]map[int64]entry
 	released   int
-	held       map[int]map[string]bool // messages that a process has received and not settled
+	held       map[int]map[string]bool // received and unsettled messages by process
 	troubles   []string
 }
 
@@ -36,7 +36,7 @@ func newWitness(t testing.TB) *witness {
 	return &witness{t: t, entries: map[string][]entry{}, workers: map[int]int{}, events: map[string]int{}, held: map[int]map[string]bool{}, records: map[string]map[int64]entry{}}
 }
 
-// hear takes one line of a worker's standard output.
+// hear parses one line of a worker's standard output.
 func (w *witness) hear(worker int, line string) {
 	var e entry
 	if err := json.Unmarshal([]byte(line), &e); err != nil {
@@ -88,36 +88,38 @@ func (w *witness) received(e entry) {
 	}
 }
 
-// count returns how many events of a kind came.
+// count returns the number of events of a kind.
 func (w *witness) count(kind pawl.EventKind) int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.events[string(kind)]
 }
 
-// counts returns deliveries, those of orders that had come before, and what the run lost on purpose.
+// counts returns the deliveries, the redelivered orders, and what the run dropped on purpose.
 func (w *witness) counts() (deliveries, again, lost int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.deliveries, w.again, w.lost
 }
 
-// givenBack counts deliveries that processes gave back to their source.
+// givenBack counts deliveries that processes released to their source.
 func (w *witness) givenBack() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.released
 }
 
-// holds reports whether a process has a message that it has not settled.
+// holds reports whether a process has an unsettled message.
 func (w *witness) holds(pid int) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return len(w.held[pid]) > 0
 }
 
-// cameAgain counts the deliveries of messages that the process had acknowledged before, and names some of their orders. A message that was sent once has
-// no reason to come again after that. Of a log one that stands behind an unsettled one has: the offset stays in front of that. It is excused.
+// cameAgain counts redeliveries of messages that the process had acknowledged, and returns the keys
+// of their orders. A message that was sent once must not be redelivered after its acknowledgement.
+// In a log, a record behind an unsettled one may be, because the committed offset stays in front of
+// that. Such redeliveries are counted in excused.
 func (w *witness) cameAgain(pid int) (n, excused int, keys []string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -128,7 +130,8 @@ func (w *witness) cameAgain(pid int) (n, excused int, keys []string) {
 			continue
 		}
 		for _, e := range es {
-			// The lines of two processes may reach us in another order than they were written in.
+			// Lines of two processes may arrive in another order than they were written, so times
+			// are compared.
 			if e.What != received || e.ID != es[done].ID || !e.At.After(es[done].At) {
 				continue
 			}
@@ -143,8 +146,9 @@ func (w *witness) cameAgain(pid int) (n, excused int, keys []string) {
 	return n, excused, keys
 }
 
-// unsettled returns the lowest offset of each log that the process has received and not acknowledged, or that no process had acknowledged when this
-// one was heard of last.
+// unsettled returns the lowest unsettled offset of each log when the process was last heard of. A
+// record is unsettled if this process received it and did not acknowledge it, or if no process had
+// acknowledged it by then.
 func (w *witness) unsettled(pid int) map[string]int64 {
 	lowest := map[string]int64{}
 	open := func(e entry) {
@@ -154,8 +158,10 @@ func (w *witness) unsettled(pid int) map[string]int64 {
 	}
 	last := w.lastOf(pid)
 	for _, es := range w.entries {
-		left := map[string]entry{}  // by message: what the process received and did not acknowledge
-		never := map[string]entry{} // what no process had acknowledged when this one ended: it may have been fetched, and have waited behind another of its key
+		left := map[string]entry{} // received by the process and not acknowledged, by message
+		// never has the records that no process had acknowledged when this one ended. It may have
+		// fetched such a record without delivering it, behind another of its key.
+		never := map[string]entry{}
 		for _, e := range es {
 			switch {
 			case e.Log == "":
@@ -187,7 +193,7 @@ func (w *witness) unsettled(pid int) map[string]int64 {
 	return lowest
 }
 
-// lastOf is when a process was heard of last.
+// lastOf returns the time of a process's last entry.
 func (w *witness) lastOf(pid int) (last time.Time) {
 	for _, es := range w.entries {
 		for _, e := range es {
@@ -199,7 +205,7 @@ func (w *witness) lastOf(pid int) (last time.Time) {
 	return last
 }
 
-// takeovers counts orders that one process had received when another one received them too.
+// takeovers counts orders that another process received after this one had.
 func (w *witness) takeovers(pid int) (n int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -212,7 +218,7 @@ func (w *witness) takeovers(pid int) (n int) {
 	return n
 }
 
-// receivedSince returns the orders that any process received after a moment.
+// receivedSince returns the keys of the orders received after a moment.
 func (w *witness) receivedSince(moment time.Time) (keys []string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -222,7 +228,8 @@ func (w *witness) receivedSince(moment time.Time) (keys []string) {
 	return keys
 }
 
-// inStore orders what was delivered as its log holds it. Without a log it is the order in which it was delivered first.
+// inStore returns deliveries in the order of their log. Without a log, it returns them in the order
+// of first delivery.
 func (w *witness) inStore() (steps []checker.Step, log bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -241,7 +248,7 @@ func (w *witness) inStore() (steps []checker.Step, log bool) {
 	return firsts(steps), true
 }
 
-// firsts leaves out what came before.
+// firsts drops repeated steps.
 func firsts(steps []checker.Step) (first []checker.Step) {
 	seen := map[checker.Step]bool{}
 	for _, s := range steps {
@@ -253,7 +260,7 @@ func firsts(steps []checker.Step) (first []checker.Step) {
 	return first
 }
 
-// below returns the keys of the records of a log that were delivered, from one offset to before another.
+// below returns the delivered records of a log with offsets in [from, to), as offsets by key.
 func (w *witness) below(log string, from, to int64) map[string]int64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -266,10 +273,10 @@ func (w *witness) below(log string, from, to int64) map[string]int64 {
 	return keys
 }
 
-// longestStory bounds the lines of one order.
+// longestStory bounds the lines of one order's story.
 const longestStory = 40
 
-// story lists what processes saw of an order.
+// story lists what processes observed of an order.
 func (w *witness) story(key string) (lines []string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -292,7 +299,7 @@ func (w *witness) story(key string) (lines []string) {
 	return lines
 }
 
-// lastTroubles are the last things that went wrong anywhere.
+// lastTroubles returns the last n problems of all processes.
 func (w *witness) lastTroubles(n int) []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()

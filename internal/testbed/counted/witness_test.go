@@ -9,7 +9,7 @@ import (
 	"github.com/pawl-go/pawl/internal/testbed/checker"
 )
 
-// told is a witness that has heard entries, one millisecond after the other.
+// told returns a witness with entries one millisecond apart.
 func told(t *testing.T, es ...entry) *witness {
 	w := newWitness(t)
 	began := time.Now()
@@ -29,7 +29,8 @@ func did(what string, pid int, id, key string) entry {
 	return entry{What: what, PID: pid, ID: id, Key: key}
 }
 
-// A message that a process acknowledged and that comes to another one came again. One that it gave back, or another message of the order, did not.
+// A message that one process acknowledged and another receives came again. One that the process
+// released, or another message of the order, did not.
 func TestWitness_CameAgain(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -49,7 +50,8 @@ func TestWitness_CameAgain(t *testing.T) {
 	}
 }
 
-// Of a log an acknowledged record may come again if it stands behind one that the process left unsettled, and not if it stands in front of it.
+// In a log, an acknowledged record may come again if it is behind an unsettled one, but not if it
+// is in front of it.
 func TestWitness_CameAgainInALog(t *testing.T) {
 	t.Parallel()
 	in := func(e entry, offset int64) entry {
@@ -68,9 +70,9 @@ func TestWitness_CameAgainInALog(t *testing.T) {
 	}
 }
 
-// A record that a process has fetched, and never handed out as an earlier one of its key was out, holds the offset as well: another process receives
-// it first.
-func TestWitness_CameAgainBehindWhatWasNeverHandedOut(t *testing.T) {
+// A record that a process fetched but did not deliver, because an earlier one of its key was in
+// flight, also holds the offset. Another process receives it first.
+func TestWitness_CameAgainBehindAnUndeliveredRecord(t *testing.T) {
 	t.Parallel()
 	in := func(e entry, offset int64, late time.Duration) entry {
 		e.Log, e.Offset, e.At = "log/0", offset, e.At.Add(late)
@@ -83,7 +85,8 @@ func TestWitness_CameAgainBehindWhatWasNeverHandedOut(t *testing.T) {
 	}
 }
 
-// What a silent process held and another one received was taken over, also if the silent one believes that it acknowledged it.
+// A message that a silent process held was taken over if another process received it, even if the
+// silent one acknowledges it later.
 func TestWitness_Takeovers(t *testing.T) {
 	t.Parallel()
 	w := told(t, got(1, "m", "a"), got(2, "m", "a"), got(1, "n", "b"), did(acknowledged, 1, "n", "b"), got(2, "n", "b"), got(2, "o", "c"), got(1, "o", "c"), got(1, "p", "d"))
@@ -95,7 +98,8 @@ func TestWitness_Takeovers(t *testing.T) {
 	}
 }
 
-// The order of a log is that of its offsets, whatever the order of deliveries; of second publications only the first counts.
+// The order of a log is the order of its offsets, independent of the order of deliveries. Only the
+// first publication counts.
 func TestWitness_InStore(t *testing.T) {
 	t.Parallel()
 	at := func(offset int64, number int) entry {
@@ -115,7 +119,7 @@ func TestWitness_InStore(t *testing.T) {
 	}
 }
 
-// A story names processes and messages, and stays short.
+// A story contains processes and messages, and its length is bounded.
 func TestWitness_Story(t *testing.T) {
 	t.Parallel()
 	es := []entry{got(7, "m-1", "a")}

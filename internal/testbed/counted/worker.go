@@ -17,21 +17,22 @@ import (
 
 // An assignment says what a worker process does.
 type assignment struct {
-	Relay    bool // it publishes; else it consumes
+	Relay    bool // publishes instead of consuming
 	Database string
 	Spec     Spec
 	Mutant   string // of this package
 	Seed     uint64
 
-	Batch         bool          // its handler takes many deliveries in one transaction
-	Least, Most   time.Duration // how long a handler takes
-	Failures      float64       // share of orders whose first try fails; the delivery is stored
-	LoseAcks      float64       // share of calls of Ack that reach nobody
-	LoseReceives  float64       // share of answers of Receive that are lost
+	Batch       bool          // its handler takes many deliveries in one transaction
+	Least, Most time.Duration // how long a handler takes
+	// Failures is the share of orders whose first attempt fails, so that the delivery is stored.
+	Failures      float64
+	LoseAcks      float64 // share of calls of Ack that are dropped
+	LoseReceives  float64 // share of responses of Receive that are dropped
 	SoloAfter     int
 	MaxCrashes    int
 	MaxPayload    int
-	AllConcurrent int // handlers at once; 0: 5
+	AllConcurrent int // concurrent handlers; 0: 5
 }
 
 const (
@@ -43,10 +44,11 @@ const (
 
 var processBackoff = job.Backoff{Base: 20 * time.Millisecond, Max: 200 * time.Millisecond}
 
-// A part runs until its context ends: a consumer, a relay.
+// A part is a consumer or a relay. Run runs it until its context ends.
 type part interface{ Run(context.Context) error }
 
-// runPart runs a part, and again if it could not start for want of a connection: the sessions of killed workers linger for a moment.
+// runPart runs a part. It retries if no connection was free at the start, because the sessions of
+// killed workers linger for a moment.
 func runPart(ctx context.Context, p part) error {
 	for {
 		err := p.Run(ctx)
@@ -78,7 +80,7 @@ func (a assignment) part(ctx context.Context, open Opener, j *journal) (p part, 
 	return p, pool.Close, nil
 }
 
-// opened opens a source or a sink, for 30 s: the broker may be on its way back.
+// opened opens a source or a sink, retrying for 30 s because the broker may be restarting.
 func opened[T any](ctx context.Context, open func(context.Context, Spec) (T, error), s Spec) (it T, err error) {
 	for end := time.Now().Add(30 * time.Second); ; {
 		if it, err = open(ctx, s); err == nil || time.Now().After(end) || !pace.Sleep(ctx, 200*time.Millisecond) {
@@ -104,7 +106,9 @@ func (a assignment) consumer(ctx context.Context, pool *pgxpool.Pool, open Opene
 	h := handler{assignment: a, pool: pool}
 	policy := consumer.Policy{Lease: processLease, Backoff: processBackoff, SoloAfter: max(a.SoloAfter, 0), MaxCrashes: a.MaxCrashes, MaxPayload: a.MaxPayload}
 	if policy.SoloAfter == 0 {
-		policy.SoloAfter = 1000 // kills and lost answers make good messages look suspect; the run with poison suspects
+		// Kills and dropped responses make good messages suspect. Only the poison run needs
+		// suspects.
+		policy.SoloAfter = 1000
 	}
 	cfg := consumer.Config{Name: consumerName, Source: watch(source, a, j), Concurrency: 5, RetryConcurrency: 1, ShutdownTimeout: shutdownTimeout,
 		Hooks: a.hooks(j), Handler: consumer.HandleTx(h.one).With(consumer.TxPolicy{Policy: policy})}
@@ -128,11 +132,11 @@ func (a assignment) consumer(ctx context.Context, pool *pgxpool.Pool, open Opene
 	return consumer.New(pool, cfg)
 }
 
-// quietEvents happen all the time and tell nothing that the journal does not.
+// quietEvents are frequent, and the journal already contains what they say.
 var quietEvents = map[pawl.EventKind]bool{pawl.EventSucceeded: true, pawl.EventReceived: true, pawl.EventEmptyReceive: true, pawl.EventAcknowledged: true,
 	pawl.EventReleased: true, pawl.EventPolled: true, pawl.EventWoken: true}
 
-// hooks write events to the journal.
+// hooks returns hooks that write events to the journal.
 func (a assignment) hooks(j *journal) pawl.Hooks {
 	return pawl.Hooks{OnEvent: func(_ context.Context, e pawl.Event) {
 		if quietEvents[e.Kind] {

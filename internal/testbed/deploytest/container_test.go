@@ -11,13 +11,13 @@ import (
 	"github.com/moby/buildkit/frontend/dockerfile/parser"
 )
 
-// A built is what is known of an image without building it.
+// A built describes an image without building it.
 type built struct {
 	user       string
 	env        map[string]string
-	programs   []string // in it
+	programs   []string // in the image
 	entrypoint string
-	worker     string // the text of the file worker, for those who compare
+	worker     string // text of the worker's file, for comparison
 }
 
 func lintContainerfile(text string, f *findings) (image built) {
@@ -48,7 +48,7 @@ func lintContainerfile(text string, f *findings) (image built) {
 
 var output = regexp.MustCompile(`-o (\S+)`)
 
-// lintBuild returns the files that the first stage leaves.
+// lintBuild returns the files that the first stage produces.
 func lintBuild(s instructions.Stage, f *findings) (outputs []string) {
 	static := false
 	for _, c := range s.Commands {

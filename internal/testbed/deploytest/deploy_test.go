@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// What package service says of a program: its environment, and where it answers probes.
+// The environment and the probe paths of package service.
 const (
 	envDatabase = "PAWL_DATABASE_URL"
 	envShutdown = "PAWL_SHUTDOWN_TIMEOUT"
@@ -18,11 +18,12 @@ const (
 	envHealth   = "PAWL_HEALTH_ADDRESS"
 	pathLive    = "/livez"
 	pathReady   = "/readyz"
-	readyWaits  = 3 * time.Second // for the database, before it answers
+	readyWaits  = 3 * time.Second // for the database, before it responds
 	usualStop   = 25 * time.Second
 )
 
-// margin is how much longer than a stop the platform must wait: what a process needs for its last acknowledgements and to end.
+// margin is how much longer than the shutdown timeout the platform must wait. A process needs that
+// time for its last acknowledgements and to exit.
 const margin = 15 * time.Second
 
 const (
@@ -32,7 +33,7 @@ const (
 	unit          = "systemd/orders-worker.service"
 )
 
-// files are the contents of the directory deploy, by their names in it.
+// files are the contents of the directory deploy, by relative path.
 type files map[string]string
 
 func read(t *testing.T) files {
@@ -44,7 +45,7 @@ func read(t *testing.T) files {
 			return err
 		}
 		text, err := os.ReadFile(name)
-		relative, _ := filepath.Rel(root, name) // both have the same root
+		relative, _ := filepath.Rel(root, name) // cannot fail: same root
 		all[filepath.ToSlash(relative)] = string(text)
 		return err
 	})
@@ -54,7 +55,7 @@ func read(t *testing.T) files {
 	return all
 }
 
-// findings collects what is wrong.
+// findings collects errors.
 type findings []string
 
 func (f *findings) add(format string, args ...any) { *f = append(*f, fmt.Sprintf(format, args...)) }
@@ -74,7 +75,7 @@ func lint(all files) (f findings) {
 	return f
 }
 
-// stops returns how long a program with this environment takes to stop at most.
+// stops returns the longest time that a program with this environment takes to stop.
 func stops(env map[string]string, f *findings) time.Duration {
 	whole := usualStop
 	if text, set := env[envShutdown]; set {
@@ -96,10 +97,10 @@ func portOf(address string, f *findings) string {
 	return port
 }
 
-// elsewhere are files with a test of their own.
+// elsewhere are the files that other tests check.
 var elsewhere = map[string]string{"grafana/pawl.json": "observe/prompawl, with a real Prometheus", "prometheus/pawl.rules.yaml": "observe, and the same"}
 
-// Every file of the directory deploy is what its reader takes, and all agree.
+// Every file of the directory deploy is valid, and the files agree with each other.
 func TestDeploy_IsTakenAndAgrees(t *testing.T) {
 	all := read(t)
 	for _, name := range []string{containerfile, worker, migrate, unit} {
@@ -120,7 +121,7 @@ func TestDeploy_IsTakenAndAgrees(t *testing.T) {
 	}
 }
 
-// The check finds what it is there for: each of these is a mistake in a file that was good.
+// The check finds each of these mistakes in a valid file.
 func TestDeploy_MistakesAreFound(t *testing.T) {
 	for _, m := range []struct{ file, was, is, want string }{
 		{worker, "terminationGracePeriodSeconds: 45", "terminationGracePeriodSeconds: 30", "grace"},

@@ -1,3 +1,4 @@
-// Package deploytest checks the files of the directory deploy: that those who read them (Kubernetes, BuildKit, systemd) take every line, and
-// that what they say of one thing agrees. It is a module of its own so that nothing else needs the libraries of those.
+// Package deploytest checks the files of the directory deploy: Kubernetes, BuildKit and systemd
+// must accept every line, and the files must agree with each other. It is a separate module so that
+// no other module needs those libraries.
 package deploytest

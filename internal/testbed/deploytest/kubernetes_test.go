@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// objects decodes the objects of a file strictly: a field that Kubernetes does not know, or one that is given twice, is an error.
+// objects decodes the objects of a file strictly: unknown and duplicate fields are errors.
 func objects(name, text string, f *findings, into ...any) {
 	parts := strings.Split(text, "\n---\n")
 	if len(parts) != len(into) {
@@ -49,12 +49,12 @@ func lintWorker(text string, image built, f *findings) {
 	lintProbes(c, env, f)
 }
 
-// lintProbes checks that the probes ask where the program answers.
+// lintProbes checks that the probes use the program's paths and port.
 func lintProbes(c corev1.Container, env map[string]string, f *findings) {
 	health := portOf(env[envHealth], f)
 	for _, p := range []struct {
 		name, path string
-		waits      time.Duration // for its answer, at most
+		waits      time.Duration // longest wait for a response
 		probe      *corev1.Probe
 	}{{"startup", pathLive, 0, c.StartupProbe}, {"liveness", pathLive, 0, c.LivenessProbe}, {"readiness", pathReady, readyWaits, c.ReadinessProbe}} {
 		if p.probe == nil || p.probe.HTTPGet == nil {
@@ -86,17 +86,17 @@ func lintMigrate(text string, image built, f *findings) {
 	f.check(len(c.Command) > 0 && slices.Contains(image.programs, c.Command[0]), "%s: %v is no program of the image, which has %v", migrate, c.Command, image.programs)
 	f.check(len(c.Command) == 3 && c.Command[1] == "migrate" && c.Command[2] == "up", "%s: the command is not migrate up", migrate)
 
-	// Only here, with both at hand: the same image, and another login.
+	// This check needs both files: the image must be the same and the login another.
 	var d appsv1.Deployment
 	if err := yaml.Unmarshal([]byte(strings.Split(image.worker, "\n---\n")[0]), &d); err != nil || len(d.Spec.Template.Spec.Containers) != 1 {
-		return // said by lintWorker
+		return // reported by lintWorker
 	}
 	of := d.Spec.Template.Spec.Containers[0]
 	f.check(of.Image == c.Image, "%s: the image %s is not that of the worker, %s", migrate, c.Image, of.Image)
 	f.check(secretOf(of) != secretOf(c), "%s: the Job has the worker's login, and must have the owner's", migrate)
 }
 
-// lintPod checks what every pod has, and returns its one container and the environment of that.
+// lintPod checks a pod and returns its only container and that container's environment.
 func lintPod(name string, pod corev1.PodSpec, image built, f *findings) (c corev1.Container, env map[string]string) {
 	env = maps.Clone(image.env)
 	if len(pod.Containers) != 1 {
@@ -130,7 +130,7 @@ func userOf(s *corev1.PodSecurityContext) int64 {
 	return *s.RunAsUser
 }
 
-// secretOf returns the name of the secret that holds the URL of the database.
+// secretOf returns the name of the secret with the database URL.
 func secretOf(c corev1.Container) string {
 	for _, e := range c.Env {
 		if e.Name == envDatabase && e.ValueFrom != nil && e.ValueFrom.SecretKeyRef != nil {
@@ -140,7 +140,7 @@ func secretOf(c corev1.Container) string {
 	return ""
 }
 
-// within tells whether all of some labels are among others.
+// within reports whether others contains all labels of some.
 func within(some, others map[string]string) bool {
 	for k, v := range some {
 		if others[k] != v {

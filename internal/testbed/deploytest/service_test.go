@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// What is said here of package service is what its sources say.
+// The constants of this package agree with the sources of package service.
 func TestConstants_AreThoseOfService(t *testing.T) {
 	source := func(name string) string {
 		text, err := os.ReadFile("../../../service/" + name)

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// sections parses a unit: section, key, values.
+// sections parses a unit into values by section and key.
 func sections(text string, f *findings) map[string]map[string][]string {
 	all, current := map[string]map[string][]string{}, ""
 	for line := range strings.Lines(text) {
@@ -31,7 +31,8 @@ func sections(text string, f *findings) map[string]map[string][]string {
 	return all
 }
 
-// allowed are the keys that the unit uses, for machines without systemd; where it is installed it has the last word.
+// allowed are the keys that the unit uses. It serves machines without systemd. Where systemd is
+// installed, systemd-analyze decides.
 var allowed = map[string]string{
 	"Unit": " Description Documentation Wants After StartLimitIntervalSec ",
 	"Service": " Type ExecStart EnvironmentFile Environment Restart RestartSec KillSignal KillMode TimeoutStopSec DynamicUser UMask NoNewPrivileges" +
@@ -64,7 +65,7 @@ func lintUnit(text string, f *findings) {
 	portOf(env[envHealth], f)
 }
 
-// systemd takes every line of the unit.
+// systemd accepts every line of the unit.
 func TestUnit_PassesSystemdsOwnCheck(t *testing.T) {
 	analyze, err := exec.LookPath("systemd-analyze")
 	if err != nil {
@@ -78,7 +79,8 @@ func TestUnit_PassesSystemdsOwnCheck(t *testing.T) {
 		"a wrong signal": {"SIGTERM", "SIGSTOPP", "SIGSTOPP"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			// It looks for the program, which is the user's: another that is there stands for it.
+			// systemd-analyze looks for the program, which is the user's. An existing program
+			// replaces it.
 			planted := strings.ReplaceAll(text, "/usr/local/bin/orders-worker", "/bin/true")
 			planted = strings.Replace(planted, try.was, try.is, 1)
 			file := filepath.Join(t.TempDir(), "orders-worker.service")
@@ -87,7 +89,8 @@ func TestUnit_PassesSystemdsOwnCheck(t *testing.T) {
 			}
 			out, err := exec.Command(analyze, "verify", "--man=no", file).CombinedOutput()
 			if try.want == "" && (err != nil || len(out) > 0) {
-				t.Errorf("systemd-analyze verify: %v\n%s", err, out) // it ends with 0 for what it ignores
+				// It exits with 0 for what it ignores.
+				t.Errorf("systemd-analyze verify: %v\n%s", err, out)
 			}
 			if !strings.Contains(string(out), try.want) {
 				t.Errorf("systemd-analyze verify does not say %s: %v\n%s", try.want, err, out)

@@ -23,8 +23,8 @@ var examples = token.NewFileSet()
 
 var goFence = regexp.MustCompile("(?ms)^ *```go\n(.*?)^ *```$")
 
-// The Go of each page parses and type-checks, and declares nothing twice, so that it compiles where
-// it is pasted. What it does not declare, import or leave out is its reader's.
+// The Go code of each page parses and type-checks, and declares nothing twice, so it compiles where
+// it is pasted. The reader supplies what it does not declare or import.
 func TestCode_OfPages(t *testing.T) {
 	t.Parallel()
 	l, found := exported(t), 0
@@ -41,7 +41,7 @@ func TestCode_OfPages(t *testing.T) {
 	plantMistakes(t, l)
 }
 
-// plantMistakes fails if a mistake of some sort is not found.
+// plantMistakes fails unless each planted mistake is found.
 func plantMistakes(t *testing.T, l library) {
 	t.Helper()
 	const right = "_, err := job.Enqueue(ctx, tx, job.Request{Queue: \"q\"})\n\nfunc handle() {}\n"
@@ -62,7 +62,7 @@ func plantMistakes(t *testing.T, l library) {
 	}
 }
 
-// wrong returns what is wrong with the Go of a page.
+// wrong returns the errors in the Go code of a page.
 func (l library) wrong(page string) (all []string) {
 	var code []string
 	for _, m := range goFence.FindAllStringSubmatch(page, -1) {
@@ -85,7 +85,7 @@ func (l library) wrong(page string) (all []string) {
 			declared[name] = declared[name] || !alone
 		}
 		for _, complaint := range l.check(file) {
-			// a variable of an earlier example may have the name of a package
+			// A variable of an earlier example may have the name of a package.
 			name, _, _ := strings.Cut(strings.TrimPrefix(complaint, "undefined: "), ".")
 			if !regexp.MustCompile(`\b` + regexp.QuoteMeta(name) + `(?:, \w+)* :=`).MatchString(page) {
 				all = append(all, complaint)
@@ -95,7 +95,8 @@ func (l library) wrong(page string) (all []string) {
 	return all
 }
 
-// first parses the first example, together with as many after it as it takes, and returns how many.
+// first parses the first example, together with as many following ones as needed, and returns their
+// number.
 func first(all []string) (file *ast.File, n int, err error) {
 	for n = 1; n <= len(all); n++ {
 		file, e := parsed(strings.Join(all[:n], "\n"))
@@ -109,11 +110,11 @@ func first(all []string) (file *ast.File, n int, err error) {
 	return nil, 1, err
 }
 
-// parsed parses an example: a file, declarations, statements and then declarations, or the
-// elements of a literal. A … stands for more.
+// parsed parses an example: a file, declarations, statements followed by declarations, or the
+// elements of a literal. It removes each …, which stands for omitted code.
 func parsed(text string) (file *ast.File, err error) {
 	text = regexp.MustCompile(`, …|…, |…`).ReplaceAllString(text, "")
-	parts := strings.Split(text, "\n\n") // declarations begin behind an empty line
+	parts := strings.Split(text, "\n\n") // declarations follow an empty line
 	sources := []string{text}
 	for n := range len(parts) + 1 {
 		statements, rest := strings.Join(parts[:n], "\n\n"), strings.Join(parts[n:], "\n\n")
@@ -130,7 +131,7 @@ func parsed(text string) (file *ast.File, err error) {
 	return nil, err
 }
 
-// declarations returns the names that a file declares, but for those that may stand there again.
+// declarations returns the names that a file declares, except those that may be declared again.
 func declarations(file *ast.File) (names []string) {
 	for _, decl := range file.Decls {
 		switch d := decl.(type) {
@@ -162,11 +163,11 @@ func declarations(file *ast.File) (names []string) {
 // A library imports packages by their export data.
 type library struct {
 	importer types.Importer
-	paths    map[string]string // by the name that our code imports them by
+	paths    map[string]string // by the packages' names
 }
 
-// exported builds all packages of the workspace and returns what they, and what they import,
-// export.
+// exported builds all packages of the workspace and returns the exports of these packages and their
+// imports.
 func exported(t *testing.T) library {
 	t.Helper()
 	list := func(arguments ...string) string {
@@ -190,10 +191,10 @@ func exported(t *testing.T) library {
 	return l
 }
 
-// theReaders are complaints about what an example leaves to its reader, or does not use.
+// theReaders matches errors about code that the reader supplies or that an example does not use.
 var theReaders = regexp.MustCompile(`^undefined: \w+$|not used|^missing return|return values|^no new variables|redeclared`)
 
-// check type-checks an example, and returns what is wrong however it is completed.
+// check type-checks an example and returns the errors that no completion by the reader can fix.
 func (l library) check(file *ast.File) (wrong []string) {
 	var add []ast.Spec
 	added := map[string]bool{}

@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// Every step that reports an event stands in the table: in the row of the kind, if the source says
-// both together. Every step of the table is in the source.
+// The table lists every step that reports an event. If the source contains the kind and the step
+// together, the step is in the row of the kind. Every step of the table is in the source.
 func TestEvents_NameTheirSteps(t *testing.T) {
 	t.Parallel()
 	const page = "docs/reference/events.md"
@@ -28,7 +28,7 @@ func TestEvents_NameTheirSteps(t *testing.T) {
 		}
 		for _, r := range reports(t, name, strung) {
 			switch {
-			case strings.HasPrefix(name, "internal/"): // the strings alone
+			case strings.HasPrefix(name, "internal/"): // only their strings count
 			case r.kind == "" && !strings.Contains(text, "`"+r.op+"`"):
 				t.Errorf("%s names no step %s, which %s reports", page, r.op, name)
 			case r.kind != "" && !strings.Contains(rows[r.kind], "`"+r.op+"`"):
@@ -50,14 +50,14 @@ func TestEvents_NameTheirSteps(t *testing.T) {
 	}
 }
 
-// reporting are the folders whose code reports events, and internal/contract, which names the steps
-// that are statements.
+// reporting matches the folders whose code reports events. internal/contract names the steps that
+// are statements.
 var reporting = regexp.MustCompile(`^(?:command|consumer|guard|inbox|internal/contract|job|lock|observe|outbox|schedule|service|step|transport)/`)
 
 // A report is an event in the source. The kind is empty if it is a variable there.
 type report struct{ kind, op string }
 
-// reports returns the events of a file whose step is known where they are made, and adds the file's
+// reports returns the events of a file that are created with a constant step. It adds the file's
 // strings to strung.
 func reports(t *testing.T, name string, strung map[string]bool) (all []report) {
 	t.Helper()

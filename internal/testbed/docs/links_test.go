@@ -1,12 +1,14 @@
-// Package docs holds the documents to the code.
+// Package docs tests that the documents agree with the code.
 //
-//	links_test.go      relative links resolve, headings included
-//	names_test.go      files, packages, identifiers and other names exist; world_test.go: what exists
-//	planted_test.go    falsehoods that names_test.go must find
-//	code_test.go       the Go of pages compiles where it is pasted; sql_test.go: its queries can be planned
+//	links_test.go      relative links and headings exist
+//	names_test.go      files, packages, identifiers and other names exist
+//	world_test.go      the names that exist
+//	planted_test.go    wrong names that names_test.go must find
+//	code_test.go       the Go code of pages compiles where it is pasted
+//	sql_test.go        PostgreSQL can plan the queries of pages
 //	events_test.go     each event is listed with the steps that report it
-//	reference_test.go  functions, options, events, fault points, fields and traps are on their pages
-//	providers_test.go  the guide of steps says of each provider what step.Providers says
+//	reference_test.go  functions, options, events, fault points, fields and traps are listed
+//	providers_test.go  the guide's table of providers agrees with step.Providers
 package docs_test
 
 import (
@@ -21,7 +23,7 @@ import (
 
 const root = "../../.."
 
-// files returns the files below the root whose names end in suffix, as paths below it.
+// files returns the files below the root whose names end in suffix, relative to the root.
 func files(t *testing.T, suffix string) []string {
 	t.Helper()
 	var found []string
@@ -62,7 +64,7 @@ var (
 	heading = regexp.MustCompile(`(?m)^#{1,6} +(.+?)\s*$`)
 )
 
-// Each relative link names a file that exists, and each anchor a heading of it.
+// Each relative link names an existing file, and each anchor an existing heading.
 func TestLinks_Resolve(t *testing.T) {
 	t.Parallel()
 	links := 0
@@ -70,7 +72,7 @@ func TestLinks_Resolve(t *testing.T) {
 		prose := code.ReplaceAllString(fence.ReplaceAllString(read(t, page), ""), "")
 		for _, m := range link.FindAllStringSubmatch(prose, -1) {
 			if strings.Contains(m[1], ":") {
-				continue // elsewhere
+				continue // an absolute link
 			}
 			links++
 			target, anchor, _ := strings.Cut(m[1], "#")
@@ -90,7 +92,7 @@ func TestLinks_Resolve(t *testing.T) {
 	}
 }
 
-// Each page stands in the list of pages, or in that of its folder.
+// Each page is listed in the list of pages or in that of its folder.
 func TestPages_AreListed(t *testing.T) {
 	t.Parallel()
 	linked := map[string]bool{"docs/README.md": true}
@@ -107,7 +109,7 @@ func TestPages_AreListed(t *testing.T) {
 	}
 }
 
-// anchors names the headings of a page the way GitHub does.
+// anchors returns the anchors of a page's headings, as GitHub derives them.
 func anchors(text string) map[string]bool {
 	all := map[string]bool{}
 	for _, m := range heading.FindAllStringSubmatch(fence.ReplaceAllString(text, ""), -1) {
@@ -125,7 +127,7 @@ func anchors(text string) map[string]bool {
 	return all
 }
 
-// The servers that proof/versions fetches are those that the pages say are tested.
+// The pages name the PostgreSQL versions that proof/versions tests.
 func TestVersions_AreThoseThatThePagesName(t *testing.T) {
 	t.Parallel()
 	line := regexp.MustCompile(`(?m)^for version in (.*); do$`).FindStringSubmatch(read(t, "proof/versions"))

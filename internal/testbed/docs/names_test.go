@@ -19,7 +19,7 @@ type place struct {
 	page bool
 }
 
-// A kind is a sort of names.
+// A kind is a kind of names.
 type kind struct {
 	name    string
 	pattern *regexp.Regexp
@@ -35,7 +35,7 @@ const (
 	comments
 )
 
-// kinds are what pages and comments name. A match's first group is its name.
+// kinds are the kinds of names in pages and comments. The first group of a match is the name.
 var kinds = []kind{
 	{"file", regexp.MustCompile(`(?:^|[^\w/.:$~@%\\<-])(?:\./)?((?:[\w.*{}-]+/)*[\w.*{}-]*\w\.(?:go|md|sql|csv|jsonl))\b(?:#([\w-]+)|(\.\w))?`), everywhere,
 		func(w *world, p place, m []string) bool {
@@ -76,7 +76,8 @@ var kinds = []kind{
 	{"target", regexp.MustCompile("(?m)(?:`|^\\$ )make ([a-z-]+)"), everywhere, func(w *world, _ place, m []string) bool { return w.targets[m[1]] }},
 	{"identifier", regexp.MustCompile(`(?:^|[^\w./])([a-z][a-z0-9]*\.[A-Z]\w*(?:\.[A-Z]\w*)*)`), everywhere,
 		func(w *world, p place, m []string) bool { return w.selects(p, m[1]) }},
-	{"identifier", regexp.MustCompile(`\[\*?((?:[\w/.-]+/)?\w+(?:\.\w+){0,2})\](?:[^(:\w]|$)`), comments, // a link of Go's documentation
+	// A godoc link.
+	{"identifier", regexp.MustCompile(`\[\*?((?:[\w/.-]+/)?\w+(?:\.\w+){0,2})\](?:[^(:\w]|$)`), comments,
 		func(w *world, p place, m []string) bool {
 			return path.Ext(p.name) != ".go" || w.linked(path.Dir(p.name), m[1])
 		}},
@@ -85,8 +86,8 @@ var kinds = []kind{
 	{"word", regexp.MustCompile("`([a-z]+(?:_[a-z]+)+)`"), pages, (*world).known},
 }
 
-// excepted are names of other systems that our code does not use, of what programs write, and of
-// what a decision has ended, each with its reason.
+// excepted are names of other systems that our code does not use, names in the output of programs,
+// and names that a decision removed. Each has its reason.
 var excepted = map[string]string{
 	"ApproximateNumberOfMessagesVisible": "a metric of CloudWatch",
 	"Deduplicator":                       "of Watermill",
@@ -128,20 +129,21 @@ var (
 	address = regexp.MustCompile(`https?://\S+`)
 	ours    = regexp.MustCompile(`https://github\.com/pawl-go/pawl/(?:blob|tree)/main/`)
 	past    = regexp.MustCompile(`(?m)^\| before \| after \|\n(?:\|.*\n)+`)
-	// the first column of the page on names that others use
+	// elsewhere matches the first column of the page about other systems' names.
 	elsewhere = regexp.MustCompile(`(?m)^\|[^|]*\|`)
-	// pages for those who work on Pawl, which name internal packages too
+	// inside matches pages for contributors, which also name internal packages.
 	inside = regexp.MustCompile(`^[A-Z]+\.md$|^docs/decisions/`)
 )
 
-// missing returns what a place names and is not there.
+// missing returns the names in a place that do not exist.
 func (w *world) missing(p place) (all []string) {
 	text := p.text
 	switch {
 	case p.name == "docs/reference/coming-from.md":
 		text = elsewhere.ReplaceAllString(text, "|")
 	case strings.HasPrefix(p.name, "docs/decisions/"):
-		text = past.ReplaceAllString(fence.ReplaceAllString(text, ""), "") // what was
+		// Names before the decision.
+		text = past.ReplaceAllString(fence.ReplaceAllString(text, ""), "")
 	}
 	text = address.ReplaceAllString(ours.ReplaceAllString(text, " "), " ")
 	for _, k := range kinds {
@@ -157,8 +159,8 @@ func (w *world) missing(p place) (all []string) {
 	return all
 }
 
-// own reports whether an example on the page declares the name, or in SQL, Python or JavaScript has
-// it.
+// own reports whether an example on the page declares the name, or uses it in SQL, Python or
+// JavaScript.
 func own(p place, name string) bool {
 	if !p.page {
 		return false
@@ -181,8 +183,8 @@ var (
 	placeholder = regexp.MustCompile(`NNNN_name|\b(?:[A-Z]{2,}|N)\b|\{[^}]*\}`)
 )
 
-// find returns the files and folders that a name at a place may mean: below the root, beside the
-// place, or anywhere, if it is the end of a path.
+// find returns the files and folders that a name in a place may mean. It looks below the root,
+// beside the place, and for any path that ends in the name.
 func (w *world) find(at, name string) (found []string) {
 	name = placeholder.ReplaceAllString(moduleTag.ReplaceAllString(name, ""), "*")
 	if strings.HasPrefix(name, ".") && !strings.HasPrefix(name, ".ci") {
@@ -203,7 +205,7 @@ func (w *world) find(at, name string) (found []string) {
 	return found
 }
 
-// declared reports whether a name is that of a folder of Go code with an identifier:
+// declared reports whether a name is a folder of Go code followed by an identifier, such as
 // internal/txn.Begin.
 func (w *world) declared(name string) bool {
 	folder, identifier, found := strings.Cut(path.Base(name), ".")
@@ -216,19 +218,20 @@ func (w *world) packaged(p place, m []string) bool {
 	return len(w.packages[path.Base(m[1])]) > 0 || w.imports(p, path.Base(m[1]))
 }
 
-// imports reports whether the folder of a comment imports a package of another module by that name.
+// imports reports whether the folder of a comment imports a package with that name from another
+// module.
 func (w *world) imports(p place, name string) bool {
 	return !p.page && w.own[path.Dir(p.name)].imported[name]
 }
 
-// selects reports whether pkg.Name or pkg.Name.Member exists, or pkg is no package of ours.
+// selects reports whether pkg.Name or pkg.Name.Member exists, or pkg is not one of our packages.
 func (w *world) selects(p place, selector string) bool {
 	pkg, name, _ := strings.Cut(selector, ".")
 	if w.api[pkg][name] || w.imports(p, pkg) {
 		return true
 	}
 	if p.page && !inside.MatchString(p.name) && w.api[pkg] == nil {
-		return true // an internal package, of which its readers know nothing
+		return true // an internal package, which the page's readers do not know
 	}
 	for _, folder := range w.packages[pkg] {
 		if w.own[folder].has(name) {
@@ -238,15 +241,15 @@ func (w *world) selects(p place, selector string) bool {
 	return len(w.packages[pkg]) == 0
 }
 
-// has reports whether a package declares "Config" or "Config.Name". Of a type that embeds another
-// not all members are known.
+// has reports whether a package declares "Config" or "Config.Name". If a type embeds another, all
+// its members count as declared.
 func (m members) has(name string) bool {
 	first, _, member := strings.Cut(name, ".")
 	parts := strings.SplitN(name, ".", 3)
 	return m.names[name] || member && m.names[first] && m.embeds[first] || len(parts) == 3 && m.has(parts[0]+"."+parts[1])
 }
 
-// linked reports whether a link of Go's documentation, in a folder, leads somewhere.
+// linked reports whether a godoc link in a folder resolves.
 func (w *world) linked(folder, name string) bool {
 	if at := strings.LastIndex(name, "/"); at >= 0 {
 		importPath, rest, _ := strings.Cut(name[at:], ".")
@@ -264,7 +267,7 @@ func (w *world) linked(folder, name string) bool {
 	return imported && slices.ContainsFunc(w.packages[first], func(folder string) bool { return w.own[folder].has(rest) })
 }
 
-// member reports whether some type of this name has the member.
+// member reports whether a type of this name has the member.
 func (w *world) member(_ place, m []string) bool {
 	for _, api := range w.api {
 		if api[m[1]] {
@@ -279,12 +282,13 @@ func (w *world) member(_ place, m []string) bool {
 	return false
 }
 
-// known reports whether our code, or its SQL, has the word.
+// known reports whether our Go code or SQL contains the word.
 func (w *world) known(_ place, m []string) bool {
 	return w.used[m[1]] || w.metrics[m[1]] || w.tests[m[1]]
 }
 
-// begins reports whether a test has this name, or one that begins so, as go test -run takes it.
+// begins reports whether a test's name begins with this one, as the -run flag of go test matches
+// it.
 func (w *world) begins(name string) bool {
 	for test := range w.tests {
 		if strings.HasPrefix(test, name) {
@@ -296,16 +300,16 @@ func (w *world) begins(name string) bool {
 
 var generated = regexp.MustCompile(`(?m)^// Code generated .* DO NOT EDIT\.$`)
 
-// marked are files whose comments begin with -- or #.
+// marked matches files whose comments begin with -- or #.
 var (
 	marked = regexp.MustCompile(`\.(?:sql|ya?ml|service|py)$|(?:^|/)(?:Makefile|Containerfile|\.ci/\w+|proof/(?:brokers|browser|guides|versions))$`)
-	// lead are files whose texts may send their readers to a page
+	// lead matches files whose texts may refer to a page.
 	lead    = regexp.MustCompile(`\.(?:go|yaml|json|html|sql|csv|service)$`)
 	toPages = regexp.MustCompile(`\bdocs/[\w./-]+\.md(?:#[\w-]+)?`)
 	remark  = regexp.MustCompile(`(?m)(?:--|#) .*$`)
 )
 
-// places returns all pages, but the changelog, which names what is gone, and all comments.
+// places returns all comments, and all pages except the changelog, which names removed things.
 func places(t *testing.T, w *world) (all []place) {
 	t.Helper()
 	for _, name := range files(t, ".md") {
@@ -339,7 +343,7 @@ func places(t *testing.T, w *world) (all []place) {
 	return all
 }
 
-// What pages and comments name exists.
+// The names in pages and comments exist.
 func TestNames_Exist(t *testing.T) {
 	t.Parallel()
 	w, pages := existing(t), 0

@@ -2,8 +2,8 @@ package docs_test
 
 import "testing"
 
-// A falsehood of each kind is found, on a page and in a comment, and nothing is found in the truth
-// beside it.
+// A wrong name of each kind is found, on a page and in a comment. The correct name beside it is not
+// reported.
 func TestNames_PlantedFalsehoodsAreFound(t *testing.T) {
 	t.Parallel()
 	w := existing(t)

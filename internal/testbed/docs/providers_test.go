@@ -10,8 +10,8 @@ import (
 	"github.com/pawl-go/pawl/step"
 )
 
-// The guide's table of providers says of each what step.Providers says: where the key goes, its
-// length where the table names one, and how long it is remembered.
+// The guide's table of providers agrees with step.Providers about the place of the key, its length
+// if given, and the retention.
 func TestSteps_ProvidersOfTheGuide(t *testing.T) {
 	t.Parallel()
 	section := sectionOf(t, "docs/guides/steps.md", "Providers")

@@ -24,8 +24,7 @@ var (
 	result   = regexp.MustCompile(`(?s)^ table \((.*?)\)`)
 )
 
-// Every public function and view has a section that names its arguments, its options and its
-// result.
+// Every public function and view has a section that names its arguments, options and results.
 func TestSQL_EveryFunctionHasASection(t *testing.T) {
 	t.Parallel()
 	const page = "docs/reference/sql.md"
@@ -66,7 +65,7 @@ func TestSQL_EveryFunctionHasASection(t *testing.T) {
 	}
 }
 
-// sectionOf returns what stands under a heading, up to the next of any depth.
+// sectionOf returns the text under a heading, up to the next heading of any level.
 func sectionOf(t *testing.T, page, name string) string {
 	t.Helper()
 	text := "\n" + read(t, page)
@@ -80,7 +79,7 @@ func sectionOf(t *testing.T, page, name string) string {
 	return ""
 }
 
-// Every event stands in the table, under its name and its constant.
+// The table lists every event with its name and constant.
 func TestEvents_AreListed(t *testing.T) {
 	t.Parallel()
 	page := read(t, "docs/reference/events.md")
@@ -104,7 +103,7 @@ func TestEvents_AreListed(t *testing.T) {
 	}
 }
 
-// Every fault point of the source stands in the table, and no other.
+// The table lists exactly the fault points of the source.
 func TestFaults_AreListed(t *testing.T) {
 	t.Parallel()
 	points := map[string]bool{}
@@ -136,8 +135,8 @@ func TestFaults_AreListed(t *testing.T) {
 	}
 }
 
-// Every reason for which a webhook is refused stands in the guide, with its answer, and so does
-// what is known of each sender.
+// The guide lists every reason for which a webhook is refused, with its response, and the
+// properties of each sender.
 func TestWebhooks_ReasonsAndSendersAreListed(t *testing.T) {
 	t.Parallel()
 	page := read(t, "docs/guides/webhooks.md")
@@ -188,7 +187,7 @@ func days(d time.Duration) string {
 	return fmt.Sprintf("%d days", d/(24*time.Hour))
 }
 
-// Every field of a configuration stands under its type, and no other.
+// The fields of each configuration type are listed under it, and no others.
 func TestConfiguration_FieldsAreListed(t *testing.T) {
 	t.Parallel()
 	const page = "docs/reference/configuration.md"
@@ -265,7 +264,7 @@ func specs(t *testing.T, file string, kind token.Token) (all []ast.Spec) {
 	return all
 }
 
-// The guide on testing shows what is run: each of its snippets stands in the example's tests.
+// Each snippet of the guide on testing is in the example's tests.
 func TestTesting_ShowsTheExample(t *testing.T) {
 	t.Parallel()
 	tests := read(t, "examples/shop/shop_test.go")
@@ -280,8 +279,8 @@ func TestTesting_ShowsTheExample(t *testing.T) {
 	}
 }
 
-// The guide on database/sql shows the recipes: the code of a section is a file of the examples,
-// without its package clause, so it compiles where it is pasted.
+// The code of each section of the guide on database/sql is a file of the recipes without its
+// package clause, so it compiles where it is pasted.
 func TestDatabaseSQL_ShowsTheRecipes(t *testing.T) {
 	t.Parallel()
 	page := read(t, "docs/guides/database-sql.md")
@@ -299,7 +298,8 @@ func TestDatabaseSQL_ShowsTheRecipes(t *testing.T) {
 	}
 }
 
-// Every trap has one row; a test it names exists, and a test named after a trap is named there.
+// Every trap has one row. The tests that it names exist, and it names every test that is named
+// after it.
 func TestTraps_AreAnswered(t *testing.T) {
 	t.Parallel()
 	const traps = 76
@@ -350,7 +350,7 @@ func TestSQS_NamesTests(t *testing.T) {
 	}
 }
 
-// The guides show the programs that their tests run.
+// The guides contain the programs that their tests run.
 func TestStart_ShowsTheExample(t *testing.T) {
 	t.Parallel()
 	if _, consumer, _ := strings.Cut(read(t, "examples/consume/main.go"), "\nfunc run("); !strings.Contains(read(t, "README.md"), "```go\nfunc run("+consumer+"```\n") {
@@ -361,8 +361,7 @@ func TestStart_ShowsTheExample(t *testing.T) {
 	}
 }
 
-// The guide on a service goes through its example from func main on, in parts, and leaves nothing
-// out; and it shows its tables.
+// The guide on a service contains the whole example from func main on, in parts, and its tables.
 func TestService_ShowsTheExample(t *testing.T) {
 	t.Parallel()
 	page, _, _ := strings.Cut(read(t, "docs/guides/service.md"), "\n## Test it\n")
@@ -386,8 +385,7 @@ func TestService_ShowsTheExample(t *testing.T) {
 	}
 }
 
-// The decisions are numbered without gaps, and each stands in the list: also a number that was not
-// used.
+// The decisions are numbered without gaps, and the list has every number, also unused ones.
 func TestDecisions_AreListed(t *testing.T) {
 	t.Parallel()
 	const folder = "docs/decisions/"
@@ -409,8 +407,8 @@ func TestDecisions_AreListed(t *testing.T) {
 	}
 }
 
-// Every module of the workspace stands in the table of modules, and what the root package imports
-// in the first rule.
+// The table of modules lists every module of the workspace, and the first rule lists the imports of
+// the root package.
 func TestArchitecture_NamesTheModules(t *testing.T) {
 	t.Parallel()
 	page := read(t, "ARCHITECTURE.md")

@@ -12,15 +12,16 @@ import (
 )
 
 var (
-	sqlFence   = regexp.MustCompile("(?ms)^ *```sql\n(.*?)^ *```$")
-	sqlSpan    = regexp.MustCompile("`((?:select|with) [^`\n]+)`")
-	incomplete = regexp.MustCompile(`…|\.\.\.|\$\d|:\w|\\gset|\bp_[a-z]`) // with parameters or variables
+	sqlFence = regexp.MustCompile("(?ms)^ *```sql\n(.*?)^ *```$")
+	sqlSpan  = regexp.MustCompile("`((?:select|with) [^`\n]+)`")
+	// incomplete matches queries with parameters or variables.
+	incomplete = regexp.MustCompile(`…|\.\.\.|\$\d|:\w|\\gset|\bp_[a-z]`)
 	toExplain  = regexp.MustCompile(`(?is)^(?:select|with|insert|update|delete)\b`)
 	sqlRemark  = regexp.MustCompile(`--.*`)
 )
 
-// The queries of each page can be planned: the tables, columns and functions of Pawl that they name
-// exist. Tables of the reader do not, and are left out.
+// PostgreSQL can plan the queries of each page, so the tables, columns and functions of Pawl in
+// them exist. Queries on the reader's tables are skipped.
 func TestSQL_OfPages(t *testing.T) {
 	t.Parallel()
 	pool, planned := pawltest.DB(t), 0
@@ -29,7 +30,7 @@ func TestSQL_OfPages(t *testing.T) {
 		var queries []string
 		for _, m := range sqlFence.FindAllStringSubmatch(text, -1) {
 			if strings.Contains(m[1], "$$") {
-				continue // a function, whose body is run where the page is tested
+				continue // a function: its body runs where the page is tested
 			}
 			queries = append(queries, strings.Split(sqlRemark.ReplaceAllString(m[1], ""), ";")...)
 		}

@@ -15,32 +15,36 @@ import (
 	"github.com/pawl-go/pawl/schema"
 )
 
-// A world is what exists, to hold names against.
+// A world contains the names that exist.
 type world struct {
-	paths     map[string]bool            // files and folders below the root
-	ends      map[string][]string        // files by their last element
-	packages  map[string][]string        // folders of Go packages by the package's name
-	api       map[string]map[string]bool // exported names of the public packages, "Config" and "Config.Name", by the package's name
-	usual     map[string]string          // import paths of the public packages and of what examples import, by name
-	own       map[string]members         // declared names by folder, exported or not
-	tests     map[string]bool            // functions Test…, Fuzz…, Benchmark… and Example…
-	targets   map[string]bool            // of the Makefile
-	contract  map[string]bool            // functions and views of pawl_v1, "job_enqueue"
-	tables    map[string]bool            // and types and sequences of schema pawl
-	codes     map[string]bool            // SQLSTATEs of Pawl
-	metrics   map[string]bool            // and rules for alerts
-	roles     map[string]bool            // of the database
-	variables map[string]bool            // PAWL_…, of the environment
-	used      map[string]bool            // identifiers of all Go code, and words of its strings: also those of other systems
-	anchored  map[string]map[string]bool // headings by page
+	paths    map[string]bool     // files and folders below the root
+	ends     map[string][]string // files by their last element
+	packages map[string][]string // folders of Go packages by the package's name
+	// api has the exported names of the public packages, "Config" and "Config.Name", by the name of
+	// the package.
+	api map[string]map[string]bool
+	// usual has the import paths of the public packages and of the examples' imports, by name.
+	usual     map[string]string
+	own       map[string]members // declared names by folder, exported or not
+	tests     map[string]bool    // functions Test…, Fuzz…, Benchmark… and Example…
+	targets   map[string]bool    // of the Makefile
+	contract  map[string]bool    // functions and views of pawl_v1, "job_enqueue"
+	tables    map[string]bool    // tables, types and sequences of schema pawl
+	codes     map[string]bool    // SQLSTATEs of Pawl
+	metrics   map[string]bool    // metrics and alert rules
+	roles     map[string]bool    // of the database
+	variables map[string]bool    // PAWL_…, of the environment
+	// used has the identifiers of all Go code and the words of its strings, including those of
+	// other systems.
+	used     map[string]bool
+	anchored map[string]map[string]bool // headings by page
 }
 
-// members are the names that a package declares, with what is known of each type: fields and
-// methods, and whether it embeds others.
+// members are the names that a package declares. They include the fields and methods of each type.
 type members struct {
 	names    map[string]bool // "Config", "Config.Name"
-	embeds   map[string]bool // types that may have more than is declared
-	imported map[string]bool // names of imported packages, true: of another module
+	embeds   map[string]bool // types that embed others and may have more members
+	imported map[string]bool // names of imported packages; true: of another module
 }
 
 var theWorld = sync.OnceValues(explore)
@@ -112,7 +116,7 @@ func explore() (*world, error) {
 	return w, nil
 }
 
-// read takes down what a file declares.
+// read records the names that a file declares.
 func (w *world) read(name string) error {
 	switch {
 	case strings.HasSuffix(name, ".md"):
@@ -172,7 +176,7 @@ func (w *world) parse(name string) error {
 		}
 		m.imported[imported] = m.imported[imported] || !strings.HasPrefix(from, module)
 	}
-	if folder != "internal/testbed/docs" { // whose tests name what must not be
+	if folder != "internal/testbed/docs" { // its tests contain names that must not exist
 		ast.Inspect(file, func(n ast.Node) bool {
 			switch n := n.(type) {
 			case *ast.BasicLit:
@@ -216,7 +220,7 @@ func (w *world) parse(name string) error {
 	return nil
 }
 
-// typed takes down the members of a type.
+// typed records the members of a type.
 func (m members) typed(name string, expr ast.Expr, alias bool) {
 	var fields *ast.FieldList
 	switch e := expr.(type) {

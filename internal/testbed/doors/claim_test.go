@@ -12,8 +12,8 @@ import (
 	"github.com/pawl-go/pawl/pawltest"
 )
 
-// breakable puts a function of the contract behind another one, which fails with the SQLSTATE in table broken while there is one.
-// The state 'lost' ends the connection.
+// breakable wraps a function of the contract. The wrapper fails with the SQLSTATE in table broken,
+// if there is one. The state 'lost' ends the connection.
 func breakable(function string) string {
 	return fmt.Sprintf(`create sequence hits; create table broken (state text); insert into broken values (null);
 do $do$
@@ -41,7 +41,7 @@ begin
 end $do$`, function)
 }
 
-// claims are the functions by which each door makes sure that it may.
+// claims are the functions with which each door claims its work.
 var claims = map[string]struct {
 	door, function string
 }{
@@ -72,7 +72,8 @@ func init() {
 	}
 }
 
-// While a claim fails, for whatever reason, nothing is handled and nothing is acknowledged; afterwards there is one effect.
+// While a claim fails for any reason, no handler runs and nothing is acknowledged. Afterwards there
+// is one effect.
 func TestDoors_NothingIsHandledUnclaimed(t *testing.T) {
 	t.Parallel()
 	for name, c := range claims {

@@ -24,7 +24,8 @@ import (
 	"github.com/pawl-go/pawl/transport/webhook"
 )
 
-// What a program forgets to give is refused where it is made, not by a panic at its first delivery or request.
+// A constructor refuses a nil argument, so it does not cause a panic at the first delivery or
+// request.
 func TestConstructors_RefuseNil(t *testing.T) {
 	t.Parallel()
 	ctx, intent := t.Context(), pawl.Intent{Scope: "s", Key: "k", Fingerprint: pawl.FingerprintOf()}

@@ -1,4 +1,4 @@
-// Package doors attacks every way in which a handler is lent a transaction.
+// Package doors attacks every door: an entry point that lends a handler a transaction.
 package doors_test
 
 import (
@@ -32,17 +32,18 @@ import (
 	"github.com/pawl-go/pawl/pawltest"
 )
 
-// schema has no unique constraint on purpose: if an effect is doubled, it shows.
+// schema has no unique constraint, so a doubled effect shows.
 const schema = `create table effect (key text not null, part text not null);
 create table orders (id text primary key, status text not null default 'pending', result text, claimed_at timestamptz,
   completed_at timestamptz, last_error text, attempt_count int not null default 0, created_at timestamptz not null default now());
 select pawl_v1.queue_set('archived', '{"archive": true}', 'ann', 'a reason')`
 
-// A work is what a handler does in the transaction that it is lent, whatever its type.
+// A work is the action of a handler in its transaction, independent of the transaction's type.
 type work func(ctx context.Context, exec func(query string) error) error
 
-// byCommit and byRollback stand for calls of the transaction's methods. What follows byConn is sent through the connection, where there is one;
-// what follows byRows or byBatch, too, had from rows.
+// byCommit and byRollback stand for calls of the transaction's methods. A query with the prefix
+// byConn goes through the transaction's connection, if there is one. With byRows or byBatch it goes
+// through the connection of rows.
 const byCommit, byRollback, byConn, byRows, byBatch = "tx.Commit", "tx.Rollback", "tx.Conn: ", "rows.Conn: ", "batch: "
 
 func inPgx(do work) func(context.Context, pgx.Tx) error {
@@ -77,7 +78,7 @@ func inPgx(do work) func(context.Context, pgx.Tx) error {
 	}
 }
 
-// connOf is the connection of rows, which are read.
+// connOf closes rows and returns their connection.
 func connOf(rows pgx.Rows, err error) (*pgx.Conn, error) {
 	if err != nil {
 		return nil, err
@@ -102,21 +103,21 @@ func inSQL(do work) func(context.Context, *sql.Tx) error {
 	}
 }
 
-// A visit is one intent that asks at one door until it is over.
+// A visit sends one intent to one door until it is done.
 type visit struct {
 	*testing.T
 	pool  *pgxpool.Pool
-	admin *pgxpool.Pool // looks on, where pool may be refused; else nil
+	admin *pgxpool.Pool // used for checks if pool may be refused; else nil
 	key   string
 	do    work
-	told  atomic.Int32 // errors that an event, an answer or a dead letter told of
+	told  atomic.Int32 // errors reported by events, answers or dead letters
 	calls atomic.Int32
 
-	attempts int  // of a job or delivery; 3
-	repeats  bool // the door promises at least one effect, not one
+	attempts int  // of a job or delivery; default 3
+	repeats  bool // the door promises at least one effect instead of one
 
 	mu   sync.Mutex
-	said []string // the errors that were told
+	said []string // the reported errors
 }
 
 func (v *visit) maxAttempts() int {
@@ -141,10 +142,11 @@ func (v *visit) hooks() pawl.Hooks {
 
 var print = pawl.FingerprintOf([]byte("payload"))
 
-// soon is the wait before a job or a delivery is tried again.
+// soon is the delay before a job or a delivery is retried.
 var soon = job.Backoff{Base: time.Millisecond}
 
-// TestMain lets more tests run at once than there are processors: they wait for the server and for polls most of the time.
+// TestMain runs more tests in parallel than there are processors, because they mostly wait for the
+// server and for polls.
 func TestMain(m *testing.M) {
 	flag.Parse()
 	if err := flag.Set("test.parallel", strconv.Itoa(max(8, runtime.GOMAXPROCS(0)))); err != nil {
@@ -161,7 +163,7 @@ func (v *visit) job(queue, lane string, h job.Handler) {
 	v.drain(queue, h)
 }
 
-// drain works on the jobs of a queue until none is left to do.
+// drain works on the jobs of a queue until none is left.
 func (v *visit) drain(queue string, h job.Handler) {
 	cfg := job.Config{Queues: []job.Queue{{Name: queue}}, Handlers: []job.Handler{h}, Backoff: soon, Hooks: v.hooks()}
 	if v.admin == nil {
@@ -176,7 +178,7 @@ func (v *visit) drain(queue string, h job.Handler) {
 	v.watch(worker.Run, func() bool { return v.todo() == 0 })
 }
 
-// eyes is the pool that looks on.
+// eyes returns the pool for checks.
 func (v *visit) eyes() *pgxpool.Pool {
 	if v.admin != nil {
 		return v.admin
@@ -184,7 +186,7 @@ func (v *visit) eyes() *pgxpool.Pool {
 	return v.pool
 }
 
-// watch lets run go on until nothing is left to do, it has ended, or it was refused again and again.
+// watch runs run until no work is left, run has ended, or it was refused repeatedly.
 func (v *visit) watch(run func(context.Context) error, done func() bool) {
 	ctx, stop := context.WithCancel(v.Context())
 	ended := make(chan error, 1)
@@ -202,7 +204,7 @@ func (v *visit) watch(run func(context.Context) error, done func() bool) {
 	v.tell(<-ended)
 }
 
-// todo is how many jobs are left to do.
+// todo returns the number of unfinished jobs.
 func (v *visit) todo() int {
 	return v.count("select count(*) from pawl.job where status in ('pending', 'processing', 'waiting')")
 }
@@ -230,8 +232,8 @@ func (v *visit) consumer(handler consumer.Handler) {
 	v.watch(c.Run, func() bool { return source.Open() == 0 && v.todo() == 0 })
 }
 
-// policy has no SoloAfter that a test reaches: from that receive on, a batch leaves its delivery to
-// the claim of single deliveries, which is another function.
+// policy sets SoloAfter to a number that no test reaches. From that receive on, a batch would leave
+// its delivery to the claim of single deliveries, which is another function.
 func (v *visit) policy() consumer.Policy {
 	return consumer.Policy{MaxAttempts: v.maxAttempts(), Backoff: soon, SoloAfter: 1000}
 }
@@ -244,12 +246,12 @@ func (v *visit) applySQL() consumer.SQLHandler {
 	return consumer.HandleSQL(func(ctx context.Context, tx *sql.Tx, _ consumer.Message[[]byte]) error { return inSQL(v.do)(ctx, tx) })
 }
 
-// call is what goes before a transaction.
+// call is the step before a transaction.
 func (v *visit) call(context.Context, job.Task[[]byte]) (int, error) { return 1, nil }
 
 func (v *visit) rows() *guard.Rows {
 	table := "orders"
-	if v.admin != nil { // whose search path need not be that of the pool
+	if v.admin != nil { // the search path of admin may differ from that of pool
 		table = "public.orders"
 	}
 	rows, err := guard.New(v.pool, guard.Table{Name: table, Result: "result", CreatedAt: "created_at"})
@@ -390,7 +392,7 @@ func (v *visit) handleSQL() job.Handler {
 	return job.HandleSQL("k", func(ctx context.Context, tx *sql.Tx, _ job.Task[[]byte]) error { return inSQL(v.do)(ctx, tx) })
 }
 
-// attacks are what a handler sends between two rows of its own.
+// attacks are the statements that a handler sends between two rows.
 var attacks = map[string][]string{
 	"commit":                                {"commit"},
 	"rollback":                              {"rollback"},
@@ -417,17 +419,17 @@ var attacks = map[string][]string{
 	"set session transaction":               {"set session characteristics as transaction read only"},
 }
 
-// insertAfter is sent as it stands, but for the key.
+// insertAfter is sent literally, except for the key.
 const insertAfter = "insert into effect values ('KEY', 'after')"
 
-// failing fails, and leaves an aborted transaction. The handler goes on, if anything follows.
+// failing fails and leaves an aborted transaction. The handler continues if statements follow.
 const failing = "do $$ begin raise object_in_use; end $$"
 
-// harmless attacks leave the transaction as it was: the handler's success is one effect.
+// harmless attacks leave the transaction intact, so a successful handler has one effect.
 var harmless = []string{"savepoint pawl", "set session", "set session transaction"}
 
-// Whatever a handler does to the transaction that it is lent, no door doubles an effect, and none keeps silent about it.
-func TestDoors_ATransactionThatIsNotTheHandlersToEnd(t *testing.T) {
+// No action of a handler in its transaction makes a door double an effect or hide an error.
+func TestDoors_NoAttackDoublesAnEffect(t *testing.T) {
 	t.Parallel()
 	for door, ask := range doors {
 		t.Run(door, func(t *testing.T) {
@@ -452,7 +454,7 @@ func TestDoors_ATransactionThatIsNotTheHandlersToEnd(t *testing.T) {
 	}
 }
 
-// played reports whether an attack is played at a door. The gate plays one in four, always the same ones.
+// played reports whether an attack is played at a door. The gate plays a fixed quarter of them.
 func played(door, attack string) bool {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(door + attack))
@@ -475,7 +477,8 @@ func attackOnce(t *testing.T, pool *pgxpool.Pool, ask func(*visit), attack, thro
 				return err
 			}
 		}
-		if len(texts) == 2 || strings.Contains(attack, "chain") || strings.Contains(attack, ";") { // else it would be durable by itself
+		// Otherwise the row would be durable by itself.
+		if len(texts) == 2 || strings.Contains(attack, "chain") || strings.Contains(attack, ";") {
 			if err := exec(through + "insert into effect values ('" + v.key + "', 'after')"); err != nil {
 				return err
 			}
@@ -497,7 +500,7 @@ func attackOnce(t *testing.T, pool *pgxpool.Pool, ask func(*visit), attack, thro
 		t.Errorf("%d effects of a handler that did no harm", before)
 	}
 	if !fine && v.told.Load() == 0 {
-		t.Errorf("nothing tells of it: %d rows from before, %d from after; %d calls", before, after, v.calls.Load())
+		t.Errorf("no error was reported: %d rows from before, %d from after; %d calls", before, after, v.calls.Load())
 	}
 }
 

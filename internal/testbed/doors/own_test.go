@@ -64,7 +64,7 @@ var plain = map[string]func(*visit){
 	},
 }
 
-// published is a sink that does some work for each message.
+// A published is a sink that runs a function for each message.
 type published func(ctx context.Context) error
 
 func (p published) Publish(ctx context.Context, ms []pawl.Message) []error {
@@ -75,7 +75,7 @@ func (p published) Publish(ctx context.Context, ms []pawl.Message) []error {
 	return errs
 }
 
-// clear takes away what a visit that was refused has left.
+// clear deletes the rows that a refused visit has left.
 func (v *visit) clear() {
 	for _, table := range strings.Fields("job job_key lane worker schedule step") {
 		if _, err := v.admin.Exec(context.WithoutCancel(v.Context()), "delete from pawl."+table); err != nil {
@@ -84,23 +84,23 @@ func (v *visit) clear() {
 	}
 }
 
-// alone does the work in a transaction of the handler's own.
+// alone does the work in the handler's own transaction.
 func (v *visit) alone(ctx context.Context) error {
 	return pgx.BeginFunc(ctx, v.pool, func(tx pgx.Tx) error { return inPgx(v.do)(ctx, tx) })
 }
 
-// ownSchema has roles that a session may have from its beginning.
+// ownSchema has roles that a session may start with.
 const ownSchema = `
 do $$ begin create role door_app nologin; exception when duplicate_object or unique_violation then null; end $$;
 do $$ begin grant pawl_operator to door_app; grant door_app to door_login; exception when unique_violation or internal_error then null; end $$;
 grant all on effect, orders to door_app`
 
-// A session is how a session is from its beginning.
+// A session is the initial state of a session.
 type session struct {
 	name, value string
-	role        string   // of SET ROLE in AfterConnect
-	super       bool     // the login has to be a superuser
-	refused     []string // what an error names, where a door may refuse; nil: each door works
+	role        string   // for SET ROLE in AfterConnect
+	super       bool     // the login must be a superuser
+	refused     []string // texts of errors with which a door may refuse; nil: each door works
 }
 
 func (s session) String() string {
@@ -117,7 +117,8 @@ var sessions = []session{
 	{name: "role", value: "door_tenant", refused: []string{"SET ROLE"}},
 	{name: "search_path", value: "evil, pg_catalog"},
 	{name: "search_path", value: ""},
-	// A timeout that fires when the statement is about to end is told as a user's request.
+	// If a timeout fires when the statement is about to end, PostgreSQL reports it as a user's
+	// request.
 	{name: "statement_timeout", value: "1ms", refused: []string{"statement timeout", "canceling statement due to user request"}},
 	{name: "lock_timeout", value: "1ms", refused: []string{"lock timeout", "canceling statement due to user request"}},
 	{name: "idle_in_transaction_session_timeout", value: "1ms", refused: []string{"idle_in_transaction_session_timeout", "idle-in-transaction timeout"}},
@@ -173,12 +174,12 @@ var sessions = []session{
 	{name: "lc_time", value: "C"},
 }
 
-// inText are settings by which values read or are read otherwise, or names resolve otherwise: they
-// are played in each mode of the driver.
+// inText are settings that change how values are read or how names resolve. They are tested in each
+// mode of the driver.
 var inText = strings.Fields("role search_path bytea_output DateStyle IntervalStyle TimeZone extra_float_digits client_encoding standard_conforming_strings " +
 	"backslash_quote array_nulls default_transaction_read_only exit_on_error")
 
-// modes are how the driver sends a statement, and whether values travel as text.
+// modes are the driver's query modes. They decide whether values travel as text.
 var modes = map[string]pgx.QueryExecMode{
 	"":                  pgx.QueryExecModeCacheStatement,
 	", cache_describe":  pgx.QueryExecModeCacheDescribe,
@@ -187,7 +188,7 @@ var modes = map[string]pgx.QueryExecMode{
 	", simple_protocol": pgx.QueryExecModeSimpleProtocol,
 }
 
-// pool returns a pool whose sessions are so.
+// pool returns a pool with such sessions.
 func (s session) pool(t *testing.T, admin *pgxpool.Pool, mode pgx.QueryExecMode) *pgxpool.Pool {
 	login := "door_login"
 	if s.super {
@@ -206,11 +207,12 @@ func (s session) pool(t *testing.T, admin *pgxpool.Pool, mode pgx.QueryExecMode)
 	})
 }
 
-// needs are what an error names, where a door may refuse in a mode of the driver.
+// needs returns the texts of errors with which a door may refuse in a mode of the driver.
 func (s session) needs(door, mode string) []string {
 	simple, text := mode == ", simple_protocol", mode == ", simple_protocol" || mode == ", exec"
 	switch {
-	case strings.HasPrefix(door, "guard") && strings.HasPrefix(s.value, "evil"): // its statements resolve through the user's path
+	// Its statements resolve through the user's path.
+	case strings.HasPrefix(door, "guard") && strings.HasPrefix(s.value, "evil"):
 		return []string{"shadowed"}
 	case s.name == "DateStyle" && text:
 		return []string{"DateStyle"}
@@ -222,9 +224,9 @@ func (s session) needs(door, mode string) []string {
 	return s.refused
 }
 
-// Whatever a session is from its beginning, by its login, its pool or its URL, each door commits its
-// effect once, or refuses it with an error that names the setting.
-func TestDoors_WhatTheSessionIs(t *testing.T) {
+// With any initial session state from its login, pool or URL, each door commits its effect once or
+// refuses with an error that names the setting.
+func TestDoors_SessionSettings(t *testing.T) {
 	t.Parallel()
 	all := maps.Clone(doors)
 	maps.Copy(all, plain)
@@ -247,9 +249,11 @@ func TestDoors_WhatTheSessionIs(t *testing.T) {
 						ask(v)
 						v.said = slices.DeleteFunc(v.said, func(err string) bool {
 							switch {
-							case strings.HasPrefix(s.name, "enable_"): // its plans are dear, so the server compiles them
+							// Its plans are expensive, so the server compiles them (JIT).
+							case strings.HasPrefix(s.name, "enable_"):
 								return strings.HasPrefix(err, "rollup.add: timeout")
-							case s.name == "default_transaction_isolation": // a claim that lost a race is tried again
+							// A claim that lost a race is retried.
+							case s.name == "default_transaction_isolation":
 								return strings.Contains(err, "could not serialize access")
 							}
 							return false
@@ -270,20 +274,19 @@ do $$ begin grant pawl_operator to door_confined; exception when unique_violatio
 grant all on effect, orders to door_confined;
 grant usage on schema evil to door_confined`
 
-// hidePawl turns row level security on for each table of Pawl's, as an event trigger of a platform
-// does.
+// hidePawl enables row level security on each of Pawl's tables, as a platform's event trigger does.
 const hidePawl = `do $$ declare t text; begin
   for t in select c.oid::regclass from pg_class as c where c.relnamespace = 'pawl'::regnamespace and c.relkind in ('r', 'p') loop
     execute 'alter table ' || t || ' enable row level security';
   end loop;
 end $$`
 
-// hideYours lets the login see and write no row of the user's tables.
+// hideYours prevents the login from seeing and writing rows of the user's tables.
 const hideYours = `drop policy own on effect; alter table orders enable row level security`
 
-// Row level security to which the login is subject, on Pawl's tables or on the user's own, lets no
-// door double an effect, and each says what it was refused by.
-func TestDoors_WhatTheLoginSees(t *testing.T) {
+// With row level security on Pawl's tables or on the user's own, no door doubles an effect, and
+// each error names the reason.
+func TestDoors_RowLevelSecurity(t *testing.T) {
 	t.Parallel()
 	all := maps.Clone(doors)
 	maps.Copy(all, plain)
@@ -307,14 +310,15 @@ func TestDoors_WhatTheLoginSees(t *testing.T) {
 	}
 }
 
-// Whatever a session is from its beginning, what is called in a transaction of the caller's works,
-// or is refused with an error that names the setting.
-func TestCalls_WhatTheSessionIs(t *testing.T) {
+// With any initial session state, a call in the caller's transaction works or is refused with an
+// error that names the setting.
+func TestCalls_SessionSettings(t *testing.T) {
 	t.Parallel()
 	admin := pawltest.DB(t, schema, pawlschema.Roles(), sessionSchema, ownSchema)
 	for _, s := range sessions {
 		for mode, by := range modes {
-			if mode != "" && !slices.Contains(inText, s.name) || strings.HasPrefix(s.name, "idle") { // it ends the session between the caller's own statements
+			// It ends the session between the caller's own statements.
+			if mode != "" && !slices.Contains(inText, s.name) || strings.HasPrefix(s.name, "idle") {
 				continue
 			}
 			pool := s.pool(t, admin, by)

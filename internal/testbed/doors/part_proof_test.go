@@ -2,5 +2,5 @@
 
 package doors_test
 
-// oneIn is the share of the attacks that the proof plays: all.
+// oneIn is the divisor of the attacks that the proof plays: all.
 const oneIn = 1

@@ -2,5 +2,5 @@
 
 package doors_test
 
-// oneIn is the share of the attacks that the gate plays.
+// oneIn is the divisor of the attacks that the gate plays: one in four.
 const oneIn = 4

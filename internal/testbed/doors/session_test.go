@@ -19,8 +19,8 @@ import (
 	pawlschema "github.com/pawl-go/pawl/schema"
 )
 
-// sessionSchema has a login as production has it, which owns its tables; a role of a tenant, which
-// row level security confines; and a schema whose names shadow those of pg_catalog.
+// sessionSchema has a production-like login that owns its tables, a tenant role confined by row
+// level security, and a schema whose names shadow those of pg_catalog.
 const sessionSchema = `
 do $$ begin create role door_login login; exception when duplicate_object or unique_violation then null; end $$;
 do $$ begin create role door_tenant nologin; exception when duplicate_object or unique_violation then null; end $$;
@@ -44,11 +44,11 @@ create operator evil.= (leftarg = text, rightarg = text, function = evil.wrong);
 create operator evil.= (leftarg = bigint, rightarg = bigint, function = evil.wrong);
 create operator evil.<> (leftarg = text, rightarg = text, function = evil.wrong)`
 
-// A setting is one that a handler changes around its row.
+// A setting is changed by a handler around its row.
 type setting struct {
 	before, after string
-	super         bool     // the login has to be a superuser
-	refused       []string // what an error names, where the handler may fail; nil: each door works
+	super         bool     // the login must be a superuser
+	refused       []string // texts of errors with which the handler may fail; nil: each door works
 }
 
 var settings = map[string]setting{
@@ -66,23 +66,24 @@ var settings = map[string]setting{
 	"read-only, by name":             {after: "set local transaction_read_only = on", refused: []string{"transaction_read_only"}},
 	"read-only, before":              {before: "set transaction read only", refused: []string{"read-only"}},
 	"read-only, for the session":     {after: "set default_transaction_read_only = on"},
-	"statement_timeout":              {after: "set local statement_timeout = '1ms'", refused: []string{"statement timeout", "canceling statement due to user request"}}, // it may cut the very next message
-	"statement_timeout, session":     {after: "set statement_timeout = '1ms'", refused: []string{"statement timeout", "canceling statement due to user request"}},
-	"lock_timeout":                   {after: "set local lock_timeout = '1ms'"},
-	"idle_in_transaction":            {after: "set local idle_in_transaction_session_timeout = '1ms'", refused: []string{"idle_in_transaction_session_timeout", "idle-in-transaction timeout"}},
-	"search_path":                    {after: "set local search_path = evil, pg_catalog"},
-	"search_path, for the session":   {after: "set search_path = evil, pg_catalog"},
-	"bytea_output":                   {after: "set local bytea_output = escape"},
-	"DateStyle":                      {after: "set local DateStyle = 'SQL, DMY'"},
-	"IntervalStyle":                  {after: "set local IntervalStyle = sql_standard"},
-	"TimeZone":                       {after: "set local TimeZone = 'America/St_Johns'"},
-	"client_encoding":                {after: "set local client_encoding = LATIN1"},
-	"standard_conforming_strings":    {after: "set local standard_conforming_strings = off"},
-	"extra_float_digits":             {after: "set local extra_float_digits = -15"},
-	"row_security":                   {after: "set local row_security = off"},
-	"session_replication_role":       {after: "set local session_replication_role = replica", super: true},
-	"isolation":                      {after: "set default_transaction_isolation = serializable"},
-	"reset all":                      {after: "reset all"},
+	// The timeout may cancel the next message.
+	"statement_timeout":            {after: "set local statement_timeout = '1ms'", refused: []string{"statement timeout", "canceling statement due to user request"}},
+	"statement_timeout, session":   {after: "set statement_timeout = '1ms'", refused: []string{"statement timeout", "canceling statement due to user request"}},
+	"lock_timeout":                 {after: "set local lock_timeout = '1ms'"},
+	"idle_in_transaction":          {after: "set local idle_in_transaction_session_timeout = '1ms'", refused: []string{"idle_in_transaction_session_timeout", "idle-in-transaction timeout"}},
+	"search_path":                  {after: "set local search_path = evil, pg_catalog"},
+	"search_path, for the session": {after: "set search_path = evil, pg_catalog"},
+	"bytea_output":                 {after: "set local bytea_output = escape"},
+	"DateStyle":                    {after: "set local DateStyle = 'SQL, DMY'"},
+	"IntervalStyle":                {after: "set local IntervalStyle = sql_standard"},
+	"TimeZone":                     {after: "set local TimeZone = 'America/St_Johns'"},
+	"client_encoding":              {after: "set local client_encoding = LATIN1"},
+	"standard_conforming_strings":  {after: "set local standard_conforming_strings = off"},
+	"extra_float_digits":           {after: "set local extra_float_digits = -15"},
+	"row_security":                 {after: "set local row_security = off"},
+	"session_replication_role":     {after: "set local session_replication_role = replica", super: true},
+	"isolation":                    {after: "set default_transaction_isolation = serializable"},
+	"reset all":                    {after: "reset all"},
 }
 
 // as returns a pool of another login.
@@ -101,14 +102,14 @@ func as(t *testing.T, pool *pgxpool.Pool, login string, change func(*pgxpool.Con
 	return other
 }
 
-// names reports whether an error names one of some settings.
+// names reports whether an error contains one of the settings.
 func names(said, settings []string) bool {
 	return slices.ContainsFunc(said, func(err string) bool {
 		return slices.ContainsFunc(settings, func(name string) bool { return strings.Contains(err, name) })
 	})
 }
 
-// judge requires one effect and no word of an error, or none and an error that names a setting.
+// judge requires one effect without an error, or no effect and an error that names a setting.
 func (v *visit) judge(admin *pgxpool.Pool, refused []string) {
 	v.Helper()
 	var effects int
@@ -117,7 +118,8 @@ func (v *visit) judge(admin *pgxpool.Pool, refused []string) {
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.said = slices.DeleteFunc(v.said, func(err string) bool { return strings.HasPrefix(err, "guard.claim: P4040") && effects == 1 }) // asked again
+	// The visit retried.
+	v.said = slices.DeleteFunc(v.said, func(err string) bool { return strings.HasPrefix(err, "guard.claim: P4040") && effects == 1 })
 	switch {
 	case effects == 1 && len(v.said) == 0:
 	case effects > 1 && !v.repeats, refused == nil, effects == 0 && !names(v.said, refused):
@@ -125,9 +127,9 @@ func (v *visit) judge(admin *pgxpool.Pool, refused []string) {
 	}
 }
 
-// Whatever a handler sets in its transaction, each door commits its effect, or refuses it with an
-// error that names the setting. The handler's role needs no right to anything of Pawl's.
-func TestDoors_WhatTheHandlerSets(t *testing.T) {
+// With any setting of a handler in its transaction, each door commits its effect or refuses with an
+// error that names the setting. The handler's role needs no privileges on Pawl's objects.
+func TestDoors_HandlerSettings(t *testing.T) {
 	t.Parallel()
 	all := maps.Clone(doors)
 	maps.Copy(all, plain)
@@ -140,7 +142,8 @@ func TestDoors_WhatTheHandlerSets(t *testing.T) {
 				if name != "role" && !played(door, name) {
 					continue
 				}
-				if door == "outbox" && strings.HasSuffix(name, "session") { // its pool has the role from then on: the relay asks again each 20 s
+				// Its pool keeps the role, and the relay retries only every 20 s.
+				if door == "outbox" && strings.HasSuffix(name, "session") {
 					continue
 				}
 				t.Run(name, func(t *testing.T) {
@@ -149,7 +152,7 @@ func TestDoors_WhatTheHandlerSets(t *testing.T) {
 						pool = admin
 					}
 					v := &visit{T: t, pool: pool, key: pawl.Key(t.Name())}
-					if plain[door] != nil { // what the handler sets for the session stays in its pool
+					if plain[door] != nil { // the handler's session settings stay in its pool
 						v.pool, v.admin = as(t, admin, pool.Config().ConnConfig.User, nil), admin
 						defer v.clear()
 						set.refused = append([]string{"SET ROLE", "row-level security"}, set.refused...)
@@ -174,7 +177,7 @@ func TestDoors_WhatTheHandlerSets(t *testing.T) {
 	}
 }
 
-// calls are what is called in a transaction of the caller's.
+// calls are the functions that run in the caller's transaction.
 var calls = map[string]func(ctx context.Context, tx pgx.Tx, key string) error{
 	"job.Enqueue": func(ctx context.Context, tx pgx.Tx, key string) error {
 		return second(job.Enqueue(ctx, tx, job.Request{Queue: "q", Kind: "k", Payload: []byte(key)}))
@@ -189,14 +192,15 @@ var calls = map[string]func(ctx context.Context, tx pgx.Tx, key string) error{
 	},
 }
 
-// Whatever a caller has set in its own transaction, what it calls of Pawl's works or is refused
-// with an error that names the setting.
-func TestCalls_WhatTheCallerSets(t *testing.T) {
+// With any setting of a caller in its transaction, calls of Pawl work or are refused with an error
+// that names the setting.
+func TestCalls_CallerSettings(t *testing.T) {
 	t.Parallel()
 	admin := pawltest.DB(t, schema, pawlschema.Roles(), sessionSchema)
 	login := as(t, admin, "door_login", nil)
 	for name, set := range settings {
-		if strings.HasPrefix(name, "idle") { // it ends the session between the caller's own statements
+		// It ends the session between the caller's own statements.
+		if strings.HasPrefix(name, "idle") {
 			continue
 		}
 		for what, call := range calls {

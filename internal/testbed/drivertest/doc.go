@@ -1,3 +1,4 @@
-// Package drivertest opens the doors on database/sql with drivers that are not pgx's: lib/pq, which is refused, and pgx's inside a
-// wrapper, which is taken. It is a module of its own so that nobody else needs those drivers.
+// Package drivertest opens the database/sql entry points with other drivers than pgx's: lib/pq,
+// which is refused, and pgx's inside a wrapper, which is accepted. It is a separate module so that
+// no other module needs those drivers.
 package drivertest

@@ -24,7 +24,7 @@ func init() {
 	sql.Register("wrapped-postgres", sqlmw.Driver(&pq.Driver{}, sqlmw.NullInterceptor{}))
 }
 
-// doors are the ways into Pawl from database/sql. Each does something that succeeds on pgx.
+// doors are the entry points for database/sql. Each does something that succeeds with pgx.
 var doors = map[string]func(ctx context.Context, db *sql.DB) error{
 	"OnceSQL": func(ctx context.Context, db *sql.DB) error {
 		intent := pawl.Intent{Scope: "s", Key: "k", Fingerprint: pawl.FingerprintOf()}
@@ -55,7 +55,7 @@ var doors = map[string]func(ctx context.Context, db *sql.DB) error{
 		}
 		return pawl.SQLTx(tx).Commit(ctx)
 	},
-	// What stands behind a *sql.Conn is not known before the server refuses something.
+	// The driver behind a *sql.Conn is unknown until the server returns an error.
 	"SQL of a Conn, an error": func(ctx context.Context, db *sql.DB) error {
 		conn, err := db.Conn(ctx)
 		if err != nil {
@@ -64,14 +64,14 @@ var doors = map[string]func(ctx context.Context, db *sql.DB) error{
 		defer func() { _ = conn.Close() }()
 		var n int
 		if err = pawl.SQL(conn).QueryRow(ctx, "select 1 / 0").Scan(&n); pawl.CodeOf(err) == "22012" {
-			return nil // understood
+			return nil // Pawl recognised the error
 		}
 		return err
 	},
 }
 
-// lib/pq is refused at every door, with the import to use, also inside a wrapper. pgx is taken, and
-// so is pgx inside the same wrapper.
+// Every entry point refuses lib/pq, also in a wrapper, with an error that names the import to use.
+// It accepts pgx, also in the same wrapper.
 func TestDoors_RefuseForeignDrivers(t *testing.T) {
 	t.Parallel()
 	url := pawltest.URL(t)

@@ -18,23 +18,26 @@ import (
 	"time"
 )
 
-// Ready is the first line that a worker writes, once it works; after it come its reports. The first line that it reads is its configuration, the
-// others arm fault points. Its end of that stream means that whoever started it is gone.
+// Ready is the first line that a worker writes, once it runs. Its reports follow. The first line
+// that a worker reads is its configuration. Later lines arm fault points. The end of its input
+// means that its parent has ended.
 const Ready = "ready"
 
-// drainPatience is how long a worker may take to stop: its consumer and its job worker drain for 30 s at most.
+// drainPatience is how long a worker may take to stop. Its consumer and its job worker drain for at
+// most 30 s.
 const drainPatience = 45 * time.Second
 
-// A Fleet keeps worker processes running: one that is killed is replaced.
+// A Fleet keeps worker processes running and replaces a killed one.
 type Fleet struct {
 	Executable string
 	Command    string
-	Config     func(number int) any          // of a worker, as JSON
-	Report     func(number int, line string) // what a worker wrote
-	Listener   *os.File                      // that all workers inherit, as file 3, made by [Share]; nil: none
-	Mortal     bool                          // a worker may send SIGKILL to itself unasked: it is replaced
+	Config     func(number int) any          // returns the worker's configuration, sent as JSON
+	Report     func(number int, line string) // gets each line that a worker writes
+	// Listener, made by [Share], is inherited by all workers as file 3. It may be nil.
+	Listener *os.File
+	Mortal   bool // a worker that sends SIGKILL to itself is replaced
 
-	failed  chan error // a worker ended that was not to
+	failed  chan error // gets an error when a worker exits unexpectedly
 	mu      sync.Mutex
 	workers []*Worker
 	closing bool
@@ -45,29 +48,30 @@ func New(executable, command string, config func(number int) any, report func(nu
 	return &Fleet{Executable: executable, Command: command, Config: config, Report: report, failed: make(chan error, 1)}
 }
 
-// Failed tells of a worker that ended although the fleet did not kill it.
+// Failed returns a channel with an error for a worker that exited although the fleet did not kill
+// it.
 func (f *Fleet) Failed() <-chan error { return f.failed }
 
 // A Worker is one process.
 type Worker struct {
 	Number int
 	cmd    *exec.Cmd
-	stdin  io.WriteCloser // its end tells the worker that we are gone
+	stdin  io.WriteCloser // its end tells the worker that the parent has ended
 	ready  chan struct{}  // closed at its first line
-	gone   chan struct{}  // closed when it was waited for
+	gone   chan struct{}  // closed when the process has been waited for
 	doomed bool           // a kill is under way; guarded by Fleet.mu
-	frozen bool           // it was stopped; guarded by Fleet.mu
-	leaves bool           // it was asked to end and is not replaced; guarded by Fleet.mu
+	frozen bool           // it has SIGSTOP; guarded by Fleet.mu
+	leaves bool           // it was asked to exit and is not replaced; guarded by Fleet.mu
 	last   tail
 }
 
-// PID is the process's.
+// PID returns the process id.
 func (w *Worker) PID() int { return w.cmd.Process.Pid }
 
-// Gone is closed when the process has ended.
+// Gone returns a channel that is closed when the process has ended.
 func (w *Worker) Gone() <-chan struct{} { return w.gone }
 
-// Start runs n workers and waits until each has begun to consume.
+// Start starts n workers and waits until each is ready.
 func (f *Fleet) Start(ctx context.Context, n int) error {
 	for i := range n {
 		if _, err := f.spawn(i + 1); err != nil {
@@ -86,14 +90,14 @@ func (f *Fleet) Start(ctx context.Context, n int) error {
 	return nil
 }
 
-// Workers are those that run now.
+// Workers returns the running workers.
 func (f *Fleet) Workers() []*Worker {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return slices.Clone(f.workers)
 }
 
-// spawn starts a worker, unless the fleet is being brought down: then it returns none.
+// spawn starts a worker. While the fleet shuts down it returns nil.
 func (f *Fleet) spawn(number int) (*Worker, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -110,17 +114,18 @@ func (f *Fleet) spawn(number int) (*Worker, error) {
 	return w, nil
 }
 
-// start runs the process and hands it its configuration.
+// start starts the process and sends its configuration.
 func (w *Worker) start(executable, command string, config any, listener *os.File) (stdout io.Reader, err error) {
 	first, err := json.Marshal(config)
 	if err != nil {
 		return nil, err
 	}
 	w.cmd = exec.Command(executable, command)
-	w.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C reaches the demo, which stops its workers in order
+	// Ctrl-C reaches only the demo, which stops its workers in order.
+	w.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	w.cmd.Stderr = &w.last
 	if listener != nil {
-		w.cmd.ExtraFiles = []*os.File{listener} // which it finds as file 3
+		w.cmd.ExtraFiles = []*os.File{listener}
 	}
 	if w.stdin, err = w.cmd.StdinPipe(); err != nil {
 		return nil, err
@@ -131,12 +136,12 @@ func (w *Worker) start(executable, command string, config any, listener *os.File
 	if err := w.cmd.Start(); err != nil {
 		return nil, err
 	}
-	// If it is gone already, follow will say why.
+	// If the process has ended, follow reports why.
 	_, _ = fmt.Fprintf(w.stdin, "%s\n", first)
 	return stdout, nil
 }
 
-// follow reads what a worker reports, one event a line, until it is gone, and replaces it if it was killed.
+// follow reads a worker's reports line by line until it ends, and replaces it if it was killed.
 func (f *Fleet) follow(w *Worker, stdout io.Reader) {
 	lines := bufio.NewScanner(stdout)
 	for lines.Scan() {
@@ -148,7 +153,7 @@ func (f *Fleet) follow(w *Worker, stdout io.Reader) {
 	}
 	err := w.cmd.Wait()
 	unreplaced, doomed := f.remove(w)
-	close(w.gone) // only now, so that nobody who waited for its end finds it in the fleet
+	close(w.gone) // only now, so that a caller that waits for gone does not find it in the fleet
 	switch {
 	case unreplaced:
 		return
@@ -180,11 +185,11 @@ func wasKilled(err error) bool {
 func (f *Fleet) fail(err error) {
 	select {
 	case f.failed <- err:
-	default: // one is enough
+	default: // one error is enough
 	}
 }
 
-// Pick chooses a worker that is consuming and marks it, or returns nil if none is.
+// Pick returns a random ready worker and marks it as doomed, or nil if none is ready.
 func (f *Fleet) Pick(random *rand.Rand) *Worker {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -211,16 +216,16 @@ func (f *Fleet) Doom(w *Worker) {
 	w.doomed = true
 }
 
-// Kill sends SIGKILL and waits for the end.
+// Kill sends SIGKILL and waits until the process has ended.
 func (f *Fleet) Kill(w *Worker) {
 	_ = w.cmd.Process.Signal(syscall.SIGKILL)
 	<-w.gone
 }
 
-// Freeze stops a worker where it is, with SIGSTOP. It reports false if the worker is gone.
+// Freeze stops a worker with SIGSTOP. It returns false if the worker has ended.
 func (f *Fleet) Freeze(w *Worker) bool { return f.signal(w, syscall.SIGSTOP, true) }
 
-// Wake lets a frozen worker go on.
+// Wake continues a frozen worker.
 func (f *Fleet) Wake(w *Worker) bool { return f.signal(w, syscall.SIGCONT, false) }
 
 func (f *Fleet) signal(w *Worker, s syscall.Signal, frozen bool) bool {
@@ -233,7 +238,7 @@ func (f *Fleet) signal(w *Worker, s syscall.Signal, frozen bool) bool {
 	return true
 }
 
-// State is "starting", "up" or "frozen".
+// State returns "starting", "up" or "frozen".
 func (f *Fleet) State(w *Worker) string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -248,14 +253,14 @@ func (f *Fleet) State(w *Worker) string {
 	return "up"
 }
 
-// Arm lets the worker do something to itself, such as "kill", when it next comes by a named point, and reports whether it could be
-// told.
+// Arm makes the worker execute an action, such as "kill", when it next reaches a fault point. It
+// reports whether the worker's input accepted the command.
 func (f *Fleet) Arm(w *Worker, point, action string) bool {
 	_, err := fmt.Fprintf(w.stdin, "%s=%s\n", point, action)
 	return err == nil
 }
 
-// DiesWithin waits for an armed worker's end and reports whether it came in time.
+// DiesWithin waits for an armed worker to end and reports whether it ended in time.
 func (f *Fleet) DiesWithin(ctx context.Context, w *Worker, patience time.Duration) bool {
 	select {
 	case <-w.gone:
@@ -266,7 +271,7 @@ func (f *Fleet) DiesWithin(ctx context.Context, w *Worker, patience time.Duratio
 	return false
 }
 
-// Add starts one more worker under a number and waits until it works.
+// Add starts one more worker with a number and waits until it is ready.
 func (f *Fleet) Add(ctx context.Context, number int) (*Worker, error) {
 	w, err := f.spawn(number)
 	if err != nil || w == nil {
@@ -282,11 +287,11 @@ func (f *Fleet) Add(ctx context.Context, number int) (*Worker, error) {
 	}
 }
 
-// Stop ends one worker in good order, as a deploy does, and returns how long it took. The worker is not replaced. An error says that it had not
-// ended when ctx did, or that it did not end with success.
+// Stop shuts one worker down as a deploy does, and returns how long it took. The worker is not
+// replaced. Stop fails if ctx ends before the worker, or if the worker does not exit with success.
 func (f *Fleet) Stop(ctx context.Context, w *Worker) (took time.Duration, err error) {
 	select {
-	case <-w.ready: // one that was just started does not catch signals yet
+	case <-w.ready: // a worker that was just started does not catch signals yet
 	case <-w.gone:
 	case <-ctx.Done():
 		return 0, ctx.Err()
@@ -307,7 +312,7 @@ func (f *Fleet) Stop(ctx context.Context, w *Worker) (took time.Duration, err er
 	return time.Since(began), nil
 }
 
-// Drain stops the workers in good order; each must end by itself, with success.
+// Drain shuts the workers down. Each must exit with success.
 func (f *Fleet) Drain(ctx context.Context) error {
 	f.mu.Lock()
 	f.closing = true
@@ -317,7 +322,7 @@ func (f *Fleet) Drain(ctx context.Context) error {
 	workers := f.Workers()
 	for _, w := range workers {
 		select {
-		case <-w.ready: // one that was just restarted does not catch signals yet
+		case <-w.ready: // a worker that was just restarted does not catch signals yet
 		case <-w.gone:
 		case <-ctx.Done():
 			return context.Cause(ctx)
@@ -337,7 +342,7 @@ func (f *Fleet) Drain(ctx context.Context) error {
 	return nil
 }
 
-// KillAll ends whatever still runs.
+// KillAll kills all workers.
 func (f *Fleet) KillAll() {
 	f.mu.Lock()
 	f.closing = true
@@ -347,11 +352,11 @@ func (f *Fleet) KillAll() {
 	}
 }
 
-// dumpLimit is how long a worker that does not stop may take to print its goroutines and end.
+// dumpLimit is how long a worker may take after SIGQUIT to print its goroutines and exit.
 const dumpLimit = 20 * time.Second
 
-// late adds to the error of a worker that did not stop in time what it was doing: at SIGQUIT a Go
-// program prints its goroutines and ends. The dump is kept in a file, which the error names.
+// late adds a goroutine dump to the error of a worker that did not stop in time. A Go program
+// prints its goroutines at SIGQUIT and exits. The dump is kept in a file that the error names.
 func (w *Worker) late(err error) error {
 	last := w.last.String()
 	_ = w.cmd.Process.Signal(syscall.SIGQUIT)
@@ -370,14 +375,13 @@ func (w *Worker) late(err error) error {
 	return fmt.Errorf("%w: %s (its goroutines: %s)", err, last, file.Name())
 }
 
-// A tail keeps the end of what a worker wrote to stderr, to explain an end that was not asked for.
+// A tail keeps the end of a worker's stderr, to explain an unexpected exit.
 type tail struct {
 	mu   sync.Mutex
 	text string
 }
 
-// tailLimit is how many octets of a worker's stderr are kept: enough for the goroutines of a busy
-// one.
+// tailLimit is how many octets of a worker's stderr are kept. The goroutines of a busy worker fit.
 const tailLimit = 1 << 20
 
 func (t *tail) Write(p []byte) (int, error) {
@@ -396,7 +400,7 @@ func (t *tail) whole() string {
 	return t.text
 }
 
-// String is the last line.
+// String returns the last line.
 func (t *tail) String() string {
 	lines := strings.Split(strings.TrimSpace(t.whole()), "\n")
 	return lines[len(lines)-1]

@@ -17,7 +17,7 @@ import (
 
 const workerCommand = "idle-worker"
 
-// TestMain is also the workers of these tests: processes that keep to the protocol and have no work.
+// TestMain is also the worker process of these tests, which follows the protocol and does no work.
 func TestMain(m *testing.M) {
 	if len(os.Args) == 2 && os.Args[1] == workerCommand {
 		os.Exit(idleWorker())
@@ -65,8 +65,8 @@ func (f *Fleet) pickAny(t *testing.T) *Worker {
 	return nil
 }
 
-// A worker is killed once: who waited for its end does not find it in the fleet, where it would be picked and counted
-// again.
+// A worker is killed once. A caller that waited for its end does not find it in the fleet, where it
+// would be picked and counted again.
 func TestFleet_TheDeadAreNotPicked(t *testing.T) {
 	t.Parallel()
 	f := newTestFleet(t, 2)
@@ -84,7 +84,7 @@ func TestFleet_TheDeadAreNotPicked(t *testing.T) {
 	}
 }
 
-// A worker that was restarted a moment ago, and does not catch signals yet, is stopped in good order too.
+// A worker that was just restarted and does not catch signals yet is also shut down cleanly.
 func TestFleet_DrainsRightAfterAKill(t *testing.T) {
 	t.Parallel()
 	for range 5 {
@@ -99,7 +99,7 @@ func TestFleet_DrainsRightAfterAKill(t *testing.T) {
 	}
 }
 
-// An armed worker dies by its own hand when it comes by the point, and is replaced.
+// An armed worker kills itself at the fault point and is replaced.
 func TestFleet_ArmedWorkerDiesAtThePoint(t *testing.T) {
 	t.Parallel()
 	f := newTestFleet(t, 1)
@@ -113,7 +113,7 @@ func TestFleet_ArmedWorkerDiesAtThePoint(t *testing.T) {
 }
 
 // A worker that ends without having been killed fails the run.
-func TestFleet_EndNobodyAskedFor(t *testing.T) {
+func TestFleet_UnexpectedExitFailsTheRun(t *testing.T) {
 	t.Parallel()
 	f := newTestFleet(t, 1)
 	_ = f.Workers()[0].stdin.Close()
@@ -122,7 +122,7 @@ func TestFleet_EndNobodyAskedFor(t *testing.T) {
 	}
 }
 
-// A worker that is frozen says so, goes on when it is woken, and is stopped in good order.
+// A frozen worker is reported as frozen, continues when it is woken, and shuts down cleanly.
 func TestFleet_FreezesAndWakes(t *testing.T) {
 	t.Parallel()
 	f := newTestFleet(t, 1)
@@ -138,7 +138,7 @@ func TestFleet_FreezesAndWakes(t *testing.T) {
 	}
 }
 
-// A worker that is stopped ends in good order and is not replaced, and one that is added stays.
+// A stopped worker shuts down cleanly and is not replaced. An added worker stays.
 func TestFleet_StopsOneAndAddsOne(t *testing.T) {
 	t.Parallel()
 	f := newTestFleet(t, 1)
@@ -177,7 +177,8 @@ func TestFleet_KeepsTheGoroutinesOfALateWorker(t *testing.T) {
 	}
 }
 
-// A fleet of mortals replaces a worker that killed itself, and fails on one that ended in another way.
+// With Mortal, a worker that killed itself is replaced. One that ended in another way fails the
+// run.
 func TestFleet_MortalsKillThemselves(t *testing.T) {
 	t.Parallel()
 	f := newTestFleet(t, 1)

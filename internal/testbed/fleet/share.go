@@ -7,10 +7,11 @@ import (
 )
 
 // Share returns a listener's socket as a file for [Fleet.Listener]. The file and all workers that
-// inherit it share one file description, and with it the flag O_NONBLOCK. [net.TCPListener.File]
-// would not do: os/exec calls [os.File.Fd] on what it hands to a process, which clears that flag if
-// the file is known to be pollable. A worker that accepts at that moment would block in the system
-// call, where closing its listener does not reach it.
+// inherit it share one file description and its O_NONBLOCK flag.
+//
+// [net.TCPListener.File] does not work here. os/exec calls [os.File.Fd] on inherited files, which
+// clears the flag if the file is known to be pollable. A worker that accepts at that moment would
+// block in the system call, and closing its listener would not end the call.
 func Share(l *net.TCPListener) (*os.File, error) {
 	raw, err := l.SyscallConn()
 	if err != nil {
@@ -24,8 +25,7 @@ func Share(l *net.TCPListener) (*os.File, error) {
 	return file, failed
 }
 
-// duplicate returns a second descriptor, which is inherited only where it is named in
-// [os/exec.Cmd.ExtraFiles].
+// duplicate returns a second descriptor. A child inherits it only through [os/exec.Cmd.ExtraFiles].
 func duplicate(fd int) (*os.File, error) {
 	syscall.ForkLock.RLock()
 	defer syscall.ForkLock.RUnlock()

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// A shared socket stays non-blocking when processes are started with it, so that no Accept on it
-// blocks in the system call.
+// A shared socket stays non-blocking when child processes inherit it, so that no Accept blocks in
+// the system call.
 func TestShare_StaysNonBlocking(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -43,7 +43,7 @@ func TestShare_StaysNonBlocking(t *testing.T) {
 	}
 }
 
-// nonBlocking reports the flag of the file description behind a listener.
+// nonBlocking returns the flag of a listener's file description.
 func nonBlocking(t *testing.T, l *net.TCPListener) bool {
 	t.Helper()
 	raw, err := l.SyscallConn()

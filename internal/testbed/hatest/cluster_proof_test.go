@@ -22,7 +22,8 @@ import (
 	"github.com/pawl-go/pawl/migrate"
 )
 
-// settings are what tests vary. The zero value is what docs/operating/high-availability.md advises, with Patroni's own times.
+// settings are the parameters of a test. The zero value is the setup of
+// docs/operating/high-availability.md, with Patroni's default times.
 type settings struct {
 	nodes        int  // default 3
 	async        bool // no synchronous standby
@@ -32,10 +33,10 @@ type settings struct {
 	loop, resend int // loop_wait and retry_timeout, seconds; default 10
 }
 
-// quick are the shortest times that Patroni allows, for tests that every change runs.
+// quick has the shortest times that Patroni allows, for tests that run at every change.
 var quick = settings{ttl: 20, loop: 3, resend: 5}
 
-// A cluster is etcd, PostgreSQL servers under Patroni, and perhaps HAProxy.
+// A cluster is etcd, PostgreSQL servers under Patroni, and optionally HAProxy.
 type cluster struct {
 	*testing.T
 	*host
@@ -49,16 +50,19 @@ type cluster struct {
 
 // A node is one server and its Patroni.
 type node struct {
-	name                      string
-	port, api                 int        // where they listen
-	clients, peers, rest, dcs *forwarder // ways: of clients to the server, of other nodes to the server and to Patroni, of Patroni to etcd
+	name      string
+	port, api int // listening ports
+	// clients forwards from clients to the server, peers from other nodes to the server, rest from
+	// other nodes to Patroni, and dcs from Patroni to etcd.
+	clients, peers, rest, dcs *forwarder
 	patroni                   *os.Process
 	data                      string
 }
 
 const limit = 3 * time.Minute // of one step on a busy machine
 
-// newCluster starts a cluster, with Pawl's schema in database app, and returns when all standbys stream.
+// newCluster starts a cluster with Pawl's schema in database app. It returns when all standbys
+// stream.
 func newCluster(t *testing.T, s settings) *cluster {
 	t.Helper()
 	defaulted := func(n *int, to int) {
@@ -78,7 +82,7 @@ func newCluster(t *testing.T, s settings) *cluster {
 	for i := range s.nodes {
 		c.addNode(i + 1)
 	}
-	c.until("etcd knows its version", c.etcdIsReady) // Patroni ends if it is not decided
+	c.until("etcd knows its version", c.etcdIsReady) // otherwise Patroni exits
 	c.nodes[0].run(c)
 	c.until("a leader", func() bool { return c.leader() != nil })
 	for _, n := range c.nodes[1:] {
@@ -106,7 +110,7 @@ func (c *cluster) etcdIsReady() bool {
 
 func local(port int) string { return "http://127.0.0.1:" + strconv.Itoa(port) }
 
-// binaries is the newest directory of packages with all that Patroni needs.
+// binaries returns the newest package directory that has everything that Patroni needs.
 func binaries(t *testing.T) string {
 	t.Helper()
 	found, _ := filepath.Glob("/usr/lib/postgresql/*/bin/pg_rewind")
@@ -124,7 +128,7 @@ func (c *cluster) addNode(i int) {
 	n.data = filepath.Join(c.dir, "data"+strconv.Itoa(i))
 	type object = map[string]any
 	trust := []string{"local all all trust", "host all all 127.0.0.1/32 trust", "host replication all 127.0.0.1/32 trust"}
-	config, err := json.Marshal(object{ // which is YAML, too
+	config, err := json.Marshal(object{ // JSON is valid YAML
 		"scope": "pawl", "name": n.name,
 		"restapi": object{"listen": "127.0.0.1:" + strconv.Itoa(n.api), "connect_address": n.rest.addr()},
 		"etcd3":   object{"hosts": []string{n.dcs.addr()}, "use_proxies": true},
@@ -173,7 +177,7 @@ backend primary
 	c.start(c.T, "haproxy", "/usr/sbin/haproxy", "-f", c.write(c.T, "haproxy.cfg", []byte(text)))
 }
 
-// install makes role and database app, with Pawl's schema and the tables of the load.
+// install creates role and database app, Pawl's schema and the tables of the load.
 func (c *cluster) install() {
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
@@ -195,7 +199,7 @@ func (c *cluster) install() {
 	if _, err := conn.Exec(ctx, tables); err != nil {
 		c.Fatal(err)
 	}
-	// A standby that is promoted must have the schema, an asynchronous one too.
+	// Every standby that may be promoted, also an asynchronous one, must have the schema.
 	var end string
 	if err := conn.QueryRow(ctx, "select pg_current_wal_lsn()::text").Scan(&end); err != nil {
 		c.Fatal(err)
@@ -212,7 +216,7 @@ func (c *cluster) install() {
 	})
 }
 
-// url is that of an application: through HAProxy, or of all nodes.
+// url returns the URL of an application: through HAProxy, or with the hosts of all nodes.
 func (c *cluster) url(user string) string {
 	hosts := "127.0.0.1:" + strconv.Itoa(c.proxy)
 	if c.proxy == 0 {
@@ -225,7 +229,7 @@ func (c *cluster) url(user string) string {
 	return "postgres://" + user + "@" + hosts + "/app?target_session_attrs=read-write&connect_timeout=3"
 }
 
-// admin works on the primary as the superuser, by a way that is never cut.
+// admin runs do on the primary as the superuser, through a connection that no test cuts.
 func (c *cluster) admin(do func(conn *pgx.Conn) error) {
 	c.Helper()
 	n := c.leader()
@@ -248,7 +252,7 @@ func (n *node) admin(do func(conn *pgx.Conn) error) error {
 	return do(conn)
 }
 
-// leader is the node that says that it has the lock, or nil.
+// leader returns the node that reports itself as primary, or nil.
 func (c *cluster) leader() *node {
 	for _, n := range c.nodes {
 		if n.is("primary") {
@@ -260,7 +264,7 @@ func (c *cluster) leader() *node {
 
 var quickly = &http.Client{Timeout: 2 * time.Second}
 
-// is asks a Patroni for its role.
+// is asks a Patroni whether it has a role.
 func (n *node) is(role string) bool {
 	answer, err := quickly.Get(local(n.api) + "/" + role)
 	if err != nil {
@@ -270,7 +274,7 @@ func (n *node) is(role string) bool {
 	return answer.StatusCode == http.StatusOK
 }
 
-// ask sends a request to a Patroni. It may answer only when it has done what it was asked for.
+// ask sends a request to a Patroni. The response may come only after the action is complete.
 func (n *node) ask(method, path string, body any) error {
 	text, err := json.Marshal(body)
 	if err != nil {
@@ -293,7 +297,8 @@ func (n *node) ask(method, path string, body any) error {
 	return nil
 }
 
-// settle waits until a leader has all other nodes as streaming standbys, and a synchronous one that Patroni knows of.
+// settle waits until all other nodes are streaming standbys of a leader, and Patroni knows the
+// synchronous one.
 func (c *cluster) settle() {
 	c.Helper()
 	c.until("all standbys stream", func() bool {
@@ -320,7 +325,7 @@ func (c *cluster) until(what string, reached func() bool) {
 	}
 }
 
-// others are all nodes but one.
+// others returns all nodes except one.
 func (c *cluster) others(than *node) (all []*node) {
 	for _, n := range c.nodes {
 		if n != than {
@@ -330,7 +335,8 @@ func (c *cluster) others(than *node) (all []*node) {
 	return all
 }
 
-// kill ends Patroni and its server as the loss of a machine does whose kernel still refuses connections.
+// kill kills Patroni and its server. Clients then see a machine whose kernel still refuses
+// connections.
 func (n *node) kill(c *cluster) {
 	c.Helper()
 	_ = n.patroni.Signal(syscall.SIGKILL)
@@ -349,7 +355,7 @@ func (n *node) kill(c *cluster) {
 	}
 }
 
-// childrenOf lists the processes that one has started.
+// childrenOf returns the child processes of a process.
 func childrenOf(parent int) (pids []int) {
 	files, _ := filepath.Glob("/proc/[0-9]*/stat")
 	for _, file := range files {
@@ -366,17 +372,17 @@ func childrenOf(parent int) (pids []int) {
 	return pids
 }
 
-// isolate puts one node, and all clients, on one side, and the other nodes and etcd on the other.
+// isolate partitions one node and all clients from the other nodes and etcd.
 func (c *cluster) isolate(n *node) (heal func()) {
 	cut := []*forwarder{n.peers, n.rest, n.dcs}
 	for _, other := range c.others(n) {
 		cut = append(cut, other.clients)
-		other.rest.hold("POST /failsafe") // what a leader sends, and no other node does
+		other.rest.hold("POST /failsafe") // sent only by a leader
 	}
 	return c.frozen(cut)
 }
 
-// silence takes a node out of everybody's reach.
+// silence cuts all connections to and from a node.
 func (c *cluster) silence(n *node) (heal func()) {
 	cut := []*forwarder{n.peers, n.rest, n.dcs, n.clients}
 	for _, other := range c.others(n) {

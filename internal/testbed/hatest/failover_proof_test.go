@@ -10,7 +10,8 @@ import (
 
 var nightly = flag.Bool("ha.nightly", false, "all failures, with Patroni's default times and the bounds of the guide; on a quiet machine")
 
-// after is how soon the first effect follows the return of the database. A busy machine gets more.
+// after bounds the time from the return of the database to the first effect. A busy machine gets
+// more.
 func after(lasted time.Duration) time.Duration {
 	switch {
 	case !*nightly:
@@ -22,7 +23,7 @@ func after(lasted time.Duration) time.Duration {
 	}
 }
 
-// follows requires that progress follows the return of the database at once.
+// follows requires progress right after the database returns.
 func (v verdict) follows(c *cluster) {
 	c.Helper()
 	for _, o := range v.outages {
@@ -33,7 +34,8 @@ func (v verdict) follows(c *cluster) {
 	}
 }
 
-// run puts a cluster that is well under load, lets something fail, and returns when the work goes on, has been done and is judged.
+// run starts a load on a healthy cluster and calls fail. It returns when the load has continued, is
+// done and is judged.
 func (c *cluster) run(what string, fail func(l *load)) verdict {
 	c.Helper()
 	l := startLoad(c, nil)
@@ -45,7 +47,8 @@ func (c *cluster) run(what string, fail func(l *load)) verdict {
 	return v
 }
 
-// A planned switchover, and then the death of the primary: nothing is lost, doubled or held against healthy work.
+// After a planned switchover and after the death of the primary, nothing is lost or doubled, and no
+// healthy work is charged.
 func TestFailover(t *testing.T) {
 	c := newCluster(t, quick)
 	v := c.run("switchover", func(*load) {
@@ -72,7 +75,7 @@ func (c *cluster) switchover() {
 	c.until("another leader", func() bool { n := c.leader(); return n != nil && n != from })
 }
 
-// killLeader kills the leader and waits for the next.
+// killLeader kills the leader and waits for the next one.
 func (c *cluster) killLeader() *node {
 	c.Helper()
 	dead := c.leader()

@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// A forwarder forwards TCP connections to a port of this machine. While it is stopped it forwards nothing and closes nothing, as a network does that
-// drops packets.
+// A forwarder forwards TCP connections to a local port. While it is stopped, it neither forwards
+// nor closes anything, like a network that drops packets.
 type forwarder struct {
 	listener net.Listener
 	to       string
@@ -20,7 +20,7 @@ type forwarder struct {
 	mu     sync.Mutex
 	moving *sync.Cond
 	stop   bool
-	held   []byte // connections that begin so are not forwarded; nil: none
+	held   []byte // connections that begin with this are not forwarded; nil: none
 }
 
 func forward(t *testing.T, to int) *forwarder {
@@ -39,11 +39,11 @@ func forward(t *testing.T, to int) *forwarder {
 func (f *forwarder) port() int    { return f.listener.Addr().(*net.TCPAddr).Port }
 func (f *forwarder) addr() string { return f.listener.Addr().String() }
 
-// freeze stops forwarding, thaw goes on with what was held back.
+// freeze stops forwarding. thaw resumes it with the held data.
 func (f *forwarder) freeze() { f.set(func() { f.stop = true }) }
 func (f *forwarder) thaw()   { f.set(func() { f.stop, f.held = false, nil }) }
 
-// hold does not forward new connections that begin with these octets.
+// hold does not forward new connections that begin with prefix.
 func (f *forwarder) hold(prefix string) { f.set(func() { f.held = []byte(prefix) }) }
 
 func (f *forwarder) set(change func()) {
@@ -53,7 +53,7 @@ func (f *forwarder) set(change func()) {
 	f.moving.Broadcast()
 }
 
-// flow waits until octets may pass. first are the first octets of a connection, or nil.
+// flow waits until data may pass. first is the first data of a connection, or nil.
 func (f *forwarder) flow(first []byte) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -86,7 +86,7 @@ func (f *forwarder) serve(client net.Conn) {
 	<-done
 }
 
-// copy ends with the first error of either side, which is passed on only while octets may pass.
+// copy ends with the first error of either side. It passes the error on only while data may pass.
 func (f *forwarder) copy(to io.Writer, from io.Reader, asks bool, done chan<- struct{}) {
 	buffer := make([]byte, 32<<10)
 	for first := asks; ; first = false {

@@ -14,24 +14,27 @@ import (
 	"github.com/pawl-go/pawl"
 )
 
-// A verdict counts what is wrong after a run, and how long there was no progress.
+// A verdict counts the errors of a run and measures the time without progress.
 type verdict struct {
 	acked, answered int
-	lostMessages    int // acknowledged, and no order
-	lostCommands    int // answered, and no payment
+	lostMessages    int // acknowledged without an order
+	lostCommands    int // answered without a payment
 	doubled         int // keys with two orders, bookings or payments
-	torn            int // effects without memory, or memory without effect, or orders without booking
-	charged         int // bookings of a second attempt, and failures that were charged
-	crashes         int // bookings whose job counts a crash
-	suspects        int
-	most            int           // receives of one message
-	slowest         time.Duration // from the first receive of a message to its acknowledgement
+	// torn counts effects without an inbox or command row, such rows without an effect, and orders
+	// without a booking.
+	torn     int
+	charged  int // bookings of a second attempt, and charged failures
+	crashes  int // bookings whose job counts a crash
+	suspects int
+	most     int           // receives of one message
+	slowest  time.Duration // from the first receive of a message to its acknowledgement
 
-	gapMessages, gapCommands time.Duration // the longest time without an acknowledgement, an answer
+	// gapMessages and gapCommands are the longest times without an acknowledgement or an answer.
+	gapMessages, gapCommands time.Duration
 	outages                  []outage
 }
 
-// An outage is a time in which the probe could not commit.
+// An outage is a period in which the probe could not commit.
 type outage struct {
 	lasted              time.Duration
 	toMessage, toAnswer time.Duration // from its end to the next acknowledgement, the next answer
@@ -47,7 +50,8 @@ func (v verdict) String() string {
 	return text
 }
 
-// stop ends the load in good order, waits until all work is done, and judges it. Times before since are not looked at.
+// stop shuts the load down, waits until all work is done, and judges it. It ignores times before
+// since.
 func (l *load) stop(c *cluster, since time.Time) (v verdict) {
 	c.Helper()
 	stopped := time.Now()
@@ -79,7 +83,7 @@ func (l *load) stop(c *cluster, since time.Time) (v verdict) {
 	v.gapMessages, v.gapCommands = longest(l.source.ackedAt, since), longest(l.answeredAt, since)
 	for _, end := range ends(l.writableAt, since) {
 		if end.at.After(stopped) {
-			break // nothing was left to follow it
+			break // no work was left to follow it
 		}
 		v.outages = append(v.outages, outage{lasted: end.lasted, toMessage: next(l.source.ackedAt, end.at), toAnswer: next(l.answeredAt, end.at)})
 	}
@@ -126,7 +130,7 @@ func set(keys []string) map[string]bool {
 	return all
 }
 
-// missing counts keys that are not among the rows.
+// missing counts the keys that are not among the rows.
 func missing(keys map[string]bool, rows []string) (n int) {
 	there := set(rows)
 	for key := range keys {
@@ -141,10 +145,10 @@ func differ(keys map[string]bool, rows []string) int {
 	return missing(keys, rows) + len(set(rows)) - (len(keys) - missing(keys, rows))
 }
 
-// twice counts rows beyond the first of their key.
+// twice counts the rows beyond the first of their key.
 func twice(rows []string) int { return len(rows) - len(set(rows)) }
 
-// longest is the longest time between two moments of which the second comes after since.
+// longest returns the longest time between two moments, the second of which is after since.
 func longest(at []time.Time, since time.Time) (gap time.Duration) {
 	for i := 1; i < len(at); i++ {
 		if at[i].After(since) {
@@ -159,7 +163,7 @@ type gap struct {
 	at     time.Time
 }
 
-// isOutage is the shortest time without a commit of the probe that counts as one.
+// isOutage is the shortest time without a commit of the probe that counts as an outage.
 const isOutage = 1500 * time.Millisecond
 
 func ends(at []time.Time, since time.Time) (all []gap) {
@@ -171,7 +175,7 @@ func ends(at []time.Time, since time.Time) (all []gap) {
 	return all
 }
 
-// next is how long after a moment the first of these comes.
+// next returns how long after a moment the next of these comes, or -1.
 func next(moments []time.Time, after time.Time) time.Duration {
 	i, _ := slices.BinarySearchFunc(moments, after, time.Time.Compare)
 	if i == len(moments) {
@@ -180,7 +184,7 @@ func next(moments []time.Time, after time.Time) time.Duration {
 	return moments[i].Sub(after)
 }
 
-// away is the longest time in which the probe could not commit.
+// away returns the longest outage of the probe.
 func (v verdict) away() (longest time.Duration) {
 	for _, o := range v.outages {
 		longest = max(longest, o.lasted)
@@ -188,13 +192,14 @@ func (v verdict) away() (longest time.Duration) {
 	return longest
 }
 
-// clean requires that nothing was lost, doubled, torn or held against healthy work.
+// clean requires that nothing was lost, doubled or torn, and that no healthy work was charged.
 func (v verdict) clean(c *cluster) {
 	c.Helper()
 	v.cleanBut(c, 0)
 }
 
-// cleanBut is clean, but for work that was in hand on a silent server, or whose claim was cut off: it may count as one attempt, or one crash, each.
+// cleanBut is clean with an exception. Work that was in flight on a silent server, or whose claim
+// was cut off, may count as one attempt or one crash each.
 func (v verdict) cleanBut(c *cluster, held int) {
 	c.Helper()
 	var wrong []string

@@ -25,7 +25,7 @@ import (
 	"github.com/pawl-go/pawl/job"
 )
 
-// tables of the load. No key is unique: a second effect is a second row.
+// tables are the load's tables. No key is unique, so a second effect is a second row.
 const tables = `create table orders (key text not null);
 create table bookings (key text not null, attempt int not null, crashes int not null);
 create table payments (key text not null);
@@ -33,14 +33,16 @@ create table beat (at timestamptz not null)`
 
 const (
 	sendEvery = 25 * time.Millisecond // between messages
-	callEvery = 50 * time.Millisecond // between commands of one caller, and between tries of one command
-	callLimit = 10 * time.Second      // of one try
+	// callEvery is the pause between commands of one caller, and between attempts of one command.
+	callEvery = 50 * time.Millisecond
+	callLimit = 10 * time.Second // of one attempt
 	callers   = 4
 	parts     = 2 // pools, each with a consumer and a worker
 )
 
-// A load is two consumers and two workers on two pools, and four callers of commands. A message becomes an order and a job, the job a booking; a
-// command becomes a payment. A probe notes when the database takes writes.
+// A load is two consumers and two workers on two pools, and four callers of commands. A message
+// becomes an order and a job, and the job becomes a booking. A command becomes a payment. A probe
+// records when the database accepts writes.
 type load struct {
 	*testing.T
 	source   *source
@@ -48,20 +50,21 @@ type load struct {
 	url      string
 
 	sending       sync.WaitGroup // the sender and the callers
-	working       sync.WaitGroup // consumers, workers, the probe
+	working       sync.WaitGroup // consumers, workers and the probe
 	stopSending   context.CancelFunc
 	stopWorking   context.CancelFunc
 	pools         []*pgxpool.Pool
 	mu            sync.Mutex
 	answered      map[string]bool
 	answeredAt    []time.Time
-	writableAt    []time.Time // when the probe's commits were answered
+	writableAt    []time.Time // when the probe's commits succeeded
 	beforeConnect func(context.Context, *pgx.ConnConfig) error
 }
 
 var loads atomic.Int32
 
-// startLoad returns when messages, jobs and commands make progress. Each load of a cluster has keys of its own.
+// startLoad returns when messages, jobs and commands make progress. Each load of a cluster has its
+// own keys.
 func startLoad(c *cluster, beforeConnect func(context.Context, *pgx.ConnConfig) error) *load {
 	c.Helper()
 	l := &load{T: c.T, source: &source{name: fmt.Sprintf("%d/", loads.Add(1)), acked: map[string]bool{}}, url: c.url("app"), answered: map[string]bool{}, beforeConnect: beforeConnect}
@@ -104,7 +107,7 @@ func startLoad(c *cluster, beforeConnect func(context.Context, *pgx.ConnConfig) 
 	return l
 }
 
-// pool is what a program of a user has: all that the guide advises, and no more.
+// pool returns a pool with exactly the settings that the guide advises.
 func (l *load) pool() *pgxpool.Pool {
 	l.Helper()
 	config, err := pgxpool.ParseConfig(l.url)
@@ -152,7 +155,7 @@ func (l *load) work(ctx context.Context, pool *pgxpool.Pool, hooks pawl.Hooks, i
 	}
 }
 
-// call repeats a command until it is answered, and goes on with the next.
+// call repeats a command until it is answered, and continues with the next.
 func (l *load) call(ctx context.Context, pool *pgxpool.Pool, hooks pawl.Hooks, caller int) {
 	for n := 0; ctx.Err() == nil; n++ {
 		key := fmt.Sprintf("%sc%d-%d", l.source.name, caller, n)
@@ -180,7 +183,7 @@ func (l *load) call(ctx context.Context, pool *pgxpool.Pool, hooks pawl.Hooks, c
 	}
 }
 
-// broken reports whether a caller must give up: its answer is an error for good.
+// broken reports whether a caller must give up because its error is final.
 func (l *load) broken(err error) bool {
 	if pawl.Classify(err).Retry != pawl.RetryNo {
 		return false
@@ -189,7 +192,7 @@ func (l *load) broken(err error) bool {
 	return true
 }
 
-// probe commits a row on a connection of its own, again and again.
+// probe repeatedly commits a row on its own connection.
 func (l *load) probe(ctx context.Context) {
 	var conn *pgx.Conn
 	for ctx.Err() == nil {
@@ -230,11 +233,11 @@ func (l *load) connect(ctx context.Context) (*pgx.Conn, error) {
 			return nil, err
 		}
 	}
-	config.ConnectTimeout = time.Second // to each node: this is not the guide's
+	config.ConnectTimeout = time.Second // per node; not in the guide
 	return pgx.ConnectConfig(ctx, config)
 }
 
-// goesOn waits for acknowledgements, answers and commits of the probe after now.
+// goesOn waits for further acknowledgements, answers and commits of the probe.
 func (l *load) goesOn(c *cluster) {
 	c.Helper()
 	acks, answers := l.counts()

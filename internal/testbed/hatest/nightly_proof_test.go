@@ -17,7 +17,7 @@ import (
 
 var partitions = flag.Int("ha.partitions", 10, "how often the nightly run cuts the primary off")
 
-// atNight skips what takes minutes of a quiet machine.
+// atNight skips tests that take minutes on a quiet machine.
 func atNight(t *testing.T) {
 	t.Helper()
 	if !*nightly {
@@ -33,12 +33,12 @@ const (
 	onStandby         = 25 * time.Second
 	failsOver         = 45 * time.Second // ttl and two rounds of Patroni
 	answers           = 15 * time.Second // internal/txn.AnswerLimit
-	inHand            = parts * 8        // handlers and claims at once, about
+	inHand            = parts * 8        // approximate number of concurrent handlers and claims
 	withFailsafe      = time.Second      // the longest time without progress while etcd is away
 )
 
-// Each switchover stops the work for five seconds at most, or for a second more than Patroni takes, through HAProxy and with the names of all nodes
-// in the URL.
+// Each switchover stops the work for at most five seconds, or a second more than Patroni takes.
+// Clients connect through HAProxy or with all nodes in the URL.
 func TestNightly_Switchovers(t *testing.T) {
 	atNight(t)
 	for name, s := range map[string]settings{"HAProxy": {haproxy: true}, "multi-host URL": {}} {
@@ -67,7 +67,7 @@ func TestNightly_Switchovers(t *testing.T) {
 	}
 }
 
-// The primary and its Patroni are killed: clients are refused.
+// The primary and its Patroni are killed, so clients are refused.
 func TestNightly_Kill(t *testing.T) {
 	atNight(t)
 	for name, s := range map[string]settings{"HAProxy": {haproxy: true}, "multi-host URL": {}, "multi-host URL, two nodes, ttl 20": {nodes: 2, ttl: 20, loop: 5, resend: 5}} {
@@ -86,7 +86,7 @@ func TestNightly_Kill(t *testing.T) {
 	}
 }
 
-// The primary's machine is silent: its connections hang, and no client is refused.
+// The primary's machine is silent, so connections hang and no client is refused.
 func TestNightly_Silence(t *testing.T) {
 	atNight(t)
 	c := newCluster(t, settings{})
@@ -108,11 +108,11 @@ func TestNightly_Silence(t *testing.T) {
 	v.cleanBut(c, inHand)
 	v.follows(c)
 	if bound := failsOver + answers; v.slowest > bound {
-		t.Errorf("a message waited for %v on a connection that is silent, more than %v", v.slowest, bound)
+		t.Errorf("a message waited %v on a silent connection, more than %v", v.slowest, bound)
 	}
 }
 
-// etcd is away for 40 s. With failsafe_mode the work goes on.
+// etcd is away for 40 s. With failsafe_mode the work continues.
 func TestNightly_EtcdAway(t *testing.T) {
 	atNight(t)
 	for name, s := range map[string]settings{"failsafe_mode on": {}, "failsafe_mode off": {noFailsafe: true}} {
@@ -133,8 +133,8 @@ func TestNightly_EtcdAway(t *testing.T) {
 	}
 }
 
-// The primary and all clients are on one side, the standbys and etcd on the other. With a synchronous standby nothing that was acknowledged or
-// answered is lost.
+// The primary and all clients are partitioned from the standbys and etcd. With a synchronous
+// standby, no acknowledged or answered work is lost.
 func TestNightly_Partition(t *testing.T) {
 	atNight(t)
 	c := newCluster(t, settings{})
@@ -145,21 +145,21 @@ func TestNightly_Partition(t *testing.T) {
 	}
 }
 
-// The same with asynchronous standbys loses what the old primary took meanwhile, as a whole: effect and memory agree. The page says so, and
-// this run shows that the judge sees what is lost.
+// With asynchronous standbys, the same partition loses the old primary's commits as a whole:
+// effects and memory agree. The guide says so. This run also shows that the judge finds losses.
 func TestNightly_PartitionAsynchronous(t *testing.T) {
 	atNight(t)
 	c := newCluster(t, settings{async: true})
 	v := c.run("partition, asynchronous", func(*load) { c.partition() })
 	if v.lostMessages == 0 || v.lostCommands == 0 {
-		t.Errorf("nothing was lost: the primary was not cut off, or the judge is blind")
+		t.Errorf("nothing was lost: the primary was not cut off, or the judge does not detect losses")
 	}
 	if v.doubled > 0 || v.torn > 0 {
 		t.Errorf("doubled %d, torn %d", v.doubled, v.torn)
 	}
 }
 
-// partition cuts the leader off until another has been promoted, and heals.
+// partition isolates the leader until another node is promoted, and heals the partition.
 func (c *cluster) partition() {
 	c.Helper()
 	old := c.leader()
@@ -173,7 +173,7 @@ func (c *cluster) partition() {
 	c.settle()
 }
 
-// All connections reach a standby, as with names that lag behind.
+// All connections reach a standby, as with outdated DNS names.
 func TestNightly_AllOnAStandby(t *testing.T) {
 	atNight(t)
 	c := newCluster(t, settings{})
@@ -206,8 +206,9 @@ func TestNightly_AllOnAStandby(t *testing.T) {
 	}
 }
 
-// No standby receives, commits wait, and an operator cancels the backends that look stuck: PostgreSQL then shows rows that no standby has. The primary
-// is lost, a standby is promoted without them, and nothing that was acknowledged or answered is missing.
+// No standby receives WAL, commits wait, and an operator cancels the backends that look stuck.
+// PostgreSQL then shows rows that no standby has. The primary is lost, and a standby without those
+// rows is promoted. No acknowledged or answered work is missing.
 func TestNightly_OperatorCancels(t *testing.T) {
 	atNight(t)
 	c := newCluster(t, settings{})
@@ -235,7 +236,7 @@ func TestNightly_OperatorCancels(t *testing.T) {
 	v.cleanBut(c, inHand)
 }
 
-// The forwarder holds what is sent while it is frozen, and closes nothing.
+// A frozen forwarder holds the data and closes nothing.
 func TestForwarder_Freezes(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -16,8 +16,10 @@ import (
 	"github.com/pawl-go/pawl/internal/testbed/brokers"
 )
 
-// clearUp ends all processes whose command line names the directory that it reads first, once its standard input ends, and removes the directory. A
-// shell outlives us, however we end. Patroni goes first: it would start its server again. A server gets SIGQUIT, so that it frees its shared memory.
+// clearUp kills all processes whose command line contains a directory once its standard input ends,
+// and removes the directory. It reads the directory from the first line. The shell survives every
+// death of this process. Patroni goes first, because it would restart its server. A server gets
+// SIGQUIT, so that it frees its shared memory.
 const clearUp = `
 read -r dir || exit 0
 while read -r _; do :; done
@@ -40,10 +42,11 @@ n=250
 until rm -rf -- "$dir" 2>/dev/null || [ "$n" -eq 0 ]; do sleep 0.02; n=$((n-1)); done
 `
 
-// A host is a directory, and the processes that work in it as an unprivileged user. All end with the test, and with this program.
+// A host is a directory with processes that run as an unprivileged user. All end with the test and
+// with this program.
 type host struct {
 	dir  string
-	user *syscall.Credential // nil: ours
+	user *syscall.Credential // nil: this process's user
 }
 
 func newHost(t *testing.T) *host {
@@ -53,7 +56,7 @@ func newHost(t *testing.T) *host {
 		t.Fatal(err)
 	}
 	h := &host{dir: dir}
-	if os.Geteuid() == 0 { // neither PostgreSQL nor Patroni's tools run as root
+	if os.Geteuid() == 0 { // PostgreSQL and Patroni's tools refuse to run as root
 		u, err := user.Lookup("postgres")
 		if err != nil {
 			t.Fatalf("there is no user postgres (install postgresql): %v", err)
@@ -78,7 +81,7 @@ func newHost(t *testing.T) *host {
 	return h
 }
 
-// startWatchdog starts the shell that clears up, and returns what makes it do so now.
+// startWatchdog starts the shell that clears up. clear makes it do so now.
 func startWatchdog(dir string) (clear func(), err error) {
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -87,7 +90,7 @@ func startWatchdog(dir string) (clear func(), err error) {
 	defer r.Close()
 	dog := exec.Command("/bin/sh", "-c", clearUp, "pawl-watchdog")
 	dog.Dir, dog.Stdin = "/", r
-	dog.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // no signal of a terminal reaches it
+	dog.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // a terminal's signals do not reach it
 	if err := dog.Start(); err != nil {
 		return nil, err
 	}
@@ -97,7 +100,7 @@ func startWatchdog(dir string) (clear func(), err error) {
 	return func() { _ = w.Close(); _ = dog.Wait() }, nil
 }
 
-// tell logs the ends of all logs.
+// tell logs the last lines of all logs.
 func (h *host) tell(t *testing.T) {
 	files, _ := filepath.Glob(filepath.Join(h.dir, "*.log"))
 	for _, file := range files {
@@ -107,7 +110,7 @@ func (h *host) tell(t *testing.T) {
 	}
 }
 
-// start starts a program that names the directory in its arguments.
+// start starts a program whose arguments contain the directory.
 func (h *host) start(t *testing.T, name string, program string, args ...string) *os.Process {
 	t.Helper()
 	log, err := os.OpenFile(filepath.Join(h.dir, name+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
@@ -126,7 +129,7 @@ func (h *host) start(t *testing.T, name string, program string, args ...string) 
 	return cmd.Process
 }
 
-// write writes a file that the unprivileged user reads.
+// write writes a file that the unprivileged user can read.
 func (h *host) write(t *testing.T, name string, text []byte) string {
 	t.Helper()
 	path := filepath.Join(h.dir, name)

@@ -12,9 +12,10 @@ import (
 	"github.com/pawl-go/pawl/internal/pace"
 )
 
-// A source is a queue that notes each Ack. What was received stays away until it is acknowledged or released, as with a broker whose source renews it.
+// A source is a queue that records each Ack. A received message stays invisible until it is
+// acknowledged or released, as with a broker whose source renews it.
 type source struct {
-	name string // begins each key
+	name string // prefix of each key
 
 	mu       sync.Mutex
 	open     []*message // in the order of sending
@@ -29,14 +30,14 @@ type source struct {
 type message struct {
 	d         pawl.Delivery
 	visibleAt time.Time
-	first     time.Time // when it was received
+	first     time.Time // when it was first received
 	inHand    bool
 	acked     bool
 }
 
 const releaseFor = time.Second // at most
 
-// send adds a message under a key of its own.
+// send adds a message with its own key.
 func (s *source) send() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -1,5 +1,7 @@
-// Package incident is one bad morning, on which the tools of operators are tested: a worker that died with a job in its hands, a lane behind a poison
-// job, a provider that was away, ten thousand dead letters. The worker is a process of its own, the provider an HTTP server, the deaths are SIGKILL.
+// Package incident sets up one incident on which the operators' tools are tested. A worker died
+// while it held a job, a lane is blocked by a poison job, a provider was down, and there are ten
+// thousand dead letters. The worker is a process of its own that dies by SIGKILL, and the provider
+// is an HTTP server.
 package incident
 
 import (
@@ -23,16 +25,16 @@ import (
 	"github.com/pawl-go/pawl/pawltest"
 )
 
-// Schema is what the handlers write into.
+// Schema creates the tables of the handlers.
 const Schema = "create table charged (what text primary key); create table mailed ()"
 
-// DeadLetters is how many there are of the night before.
+// DeadLetters is the number of dead letters from the night before.
 const DeadLetters = 10_000
 
-// Timeout is how long a test waits for anything, on a machine that does much else.
+// Timeout bounds each wait of a test, also on a busy machine.
 const Timeout = 8 * time.Minute
 
-// A Morning is a database, a provider that may be away, and workers that are started by hand.
+// A Morning is a database, a provider that may be down, and workers that the test starts.
 type Morning struct {
 	testing.TB
 	Pool *pgxpool.Pool
@@ -41,11 +43,13 @@ type Morning struct {
 	away atomic.Bool
 }
 
-// New begins the morning in a database that has [Schema]. The provider is away, the dead letters of the night are there, and a worker has died with the job
-// "held" in its hands. Behind it wait a poison job with two more of its lane, and two payments of another.
+// New sets up the incident in a database that has [Schema]. The provider is down, the dead letters
+// exist, and a worker has died while it held the job "held". Behind that job wait a poison job with
+// two more jobs of its lane, and two payments of another lane.
 func New(t *testing.T, url string) *Morning {
 	t.Helper()
-	pool, err := pgxpool.New(t.Context(), url+"&pool_max_conns=8") // of the workers too, which get the pool's URL
+	// Workers use the pool's URL and so this setting.
+	pool, err := pgxpool.New(t.Context(), url+"&pool_max_conns=8")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,7 +81,7 @@ select 'mail', 'welcome', '"mail"', 'dead_letter', 25, now() - interval '9 hours
 // BankIsBack ends the provider's outage.
 func (m *Morning) BankIsBack() { m.away.Store(false) }
 
-// Work starts a worker that lives until the test has ended.
+// Work starts a worker that runs until the test ends.
 func (m *Morning) Work() {
 	m.Helper()
 	worker, err := deployment{Provider: m.Bank.URL + "/charges"}.worker(m.Pool)
@@ -95,7 +99,7 @@ func (m *Morning) Work() {
 	})
 }
 
-// Until waits until a count is reached.
+// Until waits until a query returns want.
 func (m *Morning) Until(query string, want int) {
 	m.Helper()
 	m.Eventually(fmt.Sprintf("%s is %d", query, want), func() bool {
@@ -107,7 +111,7 @@ func (m *Morning) Until(query string, want int) {
 	})
 }
 
-// Eventually waits until ok says so.
+// Eventually waits until ok returns true.
 func (m *Morning) Eventually(what string, ok func() bool) {
 	m.Helper()
 	for deadline := time.Now().Add(Timeout); !ok(); time.Sleep(10 * time.Millisecond) {
@@ -117,7 +121,7 @@ func (m *Morning) Eventually(what string, ok func() bool) {
 	}
 }
 
-// IsOver requires that all that should have happened has happened once, and that the audit tells what was done by hand.
+// IsOver requires that every effect happened once, and that the audit lists the manual operations.
 func (m *Morning) IsOver() {
 	m.Helper()
 	m.Until("select count(*) from pawl.job", 0)
@@ -143,8 +147,9 @@ func (m *Morning) enqueue(r job.Request) {
 	}
 }
 
-// workerDies starts a worker process and returns when SIGKILL has ended it, with a job in its hands, and the server has noticed: until
-// then a claim that was on its way may still take what comes next.
+// workerDies starts a worker process and returns when it has died by SIGKILL while it held a job
+// and the server has noticed. Until the server notices, a claim that was on its way may still take
+// the next jobs.
 func (m *Morning) workerDies(name string) {
 	m.Helper()
 	text, err := json.Marshal(deployment{URL: m.Pool.Config().ConnString(), Provider: m.Bank.URL + "/charges", Name: name, Lease: time.Second, Dies: true})

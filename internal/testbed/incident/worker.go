@@ -20,10 +20,11 @@ import (
 	"github.com/pawl-go/pawl/step"
 )
 
-// environment names the variable that holds a deployment, as JSON, for a worker process.
+// environment is the variable that passes a deployment, as JSON, to a worker process.
 const environment = "PAWL_TEST_DEPLOYMENT"
 
-// Main is what the TestMain of a package calls first. In a process that a [Morning] has started it works until the process is killed.
+// Main must be called first in the TestMain of a package. In a process that a [Morning] started, it
+// runs the worker until the process is killed.
 func Main() {
 	if text := os.Getenv(environment); text != "" {
 		fmt.Fprintln(os.Stderr, workAsChild(text))
@@ -31,12 +32,13 @@ func Main() {
 	}
 }
 
-// A deployment is a worker as production runs it: it charges, in the lane of an account; pays, which calls a provider; and mails.
+// A deployment is a production-like worker. It charges in the lane of an account, pays by calling a
+// provider, and mails.
 type deployment struct {
 	URL, Provider string
 	Name          string
 	Lease         time.Duration
-	Dies          bool // of SIGKILL, in the middle of its first charge
+	Dies          bool // it kills itself in the middle of its first charge
 }
 
 func workAsChild(text string) error {
@@ -70,7 +72,7 @@ func (d deployment) worker(pool *pgxpool.Pool) (*job.Worker, error) {
 				_, err := tx.Exec(ctx, "insert into charged (what) values ($1)", t.Value)
 				if d.Dies {
 					_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
-					select {} // the signal is on its way
+					select {} // wait for the signal
 				}
 				return err
 			}),
@@ -92,12 +94,12 @@ func (d deployment) worker(pool *pgxpool.Pool) (*job.Worker, error) {
 	})
 }
 
-// Caller is a client that sends the key of the call that it is used for.
+// Caller returns a client that sends the idempotency key of the surrounding call.
 func Caller() *http.Client {
 	return &http.Client{Transport: &step.Transport{Base: &http.Transport{DisableKeepAlives: true}}}
 }
 
-// Post asks a provider for something, once, and returns what it answered.
+// Post sends one request to a provider and returns the response.
 func Post(ctx context.Context, client *http.Client, url, body string) (string, error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, url, strings.NewReader(body))
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/pawl-go/pawl/job"
 )
 
-// Claim takes up to limit due jobs of a queue for a registered worker.
+// Claim claims up to limit due jobs of a queue for a registered worker.
 func Claim(ctx context.Context, db pawl.DB, queue string, worker int64, limit int) (jobs []job.Job, err error) {
 	rows, err := contract.JobClaim(ctx, db, queue, worker, limit, nil, true, contract.Marks{})
 	for _, r := range rows {

@@ -12,10 +12,11 @@ import (
 	"testing"
 )
 
-// onlyRead are outcomes that a function gives from what it has read. Whoever hears one may acknowledge, or answer.
+// onlyRead matches outcomes that a function returns from what it has read. The caller may
+// acknowledge or respond on such an outcome.
 var onlyRead = regexp.MustCompile(`'(duplicate_ignored|duplicate|replay_success|final_failure|not_held|absent|ended)'`)
 
-// notAnswers are the functions that name such an outcome and need not prove it, and why.
+// notAnswers are the functions that name such an outcome and need no proof, with the reason.
 var notAnswers = map[string]string{
 	"_raise_fence_lost": "raises: nobody is answered", "_command_refuse": "raises", "_command_raise": "raises",
 	"_refusal": "a verb of operators, who look again", "inbox_forget": "the same", "inbox_replay": "the same", "job_recall": "the same",
@@ -27,7 +28,8 @@ var notAnswers = map[string]string{
 	"step_end":        "whoever is told that the step is gone, or had ended, plans again",
 }
 
-// Every SQL function that answers from what it only read makes its COMMIT wait for the synchronous standbys (pawl_v1._unproved).
+// Every SQL function that answers from what it only read makes its COMMIT wait for the synchronous
+// standbys (pawl_v1._unproved).
 func TestAnswers_ThatAreOnlyReadAreUnproved(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("../../../schema/api/*.sql")
@@ -44,7 +46,7 @@ func TestAnswers_ThatAreOnlyReadAreUnproved(t *testing.T) {
 		for _, rest := range bytes.Split(text, []byte("create or replace function "))[1:] {
 			m := function.FindSubmatch(rest)
 			if m == nil {
-				continue // an expression, parsed when it is created
+				continue // an expression, parsed at its creation
 			}
 			name, body := string(m[1]), m[2]
 			proves := regexp.MustCompile(`pawl_v1\._unproved\(\)`).Match(body)
@@ -70,7 +72,8 @@ func TestAnswers_ThatAreOnlyReadAreUnproved(t *testing.T) {
 	}
 }
 
-// makers are the functions of package consumer that make a receipt, or an outcome that leads to one, and what makes it durable.
+// makers are the functions of package consumer that create a receipt, or an outcome that leads to
+// one, with the reason why it is durable.
 var makers = map[string]string{
 	"receiptOf":          "itself",
 	"acknowledge":        "the outcome is decided, and not only read",
@@ -81,7 +84,8 @@ var makers = map[string]string{
 	"deliverTrigger":     "the trigger; packages guard and job prove what they read",
 }
 
-// Only these functions make receipts: a new one has to say what makes the outcome durable, and replicated.
+// Only these functions create receipts. A new one must state why its outcome is durable and
+// replicated.
 func TestReceipts_AreMadeWhereSomethingWasCommittedOrProved(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("../../../consumer/*.go")

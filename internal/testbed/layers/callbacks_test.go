@@ -21,11 +21,12 @@ import (
 	"testing"
 )
 
-// The page that says of each function of the user what a panic costs, and the test below that looks
-// for calls which would end the process, find these functions by types: fields and parameters that
-// are functions, named function types, interfaces, and fields of foreign interfaces.
+// User callbacks are found by types: fields and parameters that are functions, named function
+// types, interfaces, and fields of foreign interfaces. One test compares them with the page that
+// states the cost of a panic in each callback. The other looks for calls whose panic would end the
+// process.
 
-// A typed package is one of ours, read from source.
+// A typed package is one of our packages, loaded from source.
 type typed struct {
 	name  string // as in the plan
 	fset  *token.FileSet
@@ -43,11 +44,10 @@ func public(path string) bool {
 		!strings.HasPrefix(name, "cmd/") && !strings.HasPrefix(name, "proof")
 }
 
-// forTests are packages whose callers are tests: a panic in a function that they are given fails
-// the test, as everywhere in package testing.
+// forTests are packages for tests. A panic in a callback fails the test, as in package testing.
 var forTests = []string{"pawltest", "transport/transporttest", "transport/pawlsqs/sqstest", "transport/pawlsqs/sqstest/conformance"}
 
-// atWork are the internal packages that work in the process of a user.
+// atWork are the internal packages that run in a user's process.
 var atWork = []string{"internal/catalog", "internal/conns", "internal/contract", "internal/delivery",
 	"internal/engine", "internal/kick", "internal/pace", "internal/progress", "internal/rollup", "internal/solo",
 	"internal/sqldriver", "internal/txn", "internal/watched", "observe/internal/metrics",
@@ -129,7 +129,7 @@ func isFunc(t gotypes.Type) bool {
 	return is
 }
 
-// named is the declared type of t, or of what t points to; nil if it has no name.
+// named returns the declared type of t or of its pointee, or nil if that has no name.
 func named(t gotypes.Type) *gotypes.Named {
 	if p, is := gotypes.Unalias(t).(*gotypes.Pointer); is {
 		t = p.Elem()
@@ -138,8 +138,7 @@ func named(t gotypes.Type) *gotypes.Named {
 	return n
 }
 
-// byUser reports whether an interface is for users to implement: it is exported, and has no members
-// that are not.
+// byUser reports whether users can implement an interface: it is exported and all its members are.
 func byUser(n *gotypes.Named) bool {
 	i, is := n.Underlying().(*gotypes.Interface)
 	if !is || n.Obj().Pkg() == nil || !n.Obj().Exported() || !public(n.Obj().Pkg().Path()) {
@@ -153,9 +152,8 @@ func byUser(n *gotypes.Named) bool {
 	return i.NumMethods() > 0
 }
 
-// foreign reports whether a field takes something of others that Pawl calls: an interface of
-// another module or of the standard library, or one of the two structs that call functions of the
-// user.
+// foreign reports whether Pawl calls foreign code through a field. The field's type is an interface
+// of another module or of the standard library, or one of the two structs that call user callbacks.
 func foreign(t gotypes.Type) bool {
 	n := named(t)
 	if n == nil || n.Obj().Pkg() == nil {
@@ -168,11 +166,11 @@ func foreign(t gotypes.Type) bool {
 		return false
 	}
 	_, ours := ourPackage(n.Obj().Pkg().Path())
-	return !ours && gotypes.IsInterface(n) && n.Obj().Name() != "Tx" // which Pawl lends
+	return !ours && gotypes.IsInterface(n) && n.Obj().Name() != "Tx" // Pawl itself provides a Tx
 }
 
-// callbacks returns the names of the functions of the user that a package takes: Config.Key,
-// HandleTx, Middleware, Source.Receive.
+// callbacks returns the names of the user callbacks of a package: Config.Key, HandleTx, Middleware,
+// Source.Receive.
 func callbacks(pkg *gotypes.Package) (all []string) {
 	takes := func(name string, s *gotypes.Signature) {
 		for p := range s.Params().Variables() {
@@ -218,7 +216,7 @@ func callbacks(pkg *gotypes.Package) (all []string) {
 	return all
 }
 
-// holdsFunc reports whether a type is a function, or a map or slice of functions that have no named
+// holdsFunc reports whether a type is a function, or a map or slice of functions without a named
 // type.
 func holdsFunc(t gotypes.Type) bool {
 	switch u := t.(type) {
@@ -230,15 +228,15 @@ func holdsFunc(t gotypes.Type) bool {
 	return isFunc(t)
 }
 
-// The page has a row for each function of the user that Pawl calls, and no other row. A row that
-// names an interface is about all its methods.
+// The page has exactly one row for each user callback. A row that names an interface covers all its
+// methods.
 func TestCallbacks_HaveTheirRow(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("../../../docs/reference/callbacks.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	rows := map[string]bool{} // whether something is of that name
+	rows := map[string]bool{} // value: whether a callback has that name
 	for _, line := range strings.Split(string(text), "\n") {
 		cells := strings.Split(line, "|")
 		if len(cells) < 3 || strings.HasPrefix(strings.TrimSpace(cells[1]), "--") {
@@ -280,25 +278,25 @@ func TestCallbacks_HaveTheirRow(t *testing.T) {
 	}
 }
 
-// guards call what they are given such that neither a panic nor an exit of the goroutine leaves
-// them.
+// guards call a function so that neither its panic nor its exit of the goroutine leaves them.
 var guards = map[string]bool{
 	"callback.Do": true, "callback.Get": true, "callback.Here": true,
 	"txn.Run": true, "txn.Safely": true, "txn.Here": true, "txn.Guard": true, "txn.Lend": true,
-	"command.guard": true, "job.lend": true, // a method of an interface, and a variable, which are one of those
+	// An interface's method and a variable, both of which are guards.
+	"command.guard": true, "job.lend": true,
 }
 
-// An allowed call is not guarded.
+// An allowed call needs no guard.
 type allowed struct{ file, call, because string }
 
-// Reasons of several calls.
+// Reasons that several calls share.
 const (
 	yourCall = "it is called in your call of the exported function, on your goroutine, and its panic returns to you"
 	seam     = "it is in a method of a Source or a Sink, which the consumer and the relay call behind a guard"
 	wrapped  = "what is made here wraps a handler, and is called where handlers are"
 )
 
-// bare are the calls that may stand without a guard, with the reason.
+// bare are the calls that need no guard, with the reason.
 var bare = []allowed{
 	{"command/httpkey/json.go", "fn", wrapped},
 	{"job/handler.go", "around", wrapped},
@@ -339,7 +337,7 @@ var bare = []allowed{
 	{"transport/pawlsqs/source.go", "s.client.GetQueueAttributes", yourCall},
 }
 
-// No function of the user is called where its panic would end the process.
+// No user callback is called where its panic would end the process.
 func TestCallbacks_AreCalledBehindAGuard(t *testing.T) {
 	t.Parallel()
 	used := map[allowed]bool{}
@@ -360,24 +358,23 @@ func TestCallbacks_AreCalledBehindAGuard(t *testing.T) {
 	}
 }
 
-// A bareCall is a call of a function of the user whose panic would leave what we call behind
-// guards.
+// A bareCall is an unguarded call of a user callback.
 type bareCall struct {
 	file, call string
 	line       int
 }
 
-// theirs is what of a package is, or calls without a guard, functions of the user: parameters,
-// variables, fields, types, declared functions and function literals. A call of one of them is a
-// call of the user's function.
+// A theirs contains a package's user callbacks and the code that calls them without a guard:
+// parameters, variables, fields, types, declared functions and function literals. A call of one of
+// them counts as a call of the callback.
 type theirs struct {
 	*typed
 	objects  map[gotypes.Object]bool
 	literals map[*ast.FuncLit]bool
 }
 
-// bareCalls returns the calls of functions of the user that nothing guards: neither where they
-// stand, nor where what they stand in is called.
+// bareCalls returns the calls of user callbacks that no guard surrounds, neither directly nor
+// around the enclosing function's calls.
 func (p *typed) bareCalls() (all []bareCall) {
 	t := &theirs{p, map[gotypes.Object]bool{}, map[*ast.FuncLit]bool{}}
 	t.begin()
@@ -404,7 +401,7 @@ func (p *typed) bareCalls() (all []bareCall) {
 	return all
 }
 
-// begin takes the parameters of exported functions, through which users hand in their own.
+// begin adds the parameters of exported functions, through which users pass callbacks.
 func (t *theirs) begin() {
 	for _, file := range t.files {
 		for _, d := range file.Decls {
@@ -421,8 +418,8 @@ func (t *theirs) begin() {
 	}
 }
 
-// absorbed reports whether a call, the innermost node, is behind a guard, or is left to those who
-// call the function that it stands in.
+// absorbed reports whether a call, the innermost node, is behind a guard, or is checked at the
+// callers of the enclosing function.
 func (t *theirs) absorbed(above []ast.Node) bool {
 	for i := len(above) - 1; i > 0; i-- {
 		switch n := above[i].(type) {
@@ -444,9 +441,9 @@ func (t *theirs) absorbed(above []ast.Node) bool {
 	return false
 }
 
-// literal says whether a function literal that calls functions of the user absorbs that: it is
-// given to a guard, or kept and called elsewhere. If it is called where it stands, that is not
-// known yet.
+// literal reports whether a function literal absorbs the callbacks that it calls. It does if it is
+// passed to a guard, or stored and called elsewhere. If it is called where it is written, known is
+// false.
 func (t *theirs) literal(n *ast.FuncLit, parent ast.Node) (absorbed, known bool) {
 	switch parent := parent.(type) {
 	case *ast.CallExpr:
@@ -463,9 +460,9 @@ func (t *theirs) literal(n *ast.FuncLit, parent ast.Node) (absorbed, known bool)
 			switch f := t.function(parent); {
 			case f == nil, f.Pkg() == t.pkg:
 			case public(f.Pkg().Path()):
-				return true, true // a function of the user there, and looked at there
+				return true, true // it is a user callback there and is checked there
 			default:
-				return false, false // of another package, which calls it at once
+				return false, false // another package that calls it immediately
 			}
 		}
 	case *ast.ReturnStmt:
@@ -475,8 +472,8 @@ func (t *theirs) literal(n *ast.FuncLit, parent ast.Node) (absorbed, known bool)
 	return true, true
 }
 
-// implements reports whether a method is one of an interface that users implement too, so that each
-// call of it is looked at.
+// implements reports whether a method implements an interface that users also implement, so that
+// each call of it is checked.
 func (t *theirs) implements(f *gotypes.Func) bool {
 	recv := f.Signature().Recv()
 	if recv == nil {
@@ -499,7 +496,7 @@ func (t *theirs) implements(f *gotypes.Func) bool {
 	return false
 }
 
-// lookedAt reports whether the methods of an interface count as functions of the user.
+// lookedAt reports whether the methods of an interface count as user callbacks.
 func lookedAt(n *gotypes.Named) bool {
 	if n.Obj().Pkg() == nil {
 		return false
@@ -508,10 +505,10 @@ func lookedAt(n *gotypes.Named) bool {
 	return byUser(n) && !slices.Contains(ofPgx, name) || name == "http.Handler" || name == "http.RoundTripper"
 }
 
-// ofPgx are interfaces that pgx's types satisfy.
+// ofPgx are interfaces that pgx's types implement.
 var ofPgx = []string{"pawl.DB", "pawl.Tx", "pawl.Queryer", "migrate.Querier"}
 
-// callee names what is called: package.name.
+// callee returns the called function as package.name.
 func (p *typed) callee(call *ast.CallExpr) string {
 	if f := p.object(call.Fun); f != nil && f.Pkg() != nil {
 		return f.Pkg().Name() + "." + f.Name()
@@ -524,7 +521,7 @@ func (p *typed) function(call *ast.CallExpr) *gotypes.Func {
 	return f
 }
 
-// object is what an expression names: a variable, a field, a parameter, a function.
+// object returns the variable, field, parameter or function that an expression names.
 func (p *typed) object(e ast.Expr) gotypes.Object {
 	switch x := ast.Unparen(e).(type) {
 	case *ast.Ident:
@@ -537,7 +534,7 @@ func (p *typed) object(e ast.Expr) gotypes.Object {
 			return origin(s.Obj())
 		}
 		return p.info.Uses[x.Sel]
-	case *ast.IndexExpr: // a generic function with its types, or one of several
+	case *ast.IndexExpr: // a generic function with its type arguments, or an element
 		return p.object(x.X)
 	case *ast.IndexListExpr:
 		return p.object(x.X)
@@ -545,7 +542,7 @@ func (p *typed) object(e ast.Expr) gotypes.Object {
 	return nil
 }
 
-// origin is the declaration of what belongs to a generic type or function.
+// origin returns the declaration of an instantiated variable or function.
 func origin(o gotypes.Object) gotypes.Object {
 	switch o := o.(type) {
 	case *gotypes.Var:
@@ -556,7 +553,7 @@ func origin(o gotypes.Object) gotypes.Object {
 	return o
 }
 
-// calls reports whether a call is one of a function of the user.
+// calls reports whether a call is a call of a user callback.
 func (t *theirs) calls(call *ast.CallExpr) bool {
 	if v := t.info.Types[call.Fun]; v.IsType() || v.IsBuiltin() {
 		return false
@@ -573,8 +570,7 @@ func (t *theirs) calls(call *ast.CallExpr) bool {
 	return n != nil && (lookedAt(n) || t.hidden(f))
 }
 
-// hidden reports whether a method of an interface that only this package implements calls functions
-// of the user in one of its implementations.
+// hidden reports whether an implementation of an unexported method calls user callbacks.
 func (t *theirs) hidden(f *gotypes.Func) bool {
 	for o := range t.objects {
 		if m, is := o.(*gotypes.Func); is && m.Name() == f.Name() && !m.Exported() && m.Signature().Recv() != nil && f.Pkg() == t.pkg {
@@ -584,7 +580,7 @@ func (t *theirs) hidden(f *gotypes.Func) bool {
 	return false
 }
 
-// are reports whether the value of an expression is a function of the user, or one that calls it.
+// are reports whether the value of an expression is a user callback or calls one.
 func (t *theirs) are(e ast.Expr) bool {
 	e = ast.Unparen(e)
 	of := t.info.Types[e].Type
@@ -608,7 +604,7 @@ func (t *theirs) are(e ast.Expr) bool {
 	return o != nil && t.objects[o]
 }
 
-// follow takes functions of the user along where a node hands them on.
+// follow tracks user callbacks to where a node passes them.
 func (t *theirs) follow(n ast.Node) {
 	give := func(to gotypes.Object, value ast.Expr) {
 		if to != nil && t.are(value) {
@@ -636,8 +632,7 @@ func (t *theirs) follow(n ast.Node) {
 	}
 }
 
-// arguments follows functions into the parameters of declared functions of this package, and into
-// types of it.
+// arguments tracks functions into parameters of this package's functions and into its types.
 func (t *theirs) arguments(n *ast.CallExpr, give func(gotypes.Object, ast.Expr)) {
 	if t.info.Types[n.Fun].IsType() && len(n.Args) == 1 {
 		if to := named(t.info.Types[n.Fun].Type); to != nil && to.Obj().Pkg() == t.pkg {
@@ -657,7 +652,7 @@ func (t *theirs) arguments(n *ast.CallExpr, give func(gotypes.Object, ast.Expr))
 	}
 }
 
-// receiver is the name of the type that a method is declared for.
+// receiver returns the name of a method's receiver type.
 func receiver(f *ast.FuncDecl) string {
 	e := f.Recv.List[0].Type
 	for {

@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-// timed are the functions of the gate's tests that may compare what the clock says, and why.
+// timed are the gate's test functions that may compare clock readings, with the reason.
 var timed = map[string]string{
 	"transport/internal/heart.extend":                                     "plays a broker whose leases end",
 	"job.TestRunners_LimitReachesHandlers":                                "a handler must not end before its limit",
@@ -24,10 +24,10 @@ var timed = map[string]string{
 	"transport/transporttest.take":                                        "plays a broker that keeps messages back",
 }
 
-// A test of the gate runs beside others, on machines that stand still for seconds: an upper bound
-// on a duration is no promise that it can check. It asserts the cause instead: a counter, a row, an
-// event, a setting, or the same measured in the same run. To wait, it uses package patience, which
-// counts polls. Timers of Go alone run in testing/synctest, where time is the test's own.
+// The gate's tests run in parallel, on machines that stall for seconds, so they cannot check an
+// upper bound on a duration. They assert the cause instead: a counter, a row, an event, a setting,
+// or another measurement of the same run. They wait with package patience, which counts polls. Code
+// that uses only Go's timers runs in testing/synctest, where the test controls the time.
 func TestDurations_AreNoPromises(t *testing.T) {
 	t.Parallel()
 	seen := map[string]bool{}
@@ -53,8 +53,8 @@ func TestDurations_AreNoPromises(t *testing.T) {
 	}
 }
 
-// bubblesOf names what runs a function in a bubble of testing/synctest: its Test, and the helpers
-// of a package that call it, themselves or through others.
+// bubblesOf returns the functions that run a function in a bubble of testing/synctest:
+// synctest.Test and the package's helpers that call it, also indirectly.
 func bubblesOf(p []*ast.File) map[string]bool {
 	bubbles := map[string]bool{"synctest.Test": true}
 	for known := 0; known < len(bubbles); {
@@ -74,7 +74,7 @@ func bubblesOf(p []*ast.File) map[string]bool {
 	return bubbles
 }
 
-// callee is the function that is called, with its package: f, p.f.
+// callee returns the called function, with its package if given: f, p.f.
 func callee(call *ast.CallExpr) string {
 	if s, ok := call.Fun.(*ast.SelectorExpr); ok {
 		if p, ok := s.X.(*ast.Ident); ok {
@@ -84,10 +84,10 @@ func callee(call *ast.CallExpr) string {
 	return called(call)
 }
 
-// clockBounds are the upper bounds on durations and the loops until a deadline in a declaration,
-// but for those in bubbles.
+// clockBounds returns the upper bounds on durations and the loops until a deadline in a
+// declaration, except those in bubbles.
 func clockBounds(in ast.Node, bubbles map[string]bool) (found []ast.Node) {
-	elapsed := map[string]bool{} // variables that hold how long something took
+	elapsed := map[string]bool{} // variables that contain a measured duration
 	ast.Inspect(in, func(n ast.Node) bool {
 		if a, ok := n.(*ast.AssignStmt); ok && len(a.Lhs) == len(a.Rhs) {
 			for i := range a.Lhs {
@@ -132,8 +132,8 @@ func clockBounds(in ast.Node, bubbles map[string]bool) (found []ast.Node) {
 	return found
 }
 
-// measures reports whether an expression is how long something took: time.Since, or a variable that
-// holds it.
+// measures reports whether an expression is a measured duration: time.Since, or a variable that
+// contains it.
 func measures(e ast.Expr, elapsed map[string]bool) (yes bool) {
 	ast.Inspect(e, func(n ast.Node) bool {
 		switch n := n.(type) {
@@ -149,7 +149,7 @@ func measures(e ast.Expr, elapsed map[string]bool) (yes bool) {
 	return yes
 }
 
-// readsClock reports whether a call asks whether a moment has passed: time.Now().After(x),
+// readsClock reports whether a call compares a time with now: time.Now().After(x),
 // x.Before(time.Now()).
 func readsClock(call *ast.CallExpr) bool {
 	s, ok := call.Fun.(*ast.SelectorExpr)
@@ -163,7 +163,7 @@ func readsClock(call *ast.CallExpr) bool {
 	return now(s.X) || len(call.Args) == 1 && now(call.Args[0])
 }
 
-// slept are the functions of the gate's tests that may sleep, and why.
+// slept are the gate's test functions that may sleep, with the reason.
 var slept = map[string]string{
 	"consumer.Example":                               "shows readers, who have no package patience, how to wait",
 	"transport/pawlsqs.chaoticGroups":                "is called in bubbles",
@@ -172,14 +172,15 @@ var slept = map[string]string{
 	"transport/pawlsqs/sqstest.after":                "is called in bubbles",
 }
 
-// sleeps are the functions of Go's time that wait, or make something wait.
+// sleeps are the functions of Go's time that wait or start a timer.
 var sleeps = []string{"time.Sleep", "time.After", "time.AfterFunc", "time.NewTimer", "time.NewTicker", "time.Tick"}
 
-// A sleep in a test hides what it is for. If it waits until something is probably true, a stall
-// breaks it: patience.Until waits for that very thing, and patience.Poll does in a handler. If it
-// looks whether something happens that must not, it looks once: patience.Watch looks all the while.
-// For work that takes time there is patience.Elapse. In bubbles of testing/synctest sleeps are
-// free.
+// A sleep in a test hides its purpose.
+//
+// A sleep until something is probably true fails on a stall. Use patience.Until, or patience.Poll
+// in a handler. A sleep before a check that something did not happen checks only once. Use
+// patience.Watch, which checks repeatedly. Use patience.Elapse for work that takes time. Sleeps are
+// free in bubbles of testing/synctest.
 func TestDurations_NoTestSleeps(t *testing.T) {
 	t.Parallel()
 	gateCalls(t, slept, "name what this waits for, with package patience", func(call *ast.CallExpr) bool {
@@ -187,12 +188,12 @@ func TestDurations_NoTestSleeps(t *testing.T) {
 	})
 }
 
-// fetched are the functions of the gate's tests that may ask other machines, and why.
+// fetched are the gate's test functions that may contact other machines, with the reason.
 var fetched = map[string]string{}
 
-// A test of the gate asks no other machine, whose silence would fail it. What fetches is a proof.
-// The servers that tests need are fetched once if they are not installed: by internal/testbed/postgres, and
-// NATS by internal/testbed/brokers.
+// The gate's tests contact no other machine, because its failure would fail them. Tests that fetch
+// belong to the proof. If servers are not installed, internal/testbed/postgres and
+// internal/testbed/brokers (NATS) fetch them once.
 func TestGate_FetchesNothing(t *testing.T) {
 	t.Parallel()
 	gateCalls(t, fetched, "a test of the gate fetches nothing", fetches)
@@ -220,15 +221,15 @@ func TestGate_FetchesNothing(t *testing.T) {
 	}
 }
 
-// asking are functions that ask the machine that an argument of theirs names.
+// asking are functions that contact the machine in their arguments.
 var asking = []string{"http.Get", "http.Head", "http.Post", "http.PostForm", "http.NewRequest", "http.NewRequestWithContext",
 	"net.Dial", "net.DialTimeout", "net.LookupHost", "net.LookupIP", "net.LookupAddr", "tls.Dial"}
 
-// fetching are programs that fetch, and what the go command fetches with.
+// fetching are programs and go subcommands that fetch.
 var fetching = []string{"apk", "apt", "apt-get", "brew", "curl", "dnf", "docker", "npm", "npx", "pip", "pip3", "podman", "wget", "yarn", "yum",
 	"go get", "go install", "go mod download", "go mod tidy"}
 
-// fetches reports whether a call asks another machine, as far as its literal arguments tell.
+// fetches reports whether a call contacts another machine, judging by its literal arguments.
 func fetches(call *ast.CallExpr) bool {
 	var texts []string
 	for _, arg := range call.Args {
@@ -247,8 +248,8 @@ func fetches(call *ast.CallExpr) bool {
 	return false
 }
 
-// elsewhere reports whether a text is the address of another machine. Names without a dot, and
-// those of RFC 2606, are of none.
+// elsewhere reports whether a text is the address of another machine. Names without a dot and the
+// names of RFC 2606 are not.
 func elsewhere(text string) bool {
 	host := text
 	if u, err := url.Parse(text); err == nil && u.Host != "" {
@@ -264,8 +265,8 @@ func elsewhere(text string) bool {
 	return dotted && !slices.Contains([]string{"test", "invalid", "example", "localhost"}, top[strings.LastIndex(top, ".")+1:])
 }
 
-// gateCalls refuses some calls in the gate's tests outside bubbles. The list of exceptions must not
-// be longer than it needs to be.
+// gateCalls refuses certain calls in the gate's tests outside bubbles. Every listed exception must
+// be in use.
 func gateCalls(t *testing.T, exceptions map[string]string, advice string, refused func(*ast.CallExpr) bool) {
 	t.Helper()
 	seen := map[string]bool{}
@@ -297,7 +298,7 @@ func gateCalls(t *testing.T, exceptions map[string]string, advice string, refuse
 
 func ofTheGate(path string) bool { return !strings.HasSuffix(path, "_proof_test.go") }
 
-// nameOf is the folder of a declaration with the name of its function.
+// nameOf returns the folder of a declaration followed by its function's name.
 func nameOf(dir string, d ast.Decl) string {
 	name := strings.TrimPrefix(filepath.ToSlash(dir), "../../../") + "."
 	if fn, ok := d.(*ast.FuncDecl); ok {

@@ -1,4 +1,4 @@
-// Package layers holds the plan of the house as a test: which package may import which.
+// Package layers tests the architecture: which package may import which.
 package layers
 
 import (
@@ -17,13 +17,13 @@ import (
 
 const module = "github.com/pawl-go/pawl"
 
-// plan names, for each package, the packages of ours it may import outside tests. The order is the order of the layers:
-// words, contract, rows, motion, doors, tools. A package that is not here has no room yet: find it one.
+// plan lists, for each package, the packages of ours that it may import outside tests. The order is
+// that of the layers: words, contract, rows, motion, doors, tools. Add each new package.
 var plan = []struct {
 	pkg  string
 	uses []string
 }{
-	// words: no SQL text, no package of ours but their own innards
+	// words: no SQL, and no imports except their own internals
 	{"internal/callback", nil},
 	{"internal/jcs", nil},
 	{"internal/payload", nil},
@@ -32,7 +32,7 @@ var plan = []struct {
 	{"internal/verdict", nil},
 	{"internal/watched", nil},
 	{".", []string{"internal/callback", "internal/jcs", "internal/receipt", "internal/sqldriver", "internal/verdict", "internal/watched"}},
-	// tools that know nothing
+	// tools without knowledge of Pawl
 	{"internal/fault", nil},
 	{"internal/solo", nil},
 	{"internal/pace", nil},
@@ -49,7 +49,7 @@ var plan = []struct {
 	{"internal/catalog", []string{".", "internal/watched"}},
 	{"internal/txn", []string{".", "internal/callback", "internal/conns", "internal/watched", "internal/pace", "internal/verdict"}},
 	{"internal/rollup", []string{".", "internal/conns", "internal/contract", "internal/pace", "internal/txn"}},
-	// rows: they never import each other
+	// rows: they do not import each other
 	{"internal/delivery", []string{".", "internal/catalog", "internal/contract", "internal/verdict"}},
 	{"inbox", []string{".", "internal/delivery"}},
 	{"guard", []string{".", "internal/conns", "internal/contract", "internal/fault", "internal/txn", "internal/watched", "internal/pace", "internal/rollup", "internal/text", "internal/verdict"}},
@@ -68,7 +68,7 @@ var plan = []struct {
 	{"internal/operator", []string{".", "internal/conns", "internal/text", "ops"}},
 	{"doctor", []string{".", "migrate", "internal/catalog", "internal/engine", "internal/conns", "internal/text"}},
 	{"service", []string{".", "internal/callback", "consumer", "job", "migrate", "outbox", "schedule", "internal/catalog", "internal/conns", "internal/pace", "internal/progress"}},
-	// doors
+	// doors: transports
 	{"transport/internal/jsonptr", nil},
 	{"transport/internal/adapter", []string{".", "transport/internal/jsonptr", "internal/pace"}},
 	{"transport/internal/heart", nil},
@@ -82,14 +82,14 @@ var plan = []struct {
 	{"internal/testbed/patience", nil},
 	{"internal/testbed/bounds", []string{".", "internal/testbed/patience"}},
 	{"transport/transporttest", []string{".", "internal/testbed/patience", "internal/receipt"}},
-	// what looks on
+	// observers
 	{"observe", []string{"."}},
 	{"observe/internal/metrics", []string{".", "observe", "ops", "internal/catalog"}},
 	{"observe/prompawl", []string{".", "observe", "observe/internal/metrics"}},
 	{"observe/otelpawl", []string{".", "consumer", "job", "observe", "observe/internal/metrics"}},
 	{"dashboard", []string{".", "internal/callback", "internal/conns", "doctor", "internal/catalog", "ops", "internal/operator", "internal/text", "internal/verdict"}},
-	// for tests, ours and our users'
-	{"internal/testbed/checker", nil}, // it judges the others, so it shares nothing with them
+	// tests, ours and our users'
+	{"internal/testbed/checker", nil}, // shares nothing with the packages that it judges
 	{"internal/testbed/surface", nil},
 	{"internal/testbed/postgres", nil},
 	{"internal/testbed/brokers", nil},
@@ -118,12 +118,12 @@ var plan = []struct {
 	{"cmd/pawl/internal/cli", []string{".", "cmd/pawl/internal/lab", "cmd/pawl/internal/scaffold", "schema", "migrate", "ops", "doctor", "dashboard", "internal/testbed/brokers", "internal/testbed/postgres", "transport/pawlsqs", "transport/pawlsqs/sqstest", "transport/webhook", "cmd/pawl/internal/broker", "cmd/pawl/internal/demo", "cmd/pawl/internal/sizing", "internal/operator", "internal/text", "internal/verdict"}},
 	{"cmd/pawl", []string{"cmd/pawl/internal/cli"}},
 	{"cmd/pawl/pawl-brokers", []string{".", "cmd/pawl/internal/broker", "cmd/pawl/internal/cli", "internal/testbed/brokers", "transport/pawlkafka", "transport/pawlnats", "transport/pawlrabbitmq"}},
-	// the proof, and the benchmark
+	// the proof and the benchmark
 	{"proof", nil}, {"proof/rerun", nil},
 	{"bench", []string{".", "command", "command/httpkey", "consumer", "job", "outbox", "ops", "schedule", "migrate", "internal/testbed/postgres"}},
 }
 
-// Every import of ours is in the plan, and the plan itself only points to rooms above it in the list.
+// Every import of ours is in the plan, and the plan's entries refer only to entries above them.
 func TestImports_FollowThePlan(t *testing.T) {
 	t.Parallel()
 	allowed := map[string][]string{}
@@ -157,8 +157,8 @@ func TestImports_FollowThePlan(t *testing.T) {
 	}
 }
 
-// The testbed is for tests, for what helps users to test, for the demo and for the benchmark. The
-// engine runs without it.
+// The testbed is for tests, users' test helpers, the demo and the benchmark. The engine does not
+// import it.
 func TestTestbed_IsNoPartOfTheEngine(t *testing.T) {
 	t.Parallel()
 	mayUse := regexp.MustCompile(`^(internal/testbed|pawltest|transport/transporttest|cmd/pawl|bench)(/|$)`)
@@ -178,7 +178,7 @@ func TestTestbed_IsNoPartOfTheEngine(t *testing.T) {
 	}
 }
 
-// The core module needs pgx and the standard library; every SDK lives in a module of its own.
+// The core module requires only pgx and the standard library. Every SDK is in its own module.
 func TestCore_RequiresOnlyPgx(t *testing.T) {
 	t.Parallel()
 	satellites := modules(t)
@@ -212,7 +212,7 @@ type source struct {
 	imports []string
 }
 
-// sources returns every Go file that is neither a test nor part of a module made for tests or examples.
+// sources returns every Go file that is neither a test nor in a module for tests or examples.
 func sources(t *testing.T) (files []source) {
 	t.Helper()
 	root := os.DirFS("../../..")
@@ -250,7 +250,7 @@ func sources(t *testing.T) (files []source) {
 	return files
 }
 
-// modules returns the folders that hold a go.mod, relative to the repository.
+// modules returns the folders with a go.mod, relative to the repository.
 func modules(t *testing.T) (dirs []string) {
 	t.Helper()
 	err := fs.WalkDir(os.DirFS("../../.."), ".", func(name string, d fs.DirEntry, err error) error {

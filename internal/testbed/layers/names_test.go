@@ -7,11 +7,12 @@ import (
 	"testing"
 )
 
-// A word is a token of an SQL text: a name with its dots, an operator, a cast with its type, or one other character.
+// word matches a token of an SQL text: a name with its dots, an operator, a cast with its type, or
+// another character.
 var word = regexp.MustCompile(`(?i)` + strings.Join([]string{
 	`operator\([a-z0-9_]+\.[^)]*\)`,                // an operator with its schema
 	`::\s*(?:[a-z_"][\w"]*\.)?[a-z_"][\w"]*`,       // a cast
-	`:=|=>`,                                        // no operators
+	`:=|=>`,                                        // not operators
 	`(?:[a-z_"§][\w"§]*\.)*(?:[a-z_"§][\w"§]*|\*)`, // a name, or all columns of one
 	`\$?\d+(?:\.\d+)?`,
 	`[-+*/<>=~!@#%^&|` + "`" + `?]+`,
@@ -26,21 +27,22 @@ var (
 	isOperator = regexp.MustCompile("^[-+*/<>=~!@#%^&|`?]+$")
 )
 
-// keywords may stand before a parenthesis, and are no functions that PostgreSQL looks up.
+// keywords may precede a parenthesis and are not functions that PostgreSQL looks up.
 var keywords = strings.Fields(`in values and or not any all some exists coalesce greatest least extract row array over filter as using on from select
   join where then else when by conflict distinct union except intersect case is limit offset returning lateral materialized recursive with having set
   key unique check primary references only interval numeric varchar`)
 
-// types are words of the grammar, which always mean the type of PostgreSQL.
+// types are words of the grammar that always mean PostgreSQL's type.
 var types = strings.Fields("int integer bigint smallint boolean numeric decimal dec real float double char character varchar time timestamp interval bit")
 
-// catalogued are types that columns are made of and that the grammar does not know.
+// catalogued are types of columns that the grammar does not know.
 var catalogued = strings.Fields("text jsonb json bytea timestamptz uuid oid")
 
 // compares are words that look an operator up.
 var compares = strings.Fields("in between like ilike similar nullif")
 
-// loose returns the operators, functions, types and relations of an SQL text that PostgreSQL would look up in the caller's search_path.
+// loose returns the operators, functions, types and relations of an SQL text that PostgreSQL would
+// look up in the caller's search_path.
 func loose(text string) (found []string) {
 	text = quoted.ReplaceAllString(notSQL.ReplaceAllString(text, " "), "§")
 	words := word.FindAllString(verbs.ReplaceAllString(text, "§"), -1)
@@ -87,7 +89,8 @@ func loose(text string) (found []string) {
 	return found
 }
 
-// assigns reports whether the "=" at i follows the name of a column, or several in parentheses, in a SET list.
+// assigns reports whether the "=" at i follows a column name, or several in parentheses, in a SET
+// list.
 func assigns(words []string, i int) bool {
 	for k := i - 1; k >= 0; k-- {
 		switch strings.ToLower(words[k]) {
@@ -100,7 +103,7 @@ func assigns(words []string, i int) bool {
 	return false
 }
 
-// relates reports whether the name at i stands where a table does.
+// relates reports whether the name at i is in the position of a table.
 func relates(at func(int) string, i int) bool {
 	switch at(i) {
 	case "select", "lateral", "only", "unnest", "skip", "nowait", "of", "set", "update", "table", "exists":
@@ -117,7 +120,7 @@ func relates(at func(int) string, i int) bool {
 	return false
 }
 
-// commonTables are the names that a WITH clause gives.
+// commonTables returns the names that a WITH clause defines.
 func commonTables(words []string) (names []string) {
 	if !slices.ContainsFunc(words, func(w string) bool { return strings.EqualFold(w, "with") }) {
 		return nil
@@ -130,7 +133,7 @@ func commonTables(words []string) (names []string) {
 	return names
 }
 
-// What resolves through the path is found, and nothing else.
+// Names that resolve through the path are found, and no others.
 func TestLoose(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{

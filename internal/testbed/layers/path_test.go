@@ -17,7 +17,8 @@ import (
 	"testing"
 )
 
-// ownPath are folders whose statements run where no other role may create objects, or that are yours and not Pawl's.
+// ownPath are folders whose statements run where no other role may create objects, or belong to
+// users.
 var ownPath = map[string]string{
 	"bench":            "a server of its own",
 	"examples":         "the SQL of applications",
@@ -25,10 +26,12 @@ var ownPath = map[string]string{
 	"internal/testbed": "a server or database that a test made",
 }
 
-// pinnedBy are functions that send a text under Pawl's own path, or put it into a script that sets it.
+// pinnedBy are functions that run a text under Pawl's own path, or put it into a script that sets
+// the path.
 var pinnedBy = []string{"Look", "lookOne", "lookRows", "lookWhole", "Pinned"}
 
-// pieces are functions and package-level texts that hold a piece of a statement, and why its names are safe.
+// pieces are functions and package-level strings that contain a part of a statement, with the
+// reason why its names are safe.
 var pieces = map[string]string{
 	"guard.templates":                 "your table, whose types and operators may be your own",
 	"guard.highest":                   "the same",
@@ -49,10 +52,12 @@ var pieces = map[string]string{
 	"internal/contract.ofConsumer":    "follows pawl_v1.",
 }
 
-// sends are functions to which a text goes under the caller's path, also where the function around it uses one of pinnedBy.
+// sends are functions that run a text under the caller's path, even inside a function that uses one
+// of pinnedBy.
 var sends = []string{"Exec", "ExecContext", "Query", "QueryContext", "QueryRow", "QueryRowContext", "Queue", "one", "many"}
 
-// Another role's operator, function or type is never meant: each SQL text outside of tests qualifies its names, or runs under Pawl's path.
+// Each SQL text outside of tests qualifies its names or runs under Pawl's path. Otherwise it could
+// use another role's operator, function or type.
 func TestSQL_InGoResolvesNothingThroughThePath(t *testing.T) {
 	t.Parallel()
 	texts, used := 0, map[string]bool{}
@@ -95,10 +100,10 @@ func underOwnPath(name string) string {
 	return ""
 }
 
-// A sqlText is what is put together in one expression. What is not constant stands in it as §.
+// A sqlText is a string expression. § replaces its non-constant parts.
 type sqlText struct {
 	sql    string
-	in     string // the function, or the package-level name
+	in     string // the function or the package-level name
 	pinned bool
 	pos    token.Pos
 }
@@ -109,7 +114,7 @@ var (
 	holdsSQL  = regexp.MustCompile(`\$(\d|%d)|\bpawl(_v1)?\.[a-z]+ as |pg_catalog\.|clock_timestamp`)
 )
 
-// sqlTexts returns the string expressions of a file that are SQL, or a piece of it.
+// sqlTexts returns the string expressions of a file that are SQL or a part of it.
 func sqlTexts(file *ast.File) (texts []sqlText) {
 	for _, declared := range file.Decls {
 		in, under := "", false
@@ -156,7 +161,7 @@ func sqlTexts(file *ast.File) (texts []sqlText) {
 	return texts
 }
 
-// folded puts a sum of strings together. It reports false for what holds no string.
+// folded concatenates a sum of strings. holds is false if there is no string.
 func folded(e ast.Expr) (text string, holds bool) {
 	switch e := e.(type) {
 	case *ast.BasicLit:
@@ -205,7 +210,7 @@ type parsedFile struct {
 	file *ast.File
 }
 
-// parsedFiles returns every Go file of every module that is no test.
+// parsedFiles returns every Go file of every module, except tests.
 func parsedFiles(t *testing.T) (files []parsedFile) {
 	t.Helper()
 	err := fs.WalkDir(os.DirFS("../../.."), ".", func(name string, d fs.DirEntry, err error) error {

@@ -15,26 +15,28 @@ import (
 	"testing"
 )
 
-// To count another tree, such as an older commit in another directory:
+// Count another tree, such as an older commit in another directory, with
 //
-//	go test ./internal/testbed/layers -run Pipeline -v -args -pipeline.dir=DIR -pipeline.files='0 consumer.go drain.go; 1 receive.go; …'
+//	go test ./internal/testbed/layers -run Pipeline -v -args -pipeline.dir=DIR \
+//		-pipeline.files='0 consumer.go drain.go; 1 receive.go; …'
 var (
 	pipelineDir   = flag.String("pipeline.dir", "../../../consumer", "the package whose calls are counted")
 	pipelineFiles = flag.String("pipeline.files", "", "the step of each file, instead of the plan")
-	pipelineLeafs = flag.String("pipeline.leafs", "", "functions that are leafs whatever their file, separated by spaces")
+	pipelineLeafs = flag.String("pipeline.leafs", "", "functions that count as leafs in any file, separated by spaces")
 )
 
-// maxClimbs is how many calls of the consumer may climb.
+// maxClimbs bounds the climbing calls of the consumer.
 const maxClimbs = 5
 
-// steps are those of a delivery, in their order. A file belongs to the step that its name begins with.
+// steps are the steps of a delivery, in order. A file belongs to the step with which its name
+// begins.
 var steps = []string{"receive", "identify", "claim", "handle", "commit", "ack", "finish"}
 
-// What a file of package consumer is that is no step.
+// The roles of files of package consumer that are not steps.
 const (
-	line  = 0   // it calls the steps in their order
-	leaf  = 100 // what every step may use; it calls none
-	aside = -1  // another way in: stored deliveries, and what runs beside the line
+	line  = 0   // calls the steps in order
+	leaf  = 100 // may be used by every step and calls none
+	aside = -1  // another entry: stored deliveries and background work
 )
 
 var otherRoles = map[string]int{
@@ -43,9 +45,10 @@ var otherRoles = map[string]int{
 	"retention": aside, "stored": aside,
 }
 
-// A delivery goes through the steps of package consumer in one direction. A call climbs if it goes from a step to an earlier one, to the
-// line or to another way in, or from a leaf to anything else. Each place in the source counts by itself, and so does a function that is
-// named without being called. What counts is where the functions are declared: calls within a file do not.
+// A delivery passes the steps of package consumer in one direction. A call climbs if it goes from a
+// step to an earlier one, to the line or to another entry, or from a leaf to anything else. Each
+// place in the source counts, also if it names a function without calling it. Only calls between
+// files count.
 func TestPipeline_RunsInOneDirection(t *testing.T) {
 	t.Parallel()
 	role := rolesOf(t)
@@ -59,7 +62,8 @@ func TestPipeline_RunsInOneDirection(t *testing.T) {
 				continue
 			}
 			moves++
-			if a == leaf || a > line && b < a || a == line && b == aside && from != "consumer.go" { // which starts what runs aside
+			// consumer.go also starts the background work.
+			if a == leaf || a > line && b < a || a == line && b == aside && from != "consumer.go" {
 				climbs = append(climbs, fmt.Sprintf("%s: %s climbs from %s to %s, %s", u.at, u.from, from, u.to, u.name))
 			}
 		}
@@ -74,7 +78,7 @@ func TestPipeline_RunsInOneDirection(t *testing.T) {
 	}
 }
 
-// rolesOf returns the step of a file.
+// rolesOf returns a function that maps a file to its step.
 func rolesOf(t *testing.T) func(file string) int {
 	t.Helper()
 	roles := map[string]int{}
@@ -107,11 +111,12 @@ func rolesOf(t *testing.T) func(file string) int {
 	}
 }
 
-// A use is one place at which a function of the package is called, or named.
+// A use is a place that calls or names a function of the package.
 type use struct{ from, to, name, at string }
 
-// parsedPackage returns where each file uses functions that are declared in the package, also in others. Imports are not resolved: what
-// they have cannot call back but through a function that is named here.
+// parsedPackage returns the places where each file uses functions declared in the package. It does
+// not resolve imports, because imported code can call back only through a function that is named
+// here.
 func parsedPackage(t *testing.T, dir string) (n int, uses map[string][]use) {
 	t.Helper()
 	names, err := filepath.Glob(filepath.Join(dir, "*.go"))
@@ -131,7 +136,8 @@ func parsedPackage(t *testing.T, dir string) (n int, uses map[string][]use) {
 	}
 	info := &gotypes.Info{Uses: map[*ast.Ident]gotypes.Object{}}
 	config := gotypes.Config{Importer: noImports{}, Error: func(error) {}}
-	pkg, _ := config.Check("consumer", set, parsed, info) // fails, as nothing is imported
+	// Always fails, because nothing is imported.
+	pkg, _ := config.Check("consumer", set, parsed, info)
 	declared, uses := map[string]bool{}, map[string][]use{}
 	for _, f := range parsed {
 		for _, d := range f.Decls {
@@ -149,7 +155,7 @@ func parsedPackage(t *testing.T, dir string) (n int, uses map[string][]use) {
 			}
 			ast.Inspect(d, func(n ast.Node) bool {
 				if s, is := n.(*ast.SelectorExpr); is && declared[s.Sel.Name] && !s.Sel.IsExported() && info.Uses[s.Sel] == nil && !ofImport(info, s.X) {
-					t.Errorf("%s: it cannot be told what %s is", set.Position(s.Pos()), s.Sel.Name)
+					t.Errorf("%s: cannot resolve %s", set.Position(s.Pos()), s.Sel.Name)
 				}
 				id, is := n.(*ast.Ident)
 				if !is {

@@ -6,8 +6,7 @@ import (
 	"testing"
 )
 
-// The codes of a lost race stand in the table of verdicts alone. What has to know them asks
-// txn.LostRace.
+// Only the table of verdicts contains the codes of a lost race. Other code calls txn.LostRace.
 func TestLostRaces_AreKnownInOnePlace(t *testing.T) {
 	t.Parallel()
 	known := 0

@@ -7,13 +7,13 @@ import (
 	"testing"
 )
 
-// statements are what a pool is asked to do.
+// statements are the methods with which a pool runs a statement.
 var statements = []string{"Acquire", "AcquireFunc", "AcquireAllIdle", "Begin", "BeginTx", "CopyFrom", "Exec", "Query", "QueryRow", "SendBatch"}
 
-// toPools are the types by which a pool is asked.
+// toPools are the types through which a pool is used.
 var toPools = []string{"*github.com/jackc/pgx/v5/pgxpool.Pool", module + ".DB", module + "/internal/contract.DB", module + "/internal/contract.Batcher"}
 
-// stays are the functions that ask a pool and do not leave a standby, and why.
+// stays are the functions that use a pool and do not leave a standby, with the reason.
 var stays = map[string]string{
 	"dashboard.read":                "it only reads",
 	"doctor":                        "it only reads",
@@ -31,8 +31,8 @@ var stays = map[string]string{
 	"service.fits":                  "it only looks at connections, and reads",
 }
 
-// Every statement of ours that is sent to a pool has the pool leave a server that has become a
-// standby, if it is refused for that. Else a part would fail until its connections end.
+// If a server that has become a standby refuses one of our statements, the pool must leave that
+// server. Otherwise the component would fail until its connections end.
 func TestStatements_LeaveAStandby(t *testing.T) {
 	t.Parallel()
 	met := map[string]bool{}

@@ -11,13 +11,14 @@ import (
 	"testing"
 )
 
-// ends are the methods of testing.T that end the goroutine they are called in (package testing: "FailNow must be
-// called from the goroutine running the test").
+// ends are the methods of testing.T that end the calling goroutine. Package testing: "FailNow must
+// be called from the goroutine running the test".
 var ends = map[string]bool{"Fatal": true, "Fatalf": true, "FailNow": true, "Skip": true, "Skipf": true, "SkipNow": true}
 
-// Nothing waits for the function of time.AfterFunc, so it may outlive its test. Then the context of the test is
-// cancelled, what the function does fails, and a failure that it reports itself ends the whole process. So such a
-// function calls no helper that can end a test: it hands its error to the test, which waits for it.
+// Nothing waits for the function of time.AfterFunc, so it may outlive its test. The test's context
+// is then cancelled and the function fails. If it reported the failure itself, the whole process
+// would end. So the function must not call a helper that can end a test. It passes its error to the
+// test, which waits for it.
 func TestAfterFunc_NeverEndsATest(t *testing.T) {
 	t.Parallel()
 	timers := 0
@@ -45,7 +46,7 @@ func TestAfterFunc_NeverEndsATest(t *testing.T) {
 	}
 }
 
-// testFiles parses the test files that are wanted, by the folder of their package.
+// testFiles parses the wanted test files, by the folder of their package.
 func testFiles(t *testing.T, wanted func(path string) bool) (files *token.FileSet, packages map[string][]*ast.File) {
 	t.Helper()
 	files, packages = token.NewFileSet(), map[string][]*ast.File{}
@@ -63,7 +64,8 @@ func testFiles(t *testing.T, wanted func(path string) bool) (files *token.FileSe
 	return files, packages
 }
 
-// helpersThatEnd names the functions and methods of a package's tests that can end a test, themselves or through others.
+// helpersThatEnd returns the functions and methods of a package's tests that can end a test, also
+// indirectly.
 func helpersThatEnd(p []*ast.File) map[string]bool {
 	ending := maps.Clone(ends)
 	for changed := true; changed; {
@@ -94,7 +96,7 @@ func eachCall(in ast.Node, see func(*ast.CallExpr)) {
 	})
 }
 
-// called is the name of the function or method that is called, without what it belongs to.
+// called returns the name of the called function or method without its qualifier.
 func called(call *ast.CallExpr) string {
 	switch f := call.Fun.(type) {
 	case *ast.Ident:

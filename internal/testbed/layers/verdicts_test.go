@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// codes are the files that compare SQLSTATEs for another purpose than a verdict, and why.
+// codes are the files that compare SQLSTATEs for another purpose than a verdict, with the reason.
 var codes = map[string]string{
 	"cmd/pawl/internal/cli/database_error.go": "words an error for a person at a shell",
 	"cmd/pawl/internal/cli/jobs.go":           "words an error for a person at a shell",
@@ -28,11 +28,11 @@ var codes = map[string]string{
 	"transport/pawlnats/pull.go":              "statuses of NATS",
 }
 
-// sqlstate is a SQLSTATE, or a class of them.
+// sqlstate matches a SQLSTATE or a class of SQLSTATEs.
 var sqlstate = regexp.MustCompile(`^([0-9][0-9A-Z]|[A-Z][0-9]|XX)([0-9A-Z]{1,3})?$`)
 
-// What an error of the database means is decided in one table: package verdict. No other file
-// compares SQLSTATEs for that.
+// Only the table of package verdict decides what a database error means. No other file compares
+// SQLSTATEs for that.
 func TestVerdicts_AreInOneTable(t *testing.T) {
 	t.Parallel()
 	met := map[string]bool{}

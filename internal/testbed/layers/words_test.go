@@ -10,14 +10,14 @@ import (
 	"testing"
 )
 
-// A retired word was replaced before the first tag. It may not come back: two words for one thing cost each reader the question whether
-// there is a difference.
+// A retired word was replaced before the first tag and must not return. Two words for one thing
+// make readers look for a difference.
 type retired struct {
-	word string // a regular expression
-	now  string // what stands in its place
+	word string // regular expression
+	now  string // replacement
 }
 
-// words are the retired ones.
+// words are the retired words.
 var words = []retired{
 	{`\bflow\.[A-Z]|pawl/flow\b|\bpackage flow\b`, "package consumer"},
 	{`\beffect\.[A-Z]|pawl/effect\b|\bpackage effect\b`, "package step"},
@@ -38,17 +38,18 @@ var words = []retired{
 	{`\bconsumer\.Gate\b|\bQueue\.Gate\b`, "SequenceGate, Admit"},
 }
 
-// history are folders and files that tell of what was.
+// history are folders and files about earlier states.
 var history = []string{".git", "CHANGELOG.md", "bench/results", "docs/api", "docs/decisions", "docs/internals", "docs/reference/coming-from.md", "internal/testbed/layers/words_test.go"}
 
-// borrowed are words of other systems, and the folders and files that must name them.
-var borrowed = map[string][]string{"ttl": {"internal/testbed/hatest/", "docs/operating/high-availability.md", "transport/pawlrabbitmq/", "docs/guides/rabbitmq.md"}} // of Patroni and RabbitMQ
+// borrowed are words of other systems, with the folders and files that must name them.
+// ttl is a word of Patroni and RabbitMQ.
+var borrowed = map[string][]string{"ttl": {"internal/testbed/hatest/", "docs/operating/high-availability.md", "transport/pawlrabbitmq/", "docs/guides/rabbitmq.md"}}
 
 func isBorrowed(word, name string) bool {
 	return slices.ContainsFunc(borrowed[word], func(place string) bool { return strings.HasPrefix(name, place) })
 }
 
-// No retired word stands anywhere but in the history.
+// Retired words occur only in the history.
 func TestWords_RetiredOnesStayAway(t *testing.T) {
 	t.Parallel()
 	patterns := make([]*regexp.Regexp, len(words))

@@ -1,4 +1,4 @@
-// Package migratetest applies the files that `pawl migrate print` writes with the real tools they are written for, and
-// compares the catalogue with that of [github.com/pawl-go/pawl/migrate.Up]. It is a module of its own so that nobody
-// else needs those tools.
+// Package migratetest applies the output of `pawl migrate print` with the tools that it is written
+// for, and compares the catalogue with that of [github.com/pawl-go/pawl/migrate.Up]. It is a
+// separate module so that no other module needs those tools.
 package migratetest

@@ -26,12 +26,12 @@ import (
 	"github.com/pawl-go/pawl/pawltest"
 )
 
-// A tool applies a directory of migrations to a database, and takes all of them back.
+// A tool applies a directory of migrations to a database and reverts all of them.
 type tool struct {
 	up, down func(ctx context.Context) error
 }
 
-// tools opens each tool in the way its documentation says.
+// tools opens each tool as its documentation says.
 var tools = map[migrate.Format]func(t *testing.T, url string, files fs.FS) tool{
 	migrate.Goose:         openGoose,
 	migrate.Tern:          openTern,
@@ -77,14 +77,14 @@ func openGolangMigrate(t *testing.T, url string, files fs.FS) tool {
 	}
 }
 
-// Whoever migrates, with whichever tool, ends with the same schema: Check accepts it, the catalogue is equal to the
-// letter, and the tool can take it back and apply it again.
+// Each tool creates the same schema. Check accepts it, the catalogue is identical, and the tool can
+// revert and apply it again.
 func TestPrintedFiles_WorkWithTheRealTool(t *testing.T) {
 	t.Parallel()
 	want := schemaOf(t, pawltest.URL(t))
 	for _, format := range migrate.Formats() {
 		if format == migrate.Plain {
-			continue // for psql; TestDist_EqualsMigrations in package sql applies it
+			continue // for psql: TestDist_EqualsMigrations applies it
 		}
 		t.Run(string(format), func(t *testing.T) {
 			t.Parallel()
@@ -105,7 +105,8 @@ func TestPrintedFiles_WorkWithTheRealTool(t *testing.T) {
 	}
 }
 
-// Numbered to follow migrations of the user's own, the files are applied with them by one tool, in one directory and one version table.
+// Printed files that are numbered after the user's own migrations are applied together with them,
+// by one tool with one directory and one version table.
 func TestPrintedFiles_AmongOthers(t *testing.T) {
 	t.Parallel()
 	want := schemaOf(t, pawltest.URL(t))
@@ -148,8 +149,8 @@ func TestPrintedFiles_AmongOthers(t *testing.T) {
 	}
 }
 
-// The tool's lock_timeout is ours, so that a migration queued behind a long transaction does not stop the workers
-// queued behind it, whoever migrates (trap T29).
+// Every tool uses our lock_timeout. A migration that queues behind a long transaction therefore
+// does not block the workers that queue behind it (trap T29).
 func TestT29_PrintedFilesDoNotWaitForLocks(t *testing.T) {
 	t.Parallel()
 	for format, open := range tools {
@@ -173,7 +174,7 @@ func TestT29_PrintedFilesDoNotWaitForLocks(t *testing.T) {
 	}
 }
 
-// printed is a directory with the files of `pawl migrate print`.
+// printed returns a directory with the files of `pawl migrate print`.
 func printed(t *testing.T, format migrate.Format) fs.FS {
 	t.Helper()
 	files, err := migrate.Files(format, 0, migrate.Numbering{})

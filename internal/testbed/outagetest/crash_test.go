@@ -20,8 +20,8 @@ import (
 	"github.com/pawl-go/pawl/pawltest"
 )
 
-// crash kills the backend of a transaction, as a statement does that crashes it: the postmaster
-// ends all sessions and starts the server again.
+// crash kills the backend of a transaction, like a statement that crashes it. The postmaster then
+// ends all sessions and restarts the server.
 func crash(ctx context.Context, tx pgx.Tx) error {
 	var pid int
 	if err := tx.QueryRow(ctx, "select pg_backend_pid()").Scan(&pid); err != nil {
@@ -34,7 +34,8 @@ func crash(ctx context.Context, tx pgx.Tx) error {
 	return err
 }
 
-// slowly takes effect in a transaction that is long enough for others to crash beside it.
+// slowly writes its effect in a transaction that is long enough for other handlers to crash
+// meanwhile.
 func slowly(ctx context.Context, tx pgx.Tx, key string) error {
 	if err := apply(ctx, tx, key); err != nil {
 		return err
@@ -43,7 +44,8 @@ func slowly(ctx context.Context, tx pgx.Tx, key string) error {
 	return err
 }
 
-// received hides Exclusive of the job of a stored delivery: only what the consumer acquires is seen.
+// received hides Exclusive of a stored delivery's job, so that only Exclusive of the consumer is
+// seen.
 func received(ctx context.Context, m consumer.Message[[]byte]) context.Context {
 	if m.Handle == nil {
 		ctx = new(verdict.Exclusive).Context(ctx)
@@ -53,8 +55,8 @@ func received(ctx context.Context, m consumer.Message[[]byte]) context.Context {
 
 var fast = job.Backoff{Base: 20 * time.Millisecond, Max: 100 * time.Millisecond}
 
-// A handler whose statement takes the server down each time is charged, and ends as a dead letter.
-// The others are not, although they run beside it again and again.
+// A handler whose statement crashes the server each time is charged and ends as a dead letter.
+// Other handlers, although they run beside it repeatedly, are not charged.
 func TestCrash_IsCharged(t *testing.T) {
 	t.Parallel()
 	const attempts, good = 2, 5
@@ -155,8 +157,8 @@ func TestCrash_IsCharged(t *testing.T) {
 	}
 }
 
-// A handler that notices late, when the server is back, that a crash of another session has ended its
-// own, is not charged: the server is asked whether it went on, and has not.
+// A crash of another session ends a handler's session. If the handler notices only when the server
+// is back, it is not charged: Pawl asks the server whether it kept running, and it did not.
 func TestCrash_NoticedLate(t *testing.T) {
 	t.Parallel()
 	const crashes = 2
@@ -183,7 +185,7 @@ func TestCrash_NoticedLate(t *testing.T) {
 	charged.want(b, 0)
 }
 
-// charges are the attempts that were charged.
+// charges are the charged attempts.
 type charges struct {
 	mu  sync.Mutex
 	all []string
@@ -199,7 +201,7 @@ func (c *charges) hooks() pawl.Hooks {
 	}}
 }
 
-// want waits until so many attempts were charged, and checks that none of a neighbour's was.
+// want waits until n attempts were charged, and checks that none was another handler's.
 func (c *charges) want(b *bed, n int) {
 	b.Helper()
 	patience.Until(b, "the charges are told", func() bool {
@@ -214,8 +216,8 @@ func (c *charges) want(b *bed, n int) {
 	}
 }
 
-// wantDead checks the dead letters, after so many attempts, for losses of which the error tells.
-// A server that was asked before it noticed the crash has answered.
+// wantDead checks the number of dead letters with this number of attempts and an error about a lost
+// server. A server that was asked before it noticed the crash has answered.
 func (b *bed) wantDead(n, attempts int) {
 	b.Helper()
 	if got := b.count(`select count(*) from pawl_v1.dead_letters as d where d.attempts = $1 and d.last_error ~ 'the server (went away|answers others)'`, attempts); got != n {
@@ -233,9 +235,9 @@ func (b *bed) wantEffects(n int) {
 	}
 }
 
-// An outage under running handlers charges nobody, however long it lasts, and although it comes
+// An outage during handlers charges no attempt, however long it lasts and although it happens
 // twice.
-func TestOutage_ChargesNobody(t *testing.T) {
+func TestOutage_ChargesNoAttempt(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil, "")
 	const n = 4
@@ -273,7 +275,7 @@ func TestOutage_ChargesNobody(t *testing.T) {
 	for outages.Load() < 2 {
 		pid := patience.Receive(t, "a handler is in its transaction", entered)
 		outages.Add(1)
-		// The server does not come back for a while: its postmaster stands still.
+		// The server stays away for a while, because its postmaster is stopped.
 		b.must(syscall.Kill(b.server.PID(), syscall.SIGSTOP))
 		b.must(syscall.Kill(pid, syscall.SIGKILL))
 		patience.Watch(6*time.Second, func() {})

@@ -20,8 +20,8 @@ import (
 // losses are ways in which a handler loses its connection each time.
 var losses = map[string]struct {
 	lose func(ctx context.Context, tx pgx.Tx) error
-	why  string // a pattern in the last error of the dead letter
-	most int32  // calls until an attempt is charged, of one process
+	why  string // pattern for the last error of the dead letter
+	most int32  // calls in one process until an attempt is charged
 }{
 	"its session is ended": {func(ctx context.Context, tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, "select pg_terminate_backend(pg_backend_pid())")
@@ -38,14 +38,14 @@ var losses = map[string]struct {
 	"it takes the server down": {crash, "the server (went away|answers others)", verdict.Bound},
 }
 
-// A handler that loses its connection each time ends as a dead letter that says why, also if each
-// attempt is of another process than the one before: losses that charge nothing are counted per
-// process, so that so many processes have so many times the bound.
+// A handler that loses its connection each time ends as a dead letter with the reason, even if each
+// attempt runs in another process. Uncharged losses are counted per process, so n processes have n
+// times the bound.
 func TestLosses_EachInAnotherProcess(t *testing.T) {
 	t.Parallel()
 	const processes, attempts = 2, 2
 	for name, loss := range losses {
-		// turns sends each attempt to another process than the one before.
+		// turns makes each attempt run in another process than the previous one.
 		turns := func() (calls *atomic.Int32, mine func(process int32) bool, lose func(context.Context, pgx.Tx) error) {
 			calls = &atomic.Int32{}
 			return calls, func(process int32) bool { return calls.Load()%processes == process },
@@ -97,7 +97,7 @@ func TestLosses_EachInAnotherProcess(t *testing.T) {
 	}
 }
 
-// inTurn is a source that hands out nothing while it is the turn of another process.
+// An inTurn is a source that delivers nothing while it is another process's turn.
 type inTurn struct {
 	*pawltest.Source
 	mine func() bool

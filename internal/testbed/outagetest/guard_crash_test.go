@@ -23,7 +23,7 @@ const crashThings = `create table thing (id bigint primary key, status text not 
   last_error text, attempt_count int not null default 0, created_at timestamptz not null default now() - interval '1 hour');
 insert into thing (id) select g from generate_series(1, 6) as g`
 
-// guarded is a bed with a table of six rows, of which the work on row 1 crashes the server.
+// A guarded is a bed with a table of six rows. The work on row 1 crashes the server.
 type guarded struct {
 	*bed
 	pool    *pgxpool.Pool
@@ -52,7 +52,7 @@ func (b *guarded) work(id string) guard.Work {
 	}
 }
 
-// wantCharged checks that the row of the culprit holds so many attempts, and the others one each.
+// wantCharged checks that row 1 has this number of attempts and the others one each.
 func (b *guarded) wantCharged(attempts int, why string) {
 	b.Helper()
 	if got := b.count("select count(*) from thing as t where t.id = 1 and t.status = 'error' and t.attempt_count = $1 and t.last_error ~ $2", attempts, why); got != 1 {
@@ -67,8 +67,8 @@ func (b *guarded) wantCharged(attempts int, why string) {
 	}
 }
 
-// A row whose work takes the server down each time is charged, and its message goes. The rows beside
-// it are not.
+// A row whose work crashes the server each time is charged, and its message is dead-lettered. The
+// rows beside it are not charged.
 func TestCrash_OfAGuardedRow(t *testing.T) {
 	t.Parallel()
 	b := setupGuarded(t)
@@ -86,7 +86,7 @@ func TestCrash_OfAGuardedRow(t *testing.T) {
 	b.charged.want(b.bed, 1)
 }
 
-// A Sweeper drives such a row until its attempts are used up, and no longer.
+// A Sweeper retries such a row until its attempts are used up.
 func TestCrash_OfASweptRow(t *testing.T) {
 	t.Parallel()
 	const attempts = 2
@@ -102,13 +102,13 @@ func TestCrash_OfASweptRow(t *testing.T) {
 	b.wantCharged(attempts, "^final: .*the server (went away|answers others)")
 }
 
-// blocking is a source of which a delivery that was given back holds up others.
+// A blocking is a source in which a released delivery blocks others.
 type blocking struct{ *pawltest.Source }
 
 func (blocking) Info() pawl.SourceInfo { return pawl.SourceInfo{ReleaseBlocks: true} }
 
-// A trigger whose own transaction takes the server down each time gives its message up to the
-// database, where its attempts are counted: it holds up no others.
+// A trigger whose own transaction crashes the server each time is stored in the database, which
+// counts its attempts. It does not block other messages.
 func TestCrash_OfATrigger(t *testing.T) {
 	t.Parallel()
 	b := setupGuarded(t)
@@ -143,13 +143,13 @@ func TestCrash_OfATrigger(t *testing.T) {
 	b.wantEffects(5)
 }
 
-// Work that would be charged waits for the attempt that holds Exclusive, unless it is called by that
-// very attempt: it would wait for itself.
+// Work that would be charged waits for the attempt that holds Exclusive. If that attempt itself
+// calls the work, it must not wait for itself.
 func TestCrash_OfARowWithinAnAttempt(t *testing.T) {
 	t.Parallel()
 	b := setupGuarded(t)
 	var holder *verdict.Exclusive
-	// called reports whether the work was called, in time and while another attempt holds Exclusive.
+	// called reports whether the work was called in time while another attempt holds Exclusive.
 	called := func(ctx context.Context, within bool) (bool, error) {
 		b.count("with pending as (update thing set status = 'pending' where id = 1 returning 1) select count(*) from pending")
 		holder = &verdict.Exclusive{}

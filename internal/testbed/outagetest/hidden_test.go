@@ -17,9 +17,9 @@ import (
 	"github.com/pawl-go/pawl/schema"
 )
 
-// Row level security that is turned on under a running program hides its rows without an error. A
-// worker and a keeper say so.
-func TestHidden_IsTold(t *testing.T) {
+// If row level security is enabled during operation, it hides rows without an error. A worker and a
+// keeper report it.
+func TestHidden_IsReported(t *testing.T) {
 	t.Parallel()
 	work := func(context.Context, job.Task[[]byte]) error { return nil }
 	for name, c := range map[string]struct {
@@ -88,7 +88,7 @@ func worker(work func(context.Context, job.Task[[]byte]) error) func(context.Con
 	}
 }
 
-// application returns a pool whose sessions have the rights of an application.
+// application returns a pool whose sessions have an application's privileges.
 func application(t *testing.T, url string) *pgxpool.Pool {
 	t.Helper()
 	cfg, err := pgxpool.ParseConfig(url)

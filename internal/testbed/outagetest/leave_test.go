@@ -12,8 +12,8 @@ import (
 	"github.com/pawl-go/pawl/job"
 )
 
-// A worker that has lost its session begins another one, works on, and stops, while another session
-// has its job's row, or its own row, locked. The lock outlasts the test's wait.
+// A worker that lost its session registers a new one, continues and stops, although another session
+// has locked its job's row or its own row. The lock lasts longer than the test.
 func TestWorker_LeavesWhileRowsAreLocked(t *testing.T) {
 	t.Parallel()
 	for name, locked := range map[string]string{
@@ -47,7 +47,9 @@ func TestWorker_LeavesWhileRowsAreLocked(t *testing.T) {
 				defer stop()
 				b.exec("select pawl_v1.job_enqueue('q', 'k', '')")
 				patience.Receive(t, "the handler runs", entered)
-				if form != "simple" && name == "the job" { // its transaction has the row: a session in between takes it
+				// Its transaction has locked the row; end its session so that another session can
+				// lock the row.
+				if form != "simple" && name == "the job" {
 					b.exec("select pg_terminate_backend(a.pid) from pg_stat_activity as a where a.state = 'idle in transaction'")
 				}
 				holder, err := pgx.Connect(t.Context(), b.server.URL("postgres"))
@@ -58,8 +60,8 @@ func TestWorker_LeavesWhileRowsAreLocked(t *testing.T) {
 					b.must(err)
 				}
 				patience.Until(t, "the session is lost", func() bool {
-					// As a sweep does that takes it for dead; the row of the worker itself is
-					// locked in one of the cases.
+					// Delete the worker's row, as a sweep does with a dead worker. In one of the
+					// cases the row is locked.
 					if name == "the worker" {
 						return b.count("select count(*) from pg_locks as l where not l.granted") > 0
 					}

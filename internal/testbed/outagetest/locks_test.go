@@ -15,9 +15,9 @@ import (
 	"github.com/pawl-go/pawl/lock"
 )
 
-// Commands of one transaction hold a lock each, so thousands of them fill the lock table of the
-// server. The transaction that fills it fails, and so do others until it has ended. The error says
-// what to do, in Go and in SQL. Then everything works, and nothing is left of the commands.
+// Each command in a transaction holds a lock, so thousands of commands fill the server's lock
+// table. That transaction fails, and so do others until it has ended. The error says what to do, in
+// Go and in SQL. Afterwards everything works, and nothing of the commands is left.
 func TestLockTable_ManyCommandsInOneTransaction(t *testing.T) {
 	t.Parallel()
 	b := setup(t, map[string]string{"max_locks_per_transaction": "10", "max_connections": "30", "autovacuum": "off"}, "")
@@ -25,7 +25,8 @@ func TestLockTable_ManyCommandsInOneTransaction(t *testing.T) {
 	tx, err := pool.Begin(t.Context())
 	b.must(err)
 	defer func() { _ = tx.Rollback(context.Background()) }()
-	_, err = lock.TryLock(t.Context(), tx, "many", "first") // what it takes beside the name, it has from here on
+	// The other locks that TryLock needs are held from here on.
+	_, err = lock.TryLock(t.Context(), tx, "many", "first")
 	b.must(err)
 	opened, err := 0, error(nil)
 	for ; err == nil && opened < 20_000; opened++ {
@@ -41,7 +42,7 @@ func TestLockTable_ManyCommandsInOneTransaction(t *testing.T) {
 	if opened < 100 {
 		t.Errorf("%d commands fill the lock table", opened)
 	}
-	// What the last command gave back is taken, lock by lock.
+	// Take the locks that the last command released, one by one.
 	_, err = tx.Exec(t.Context(), "rollback to savepoint s")
 	b.must(err)
 	filled, err := 0, error(nil)

@@ -26,14 +26,14 @@ import (
 	"github.com/pawl-go/pawl/step"
 )
 
-// A part uses a pool whose connections become read-only. begin runs before that; the function that
-// it returns is called afterwards, again and again, until it reports that the part works.
+// A part uses a pool whose connections become read-only. begin runs before that. Its result is
+// called repeatedly afterwards until it reports that the part works.
 type part struct {
 	name  string
 	begin func(d *demoted, pool *pgxpool.Pool) (works func() bool)
 }
 
-// calls is a part that is called: it works once a call succeeds.
+// calls is a part that works once a call succeeds.
 func calls(call func(d *demoted, pool *pgxpool.Pool) func(ctx context.Context) error) func(*demoted, *pgxpool.Pool) func() bool {
 	return func(d *demoted, pool *pgxpool.Pool) func() bool {
 		do := call(d, pool)
@@ -41,7 +41,7 @@ func calls(call func(d *demoted, pool *pgxpool.Pool) func(ctx context.Context) e
 	}
 }
 
-// loops is a part that goes on by itself. rows counts what it does. Give it work first.
+// loops is a part that runs by itself. work gives it work, and rows counts what it does.
 func loops(start func(d *demoted, pool *pgxpool.Pool), work, rows string) func(*demoted, *pgxpool.Pool) func() bool {
 	return func(d *demoted, pool *pgxpool.Pool) func() bool {
 		start(d, pool)
@@ -52,7 +52,7 @@ func loops(start func(d *demoted, pool *pgxpool.Pool), work, rows string) func(*
 		var before int
 		return func() bool {
 			if before == 0 {
-				before = d.count(rows) // first: the work may be done at once
+				before = d.count(rows) // before the new work, which may be done at once
 				if work != "" {
 					d.exec(work)
 				}
@@ -122,7 +122,7 @@ var parts = []part{
 		db := stdlib.OpenDB(*config)
 		d.Cleanup(func() { _ = db.Close() })
 		db.SetMaxIdleConns(4)
-		for range 4 { // idle ones
+		for range 4 { // idle connections
 			conn, err := db.Conn(d.Context())
 			d.must(err)
 			d.must(conn.PingContext(d.Context()))
@@ -174,7 +174,7 @@ var parts = []part{
 	{"guard.Claim and Commit", calls(func(d *demoted, pool *pgxpool.Pool) func(context.Context) error {
 		rows := d.rows(pool)
 		d.sweeps(rows, time.Hour)
-		// Claimed before: it is Commit alone that must find the primary.
+		// Claimed before, so that only Commit must find the primary.
 		var claimed *guard.Claimed
 		patience.Until(d, "the row is claimed", func() (ok bool) {
 			var err error
@@ -221,14 +221,14 @@ var parts = []part{
 		}))
 	}, "select pawl_v1.job_enqueue('simple', 'k', '')", "select count(*) from effect where key = 'simple'")},
 	{"the heartbeat and the sweep", func(d *demoted, pool *pgxpool.Pool) func() bool {
-		// Nothing to claim: its heartbeats, and the sweep on its presence connection, must heal by
-		// themselves.
+		// There is nothing to claim. The heartbeats and the sweep on the presence connection must
+		// recover by themselves.
 		d.worker(pool, quiet, job.Queue{Name: "idle"}, job.Handle("k", func(context.Context, job.Task[[]byte]) error { return nil }))
 		d.exec("select pawl_v1.worker_register('dead', '1 hour')")
 		d.exec("select pawl_v1.job_enqueue('orphans', 'orphan', '')")
 		begun := false
 		return func() bool {
-			if !begun { // a worker of long ago died with a job
+			if !begun { // a worker died long ago with a job
 				d.exec(`with dead as (update pawl.worker set seen_at = clock_timestamp() - interval '1 day' where name = 'dead' returning id)
 update pawl.job as j set status = 'processing', claimed_by = d.id, attempts = 1, fence = 1 from dead as d where j.queue = 'orphans'`)
 				begun = true
@@ -264,8 +264,8 @@ update pawl.job as j set status = 'processing', claimed_by = d.id, attempts = 1,
 	}},
 }
 
-// After a failover that keeps connections, every part finds the primary by itself: connections that
-// refuse writes are made anew.
+// After a failover that keeps connections, every part finds the primary by itself, because
+// connections that refuse writes are replaced.
 func TestParts_LeaveAStandby(t *testing.T) {
 	t.Parallel()
 	d := &demoted{bed: setup(t, nil, things)}

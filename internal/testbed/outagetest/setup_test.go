@@ -1,6 +1,6 @@
-// Package outagetest breaks servers of its own: connections that become read-only, statements that
-// crash the server, tables and rows that are locked, limits that are reached. It checks who is
-// charged for it, and that everything goes on afterwards.
+// Package outagetest breaks private servers: connections become read-only, statements crash the
+// server, tables and rows are locked, limits are reached. It checks which attempts are charged, and
+// that work continues afterwards.
 package outagetest
 
 import (
@@ -20,7 +20,7 @@ import (
 	"github.com/pawl-go/pawl/migrate"
 )
 
-// A bed is a server of the test's own, with Pawl's schema and a table for effects.
+// A bed is a private server with Pawl's schema and a table for effects.
 type bed struct {
 	*testing.T
 	server *postgres.Server
@@ -44,7 +44,7 @@ func setup(t *testing.T, settings map[string]string, extra string) *bed {
 	return b
 }
 
-// connect makes the admin's connection, again after the server has crashed.
+// connect opens the admin connection, also after a crash of the server.
 func (b *bed) connect() {
 	b.Helper()
 	patience.Until(b, "the server takes connections", func() bool {
@@ -72,7 +72,7 @@ func (b *bed) exec(statement string, args ...any) {
 	b.must(err)
 }
 
-// count asks on a connection that is made anew if it was lost.
+// count runs a query on the admin connection, which is reopened if it was lost.
 func (b *bed) count(query string, args ...any) (n int) {
 	b.Helper()
 	for b.admin.QueryRow(b.Context(), query, args...).Scan(&n) != nil {
@@ -89,7 +89,8 @@ func (b *bed) until(what, query string, want int) {
 	patience.Until(b, what, func() bool { return b.count(query) == want })
 }
 
-// pool makes a pool of so many connections. connected is told of each, if it is not nil.
+// pool returns a pool with a number of connections. connected, if not nil, is called for each new
+// connection.
 func (b *bed) pool(conns int32, connected func(ctx context.Context, c *pgconn.PgConn) error) *pgxpool.Pool {
 	b.Helper()
 	config, err := pgxpool.ParseConfig(b.server.URL("postgres"))
@@ -102,7 +103,7 @@ func (b *bed) pool(conns int32, connected func(ctx context.Context, c *pgconn.Pg
 	return pool
 }
 
-// poolOf makes a pool of another login.
+// poolOf returns a pool of another login.
 func (b *bed) poolOf(login string, conns int32) *pgxpool.Pool {
 	b.Helper()
 	config, err := pgxpool.ParseConfig(b.server.URL("postgres"))
@@ -114,7 +115,7 @@ func (b *bed) poolOf(login string, conns int32) *pgxpool.Pool {
 	return pool
 }
 
-// goes runs something until the test ends.
+// goes calls run until the test ends.
 func (b *bed) goes(run func(ctx context.Context) error) {
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan error, 1)
@@ -127,7 +128,7 @@ func (b *bed) goes(run func(ctx context.Context) error) {
 	})
 }
 
-// worker runs a worker of queue "q" until the test ends.
+// worker runs a worker of the queue until the test ends.
 func (b *bed) worker(pool *pgxpool.Pool, hooks pawl.Hooks, queue job.Queue, handlers ...job.Handler) {
 	b.Helper()
 	w, err := job.NewWorker(pool, job.Config{Queues: []job.Queue{queue}, Hooks: hooks, Lease: 5 * time.Second,
@@ -142,10 +143,10 @@ func apply(ctx context.Context, tx pgx.Tx, key string) error {
 	return err
 }
 
-// demoted are connections that have become read-only, as after a failover that keeps connections.
+// A demoted has connections that become read-only, as after a failover that keeps connections.
 type demoted struct {
 	*bed
-	healed atomic.Bool // connections that are made from now on lead to the primary
+	healed atomic.Bool // new connections lead to the primary
 }
 
 func (d *demoted) connected(ctx context.Context, c *pgconn.PgConn) error {
@@ -155,7 +156,7 @@ func (d *demoted) connected(ctx context.Context, c *pgconn.PgConn) error {
 	return c.Exec(ctx, "set default_transaction_read_only = off").Close()
 }
 
-// fill makes all of a pool's connections.
+// fill opens all connections of a pool.
 func (d *demoted) fill(pool *pgxpool.Pool) {
 	d.Helper()
 	for range pool.Config().MaxConns / 2 {
@@ -165,7 +166,7 @@ func (d *demoted) fill(pool *pgxpool.Pool) {
 	}
 }
 
-// demote makes all connections that are there read-only.
+// demote makes all existing connections read-only.
 func (d *demoted) demote() {
 	d.Helper()
 	d.healed.Store(true)

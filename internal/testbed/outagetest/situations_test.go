@@ -15,8 +15,8 @@ import (
 	"github.com/pawl-go/pawl/pawltest"
 )
 
-// A situation is what a handler meets each time. It ends as a dead letter, after so many attempts
-// of two, with a code.
+// A situation is an error that a handler meets at each attempt. The job ends as a dead letter with
+// a code, after one or both of two attempts.
 type situation struct {
 	do       string // its statements
 	own      func(ctx context.Context, tx pgx.Tx) error
@@ -61,7 +61,7 @@ func (s situation) meet(ctx context.Context, tx pgx.Tx) error {
 	if s.own != nil {
 		return s.own(ctx, tx)
 	}
-	// One by one, so that the second meets what the first has set.
+	// One by one, so that later statements see the settings of earlier ones.
 	for _, statement := range split(s.do) {
 		if _, err := tx.Exec(ctx, statement); err != nil {
 			return err
@@ -83,8 +83,8 @@ func split(script string) (all []string) {
 	return append(all, script[from:])
 }
 
-// Each situation that a handler meets while the database serves others is charged to it, in jobs
-// and in deliveries, and never an outage: others go on.
+// An error that a handler meets while the database serves others is charged to it, in jobs and in
+// deliveries. It never counts as an outage, so other work continues.
 func TestSituations_AreCharged(t *testing.T) {
 	t.Parallel()
 	b := setup(t, map[string]string{"max_connections": "60"}, situated)
@@ -135,8 +135,8 @@ func TestSituations_AreCharged(t *testing.T) {
 	b.must(err)
 }
 
-// While Pawl's own statements meet one of these, it is an outage: nothing is charged, and
-// everything is done once it is over.
+// If Pawl's own statements meet one of these errors, it is an outage. Nothing is charged, and all
+// work is done afterwards.
 func TestSituations_AreOutages(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ make, cure string }{
@@ -187,7 +187,7 @@ grant all on all sequences in schema pawl to app; grant execute on all functions
 	}
 }
 
-// fillLocks takes locks until the lock table has no room, and returns what frees them.
+// fillLocks takes locks until the lock table is full. free releases them.
 func (b *bed) fillLocks() (free func()) {
 	b.Helper()
 	conn, err := pgx.Connect(b.Context(), b.server.URL("postgres"))

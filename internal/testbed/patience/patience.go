@@ -1,6 +1,6 @@
-// Package patience waits for tests. It counts polls and not seconds: a machine that stands still for a while stretches
-// the wait. A wait that ends in vain fails with a text that begins with "TIMING:" and tells what the machine did
-// meanwhile, so that a slow machine and a defect can be told apart.
+// Package patience waits in tests. It counts polls instead of seconds, so a wait takes longer on a
+// machine that stalls. A wait that times out fails with a text that begins with "TIMING:" and
+// describes the load of the machine. That distinguishes a slow machine from a defect.
 package patience
 
 import (
@@ -19,7 +19,7 @@ import (
 // pause is the time between two polls.
 const pause = 10 * time.Millisecond
 
-// Limit is how long a wait takes at least before it is in vain: three minutes, times PAWL_TEST_PATIENCE.
+// Limit is the least duration of a wait: three minutes, times PAWL_TEST_PATIENCE.
 var Limit = limit(os.Getenv("PAWL_TEST_PATIENCE"))
 
 func limit(factor string) time.Duration {
@@ -30,13 +30,13 @@ func limit(factor string) time.Duration {
 	return time.Duration(f * float64(3*time.Minute))
 }
 
-// A DB answers questions about the sessions of a server: a pool, a connection or a transaction of pgx.
+// A DB is a pgx pool, connection or transaction that queries the sessions of a server.
 type DB interface {
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }
 
-// Until waits until ok returns true. what names that in a failure: "the job is done".
+// Until waits until ok returns true. what describes the condition in a failure: "the job is done".
 func Until(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	if vain := poll(Limit, ok); vain != "" {
@@ -44,8 +44,8 @@ func Until(t testing.TB, what string, ok func() bool) {
 	}
 }
 
-// Within is Until for a wait that has another limit than Limit, because what it waits for may take
-// that long. It counts polls too, and so is no test of a duration.
+// Within is Until with another limit than Limit, for a condition that may take longer. It also
+// counts polls, so it does not test a duration.
 func Within(t testing.TB, limit time.Duration, what string, ok func() bool) {
 	t.Helper()
 	if vain := poll(limit, ok); vain != "" {
@@ -53,8 +53,8 @@ func Within(t testing.TB, limit time.Duration, what string, ok func() bool) {
 	}
 }
 
-// Watch calls look again and again for a while: for a test that sees what does not happen. It
-// counts calls, so that a machine that stands still sees as much.
+// Watch calls look repeatedly for a while, to test that something does not happen. It counts calls,
+// so a machine that stalls makes as many.
 func Watch(while time.Duration, look func()) {
 	for range int(while/pause) + 1 {
 		look()
@@ -62,9 +62,9 @@ func Watch(while time.Duration, look func()) {
 	}
 }
 
-// Poll waits until ok returns true, or until ctx has ended, whose error it returns then. It is for
-// handlers, brokers and senders that a test plays: they have a context and cannot end the test.
-// Poll asks ctx.Err and never waits for Done.
+// Poll waits until ok returns true, or returns the error of ctx once it has ended. It is for
+// handlers, brokers and senders that a test plays, which have a context and cannot end the test.
+// Poll calls ctx.Err and never waits for Done.
 func Poll(ctx context.Context, ok func() bool) error {
 	for ctx.Err() == nil {
 		if ok() {
@@ -75,14 +75,14 @@ func Poll(ctx context.Context, ok func() bool) error {
 	return ctx.Err()
 }
 
-// Elapse lets time pass: the work of a handler, the pace of a sender, a timeout that only time
-// ends. It waits for nothing, so a test must hold if it takes seconds longer, and if what runs
-// beside it has not even begun when it ends. To wait for something, use Until; to see that
-// something does not happen, use Watch.
+// Elapse sleeps for d: the work of a handler, the pace of a sender, a timeout that only time ends.
+// The test must also hold if Elapse takes seconds longer, or if concurrent work has not started
+// when it returns. To wait for a condition, use Until. To test that something does not happen, use
+// Watch.
 func Elapse(d time.Duration) { time.Sleep(d) }
 
-// Hour waits, for a test that asks for the hour more than once, until the hour goes on for a
-// minute. It waits for a minute at most, once in a while.
+// Hour waits until at least a minute of the current hour is left, at most one minute. It is for a
+// test that reads the hour more than once.
 func Hour(t testing.TB) {
 	t.Helper()
 	Until(t, "the hour goes on for a minute", func() bool {
@@ -91,7 +91,7 @@ func Hour(t testing.TB) {
 	})
 }
 
-// Row waits until a query returns the one value true. A failure shows the sessions of the server, too.
+// Row waits until a query returns true. A failure also shows the sessions of the server.
 func Row(t testing.TB, db DB, what, query string, args ...any) {
 	t.Helper()
 	var last error
@@ -122,7 +122,8 @@ func Receive[T any](t testing.TB, what string, from <-chan T) (value T) {
 	return value
 }
 
-// poll returns nothing once ok has returned true, and what happened meanwhile if it never did.
+// poll returns "" once ok has returned true. If ok never does, poll returns a description of the
+// machine's load during the wait.
 func poll(limit time.Duration, ok func() bool) (vain string) {
 	began := time.Now()
 	var stall time.Duration
@@ -151,7 +152,7 @@ func goroutines() string {
 	return string(text[:runtime.Stack(text, true)])
 }
 
-// Sessions describes the sessions of a server: what each runs, and what it waits for.
+// Sessions describes each session of a server: its statement and its wait event.
 func Sessions(db DB) string {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// A record notes how a test ends.
+// A record records how a test ends.
 type record struct {
 	testing.TB
 	said string
@@ -25,7 +25,7 @@ func (r *record) Fatalf(format string, args ...any) {
 	}
 }
 
-// A wait ends as soon as it may.
+// A wait ends as soon as its condition holds.
 func TestUntil_EndsAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began, polls := time.Now(), 0
@@ -36,7 +36,8 @@ func TestUntil_EndsAtOnce(t *testing.T) {
 	})
 }
 
-// A wait in vain lasts for Limit, and says that it was about time, what it waited for and how the machine was.
+// A wait that times out lasts for Limit. Its failure says that it is about time, what it waited
+// for, and the load of the machine.
 func TestUntil_InVain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, began := &record{TB: t}, time.Now()
@@ -52,7 +53,7 @@ func TestUntil_InVain(t *testing.T) {
 	})
 }
 
-// A poll that stalls costs the wait none of its other polls, and is told.
+// A poll that stalls costs the wait none of its other polls, and the failure reports it.
 func TestUntil_AStallStretchesIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		polls := 0
@@ -81,7 +82,8 @@ func TestReceive(t *testing.T) {
 	})
 }
 
-// A Poll ends as soon as it may, and with its context, whose end it learns from Err alone.
+// Poll ends as soon as its condition holds or its context has ended. It reads only the context's
+// Err.
 func TestPoll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began, polls := time.Now(), 0

@@ -1,23 +1,25 @@
-// Package pgtest gives every test a PostgreSQL database of its own in milliseconds.
+// Package pgtest creates a PostgreSQL database for each test in milliseconds.
 //
-// A test names a [Template]: a schema and how to apply it. The first test that needs it builds one template database;
-// every test gets a clone (6 ms in memory), so tests run in parallel, commit, LISTEN and lock as in production, and see
-// nothing of each other.
+// A test passes a [Template]: a schema and a function that applies it. The first test that needs
+// the template builds its database. Every test gets a clone, which takes 6 ms in memory. Tests run
+// in parallel, commit, LISTEN and lock as in production, and do not see each other.
 //
 //	func setup(t *testing.T) *pgx.Conn {
 //		url := pgtest.URL(t, pgtest.Template{Name: "orders_" + hash, Apply: migrate})
 //		...
 //	}
 //
-// One private server (package internal/testbed/postgres) is started for the test binary when the first test asks. No TestMain is
-// needed: the server ends with the process. PAWL_TEST_DATABASE_URL names a server to use instead, whose role may create
-// databases; then all packages share it and its templates. It must be a direct connection, since the template is built
-// under a session lock that a transaction pooler would lose.
+// The first test starts a private server (package internal/testbed/postgres) for the test binary.
+// No TestMain is needed, because the server ends with the process.
 //
-// Templates stay on a shared server, one per schema; an outdated one is removed by
+// PAWL_TEST_DATABASE_URL names an existing server to use instead. Its role must be allowed to
+// create databases. All packages then share the server and its templates. It must be a direct
+// connection: the template is built under a session lock, which a transaction pooler would lose.
+//
+// Templates stay on a shared server, one per schema. Remove an outdated one with
 //
 //	alter database pawl_template_NAME is_template false;
 //	drop database pawl_template_NAME;
 //
-// A missing PostgreSQL fails the test with the line that installs it. Nothing is skipped.
+// Without PostgreSQL, the test fails with the command that installs it. No test is skipped.
 package pgtest

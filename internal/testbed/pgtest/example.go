@@ -7,13 +7,13 @@ import (
 	"testing"
 )
 
-// An Example stands in for a test where there is none: in an example function. Call End when the example is done.
+// An Example is a testing.TB for example functions. Call End when the example is done.
 type Example struct {
 	testing.TB
 	cleanups []func()
 }
 
-// The part of testing.TB that fixtures use.
+// These methods are the part of testing.TB that fixtures use.
 
 func (e *Example) Helper()                           {}
 func (e *Example) Failed() bool                      { return false }
@@ -23,7 +23,7 @@ func (e *Example) Fatal(args ...any)                 { panic(fmt.Sprint(args...)
 func (e *Example) Fatalf(format string, args ...any) { panic(fmt.Sprintf(format, args...)) }
 func (e *Example) Logf(string, ...any)               {}
 
-// End does what a test does when it ends.
+// End runs the cleanup functions.
 func (e *Example) End() {
 	for _, do := range slices.Backward(e.cleanups) {
 		do()

@@ -14,22 +14,24 @@ import (
 	"github.com/pawl-go/pawl/internal/testbed/postgres"
 )
 
-// override is the environment variable that names a server to use instead of our own.
+// override is the environment variable that names an existing server to use.
 const override = "PAWL_TEST_DATABASE_URL"
 
-// settings of our own server: room for many parallel tests, and no vacuum worker in the way of a clone.
+// settings of the private server allow many parallel tests and keep vacuum workers from blocking a
+// clone.
 var settings = map[string]string{"max_connections": "200", "autovacuum_naptime": "10min"}
 
-// A host is the server all tests of this process share.
+// A host is the server that all tests of this process share.
 type host struct {
-	private     bool // ours: fsync is off and it ends with us
+	private     bool // started by this process: fsync is off
 	major       int
 	maintenance string
 	url         func(database string) string
 
-	creators  chan *admin // two: a third concurrent CREATE DATABASE gains little
-	droppers  chan *admin // its own: a drop may wait for a connection that a test forgot
-	templates sync.Map    // name -> func() error
+	creators chan *admin // two, because a third concurrent CREATE DATABASE gains little
+	// droppers are separate, because a drop may wait for a connection that a test left open.
+	droppers  chan *admin
+	templates sync.Map // name -> func() error
 }
 
 var server = sync.OnceValues(func() (*host, error) {
@@ -41,7 +43,7 @@ var server = sync.OnceValues(func() (*host, error) {
 	return privateHost()
 })
 
-// privateHost starts a server that nobody stops: its watchdog does when this process ends, however it ends.
+// privateHost starts a server. Its watchdog stops it when this process ends in any way.
 func privateHost() (*host, error) {
 	s, err := postgres.Start(context.Background(), postgres.Options{RAM: true, Settings: settings})
 	if err != nil {
@@ -50,7 +52,7 @@ func privateHost() (*host, error) {
 	return newHost(&host{private: true, major: s.Major(), maintenance: "postgres", url: s.URL}), nil
 }
 
-// sharedHost uses the server that the environment names, once it has shown that it will do.
+// sharedHost checks and uses the server that the environment variable names.
 func sharedHost(ctx context.Context, given string) (*host, error) {
 	fail := func(what, next string) (*host, error) {
 		return nil, fmt.Errorf("%s: %s (%s)", override, what, next)
@@ -88,7 +90,7 @@ func sharedHost(ctx context.Context, given string) (*host, error) {
 	return newHost(&host{major: number / 10000, maintenance: config.Database, url: at}), nil
 }
 
-// withDatabase is base with another database, wherever base named its own.
+// withDatabase returns base with another database name, in the path and in the query.
 func withDatabase(base *url.URL, database string) string {
 	u := *base
 	u.Path = "/" + database
@@ -111,13 +113,14 @@ func newHost(s *host) *host {
 	return s
 }
 
-// An admin is a connection to the maintenance database, made when first needed and again when it broke.
+// An admin is a connection to the maintenance database. It connects at first use and reconnects if
+// the connection broke.
 type admin struct {
 	url  string
 	conn *pgx.Conn
 }
 
-// administer runs do on one of the pool's connections.
+// administer calls do with one of the pool's connections.
 func administer(ctx context.Context, pool chan *admin, do func(*pgx.Conn) error) error {
 	var a *admin
 	select {
@@ -138,7 +141,7 @@ func administer(ctx context.Context, pool chan *admin, do func(*pgx.Conn) error)
 
 func oneLine(err error) string { return strings.Join(strings.Fields(err.Error()), " ") }
 
-// lastLine is the last attempt of a failed connect; pgx lists every one.
+// lastLine returns the last line of a connect error. pgx lists every attempt.
 func lastLine(err error) string {
 	lines := strings.Split(strings.TrimSpace(err.Error()), "\n")
 	return strings.TrimSpace(lines[len(lines)-1])

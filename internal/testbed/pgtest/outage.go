@@ -9,12 +9,14 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// Shut makes a database unreachable, as an outage would: no client can connect any more, and all
-// sessions end. admin is connected to another database. The two are transactions of their own: in
-// one, clients would be back before the first takes effect.
+// Shut makes a database unreachable: it ends all sessions and refuses new ones. admin is connected
+// to another database.
 //
-// A session that was beginning is not in pg_stat_activity yet, and has been allowed to connect. A
-// new name for the database waits for it, and is refused while there is one.
+// The two statements are separate transactions. In one, clients would reconnect before the first
+// takes effect.
+//
+// A session that is starting may have passed the connection check before it appears in
+// pg_stat_activity. Renaming the database fails while there is one, so Shut renames it.
 func Shut(ctx context.Context, admin *pgx.Conn, database string) error {
 	name, away := pgx.Identifier{database}.Sanitize(), pgx.Identifier{database + "_away"}.Sanitize()
 	if _, err := admin.Exec(ctx, "alter database "+name+" with allow_connections false"); err != nil {
@@ -31,7 +33,8 @@ func Shut(ctx context.Context, admin *pgx.Conn, database string) error {
 		}
 		for _, renamed := range []string{name + " rename to " + away, away + " rename to " + name} {
 			_, err := admin.Exec(ctx, "alter database "+renamed)
-			if used := new(pgconn.PgError); errors.As(err, &used) && used.Code == "55006" { // object_in_use
+			// object_in_use.
+			if used := new(pgconn.PgError); errors.As(err, &used) && used.Code == "55006" {
 				sessions = 1
 				break
 			}

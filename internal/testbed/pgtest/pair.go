@@ -10,16 +10,18 @@ import (
 	"github.com/pawl-go/pawl/internal/testbed/postgres"
 )
 
-// A Pair is a server of its own and a synchronous standby of it.
+// A Pair is a server and its synchronous standby.
 type Pair struct {
 	Primary, Standby *postgres.Server
 
-	tb    testing.TB
-	admin *pgx.Conn // to the primary, as the superuser; its own commits wait for nobody
+	tb testing.TB
+	// admin is the superuser's connection to the primary. Its own commits do not wait for the
+	// standby.
+	admin *pgx.Conn
 }
 
-// NewPair starts a pair, applies tpl to database postgres of the primary, and then lets commits wait for the standby. Both end with
-// the test.
+// NewPair starts a pair, applies tpl to database postgres of the primary, and then makes commits
+// wait for the standby. Both servers end with the test.
 func NewPair(tb testing.TB, tpl Template) *Pair {
 	tb.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
@@ -49,11 +51,11 @@ func NewPair(tb testing.TB, tpl Template) *Pair {
 	return p
 }
 
-// URL is that of the primary, StandbyURL that of the standby.
+// URL returns the primary's connection string, StandbyURL the standby's.
 func (p *Pair) URL() string        { return p.Primary.URL("postgres") }
 func (p *Pair) StandbyURL() string { return p.Standby.URL("postgres") }
 
-// Exec runs statements on the primary that wait for no standby.
+// Exec runs statements on the primary without waiting for the standby.
 func (p *Pair) Exec(statements ...string) {
 	p.tb.Helper()
 	for _, statement := range statements {
@@ -69,7 +71,7 @@ func (p *Pair) Synchronous(names string) {
 	p.Exec("alter system set synchronous_standby_names = '"+names+"'", "select pg_reload_conf()")
 }
 
-// Cut stops the standby from receiving; Join lets it go on; Promote makes it a primary.
+// Cut stops the standby from receiving WAL, Join resumes it, and Promote makes it a primary.
 func (p *Pair) Cut()     { p.tb.Helper(); p.do(p.Standby.Cut) }
 func (p *Pair) Join()    { p.tb.Helper(); p.do(p.Standby.Join) }
 func (p *Pair) Promote() { p.tb.Helper(); p.do(p.Standby.Promote) }
@@ -93,11 +95,11 @@ func (p *Pair) Waiting() (n int) {
 	return n
 }
 
-// Patient is the application_name of connections that CancelWaiting spares.
+// Patient is the application_name of connections that CancelWaiting does not cancel.
 const Patient = "patient"
 
-// CancelWaiting does what an operator does to backends that look stuck, and returns how many they were: their transactions become
-// visible, unreplicated.
+// CancelWaiting cancels all waiting commits, as an operator might do with backends that look stuck,
+// and returns their number. The transactions become visible although they are not replicated.
 func (p *Pair) CancelWaiting() (n int) {
 	p.tb.Helper()
 	err := p.admin.QueryRow(context.Background(),
@@ -108,7 +110,7 @@ func (p *Pair) CancelWaiting() (n int) {
 	return n
 }
 
-// Until asks the primary until the answer is true.
+// Until queries the primary until the result is true.
 func (p *Pair) Until(question string) {
 	p.tb.Helper()
 	for deadline := time.Now().Add(limit); ; time.Sleep(poll) {

@@ -13,20 +13,20 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// limit bounds each step that a test waits for: a start, a template, a clone.
+// limit bounds each start, template and clone.
 const limit = 2 * time.Minute
 
 // A Template is a schema that test databases are cloned from.
 type Template struct {
-	// Name identifies the content: the same name must mean the same schema, also between packages and over time, so
-	// put a hash of the schema into it. 1 to 40 of a-z, 0-9 and underscore.
+	// Name identifies the content. The same name must mean the same schema, across packages and
+	// over time, so include a hash of the schema. It has 1 to 40 of a-z, 0-9 and underscore.
 	Name string
-	// Apply creates the schema in an empty database. It runs once per server and must not keep conn. Nil means an
-	// empty database.
+	// Apply creates the schema in an empty database. It runs once per server and must not keep
+	// conn. Nil leaves the database empty.
 	Apply func(ctx context.Context, conn *pgx.Conn) error
 }
 
-// run sets the databases of this process apart from those of others on the same server.
+// run distinguishes the databases of this process from others on the same server.
 var (
 	run      = randomHex()
 	sequence atomic.Int64
@@ -34,12 +34,13 @@ var (
 
 func randomHex() string {
 	b := make([]byte, 4)
-	_, _ = rand.Read(b) // never fails
+	_, _ = rand.Read(b)
 	return hex.EncodeToString(b)
 }
 
-// URL returns the connection string of a fresh database cloned from tpl. It is dropped after the test; if the test
-// failed it is kept and its URL logged. Close your connections before the test ends, by tb.Cleanup at the latest.
+// URL returns the connection string of a database cloned from tpl. It is dropped after the test. If
+// the test failed, it is kept and its URL is logged. Close your connections before the test ends,
+// by tb.Cleanup at the latest.
 func URL(tb testing.TB, tpl Template) string {
 	tb.Helper()
 	s, err := server()
@@ -60,8 +61,8 @@ func URL(tb testing.TB, tpl Template) string {
 	return s.url(name)
 }
 
-// ServerURL returns the connection string of the server's maintenance database, for tests that make databases or roles
-// themselves. Leave nothing in it: other packages may share it.
+// ServerURL returns the connection string of the server's maintenance database, for tests that
+// create databases or roles. Remove what you create, because other packages may share the server.
 func ServerURL(tb testing.TB) string {
 	tb.Helper()
 	s, err := server()
@@ -71,14 +72,14 @@ func ServerURL(tb testing.TB) string {
 	return s.url(s.maintenance)
 }
 
-// finish drops the database of a test that passed and points to that of a test that failed.
+// finish drops the database of a passed test and logs the URL of a failed test's database.
 func (s *host) finish(tb testing.TB, name string) {
 	tb.Helper()
 	switch {
 	case !tb.Failed() && s.private:
-		go s.drop(name) // nobody waits for it: the server ends with us
+		go s.drop(name) // in the background: the server ends with this process
 	case !tb.Failed():
-		s.drop(name) // on a server that stays, nothing else would
+		s.drop(name) // the server stays, and no other code drops the database
 	case s.private:
 		tb.Logf("database of this test, until the test binary ends: %s (set PAWL_TEST_DATABASE_URL to keep it longer)", s.url(name))
 	default:

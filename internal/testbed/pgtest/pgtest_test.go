@@ -21,10 +21,11 @@ import (
 	"github.com/pawl-go/pawl/internal/testbed/postgres"
 )
 
-// applications counts how often the template of these tests was applied, by its name.
+// applications counts how often each template was applied, by name.
 var applications sync.Map
 
-// counted is the template of most tests here, new in every run and the same in its child processes.
+// counted is the template of most tests here. Its name is new in every run and the same in child
+// processes.
 var counted = counting("counted_" + cmp.Or(os.Getenv("PGTEST_CHILD"), run))
 
 func counting(name string) Template {
@@ -85,7 +86,7 @@ func nameIn(t *testing.T, address string) string {
 	return strings.TrimPrefix(u.Path, "/")
 }
 
-// Two databases of one template share nothing, not even within a test.
+// Two databases of one template share nothing, even within a test.
 func TestURL_GivesEachCallItsOwnDatabase(t *testing.T) {
 	t.Parallel()
 	a, b := connect(t, URL(t, counted)), connect(t, URL(t, counted))
@@ -95,7 +96,7 @@ func TestURL_GivesEachCallItsOwnDatabase(t *testing.T) {
 	}
 }
 
-// Twenty tests at once: one application of the template, twenty databases.
+// Twenty parallel tests apply the template once and get twenty databases.
 func TestURL_AppliesTheTemplateOnceForTwentyAtOnce(t *testing.T) {
 	t.Parallel()
 	var wg sync.WaitGroup
@@ -128,7 +129,8 @@ func TestURL_DropsTheDatabaseOfAPassedTest(t *testing.T) {
 	eventually(t, "database dropped", func() bool { return !databaseExists(t, admin, name) })
 }
 
-// A connection that a test forgot delays the drop and does not prevent it, and nobody waits for it meanwhile.
+// A connection that a test left open delays the drop but does not prevent it, and no test waits for
+// the drop.
 func TestURL_DropsInSpiteOfAForgottenConnection(t *testing.T) {
 	t.Parallel()
 	var name string
@@ -146,7 +148,7 @@ func TestURL_DropsInSpiteOfAForgottenConnection(t *testing.T) {
 	eventually(t, "database dropped", func() bool { return !databaseExists(t, admin, name) })
 }
 
-// A template that fails says so in every test that needs it, in one line that names it.
+// A failed template is reported in every test that needs it, in one line with its name.
 func TestTemplate_FailureIsReported(t *testing.T) {
 	t.Parallel()
 	s, err := server()
@@ -167,7 +169,7 @@ func TestTemplate_FailureIsReported(t *testing.T) {
 	}
 }
 
-// A template that a dead process left half-made is made again.
+// A template that a dead process left incomplete is built again.
 func TestTemplate_HalfMadeIsMadeAgain(t *testing.T) {
 	t.Parallel()
 	admin := connect(t, ServerURL(t))
@@ -178,7 +180,7 @@ func TestTemplate_HalfMadeIsMadeAgain(t *testing.T) {
 	}
 }
 
-// The override: packages share the named server and its template, and clean up after themselves.
+// With the override, processes share the named server and its template, and clean up.
 func TestOverride_SharesOneServerBetweenProcesses(t *testing.T) {
 	t.Parallel()
 	if os.Getenv("PGTEST_CHILD") != "" {
@@ -213,7 +215,7 @@ func TestOverride_SharesOneServerBetweenProcesses(t *testing.T) {
 	}
 }
 
-// A failed test keeps its database and logs where it is.
+// A failed test keeps its database and logs its URL.
 func TestOverride_KeepsTheDatabaseOfAFailedTest(t *testing.T) {
 	t.Parallel()
 	if os.Getenv("PGTEST_CHILD") != "" {
@@ -231,8 +233,9 @@ func TestOverride_KeepsTheDatabaseOfAFailedTest(t *testing.T) {
 	}
 }
 
-// A server that will not do is one line with the next step, never a skip.
-func TestOverride_ExplainsAServerThatWillNotDo(t *testing.T) {
+// An unsuitable server fails the test with one line that contains the next step. The test is not
+// skipped.
+func TestOverride_ExplainsAnUnsuitableServer(t *testing.T) {
 	t.Parallel()
 	if os.Getenv("PGTEST_CHILD") != "" {
 		URL(t, counted)
@@ -250,7 +253,7 @@ func TestOverride_ExplainsAServerThatWillNotDo(t *testing.T) {
 		"wrong password": {wrong, "correct the user and password"},
 		"meek role":      {meek, "may not create databases"},
 	} {
-		out, err := rerun(t, "TestOverride_ExplainsAServerThatWillNotDo", c.url).CombinedOutput()
+		out, err := rerun(t, "TestOverride_ExplainsAnUnsuitableServer", c.url).CombinedOutput()
 		lines := regexp.MustCompile(`(?m)^.*`+override+`.*$`).FindAllString(string(out), -1)
 		if err == nil || len(lines) != 1 || !strings.Contains(lines[0], c.want) || strings.Contains(string(out), "secret") {
 			t.Errorf("%s: %v\n%s", name, err, out)
@@ -258,7 +261,7 @@ func TestOverride_ExplainsAServerThatWillNotDo(t *testing.T) {
 	}
 }
 
-// No PostgreSQL fails the test with the next step; nothing is skipped.
+// Without PostgreSQL the test fails with the next step and is not skipped.
 func TestURL_FailsWithoutPostgreSQL(t *testing.T) {
 	t.Parallel()
 	if os.Getenv("PGTEST_CHILD") != "" {
@@ -271,7 +274,7 @@ func TestURL_FailsWithoutPostgreSQL(t *testing.T) {
 	}
 }
 
-// startShared starts a server that stands in for the one a developer runs.
+// startShared starts a server in place of a developer's own.
 func startShared(t *testing.T) *postgres.Server {
 	t.Helper()
 	s, err := postgres.Start(t.Context(), postgres.Options{RAM: true})
@@ -282,7 +285,7 @@ func startShared(t *testing.T) *postgres.Server {
 	return s
 }
 
-// withPassword adds a role that must know one.
+// withPassword adds a role that needs a password.
 func withPassword(t *testing.T, s *postgres.Server) {
 	t.Helper()
 	admin := connect(t, s.URL("postgres"))
@@ -296,7 +299,7 @@ func withPassword(t *testing.T, s *postgres.Server) {
 		t.Fatal(err)
 	}
 	exec1(t, admin, "select pg_reload_conf()")
-	// A backend forked before the postmaster has read the file still trusts.
+	// A backend that was forked before the postmaster read the file still uses trust.
 	locked := strings.Replace(s.URL("postgres"), "postgres@", "locked@", 1)
 	eventually(t, "password asked", func() bool {
 		conn, err := pgx.Connect(t.Context(), locked)
@@ -307,7 +310,7 @@ func withPassword(t *testing.T, s *postgres.Server) {
 	})
 }
 
-// rerun prepares this test binary to run one test as another process.
+// rerun returns a command that runs one test of this binary in another process.
 func rerun(t *testing.T, test, database string, env ...string) *exec.Cmd {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)

@@ -15,7 +15,8 @@ const poll = 5 * time.Millisecond
 
 var templateName = regexp.MustCompile(`^[a-z0-9_]{1,40}$`)
 
-// template makes sure that the template database exists and returns its name. The tests of this process ask once.
+// template creates the template database if needed and returns its name. It does so once per
+// process.
 func (s *host) template(ctx context.Context, tpl Template) (string, error) {
 	if !templateName.MatchString(tpl.Name) {
 		return "", fmt.Errorf("template name %q: want 1 to 40 of a-z, 0-9 and underscore", tpl.Name)
@@ -30,8 +31,9 @@ func (s *host) template(ctx context.Context, tpl Template) (string, error) {
 	return name, once.(func() error)()
 }
 
-// ensure builds the template unless somebody did. The lock is polled: a session that blocks in pg_advisory_lock holds
-// a snapshot, and a CREATE INDEX CONCURRENTLY in somebody's Apply would wait for it and deadlock.
+// ensure builds the template unless it exists. It polls for the lock: a session that blocks in
+// pg_advisory_lock holds a snapshot. A CREATE INDEX CONCURRENTLY in another session's Apply would
+// wait for that snapshot and deadlock.
 func (s *host) ensure(ctx context.Context, name string, apply func(context.Context, *pgx.Conn) error) error {
 	return administer(ctx, s.creators, func(admin *pgx.Conn) error {
 		for {
@@ -60,7 +62,7 @@ func (s *host) ensure(ctx context.Context, name string, apply func(context.Conte
 	})
 }
 
-// complete asks for the mark that build sets last.
+// complete reports whether build has finished, which sets datistemplate and datallowconn last.
 func complete(ctx context.Context, admin *pgx.Conn, name string) (done bool, err error) {
 	err = admin.QueryRow(ctx, `
 		select exists (
@@ -69,7 +71,8 @@ func complete(ctx context.Context, admin *pgx.Conn, name string) (done bool, err
 	return done, err
 }
 
-// build makes the template under the lock. A crash before the last statement costs a rebuild by the next process.
+// build creates the template under the lock. If the process dies before the last statement, the
+// next process rebuilds it.
 func (s *host) build(ctx context.Context, admin *pgx.Conn, name string, apply func(context.Context, *pgx.Conn) error) error {
 	id := pgx.Identifier{name}.Sanitize()
 	if _, err := admin.Exec(ctx, "drop database if exists "+id+" with (force)"); err != nil {
@@ -100,8 +103,9 @@ func (s *host) apply(ctx context.Context, name string, apply func(context.Contex
 	return errors.Join(apply(ctx, conn), conn.Close(ctx))
 }
 
-// clone makes a database from a template. Copying files is three times faster than writing WAL, but makes two
-// checkpoints, so it is for our own server, where fsync is off; the choice exists from version 15.
+// clone creates a database from a template. Copying files is three times faster than writing WAL,
+// but makes two checkpoints. So it is used only on the private server, where fsync is off, and from
+// PostgreSQL 15, which has the option.
 func (s *host) clone(ctx context.Context, name, source string) error {
 	create := "create database " + pgx.Identifier{name}.Sanitize() + " template " + pgx.Identifier{source}.Sanitize()
 	if s.private && s.major >= 15 {
@@ -113,8 +117,9 @@ func (s *host) clone(ctx context.Context, name, source string) error {
 	})
 }
 
-// drop removes a test's database. A backend that is still leaving makes DROP DATABASE sleep for 100 ms, so it waits
-// for them first; a connection that a test forgot is cut after two seconds.
+// drop removes a test's database. DROP DATABASE sleeps for 100 ms if a backend is still exiting, so
+// drop waits for backends first. A connection that a test left open is terminated after two
+// seconds.
 func (s *host) drop(name string) {
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
@@ -127,7 +132,7 @@ func (s *host) drop(name string) {
 	})
 }
 
-// deserted returns when no backend is in the database any more.
+// deserted returns when the database has no backend.
 func deserted(ctx context.Context, admin *pgx.Conn, name string) error {
 	for {
 		var busy bool

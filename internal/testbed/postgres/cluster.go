@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// fill makes sure that there is a cluster to start: the kept one, a copy of a cached one (about 45 ms), or a new one
-// (about 450 ms).
+// fill provides the cluster to start: the kept one, a copy of a cached one (about 45 ms), or a new
+// one (about 450 ms).
 func (s *Server) fill(ctx context.Context, o Options, store *store) error {
 	exists, err := s.keep.prepare(s.who)
 	if exists || err != nil {
@@ -27,7 +27,7 @@ func (s *Server) fill(ctx context.Context, o Options, store *store) error {
 	}
 	store.add(fresh)
 	if s.keep == nil {
-		_ = os.Remove(s.data) // empty, if a copy failed
+		_ = os.Remove(s.data) // an empty directory, if a copy failed
 		return os.Rename(fresh, s.data)
 	}
 	if _, err := copyTree(fresh, s.data, s.who); err != nil {
@@ -49,11 +49,11 @@ func (s *Server) initdb(ctx context.Context, dir string, args []string) error {
 	return fmt.Errorf("postgres: initdb: %w%s\n%s", err, hint, strings.TrimSpace(string(out)))
 }
 
-// A store keeps one initialised cluster to copy from, per binary, version, arguments and user. Its absence only costs
-// time, so no method returns an error.
+// A store caches one initialised cluster per binary, version, arguments and user. Without it a
+// start only takes longer, so no method returns an error.
 type store struct {
-	entry string // directory of the cluster and its size; "" if there is no place for a cache
-	used  bool   // the cluster last started came from here
+	entry string // directory with the cluster and its size; "" without a cache
+	used  bool   // the last started cluster is a copy
 }
 
 func (o Options) openStore(found install) *store {
@@ -65,7 +65,8 @@ func (o Options) openStore(found install) *store {
 	return &store{entry: filepath.Join(dir, fmt.Sprintf("cluster-%x", key[:8]))}
 }
 
-// copyTo reports whether data now holds a copy. What differs in size from what was stored is thrown away.
+// copyTo reports whether data now holds a copy. It discards a copy whose size differs from the
+// stored one.
 func (c *store) copyTo(data string, who identity) bool {
 	c.used = false
 	if c.entry == "" {
@@ -87,8 +88,8 @@ func (c *store) copyTo(data string, who identity) bool {
 	return true
 }
 
-// add stores a cluster that no server has opened yet. It is built beside and renamed, so that two programs at once do
-// no harm: the second finds the name taken and drops its own.
+// add stores a cluster that no server has opened yet. It builds the entry in a temporary directory
+// and renames it. If two programs do so at once, the second finds the name taken and drops its own.
 func (c *store) add(cluster string) {
 	if c.entry == "" {
 		return
@@ -114,7 +115,7 @@ func (c *store) forget() {
 	}
 }
 
-// prune keeps the cache small: work that was cut short goes after an hour, a cluster nobody used after a month.
+// prune removes unfinished work after an hour and unused clusters after a month.
 func prune(cache string) {
 	remove := func(pattern string, age time.Duration) {
 		found, _ := filepath.Glob(filepath.Join(cache, pattern))
@@ -129,8 +130,8 @@ func prune(cache string) {
 	remove("cluster-*", 30*24*time.Hour)
 }
 
-// cacheDir is where clusters and downloads are kept: the user's cache directory, for root a directory that the
-// server's user can walk into. Nobody else may write there.
+// cacheDir returns the directory for clusters and downloads. It is the user's cache directory, or
+// for root a directory that the server's user can enter. No other user may write there.
 func (o Options) cacheDir() (string, error) {
 	root := os.Geteuid() == 0
 	list := []string{o.tune.cache}
@@ -153,7 +154,7 @@ func (o Options) cacheDir() (string, error) {
 	return "", fmt.Errorf("postgres: no cache directory: %w", last)
 }
 
-// safeDir makes dir if need be and checks that only we can write to it.
+// safeDir creates dir if needed and checks that no other user can write to it.
 func safeDir(dir string, root bool) error {
 	mode := os.FileMode(0o700)
 	if root {

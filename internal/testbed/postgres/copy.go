@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 )
 
-// size tells a whole copy from one that lost files.
+// A size shows whether a copy lost files.
 type size struct {
 	files int
 	bytes int64
@@ -16,7 +16,8 @@ type size struct {
 
 func (s size) String() string { return fmt.Sprintf("%d files, %d bytes\n", s.files, s.bytes) }
 
-// copyTree copies directories and regular files, owner only, and hands them to who. The target may exist.
+// copyTree copies directories and regular files with access for the owner only, and makes who the
+// owner. The target may exist.
 func copyTree(from, to string, who identity) (size, error) {
 	var total size
 	err := filepath.WalkDir(from, func(path string, entry fs.DirEntry, err error) error {
@@ -55,11 +56,11 @@ func copyFile(from, to string) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	n, err := out.ReadFrom(in) // copy_file_range where the kernel has it
+	n, err := out.ReadFrom(in) // uses copy_file_range if the kernel supports it
 	return n, errors.Join(err, out.Close())
 }
 
-// emptyDir removes what is in dir except the files of ours that hold it.
+// emptyDir removes everything in dir except our lock file and mark.
 func emptyDir(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -73,7 +74,7 @@ func emptyDir(dir string) error {
 	return err
 }
 
-// measure counts the regular files below dir.
+// measure returns the number and size of the regular files below dir.
 func measure(dir string) (size, error) {
 	var total size
 	err := filepath.WalkDir(dir, func(_ string, entry fs.DirEntry, err error) error {

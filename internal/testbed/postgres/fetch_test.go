@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// archive builds a small package; a name ending in @ is a link to its content.
+// archive builds a small package. A name that ends in @ is a link to its content.
 func archive(t *testing.T, files ...string) []byte {
 	t.Helper()
 	var buf bytes.Buffer
@@ -33,7 +33,7 @@ func archive(t *testing.T, files ...string) []byte {
 	return buf.Bytes()
 }
 
-// A package unpacks with its programs executable and its links restored.
+// An unpacked package has executable programs and restored links.
 func TestUnpack_RestoresLinks(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "out")
@@ -54,7 +54,7 @@ func TestUnpack_RestoresLinks(t *testing.T) {
 	}
 }
 
-// Nothing in an archive reaches outside the directory it is unpacked to.
+// No entry of an archive is written outside the target directory.
 func TestUnpack_RefusesToLeaveItsDirectory(t *testing.T) {
 	t.Parallel()
 	for name, files := range map[string][]string{
@@ -87,7 +87,8 @@ func TestVerify_RefusesAnotherArchive(t *testing.T) {
 	}
 }
 
-// With nothing installed and downloads refused, the error holds the line that installs PostgreSQL.
+// Without PostgreSQL and with downloads forbidden, the error contains the command that installs
+// PostgreSQL.
 func TestStart_SaysHowToInstall(t *testing.T) {
 	t.Parallel()
 	cache := shortDir(t)

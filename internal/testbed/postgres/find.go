@@ -15,10 +15,10 @@ import (
 	"time"
 )
 
-// oldest is the first major version whose initdb and server understand our command lines.
+// oldest is the first major version whose initdb and server accept our command lines.
 const oldest = 14
 
-// folders are where packages put the server without telling PATH.
+// folders are the directories of packages that are not on PATH.
 var folders = []string{
 	"/usr/lib/postgresql/*/bin", // Debian, Ubuntu
 	"/usr/lib/postgresql*/bin",  // SUSE
@@ -32,14 +32,14 @@ var folders = []string{
 	"/usr/local/pgsql/bin",
 }
 
-// An install is a set of binaries that works here, and whom they run as.
+// An install is a set of working binaries and the identity that they run as.
 type install struct {
 	bin     string
 	who     identity
 	version version
 }
 
-// A version is what postgres --version says, such as 15.18.
+// A version is the output of postgres --version, such as 15.18.
 type version struct {
 	major int
 	text  string
@@ -56,7 +56,8 @@ func parseVersion(out string) (version, error) {
 	return version{major: major, text: m[1]}, err
 }
 
-// find settles which binaries to use. What the caller names must work; what we find ourselves may be passed over.
+// find chooses the binaries. A directory that the caller names must work. Others are skipped if
+// they do not.
 func find(ctx context.Context, o Options) (install, error) {
 	named, by := o.BinDir, "BinDir"
 	if named == "" {
@@ -93,7 +94,7 @@ func find(ctx context.Context, o Options) (install, error) {
 	return install{}, &notFoundError{passed: passed, fetch: err}
 }
 
-// try looks at one directory.
+// try checks one directory.
 func try(ctx context.Context, bin string, o Options) (install, error) {
 	if !holdsServer(bin) {
 		return install{}, fmt.Errorf("postgres: %s does not hold initdb and postgres", bin)
@@ -111,7 +112,7 @@ func try(ctx context.Context, bin string, o Options) (install, error) {
 	return install{bin: bin, who: who, version: v}, nil
 }
 
-// search lists the directories on this machine that hold a server, best first, links resolved.
+// search returns the local directories that contain a server, best first, with links resolved.
 func search() []string {
 	var list []string
 	if path, err := exec.LookPath("initdb"); err == nil {
@@ -136,7 +137,7 @@ func search() []string {
 	return found
 }
 
-// newestFirst expands the patterns and sorts by the major version in the path.
+// newestFirst expands the patterns and sorts the results by the major version in the path.
 func newestFirst(patterns []string) (found []string) {
 	for _, pattern := range patterns {
 		matches, _ := filepath.Glob(pattern)
@@ -160,12 +161,12 @@ func holdsServer(dir string) bool {
 	return true
 }
 
-// ErrNotFound says that no usable PostgreSQL was found and none could be fetched. The error text holds the line that
-// installs one on this system.
+// ErrNotFound means that no usable PostgreSQL was found and none could be downloaded. The error
+// text contains the command that installs it on this system.
 var ErrNotFound = errors.New("postgres: no PostgreSQL server found")
 
 type notFoundError struct {
-	passed []error // what was found and did not do
+	passed []error // installations that were found and do not work
 	fetch  error
 }
 

@@ -14,16 +14,17 @@ import (
 	"time"
 )
 
-// An identity is whom the server and initdb run as. PostgreSQL refuses root, and initdb refuses a user id without
-// a passwd entry.
+// An identity is the user that the server and initdb run as. PostgreSQL refuses root, and initdb
+// refuses a user id without a passwd entry.
 type identity struct {
 	name      string
-	uid, gid  int  // owner of the server's files, as this process sees it
+	uid, gid  int  // owner of the server's files, seen from this process
 	switches  bool // another user: setuid before exec
-	namespace bool // this user, under the name of nobody in a user namespace of its own (Linux)
+	namespace bool // this user, in its own user namespace (Linux)
 }
 
-// identities lists whom the server may run as, best first. A cluster that exists decides by its owner.
+// identities lists the possible identities, best first. The server of an existing cluster runs as
+// its owner.
 func identities(dataDir string) ([]identity, error) {
 	self := identity{name: "this user", uid: os.Geteuid(), gid: os.Getegid()}
 	mapped := self
@@ -52,7 +53,7 @@ func identities(dataDir string) ([]identity, error) {
 	return list, nil
 }
 
-// unprivileged lists the users a root process may hand the server to.
+// unprivileged lists the users that root may run the server as.
 func unprivileged() (list []identity) {
 	for _, name := range []string{"postgres", "nobody"} {
 		u, err := user.Lookup(name)
@@ -68,7 +69,7 @@ func unprivileged() (list []identity) {
 	return list
 }
 
-// clusterOwner is the owner of the cluster in dir, if there is one.
+// clusterOwner returns the owner of the cluster in dir, if it exists.
 func clusterOwner(dir string) (identity, bool) {
 	info, err := os.Stat(filepath.Join(dir, "PG_VERSION"))
 	if dir == "" || err != nil {
@@ -78,8 +79,8 @@ func clusterOwner(dir string) (identity, bool) {
 	return identity{name: fmt.Sprintf("user id %d", st.Uid), uid: int(st.Uid), gid: int(st.Gid), switches: true}, true
 }
 
-// attr starts a child as i in its own process group: Ctrl-C reaches us and not the server, so that shut-down code
-// still has its database.
+// attr starts a child as i in its own process group. Ctrl-C then does not reach the server, so
+// shutdown code can still use its database.
 func (i identity) attr() *syscall.SysProcAttr {
 	attr := &syscall.SysProcAttr{Setpgid: true}
 	switch {
@@ -91,16 +92,17 @@ func (i identity) attr() *syscall.SysProcAttr {
 	return attr
 }
 
-// command runs a short-lived program as i.
+// command returns a command that runs a short-lived program as i.
 func (i identity) command(ctx context.Context, name string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Dir, cmd.Env, cmd.SysProcAttr = "/", childEnv(), i.attr()
-	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) } // lets initdb clean up
+	// initdb cleans up at SIGTERM.
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = 5 * time.Second
 	return cmd
 }
 
-// reaches reports whether i may walk down to dir. Only a switch of user can lose that right.
+// reaches reports whether i may enter dir. Only another user may lack that right.
 func (i identity) reaches(dir string) bool {
 	if !i.switches {
 		return true
@@ -125,7 +127,7 @@ func (i identity) mayPass(info os.FileInfo) bool {
 	return info.Mode().Perm()&0o001 != 0
 }
 
-// own hands a file of ours to i.
+// own makes i the owner of a file.
 func (i identity) own(path string) error {
 	if !i.switches {
 		return nil
@@ -133,14 +135,15 @@ func (i identity) own(path string) error {
 	return os.Lchown(path, i.uid, i.gid)
 }
 
-// identify finds the first identity that can run the binaries in bin and reach dataDir, and asks for the version.
+// identify returns the first identity that can run the binaries in bin and reach dataDir, and their
+// version.
 func identify(ctx context.Context, bin, dataDir string) (identity, version, error) {
 	list, err := identities(dataDir)
 	if err != nil {
 		return identity{}, version{}, err
 	}
 	var tried []string
-	forbidden := true // to change the user, rather than to run this file
+	forbidden := true // all failures so far were about changing the user, not about this file
 	for _, who := range list {
 		if dataDir != "" && !who.reaches(filepath.Dir(dataDir)) {
 			tried = append(tried, fmt.Sprintf("%s cannot reach %s", who.name, dataDir))
@@ -161,11 +164,11 @@ func identify(ctx context.Context, bin, dataDir string) (identity, version, erro
 	return identity{}, version{}, fmt.Errorf("postgres: the binaries in %s do not run: %s", bin, strings.Join(tried, "; "))
 }
 
-// errIdentity ends the search: other binaries would fail in the same way.
+// errIdentity ends the search, because other binaries would fail in the same way.
 var errIdentity = errors.New("postgres: the server refuses to run as root, and this process may neither change its user id " +
 	"nor make a user namespace (run it as an ordinary user, or allow it setuid)")
 
-// reason is what a failed child said, or else how it ended.
+// reason returns the stderr of a failed child, or else its exit status.
 func reason(err error) string {
 	var exit *exec.ExitError
 	if errors.As(err, &exit) && len(exit.Stderr) > 0 {
@@ -176,8 +179,9 @@ func reason(err error) string {
 
 func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
 
-// childEnv is our environment without what would change the server: PG* (a foreign port or service), and the locale,
-// whose absence also makes the macOS server fail to start.
+// childEnv returns our environment without variables that change the server. Those are PG* (a
+// foreign port or service) and the locale. It sets LC_ALL, because without a locale the macOS
+// server does not start.
 func childEnv() []string {
 	env := []string{"LC_ALL=C", "TZ=UTC"}
 	for _, entry := range os.Environ() {

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// installLine is the command that installs a server on this system.
+// installLine returns the command that installs a server on this system.
 func installLine() string {
 	if runtime.GOOS == "darwin" {
 		return "install it with: brew install postgresql@17"
@@ -15,7 +15,7 @@ func installLine() string {
 	return "install it with: " + installCommand(string(release))
 }
 
-// installCommand reads the text of /etc/os-release.
+// installCommand returns the command for the text of /etc/os-release.
 func installCommand(release string) string {
 	commands := []struct{ system, command string }{
 		{"debian", "sudo apt-get install -y postgresql"},

@@ -11,15 +11,20 @@ import (
 	"syscall"
 )
 
-// Files of ours in a kept data directory.
+// The names of our files in a kept data directory.
 const (
-	linkFile   = "pawl.socket"     // leads to the directory of the socket while a server runs
-	namedFile  = "named"           // in the directory of the socket: leads to the link that leads there
-	holderFile = "pawl.lock"       // flocked by the program that holds the directory; its process id inside
-	unfinished = "pawl.unfinished" // the cluster is being made: nothing in here is anybody's data yet
+	linkFile  = "pawl.socket" // link to the socket's directory while a server runs
+	namedFile = "named"       // in the socket's directory: link to the link that points there
+	// holderFile is locked (flock) by the program that holds the directory, and contains its
+	// process id.
+	holderFile = "pawl.lock"
+	// unfinished marks a directory whose cluster is being created and that contains no user data
+	// yet.
+	unfinished = "pawl.unfinished"
 )
 
-// ErrBusy says that another program holds the data directory. The error text names its process.
+// ErrBusy means that another program holds the data directory. The error text contains its process
+// id.
 var ErrBusy = errors.New("data directory is in use")
 
 func busy(dir string, pid int) error {
@@ -30,14 +35,15 @@ func busy(dir string, pid int) error {
 	return fmt.Errorf("postgres: %w: %s is held by %s (stop that process, or choose another directory)", ErrBusy, dir, by)
 }
 
-// keep is our hold on a data directory that outlives us. All methods accept nil: nothing is kept.
+// A keep holds a data directory that survives this process. Its methods accept nil, which keeps
+// nothing.
 type keep struct {
 	dir    string
 	holder *os.File
 }
 
-// takeDataDir creates dir if need be and holds it against every other program. A server that a dead program left
-// running in it is stopped first, cleanly.
+// takeDataDir creates dir if needed and locks it. If a dead program left its server running in dir,
+// takeDataDir first stops that server cleanly.
 func takeDataDir(dir string, who identity) (*keep, error) {
 	if err := makeDataDir(dir, who); err != nil {
 		return nil, fmt.Errorf("postgres: data directory: %w", err)
@@ -62,14 +68,14 @@ func takeDataDir(dir string, who identity) (*keep, error) {
 		k.release()
 		return nil, fmt.Errorf("postgres: data directory: %w", err)
 	}
-	// We hold the directory, so whoever started a server of ours in it is dead.
+	// We hold the lock, so the program that started a server of ours here is dead.
 	if orphan, ok := readPidFile(dir); ok && strings.HasPrefix(filepath.Base(orphan.socketDir), prefix) {
 		clearOrphan(orphan.socketDir, orphan.pid, who)
 	}
 	return k, nil
 }
 
-// mayHold refuses a directory of somebody else's files before anything of ours is put there.
+// mayHold refuses a directory with foreign files before any file of ours is created there.
 func mayHold(dir string) error {
 	for _, name := range []string{unfinished, "PG_VERSION"} {
 		if _, err := os.Lstat(filepath.Join(dir, name)); err == nil {
@@ -115,8 +121,8 @@ func (k *keep) release() {
 	}
 }
 
-// prepare reports whether the directory already holds a cluster. If it does not, the directory is emptied of what an
-// interrupted start left and marked unfinished.
+// prepare reports whether the directory already contains a cluster. Otherwise it removes the files
+// of an interrupted start and marks the directory as unfinished.
 func (k *keep) prepare(who identity) (exists bool, err error) {
 	if k == nil {
 		return false, nil
@@ -128,7 +134,7 @@ func (k *keep) prepare(who identity) (exists bool, err error) {
 	if _, err := os.Lstat(filepath.Join(k.dir, "PG_VERSION")); err == nil {
 		return true, nil
 	}
-	if err := mayHold(k.dir); err != nil { // again, under the lock
+	if err := mayHold(k.dir); err != nil { // again, now under the lock
 		return false, err
 	}
 	if err := os.WriteFile(mark, nil, 0o600); err != nil {
@@ -137,14 +143,15 @@ func (k *keep) prepare(who identity) (exists bool, err error) {
 	return false, who.own(mark)
 }
 
-// link makes the name under which clients find dir, the directory of the socket, and returns it. A name that stays the same for a
-// directory of its own: the watchdog of a dead program removes that one's, whenever it gets to it, and not ours.
+// link creates the path under which clients find the socket's directory dir, and returns it. The
+// path is the same at each start. The directory is new at each start, so a dead program's watchdog
+// can remove only its own.
 func (k *keep) link(o Options, dir string, who identity) (string, error) {
 	if k == nil {
 		return dir, nil
 	}
 	name := o.linkName(k.dir)
-	_ = os.Remove(name) // left by a program that was killed: nobody else has it while we hold the data
+	_ = os.Remove(name) // left by a killed program: we hold the data directory, so it is unused
 	if err := os.Symlink(name, filepath.Join(dir, namedFile)); err != nil {
 		return "", fmt.Errorf("postgres: %w", err)
 	}
@@ -158,7 +165,8 @@ func (k *keep) link(o Options, dir string, who identity) (string, error) {
 	return name, nil
 }
 
-// complete removes the mark once the first server answered: from here on the directory holds data.
+// complete removes the mark once the first server has answered. From then on the directory contains
+// data.
 func (k *keep) complete(durable bool) error {
 	if k == nil {
 		return nil
@@ -168,12 +176,12 @@ func (k *keep) complete(durable bool) error {
 		return nil
 	}
 	if durable {
-		syscall.Sync() // initdb and our copying left the files to the kernel
+		syscall.Sync() // initdb and our copy did not sync the files
 	}
 	return os.Remove(mark)
 }
 
-// pidFile is what a running server writes into its data directory.
+// A pidFile is the content of a running server's postmaster.pid.
 type pidFile struct {
 	pid       int
 	socketDir string
@@ -184,7 +192,8 @@ func readPidFile(dir string) (pidFile, bool) {
 	if err != nil {
 		return pidFile{}, false
 	}
-	lines := strings.Split(string(text), "\n") // pid, data directory, start time, port, socket directory
+	// pid, data directory, start time, port, socket directory.
+	lines := strings.Split(string(text), "\n")
 	pid, err := strconv.Atoi(strings.TrimSpace(lines[0]))
 	if err != nil || pid <= 0 || len(lines) < 5 {
 		return pidFile{}, false
@@ -198,7 +207,7 @@ func readPid(path string) int {
 	return pid
 }
 
-// clusterMajor is the major version that made the cluster in dir, 0 if there is none.
+// clusterMajor returns the major version of the cluster in dir, or 0 if there is none.
 func clusterMajor(dir string) int {
 	if dir == "" {
 		return 0
@@ -206,7 +215,8 @@ func clusterMajor(dir string) int {
 	return readPid(filepath.Join(dir, "PG_VERSION"))
 }
 
-// clearOrphan stops the server of a dead program and removes its directory, as its watchdog would have.
+// clearOrphan stops the server of a dead program and removes its directory, as its watchdog would
+// have.
 func clearOrphan(dir string, pid int, who identity) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*cleanStop)
 	defer cancel()

@@ -17,7 +17,7 @@ import (
 
 func itoa(n int) string { return strconv.Itoa(n) }
 
-// TestMain lets the test binary stand in for a program that uses the package and is killed.
+// TestMain can run the test binary as a program that uses the package and is killed.
 func TestMain(m *testing.M) {
 	switch os.Getenv("PAWL_TEST_CHILD") {
 	case "":
@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// child prepares this binary to run as the named program.
+// child returns a command that runs this binary as the named program.
 func child(t *testing.T, program string, env ...string) *exec.Cmd {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -40,7 +40,7 @@ func child(t *testing.T, program string, env ...string) *exec.Cmd {
 	return cmd
 }
 
-// childAnswer prints what a query returns.
+// childAnswer prints the result of a query.
 func childAnswer() {
 	ctx := context.Background()
 	s, err := Start(ctx, Options{})
@@ -53,18 +53,18 @@ func childAnswer() {
 	fmt.Println(answer)
 }
 
-// held is what a program that holds a server tells about it.
+// A held describes the server of a program that holds one.
 type held struct {
 	Program, Server, Watchdog int
 	Dir, URL                  string
 }
 
-// childHold starts a server on DATA_DIR (none: throwaway) and holds it until it is killed.
+// childHold starts a server on DATA_DIR (default: throwaway) and holds it until it is killed.
 func childHold() {
 	s, err := Start(context.Background(), Options{DataDir: os.Getenv("DATA_DIR"), tune: tuning{temp: os.Getenv("TEMP_DIR")}})
 	exitOn(err)
 	exitOn(json.NewEncoder(os.Stdout).Encode(held{os.Getpid(), s.PID(), s.dog.cmd.Process.Pid, s.Dir(), s.URL("postgres")}))
-	_, _ = io.Copy(io.Discard, os.Stdin) // until killed, or until the test itself is gone
+	_, _ = io.Copy(io.Discard, os.Stdin) // until this process is killed or the test has ended
 }
 
 // hold runs a holder and returns once its server answers.

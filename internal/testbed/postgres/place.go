@@ -10,13 +10,14 @@ import (
 	"strings"
 )
 
-// prefix of the directories we make; the sweep looks for it.
+// prefix begins the names of our directories. The sweep searches for it.
 const prefix = "pawl-pg-"
 
-// port only names the socket file. It is fixed so that a PGPORT in somebody's environment changes nothing.
+// port is only part of the socket file's name. It is fixed so that PGPORT in the environment has no
+// effect.
 const port = "5432"
 
-// socketLimit is the longest socket path the system accepts, in bytes.
+// socketLimit returns the longest socket path that the system accepts, in bytes.
 func socketLimit() int {
 	if runtime.GOOS == "linux" {
 		return 107
@@ -24,10 +25,10 @@ func socketLimit() int {
 	return 103 // macOS and the BSDs
 }
 
-// socketIn is the socket's path in a directory.
+// socketIn returns the socket's path in a directory.
 func socketIn(dir string) string { return filepath.Join(dir, ".s.PGSQL."+port) }
 
-// parents lists where a server's directory may go, best first.
+// parents returns the possible parents of a server's directory, best first.
 func (o Options) parents() []string {
 	list := []string{o.tune.temp, "/tmp"}
 	if o.RAM && o.DataDir == "" && !o.Durable {
@@ -38,8 +39,9 @@ func (o Options) parents() []string {
 	return slices.Compact(list)
 }
 
-// makeDir creates the directory for socket, lock, log and throwaway cluster: mode 0700, owned by who. A parent that
-// the server could not reach, or whose name is too long for a socket, is passed over.
+// makeDir creates the directory for socket, lock, log and throwaway cluster, with mode 0700 and
+// owned by who. It skips a parent that the server cannot reach or that makes the socket's path too
+// long.
 func (o Options) makeDir(who identity) (string, error) {
 	var tried []string
 	for _, parent := range o.parents() {
@@ -73,8 +75,9 @@ func usableParent(parent string, who identity) error {
 	return nil
 }
 
-// linkName is where clients of the cluster in dataDir find its socket at every start: inside it, or for a path that is too long or
-// would be read as two hosts in a name made from it, in the directory for temporary files.
+// linkName returns the path where clients of the cluster in dataDir find its socket at every start.
+// It is inside dataDir. If that path is too long or contains a comma, which separates hosts, the
+// link is in the directory for temporary files, with a hash of dataDir in its name.
 func (o Options) linkName(dataDir string) string {
 	name := filepath.Join(dataDir, linkFile)
 	if len(socketIn(name)) <= socketLimit() && !strings.Contains(name, ",") {

@@ -2,7 +2,8 @@ package postgres
 
 import "syscall"
 
-// ramDir is a directory in memory, if it is large enough: a container's /dev/shm often has 64 MiB.
+// ramDir returns a directory in memory if more than 1 GiB is free there. A container's /dev/shm
+// often has 64 MiB.
 func ramDir() (string, bool) {
 	const dir, enough = "/dev/shm", 1 << 30
 	var st syscall.Statfs_t

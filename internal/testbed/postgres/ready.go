@@ -12,10 +12,11 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// errExited says that the server process ended before it answered.
+// errExited means that the server process ended before it answered.
 var errExited = errors.New("postgres: the server ended before it answered")
 
-// ready asks every 3 ms until a query works: an open socket alone does not mean that recovery is over.
+// ready tries a query every 3 ms until it succeeds. An open socket does not mean that recovery is
+// over.
 func (s *Server) ready(ctx context.Context) error {
 	tick := time.NewTicker(3 * time.Millisecond)
 	defer tick.Stop()
@@ -44,7 +45,8 @@ func (s *Server) ask(ctx context.Context) error {
 	return err
 }
 
-// whyExited recognises the one refusal that has a next step of its own.
+// whyExited returns ErrBusy if another server holds the data directory, else errExited with the
+// log.
 func (s *Server) whyExited() error {
 	tail := s.logTail()
 	if s.keep != nil && strings.Contains(tail, `"postmaster.pid" already exists`) {
@@ -54,7 +56,7 @@ func (s *Server) whyExited() error {
 	return fmt.Errorf("%w%s", errExited, tail)
 }
 
-// logTail is the end of the server's log, at most 4 KiB of whole lines, for the end of an error.
+// logTail returns at most 4 KiB of whole lines from the end of the server's log.
 func (s *Server) logTail() string {
 	const limit = 4 << 10
 	f, err := os.Open(s.logFile())

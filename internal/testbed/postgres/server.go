@@ -17,43 +17,49 @@ import (
 const (
 	superuser = "postgres"
 
-	// startLimit bounds initdb, recovery and the first query together.
+	// startLimit bounds the total of initdb, recovery and the first query.
 	startLimit = 2 * time.Minute
-	// quickStop bounds a stop that writes nothing; cleanStop one that writes a checkpoint to a slow disk.
+	// quickStop bounds a stop without a checkpoint. cleanStop bounds one that writes a checkpoint
+	// to a slow disk.
 	quickStop = 20 * time.Second
 	cleanStop = time.Minute
 )
 
-// A Server is a running PostgreSQL server of our own.
+// A Server is a running private PostgreSQL server.
 type Server struct {
 	install
 	options Options
-	dir     string // socket, log, and the throwaway cluster or a link to the kept one
-	data    string
-	host    string // where clients find the socket: dir, or for a kept cluster a link to it whose name stays the same
-	keep    *keep  // nil for a throwaway cluster
+	// dir contains the socket, the log and the throwaway cluster, or a link to the kept one.
+	dir  string
+	data string
+	// host is where clients find the socket: dir, or for a kept cluster a link to dir with a stable
+	// name.
+	host string
+	keep *keep // nil for a throwaway cluster
 
-	lock *os.File // flock on dir: the kernel lets go when we die, and that is how the sweep knows
+	// lock is a flock on dir. The kernel releases it when this process dies, which tells the sweep.
+	lock *os.File
 	dog  *watchdog
 	cmd  *exec.Cmd
 	done chan struct{}
 	stop func() error
 }
 
-// Start starts a server and returns once a query works. ctx bounds the start only; it does not stop the server later.
-// A failed start leaves nothing behind; its error ends in the last lines of the server's log.
+// Start starts a server and returns once a query works. ctx bounds only the start. A failed start
+// leaves nothing behind, and its error ends with the last lines of the server's log.
 //
-// Errors: [ErrNotFound] if there is no PostgreSQL and none could be fetched, [ErrBusy] if another program holds
-// DataDir.
+// Errors: [ErrNotFound] if there is no PostgreSQL and none could be downloaded, [ErrBusy] if
+// another program holds DataDir.
 func Start(ctx context.Context, o Options) (*Server, error) {
 	s, err := startAnew(ctx, o)
 	if err != nil && ctx.Err() != nil && !errors.Is(err, ctx.Err()) {
-		err = fmt.Errorf("postgres: start was given up: %w: %w", ctx.Err(), err) // a child that we ended
+		// The cause is ctx, which killed a child.
+		err = fmt.Errorf("postgres: the start was cancelled: %w: %w", ctx.Err(), err)
 	}
 	return s, err
 }
 
-// startAnew starts a server, and a second one if the first was a bad copy.
+// startAnew starts a server, and tries a new cluster if a cached copy did not start.
 func startAnew(ctx context.Context, o Options) (*Server, error) {
 	o, err := o.withDefaults()
 	if err != nil {
@@ -63,15 +69,15 @@ func startAnew(ctx context.Context, o Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	go o.sweep(found.who) // in the background: it may wait for a server to stop
+	go o.sweep(found.who) // in the background, because it may wait for a server to stop
 
 	ctx, cancel := context.WithTimeout(ctx, startLimit)
 	defer cancel()
 	store := o.openStore(found)
 	s, err := start(ctx, o, found, store)
 	if store.used && errors.Is(err, errExited) {
-		// A copy of a cached cluster did not come up. The cache may have rotted (a cleaner of /tmp, a full disk), so
-		// make a cluster afresh before giving up.
+		// The copy of a cached cluster did not start. The cache may have lost files (a cleaner of
+		// /tmp, a full disk), so create a new cluster before giving up.
 		store.forget()
 		s, err = start(ctx, o, found, store)
 	}
@@ -86,7 +92,8 @@ func start(ctx context.Context, o Options, found install, store *store) (_ *Serv
 			err = errors.Join(err, s.Stop())
 		}
 	}()
-	// A crash in any of these steps costs a directory at worst: the watchdog removes it, or else the next sweep.
+	// If the process dies in any of these steps, the watchdog or else the next sweep removes the
+	// directory.
 	if err := s.open(o); err != nil {
 		return nil, err
 	}
@@ -99,13 +106,15 @@ func start(ctx context.Context, o Options, found install, store *store) (_ *Serv
 	if err := s.ready(ctx); err != nil {
 		return nil, err
 	}
-	if s.host, err = s.keep.link(o, s.dir, s.who); err != nil { // not before: another server may hold the cluster
+	// Only now, because another server may hold the cluster.
+	if s.host, err = s.keep.link(o, s.dir, s.who); err != nil {
 		return nil, err
 	}
 	return s, s.keep.complete(o.Durable)
 }
 
-// open takes the directory, its lock, the watchdog and, if there is one, the data directory to keep.
+// open creates and locks the directory, starts the watchdog and takes the kept data directory, if
+// any.
 func (s *Server) open(o Options) (err error) {
 	if s.dir, s.lock, err = o.takeDir(s.who); err != nil {
 		return err
@@ -127,9 +136,10 @@ func (s *Server) open(o Options) (err error) {
 	return nil
 }
 
-// launch starts postgres itself, not pg_ctl, so that its process id is ours to wait for.
+// launch starts postgres directly and not through pg_ctl, so that we can wait for its process.
 func (s *Server) launch(o Options) error {
-	log, err := os.Create(s.logFile()) // never our own stdout: go test would wait for the server to close it
+	// Not our stdout: go test would wait until the server closes it.
+	log, err := os.Create(s.logFile())
 	if err != nil {
 		return fmt.Errorf("postgres: %w", err)
 	}
@@ -148,45 +158,47 @@ func (s *Server) launch(o Options) error {
 	return s.dog.guard(cmd.Process.Pid)
 }
 
-// URL is the connection string of a database on the server, as in postgres://postgres@/NAME?host=DIR. It names the
-// port too, so that PGPORT and its like in the environment change nothing. Of a kept cluster it is the same at each start.
+// URL returns the connection string of a database on the server, such as
+// postgres://postgres@/NAME?host=DIR. It contains the port, so that PGPORT and similar variables
+// have no effect. For a kept cluster it is the same at each start.
 func (s *Server) URL(database string) string {
 	q := url.Values{"host": {s.host}, "port": {port}, "sslmode": {"disable"}}
 	u := url.URL{Scheme: "postgres", User: url.User(superuser), Path: "/" + database, RawQuery: Settings(q)}
 	return u.String()
 }
 
-// Settings is the query of a connection string. A space is %20 there: PostgreSQL and pgx read a + as itself.
+// Settings returns the query of a connection string. It encodes a space as %20, because PostgreSQL
+// and pgx do not decode a +.
 func Settings(q url.Values) string { return strings.ReplaceAll(q.Encode(), "+", "%20") }
 
-// PID is the process id of the server.
+// PID returns the process id of the server.
 func (s *Server) PID() int { return s.cmd.Process.Pid }
 
-// Dir is the directory of the socket and the log. It is gone after Stop.
+// Dir returns the directory of the socket and the log. Stop removes it.
 func (s *Server) Dir() string { return s.dir }
 
-// DataDir is the directory of the cluster: Options.DataDir if that was set, else one inside Dir.
+// DataDir returns the directory of the cluster: Options.DataDir, or a directory inside Dir.
 func (s *Server) DataDir() string { return s.data }
 
-// BinDir is where the server's programs are; pgbench may be among them.
+// BinDir returns the directory of the server's programs. It may contain pgbench.
 func (s *Server) BinDir() string { return s.bin }
 
-// Version is the server's own, as in "15.18".
+// Version returns the server's version, such as "15.18".
 func (s *Server) Version() string { return s.version.text }
 
-// Major is the major version, as in 15.
+// Major returns the major version, such as 15.
 func (s *Server) Major() int { return s.version.major }
 
-// Done is closed once the server has exited, be it by Stop or by itself.
+// Done returns a channel that is closed once the server has exited.
 func (s *Server) Done() <-chan struct{} { return s.done }
 
-// Stop stops the server and removes what is not to be kept. It waits up to 20 s for a throwaway server and up to a
-// minute for one that writes its checkpoint. Later calls return the result of the first.
+// Stop stops the server and removes what is not kept. It waits up to 20 s for a throwaway server,
+// and up to a minute for one that writes its checkpoint. Later calls return the first result.
 func (s *Server) Stop() error { return s.stop() }
 
 func (s *Server) shutDown() error {
 	if err := s.halt(); err != nil {
-		return err // the watchdog goes on trying when we end
+		return err // the watchdog tries again when this process ends
 	}
 	var err error
 	if s.dir != "" {
@@ -203,8 +215,9 @@ func (s *Server) shutDown() error {
 	return err
 }
 
-// halt ends the server process: SIGQUIT where nothing is to be kept, SIGINT and its checkpoint where something is.
-// There is no SIGKILL to follow: it would leave the System V segment behind, and macOS has few.
+// halt ends the server process: by SIGQUIT for a throwaway cluster, by SIGINT with a checkpoint for
+// a kept one. SIGKILL never follows, because it leaves the System V segment behind, and macOS has
+// few of them.
 func (s *Server) halt() error {
 	if s.cmd == nil {
 		return nil

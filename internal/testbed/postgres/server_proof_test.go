@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// A cache that lost a file, or holds nonsense of the right size, costs time and not the start.
+// A cache that lost a file or has corrupt content delays the start but does not fail it.
 func TestStart_SurvivesARottenCache(t *testing.T) {
 	t.Parallel()
 	cache := shortDir(t)
@@ -22,7 +22,7 @@ func TestStart_SurvivesARottenCache(t *testing.T) {
 		}
 		return found[0]
 	}
-	const unread = "base/1/PG_VERSION" // no server misses it before somebody connects to template1
+	const unread = "base/1/PG_VERSION" // the server needs it only for connections to template1
 	must(t, os.Remove(stored(unread)))
 	s := startServer(t, o)
 	if !exists(filepath.Join(s.DataDir(), unread)) {

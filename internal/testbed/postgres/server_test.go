@@ -15,7 +15,7 @@ import (
 	"github.com/pawl-go/pawl/internal/testbed/patience"
 )
 
-// start starts a server that the test stops.
+// startServer starts a server and stops it after the test.
 func startServer(t *testing.T, o Options) *Server {
 	t.Helper()
 	s, err := Start(t.Context(), o)
@@ -30,7 +30,7 @@ func startServer(t *testing.T, o Options) *Server {
 	return s
 }
 
-// query runs one statement on a connection of its own and returns its only value as text.
+// query runs one statement on a new connection and returns its only value as text.
 func query(t *testing.T, s *Server, sql string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
@@ -51,8 +51,8 @@ func query(t *testing.T, s *Server, sql string) string {
 	return strings.Join(values, ",")
 }
 
-// shortDir is a temporary directory with a name short enough for a socket, in a place the server can reach;
-// t.TempDir is neither.
+// shortDir returns a temporary directory whose path is short enough for a socket and that the
+// server can reach. t.TempDir has neither property.
 func shortDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("/tmp", "pawl-t-")
@@ -66,7 +66,7 @@ func shortDir(t *testing.T) string {
 	return dir
 }
 
-// sharedDir is a shortDir that the server's user may write to.
+// sharedDir returns a shortDir that the server's user may write to.
 func sharedDir(t *testing.T) string {
 	t.Helper()
 	dir := shortDir(t)
@@ -74,7 +74,8 @@ func sharedDir(t *testing.T) string {
 	return dir
 }
 
-// running reports whether process pid is alive and not a zombie: a first process that does not reap keeps those.
+// running reports whether process pid is alive and not a zombie. Zombies stay if the first process
+// does not reap.
 func running(pid int) bool {
 	if syscall.Kill(pid, 0) == syscall.ESRCH {
 		return false
@@ -88,7 +89,7 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// A server answers, is private to us, and leaves neither process nor directory.
+// A server answers, is private, and leaves neither process nor directory.
 func TestStart_AnswersAndStopLeavesNothing(t *testing.T) {
 	t.Parallel()
 	s := startServer(t, Options{RAM: true})
@@ -114,7 +115,8 @@ func TestStart_AnswersAndStopLeavesNothing(t *testing.T) {
 	<-s.Done()
 }
 
-// Tests may lose the machine, never an acknowledged commit of a killed server.
+// A test server may lose data if the machine crashes, but never an acknowledged commit when the
+// server is killed.
 func TestStart_KeepsSynchronousCommitOn(t *testing.T) {
 	t.Parallel()
 	s := startServer(t, Options{})
@@ -125,7 +127,7 @@ func TestStart_KeepsSynchronousCommitOn(t *testing.T) {
 	}
 }
 
-// Durable means PostgreSQL's own settings, whatever they are.
+// Durable keeps PostgreSQL's default settings.
 func TestStart_DurableChangesNothing(t *testing.T) {
 	t.Parallel()
 	s := startServer(t, Options{Durable: true})
@@ -150,7 +152,7 @@ func TestStart_AppliesSettingsButStaysPrivate(t *testing.T) {
 	}
 }
 
-// A failed start says what the server said.
+// The error of a failed start contains the server's log.
 func TestStart_ReturnsTheLogOfAFailedStart(t *testing.T) {
 	t.Parallel()
 	temp := sharedDir(t)
@@ -163,7 +165,7 @@ func TestStart_ReturnsTheLogOfAFailedStart(t *testing.T) {
 	}
 }
 
-// A start that its caller gives up leaves nothing behind, wherever it was.
+// A cancelled start leaves nothing behind, for a cancel at each of several steps.
 func TestStart_GivenUpLeavesNothing(t *testing.T) {
 	t.Parallel()
 	temp, cache := sharedDir(t), sharedDir(t)
@@ -173,7 +175,7 @@ func TestStart_GivenUpLeavesNothing(t *testing.T) {
 		result := make(chan error, 1)
 		go func() {
 			s, err := Start(ctx, Options{tune: tuning{temp: temp, cache: cache}})
-			if err == nil { // it was faster than we were
+			if err == nil { // the start was faster than the cancel
 				err = errors.Join(s.Stop(), context.Canceled)
 			}
 			result <- err
@@ -193,7 +195,7 @@ func TestStart_GivenUpLeavesNothing(t *testing.T) {
 	}
 }
 
-// Two programs on an empty cache at once: both work, one cluster is stored.
+// If two programs start at once with an empty cache, both work and one cluster is stored.
 func TestStart_TwiceAtOnceWithAnEmptyCache(t *testing.T) {
 	t.Parallel()
 	cache := shortDir(t)
@@ -215,7 +217,7 @@ func TestStart_TwiceAtOnceWithAnEmptyCache(t *testing.T) {
 	}
 }
 
-// What was cut short, and what nobody uses, does not fill the cache for ever.
+// prune removes unfinished work and unused clusters.
 func TestPrune_ForgetsTheUnused(t *testing.T) {
 	t.Parallel()
 	cache := t.TempDir()
@@ -237,7 +239,7 @@ func TestPrune_ForgetsTheUnused(t *testing.T) {
 	}
 }
 
-// The variables that PostgreSQL's clients obey do not reach the server or its URL.
+// Variables for PostgreSQL's clients affect neither the server nor its URL.
 func TestURL_IgnoresPGVariables(t *testing.T) {
 	out, err := child(t, "answer", "PGPORT=7777", "PGHOST=/nowhere", "PGDATABASE=nothing", "PGUSER=nobody", "LC_ALL=xx_XX").Output()
 	if err != nil || string(out) != "42\n" {

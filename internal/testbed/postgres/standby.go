@@ -14,9 +14,9 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Standby starts a server that replicates s by streaming, under a name for synchronous_standby_names. It is a copy of the cluster of s,
-// made while s runs, a throwaway with the settings of s. s must have been started with wal_level replica, PostgreSQL's default, and
-// must be version 15 or newer. Stop it before s, or after.
+// Standby starts a server that replicates s by streaming. name is for synchronous_standby_names.
+// The standby is a throwaway copy of the cluster, made while s runs, with the settings of s. s must
+// have wal_level replica, PostgreSQL's default, and version 15 or newer. Stop it before or after s.
 func (s *Server) Standby(ctx context.Context, name string) (_ *Server, err error) {
 	ctx, cancel := context.WithTimeout(ctx, startLimit)
 	defer cancel()
@@ -44,7 +44,7 @@ func (s *Server) Standby(ctx context.Context, name string) (_ *Server, err error
 	return b, b.until(ctx, "select exists (select from pg_stat_wal_receiver as r where r.status = 'streaming')")
 }
 
-// Cut stops a standby from receiving. What its primary commits meanwhile is not replicated.
+// Cut stops a standby from receiving. Later commits of its primary are not replicated.
 func (s *Server) Cut(ctx context.Context) error {
 	if err := s.exec(ctx, "alter system set primary_conninfo = ''", "select pg_reload_conf()"); err != nil {
 		return err
@@ -52,7 +52,7 @@ func (s *Server) Cut(ctx context.Context) error {
 	return s.until(ctx, "select not exists (select from pg_stat_wal_receiver)")
 }
 
-// Join lets a standby that was [Server.Cut] receive again.
+// Join makes a standby receive again after [Server.Cut].
 func (s *Server) Join(ctx context.Context) error {
 	if err := s.exec(ctx, "alter system reset primary_conninfo", "select pg_reload_conf()"); err != nil {
 		return err
@@ -60,12 +60,12 @@ func (s *Server) Join(ctx context.Context) error {
 	return s.until(ctx, "select exists (select from pg_stat_wal_receiver as r where r.status = 'streaming')")
 }
 
-// Promote makes a standby a primary, with what it has received.
+// Promote makes a standby a primary with the WAL that it has received.
 func (s *Server) Promote(ctx context.Context) error {
 	return s.exec(ctx, "select pg_promote()")
 }
 
-// backup copies the cluster of s to data, as a standby's.
+// backup copies the cluster of s to data and configures it as a standby.
 func (s *Server) backup(ctx context.Context, data, name string) error {
 	conn, err := pgx.Connect(ctx, s.URL("postgres"))
 	if err != nil {
@@ -86,7 +86,7 @@ func (s *Server) backup(ctx context.Context, data, name string) error {
 	}
 	quoted := "'" + strings.ReplaceAll(s.dir, "'", `\'`) + "'"
 	from := fmt.Sprintf("host=%s port=%s user=%s application_name=%s", quoted, port, superuser, name)
-	// Not in postgresql.auto.conf: to cut the standby off is to override this there.
+	// Not in postgresql.auto.conf, because Cut overrides the setting there.
 	main := filepath.Join(data, "postgresql.conf")
 	text, err := os.ReadFile(main)
 	if err != nil {
@@ -104,7 +104,8 @@ func (s *Server) backup(ctx context.Context, data, name string) error {
 	return nil
 }
 
-// copyRunning copies a cluster that is being written to, between pg_backup_start and pg_backup_stop: files may come and go.
+// copyRunning copies a cluster in use, between pg_backup_start and pg_backup_stop. Files may appear
+// and disappear meanwhile.
 func copyRunning(from, to string, who identity) error {
 	gone := func(err error) error {
 		if errors.Is(err, fs.ErrNotExist) {
@@ -156,7 +157,7 @@ func (s *Server) exec(ctx context.Context, statements ...string) error {
 	return nil
 }
 
-// until asks until the answer is true.
+// until repeats a query until its result is true.
 func (s *Server) until(ctx context.Context, question string) error {
 	conn, err := pgx.Connect(ctx, s.URL("postgres"))
 	if err != nil {

@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// A standby has what its primary commits; cut off, it has not; joined, it has again; promoted, it takes writes.
+// A standby has its primary's commits. After Cut it gets no new ones, after Join it gets them, and
+// after Promote it accepts writes.
 func TestStandby_FollowsIsCutJoinsAndIsPromoted(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)

@@ -10,11 +10,12 @@ import (
 	"time"
 )
 
-// orphanAge is how old a directory must be for the sweep. A younger one is left to its watchdog, or to the program that is about to lock it.
+// orphanAge is the least age of a directory that the sweep removes. A younger one belongs to its
+// watchdog, or to a program that is about to lock it.
 const orphanAge = time.Minute
 
-// takeDir makes the directory for a server and locks it. A program that stalls between the two may lose the directory to the sweep
-// of another, which takes the lock or removes it: then it makes another one.
+// takeDir creates the directory for a server and locks it. If the program stalls in between,
+// another program's sweep may lock or remove the directory. Then takeDir creates another one.
 func (o Options) takeDir(who identity) (dir string, lock *os.File, err error) {
 	for range 5 {
 		if dir, err = o.makeDir(who); err != nil {
@@ -30,22 +31,22 @@ func (o Options) takeDir(who identity) (dir string, lock *os.File, err error) {
 			err = fs.ErrNotExist
 		}
 		if !errors.Is(err, syscall.EWOULDBLOCK) && !errors.Is(err, fs.ErrNotExist) {
-			_ = os.Remove(dir) // no other program is at work in it
+			_ = os.Remove(dir) // no other program uses it
 			break
 		}
 	}
 	return "", nil, fmt.Errorf("postgres: lock %s: %w", dir, err)
 }
 
-// sameFile reports whether the opened directory is still the one of that name.
+// sameFile reports whether path still names the opened directory.
 func sameFile(f *os.File, path string) bool {
 	opened, err1 := f.Stat()
 	named, err2 := os.Lstat(path)
 	return err1 == nil && err2 == nil && os.SameFile(opened, named)
 }
 
-// lockDir takes the exclusive lock on a server directory. The lock is on the directory itself: systemd-tmpfiles then
-// leaves it alone too.
+// lockDir takes the exclusive lock on a server directory. The lock is on the directory itself, so
+// that systemd-tmpfiles also leaves it alone.
 func lockDir(dir string) (*os.File, error) {
 	f, err := os.OpenFile(dir, os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NOFOLLOW, 0)
 	if err != nil {
@@ -58,8 +59,9 @@ func lockDir(dir string) (*os.File, error) {
 	return f, nil
 }
 
-// sweep clears the directories of programs that died together with their watchdogs: nobody holds the lock. Young ones
-// are skipped, since their watchdog may be at work; so are those of other users, whose contents could name any process.
+// sweep clears the directories of programs that died together with their watchdogs, which are not
+// locked. It skips young directories, because their watchdog may be at work. It also skips those of
+// other users, whose contents could name any process.
 func (o Options) sweep(who identity) {
 	for _, parent := range o.parents() {
 		dirs, _ := filepath.Glob(filepath.Join(parent, prefix+"*"))
@@ -82,12 +84,12 @@ func (o Options) isOrphanOf(who identity, dir string) bool {
 func (o Options) sweepOne(dir string, who identity) {
 	lock, err := lockDir(dir)
 	if err != nil {
-		return // held: its program lives
+		return // locked, so its program runs
 	}
 	defer lock.Close()
 	server, _ := readPidFile(filepath.Join(dir, "data"))
 	if server.pid == 0 {
-		server.pid = -1 // nothing to stop
+		server.pid = -1 // no process to stop
 	}
 	clearOrphan(dir, server.pid, who)
 }

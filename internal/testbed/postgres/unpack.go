@@ -13,13 +13,13 @@ import (
 	"path/filepath"
 )
 
-// Limits on an archive. The known ones hold about 1,030 files and 60 to 150 MB.
+// Limits for an archive. The known ones contain about 1,030 files and 60 to 150 MB.
 const (
 	maxUnpacked = 512 << 20
 	maxEntries  = 20_000
 )
 
-// linkList is where a package lists the symbolic links that npm does not carry.
+// linkList is the file with a package's symbolic links, which npm does not pack.
 const linkList = "package/native/pg-symlinks.json"
 
 func unpackFile(archive, dir string) error {
@@ -31,13 +31,14 @@ func unpackFile(archive, dir string) error {
 	return unpack(bufio.NewReader(f), dir)
 }
 
-// unpack writes the regular files of a gzipped tar below dir, readable by everybody since the server's user is not
-// always ours, and adds the links of its list. The os.Root refuses every name that would leave dir.
+// unpack writes the regular files of a gzipped tar below dir and creates the links of its list. The
+// files are readable by all, because the server may run as another user. The os.Root refuses every
+// name outside dir.
 func unpack(r io.Reader, dir string) error {
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		return err
 	}
-	if err := os.Chmod(dir, 0o755); err != nil { // whatever the umask
+	if err := os.Chmod(dir, 0o755); err != nil { // independent of the umask
 		return err
 	}
 	root, err := os.OpenRoot(dir)
@@ -91,7 +92,7 @@ func unpackOne(root *os.Root, header *tar.Header, content io.Reader) error {
 	if header.Mode&0o111 != 0 {
 		mode = 0o755
 	}
-	_, err = io.Copy(f, content) // the tar reader ends it at header.Size
+	_, err = io.Copy(f, content) // the tar reader ends at header.Size
 	return errors.Join(err, f.Chmod(mode), f.Close())
 }
 
@@ -110,7 +111,8 @@ func makeDirs(root *os.Root, dir string) error {
 	return root.Chmod(dir, 0o755)
 }
 
-// addLinks makes the symbolic links of the list, each to an existing file of the same package.
+// addLinks creates the symbolic links of the list. Each must point to an existing file of the same
+// package.
 func addLinks(root *os.Root) error {
 	text, err := root.ReadFile(linkList)
 	if errors.Is(err, os.ErrNotExist) {

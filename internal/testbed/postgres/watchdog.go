@@ -8,11 +8,13 @@ import (
 	"syscall"
 )
 
-// script clears one server directory, $1, once its standard input ends. A shell outlives us on every Unix, whatever
-// kills us; the kernel's parent-death signal is Linux only, follows the thread and removes nothing.
+// script stops the server in the directory $1 and removes it once its standard input ends. A shell
+// survives every death of this process, on every Unix. The kernel's parent-death signal is Linux
+// only, depends on the thread and removes nothing.
 //
-// It waits for the command line of the server to vanish, not for its process id: a later process may have the same
-// number, and in a container whose first process does not reap, a dead server answers kill -0 for ever.
+// The script waits until no process has the server's command line. It does not check the process
+// id, because a later process may have the same one. Also, in a container whose first process does
+// not reap, kill -0 succeeds for a dead server forever.
 const script = `
 d=$1
 pidfile=$d/data/postmaster.pid
@@ -44,13 +46,14 @@ n=500
 until rm -rf -- "$d" 2>/dev/null || [ "$n" -eq 0 ]; do sleep 0.02; n=$((n-1)); done # initdb may still be writing
 `
 
-// A watchdog is a shell that clears up after us.
+// A watchdog is a shell that cleans up after this process.
 type watchdog struct {
 	cmd  *exec.Cmd
-	pipe *os.File // we hold the end that is written to; the kernel closes it when we die
+	pipe *os.File // the write end: the kernel closes it when this process dies
 }
 
-// watchdogCommand runs the script on dir, in a session of its own: no terminal signal reaches it.
+// watchdogCommand returns the command that runs the script on dir, in its own session, which no
+// terminal signal reaches.
 func watchdogCommand(ctx context.Context, dir string, who identity) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, "/bin/sh", "-c", script, "pawl-watchdog", dir)
 	cmd.Dir, cmd.Env = "/", childEnv()
@@ -61,7 +64,8 @@ func watchdogCommand(ctx context.Context, dir string, who identity) *exec.Cmd {
 	return cmd
 }
 
-// startWatchdog comes before everything that it may have to clear.
+// startWatchdog starts the watchdog. It must run before anything that the watchdog may have to
+// remove is created.
 func startWatchdog(dir string, who identity) (*watchdog, error) {
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -77,7 +81,7 @@ func startWatchdog(dir string, who identity) (*watchdog, error) {
 	return &watchdog{cmd: cmd, pipe: w}, nil
 }
 
-// guard tells the watchdog which process to stop.
+// guard sends the watchdog the id of the process to stop.
 func (d *watchdog) guard(pid int) error {
 	if _, err := fmt.Fprintln(d.pipe, pid); err != nil {
 		return fmt.Errorf("postgres: watchdog: %w", err)
@@ -85,7 +89,7 @@ func (d *watchdog) guard(pid int) error {
 	return nil
 }
 
-// dismiss ends the watchdog after its work has been done for it.
+// dismiss ends the watchdog after Stop has done its work.
 func (d *watchdog) dismiss() {
 	if d == nil {
 		return

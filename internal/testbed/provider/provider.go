@@ -1,4 +1,5 @@
-// Package provider is a payment provider that lies: for package pawltest, where it is explained, and the demo.
+// Package provider is a payment provider with faults, for package pawltest, which documents it, and
+// for the demo.
 package provider
 
 import (
@@ -11,34 +12,36 @@ import (
 	"time"
 )
 
-// A Lie is how a [Server] misbehaves in one request.
+// A Lie is a fault of a [Server] in one request.
 type Lie string
 
-// The lies. The zero Lie is none.
+// The faults. The zero Lie is an honest answer.
 const (
-	TimeOutBefore Lie = "time out before acting" // the connection stays silent; nothing happens
-	TimeOutAfter  Lie = "time out after acting"  // it acts and does not answer
+	TimeOutBefore Lie = "time out before acting" // the connection stays silent, and nothing happens
+	TimeOutAfter  Lie = "time out after acting"  // acts, and does not answer
 	CutBefore     Lie = "cut before acting"      // the connection is closed
 	CutAfter      Lie = "cut after acting"
 	FailBefore    Lie = "500 before acting"
 	FailAfter     Lie = "500 after acting"
-	Forget        Lie = "forget the key" // it acts as if it had never seen the key
-	Conflict      Lie = "409"            // says that another request with the key is at work; does nothing
-	Decline       Lie = "402"            // no lie: it refuses, for good, and remembers that under the key
+	Forget        Lie = "forget the key" // acts as if the key were new
+	// Conflict says that another request with the key is in progress, and does nothing.
+	Conflict Lie = "409"
+	// Decline is not a fault: it declines for good and remembers that under the key.
+	Decline Lie = "402"
 )
 
-// A Charge is one thing that a [Server] really did.
+// A Charge is one charge that a [Server] really made.
 type Charge struct {
 	ID   string `json:"id"`
-	Key  string `json:"key"` // the Idempotency-Key it came with; may be empty
+	Key  string `json:"key"` // the request's Idempotency-Key; may be empty
 	Body string `json:"body"`
 }
 
-// A Server answers HTTP.
+// A Server is an [http.Handler].
 type Server struct {
 	memory  time.Duration
 	lie     func(n int, r *http.Request) Lie
-	release chan struct{} // ends requests that hang
+	release chan struct{} // ends hanging requests
 
 	mu      sync.Mutex
 	n       int
@@ -52,8 +55,9 @@ type answer struct {
 	until    time.Time
 }
 
-// New makes a server that remembers a key for as long as memory. lie is asked at every POST, with its number from 0, and may
-// read the body; nil is honest.
+// New returns a server that remembers a key for the duration memory. lie chooses the fault of each
+// POST request, which it gets with its number from 0. It may read the body. If lie is nil, all
+// answers are honest.
 func New(memory time.Duration, lie func(n int, r *http.Request) Lie) *Server {
 	if lie == nil {
 		lie = func(int, *http.Request) Lie { return "" }
@@ -61,17 +65,17 @@ func New(memory time.Duration, lie func(n int, r *http.Request) Lie) *Server {
 	return &Server{memory: memory, lie: lie, release: make(chan struct{}), answers: map[string]answer{}}
 }
 
-// Release ends the requests that hang. Call it once, last.
+// Release ends the hanging requests. Call it once, last.
 func (s *Server) Release() { close(s.release) }
 
-// Charges returns what was really done, in order.
+// Charges returns the charges really made, in order.
 func (s *Server) Charges() []Charge {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return append([]Charge(nil), s.charges...)
 }
 
-// Requests returns how many POST requests came.
+// Requests returns the number of POST requests.
 func (s *Server) Requests() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -121,7 +125,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// hang keeps a request open until its client, or the test, gives up.
+// hang keeps a request open until its client disconnects or the test calls Release.
 func (s *Server) hang(r *http.Request) {
 	select {
 	case <-r.Context().Done():
@@ -130,7 +134,7 @@ func (s *Server) hang(r *http.Request) {
 	panic(http.ErrAbortHandler)
 }
 
-// act charges or declines, unless the key is known: then the first answer to it holds.
+// act charges or declines. For a known key it repeats the first result.
 func (s *Server) act(key, body string, lie Lie) (c Charge, declined bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/mod/modfile"
 )
 
-// fit returns what keeps the published modules from being fetched, whatever their version is.
+// fit returns the reasons why the published modules could not be fetched at any version.
 func (t *tree) fit() (found []string) {
 	modules := t.modules()
 	for _, dir := range published {
@@ -57,7 +57,7 @@ func unpublished(dir string) bool {
 	return first == "bench" || first == "examples" || first == "internal"
 }
 
-// check returns what keeps this tree from being tagged with a version.
+// check returns an error if this tree cannot be tagged with the version.
 func (t *tree) check(version string) error {
 	found := t.fit()
 	if status, err := git(t.root, "status", "--porcelain"); err != nil {
@@ -86,14 +86,14 @@ func (t *tree) check(version string) error {
 	return nil
 }
 
-// untagged refuses a version that has a tag: it is released, and its hashes are those of another tree.
+// untagged refuses a version that has a tag: it is released, and its hashes belong to another tree.
 func (t *tree) untagged(version string) error {
 	for _, dir := range published {
 		tag := tagOf(dir, version)
 		if known, err := git(t.root, "tag", "--list", tag); err != nil {
 			return err
 		} else if known != "" {
-			return errors.New("there is a tag " + tag + ": a version is tagged once")
+			return errors.New("the tag " + tag + " exists, and a version is tagged only once")
 		}
 	}
 	return nil

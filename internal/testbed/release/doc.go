@@ -1,13 +1,17 @@
-// Command release prepares releases of Pawl and proves that they can be fetched. RELEASING.md of the repository says when to run it.
+// Command release prepares releases of Pawl and tests that they can be fetched. RELEASING.md says
+// when to run it.
 //
-//	go run ./internal/testbed/release set v0.2.0          write the version into every go.mod, go.sum and go.work
-//	go run ./internal/testbed/release check v0.2.0        say whether this tree can be tagged v0.2.0
-//	go run ./internal/testbed/release tags v0.2.0         print the tags, in the order in which a proxy must see them
-//	go run ./internal/testbed/release modules             build, vet and tidy each module by itself, as its users do
-//	go run ./internal/testbed/release proxy v0.2.0 DIR    write a module proxy (GOPROXY=file://DIR) of the working tree
+//	go run ./internal/testbed/release COMMAND
 //
-// All published modules have one version and are tagged at one commit. That is possible because the hash of a module depends on its own
-// files only: set computes the hashes of the modules from the tree, the core first, and writes them into the go.sum of those that need it.
+//	set v0.2.0          write the version into every go.mod, go.sum and go.work
+//	check v0.2.0        report whether this tree can be tagged v0.2.0
+//	tags v0.2.0         print the tags in the order in which a proxy must see them
+//	modules             build, vet and tidy each module by itself, as its users do
+//	proxy v0.2.0 DIR    write a module proxy (GOPROXY=file://DIR) of the working tree
 //
-// It is a module of its own, so that the core does not require golang.org/x/mod.
+// All published modules have one version and are tagged at one commit. That is possible because a
+// module's hash depends only on its own files. The command set computes the hashes from the tree,
+// the core first, and writes them into the go.sum files that need them.
+//
+// It is a separate module so that the core does not require golang.org/x/mod.
 package main

@@ -42,7 +42,8 @@ func run(args []string) error {
 	return errUsage
 }
 
-// modules proves for each module by itself what the workspace hides: that it builds with what its go.mod requires, and nothing less or more.
+// modules tests each module without the workspace: it must build with exactly the requirements of
+// its go.mod.
 func modules(t *tree) (err error) {
 	if found := t.fit(); len(found) > 0 {
 		return errors.New(strings.Join(found, "\n"))

@@ -17,8 +17,8 @@ import (
 var released = flag.String("released", "", "try this version, which is published, and not the working tree")
 
 var (
-	working *tree      // as it is
-	ours    *rehearsal // of working, or what is published
+	working *tree      // the working tree
+	ours    *rehearsal // a rehearsal of working, or the published version
 )
 
 func TestMain(m *testing.M) {
@@ -46,7 +46,8 @@ func rehearsed(m *testing.M) (code int, err error) {
 	return m.Run(), nil
 }
 
-// A user's module in an empty directory gets what is published, builds, is vetted and starts.
+// A user's module in an empty directory fetches the published modules, builds, passes vet and
+// starts.
 func TestGet_BuildsAUsersModule(t *testing.T) {
 	dir := t.TempDir()
 	do(t, ours, dir, "go", "mod", "init", "example.com/consume")
@@ -67,7 +68,8 @@ func TestGet_BuildsAUsersModule(t *testing.T) {
 	asTheContainerfileDoes(t, dir)
 }
 
-// asTheContainerfileDoes runs the commands of deploy/Containerfile in a user's module, with another directory for what they write.
+// asTheContainerfileDoes runs the commands of deploy/Containerfile in a user's module, with another
+// output directory.
 func asTheContainerfileDoes(t *testing.T, dir string) {
 	t.Helper()
 	do(t, ours, dir, "go", "get", "-tool", pathOf("cmd/pawl")+"@"+ours.version)
@@ -81,7 +83,8 @@ func asTheContainerfileDoes(t *testing.T, dir string) {
 	r.env = append(slices.Clone(r.env), "WORKER=.")
 	out := t.TempDir()
 	for _, c := range commands {
-		do(t, &r, dir, "sh", "-ec", strings.NewReplacer(" /out/", " "+out+"/", " -trimpath", "").Replace(c[1])) // with it nothing compiled before is of use
+		// Without -trimpath the commands reuse compiled packages.
+		do(t, &r, dir, "sh", "-ec", strings.NewReplacer(" /out/", " "+out+"/", " -trimpath", "").Replace(c[1]))
 	}
 	if said := do(t, &r, dir, filepath.Join(out, "worker")); !strings.Contains(said, "needs schema version ") {
 		t.Errorf("the worker says %q", said)
@@ -91,7 +94,7 @@ func asTheContainerfileDoes(t *testing.T, dir string) {
 	}
 }
 
-// go install gives the command line, with what it embeds.
+// go install installs the command line with its embedded files.
 func TestInstall_GivesTheCommandLine(t *testing.T) {
 	dir, bin := t.TempDir(), t.TempDir()
 	r := *ours

@@ -17,8 +17,8 @@ import (
 	"golang.org/x/mod/zip"
 )
 
-// pack writes the zip of a published module, with the files that the go command takes from a tag: all that are tracked, and the LICENSE of
-// the repository if the module has none.
+// pack writes the zip of a published module with the files that the go command takes from a tag.
+// These are all tracked files, and the repository's LICENSE if the module has none.
 func (t *tree) pack(w io.Writer, dir, version string) error {
 	var files []zip.File
 	for _, name := range t.filesOf(dir) {
@@ -41,7 +41,7 @@ func (f packed) Path() string                 { return f.inside }
 func (f packed) Lstat() (os.FileInfo, error)  { return os.Lstat(f.name) }
 func (f packed) Open() (io.ReadCloser, error) { return os.Open(f.name) }
 
-// sums returns the two lines that go.sum has for a published module.
+// sums returns the two go.sum lines of a published module.
 func (t *tree) sums(dir, version string) (lines [2]string, err error) {
 	packed, err := os.CreateTemp("", "module-*.zip")
 	if err != nil {
@@ -63,10 +63,12 @@ func (t *tree) sums(dir, version string) (lines [2]string, err error) {
 	return [2]string{name + " " + whole, name + "/go.mod " + mod}, nil
 }
 
-// writeProxy writes the published modules at a version into a directory that serves as GOPROXY=file://.
+// writeProxy writes the published modules at a version into a directory that serves as
+// GOPROXY=file://.
 func (t *tree) writeProxy(version, to string) error {
 	for _, dir := range published {
-		at := filepath.Join(to, filepath.FromSlash(path.Join(pathOf(dir), "@v"))) // no capitals in these paths, so nothing to escape
+		// No capitals in these paths, so no escaping.
+		at := filepath.Join(to, filepath.FromSlash(path.Join(pathOf(dir), "@v")))
 		if err := os.MkdirAll(at, 0o755); err != nil {
 			return err
 		}

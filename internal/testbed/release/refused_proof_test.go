@@ -17,8 +17,8 @@ func TestTree_IsFit(t *testing.T) {
 	}
 }
 
-// What keeps a module from being fetched is found before a tag is made.
-func TestFit_FindsWhatUsersWouldMeet(t *testing.T) {
+// Errors that would prevent users from fetching a module are found before a tag is created.
+func TestFit_FindsUnfetchableModules(t *testing.T) {
 	for name, plant := range map[string]struct{ file, text, want string }{
 		"a replace":                     {"observe/go.mod", "\nreplace github.com/pawl-go/pawl => ..\n", "has a replace"},
 		"a replace of another's module": {"go.mod", "\nreplace golang.org/x/text => golang.org/x/text v0.1.0\n", "has a replace"},
@@ -35,7 +35,7 @@ func TestFit_FindsWhatUsersWouldMeet(t *testing.T) {
 	}
 }
 
-// A module that is released before one that it requires cannot have its hash.
+// A module that is released before one of its requirements cannot contain its hash.
 func TestSet_RefusesAModuleThatRequiresALaterOne(t *testing.T) {
 	bad := planted(t, "transport/pawlsqs/go.mod", "\nrequire github.com/pawl-go/pawl/observe v0.0.0\n")
 	if err := bad.set("v0.1.0"); err == nil || !strings.Contains(err.Error(), "not released before it") {
@@ -43,7 +43,7 @@ func TestSet_RefusesAModuleThatRequiresALaterOne(t *testing.T) {
 	}
 }
 
-func TestSet_RefusesWhatIsNoVersion(t *testing.T) {
+func TestSet_RefusesInvalidVersions(t *testing.T) {
 	c := planted(t, "CHANGELOG.md", "")
 	for _, version := range []string{"", "0.1.0", "v0.1", "v0.1.0+build", "latest"} {
 		if err := c.set(version); err == nil {
@@ -52,7 +52,8 @@ func TestSet_RefusesWhatIsNoVersion(t *testing.T) {
 	}
 }
 
-// The tests above would not see what users meet if a broken release could be fetched: these two must fail.
+// These two tests must fail for a broken release. Otherwise the tests above would not detect what
+// users meet.
 func TestGet_FailsWithoutAnEmbeddedFile(t *testing.T) {
 	bad := planted(t, "CHANGELOG.md", "")
 	bad.files = slices.DeleteFunc(bad.files, func(name string) bool { return name == "schema/roles.sql" })

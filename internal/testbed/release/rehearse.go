@@ -15,17 +15,19 @@ import (
 	"syscall"
 )
 
-// A rehearsal is a release of a tree that stays on this machine: a copy with the version set, and a module proxy made from it.
+// A rehearsal is a local release: a copy of the tree with the version set, and a module proxy of
+// it.
 type rehearsal struct {
-	dir     string // of all that is below
+	dir     string // contains everything below
 	lock    *os.File
 	tree    *tree // the copy
 	version string
-	env     []string // for the go command: our modules from the proxy, all others as usual
+	env     []string // for the go command: our modules from the proxy, others as usual
 }
 
-// rehearse releases a copy of the tree at a version that stands for its files and its place, so that nothing stale is found in the module
-// cache, and what was compiled for an earlier rehearsal of the same files is not compiled again. It waits for other rehearsals of the tree.
+// rehearse releases a copy of the tree. The version is derived from the files and their location.
+// So the module cache has no stale content, and compiled packages of an earlier rehearsal of the
+// same files are reused. rehearse waits for other rehearsals of the tree.
 func rehearse(t *tree) (_ *rehearsal, err error) {
 	r := &rehearsal{}
 	if r.version, err = t.rehearsed(); err != nil {
@@ -45,7 +47,7 @@ func rehearse(t *tree) (_ *rehearsal, err error) {
 			err = errors.Join(err, r.close())
 		}
 	}()
-	if err := os.RemoveAll(r.dir); err != nil { // of a rehearsal that was killed
+	if err := os.RemoveAll(r.dir); err != nil { // left by a killed rehearsal
 		return nil, err
 	}
 	if r.tree, err = t.copyTo(filepath.Join(r.dir, "tree")); err != nil {
@@ -75,7 +77,7 @@ func (t *tree) rehearsed() (string, error) {
 	return fmt.Sprintf("v0.0.0-rehearsal.x%x", all.Sum(nil)[:8]), nil
 }
 
-// lock waits until no other rehearsal, of this process or another, has the directory.
+// lock waits until no other rehearsal, of any process, holds the directory.
 func lock(dir string) (*os.File, error) {
 	f, err := os.Open(dir)
 	if err != nil {
@@ -89,8 +91,8 @@ func lock(dir string) (*os.File, error) {
 
 func (r *rehearsal) proxy() string { return filepath.Join(r.dir, "proxy") }
 
-// behind returns the environment of a go command that asks a proxy of ours first, and then what this machine usually asks. The checksum
-// database is not asked about our modules, which it does not know, and about all others as usual.
+// behind returns the environment of a go command that asks our proxy first, and then the proxies of
+// this machine. The checksum database does not know our modules, so it is used for the others only.
 func behind(proxy string) ([]string, error) {
 	out, err := exec.Command("go", "env", "GOPROXY", "GONOSUMDB", "GOFLAGS").Output()
 	if err != nil {
@@ -107,7 +109,8 @@ func behind(proxy string) ([]string, error) {
 		"GOFLAGS="+strings.Join(flags, " ")), nil
 }
 
-// run runs a command in a directory as a user would, and returns what it prints. An error holds it too.
+// run runs a command in a directory as a user would, and returns its output. An error contains the
+// output too.
 func (r *rehearsal) run(dir string, name string, args ...string) (string, error) {
 	cmd := exec.Command(name, args...)
 	cmd.Dir, cmd.Env = dir, append(r.env, "PWD="+dir)
@@ -119,9 +122,11 @@ func (r *rehearsal) run(dir string, name string, args ...string) (string, error)
 	return out.String(), nil
 }
 
-// eachByItself builds, vets and tidies every published module without the workspace. Those that require another are tried in the copy and get
-// it from the proxy; the core requires none. The others, which nobody builds from a release, are vetted and tidied in t, where they find the
-// published ones in the directories beside them.
+// eachByItself builds, vets and tidies every published module without the workspace. Modules that
+// require another are tested in the copy and get it from the proxy. The core requires none.
+//
+// Unpublished modules are never built from a release. They are vetted and tidied in t, where they
+// use the published modules beside them.
 func (r *rehearsal) eachByItself(t *tree, say func(dir string)) error {
 	for _, dir := range t.modules() {
 		say(dir)
@@ -152,7 +157,8 @@ func (r *rehearsal) close() error {
 	for _, dir := range published {
 		name := filepath.FromSlash(pathOf(dir))
 		err = errors.Join(err, removeAll(filepath.Join(at, name+"@"+r.version)))
-		files, _ := filepath.Glob(filepath.Join(at, "cache", "download", name, "@v", r.version+".*")) // its only error is a wrong pattern
+		// Fails only for an invalid pattern.
+		files, _ := filepath.Glob(filepath.Join(at, "cache", "download", name, "@v", r.version+".*"))
 		for _, file := range files {
 			err = errors.Join(err, os.Remove(file))
 		}
@@ -160,7 +166,7 @@ func (r *rehearsal) close() error {
 	return errors.Join(err, os.RemoveAll(r.dir))
 }
 
-// removeAll removes a module from the cache, whose directories are read-only.
+// removeAll removes a module from the cache. Directories there are read-only.
 func removeAll(dir string) error {
 	err := filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {
 		if err == nil && d.IsDir() {

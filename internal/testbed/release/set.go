@@ -13,21 +13,25 @@ import (
 	"golang.org/x/mod/semver"
 )
 
-// set writes a version into the tree: into what every go.mod requires of Pawl, into go.work, and into the go.sum of published modules.
+// set writes a version into every go.mod that requires Pawl, into go.work, and into the go.sum of
+// published modules.
 func (t *tree) set(version string) error {
 	if !semver.IsValid(version) || semver.Canonical(version) != version {
-		return fmt.Errorf("%q is no version: write v1.2.3 or v1.2.3-rc.1", version)
+		return fmt.Errorf("%q is not a version: write v1.2.3 or v1.2.3-rc.1", version)
 	}
 	for _, dir := range t.modules() {
 		if err := t.setRequired(dir, version); err != nil {
 			return err
 		}
 	}
-	if err := t.setWork(version); err != nil { // before the hashes: go.work is a file of the core
+	// Before the hashes, because go.work is a file of the core.
+	if err := t.setWork(version); err != nil {
 		return err
 	}
 	sums := map[string][2]string{}
-	for _, dir := range published { // each after those that it requires, since their hashes go into its go.sum, and that into its own hash
+	// A module follows its requirements, because their hashes go into its go.sum and so into its
+	// own hash.
+	for _, dir := range published {
 		if err := t.setSums(dir, sums); err != nil {
 			return err
 		}
@@ -49,7 +53,7 @@ func (t *tree) parse(dir string) (*modfile.File, error) {
 	return modfile.Parse(name, text, nil)
 }
 
-// setRequired makes a module require the version of every published module that it requires.
+// setRequired sets the version of every published module that a module requires.
 func (t *tree) setRequired(dir, version string) error {
 	f, err := t.parse(dir)
 	if err != nil {
@@ -70,9 +74,12 @@ func (t *tree) setRequired(dir, version string) error {
 	return os.WriteFile(filepath.Join(t.root, dir, "go.mod"), text, 0o644)
 }
 
-// setWork makes go.work replace the version of every published module by its directory: the go command reads the go.mod of every version that
-// is required, also of a directory in the workspace, and this one is not there until it is tagged. (The replace lines of modules that are not
-// published hold in the workspace as well, and would do while they name every module.)
+// setWork makes go.work replace every published module at this version by its directory. The go
+// command reads the go.mod of every required version, even for modules of the workspace, and this
+// version does not exist until it is tagged.
+//
+// The replace lines of unpublished modules also apply in the workspace. They would suffice as long
+// as they name every module.
 func (t *tree) setWork(version string) error {
 	name := filepath.Join(t.root, "go.work")
 	text, err := os.ReadFile(name)
@@ -104,7 +111,7 @@ func (t *tree) setWork(version string) error {
 	return os.WriteFile(name, modfile.Format(f.Syntax), 0o644)
 }
 
-// setSums writes the hashes of the published modules that a module requires into its go.sum.
+// setSums writes the hashes of the required published modules into a module's go.sum.
 func (t *tree) setSums(dir string, sums map[string][2]string) error {
 	f, err := t.parse(dir)
 	if err != nil {
@@ -131,7 +138,7 @@ func (t *tree) setSums(dir string, sums map[string][2]string) error {
 	return os.WriteFile(name, []byte(strings.Join(sorted(lines), "\n")+"\n"), 0o644)
 }
 
-// sorted orders the lines of a go.sum as the go command does.
+// sorted sorts the lines of a go.sum as the go command does.
 func sorted(lines []string) []string {
 	key := func(line string) module.Version {
 		words := strings.Fields(line)

@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// What set writes is what the go command would write: requirements, hashes and their order, in every module.
+// set writes what the go command would write: requirements, hashes and their order, in every
+// module.
 func TestSet_LeavesEveryModuleTidy(t *testing.T) {
 	if *released != "" {
 		t.Skip("it is about the working tree")
@@ -19,7 +20,7 @@ func TestSet_LeavesEveryModuleTidy(t *testing.T) {
 	}
 }
 
-// RELEASING.md names every published module, its tag, and its directory where one has to be edited.
+// RELEASING.md names every published module, its tag, and its directory where one must be edited.
 func TestGuide_NamesEveryPublishedModule(t *testing.T) {
 	text, err := os.ReadFile("../../../RELEASING.md")
 	must(t, err)

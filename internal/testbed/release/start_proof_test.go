@@ -18,8 +18,8 @@ import (
 	"time"
 )
 
-// The README's three commands lead from an empty directory to a running consumer, as they are written there, and the one after them sends it
-// an order.
+// The README's three commands, run as written, start a consumer from an empty directory. Its fourth
+// command sends an order.
 func TestReadme_ThreeCommandsToARunningConsumer(t *testing.T) {
 	commands := commandsBelow(t, "../../../README.md", "## From an empty directory to a running consumer")
 	if len(commands) != 4 {
@@ -35,7 +35,8 @@ func TestReadme_ThreeCommandsToARunningConsumer(t *testing.T) {
 	consumer := exec.Command("sh", "-ec", commands[2])
 	var said bytes.Buffer
 	consumer.Dir, consumer.Env, consumer.Stdout, consumer.Stderr = dir, r.env, &said, &said
-	consumer.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // the shell may stay between us and pawl
+	// A shell may run between this process and pawl.
+	consumer.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	must(t, consumer.Start())
 	ended := make(chan error, 1)
 	go func() { ended <- consumer.Wait() }()
@@ -57,7 +58,7 @@ func TestReadme_ThreeCommandsToARunningConsumer(t *testing.T) {
 	}
 	stop()
 	select {
-	case <-ended: // with all that it started; the shell may have died of the signal
+	case <-ended: // with all its children; the shell may have died of the signal
 	case <-time.After(2 * time.Minute):
 		t.Fatal("it does not end")
 	}
@@ -66,7 +67,7 @@ func TestReadme_ThreeCommandsToARunningConsumer(t *testing.T) {
 	}
 }
 
-// commandsBelow returns the lines of the blocks marked sh between a heading and the next.
+// commandsBelow returns the lines of the sh blocks under a heading, up to the next heading.
 func commandsBelow(t *testing.T, page, heading string) (commands []string) {
 	t.Helper()
 	text, err := os.ReadFile(page)
@@ -89,7 +90,7 @@ func ready(address string) bool {
 	return answer.StatusCode == http.StatusOK
 }
 
-// free returns an address on which nothing listens.
+// free returns an unused address.
 func free(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// What the go command makes of the tags has the hashes that set wrote into go.sum: here it reads them from a repository, as it will from
-// the public one.
+// The go command computes from the tags the hashes that set wrote into go.sum. Here it reads the
+// tags from a local repository, as it will from the public one.
 func TestTags_HaveTheHashesThatWereSet(t *testing.T) {
 	if *released != "" {
 		t.Skip("it makes tags of its own")
@@ -35,8 +35,8 @@ func TestTags_HaveTheHashesThatWereSet(t *testing.T) {
 	}
 }
 
-// A tree can be tagged once set has written the version and all is committed; after a change of the core it cannot, since the hashes are
-// those of another core.
+// A tree can be tagged once set has written the version and all is committed. After a change of the
+// core it cannot, because the hashes belong to another core.
 func TestCheck_RefusesAnythingButACommittedRelease(t *testing.T) {
 	const version = "v0.1.0"
 	c := repositoryOf(t, version)
@@ -62,10 +62,10 @@ func TestCheck_RefusesAnythingButACommittedRelease(t *testing.T) {
 	mustGit(t, c, "commit", "-qam", "version")
 	wants("")
 	mustGit(t, c, "tag", "observe/"+version)
-	wants("there is a tag observe/v0.1.0")
+	wants("the tag observe/v0.1.0 exists")
 }
 
-// repositoryOf commits a copy of the working tree, with a version set, to a repository of its own.
+// repositoryOf commits a copy of the working tree, with a version set, to a new repository.
 func repositoryOf(t *testing.T, version string) *tree {
 	t.Helper()
 	c, err := working.copyTo(t.TempDir())

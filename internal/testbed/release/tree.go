@@ -15,28 +15,30 @@ import (
 
 const core = "github.com/pawl-go/pawl"
 
-// published are the directories of the modules that users fetch, each after those that it requires.
+// published are the directories of the modules that users fetch, each after its requirements.
 var published = []string{".", "schedule/cron", "transport/pawlsqs", "transport/pawlkafka", "transport/pawlnats", "transport/pawlrabbitmq", "observe", "dashboard",
 	"cmd/pawl", "cmd/pawl/pawl-brokers"}
 
-// pathOf returns the module path of the module in a directory.
+// pathOf returns the path of the module in a directory.
 func pathOf(dir string) string { return path.Join(core, dir) }
 
-// isPublished tells whether users can fetch the module.
+// isPublished reports whether users can fetch the module.
 func isPublished(modulePath string) bool {
 	return slices.ContainsFunc(published, func(dir string) bool { return pathOf(dir) == modulePath })
 }
 
-// tagOf returns the git tag that gives a module a version.
+// tagOf returns the git tag of a module's version.
 func tagOf(dir, version string) string { return path.Join(dir, version) }
 
-// A tree is a directory and the files in it that git tracks. What is not tracked is in no release, so it is not in the tree.
+// A tree is a directory and its files that git tracks. Untracked files are in no release and not in
+// the tree.
 type tree struct {
 	root  string
 	files []string // relative to root, with slashes
 }
 
-// openTree reads the list of tracked files of the repository around dir. Their contents are those of the working tree.
+// openTree lists the tracked files of the repository around dir. Their contents are those of the
+// working tree.
 func openTree(dir string) (*tree, error) {
 	root, err := git(dir, "rev-parse", "--show-toplevel")
 	if err != nil {
@@ -50,13 +52,13 @@ func openTree(dir string) (*tree, error) {
 	for name := range strings.SplitSeq(strings.TrimRight(list, "\x00"), "\x00") {
 		info, err := os.Lstat(filepath.Join(t.root, name))
 		if errors.Is(err, fs.ErrNotExist) {
-			continue // deleted, and not yet committed
+			continue // deleted, but not committed yet
 		}
 		if err != nil {
 			return nil, err
 		}
 		if !info.Mode().IsRegular() {
-			return nil, fmt.Errorf("%s is no regular file: a module cannot hold it", name)
+			return nil, fmt.Errorf("%s is not a regular file, which a module cannot contain", name)
 		}
 		t.files = append(t.files, name)
 	}
@@ -114,7 +116,7 @@ func (t *tree) modules() (dirs []string) {
 	return dirs
 }
 
-// filesOf returns the files of the module in dir, without those of modules below it.
+// filesOf returns the files of the module in dir, without those of nested modules.
 func (t *tree) filesOf(dir string) (files []string) {
 	modules := t.modules()
 	for _, name := range t.files {

@@ -10,8 +10,9 @@ import (
 	"testing"
 )
 
-// In a clone nothing of Pawl is fetched, whatever version the modules require of each other: not before the first tag, nor between set and
-// the push of the tags. A fetch of a module of ours is forbidden here, and would fail.
+// A clone fetches no module of Pawl, for any version that the modules require of each other. That
+// holds before the first tag, and between set and the push of the tags. Here, a fetch of one of our
+// modules is forbidden and would fail.
 func TestWorkspace_FetchesNothingOfPawl(t *testing.T) {
 	if *released != "" {
 		t.Skip("it is about the working tree")
@@ -28,7 +29,7 @@ func TestWorkspace_FetchesNothingOfPawl(t *testing.T) {
 	}
 	do(t, &r, r.tree.root, "go", "list", "-m", "all")
 
-	// Without any replace lines the same fails: the test sees what it is there for.
+	// Without the replace lines the same commands fail, which shows that the test detects a fetch.
 	bad := rehearsalOf(t, planted(t, "CHANGELOG.md", ""))
 	without(t, path.Join(bad.tree.root, "go.work"))
 	for _, dir := range bad.tree.modules() {
@@ -40,7 +41,7 @@ func TestWorkspace_FetchesNothingOfPawl(t *testing.T) {
 	}
 }
 
-// without takes the lines that replace modules of ours out of a file.
+// without removes the lines that replace our modules from a file.
 func without(t *testing.T, name string) {
 	t.Helper()
 	text, err := os.ReadFile(name)

@@ -8,7 +8,8 @@ import (
 	"github.com/pawl-go/pawl/internal/testbed/stepper"
 )
 
-// The sweep looks again under its lock: a row that came in between stays. Without that look it is gone.
+// The sweep checks again under its lock, so a row inserted meanwhile stays. A mutant without that
+// check deletes it.
 func TestArchiveSweep_LooksAgain(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ edit, want string }{
@@ -25,7 +26,7 @@ func TestArchiveSweep_LooksAgain(t *testing.T) {
 				if c.edit != "" {
 					b.do(c.edit)
 				}
-				// A young row that commits after the first look and before the lock is there.
+				// A young row commits after the first check and before the lock.
 				b.do(edited("archive_sweep", "execute format('lock table", "perform pg_advisory_xact_lock(17); execute format('lock table"))
 				b.do("alter function pawl_v1.archive_sweep() reset lock_timeout")
 				gate, young := b.open("gate"), b.open("young")

@@ -9,7 +9,8 @@ import (
 	"github.com/pawl-go/pawl/schema"
 )
 
-// Jobs 1 to 4 of queue q, which has an archive, and 5 to 8 of queue z, which has none: held with fence 1.
+// eightHeld has jobs 1 to 4 of queue q, which has an archive, and 5 to 8 of queue z, which has
+// none. All are held with fence 1.
 const eightHeld = `select pawl_v1.queue_set('q', '{"archive": true}', 'ann', 'the auditors ask');
 select pawl_v1.job_enqueue(case when n <= 4 then 'q' else 'z' end, 'k', 'payload', '{"headers": {"tenant": "acme"}}') from generate_series(1, 8) as n;
 select pawl_v1.job_claim('q', null), pawl_v1.job_claim('z', null)`
@@ -19,12 +20,11 @@ const (
 	sweepRing = "select s.outcome, s.emptied, s.detail from pawl_v1.archive_sweep() as s"
 )
 
-// A ringDay is a day of the ring, named by the number of the table that finishes write to. Its
-// clock stands at noon, so that no test depends on the date.
+// A ringDay is a day of the ring, identified by the number of the table that finishes write to. Its
+// clock is stopped at noon, so no test depends on the date.
 type ringDay int
 
-// everyDay runs a test on each of the eight days: what holds on one day only is a defect that the
-// calendar hides.
+// everyDay runs a test on each of the eight days, to find defects that appear on one day only.
 func everyDay(t *testing.T, test func(t *testing.T, day ringDay)) {
 	t.Helper()
 	for day := range ringDay(8) {
@@ -35,10 +35,10 @@ func everyDay(t *testing.T, test func(t *testing.T, day ringDay)) {
 	}
 }
 
-// noon is the day's time in SQL. Day 20,000 since 1970 writes to archive_0.
+// noon returns the day's time in SQL. Day 20,000 since 1970 writes to archive_0.
 func (d ringDay) noon() string { return fmt.Sprintf("to_timestamp(%d)", (20_000+int(d))*86_400+43_200) }
 
-// stopped is a script that stops the clock of the archive's functions at noon.
+// stopped returns a script that stops the clock of the archive's functions at noon.
 func (d ringDay) stopped() string {
 	return edited("_archive", "clock_timestamp()", d.noon()) + ";" + edited("archive_sweep", "clock_timestamp()", d.noon())
 }
@@ -46,8 +46,8 @@ func (d ringDay) stopped() string {
 // table returns the number of the table of some days ago.
 func (d ringDay) table(ago int) string { return fmt.Sprint((int(d) + 800 - ago) % 8) }
 
-// rows is a script that stops the clock and puts a row, for each of some days ago, into the table
-// of its day.
+// rows returns a script that stops the clock and inserts, for each of some days ago, a row into
+// that day's table.
 func (d ringDay) rows(days ...int) string {
 	script := d.stopped()
 	for _, ago := range days {
@@ -57,7 +57,7 @@ func (d ringDay) rows(days ...int) string {
 	return script
 }
 
-// Without being asked for, nothing is kept, whatever form the finish takes.
+// By default no form of finish archives a job.
 func TestArchive_OffByDefault(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fourHeld)
@@ -66,7 +66,8 @@ func TestArchive_OffByDefault(t *testing.T) {
 	b.is("select count(*), (select count(*) from pawl.job) from pawl_v1.archive as a", "0 1")
 }
 
-// Every form of finish keeps the job as it was, in today's table, and no job of a queue without an archive.
+// Every form of finish archives the job unchanged in today's table, but no job of a queue without
+// an archive.
 func TestArchive_EveryFormOfFinish(t *testing.T) {
 	t.Parallel()
 	day := ringDay(3)
@@ -85,7 +86,7 @@ func TestArchive_EveryFormOfFinish(t *testing.T) {
 	b.is("select pawl_v1.job_finish(1, 1)", "P4020")
 }
 
-// A zombie of an archived queue leaves no row, in no form of finish.
+// A stale finish of an archived queue leaves no row, in any form of finish.
 func TestArchive_StaleFinishKeepsNothing(t *testing.T) {
 	t.Parallel()
 	b := setup(t, eightHeld+"; update pawl.job set fence = 2 where id = 1")
@@ -97,7 +98,7 @@ func TestArchive_StaleFinishKeepsNothing(t *testing.T) {
 	b.is("select a.id, a.fence from pawl_v1.archive as a", "1 2")
 }
 
-// A finish that has to wait for the row's lock archives it, when it gets it.
+// A finish that waits for the row's lock archives the job when it gets the lock.
 func TestArchive_FinishWaits(t *testing.T) {
 	t.Parallel()
 	b := setup(t, eightHeld)
@@ -111,7 +112,7 @@ func TestArchive_FinishWaits(t *testing.T) {
 	b.is(archived, "1")
 }
 
-// The row, the effect and the end of the job are one.
+// The archive row, the effect and the end of the job commit together.
 func TestArchive_CommitsWithTheEffect(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "create table effects (id int); "+eightHeld)
@@ -132,7 +133,8 @@ func TestArchive_CommitsWithTheEffect(t *testing.T) {
 	b.is(counts, "2 1 2")
 }
 
-// The archive names the lane, whose own row is purged before; finishing promotes as ever.
+// The archive row contains the lane's name, although the lane's own row is purged earlier.
+// Finishing promotes the next job as usual.
 func TestArchive_Lanes(t *testing.T) {
 	t.Parallel()
 	b := setup(t, `select pawl_v1.queue_set('q', '{"archive": true}', 'ann', 'r');
@@ -147,8 +149,8 @@ select pawl_v1.job_claim('q', null)`)
 	b.is("select a.id, a.lane, a.position from pawl_v1.archive as a order by a.position", "1 account-17 1, 2 account-17 2, 3 account-17 3")
 }
 
-// A session's first finish waits for no table but the one of the day, whichever day it is. Before,
-// a finish locked archive_0 as well, and waited for the sweep of it on one day of eight.
+// A session's first finish locks only the table of the day, on each day. An earlier version also
+// locked archive_0, and waited for its sweep on one day of eight.
 func TestArchive_FinishLocksTheTableOfTheDay(t *testing.T) {
 	t.Parallel()
 	everyDay(t, func(t *testing.T, day ringDay) {
@@ -164,8 +166,8 @@ func TestArchive_FinishLocksTheTableOfTheDay(t *testing.T) {
 	})
 }
 
-// A function that has the row type of an archive table as a result, an argument or a variable locks
-// that table in each session.
+// No function uses the row type of an archive table for a result, an argument or a variable. Such a
+// function locks that table in each session.
 func TestArchive_NoFunctionNamesATableAsAType(t *testing.T) {
 	t.Parallel()
 	const named = `select coalesce(string_agg(p.proname, ', '), '')
@@ -196,7 +198,7 @@ func TestArchive_NoFunctionNamesATableAsAType(t *testing.T) {
 	}
 }
 
-// As the days pass, the ring keeps today and the six days before it, and empties what is older.
+// The ring keeps today and the six days before it, and the sweep empties older tables.
 func TestArchiveSweep_Wraps(t *testing.T) {
 	t.Parallel()
 	everyDay(t, func(t *testing.T, day ringDay) {
@@ -208,8 +210,7 @@ func TestArchiveSweep_Wraps(t *testing.T) {
 	})
 }
 
-// After weeks without a sweep, every table with nothing but old rows is emptied, but not the one of
-// today.
+// After weeks without a sweep, every table with only old rows is emptied, except today's.
 func TestArchiveSweep_AfterAPause(t *testing.T) {
 	t.Parallel()
 	everyDay(t, func(t *testing.T, day ringDay) {
@@ -219,8 +220,8 @@ func TestArchiveSweep_AfterAPause(t *testing.T) {
 	})
 }
 
-// A clock that was wrong for a while costs no young row: a table is emptied when each of its rows is old, whatever
-// the calendar says of the table.
+// A clock that was wrong for a while loses no young row. A table is emptied only if each of its
+// rows is old, independent of the calendar.
 func TestArchiveSweep_YoungRowInAnOldTable(t *testing.T) {
 	t.Parallel()
 	everyDay(t, func(t *testing.T, day ringDay) {
@@ -237,9 +238,8 @@ func TestArchiveSweep_YoungRowInAnOldTable(t *testing.T) {
 	})
 }
 
-// A sweep gives up on a table that another transaction holds, and neither a finish nor a writer
-// behind the sweep waits for that transaction. Nothing is lost, and the next sweep empties the
-// table.
+// A sweep gives up on a table that another transaction holds. Neither a finish nor a writer behind
+// the sweep waits for that transaction. Nothing is lost, and the next sweep empties the table.
 func TestArchiveSweep_Busy(t *testing.T) {
 	t.Parallel()
 	everyDay(t, func(t *testing.T, day ringDay) {
@@ -270,13 +270,13 @@ func TestArchiveSweep_Busy(t *testing.T) {
 	})
 }
 
-// The bound itself is in the function, for tests cannot tell 50 ms from a slow machine.
+// The function itself contains the bound, because tests cannot tell 50 ms from a slow machine.
 func TestArchiveSweep_WaitsFor50ms(t *testing.T) {
 	t.Parallel()
 	setup(t, "").is("select p.proconfig from pg_proc as p where p.oid = 'pawl_v1.archive_sweep'::regproc", "[search_path=pg_catalog, pg_temp lock_timeout=50ms]")
 }
 
-// Two at once: one is told busy, or finds nothing to do.
+// Of two concurrent sweeps, one returns busy or finds nothing to do.
 func TestArchiveSweep_TwoAtOnce(t *testing.T) {
 	t.Parallel()
 	everyDay(t, func(t *testing.T, day ringDay) {
@@ -295,7 +295,7 @@ func TestArchiveSweep_TwoAtOnce(t *testing.T) {
 	})
 }
 
-// TRUNCATE takes rows that a snapshot does not show; so the sweep wants to see all.
+// TRUNCATE removes rows that a snapshot does not show, so the sweep requires READ COMMITTED.
 func TestArchiveSweep_NeedsReadCommitted(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "")
@@ -306,7 +306,7 @@ func TestArchiveSweep_NeedsReadCommitted(t *testing.T) {
 	}
 }
 
-// queue_set tells what it was, leaves a record of each change, and of nothing else.
+// queue_set returns the previous settings and audits each change, and nothing else.
 func TestQueueSet(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "")
@@ -336,7 +336,7 @@ func TestQueueSet(t *testing.T) {
 	b.is("select q.name, q.archive from pawl_v1.queues as q where q.name in ('q', 'nobody''s')", "q false")
 }
 
-// A worker's login can do all of it, and no more: neither set a queue nor empty another table.
+// A worker's role may do all of this, but neither set a queue nor empty another table.
 func TestArchive_RoleOfAWorker(t *testing.T) {
 	t.Parallel()
 	b := setup(t, schema.Roles()+";"+eightHeld+";"+ringDay(3).rows(7))

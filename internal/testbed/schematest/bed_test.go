@@ -11,14 +11,14 @@ import (
 	"github.com/pawl-go/pawl/pawltest"
 )
 
-// A bed is a database of the test's own and one session in it, which speaks the contract as psql would.
+// A bed is a new database and a session in it that uses the contract as psql does.
 type bed struct {
 	*testing.T
 	url  string
 	main *stepper.Session
 }
 
-// setup makes a bed; given is run in it first.
+// setup returns a bed on which given has run.
 func setup(t *testing.T, given string) *bed {
 	t.Helper()
 	b := &bed{T: t, url: pawltest.URL(t)}
@@ -34,7 +34,8 @@ func (b *bed) open(name string) *stepper.Session {
 	return stepper.Open(b.T, b.url, name)
 }
 
-// is requires the answer of a statement: its columns joined by blanks and its rows by commas, or its SQLSTATE.
+// is requires the result of a statement: its columns joined by blanks and its rows by commas, or
+// its SQLSTATE.
 func (b *bed) is(statement, want string) {
 	b.Helper()
 	b.same(b.main.Do(statement), want)
@@ -47,7 +48,7 @@ func (b *bed) same(got, want string) {
 	}
 }
 
-// do runs a statement whose answer does not matter, as long as it is no error and no wait.
+// do runs a statement that must neither fail nor wait, and ignores its result.
 func (b *bed) do(statement string) {
 	b.Helper()
 	if got := b.main.Do(statement); regexp.MustCompile(`^[0-9A-Z]{5}$`).MatchString(got) || got == stepper.Blocked {
@@ -66,16 +67,16 @@ func (b *bed) refusal(statement string) *pgconn.PgError {
 	return pg
 }
 
-// until asks until the answer is the wanted one.
+// until repeats a query until it returns the wanted result.
 func (b *bed) until(s *stepper.Session, question, want string) {
 	b.Helper()
 	patience.Until(b, want+" by "+question, func() bool { return s.Do(question) == want })
 }
 
-// jobs is what most tests look at afterwards.
+// jobs is the query that most tests check afterwards.
 const jobs = "select j.id, j.status, j.claimed_by, j.fence, j.attempts, j.crashes from pawl.job as j order by j.id"
 
 var levels = []string{"read committed", "repeatable read", "serializable"}
 
-// oneIsDead lets the first worker miss its heartbeats.
+// oneIsDead makes the first worker miss its heartbeats.
 const oneIsDead = "update pawl.worker set seen_at = now() - interval '1 hour' where id = 1;"

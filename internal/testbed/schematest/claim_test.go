@@ -18,7 +18,7 @@ const (
 	claimRow      = "select c.id, c.fence, c.attempts from pawl_v1.job_claim('q', null) as c"
 )
 
-// Only the kinds that are asked for, each in its order; an empty list asks for none.
+// Only the requested kinds are claimed, each in its order. An empty list requests none.
 func TestClaim_Kinds(t *testing.T) {
 	t.Parallel()
 	b := setup(t, `select pawl_v1.job_enqueue_many('{q,q,q,q}', '{k,l,m,k}', '{a,a,a,a}', p_priorities => '{null,null,null,1}')`)
@@ -33,7 +33,7 @@ func TestClaim_Kinds(t *testing.T) {
 	b.is(claim(`{"kind": ["k"]}`), "P4004")
 }
 
-// A row without a worker has a lease of its own; a worker's row has none, and takes none.
+// A job without a worker has its own lease. A worker's job has none and accepts none.
 func TestClaim_LeaseOfItsOwn(t *testing.T) {
 	t.Parallel()
 	b := setup(t, `select pawl_v1.worker_register('w'); select pawl_v1.job_enqueue_many('{q,q,q}', '{k,k,k}', '{a,a,a}')`)
@@ -49,7 +49,8 @@ func TestClaim_LeaseOfItsOwn(t *testing.T) {
 	}
 }
 
-// A row lease that runs out gives the job back, its crash counted; before that the sweep leaves it alone.
+// After a row lease ends, the sweep requeues the job and counts a crash. Before that, the sweep
+// leaves the job alone.
 func TestClaim_RowLeaseRunsOut(t *testing.T) {
 	t.Parallel()
 	b := setup(t, `select pawl_v1.job_enqueue('q', 'k', '')`)
@@ -59,15 +60,17 @@ func TestClaim_RowLeaseRunsOut(t *testing.T) {
 	b.is(sweepAll, "1 0 0")
 	b.is(jobs, "1 pending <nil> 1 1 1")
 	b.is("select j.last_errors -> 0 ->> 'code', j.lease_expires_at from pawl.job as j", "crash <nil>")
-	b.is("select f.outcome from pawl_v1.job_finish(1, 1) as f", "P4020") // late by a moment is late
+	// Late, however short the delay.
+	b.is("select f.outcome from pawl_v1.job_finish(1, 1) as f", "P4020")
 }
 
-// A lease that runs out again and again ends as a dead letter, if the sweeper knows the kind (trap T42, trap T61).
+// A job whose lease ends repeatedly becomes a dead letter if the sweeper knows the kind (traps T42,
+// T61).
 func TestT42_RowLeasesCountCrashes(t *testing.T) {
 	t.Parallel()
 	b := setup(t, `select pawl_v1.job_enqueue_many('{q,q}', '{k,unknown}', '{a,a}')`)
 	const due = "update pawl.job set available_at = clock_timestamp() where status = 'pending'"
-	for range 5 { // once in company, as far as is known; then it must run alone
+	for range 5 { // the first time possibly with other jobs; then it must run alone
 		b.do(due)
 		b.do("select pawl_v1.job_claim_id(1, null)")
 		b.do("select pawl_v1.job_claim_id(2, null)")
@@ -77,7 +80,7 @@ func TestT42_RowLeasesCountCrashes(t *testing.T) {
 	b.is(jobs, "1 dead_letter <nil> 5 5 5, 2 pending <nil> 5 5 5")
 }
 
-// Renewing keeps the job; a stale fence, a worker's job and an ended one are refused.
+// A renewal keeps the job. It is refused for a stale fence, a worker's job and an ended job.
 func TestRenew(t *testing.T) {
 	t.Parallel()
 	b := setup(t, `select pawl_v1.worker_register('w'); select pawl_v1.job_enqueue_many('{q,q}', '{k,k}', '{a,a}'); select pawl_v1.job_claim('q', 1, 1)`)
@@ -94,8 +97,9 @@ func TestRenew(t *testing.T) {
 	b.is("select pawl_v1.job_renew(2, 1)", "P4020")
 }
 
-// Zero is nobody's number: leaving as worker 0 gives back none of the jobs that have a lease of their own.
-func TestLeave_NobodysJobsStay(t *testing.T) {
+// Worker id 0 belongs to no worker. Leaving as worker 0 releases none of the jobs that have their
+// own lease.
+func TestLeave_WorkerZeroReleasesNothing(t *testing.T) {
 	t.Parallel()
 	b := setup(t, `select pawl_v1.job_enqueue('q', 'k', '')`)
 	b.is(claimRow, "1 1 1")
@@ -104,7 +108,7 @@ func TestLeave_NobodysJobsStay(t *testing.T) {
 	b.is(jobs, "1 processing 0 1 1 0")
 }
 
-// Every answer of a claim by id, and that all but one change nothing.
+// All outcomes of a claim by id. Only claimed changes a row.
 func TestClaimID_Outcomes(t *testing.T) {
 	t.Parallel()
 	b := setup(t, `select pawl_v1.worker_register('w'); insert into pawl.job (queue, kind, payload, headers, status, claimed_by, available_at, lane_id, position)
@@ -135,7 +139,8 @@ select 'q', 'k', 'a', '{"h": 1}', s.status, case when s.status = 'processing' th
 	other.Do("rollback")
 }
 
-// A job that was there when a process died is claimed by itself: behind healthy work it waits, ahead of it it goes alone.
+// A job that was running when a process died is claimed alone. It waits behind healthy jobs of an
+// earlier place, and is claimed alone before later ones.
 func TestClaim_SuspectsComeAlone(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "insert into pawl.job (queue, kind, payload, priority, crashes) values "+
@@ -146,7 +151,8 @@ func TestClaim_SuspectsComeAlone(t *testing.T) {
 	}
 }
 
-// A process that has a suspect in hand claims past the others, of a queue that drains too.
+// A process that holds a suspect claims other jobs but no further suspects, also from a draining
+// queue.
 func TestClaim_LeavesSuspectsWhereTheyAre(t *testing.T) {
 	t.Parallel()
 	const some = "insert into pawl.job (queue, kind, payload, crashes, attempts) values ('q', 'k', '', 1, 1), ('q', 'k', '', 0, 1), ('q', 'k', '', 1, 1), ('q', 'k', '', 0, 1); "
@@ -160,7 +166,7 @@ func TestClaim_LeavesSuspectsWhereTheyAre(t *testing.T) {
 	}
 }
 
-// A suspect of a lesser priority neither joins more urgent jobs nor lets them take its place.
+// A suspect of a lower priority is not claimed with more urgent jobs, and does not block them.
 func TestClaim_SuspectOfALesserPriority(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "insert into pawl.job (queue, kind, payload, priority, crashes) values "+
@@ -171,7 +177,7 @@ func TestClaim_SuspectOfALesserPriority(t *testing.T) {
 	}
 }
 
-// A worker whose lease is over claims nothing more, even before the sweep has noticed.
+// A worker whose lease has ended claims nothing, even before the sweep notices.
 func TestClaim_NeedsALivingLease(t *testing.T) {
 	t.Parallel()
 	b := setup(t, `select pawl_v1.worker_register('w'); select pawl_v1.job_enqueue('q', 'k', ''); `+expireWorkers)
@@ -181,7 +187,8 @@ func TestClaim_NeedsALivingLease(t *testing.T) {
 	b.is("select c.id from pawl_v1.job_claim('q', 1) as c", "1")
 }
 
-// Between the end of a row lease and the sweep the holder still holds: an open transaction keeps the job (trap T6).
+// Between the end of a row lease and the sweep, an open transaction of the holder keeps the job
+// (trap T6).
 func TestT6_OpenTransactionOutlastsItsRowLease(t *testing.T) {
 	t.Parallel()
 	for _, level := range []pgx.TxIsoLevel{pgx.ReadCommitted, pgx.RepeatableRead, pgx.Serializable} {
@@ -199,7 +206,8 @@ func TestT6_OpenTransactionOutlastsItsRowLease(t *testing.T) {
 	}
 }
 
-// While an old snapshot keeps every dead entry of the index, a claim that begins at its mark does not walk over them.
+// While an old snapshot keeps dead index entries, a claim that starts at its mark does not read
+// them.
 func TestT23_AClaimPassesDeadEntriesBy(t *testing.T) {
 	t.Parallel()
 	url := pawltest.URL(t)
@@ -225,7 +233,8 @@ insert into pawl.job (queue, kind, payload) select 'q', 'k', '' from generate_se
 	}
 }
 
-// A claim that begins at a mark leaves what is due before it, by priority; without one it takes all.
+// A claim with a mark skips jobs that are due before it, by priority. A claim without one takes
+// all.
 func TestClaim_Since(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "select pawl_v1.worker_register('w'); "+

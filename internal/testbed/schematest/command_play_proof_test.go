@@ -11,8 +11,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// commandPlay are the verbs of commands, as play has those of jobs. Fences come from a sequence and cannot be foretold, so
-// attempts have names. Everything is about one key, k.
+// commandPlay contains the verbs of commands, as play contains those of jobs. Fences come from a
+// sequence and are unpredictable, so attempts have names. All verbs use one key, k.
 const commandPlay = `
 create table play.attempt (name text primary key, fence bigint not null, xact text);
 create table play.command_told (n bigint generated always as identity primary key, fence bigint not null, verb text not null);
@@ -37,7 +37,7 @@ begin
   return v_said.outcome;
 end $$;
 
--- The two forms. Whoever works in one transaction waits for another that does.
+-- The two forms of a command. The one-transaction form waits for another session in that form.
 create function play.in_one(p_name text, p_payload text default 'one') returns text language plpgsql as $$
 declare
   v_said record;
@@ -59,11 +59,11 @@ create function play.repeatable(p_name text) returns text language sql as $$
 create function play.work() returns void language sql as $$
   insert into play.effect (what) values ('command k') $$;
 
--- The effect without an end.
+-- The effect without the end of the command.
 create function play.half(p_name text) returns void language sql as $$
   select play.work() where play.fence(p_name) is not null $$;
 
--- The effect and its answer in one transaction; nothing if the claim was not had.
+-- The effect and the response in one transaction; nothing without the claim.
 create function play.succeed(p_name text) returns text language plpgsql as $$
 declare
   v_said text;
@@ -112,7 +112,7 @@ begin
   return v_said;
 end $$;
 
--- A person found out about the attempts up to p_name, or up to the newest that there was when the verdict began.
+-- An operator's verdict on the attempts up to p_name, or up to the newest when the verdict began.
 create function play.settle(p_verdict text, p_name text default null) returns text language plpgsql as $$
 declare
   v_fence bigint := case when p_name is null then (select c.fence from pawl.command as c) else play.fence(p_name) end;
@@ -138,11 +138,11 @@ begin
   return v_purged;
 end $$;
 
--- An attempt whose transaction was rolled back: what is left of it is its number.
+-- An attempt whose transaction was rolled back. Only its fence is left.
 create function play.rolled_back(p_name text) returns void language sql as $$
   insert into play.attempt (name, fence) values (p_name, nextval('pawl.fence_seq')) $$;
 
--- The lease runs out; the memory does.
+-- The lease ends; the retention ends.
 create function play.lapse() returns void language sql as $$
   update pawl.command set lease_expires_at = now() - interval '1 hour';
   select play.note(0, 'lapse') $$;
@@ -153,7 +153,7 @@ create function play.reset_commands() returns void language sql as $$
   delete from play.command_told; delete from play.attempt; delete from pawl.command; delete from pawl.replay $$;
 `
 
-// commandScenes are pairs that the ledger of commands must get right.
+// commandScenes are the concurrent pairs for commands.
 var commandScenes = []scene{
 	{name: "command: claim, claim", heeded: true, refusal: []string{"25P02"}, sides: [][]string{{"select play.in_one('a')", "select play.succeed('a')"}, {"select play.in_one('b')", "select play.succeed('b')"}}},
 	{name: "command: open, open", heeded: true, refusal: []string{"25P02"}, sides: [][]string{{"select play.in_one('a')", "select play.succeed('a')"}, {"select play.in_one('b')", "select play.succeed('b')"}}},
@@ -174,7 +174,7 @@ var commandScenes = []scene{
 	{name: "command: succeed, claim", heeded: true, refusal: []string{"25P02"}, given: leased, sides: [][]string{{"select play.succeed('one')"}, {"select play.in_one('b')", "select play.succeed('b')"}}},
 	{name: "command: fail, claim", heeded: true, refusal: []string{"25P02"}, given: leased, sides: [][]string{{"select play.flop('one')"}, {"select play.in_one('b')", "select play.succeed('b')"}}},
 
-	// A failure told after its transaction was rolled back, against whoever claims in between.
+	// A failure is recorded after its transaction was rolled back, while others claim.
 	{name: "command: late failure, claim", given: "select play.rolled_back('one');", sides: [][]string{{finalFlop("one")}, {"select play.in_one('b')", "select play.succeed('b')"}}},
 	{name: "command: late failure aborted, claim", given: "select play.rolled_back('one');", sides: [][]string{{finalFlop("one"), rollback}, {"select play.in_one('b')", "select play.succeed('b')"}}},
 	{name: "command: late failure, leased claim", given: "select play.rolled_back('one');", sides: [][]string{{finalFlop("one")}, {"select play.leased('b')"}}},
@@ -202,7 +202,7 @@ var commandScenes = []scene{
 	{name: "command: purge, claim", heeded: true, refusal: []string{"25P02"}, given: forgotten, sides: [][]string{{"select play.purge()"}, {"select play.in_one('b')", "select play.succeed('b')"}}},
 	{name: "command: purge, purge", heeded: true, refusal: []string{"25P02"}, given: forgotten, sides: [][]string{{"select play.purge()"}, {"select play.purge()"}}},
 	{name: "command: purge, end", given: leased + "select play.age();", sides: [][]string{{"select play.succeed('one')"}, {"select play.purge()"}}},
-	// The key's second life must not meet the fence of its first.
+	// The key's second life must not accept the fence of its first.
 	{name: "command: purge and claim, zombie's end", given: lapsed + "select play.repeatable('heir'); select play.succeed('heir'); select play.age();",
 		sides: [][]string{{"select play.purge()", "select play.leased('next')"}, {"select play.command_renew('one')"}}},
 }
@@ -216,7 +216,7 @@ const (
 
 func finalFlop(name string) string { return `select play.flop('` + name + `', '{"final": true}')` }
 
-// commandMutants are ways to get commands wrong.
+// commandMutants are defects of commands that the scenes must find.
 var commandMutants = []mutant{
 	{name: "succeed without fence", property: "p_fence", scene: "command: takeover and late end, zombie's end", edits: []edit{{"command_succeed", "\n     and c.fence = p_fence;", ";"}}},
 	{name: "succeed without state", property: "p_once", scene: "command: succeed, succeed", edits: []edit{{"command_succeed", "\n     and c.status in ('processing', 'unknown')", ""}}},
@@ -247,7 +247,7 @@ var commandMutants = []mutant{
 
 var withoutLook = edit{"command_open", "and c.key = p_key;\n  detail := '{}';\n  if not found", "and false;\n  detail := '{}';\n  if not found"}
 
-// judgeCommands reads the ledger of the key and its row, and names what is broken.
+// judgeCommands reads the ledger of the key and its row, and returns the violated property.
 func judgeCommands(ctx context.Context, conn *pgx.Conn) error {
 	notes, err := collect(ctx, conn, "select t.fence, t.verb from play.command_told as t order by t.n", func(row pgx.CollectableRow) (n note, err error) {
 		return n, row.Scan(&n.fence, &n.verb)
@@ -277,7 +277,8 @@ func judgeCommands(ctx context.Context, conn *pgx.Conn) error {
 	return nil
 }
 
-// A commandLife is where the key is after the notes so far. The newest fence outlives the row.
+// A commandLife is the state of the key after some notes. The newest fence survives the row's
+// deletion.
 type commandLife struct {
 	newest              int64
 	held, lapsed, doubt bool
@@ -315,12 +316,12 @@ func (l *commandLife) next(n note) (property string) {
 		}
 		*l = commandLife{newest: n.fence, held: true}
 		return ""
-	case "about": // a verdict on an older attempt says nothing of the newest
+	case "about": // a verdict on an older attempt does not affect the newest
 		if n.fence != l.newest {
 			return "p_excl"
 		}
 		return ""
-	case "not_executed", "executed": // a generation of its own
+	case "not_executed", "executed": // a new generation
 		if n.fence <= l.newest {
 			return "p_fence"
 		}
@@ -333,9 +334,10 @@ func (l *commandLife) next(n note) (property string) {
 	return l.word(n)
 }
 
-// word is one of an attempt's own: a renewal, a hold, an end.
+// word handles a note of an attempt itself: a renewal, a hold, an end.
 func (l *commandLife) word(n note) (property string) {
-	late := strings.HasPrefix(n.verb, "failed_") && n.fence > l.newest // of a transaction that was rolled back
+	// From a transaction that was rolled back.
+	late := strings.HasPrefix(n.verb, "failed_") && n.fence > l.newest
 	switch {
 	case slices.Contains([]string{"succeeded", "failed_final"}, l.ended):
 		return "p_term"

@@ -16,17 +16,17 @@ func openCommand(payload, options string) string {
 }
 
 const (
-	// keepOpened opens a command and keeps what was answered for closeOpened.
+	// keepOpened opens a command and stores the result for closeOpened.
 	keepOpened  = "create temp table opened on commit drop as select o.* from pawl_v1.command_open('s', 'k', sha256('p')) as o"
 	closeOpened = "select c.outcome from opened as o, pawl_v1.command_close('s', 'k', sha256('p'), o.fence, o.xact, 'r') as c"
-	// openClose is a command in one statement.
+	// openClose executes a command in one statement.
 	openClose = "select o.outcome, c.outcome from pawl_v1.command_open('s', 'k', sha256('p')) as o, pawl_v1.command_close('s', 'k', sha256('p'), o.fence, o.xact, 'r') as c"
 
 	commandRow = "select c.status, c.attempts, c.lease_expires_at is null from pawl.command as c"
 	ageLeases  = "update pawl.command set lease_expires_at = now() - interval '1 minute'"
 )
 
-// A lease lasts 300 s unless the caller says otherwise: a new claim, a takeover and a renewal.
+// The default lease of a new claim, a takeover and a renewal is 300 s.
 func TestCommand_LeaseDefault(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "")
@@ -40,7 +40,7 @@ func TestCommand_LeaseDefault(t *testing.T) {
 	b.is(lease("command_renew('s', 'k', (select c.fence from pawl.command as c))"), "renewed true")
 }
 
-// The six answers of a claim, and the seventh.
+// All outcomes of a claim.
 func TestCommand_Outcomes(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "")
@@ -51,13 +51,13 @@ func TestCommand_Outcomes(t *testing.T) {
 	}
 	b.is(claimCommand("p", "{}"), "new_claim")
 	b.is("select c.outcome, c.retry_after_ms, c.attempts from pawl_v1.command_claim('s', 'k', sha256('p')) as c", "processing_active 1000 1")
-	b.is(claimCommand("other", "{}"), "mismatch") // before in progress
+	b.is(claimCommand("other", "{}"), "mismatch") // takes precedence over processing_active
 	b.is(claimCommand("p", `{"raise": true}`), "P4029")
 	b.do(ageLeases)
 	b.is(claimCommand("other", "{}"), "mismatch")
 	b.is(claimCommand("p", `{"repeatable": true}`), "processing_stale")
 	b.is(fail("{}"), "failed_retryable")
-	b.is(fail("{}"), "failed_retryable") // told twice
+	b.is(fail("{}"), "failed_retryable") // a repeated call
 	b.is(commandRow, "failed_retryable 2 true")
 	b.is("select c.outcome, c.attempts, c.failure_code, c.failure_message from pawl_v1.command_claim('s', 'k', sha256('p')) as c", "retryable_failure 3 X boom")
 	b.do(ageLeases)
@@ -89,7 +89,7 @@ func TestCommand_Outcomes(t *testing.T) {
 	b.is("select s.replays from pawl_v1.suppression_by_scope as s", "6")
 }
 
-// What a mismatch, a conflict and a final failure tell a person.
+// The errors for a mismatch, a conflict and a final failure have a detail and a hint.
 func TestCommand_RefusalsSayWhatToDo(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "select pawl_v1.command_claim('s', 'k', sha256('p'))")
@@ -114,7 +114,8 @@ func TestCommand_RefusalsSayWhatToDo(t *testing.T) {
 	}
 }
 
-// While a transaction has a command open, others are told at once, or wait and read its answer; both without an error.
+// While a transaction has a command open, other calls return at once, or wait and read its result.
+// Both happen without an error.
 func TestCommand_TwoSessions(t *testing.T) {
 	t.Parallel()
 	for end, want := range map[string]string{"commit": "replay_success", "rollback": "new_claim"} {
@@ -129,7 +130,8 @@ func TestCommand_TwoSessions(t *testing.T) {
 				b.same(other.Do(openCommand("p", options)), "processing_active")
 			}
 			b.same(other.Do(claimCommand("p", "{}")), "processing_active")
-			b.same(other.Do(openCommand("other", "{}")), "processing_active") // the first one's payload is not visible yet
+			// The first session's payload is not visible yet.
+			b.same(other.Do(openCommand("other", "{}")), "processing_active")
 			b.same(other.Do("begin"), "")
 			b.same(other.Do(openCommand("p", `{"wait_ms": 60000}`)), stepper.Blocked)
 			got := third.Do(claimCommand("p", `{"wait_ms": 20}`))
@@ -137,7 +139,7 @@ func TestCommand_TwoSessions(t *testing.T) {
 				got = third.Wait()
 			}
 			b.same(got, "processing_active")
-			b.is("select count(*) from pawl.command", "0") // it is written at the end
+			b.is("select count(*) from pawl.command", "0") // the row is written at the end
 			b.is(closeOpened, "succeeded")
 			b.do(end)
 			b.same(other.Wait(), want)
@@ -145,7 +147,8 @@ func TestCommand_TwoSessions(t *testing.T) {
 	}
 }
 
-// command_open answers from each status as command_claim does, but takes over no lease, and writes nothing over a failure.
+// command_open returns the same outcomes as command_claim, but takes over no lease and does not
+// overwrite a failure.
 func TestCommand_OpenOutcomes(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "select pawl_v1.command_claim('s', 'k', sha256('p'))")
@@ -170,12 +173,14 @@ func TestCommand_OpenOutcomes(t *testing.T) {
 	b.is(openCommand("p", "{}"), "unknown")
 	b.is(commandRow, "unknown 1 false")
 	b.is(openCommand("p", `{"raise": true}`), "P4031")
-	b.is("select s.outcome from pawl.command as c, pawl_v1.command_succeed('s', 'k', c.fence) as s", "succeeded") // its own word
+	// The lease's own attempt can still succeed.
+	b.is("select s.outcome from pawl.command as c, pawl_v1.command_succeed('s', 'k', c.fence) as s", "succeeded")
 	b.is(openCommand("p", "{}"), "replay_success")
-	b.is(openClose, "25000") // a replay is not closed: its xact is null
+	b.is(openClose, "25000") // a replay cannot be closed, because its xact is null
 }
 
-// command_close ends what was opened in this very transaction under this fence, and nothing else.
+// command_close finishes only a command that was opened in the same transaction under the same
+// fence.
 func TestCommand_CloseProvesItsTransaction(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "create table opened (fence bigint, xact text)")
@@ -186,19 +191,21 @@ func TestCommand_CloseProvesItsTransaction(t *testing.T) {
 	b.is(closeOpened, "25000") // opened in a transaction that has ended
 	b.do("begin")
 	b.do("update opened set xact = pg_current_xact_id()::text || ' ' || fence + 1")
-	b.is(closeOpened, "25000") // another fence than the one that was issued
+	b.is(closeOpened, "25000") // another fence than the issued one
 	b.do("rollback")
 	b.is("select count(*) from pawl.command", "0")
 	b.is(openClose, "new_claim succeeded")
 }
 
-// A transaction that opened a command does not commit before the command has its end, however COMMIT is sent, and leaves nothing. Over a
-// failure that may be tried again it is the same. A replay holds up nothing.
+// A transaction that opened a command cannot commit before the command is closed, in any form of
+// COMMIT. It leaves nothing. The same holds if the command replaces a retryable failure. A
+// replay does not prevent COMMIT.
 func TestCommand_CommitNeedsAnEnd(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "create table effect (n int)")
 	for range 2 {
-		b.is("select o.outcome from pawl_v1.command_open('s', 'k', sha256('p')) as o", "2D000") // its own transaction
+		// In autocommit.
+		b.is("select o.outcome from pawl_v1.command_open('s', 'k', sha256('p')) as o", "2D000")
 		for _, end := range []string{"commit", "end", "commit and chain", "insert into effect values (2); commit; begin; insert into effect values (3); commit"} {
 			b.do("begin; insert into effect values (1)")
 			b.do(keepOpened)
@@ -221,7 +228,8 @@ func TestCommand_CommitNeedsAnEnd(t *testing.T) {
 	b.is("select o.outcome from pawl_v1.command_open('s', 'k', sha256('p')) as o", "replay_success")
 }
 
-// Should the lock ever fail to keep two apart, the primary key does: the second end is refused, and its rows with it.
+// If the lock did not separate two attempts, the primary key would. The second close fails, and its
+// rows are rolled back.
 func TestCommand_ThePrimaryKeyStandsBehindTheLock(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "create table effect (who text)")
@@ -229,9 +237,10 @@ func TestCommand_ThePrimaryKeyStandsBehindTheLock(t *testing.T) {
 	b.do("begin; savepoint a")
 	b.do("create temp table opened on commit drop as select 0 as fence, '' as xact where false; savepoint b")
 	b.do("insert into opened select o.fence, o.xact from pawl_v1.command_open('s', 'k', sha256('p')) as o")
-	b.do("create temp table kept on commit drop as select 1") // an id of this transaction, outside of what is rolled back below
+	// Give this transaction an id outside of the part that is rolled back below.
+	b.do("create temp table kept on commit drop as select 1")
 	kept := b.main.Do("select o.fence, o.xact from opened as o")
-	b.do("rollback to b") // and the lock is gone
+	b.do("rollback to b") // releases the lock
 	other.Do("begin; insert into effect values ('other')")
 	b.same(other.Do(openClose), "new_claim succeeded")
 	b.same(other.Do("commit"), "")
@@ -242,7 +251,8 @@ func TestCommand_ThePrimaryKeyStandsBehindTheLock(t *testing.T) {
 	b.is("select e.who from effect as e", "other")
 }
 
-// The same against a failure that may be tried again: an end does not overwrite that of a newer attempt.
+// With a retryable failure instead of a new row, a close does not overwrite the end of a newer
+// attempt either.
 func TestCommand_CloseDoesNotOverwriteANewerFailure(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "")
@@ -257,7 +267,8 @@ func TestCommand_CloseDoesNotOverwriteANewerFailure(t *testing.T) {
 	b.is(commandRow, "failed_retryable 1 true")
 }
 
-// A replay neither writes nor locks (trap T15), nor does it wait for anybody, whoever has the row.
+// A replay neither writes nor locks (trap T15), and does not wait for a session that has locked the
+// row.
 func TestT15_ReplaysWriteNothing(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "select pawl_v1.command_claim('s', 'k', sha256('p')); select pawl_v1.command_succeed('s', 'k', c.fence) from pawl.command as c")
@@ -273,8 +284,9 @@ func TestT15_ReplaysWriteNothing(t *testing.T) {
 	b.is("select c.xmin, c.xmax, c.ctid from pawl.command as c", before)
 }
 
-// One time-to-live for lease and memory forgets the key with the lease (trap T1). Here the memory counts from the end, however
-// long that took, and only what has ended is forgotten (trap T33), at most as many as asked (trap T24).
+// One time-to-live for lease and memory would forget the key with the lease (trap T1). Here the
+// retention starts at the end of the command, however long that took. A purge deletes only ended
+// commands (trap T33), and at most the requested number (trap T24).
 func TestT1_T33_PurgeForgetsWhatHasEnded(t *testing.T) {
 	t.Parallel()
 	b := setup(t, `
@@ -306,22 +318,24 @@ select pg_temp.make('a', 'succeeded'), pg_temp.make('b', 'final'), pg_temp.make(
 	b.do("select pawl_v1.command_succeed('s', 'k', c.fence) from pawl.command as c")
 	b.do("update pawl.command set expires_at = now() + interval '1 millisecond', created_at = now()")
 	b.until(b.main, "select c.expires_at < clock_timestamp() from pawl.command as c", "true")
-	b.is(claimCommand("p", "{}"), "replay_success") // over, and answered as before until it is purged
+	// Expired, but replayed until it is purged.
+	b.is(claimCommand("p", "{}"), "replay_success")
 	b.is("select p.purged from pawl_v1.command_purge(10) as p", "0")
 	b.is(`select p.purged from pawl_v1.command_purge(10, '{"older_than_ms": 0}') as p`, "1")
 	b.is(claimCommand("other", "{}"), "new_claim")
 }
 
-// Fences come from one sequence that no session keeps in stock, so they grow in the order of the claims.
+// Fences come from one sequence without a session cache, so they grow in the order of the claims.
 func TestCommand_FencesAreDrawnOneByOne(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "")
 	b.is("select s.cache_size from pg_sequences as s where s.sequencename = 'fence_seq'", "1")
-	b.is("select pawl_v1.command_fail('s', 'k', 17, sha256('p'), '{}')", "P4004") // never issued
+	// A fence that was never issued.
+	b.is("select pawl_v1.command_fail('s', 'k', 17, sha256('p'), '{}')", "P4004")
 }
 
-// Waiters that give up, and those that are told, change nothing for the holder (trap T2); its own lease ended, its open
-// transaction still has the command (trap T6).
+// Waiters that give up and waiters that get an answer change nothing for the holder (trap T2). If
+// the holder's lease has ended, its open transaction still keeps the command (trap T6).
 func TestT2_ImpatientClaimsChangeNothing(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "select pawl_v1.command_claim('s', 'k', sha256('p')); "+ageLeases)
@@ -337,7 +351,8 @@ func TestT2_ImpatientClaimsChangeNothing(t *testing.T) {
 	b.is(commandRow, "succeeded 1 true")
 }
 
-// In the one-transaction form the row is inserted once and never updated; over an older failure it is one HOT update.
+// In the one-transaction form, the row is inserted once and never updated. Over an older failure it
+// is one HOT update.
 func TestCommand_OneTransactionWritesOnce(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "")

@@ -20,8 +20,9 @@ import (
 	"github.com/pawl-go/pawl/schema"
 )
 
-// An index in a collation that follows the operating system's library can miss rows after an upgrade; a dedupe index
-// that misses a row is a silent double.
+// Columns that identify things use collation C. After an upgrade of the operating system's library,
+// an index in another collation can miss rows. A deduplication index that misses a row causes a
+// silent duplicate.
 func TestTables_IdentityIsInCollationC(t *testing.T) {
 	t.Parallel()
 	pool := pawltest.DB(t)
@@ -46,7 +47,8 @@ func TestTables_IdentityIsInCollationC(t *testing.T) {
 	}
 }
 
-// Every text column in collation C also bounds its octets, in the database, where no client can pass it by.
+// The database bounds the octets of every text column in collation C, so that no client can bypass
+// the bound.
 func TestTables_IdentityIsBounded(t *testing.T) {
 	t.Parallel()
 	pool := pawltest.DB(t)
@@ -72,8 +74,9 @@ func TestTables_IdentityIsBounded(t *testing.T) {
 	}
 }
 
-// CREATE OR REPLACE cannot change a result row (42P13), so every public function has room to grow: its last column is
-// detail jsonb. None is SECURITY DEFINER, and PUBLIC may execute none.
+// CREATE OR REPLACE cannot change a result row (42P13). So the last column of every public function
+// is detail jsonb, which leaves room for more results. No function is SECURITY DEFINER, and PUBLIC
+// may execute none.
 func TestFunctions_KeepTheirShape(t *testing.T) {
 	t.Parallel()
 	pool := pawltest.DB(t)
@@ -107,12 +110,13 @@ func TestFunctions_KeepTheirShape(t *testing.T) {
 	}
 }
 
-// Each verb that an operator gives a reason for names what was looked at, or stands here with the reason why it need not. A verdict that names
-// nothing is about whatever is there when it arrives: it settled a second call, and the customer was charged twice.
-func TestVerdicts_NameWhatWasLookedAt(t *testing.T) {
+// Each verb for which an operator gives a reason names the state that the operator saw, or is
+// listed here with the reason why it does not. Otherwise a verdict applies to the state at its
+// arrival. Such a verdict once settled a second call, and the customer was charged twice.
+func TestVerdicts_NameTheStateSeen(t *testing.T) {
 	t.Parallel()
 	pool := pawltest.DB(t)
-	names := map[string]string{ // the option that names it; "p_fence": an argument, which is required
+	names := map[string]string{ // the option that names the state; "p_fence": a required argument
 		"step_settle": "p_fence", "step_again": "p_fence", "command_settle": "p_fence",
 		"job_retry": "fence", "job_cancel": "fence", "job_discard": "fence",
 		"lane_unblock": "job", "sequence_gate_reset": "from", "sequence_gate_release": "next_held", "inbox_forget": "processed_at",
@@ -145,12 +149,13 @@ func TestVerdicts_NameWhatWasLookedAt(t *testing.T) {
 		option := names[v.Name]
 		fenced := option != "" && (slices.Contains(v.Args, option) || regexp.MustCompile(`_check_options\(p_options, '\{[a-z_,]*\b`+option+`\b`).MatchString(v.Body))
 		if (exempt[v.Name] == "") != fenced {
-			t.Errorf("%s does not name what was looked at, and nothing says why it need not", v.Name)
+			t.Errorf("%s does not name the state that was seen, and is not listed with a reason", v.Name)
 		}
 	}
 }
 
-// Each SQLSTATE of ours that the functions raise stands in the registry, and the generated files are those of the registry.
+// Each SQLSTATE of ours that the functions raise is in the registry, and the generated files are up
+// to date with it.
 func TestSQLStates_AreRegistered(t *testing.T) {
 	t.Parallel()
 	registry, err := os.ReadFile("../../../schema/sqlstates.csv")
@@ -194,7 +199,7 @@ func TestGenerated_IsCurrent(t *testing.T) {
 	}
 }
 
-// dist/pawl.sql, applied by itself, makes the same catalogue as the migrations.
+// dist/pawl.sql creates the same catalogue as the migrations.
 func TestDist_EqualsMigrations(t *testing.T) {
 	t.Parallel()
 	byMigrations := schemaOf(t, pawltest.URL(t))
@@ -206,7 +211,7 @@ func TestDist_EqualsMigrations(t *testing.T) {
 	}
 }
 
-// The roles script can run twice, and gives each role what it needs and no more.
+// The roles script can run twice, and grants each role exactly what it needs.
 func TestRoles_PrivilegeMatrix(t *testing.T) {
 	t.Parallel()
 	pool := pawltest.DB(t, schema.Roles(), schema.Roles())
@@ -290,7 +295,8 @@ func TestRoles_PrivilegeMatrix(t *testing.T) {
 		}
 		_, err = tx.Exec(t.Context(), "set local role "+c.role)
 		if err == nil {
-			_, err = tx.Exec(t.Context(), c.statement, pgx.QueryExecModeSimpleProtocol) // one statement or several
+			// The statement may consist of several.
+			_, err = tx.Exec(t.Context(), c.statement, pgx.QueryExecModeSimpleProtocol)
 		}
 		var pg *pgconn.PgError
 		switch {
@@ -303,7 +309,7 @@ func TestRoles_PrivilegeMatrix(t *testing.T) {
 	}
 }
 
-// A misspelt or out-of-range option is refused, never ignored.
+// A misspelt or out-of-range option is refused, not ignored.
 func TestFunctions_RefuseBadArguments(t *testing.T) {
 	t.Parallel()
 	pool := pawltest.DB(t)

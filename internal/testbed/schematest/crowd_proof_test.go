@@ -12,9 +12,10 @@ import (
 	"github.com/pawl-go/pawl/pawltest"
 )
 
-// Claimers beside each other: a job that was claimed is held and finished by its claimer at once, in every batch. A claimer with an
-// old snapshot locks rows that another has claimed since; whoever holds or finishes them waits that moment.
-func TestHoldMany_OtherClaimersAreNoRivals(t *testing.T) {
+// With concurrent claimers, a claimed job is held and finished by its claimer at once, in every
+// batch. A claimer with an old snapshot may briefly lock rows that another has claimed since. A
+// hold or finish waits for that lock.
+func TestHoldMany_ConcurrentClaimersDoNotConflict(t *testing.T) {
 	t.Parallel()
 	const jobs, claimers = 20_000, 4
 	pool := pawltest.DB(t, "select pawl_v1.worker_register('w', '12 hours'); select pawl_v1.job_enqueue('q', 'k', convert_to(g::text, 'UTF8')) from generate_series(1, 20000) as g")

@@ -7,7 +7,7 @@ import (
 	"github.com/pawl-go/pawl/internal/testbed/stepper"
 )
 
-// The answers come in the order of the arrays, and a null means what an absent option of job_enqueue means.
+// The results are in the order of the arrays. A null means the default of job_enqueue's option.
 func TestEnqueueMany_DefaultsAndOrder(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "")
@@ -25,7 +25,7 @@ func TestEnqueueMany_DefaultsAndOrder(t *testing.T) {
 	b.is(`select k.expires_at - k.created_at < interval '2 minutes' from pawl.job_key as k where k.key = 'short'`, "true")
 }
 
-// With arrays of defaults absent, no key is written and every job is new.
+// Without arrays of keys, no key is written and every job is new.
 func TestEnqueueMany_WithoutKeys(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "")
@@ -35,7 +35,7 @@ func TestEnqueueMany_WithoutKeys(t *testing.T) {
 	b.is("select count(*) from pawl_v1.job_enqueue_many(null, null, null)", "0")
 }
 
-// One call takes ten thousand jobs, each with its key, and again as so many duplicates.
+// One call enqueues ten thousand jobs with keys, and a second call returns as many duplicates.
 func TestEnqueueMany_TenThousand(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "")
@@ -49,7 +49,8 @@ func TestEnqueueMany_TenThousand(t *testing.T) {
 	b.is("select count(*), count(distinct j.payload) from pawl.job as j", "10000 10000")
 }
 
-// A multi-row upsert dies when a key comes twice (trap T16). Here the later row is a duplicate of the first.
+// A multi-row upsert fails if a key occurs twice (trap T16). Here the later row is a duplicate of
+// the first.
 func TestT16_AKeyTwiceInOneBatch(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "")
@@ -60,7 +61,7 @@ func TestT16_AKeyTwiceInOneBatch(t *testing.T) {
 	b.is("select count(*) from pawl.job", "3")
 }
 
-// One key is one intent, however it was enqueued.
+// A key is one intent for both functions.
 func TestEnqueueMany_SharesKeysWithEnqueue(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "")
@@ -73,7 +74,7 @@ func TestEnqueueMany_SharesKeysWithEnqueue(t *testing.T) {
 	b.is(`select e.outcome from pawl_v1.job_enqueue('q', 'other kind', 'b', json_build_object('key', 'own', 'hash', `+hash+`)::jsonb) as e`, "duplicate")
 }
 
-// A key with another payload enqueues nothing of the batch, and the error holds both hashes.
+// A key with another payload prevents the whole batch, and the error contains both hashes.
 func TestEnqueueMany_KeyReused(t *testing.T) {
 	t.Parallel()
 	b := setup(t, `select pawl_v1.job_enqueue('q', 'k', 'a', '{"key": "x"}')`)
@@ -89,7 +90,7 @@ func TestEnqueueMany_KeyReused(t *testing.T) {
 	b.is("select count(*), (select count(*) from pawl.job_key) from pawl.job", "1 1")
 }
 
-// What is wrong with one element is said as for a single job, and nothing is enqueued.
+// An invalid element fails with the same error as a single job, and nothing is enqueued.
 func TestEnqueueMany_RefusesBadElements(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "")
@@ -131,7 +132,7 @@ func TestEnqueueMany_RefusesBadElements(t *testing.T) {
 	b.is(`select pawl_v1.job_enqueue('q', 'k', '', '{"key": "x", "hash": "not hexadecimal"}')`, "P4003")
 }
 
-// Two batches with the same keys in opposite order wait for each other's end instead of killing one another.
+// Two batches with the same keys in opposite order wait for each other instead of deadlocking.
 func TestEnqueueMany_ReversedKeysDoNotDeadlock(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "")
@@ -139,7 +140,7 @@ func TestEnqueueMany_ReversedKeysDoNotDeadlock(t *testing.T) {
 'begin perform pg_advisory_xact_lock_shared(1, 1); return null; end'`
 	exec1(t, b.url, slow+"; create trigger slow after insert on pawl.job_key for each row execute function public.slow()")
 	const batch = "select e.outcome from pawl_v1.job_enqueue_many('{q,q}', '{k,k}', '{a,a}', '%') as e"
-	b.do("select pg_advisory_lock(1, 1)") // both stop behind the first key they write
+	b.do("select pg_advisory_lock(1, 1)") // both stop behind their first key
 	one, two := b.open("one"), b.open("two")
 	b.same(one.Do(strings.Replace(batch, "%", "{a,b}", 1)), stepper.Blocked)
 	b.same(two.Do(strings.Replace(batch, "%", "{b,a}", 1)), stepper.Blocked)
@@ -148,8 +149,9 @@ func TestEnqueueMany_ReversedKeysDoNotDeadlock(t *testing.T) {
 	b.same(two.Wait(), "duplicate, duplicate")
 }
 
-// DO NOTHING answers no row and its winner may be invisible (trap T14): the loser waits for the winner's fate, then reads
-// it, or owns the key if the winner rolled back (trap T70). An older snapshot is told to start over.
+// DO NOTHING returns no row, and the winner may be invisible (trap T14). The loser waits until the
+// winner ends, then reads it, or owns the key if the winner rolled back (trap T70). A transaction
+// with an older snapshot must start over.
 func TestT14_LoserOfABatchReadsTheWinner(t *testing.T) {
 	t.Parallel()
 	const batch = "select e.outcome, e.job_id from pawl_v1.job_enqueue_many('{q,q}', '{k,k}', '{a,a}', '{x,y}') as e"
@@ -166,7 +168,7 @@ func TestT14_LoserOfABatchReadsTheWinner(t *testing.T) {
 	}
 }
 
-// A duplicate-key error aborts the whole transaction (trap T13); a duplicate does not.
+// A unique violation aborts the whole transaction (trap T13). A duplicate does not.
 func TestT13_DuplicatesLeaveTheTransactionUsable(t *testing.T) {
 	t.Parallel()
 	b := setup(t, `select pawl_v1.inbox_claim('c', 'm', sha256('')); select pawl_v1.job_enqueue('q', 'k', '', '{"key": "x"}')`)
@@ -177,7 +179,8 @@ func TestT13_DuplicatesLeaveTheTransactionUsable(t *testing.T) {
 	b.is("select 'usable'", "usable")
 }
 
-// A no-op DO UPDATE writes a dead row for every duplicate (trap T15). Here a duplicate leaves the row as it is, unlocked.
+// A no-op DO UPDATE writes a dead row for every duplicate (trap T15). Here a duplicate neither
+// changes nor locks the row.
 func TestT15_DuplicatesWriteNothing(t *testing.T) {
 	t.Parallel()
 	b := setup(t, `select pawl_v1.inbox_claim('c', 'm', sha256('')); select pawl_v1.job_enqueue('q', 'k', '', '{"key": "x"}')`)
@@ -189,7 +192,7 @@ func TestT15_DuplicatesWriteNothing(t *testing.T) {
 	b.is(rows, before)
 }
 
-// Without options a job takes another way into the table; the rows are the same.
+// Without options a job is inserted by another statement, but the rows are the same.
 func TestEnqueue_DefaultsAreDefaults(t *testing.T) {
 	t.Parallel()
 	b := setup(t, `select pawl_v1.job_enqueue('q', 'k', 'a'); select pawl_v1.job_enqueue('q', 'k', 'a', '{}');

@@ -11,8 +11,8 @@ import (
 	"github.com/pawl-go/pawl/pawltest"
 )
 
-// lived is a little of everything: a command with its answer, its event and its call; a delivery that was stored and died, twice at a gate;
-// a job under a key; a cancelled one; somebody's hand in each.
+// lived creates a command with its answer, its event and its call, a stored delivery that died
+// twice at a gate, a job with a key, and a cancelled job. An operator has acted on each.
 const lived = `
 select pawl_v1.command_claim('orders/acme', 'k-1', sha256('{"n": 1}'));
 select pawl_v1.outbox_append('billing', 'OrderPlaced', 'order', '17', 'secret', '{"scope": "orders/acme", "key": "k-1"}');
@@ -38,7 +38,7 @@ select pawl_v1.inbox_forget('orders', 'm-3', 'ann', 'reversed by hand');
 select pawl_v1.job_discard(2, 'ann', 'a test');
 `
 
-// Each key, of whatever kind, leads to its whole story, in the order of time, and no payload is told.
+// Each kind of key leads to its whole story in the order of time, without payloads.
 func TestExplain(t *testing.T) {
 	t.Parallel()
 	b := setup(t, lived)
@@ -77,7 +77,8 @@ func TestExplain(t *testing.T) {
 	b.is("select array_agg(e.at) = array_agg(e.at order by e.at) from pawl_v1.explain('k-1') as e", "true")
 }
 
-// refused stores a delivery as a consumer buries one whose key came with another payload.
+// refused returns a script that stores a delivery as a consumer dead-letters one whose key came
+// with another payload.
 func refused(name, key string) string {
 	return fmt.Sprintf(`begin;
 select pawl_v1.inbox_claim('orders', 'pawl/mismatch/%[1]s', sha256('%[1]s'));
@@ -87,8 +88,9 @@ commit;
 `, name, key)
 }
 
-// What came under a key with another payload belongs to the story of the key, by whatever name the inbox has it: as a dead letter, and while it is
-// tried again. A key that is too long to be one is no hindrance to being buried.
+// A delivery with a reused key and another payload belongs to the story of that key, under any
+// inbox key. That holds for a dead letter and for a retried delivery. A key that is too long does
+// not prevent the dead letter.
 func TestExplain_Refused(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "select pawl_v1.inbox_claim('orders', 'm-1', sha256('first'));\n"+refused("a", "'m-1'")+refused("b", "'m-1'")+refused("c", "'m-2'")+
@@ -109,7 +111,8 @@ func TestExplain_Refused(t *testing.T) {
 	b.is("select count(*) from pawl_v1.explain('m-1') as e where e.detail::text like '%secret%'", "0")
 }
 
-// A job that finished is found in the archive, and a key beyond the first 500 scopes by its scope.
+// A finished job is found in the archive, and a key beyond the first 500 scopes is found by its
+// scope.
 func TestExplain_ArchiveAndScopes(t *testing.T) {
 	t.Parallel()
 	b := setup(t, `select pawl_v1.queue_set('q', '{"archive": true}', 'ann', 'r'), pawl_v1.job_enqueue('q', 'k', '', '{"key": "done"}');
@@ -122,7 +125,8 @@ select pawl_v1.command_claim('s' || lpad(n::text, 4, '0'), 'k', sha256('')) from
 	b.is(`select count(*) > 0 from pawl_v1.explain('k', '{"scope": "s0502"}') as e where e.scope = 's0502'`, "true")
 }
 
-// plenty makes n rows in every table that explain reads, of 40 scopes, consumers and queues, over a week.
+// plenty inserts n rows into every table that explain reads, with 40 scopes, consumers and queues,
+// over a week.
 func plenty(n int) string {
 	return fmt.Sprintf(`
 insert into pawl.command (scope, key, hash, status, created_at, expires_at)
@@ -150,10 +154,11 @@ insert into pawl.inbox (consumer, key, hash, job_id) select 's1', j.headers ->> 
 `, n)
 }
 
-// explainRows is how many rows each table has in TestExplain_ReadsByIndexes; 0 means few.
+// explainRows is the number of rows per table in TestExplain_ReadsByIndexes; 0 means few.
 var explainRows, _ = strconv.Atoi(os.Getenv("PAWL_EXPLAIN_ROWS"))
 
-// Explain reads no table as a whole, whatever the statistics say, and answers from a million rows in each as fast as from few.
+// Explain scans no table completely, with any statistics. With a million rows per table it is as
+// fast as with few.
 func TestExplain_ReadsByIndexes(t *testing.T) {
 	t.Parallel()
 	url := pawltest.URL(t)
@@ -172,7 +177,7 @@ func TestExplain_ReadsByIndexes(t *testing.T) {
 	exec(plenty(rows))
 	look := func(when string) {
 		t.Helper()
-		var first, later []time.Duration // in a session: the plans have to be made, or are there
+		var first, later []time.Duration // in a session: with and without planning
 		for _, key := range []string{"key 7", "7", "never", "key 4711", fmt.Sprint(rows + 1)} {
 			fresh := connect(t, url)
 			tx, err := fresh.Begin(t.Context())
@@ -208,8 +213,8 @@ func TestExplain_ReadsByIndexes(t *testing.T) {
 	look("statistics of after")
 }
 
-// The steps of a delivery with a second name belong to that, and its story has them: by its job,
-// and by what was kept of it.
+// The steps of a delivery with a semantic key belong to that key, and the delivery's story contains
+// them, by its job and by the kept delivery.
 func TestExplain_StepsOfASecondName(t *testing.T) {
 	t.Parallel()
 	b := setup(t, `begin;

@@ -16,27 +16,29 @@ import (
 	"github.com/pawl-go/pawl/pawltest"
 )
 
-// A scene is two or three sessions, each one transaction of the given statements, on the same rows. It is explored in
-// every interleaving, at every isolation level, and judged by the same invariants as all the others: none says what
-// should come out of it.
+// A scene is two or three sessions on the same rows, each with one transaction. It is explored in
+// every interleaving at every isolation level. All scenes are judged by the same invariants, and no
+// scene states its expected result.
 type scene struct {
 	name    string
 	given   string
-	sides   [][]string // a statement a step; the last step commits, unless it is said otherwise
-	apart   bool       // of the last side each statement is a transaction of its own
-	refusal []string   // SQLSTATEs it may be answered with, besides those that any scene may
-	heeded  bool       // none of its sides may be told that it is late
+	sides   [][]string // one statement per step; the last step commits, unless it is a rollback
+	apart   bool       // each statement of the last side is its own transaction
+	refusal []string   // allowed SQLSTATEs, besides those allowed for any scene
+	// heeded means that no side may be refused as stale, because the sides are independent.
+	heeded bool
 }
 
-// busy: a strict finish of many never waits for a row that another transaction has locked.
+// busy is allowed because a strict finish of many jobs never waits for a locked row.
 var busy = []string{"55P03"}
 
-// What a scene is given, all made by the contract itself.
+// The initial states of scenes, all created through the contract.
 const (
-	pending    = "select pawl_v1.worker_register('one'), pawl_v1.worker_register('two'), pawl_v1.job_enqueue('q', 'k', '');"
-	heldByOne  = pending + "select play.claim(1);"
-	overdue    = heldByOne + oneIsDead
-	heldByTwo  = overdue + "select play.sweep(); select play.claim(2);" // with fence 2; fence 1 is a zombie's
+	pending   = "select pawl_v1.worker_register('one'), pawl_v1.worker_register('two'), pawl_v1.job_enqueue('q', 'k', '');"
+	heldByOne = pending + "select play.claim(1);"
+	overdue   = heldByOne + oneIsDead
+	// heldByTwo has fence 2. Fence 1 is a stale attempt's.
+	heldByTwo  = overdue + "select play.sweep(); select play.claim(2);"
 	pair       = "select pawl_v1.worker_register('one'), pawl_v1.worker_register('two'), pawl_v1.job_enqueue('q', 'k', ''), pawl_v1.job_enqueue('q', 'k', '');"
 	heldPair   = pair + "select play.claim(1, 2);"
 	pairIsDue  = heldPair + oneIsDead
@@ -45,7 +47,8 @@ const (
 
 	cancelled = heldByOne + operatorCancels + ";"
 
-	// A delivery that was kept: stored, a dead letter, and one whose job is gone; handForgotten is another.
+	// stored, storedDead and discarded are a kept delivery: stored, dead-lettered, and with its job
+	// discarded. handForgotten is another one.
 	stored     = "select pawl_v1.worker_register('one'); begin; select play.store();" + kept + "commit;"
 	storedDead = stored + "select play.claim(1); select play.fail(1, 1, '{\"final\": true}');"
 	discarded  = storedDead + operatorDiscards + ";"
@@ -69,7 +72,7 @@ const (
 	rollback       = "rollback"
 )
 
-// The pairs that a queue must get right.
+// scenes are the concurrent pairs for jobs and deliveries.
 var scenes = []scene{
 	{name: "claim, claim", given: pending, sides: [][]string{{claimOne}, {claimTwo}}},
 	{name: "claim, claim aborted", given: pending, sides: [][]string{{claimOne}, {claimTwo, rollback}}},
@@ -146,7 +149,7 @@ var scenes = []scene{
 	{name: "store, deliver", sides: [][]string{{"select play.store()"}, {"select play.deliver('one')"}}},
 	{name: "store aborted, store", sides: [][]string{{"select play.store()", rollback}, {"select play.store()"}}},
 
-	// What a transaction looks at before it writes must not change whose a row is.
+	// A read before the first write must not change which transaction a row belongs to.
 	{name: "look and store, enqueue", heeded: true, sides: [][]string{{"select age('3'::xid) > 0", "select play.store()"}, {"select play.enqueue('x', 'one')"}}},
 
 	{name: "replay, replay", given: handForgotten, sides: [][]string{{replays}, {replays}}},
@@ -171,11 +174,13 @@ func allScenes() []scene {
 	return slices.Concat(scenes, memoryScenes, openScenes, turnScenes, ownScenes, commandScenes, stepScenes)
 }
 
-// In no interleaving of any scene, at any level, is an effect doubled or lost, a stale attempt obeyed, an end undone, a
-// key or a delivery counted twice, or anybody left waiting.
+// In no interleaving of any scene, at any isolation level, is an invariant violated. No effect is
+// doubled or lost, no stale attempt is accepted, no end is undone, no key or delivery counts twice,
+// and no session is left waiting.
 func TestExplore_NoInterleavingBreaksAnInvariant(t *testing.T) {
 	t.Parallel()
-	stages := make(chan *stepper.Stage, runtime.GOMAXPROCS(0)) // those that no scene is on; each scene clears what the one before left
+	// stages holds the free stages. Each scene clears the rows of the previous one.
+	stages := make(chan *stepper.Stage, runtime.GOMAXPROCS(0))
 	for range cap(stages) {
 		stage := stepper.NewStage(pawltest.URL(t, play))
 		t.Cleanup(stage.Close)
@@ -197,9 +202,10 @@ func TestExplore_NoInterleavingBreaksAnInvariant(t *testing.T) {
 	}
 }
 
-// explore runs the scene on a database that holds play.
+// explore runs the scene on a database that has play.
 func (s scene) explore(ctx context.Context, stage *stepper.Stage, level string) (int, error) {
-	wentWell := false // for the first side, in some interleaving: else the scene shows nothing
+	// The first side succeeded in some interleaving; otherwise the scene proves nothing.
+	wentWell := false
 	acted := stepper.Scene{
 		Given: "select play.reset(), play.reset_commands(), play.reset_effects(), play.reset_memory();" + s.given,
 		Check: func(ctx context.Context, conn *pgx.Conn, run stepper.Run) error {
@@ -226,8 +232,8 @@ func (s scene) explore(ctx context.Context, stage *stepper.Stage, level string) 
 	return n, err
 }
 
-// bracket makes one transaction of the statements. Its snapshot matters above READ COMMITTED: there taking it is a step,
-// or, to bound three sessions, comes before everything.
+// bracket makes one transaction of the statements. Above READ COMMITTED the snapshot matters, so
+// taking it is a step. In scenes of three sessions it comes first, which bounds the interleavings.
 func (s scene) bracket(first string, statements []string, level string) (string, []stepper.Step) {
 	const begin = "begin; select 1"
 	taken := slices.Clone(statements)
@@ -252,7 +258,8 @@ func steps(statements []string) (all []stepper.Step) {
 	return all
 }
 
-// refused looks for an error that this scene must not be answered with: above all a deadlock.
+// refused returns an error if the scene was refused with an SQLSTATE that it does not allow, such
+// as a deadlock.
 func (s scene) refused(run stepper.Run, level string) error {
 	allowed := s.refusal
 	if !s.heeded {
@@ -269,12 +276,13 @@ func (s scene) refused(run stepper.Run, level string) error {
 	return nil
 }
 
-// isState tells a SQLSTATE from an outcome: outcomes are in lower case.
+// isState distinguishes a SQLSTATE from an outcome. Outcomes are in lower case.
 func isState(answer string) bool {
 	return len(answer) == 5 && !slices.ContainsFunc([]byte(answer), func(c byte) bool { return c < '0' || c > 'Z' || c > '9' && c < 'A' })
 }
 
-// brokenProperty is the property that a violation names, "" for no error, and the error's text for any other.
+// brokenProperty returns the property of a violation, "" for no error, and the error's text
+// otherwise.
 func brokenProperty(err error) string {
 	var v violation
 	switch {

@@ -8,11 +8,12 @@ import (
 	"github.com/pawl-go/pawl/internal/testbed/stepper"
 )
 
-// Jobs 1 to 4: held with fence 1 by worker 1; 4 was taken over since.
+// fourHeld has jobs 1 to 4, held with fence 1 by worker 1. Job 4 was taken over since.
 const fourHeld = `insert into pawl.worker (name) values ('w'); insert into pawl.job (queue, kind, payload) select 'q', 'k', '' from generate_series(1, 4);
 select pawl_v1.job_claim('q', 1); update pawl.job set fence = 2 where id = 4`
 
-// Each job gets its own answer; a row that another transaction keeps is waited for, and then said to be locked.
+// Each job has its own outcome. For a row that another transaction has locked, the function waits
+// and then returns locked.
 func TestHoldMany_Outcomes(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fourHeld)
@@ -21,21 +22,22 @@ func TestHoldMany_Outcomes(t *testing.T) {
 	b.do("begin")
 	b.waits("select h.id, h.outcome from pawl_v1.job_hold_many('{3,2,1,4,99}', '{1,1,1,1,1}') as h",
 		"1 held, 2 locked, 3 held, 4 stale, 99 stale")
-	b.same(other.Do("select from pawl.job where id in (1, 3) for update skip locked"), "") // ours until the end
+	// Held until the transaction ends.
+	b.same(other.Do("select from pawl.job where id in (1, 3) for update skip locked"), "")
 	b.do("commit")
 	b.is("select count(*) from pawl_v1.job_hold_many('{}', '{}') as h", "0")
 	b.is("select pawl_v1.job_hold_many('{1,2}', '{1}')", "P4004")
 	b.is("select pawl_v1.job_hold_many(array_fill(1::bigint, '{501}'), array_fill(1::bigint, '{501}'))", "P4004")
 }
 
-// waits expects an answer that comes only when a wait has ended.
+// waits requires a result that comes only after a wait.
 func (b *bed) waits(query, want string) {
 	b.Helper()
 	b.same(b.main.Do(query), stepper.Blocked)
 	b.same(b.main.Wait(), want)
 }
 
-// One stale job aborts the transaction, and all the rows with it.
+// One stale job aborts the transaction with all its rows.
 func TestFinishMany_StrictAbortsAll(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "create table effects (id int); "+fourHeld)
@@ -53,7 +55,8 @@ func TestFinishMany_StrictAbortsAll(t *testing.T) {
 	b.is("select j.id from pawl.job as j order by j.id", "2, 4")
 }
 
-// A row that somebody else has locked proves nothing about its holder: ask again, as job_finish says after its wait.
+// A locked row does not prove that the holder lost the job. The call fails with 55P03 and can be
+// retried, like job_finish after its wait.
 func TestFinishMany_LockedIsNotLost(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fourHeld)
@@ -65,7 +68,7 @@ func TestFinishMany_LockedIsNotLost(t *testing.T) {
 	b.is("select f.id, f.outcome from pawl_v1.job_finish_many('{2}', '{1}') as f", "2 finished")
 }
 
-// With skip_stale the others are finished.
+// With skip_stale the other jobs are finished.
 func TestFinishMany_SkipStale(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fourHeld)
@@ -75,7 +78,8 @@ func TestFinishMany_SkipStale(t *testing.T) {
 	b.is(`select pawl_v1.job_finish_many('{1}', '{1}', '{"skipstale": true}')`, "P4004")
 }
 
-// Two attempts of one job in one batch: the late one is not carried through by the newer (trap T57, trap T25).
+// With two attempts of one job in a batch, the stale attempt does not pass because of the newer one
+// (traps T57, T25).
 func TestT57_BatchTellsAttemptsApart(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fourHeld)
@@ -85,20 +89,21 @@ func TestT57_BatchTellsAttemptsApart(t *testing.T) {
 	b.is("select f.id, f.outcome from pawl_v1.job_finish_many("+both+`, '{"skip_stale": true}') as f order by f.outcome`, "4 finished, 4 stale")
 }
 
-// Two batches over the same jobs in opposite order do not deadlock: both go by id.
+// Two batches of the same jobs in opposite order do not deadlock, because both lock by id.
 func TestFinishMany_ReversedBatches(t *testing.T) {
 	t.Parallel()
 	duels(t, "delete from pawl.job; "+`insert into pawl.job (id, queue, kind, payload, status, claimed_by, fence) overriding system value
 select i, 'q', 'k', '', 'processing', 1, 1 from generate_series(11, 12) as i`, func(d *duel) {
 		d.exactly(d.a.Do("select f.id, f.outcome from pawl_v1.job_finish_many('{12,11}', '{1,1}', '{\"skip_stale\": true}') as f"), "11 finished, 12 finished")
 		d.exactly(d.b.Do("select f.id, f.outcome from pawl_v1.job_finish_many('{11,12}', '{1,1}', '{\"skip_stale\": true}') as f"), stepper.Blocked)
-		d.exactly(d.b.Wait(), "11 locked, 12 locked") // a quarter of a second later
+		d.exactly(d.b.Wait(), "11 locked, 12 locked") // after a quarter of a second
 		d.a.Do("commit")
 		d.want(d.b.Do("select f.id, f.outcome from pawl_v1.job_finish_many('{11,12}', '{1,1}', '{\"skip_stale\": true}') as f"), "11 stale, 12 stale")
 	})
 }
 
-// A job taken over while a batch looks at it survives the batch: the row that is deleted is checked (trap T25).
+// A job that is taken over during a batch is not deleted by it, because the delete checks the row
+// (trap T25).
 func TestT25_ReclaimedJobSurvivesABatch(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fourHeld)
@@ -112,7 +117,8 @@ func TestT25_ReclaimedJobSurvivesABatch(t *testing.T) {
 	b.is("select j.status, j.fence from pawl.job as j where j.id = 2", "processing 2")
 }
 
-// The handler ends its job for good: no dead letter, payload and errors stay, and nobody claims it again.
+// A handler can cancel its job: it is no dead letter, its payload and errors stay, and it is not
+// claimed again.
 func TestFail_Cancel(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fourHeld)
@@ -127,7 +133,8 @@ func TestFail_Cancel(t *testing.T) {
 	b.is(`select pawl_v1.job_fail(4, 1, '{}', '{"cancel": true}')`, "P4020")
 }
 
-// Given back to be asked again later, uncharged; a time that lies later already is kept.
+// A job can be released with a delay, without being charged. A later time that is already set is
+// kept.
 func TestRelease_RetryIn(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fourHeld)
@@ -142,7 +149,7 @@ func TestRelease_RetryIn(t *testing.T) {
 	b.is(`select pawl_v1.job_release(2, 1, '{"retry": 1}')`, "P4004")
 }
 
-// Every end of an attempt names its fence, with a worker or without (trap T3).
+// Every end of an attempt requires its fence, with a worker or without (trap T3).
 func TestT3_EveryEndNamesItsFence(t *testing.T) {
 	t.Parallel()
 	for _, holder := range []string{"1", "null"} {
@@ -160,7 +167,8 @@ func TestT3_EveryEndNamesItsFence(t *testing.T) {
 	}
 }
 
-// A job that is given back keeps its time: what was claimed early is due when it was, what was due is due at once.
+// A released job keeps its time. A job that was claimed early is due at its original time, and one
+// that was due is due at once.
 func TestRelease_KeepsTheTime(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fourHeld)
@@ -171,7 +179,7 @@ func TestRelease_KeepsTheTime(t *testing.T) {
 		"1 true false, 2 false true")
 }
 
-// What job_open has ended comes back with a rollback; job_close is for the transaction that job_open began, and for no other.
+// A rollback undoes job_open. job_close works only in the transaction of job_open.
 func TestOpen_EndsWithItsTransaction(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fourHeld)
@@ -190,7 +198,8 @@ func TestOpen_EndsWithItsTransaction(t *testing.T) {
 	b.do("begin")
 	b.do("create temp table kept as select o.* from pawl_v1.job_open(2, 1, null, true) as o")
 	b.is("select k.outcome, (select count(*) from pawl.job as j where j.id = 2) from kept as k", "kept 1")
-	for _, outcome := range []string{"'ended'", "'Kept'", "null"} { // finished it would be called, and would not be
+	// It would be reported as finished without being finished.
+	for _, outcome := range []string{"'ended'", "'Kept'", "null"} {
 		b.do("savepoint a")
 		b.is("select pawl_v1.job_close(2, 1, "+outcome+", k.xact, k.lane) from kept as k", "P4004")
 		b.do("rollback to a")
@@ -200,7 +209,8 @@ func TestOpen_EndsWithItsTransaction(t *testing.T) {
 	b.is("select count(*) from pawl.job as j where j.id in (1, 2)", "0")
 }
 
-// An end that is rolled back to a savepoint from before it cannot be closed: the rows after it would commit, and the job would run again.
+// After a rollback to a savepoint before job_open, the job cannot be closed. Otherwise the rows
+// after it would commit and the job would run again.
 func TestOpen_BehindASavepointIsNotClosedAfterARollbackToIt(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fourHeld)

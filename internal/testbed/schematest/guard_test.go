@@ -17,12 +17,12 @@ func accept(resource, fence string) string {
 	return "select a.outcome from pawl_v1.fence_accept('" + resource + "', " + fence + ") as a"
 }
 
-// One transaction at a time has a name, until it ends, and nobody waits for it.
+// One transaction at a time holds a name until it ends, and no call waits for it.
 func TestTryLock_OneAtATime(t *testing.T) {
 	t.Parallel()
 	duels(t, "", func(d *duel) {
 		d.exactly(d.a.Do(tryLock("close", "m1 2024-05-01")), "locked")
-		d.exactly(d.a.Do(tryLock("close", "m1 2024-05-01")), "locked") // its own again
+		d.exactly(d.a.Do(tryLock("close", "m1 2024-05-01")), "locked") // the same transaction again
 		d.exactly(d.b.Do(tryLock("close", "m1 2024-05-01")), "busy")
 		d.exactly(d.b.Do(tryLock("close", "m2 2024-05-01")), "locked")
 		d.exactly(d.b.Do(tryLock("open", "m1 2024-05-01")), "locked")
@@ -31,7 +31,7 @@ func TestTryLock_OneAtATime(t *testing.T) {
 	})
 }
 
-// Where the namespace ends and the key begins is part of the name (trap T35).
+// The boundary between namespace and key is part of the name (trap T35).
 func TestTryLock_PartsDoNotRunTogether(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "")
@@ -50,7 +50,8 @@ func TestTryLock_PartsDoNotRunTogether(t *testing.T) {
 	b.is("select pawl_v1.try_lock('n', null)", "P4001")
 }
 
-// A lower fence than one seen is refused, the same may come again, and resources know nothing of each other.
+// A fence lower than the highest seen is refused, the same one is accepted again, and resources are
+// independent.
 func TestFenceAccept(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "")
@@ -67,8 +68,8 @@ func TestFenceAccept(t *testing.T) {
 	}
 }
 
-// Two attempts at once: the second waits for the first one's end, then is judged by it. An older snapshot may be told to
-// start over, and is never accepted wrongly.
+// Of two concurrent attempts, the second waits for the first one's end and is judged by it. One
+// with an older snapshot may have to start over, but is never accepted wrongly.
 func TestFenceAccept_AtOnce(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ seen, first, second, end, want string }{
@@ -105,8 +106,8 @@ func TestFenceAccept_AtOnce(t *testing.T) {
 	}
 }
 
-// A newer attempt that committed after the older one's snapshot was taken: at every level the older one is refused or told
-// to start over.
+// A newer attempt commits after the older one's snapshot was taken. At every level the older one is
+// refused or must start over.
 func TestFenceAccept_OldSnapshot(t *testing.T) {
 	t.Parallel()
 	for _, level := range []pgx.TxIsoLevel{pgx.ReadCommitted, pgx.RepeatableRead, pgx.Serializable} {

@@ -17,7 +17,7 @@ import (
 	"github.com/pawl-go/pawl/migrate"
 )
 
-// schemaOf returns the catalogue of a database that holds Pawl's schema.
+// schemaOf returns the catalogue of a database with Pawl's schema.
 func schemaOf(t *testing.T, url string) []string {
 	t.Helper()
 	lines, err := catalogue.Read(t.Context(), connect(t, url))
@@ -62,7 +62,7 @@ func copyFile(t *testing.T, from, to string) {
 	}
 }
 
-// linguistic returns the URL of a database that holds Pawl's schema and sorts as people do.
+// linguistic returns the URL of a database with Pawl's schema and a linguistic collation.
 func linguistic(t *testing.T) string {
 	t.Helper()
 	server := pgtest.ServerURL(t)
@@ -76,7 +76,7 @@ func linguistic(t *testing.T) string {
 		t.Fatal(err)
 	}
 	how := "locale_provider icu icu_locale 'und' locale 'C'"
-	if version < 150000 { // ICU for a whole database came with 15
+	if version < 150000 { // ICU as a database's locale provider exists from 15 on
 		if locale == "" {
 			t.Fatal("this server has no locale en_US.UTF-8: generate it on its machine (locale-gen en_US.UTF-8)")
 		}

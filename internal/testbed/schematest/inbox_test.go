@@ -11,7 +11,7 @@ import (
 	"github.com/pawl-go/pawl/internal/testbed/stepper"
 )
 
-// What a claim of one raises, a claim of many answers by a row, and each key has its own answer.
+// A claim of many returns a row where a claim of one raises, and each key has its own outcome.
 func TestInboxClaimMany_EachHasItsAnswer(t *testing.T) {
 	t.Parallel()
 	b := setup(t, `select pawl_v1.inbox_claim('c', 'seen', sha256('p')); begin; select pawl_v1.inbox_claim('c', 'stored', sha256('p'));
@@ -32,8 +32,8 @@ select pawl_v1.inbox_store('c', 'stored', 'q', 'k', ''); commit; select pawl_v1.
 	}
 }
 
-// A duplicate is answered with the result_ref that the first claim stored, not with its own, by a claim of one and by a claim of many,
-// and when a job owns the delivery.
+// A duplicate returns the result_ref of the first claim, not its own. That holds for a claim of
+// one, a claim of many, and a delivery that a job owns.
 func TestInboxClaim_AnswersADuplicateWithTheFirstReference(t *testing.T) {
 	t.Parallel()
 	b := setup(t, `select pawl_v1.inbox_claim('c', 'none', sha256('p'));
@@ -48,8 +48,9 @@ begin; select pawl_v1.inbox_claim('c', 'stored', sha256('p'), '{"result_ref": "o
 		"1 duplicate_ignored order 1, 2 duplicate_ignored <nil>, 3 duplicate_ignored order 2, 4 processed <nil>")
 }
 
-// A key that another transaction has in hand holds up nobody: the others are answered within moments, and are this transaction's.
-func TestInboxClaimMany_LeavesOutWhatIsInHand(t *testing.T) {
+// A key that another transaction holds does not block the others: they are claimed at once by this
+// transaction.
+func TestInboxClaimMany_SkipsHeldKeys(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "")
 	holder := b.open("holder")
@@ -62,14 +63,15 @@ func TestInboxClaimMany_LeavesOutWhatIsInHand(t *testing.T) {
 	}
 	b.same(got, "in_progress 1, processed 99")
 	b.is("show lock_timeout", "0")
-	b.is("select l.outcome from pawl_v1.inbox_store('c', 'm7', 'q', 'k', '') as l", "stored") // it is ours, also from a block
+	// It belongs to this transaction, also after an exception block.
+	b.is("select l.outcome from pawl_v1.inbox_store('c', 'm7', 'q', 'k', '') as l", "stored")
 	b.do("commit")
 	holder.Do("commit")
 	b.is("select count(*) from pawl.inbox", "100")
 }
 
-// The memory of what a job still owns is never forgotten, whatever its age, nor more than was asked for; the rest is, by age alone
-// (traps T24, T33).
+// A purge never deletes the row of a delivery that a job still owns, at any age, and at most the
+// requested number of rows. It deletes the others by age alone (traps T24, T33).
 func TestT24_T33_InboxPurge(t *testing.T) {
 	t.Parallel()
 	b := setup(t, `begin; select pawl_v1.inbox_claim('c', m, sha256('')), pawl_v1.inbox_store('c', m, 'q', 'k', '') from unnest('{pending,dead,gone}'::text[]) as m; commit;
@@ -93,8 +95,8 @@ select pawl_v1.inbox_claim('c', 'new', sha256(''))`)
 	}
 }
 
-// A consumer that only calls the functions, and never reported for how long it must remember, is not made to forget what its source may
-// deliver again, unless the caller says that it does not.
+// A consumer that only calls the functions and never reported its retention keeps its rows, unless
+// the caller overrides that. Its source may still redeliver them.
 func TestInboxPurge_OfAConsumerThatNeverReported(t *testing.T) {
 	t.Parallel()
 	b := setup(t, `select pawl_v1.inbox_claim('c', g::text, sha256('')) from generate_series(1, 2) as g;
@@ -112,11 +114,12 @@ update pawl.inbox set received_at = received_at - key::int * interval '10 days'`
 	b.is(count(`{"unreported": true}`), "1")
 	b.is(purge("86400000", `{"unreported": true}`), "1")
 	b.do("select pawl_v1.inbox_claim('d', 'm', sha256('')), pawl_v1.consumer_report('d', 1000); update pawl.inbox set received_at = received_at - interval '1 day'")
-	b.is("select p.purged from pawl_v1.inbox_purge('d', 1000) as p", "1") // it has said so
+	b.is("select p.purged from pawl_v1.inbox_purge('d', 1000) as p", "1") // it has reported
 }
 
-// Of several programs the one that remembers longest holds, for ever most of all, until it has not said so for ten minutes; and nothing
-// is forgotten, by hand or otherwise, that is promised to be remembered, unless the consumer has retired (trap T37).
+// Of several programs, the longest reported retention applies until that program has not reported
+// for ten minutes. Unlimited is the longest. Until then neither a purge nor an operator can delete
+// rows within it, unless the consumer has retired (trap T37).
 func TestT37_ConsumerReport(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "select pawl_v1.inbox_claim('c', 'm', sha256('')); update pawl.inbox set received_at = received_at - interval '2 days'")
@@ -141,7 +144,8 @@ func TestT37_ConsumerReport(t *testing.T) {
 	b.is(report("172800000"), "reported 172800000")
 	refused()
 	b.is(count[:len(count)-len("86400000}') as c")]+"172800000}') as c", "1")
-	b.main.Do("update pawl.consumer set seen_at = seen_at - interval '3 days'") // whatever it is sent now is too old for it
+	// Every message that may still arrive is now too old to be processed.
+	b.main.Do("update pawl.consumer set seen_at = seen_at - interval '3 days'")
 	b.is(count, "1")
 	b.is(purge, "purged 1")
 	for _, bad := range []string{"'', 1", "'c', 0", "'c', 315360000001", `'c', 1, '{"horizon": 1}'`, `'c', 1, '{"horizon_ms": 0}'`} {
@@ -151,7 +155,7 @@ func TestT37_ConsumerReport(t *testing.T) {
 	}
 }
 
-// Of two that report at once the longer holds, whoever commits first.
+// Of two concurrent reports the longer applies, in either order of commits.
 func TestConsumerReport_AtOnce(t *testing.T) {
 	t.Parallel()
 	for _, order := range [][2]string{{"2000", "1000"}, {"1000", "2000"}} {
@@ -165,7 +169,8 @@ func TestConsumerReport_AtOnce(t *testing.T) {
 	}
 }
 
-// Whoever claims a key that is just being forgotten gets an answer within the 50 ms that a claim waits, and never a wrong one.
+// A claim of a key that is being purged gets a result within the 50 ms of its lock timeout, and
+// never a wrong one.
 func TestInboxPurge_BlocksNoClaim(t *testing.T) {
 	t.Parallel()
 	const rows = 20000
@@ -206,14 +211,15 @@ select 'c', 'm' || g, sha256(''), now(), now() - interval '2 days' from generate
 		})
 	}
 	all.Wait()
-	if late.Load() > 0 && longest.Load() < 40 { // else the machine is too busy to say
+	if late.Load() > 0 && longest.Load() < 40 { // otherwise the machine is too busy for a result
 		t.Errorf("%d claims waited for 50 ms, the longest purge took %d", late.Load(), longest.Load())
 	}
 	b.is("select count(*) from pawl.inbox", fmt.Sprint(rows-purged.Load()+claimed.Load()))
 	t.Logf("%d purged, %d claimed anew", purged.Load(), claimed.Load())
 }
 
-// A delivery is forgotten by an operator, with a record, and runs again; never while a job owns it, whatever its state.
+// An operator can forget a delivery, with an audit record, and it runs again. The call is refused
+// while a job owns the delivery, in any state.
 func TestInboxForget(t *testing.T) {
 	t.Parallel()
 	b := setup(t, `select pawl_v1.inbox_claim('c', 'seen', sha256('p')); begin; select pawl_v1.inbox_claim('c', 'stored', sha256('p'));
@@ -238,8 +244,8 @@ select pawl_v1.inbox_store('c', 'stored', 'q', 'k', ''); commit`)
 	}
 }
 
-// Whoever settles a delivery at this moment has its row: forgetting waits, and then forgets what has taken effect, not what is at
-// work.
+// If an attempt settles the delivery at this moment, forgetting waits for it. Then it forgets the
+// effect that was committed, not work in progress.
 func TestInboxForget_WaitsForTheAttempt(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "begin; select pawl_v1.inbox_claim('c', 'm', sha256('p')); select pawl_v1.inbox_store('c', 'm', 'q', 'k', ''); commit; select pawl_v1.job_claim('q', null)")
@@ -255,8 +261,8 @@ func TestInboxForget_WaitsForTheAttempt(t *testing.T) {
 	b.same(operator.Wait(), "forgotten")
 }
 
-// A reservation is that of the job that is at work, or waits for a verdict; another job takes it
-// over from one that is not.
+// A reservation belongs to a job that is processing or waits for a verdict. Another job takes it
+// over from a job in any other state.
 func TestInboxReserve(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "select pawl_v1.job_enqueue_many('{q,q}', '{k,k}', array[''::bytea, '']); select pawl_v1.job_claim('q', null, 2)")
@@ -280,8 +286,8 @@ func TestInboxReserve(t *testing.T) {
 	b.is(reserve(2), "reserved 2 <nil>")
 }
 
-// Of two jobs that reserve a key at once, one has it, at every isolation level; what the one before
-// it wrote is seen behind the reservation.
+// Of two jobs that reserve a key concurrently, one gets it, at every isolation level. After the
+// reservation it sees what the previous holder wrote.
 func TestInboxReserve_OneHasIt(t *testing.T) {
 	t.Parallel()
 	for _, level := range []string{"read committed", "repeatable read", "serializable"} {
@@ -308,7 +314,8 @@ func TestInboxReserve_OneHasIt(t *testing.T) {
 	}
 }
 
-// The target of a record fits its 255 octets, whatever the names are written in; names that are cut nowhere are found as they are.
+// An audit target fits into its 255 octets also if the names have multi-byte characters. Names that
+// are not shortened are found literally.
 func TestAuditTarget_CountsOctets(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "")
@@ -323,7 +330,8 @@ func TestAuditTarget_CountsOctets(t *testing.T) {
 	b.is("select octet_length(a.target), a.before ->> 'key' = "+long+" from pawl.audit as a where a.verb = 'inbox_forget'", "70 true")
 }
 
-// The copy of a job that is held again differs from it in what makes it another, waiting job, and in nothing that was counted against it.
+// The copy of a job that is held again is a new waiting job. It keeps everything that was counted
+// against the original.
 func TestSequenceGateHoldAgain_CopiesTheJob(t *testing.T) {
 	t.Parallel()
 	b := setup(t, `begin; select pawl_v1.inbox_claim('c', 'm', sha256('p'));

@@ -10,12 +10,14 @@ import (
 	"github.com/pawl-go/pawl/pawltest"
 )
 
-// planned are the expressions that hold a subquery, which PostgreSQL never puts in place of a call. None is on a usual path.
+// planned are the SQL functions that contain a subquery, which PostgreSQL never inlines. None is on
+// a hot path.
 var planned = map[string]bool{"_lane_of": true}
 
-// An expression that the planner does not put in place of its call is planned again at each call, which costs more than what it stands
-// for. It happens where it is declared more stable than what it calls.
-func TestExpressions_ArePutInPlaceOfTheirCalls(t *testing.T) {
+// The planner inlines these SQL functions. A function that it does not inline is planned again at
+// each call, which costs more than its body. That happens if it is declared more stable than the
+// functions that it calls.
+func TestExpressions_AreInlined(t *testing.T) {
 	t.Parallel()
 	conn := connect(t, pawltest.URL(t))
 	type expression struct {
@@ -55,7 +57,8 @@ func TestExpressions_ArePutInPlaceOfTheirCalls(t *testing.T) {
 	}
 }
 
-// What is called only to say what is wrong costs little. For a dear function the server plans a statement anew at each call, to be rid of it.
+// Functions that are called only to raise an error have a low cost. For an expensive function, the
+// server would choose a custom plan at each call to avoid it.
 func TestRefusals_CostLittle(t *testing.T) {
 	t.Parallel()
 	conn := connect(t, pawltest.URL(t))

@@ -11,8 +11,8 @@ import (
 	"github.com/pawl-go/pawl/pawltest"
 )
 
-// A duel is two sessions on one job, in one interleaving, at one isolation level. Both took their snapshot before
-// anything happened, which is what makes the higher levels interesting.
+// A duel is two sessions on one job, in one interleaving at one isolation level. Both took their
+// snapshots before anything happened, which matters at the higher levels.
 type duel struct {
 	*testing.T
 	level string
@@ -20,10 +20,10 @@ type duel struct {
 	url   string
 }
 
-// lost is what a transaction with an old snapshot may be told instead: start over.
+// lost is the error with which a transaction with an old snapshot must start over.
 const lost = "40001"
 
-// duels runs an interleaving at each level, each on a database of its own.
+// duels runs an interleaving at each level, each in a new database.
 func duels(t *testing.T, given string, play func(d *duel)) {
 	t.Helper()
 	for _, level := range []string{"read committed", "repeatable read", "serializable"} {
@@ -42,7 +42,8 @@ func duels(t *testing.T, given string, play func(d *duel)) {
 	}
 }
 
-// want requires one answer at READ COMMITTED. An older snapshot may also be told to start over.
+// want requires one result at READ COMMITTED. With an older snapshot, the transaction may also have
+// to start over.
 func (d *duel) want(got, want string) {
 	d.Helper()
 	if got != want && (got != lost || d.level == "read committed") {
@@ -50,7 +51,7 @@ func (d *duel) want(got, want string) {
 	}
 }
 
-// exactly requires one answer at every level.
+// exactly requires one result at every level.
 func (d *duel) exactly(got, want string) {
 	d.Helper()
 	if got != want {
@@ -58,7 +59,7 @@ func (d *duel) exactly(got, want string) {
 	}
 }
 
-// job requires the state of the job when both sessions have ended; "" means that it is gone.
+// job requires the state of the job after both sessions have ended; "" means that it is deleted.
 func (d *duel) job(want string) {
 	d.Helper()
 	d.b.Do("rollback")
@@ -81,7 +82,7 @@ func TestIsolation_ClaimClaim(t *testing.T) {
 	t.Parallel()
 	duels(t, "", func(d *duel) {
 		d.exactly(d.a.Do(claimA), "1 1")
-		d.exactly(d.b.Do(claimB), "") // nobody waits for a claim
+		d.exactly(d.b.Do(claimB), "") // a claim never waits
 		d.a.Do("commit")
 		d.want(d.b.Do(claimB), "")
 		d.job("processing 1 1 0")
@@ -99,8 +100,8 @@ func TestIsolation_ClaimFinish(t *testing.T) {
 	})
 }
 
-// A job given back and claimed again while its old holder finishes: whatever the old one's snapshot shows it, its finish
-// is refused.
+// A job is released and claimed again while its old holder finishes. The old holder's finish is
+// refused with any snapshot.
 func TestIsolation_ReclaimFinish(t *testing.T) {
 	t.Parallel()
 	duels(t, held, func(d *duel) {
@@ -118,7 +119,8 @@ func TestIsolation_ReclaimFinish(t *testing.T) {
 	})
 }
 
-// Two finishes under one fence, as after a lost reply to COMMIT: the second waits, and learns that it is over.
+// After a lost reply to COMMIT, a second finish with the same fence waits, and learns that the job
+// has ended.
 func TestIsolation_FinishFinish(t *testing.T) {
 	t.Parallel()
 	duels(t, held, func(d *duel) {
@@ -130,7 +132,7 @@ func TestIsolation_FinishFinish(t *testing.T) {
 	})
 }
 
-// If the first one rolls back, the second finishes.
+// If the first finish rolls back, the second one finishes the job.
 func TestIsolation_FinishFinishAborted(t *testing.T) {
 	t.Parallel()
 	duels(t, held, func(d *duel) {
@@ -143,7 +145,7 @@ func TestIsolation_FinishFinishAborted(t *testing.T) {
 	})
 }
 
-// A zombie beside the holder: refused at once, before and after the holder's commit.
+// A stale attempt is refused at once, before and after the holder's commit.
 func TestIsolation_ZombieFinish(t *testing.T) {
 	t.Parallel()
 	duels(t, retaken, func(d *duel) {
@@ -203,7 +205,7 @@ func TestIsolation_SweepSweep(t *testing.T) {
 	})
 }
 
-// The advisory lock of the sweep saves work and nothing else: without it two at once are as safe.
+// The sweep's advisory lock only saves work. Without it, two concurrent sweeps are also safe.
 func TestIsolation_SweepSweepWithoutItsLock(t *testing.T) {
 	t.Parallel()
 	duels(t, held+expired, func(d *duel) {
@@ -223,7 +225,8 @@ func TestIsolation_SweepSweepWithoutItsLock(t *testing.T) {
 	})
 }
 
-// Two arrivals of one delivery. The function waits at most 50 ms; here it is made to wait until the other has ended.
+// Two sessions claim one delivery. The function normally waits at most 50 ms. Here it waits until
+// the other session has ended.
 func TestIsolation_InboxClaimClaim(t *testing.T) {
 	t.Parallel()
 	const patient = "alter function pawl_v1.inbox_claim set lock_timeout = '20s'"
@@ -252,7 +255,7 @@ func TestIsolation_InboxClaimClaim(t *testing.T) {
 	}
 }
 
-// As installed, the second arrival is told that the first is in progress instead of waiting for it.
+// With the installed lock timeout, the second claim returns in_progress instead of waiting.
 func TestIsolation_InboxInProgress(t *testing.T) {
 	t.Parallel()
 	duels(t, "", func(d *duel) {
@@ -267,8 +270,8 @@ func TestIsolation_InboxInProgress(t *testing.T) {
 	})
 }
 
-// Names are compared octet by octet whatever the database's collation: claims, keys and duplicates are the same in one
-// that sorts as people do.
+// Names are compared by octets in any collation of the database. Claims, keys and duplicates work
+// in a database with a linguistic collation.
 func TestCollation_ChangesNothing(t *testing.T) {
 	t.Parallel()
 	url := linguistic(t)
@@ -291,7 +294,8 @@ func TestCollation_ChangesNothing(t *testing.T) {
 		}
 	}
 	ask("select r.worker_id::text from pawl_v1.worker_register('w') as r")
-	for _, name := range []string{"a", "A", "á", "a\u0301", "a-b", "ab"} { // neighbours to a linguist
+	// Equal or adjacent in a linguistic collation.
+	for _, name := range []string{"a", "A", "á", "a\u0301", "a-b", "ab"} {
 		queue := "'" + name + "'"
 		same(ask("select e.outcome from pawl_v1.job_enqueue("+queue+", 'k', '', '{\"key\": \"x\"}') as e"), "enqueued")
 		same(ask("select e.outcome from pawl_v1.job_enqueue("+queue+", 'k', '', '{\"key\": \"x\"}') as e"), "duplicate")
@@ -303,8 +307,8 @@ func TestCollation_ChangesNothing(t *testing.T) {
 	same(ask("select i.key from pawl.inbox as i order by i.key"), "A", "a", "a-b", "ab", "a\u0301", "á")
 }
 
-// A refusal swallowed in a savepoint leaves what was written before it: the reason why the fence is proved first. With
-// job_hold as the first statement there is nothing to leave.
+// If a refusal is rolled back to a savepoint, the rows written before it stay. So the fence must be
+// proved first. With job_hold as the first statement there are no such rows.
 func TestSavepoint_KeepsWhatAStaleAttemptWrote(t *testing.T) {
 	t.Parallel()
 	duels(t, "create table effects (id int); "+retaken, func(d *duel) {
@@ -324,7 +328,7 @@ func TestSavepoint_KeepsWhatAStaleAttemptWrote(t *testing.T) {
 	})
 }
 
-// A snapshot older than one's own claim does not see it: claim, then begin.
+// A snapshot older than the claim does not see it, so claim before you begin the transaction.
 func TestIsolation_SnapshotOlderThanTheClaim(t *testing.T) {
 	t.Parallel()
 	duels(t, "", func(d *duel) {

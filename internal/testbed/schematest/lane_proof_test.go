@@ -8,13 +8,14 @@ import (
 	"github.com/pawl-go/pawl/pawltest"
 )
 
-// A hundred thousand jobs that wait in lanes cost a claim nothing (trap T67): it reads as many pages with them as without.
+// A hundred thousand jobs that wait in lanes do not slow a claim (trap T67). It reads as many pages
+// with them as without.
 func TestT67_BlockedLanesCostAClaimNothing(t *testing.T) {
 	t.Parallel()
 	url := pawltest.URL(t)
 	conn := connect(t, url)
 	const due = "truncate pawl.job; insert into pawl.job (queue, kind, payload) select 'q', 'k', '' from generate_series(1, 20000);"
-	// As many rows elsewhere, since the primary key must be as deep.
+	// As many rows in another queue, so that the primary key has the same depth.
 	exec1(t, url, due+"insert into pawl.job (queue, kind, payload) select 'other', 'k', '' from generate_series(1, 101000)")
 	without := pagesOf(t, conn, "pawl_v1.job_claim('q', null, 100)")
 	exec1(t, url, due+`

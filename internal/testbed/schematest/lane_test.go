@@ -14,8 +14,8 @@ const (
 	inLane   = "select j.id, j.status, j.lane_head from pawl.job as j order by j.position"
 )
 
-// Ids are drawn before anybody waits, so they are not in the order of commits (trap T19). Positions are drawn under the
-// lane: what is enqueued behind an open transaction comes after it.
+// Ids are drawn before a transaction waits, so they are not in commit order (trap T19). Positions
+// are drawn under the lane's lock, so a job enqueued behind an open transaction comes after it.
 func TestT19_PositionsFollowTheLane(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "")
@@ -33,7 +33,8 @@ func TestT19_PositionsFollowTheLane(t *testing.T) {
 	}
 }
 
-// A foreign transaction, however old, with or without an xid and a snapshot, stops no lane (trap T20).
+// A foreign transaction, of any age, with or without an xid and a snapshot, does not stop a lane
+// (trap T20).
 func TestT20_AForeignTransactionStopsNoLane(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "create table foreign_work (n int)")
@@ -47,8 +48,8 @@ func TestT20_AForeignTransactionStopsNoLane(t *testing.T) {
 	b.is("select c.id from pawl_v1.job_claim('q', null) as c", "2")
 }
 
-// Transaction ids and WAL positions mean nothing after a restore (trap T21): no table holds one, and no lane's function asks
-// for one.
+// Transaction ids and WAL positions are meaningless after a restore (trap T21). No table stores
+// one, and no lane function reads one.
 func TestT21_NothingOrdersByTransactionIDs(t *testing.T) {
 	t.Parallel()
 	none(t, `select a.attrelid::regclass || '.' || a.attname
@@ -65,8 +66,8 @@ select p.proname
    and p.prosrc ~* 'xmin|xact_id|txid|snapshot|wal_lsn'`)
 }
 
-// A job whose transaction began before others and committed after them is neither passed over nor purged with its lane
-// (trap T22): nothing looks at created_at.
+// A job whose transaction began before others and committed after them is neither skipped nor
+// purged with its lane (trap T22), because no function uses created_at.
 func TestT22_ALateCommitKeepsItsPlace(t *testing.T) {
 	t.Parallel()
 	b := setup(t, intoLane+"; select pawl_v1.job_claim('q', null)")
@@ -80,7 +81,7 @@ func TestT22_ALateCommitKeepsItsPlace(t *testing.T) {
 	b.is("select c.id from pawl_v1.job_claim('q', null) as c", "2")
 }
 
-// pagesOf counts the pages that a call touches, and undoes it.
+// pagesOf counts the pages that a call reads, and rolls it back.
 func pagesOf(t *testing.T, conn *pgx.Conn, call string) (pages int) {
 	t.Helper()
 	if _, err := conn.Exec(t.Context(), "vacuum analyze pawl.job"); err != nil {
@@ -92,7 +93,7 @@ func pagesOf(t *testing.T, conn *pgx.Conn, call string) (pages int) {
 	}
 	defer func() { _ = tx.Rollback(t.Context()) }()
 	explain := "explain (analyze, buffers, format json) select from " + call
-	for range 2 { // the first fills the caches of the session
+	for range 2 { // the first run fills the session's caches
 		var text string
 		if err := tx.QueryRow(t.Context(), explain).Scan(&text); err != nil {
 			t.Fatal(err)

@@ -13,20 +13,20 @@ import (
 	"github.com/pawl-go/pawl/pawltest"
 )
 
-// An edit replaces a piece of a function's source. The piece must be there exactly once.
+// An edit replaces a part of a function's source, which must occur exactly once.
 type edit struct{ function, old, new string }
 
-// A mutant is one known way to get it wrong. The table in docs/reference/mutants.md says the same for people.
+// A mutant is one known defect. docs/reference/mutants.md lists all mutants.
 type mutant struct {
 	name     string
 	edits    []edit
 	protocol protocol
-	level    string // of isolation, for the scene; default READ COMMITTED
-	scene    string // the scene that shows it; "" for the walk through the protocol
-	property string // what must be found broken
+	level    string // isolation level of the scene; default READ COMMITTED
+	scene    string // the scene that finds it; "" for the walk through the protocol
+	property string // the property that must be violated
 }
 
-// modelled are the mutants of the model of this protocol, by the names they have there.
+// modelled are the mutants of the protocol's model, with the model's names.
 var modelled = []mutant{
 	{name: "NOSKIP", property: "p_excl", edits: []edit{{"job_claim", "and j.status = 'pending'", "and j.status in ('pending', 'processing')"}}},
 	{name: "NOBUMP", property: "p_fence", edits: []edit{{"job_claim", "fence = j.fence + 1", "fence = greatest(j.fence, 1)"}}},
@@ -35,9 +35,11 @@ var modelled = []mutant{
 	{name: "SPLIT", property: "p_once", protocol: protocol{effectThenEnd: true}},
 	{name: "DONEFIRST", property: "p_done", protocol: protocol{endThenEffect: true}},
 	{name: "NOFENCE", property: "p_fence", edits: []edit{withoutFence}},
-	// The end of a job is guarded twice: its status is tested, and its row is gone. Both must go for a second effect.
+	// Two guards protect the end of a job: its status is checked, and its row is deleted. A second
+	// effect needs both removed.
 	{name: "NOSTATE", property: "p_once", edits: []edit{rowIsKept, {"job_finish", stateGuard, ""}}},
-	// A blind sweep does harm only between two open transactions: it waits for the holder's and then overwrites it.
+	// A blind sweep does harm only between two open transactions. It waits for the holder and then
+	// overwrites the holder's change.
 	{name: "REAPBLIND", property: "p_term", scene: "sweep, cancel", edits: []edit{blindLook, blindWrite}},
 	{name: "ACKFIRST", property: "p_loss", protocol: protocol{ackThenRecord: true}},
 	{name: "NODEDUP", property: "p_once", edits: []edit{{"job_enqueue", "exit when found;", "exit;"}}},
@@ -57,7 +59,7 @@ var (
 	blindWrite = edit{"job_sweep", "\n       and j.status = 'processing'\n       and (j.claimed_by = any (v_gone) or j.claimed_by = 0 and j.lease_expires_at < clock_timestamp())", ""}
 )
 
-// ours are mutants that the model has no word for: verbs it does not have, and locks.
+// ours are the mutants that the model cannot express: other verbs and locks.
 var ours = []mutant{
 	{name: "a dead letter can be finished", property: "p_term", edits: []edit{{"job_finish", stateGuard, ""}}},
 	{name: "what was taken back can be finished", property: "p_held", scene: "sweep, finish", edits: []edit{{"job_finish", stateGuard, ""}}},
@@ -99,7 +101,7 @@ func allMutants() []mutant {
 	return slices.Concat(modelled, ours, memoryMutants, openMutants, turnMutants, runMutants, ownMutants, orderMutants, scheduleMutants, commandMutants, stepMutants)
 }
 
-// Every mutant is caught, and by the property that it breaks.
+// Every mutant is found by the property that it violates.
 func TestMutants_AreCaught(t *testing.T) {
 	t.Parallel()
 	for _, m := range allMutants() {
@@ -112,7 +114,7 @@ func TestMutants_AreCaught(t *testing.T) {
 	}
 }
 
-// Every mutant has its line on the page for people, which names what catches it.
+// Every mutant has a line in docs/reference/mutants.md that names its scene and property.
 func TestMutants_AreOnTheirPage(t *testing.T) {
 	t.Parallel()
 	page := read(t, "../../../docs/reference/mutants.md")
@@ -128,21 +130,21 @@ func TestMutants_AreOnTheirPage(t *testing.T) {
 	}
 }
 
-// Without mutation the walk through all states finds nothing.
+// Without a mutation, the walk through all states finds no violation.
 func TestMutants_TheUnchangedAreClean(t *testing.T) {
 	t.Parallel()
 	mutant{}.mustSurvive(t)
 }
 
-// The finding that this file is for. Take the fence out of job_finish, and whoever only counts effects sees nothing
-// wrong in any state: a stale attempt finishes in the place of the newer one, once. Only the rule that an accepted write
-// carries the newest fence sees it.
-func TestMutants_AFenceIsInvisibleToWhoCountsEffects(t *testing.T) {
+// Without the fence in job_finish, a check that only counts effects finds nothing wrong in any
+// state. A stale attempt finishes in place of the newer one, once. Only the rule that each accepted
+// write has the newest fence finds the defect.
+func TestMutants_CountingEffectsMissesTheFence(t *testing.T) {
 	t.Parallel()
 	mutant{edits: []edit{withoutFence}}.mustSurvive(t, "p_fence")
 }
 
-// NOSTATE again, one guard at a time: either is enough against a second effect.
+// Each guard of NOSTATE alone prevents a second effect.
 func TestMutants_TwoGuardsAgainstASecondEffect(t *testing.T) {
 	t.Parallel()
 	for name, m := range map[string]mutant{
@@ -156,20 +158,24 @@ func TestMutants_TwoGuardsAgainstASecondEffect(t *testing.T) {
 	}
 }
 
-// Mutants that change nothing anybody can see, because a second guard stands behind the first. If one of them is caught
-// some day, that guard has gone.
+// These mutants have no observable effect, because a second guard exists. If a test finds one of
+// them, that guard has been removed.
 func TestMutants_Equivalent(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		edit   edit
-		scenes string // how the names of the scenes begin that would show it
+		scenes string // prefix of the names of the scenes that could find it
 	}{
-		"claims wait for each other":   {edit{"job_claim", "for update skip locked", "for update"}, "claim"},                                                                                // then the row is no longer pending
-		"sweep looks without locking":  {blindLook, "sweep"},                                                                                                                                // its write tests again
-		"sweep writes without testing": {blindWrite, "sweep"},                                                                                                                               // its look has locked the rows
-		"hold many in any order":       {edit{"job_hold_many", "       order by j.id\n         for update", "         for update"}, "hold many"},                                            // it does not wait there
-		"a tick without its key":       {edit{"_schedule_enqueue", "             'key', v_key,\n             'hash', encode(sha256(convert_to(v_key, 'UTF8')), 'hex'),\n", ""}, "schedule"}, // the fence lets it be made once
-		"purge without looking again":  {edit{"lane_purge", "\n     and not pawl_v1._lane_is_used(l.id);", ";"}, "lane: purge"},                                                             // the time between its snapshot and its lock is inside one statement
+		// After the wait, the row is no longer pending.
+		"claims wait for each other":   {edit{"job_claim", "for update skip locked", "for update"}, "claim"},
+		"sweep looks without locking":  {blindLook, "sweep"},  // its write checks again
+		"sweep writes without testing": {blindWrite, "sweep"}, // its check has locked the rows
+		// The function does not wait there.
+		"hold many in any order": {edit{"job_hold_many", "       order by j.id\n         for update", "         for update"}, "hold many"},
+		// The fence allows the tick only once.
+		"a tick without its key": {edit{"_schedule_enqueue", "             'key', v_key,\n             'hash', encode(sha256(convert_to(v_key, 'UTF8')), 'hex'),\n", ""}, "schedule"},
+		// The snapshot and the lock are within one statement.
+		"purge without looking again": {edit{"lane_purge", "\n     and not pawl_v1._lane_is_used(l.id);", ";"}, "lane: purge"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -185,7 +191,7 @@ func TestMutants_Equivalent(t *testing.T) {
 	}
 }
 
-// mustSurvive requires that no property but the ignored ones is broken in any state.
+// mustSurvive requires that only the ignored properties are violated in any state.
 func (m mutant) mustSurvive(t *testing.T, ignored ...string) {
 	t.Helper()
 	states, err := m.protocol.explore(t.Context(), m.database(t), func(property string) bool { return !slices.Contains(ignored, property) })
@@ -195,7 +201,7 @@ func (m mutant) mustSurvive(t *testing.T, ignored ...string) {
 	t.Logf("%d states", states)
 }
 
-// hunt looks for the mutant where it is to be found.
+// hunt runs the walk or the scene that must find the mutant.
 func (m mutant) hunt(t *testing.T) error {
 	t.Helper()
 	url := m.database(t)
@@ -212,7 +218,7 @@ func (m mutant) hunt(t *testing.T) error {
 	return err
 }
 
-// database returns one in which the edits are made.
+// database returns a database with the edited functions.
 func (m mutant) database(t *testing.T) string {
 	t.Helper()
 	url := pawltest.URL(t, protocolTables)

@@ -5,16 +5,17 @@ import (
 	"testing"
 )
 
-// A transaction that looked at a row of another before it had an id of its own still knows what it wrote itself, in whichever
-// savepoint, while other transactions come and go.
-func TestOurs_IsToldAlsoAfterALook(t *testing.T) {
+// A transaction that read another's row before it had an id still recognises its own rows, in any
+// savepoint, while other transactions run.
+func TestOurs_IsRecognisedAfterARead(t *testing.T) {
 	t.Parallel()
 	b := setup(t, `select pawl_v1.inbox_claim('c', 'orphan', sha256('x'))`)
 	ours := func(key string) string {
 		return "select pawl_v1._is_ours(i.xmin) from pawl.inbox as i where i.key = '" + key + "'"
 	}
 	b.main.Do("begin")
-	b.is("select age(i.xmin) > 0 from pawl.inbox as i", "true") // a caller's own look fixes what age() counts from
+	// A read by the caller fixes the reference point of age().
+	b.is("select age(i.xmin) > 0 from pawl.inbox as i", "true")
 	b.is(ours("orphan"), "false")
 	other := b.open("other")
 	for range 5 {
@@ -30,8 +31,9 @@ func TestOurs_IsToldAlsoAfterALook(t *testing.T) {
 	b.is("select pawl_v1.inbox_store('c', 'theirs', 'q', 'k', 'x')", "P4020")
 }
 
-// A row that was frozen more than four billion transactions ago may carry an id that lies ahead of all ids in use. It is another's.
-func TestOurs_AnIdThatHasComeRoundIsAnothers(t *testing.T) {
+// A row that was frozen more than four billion transactions ago may have an id ahead of all current
+// ids. It is not the transaction's own.
+func TestOurs_AWrappedIDIsAnothers(t *testing.T) {
 	t.Parallel()
 	for _, level := range levels {
 		b := setup(t, "")
@@ -44,8 +46,9 @@ func TestOurs_AnIdThatHasComeRoundIsAnothers(t *testing.T) {
 	}
 }
 
-// What is remembered ends after it began: a memory that is over from the start would let a duplicate in.
-func TestTables_AMemoryEndsAfterItBegan(t *testing.T) {
+// An expiry lies after the creation. A memory that has expired from the start would accept a
+// duplicate.
+func TestTables_ExpiryLiesAfterCreation(t *testing.T) {
 	t.Parallel()
 	b := setup(t, `select pawl_v1.job_enqueue('q', 'k', 'x', '{"key": "a"}'), pawl_v1.command_claim('s', 'k', sha256('x')),
        pawl_v1.step_begin('s', 'k', 'e', sha256('x'), '{"recovery": "keyed", "provider_key": "p"}')`)

@@ -11,7 +11,8 @@ const (
 	appendNext  = "select a.outcome from pawl_v1.outbox_append('s', 'Paid', 'order', '17', 'q') as a"
 )
 
-// Two transactions append one event: the second waits, and then it is a duplicate, or the one that counts.
+// If two transactions append one event, the second waits. Then its event is a duplicate, or is
+// appended if the first rolled back.
 func TestOutbox_TheSecondWaitsForTheFirst(t *testing.T) {
 	t.Parallel()
 	for end, want := range map[string]string{"commit": "duplicate 6:orders1:k6:Placed 1", "rollback": "appended 6:orders1:k6:Placed 2"} {
@@ -29,7 +30,8 @@ func TestOutbox_TheSecondWaitsForTheFirst(t *testing.T) {
 	}
 }
 
-// An event is a job of its sink's queue, in the lane of its aggregate, and the views say so in the words of events.
+// An event is a job of its sink's queue in the lane of its aggregate, and the views show it as an
+// event.
 func TestOutbox_AnEventIsAJob(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "")

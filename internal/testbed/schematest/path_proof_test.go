@@ -16,8 +16,8 @@ import (
 	"github.com/pawl-go/pawl/schema"
 )
 
-// Where others may create objects in a schema of the path, installing Pawl resolves no name to theirs, and no function of Pawl calls
-// them, whoever its caller is.
+// If others may create objects in a schema of the path, installing Pawl resolves no name to their
+// objects. No function of Pawl calls them, for any caller.
 func TestFunctions_CallNothingOfOthers(t *testing.T) {
 	t.Parallel()
 	url := pgtest.URL(t, pgtest.Template{Name: "empty"})
@@ -55,12 +55,14 @@ func TestFunctions_CallNothingOfOthers(t *testing.T) {
 			}
 			wantHijack(t, conn, path)
 			exercise(t, conn, "none")
-			exercise(t, conn, "pawl_operator") // it may not execute what is planted: naming it fails, though no row makes it run
+			// Without the right to execute the planted objects, a statement that names one fails
+			// even if no row makes it run.
+			exercise(t, conn, "pawl_operator")
 		})
 	}
 }
 
-// wantHijack shows that what is planted is found.
+// wantHijack checks that the planted objects are found.
 func wantHijack(t *testing.T, conn *pgx.Conn, path string) {
 	t.Helper()
 	for _, statement := range []string{"select 1 || 'x'::pg_catalog.text", "select 'x'::pawl.name = 'y'::pg_catalog.text"} {
@@ -99,7 +101,8 @@ select c.relname::pg_catalog.text
 	}
 }
 
-// surface are calls without an operator or a name of their own outside of Pawl. An upper-case word stands for what was made last.
+// surface contains calls without operators or unqualified names outside of Pawl. An upper-case word
+// stands for the latest row.
 var surface = []string{
 	"select pawl_v1.inbox_claim('c', 'm1', HASH)",
 	"select pawl_v1.inbox_claim('c', 'm1', HASH)",
@@ -218,7 +221,7 @@ select * from pawl_v1.outbox_lag; select * from pawl_v1.outbox_heads`,
 	"select pawl_v1.worker_leave(WORKER)",
 }
 
-// alone runs a statement in a transaction of its own. Each goes on from those before it.
+// alone runs a statement in its own transaction, after the previous ones.
 func alone(t *testing.T, conn *pgx.Conn, statement string) error {
 	t.Helper()
 	statement = strings.NewReplacer("HASH", `'\x`+strings.Repeat("ab", 32)+`'`,

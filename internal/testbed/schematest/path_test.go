@@ -8,8 +8,9 @@ import (
 	"github.com/pawl-go/pawl/pawltest"
 )
 
-// A function that resolves names through its caller's search_path runs what others put there, as that caller. So each sets its own
-// path, with pg_temp last, or has a body whose names were resolved when it was created.
+// A function that resolves names through its caller's search_path runs objects of others as that
+// caller. So each function sets its own path with pg_temp last, or has a body whose names were
+// resolved at its creation.
 func TestFunctions_SetTheirSearchPath(t *testing.T) {
 	t.Parallel()
 	pool := pawltest.DB(t)

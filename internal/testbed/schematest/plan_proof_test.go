@@ -13,11 +13,16 @@ import (
 	"github.com/pawl-go/pawl/pawltest"
 )
 
-// hot are the statements whose plan must not depend on what the statistics say or how much dead weight lies about, and
-// the indexes of pawl.job, pawl.job_key, pawl.inbox and pawl.command they may go through; the first is required. Ids up to 50
-// are held by worker 1, up to 100 under leases of their own, all with fence 1; from 101 on jobs are pending. -1 to -1000 are the
-// heads of the lanes "1" to "1000", held as well, and behind each a hundred wait; in the last hundred lanes a process died in a run.
-// Commands up to 50 are held under a lease that is over, with fences like their keys, as are the last 100,000; the others have succeeded.
+// hot are the statements whose plans must not depend on statistics or dead rows. Each has the
+// indexes of pawl.job, pawl.job_key, pawl.inbox and pawl.command that it may use. The first index
+// is required.
+//
+// Jobs up to 50 are held by worker 1 and jobs up to 100 under their own leases, all with fence 1.
+// Jobs from 101 on are pending. Jobs -1 to -1000 are the held heads of lanes "1" to "1000", and
+// behind each a hundred jobs wait. In the last hundred lanes a process died in a run.
+//
+// Commands up to 50 are held under an expired lease, with fences equal to their keys, as are the
+// last 100,000. The others have succeeded.
 var hot = []struct {
 	call    string
 	indexes []string
@@ -64,7 +69,8 @@ var hot = []struct {
 	{"pawl_v1.lane_run('{-7}', '{1}')", []string{"job_wait", "job_pkey"}},
 	{"pawl_v1.lane_run(array(select generate_series(-400, -1)), array_fill(1::bigint, '{400}'), 50)", []string{"job_wait", "job_pkey"}},
 	{"pawl_v1.lane_finish('{-7}', '{1}', '{-1007,-2007}')", []string{"job_pkey", "job_wait", "job_head"}},
-	{"pawl_v1.lane_finish('{-7,-8}', '{1,2}', '{-1007,8,9}')", []string{"job_pkey", "job_wait", "job_head"}}, // one is stale, two wait nowhere
+	// One head is stale, and two members wait in no lane.
+	{"pawl_v1.lane_finish('{-7,-8}', '{1,2}', '{-1007,8,9}')", []string{"job_pkey", "job_wait", "job_head"}},
 	{manyRuns, []string{"job_pkey", "job_wait", "job_head"}},
 	{keepQ + manyRuns, []string{"job_pkey", "job_wait", "job_head"}},
 	{"pawl_v1.lane_finish(array(select generate_series(-1000, -901)), array_fill(1::bigint, '{100}'), '{}')", []string{"job_pkey", "job_wait", "job_head"}},
@@ -76,8 +82,9 @@ var hot = []struct {
 	{"pawl_v1.command_open('s', '77', sha256(''))", []string{"command_pkey"}}, // replay
 	{"x.outcome from pawl_v1.command_open('s', 'fresh', sha256('')) as o, pawl_v1.command_close('s', 'fresh', sha256(''), o.fence, o.xact) as x", []string{"command_pkey"}},
 	{"pawl_v1.command_claim('s', 'fresh', sha256(''))", []string{"command_pkey"}},
-	{"pawl_v1.command_claim('s', '77', sha256(''))", []string{"command_pkey"}},                          // replay
-	{"pawl_v1.command_claim('s', '7', sha256(''), '{\"repeatable\": true}')", []string{"command_pkey"}}, // takeover
+	{"pawl_v1.command_claim('s', '77', sha256(''))", []string{"command_pkey"}}, // replay
+	// A takeover.
+	{"pawl_v1.command_claim('s', '7', sha256(''), '{\"repeatable\": true}')", []string{"command_pkey"}},
 	{"pawl_v1.command_renew('s', '7', 7)", []string{"command_pkey"}},
 	{"pawl_v1.command_hold('s', '7', 7)", []string{"command_pkey"}},
 	{"pawl_v1.command_succeed('s', '7', 7)", []string{"command_pkey"}},
@@ -85,16 +92,16 @@ var hot = []struct {
 	{"pawl_v1.worker_leave(1)", []string{"job_held", "job_pkey"}},
 }
 
-// keepQ gives the queue of all these jobs an archive, in the statement of the call.
+// keepQ enables the queue's archive in the statement of the call.
 const keepQ = `pawl_v1.queue_set('q', '{"archive": true}', 'somebody', 'a reason'), `
 
-// manyRuns ends 400 heads, each with the next of its lane.
+// manyRuns finishes 400 heads, each with the next job of its lane.
 const manyRuns = "pawl_v1.lane_finish(array(select generate_series(-400, -1)), array_fill(1::bigint, '{400}'), array(select generate_series(-1400, -1001)))"
 
-// drainQ drains it, in the statement of the call: none of these jobs was begun.
+// drainQ drains the queue in the statement of the call. None of these jobs was begun.
 const drainQ = `pawl_v1.queue_set('q', '{"mode": "draining"}', 'somebody', 'a reason'), `
 
-// scans counts, since the session began, the scans of each index of the four tables, and of the tables themselves.
+// scans counts the session's scans of the four tables and of each of their indexes.
 const scans = `
 select c.relname, pg_stat_get_xact_numscans(c.oid)
   from pg_class as c
@@ -102,9 +109,9 @@ select c.relname, pg_stat_get_xact_numscans(c.oid)
    and (c.relname in ('job', 'job_key', 'inbox', 'command') or c.oid in (
          select i.indexrelid from pg_index as i where i.indrelid in ('pawl.job'::regclass, 'pawl.job_key'::regclass, 'pawl.inbox'::regclass, 'pawl.command'::regclass)))`
 
-// Every hot statement goes through the index it was made for: with statistics of an empty table, of a full one, and
-// with a million dead rows, under a snapshot that keeps them. The server's own counters say which
-// index was scanned; no extension and no superuser is needed.
+// Every hot statement uses its index. That holds with statistics of an empty table and of a full
+// one, and with a million dead rows under a snapshot that keeps them. The server's own counters
+// show the scanned indexes, without an extension or superuser.
 func TestHotStatementsUseTheirIndex(t *testing.T) {
 	t.Parallel()
 	url := pawltest.URL(t)
@@ -121,7 +128,8 @@ func TestHotStatementsUseTheirIndex(t *testing.T) {
 	exec(fixed + rowsFrom(1, 20_000))
 	checkPlans(t, url, "statistics of an empty table")
 	exec(analyze)
-	checkPlans(t, url, "statistics of twenty thousand rows") // few enough for a join to read them all
+	// Few enough for a join to read all of them.
+	checkPlans(t, url, "statistics of twenty thousand rows")
 	exec(rowsFrom(20_001, 1_000_000))
 	exec(analyze)
 	checkPlans(t, url, "statistics of a million rows")
@@ -153,7 +161,7 @@ select -n, 'q', 'k', '', case when n <= 1000 then 'processing' else 'waiting' en
        1 + (n - 1) % 1000, n, n <= 1000
   from generate_series(1, 101000) as n;`
 
-// rowsFrom fills each table with the rows of a range.
+// rowsFrom inserts the rows of a range into each table.
 func rowsFrom(from, to int) string {
 	return fmt.Sprintf(`
 insert into pawl.job (queue, kind, payload, priority, status, claimed_by, lease_expires_at, fence)
@@ -169,8 +177,9 @@ select 's', n, sha256(''), n, h.status, case h.status when 'processing' then now
 		from, to)
 }
 
-// dead makes most of a million rows dead: jobs twice, so that every index holds them. Some thousands stay: for the two or
-// three rows that ANALYZE finds among a million dead ones the planner expects to read the whole index, and prefers the table.
+// dead makes most of a million rows dead. Jobs are updated first, so that every index contains dead
+// entries. Some thousand rows stay. If ANALYZE found only two or three rows among a million dead
+// ones, the planner would expect to read the whole index and prefer the table.
 const dead = `
 update pawl.job set status = 'processing', claimed_by = 2, fence = fence + 1 where id > 4000;
 delete from pawl.job where id > 4000;
@@ -197,7 +206,7 @@ func checkPlans(t *testing.T, url, when string) {
 					t.Errorf("%s, %s: %s scanned %v, want %v", when, mode, h.call, used, h.indexes)
 				}
 			}
-			// Once, by the statement it was made for; by no other.
+			// Scanned exactly once, by the statement that the index is for.
 			if used[h.indexes[0]] == 0 || h.indexes[0] == "job_claim" && used["job_claim"] != 1 {
 				t.Errorf("%s, %s: %s scanned %v, want %s", when, mode, h.call, used, h.indexes[0])
 			}
@@ -205,7 +214,8 @@ func checkPlans(t *testing.T, url, when string) {
 	}
 }
 
-// indexesOf runs a call, undoes it, and says how often it scanned what; a table's own name stands for a sequential scan.
+// indexesOf runs a call, rolls it back, and returns the scans per index. A table's own name stands
+// for sequential scans.
 func indexesOf(ctx context.Context, conn *pgx.Conn, call string) (used map[string]int64, err error) {
 	tx, err := conn.Begin(ctx)
 	if err != nil {

@@ -8,7 +8,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// playLanes is play's part for lanes: where each job was put, and which lanes somebody was told to promote after the commit.
+// playLanes is play's part for lanes. It records where each job was placed, and which lanes must be
+// promoted after the commit.
 const playLanes = `
 create table play.place (job bigint primary key, lane bigint not null, position bigint not null);
 create table play.told (lane bigint not null);
@@ -43,7 +44,8 @@ begin
   return v_outcome;
 end $$;
 
--- A holder of a head ends it with members of its run. Who is noted is locked first: what others end is not this call's.
+-- A holder of a head finishes it with members of its run. The members are locked first, so that
+-- only those that this call finishes are recorded.
 create function play.finish_run(p_id bigint, p_fence bigint, p_members bigint[]) returns text language plpgsql as $$
 declare
   v_before pawl.job[];
@@ -70,12 +72,13 @@ create function play.frozen() returns setof bigint language sql as $$
   select distinct j.lane_id from pawl.job as j
    where j.status = 'waiting' and not exists (select from pawl.job as h where h.lane_id = j.lane_id and h.lane_head) $$;
 
--- Judges the lanes after the sessions have ended: sweeps, works until nothing can be claimed, and looks at the order of it all.
+-- Judges the lanes after the sessions have ended: sweeps, works until no job can be claimed, and
+-- checks the order of all jobs.
 create function play.judge_lanes() returns table (property text, what text) language plpgsql as $$
 declare
   v_job record;
 begin
-  -- What no CHECK says, since each would be parsed by every insert.
+  -- Rules without a CHECK constraint, because every insert would parse it.
   return query select 'p_head', 'job ' || j.id || ' is ' || j.status || ' with lane_head ' || j.lane_head from pawl.job as j
     where not case
            when j.lane_id is null then not j.lane_head and j.status <> 'waiting'
@@ -117,7 +120,7 @@ create function play.reset_lanes() returns void language sql as $$
   select setval('pawl.lane_id_seq', 1, false), setval('pawl.position_seq', 1, false) $$;
 `
 
-// judgeLanes is the rest of judge for whoever used lanes.
+// judgeLanes is the part of judge for lanes.
 func judgeLanes(ctx context.Context, conn *pgx.Conn) error {
 	odd, err := collect(ctx, conn, "select o.property, o.what from play.judge_lanes() as o", func(row pgx.CollectableRow) (v violation, err error) {
 		return v, row.Scan(&v.property, &v.what)
@@ -128,7 +131,7 @@ func judgeLanes(ctx context.Context, conn *pgx.Conn) error {
 	return odd[0]
 }
 
-// What the lanes' scenes are given. Job 1 is the first of lane l.
+// The initial states of the lane scenes. Job 1 is the first of lane l.
 const (
 	workers   = "select pawl_v1.worker_register('one'), pawl_v1.worker_register('two');"
 	laneOfTwo = workers + "select play.enqueue_lanes('{l}'); select play.enqueue_lanes('{l}');"
@@ -141,7 +144,8 @@ const (
 	laneIdle  = workers + "select play.enqueue_lanes('{l}'); select play.claim(1); select play.finish(1, 1);"
 	twoLanes  = workers + "select play.enqueue_lanes('{a,b}'); select play.claim(1, 2);"
 
-	laneRun = laneHeld + enqueueLane + "; select count(*) from pawl_v1.lane_run('{1}', '{1}');" // 2 and 3 wait behind 1
+	// laneRun has jobs 2 and 3 waiting behind job 1.
+	laneRun = laneHeld + enqueueLane + "; select count(*) from pawl_v1.lane_run('{1}', '{1}');"
 
 	finishRun   = "select play.finish_run(1, 1, '{2,3}')"
 	enqueueLane = "select play.enqueue_lanes('{l}')"
@@ -154,7 +158,7 @@ const (
 
 func verbOn(verb, id string) string { return "select play.operate('" + verb + "', " + id + ")" }
 
-// laneScenes are the pairs that lanes must get right.
+// laneScenes are the concurrent pairs for lanes.
 var laneScenes = []scene{
 	{name: "lane: enqueue, enqueue", given: workers, sides: [][]string{{enqueueLane}, {enqueueLane}}},
 	{name: "lane: enqueue, enqueue and claim", given: laneIdle, sides: [][]string{{enqueueLane}, {enqueueLane}, {claimOne}}},
@@ -213,7 +217,7 @@ var laneScenes = []scene{
 	{name: "lane: purge, finish", given: workers + enqueueLane + ";" + claimOne + ";", sides: [][]string{{purge}, {finishOne}}},
 }
 
-// runScenes are the pairs that runs must get right.
+// runScenes are the concurrent pairs for runs.
 var runScenes = []scene{
 	{name: "run: finish, enqueue", given: laneRun, sides: [][]string{{finishRun}, {enqueueLane}}},
 	{name: "run: finish aborted, enqueue", given: laneRun, sides: [][]string{{finishRun, rollback}, {enqueueLane}}},

@@ -2,12 +2,12 @@
 
 package schematest_test
 
-// memoryPlay is a delivery that comes again after days, beside purges and reports. Consumer d promises to remember ten days; its purge by hand
-// forgets what is older than one.
+// memoryPlay redelivers a message after days, concurrently with purges and reports. Consumer d
+// promises a retention of ten days. Its purge by hand deletes rows older than one day.
 const memoryPlay = `
 create table play.reported (until timestamptz); -- by reports that committed
 
--- A delivery of two days ago. Who finds it fresh asks what is forgotten before it handles it.
+-- A delivery of two days ago. A session that finds it new checks the retention before handling it.
 create function play.late() returns text language plpgsql as $$
 declare
   v_said  text;
@@ -42,7 +42,7 @@ create function play.forget() returns text language sql as $$
 create function play.reset_memory() returns void language sql as $$
   delete from pawl.forgotten; delete from pawl.consumer; delete from play.reported; delete from play.sent $$;
 
--- After a report, what is younger than it promised is forgotten only if the report has told of it.
+-- After a report, a row younger than the reported retention is purged only if the report said so.
 create view play.odd_memory as
 select 'p_memory' as property, 'told until ' || coalesce(t.until::text, 'never') || ', forgotten until ' || f.until as what
   from play.reported as t
@@ -50,13 +50,14 @@ select 'p_memory' as property, 'told until ' || coalesce(t.until::text, 'never')
  where f.consumer = 'd';
 `
 
-// seen took effect two days ago; unseen was sent then and has not come yet.
+// The message of seen took effect two days ago. That of sentThen was sent then and has not arrived
+// yet.
 const (
 	sentThen = "delete from play.sent; insert into play.sent values (clock_timestamp() - interval '2 days');"
 	seen     = sentThen + "select play.late(); update pawl.inbox set received_at = (select s.at from play.sent as s) + interval '1 minute';"
 )
 
-// reportedLongAgo is a consumer whose promise has ended.
+// reportedLongAgo has a consumer whose promise has expired.
 const reportedLongAgo = "select play.promise(); delete from play.reported; update pawl.consumer set seen_at = clock_timestamp() - interval '11 days';"
 
 var memoryScenes = []scene{

@@ -2,8 +2,8 @@
 
 package schematest_test
 
-// A job that ends first, as a handler's transaction does it: its end, its effect, then the counterpart of the end. What job_open answered
-// stays with the transaction.
+// openPlay ends a job first, as a handler's transaction does: job_open, the effect, job_close. The
+// result of job_open stays with the transaction.
 const openPlay = `
 create function play.open(p_id bigint, p_fence bigint, p_keep boolean default false) returns text language sql as $$
   with c as (select * from pawl_v1.job_open(p_id, p_fence, null, p_keep)),

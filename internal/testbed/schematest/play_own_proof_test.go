@@ -2,7 +2,8 @@
 
 package schematest_test
 
-// What an application does with its own job counts like an operator's verb: the job has a new fence, and cancelled it has ended.
+// ownPlay has the application's verbs on its own jobs. They count like an operator's: the job gets
+// a new fence, and a cancelled job has ended.
 const ownPlay = `
 create function play.own(p_call text, p_id bigint default 1) returns text language plpgsql as $$
 declare

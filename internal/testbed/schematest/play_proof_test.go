@@ -11,10 +11,12 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// play is what the explored scenes and the mutants add to a database: the verbs of the contract, each of which notes in
-// a ledger, in its own transaction, what it was allowed to do and with which fence. The note is written under the lock
-// of the job's row, so the committed notes of a job are in the order in which its row was held. There is no trigger
-// and no key: what must not happen has to be visible, not refused.
+// play adds the verbs of the contract to a database, for the explored scenes and the mutants. Each
+// verb records in a ledger, in its own transaction, what it was allowed to do and with which fence.
+//
+// The note is written under the lock of the job's row, so a job's committed notes are in the order
+// in which its row was held. There are no triggers and no unique keys, so that a violation is
+// visible instead of refused.
 const play = `
 create schema play;
 create table play.ledger (n bigint generated always as identity primary key, job bigint not null, fence bigint not null, verb text not null);
@@ -50,7 +52,7 @@ create function play.end(p_id bigint, p_fence bigint) returns text language sql 
        l as (insert into play.ledger (job, fence, verb) select p_id, p_fence, 'finish' from c)
   select c.outcome || coalesce(play.tell(c.detail)::text, '') from c $$;
 
--- The effect, then the end, in one transaction: as a handler does.
+-- The effect, then the end, in one transaction, as a handler does.
 create function play.finish(p_id bigint, p_fence bigint) returns text language sql as $$
   select play.effect(p_id);
   select play.end(p_id, p_fence) $$;
@@ -82,7 +84,8 @@ create function play.accept(p_fence bigint) returns text language sql as $$
        l as (insert into play.ledger (job, fence, verb) select 0, p_fence, 'accept' from c)
   select c.outcome from c $$;
 
--- What takes jobs back names none of them: they are the rows that this transaction wrote.
+-- job_sweep and worker_leave do not return the jobs that they take back, which are the rows that
+-- this transaction wrote.
 create function play.note_taken() returns void language sql as $$
   insert into play.ledger (job, fence, verb)
   select j.id, j.fence, case j.status when 'pending' then 'taken' else j.status end
@@ -109,7 +112,7 @@ begin
   return v_said;
 end $$;
 
--- An operator's verb on a job; its fence is the one after that in the record of the verb.
+-- An operator's verb on a job. Its fence is the one after that in the verb's audit record.
 create function play.operate(p_verb text, p_id bigint default 1) returns text language plpgsql as $$
 declare
   v_outcome text;
@@ -145,7 +148,7 @@ begin
   return v_said;
 end $$;
 
--- An operator replays the delivery. A job that is retried has a fence of its own, as in play.operate.
+-- An operator replays the delivery. A retried job has a new fence, as in play.operate.
 create function play.replay() returns text language plpgsql as $$
 declare
   v_said record;
@@ -159,7 +162,7 @@ begin
   return v_said.outcome;
 end $$;
 
--- An attempt of the delivery's job settles it and has its effect.
+-- An attempt of the delivery's job settles the delivery and writes its effect.
 create function play.settle(p_id bigint, p_fence bigint) returns text language plpgsql as $$
 begin
   perform play.hold(p_id, p_fence);
@@ -167,7 +170,8 @@ begin
   return play.finish(p_id, p_fence);
 end $$;
 
--- The payload of a job is its key here, so that two jobs of one key are seen; the hash says which payload it is.
+-- The payload of a job is its key, so that two jobs of one key are visible. The hash identifies the
+-- payload.
 create function play.enqueue(p_key text, p_hash text) returns text language sql as $$
   select e.outcome from pawl_v1.job_enqueue('q', 'k', p_key::bytea,
     jsonb_build_object('key', p_key, 'hash', encode(sha256(p_hash::bytea), 'hex'))) as e $$;
@@ -178,7 +182,7 @@ create function play.enqueue_many(p_keys text[]) returns text language sql as $$
             from unnest(p_keys) with ordinality as u (key, n)) as a,
          pawl_v1.job_enqueue_many(a.q, a.k, a.payloads, p_keys) as e $$;
 
--- Replaces a piece of a function, which must be there once: a mutant can never silently stop being one.
+-- Replaces a part of a function, which must occur once, so that no mutant silently stops being one.
 create function play.replace(p_function regproc, p_old text, p_new text) returns void language plpgsql as $$
 declare
   v_source text := pg_get_functiondef(p_function);
@@ -190,7 +194,8 @@ begin
   execute replace(v_source, p_old, p_new);
 end $$;
 
--- Nothing here may depend on time: a session waits until it is told, and what is requeued is due at once.
+-- Nothing here may depend on time: a session waits until it is released, and a requeued job is due
+-- at once.
 select play.replace('pawl_v1.job_sweep', 'random() *', '0 *');
 do $$
 declare
@@ -204,7 +209,7 @@ begin
   end loop;
 end $$;
 
--- What must not be in the rows, whoever wrote them.
+-- Violations in the rows, written by any session.
 create view play.odd as
 select 'p_once' as property, e.what || ' has ' || count(*) || ' effects' as what
   from play.effect as e group by e.what having count(*) > 1
@@ -243,12 +248,12 @@ create function play.reset() returns void language sql as $$
   select play.reset_lanes(); select play.reset_gates(); select play.reset_schedules() $$;
 ` + memoryPlay + openPlay + turnPlay + ownPlay + commandPlay + stepPlay
 
-// A violation is a broken property, by the name it has in docs/reference/mutants.md.
+// A violation is a violated property, by its name in docs/reference/mutants.md.
 type violation struct{ property, what string }
 
 func (v violation) Error() string { return v.property + ": " + v.what }
 
-// judge reads the ledger and the rows, and names what is broken.
+// judge reads the ledger and the rows and returns the first violation.
 func judge(ctx context.Context, conn *pgx.Conn) error {
 	odd, err := collect(ctx, conn, "select o.property, o.what from play.odd as o union all select o.property, o.what from play.odd_gates as o union all select o.property, o.what from play.odd_schedules as o union all select o.property, o.what from play.odd_memory as o", func(row pgx.CollectableRow) (v violation, err error) {
 		return v, row.Scan(&v.property, &v.what)
@@ -295,13 +300,13 @@ func collect[T any](ctx context.Context, conn *pgx.Conn, query string, one pgx.R
 	return pgx.CollectRows(rows, one)
 }
 
-// A note is one line of the ledger: what was accepted, and under which fence.
+// A note is one line of the ledger: an accepted verb with its fence.
 type note struct {
 	job, fence int64
 	verb       string
 }
 
-// A life is where a job is after the notes so far.
+// A life is the state of a job after some notes.
 type life struct {
 	newest int64 // the newest fence issued
 	held   bool
@@ -310,7 +315,8 @@ type life struct {
 
 type lives map[int64]*life
 
-// tell replays the ledger through the states a job may have. It shares nothing with the functions that it judges.
+// tell replays the ledger through the possible states of a job. It shares no code with the
+// functions that it judges.
 func tell(notes []note) (lives, error) {
 	told := lives{}
 	for _, n := range notes {
@@ -324,18 +330,18 @@ func tell(notes []note) (lives, error) {
 	return told, nil
 }
 
-// next takes one step and returns the property that it breaks.
+// next applies one note and returns the property that it violates, or "".
 func (l *life) next(n note) (property string) {
 	switch {
-	case n.verb == "accept": // a resource: it has no holder, only a newest fence
+	case n.verb == "accept": // a resource has no holder, only a newest fence
 		if n.fence < l.newest {
 			return "p_fence"
 		}
 		l.newest = n.fence
 		return ""
-	case n.verb == "operator unblocked": // its turn is over; nothing else changes
+	case n.verb == "operator unblocked": // the job's turn is over; nothing else changes
 		return ""
-	case strings.HasPrefix(n.verb, "operator "): // a generation of its own, also after the end
+	case strings.HasPrefix(n.verb, "operator "): // a new generation, also after the end
 		if n.fence <= l.newest {
 			return "p_fence"
 		}
@@ -367,11 +373,11 @@ func (l *life) next(n note) (property string) {
 	return ""
 }
 
-// match compares what the ledger tells with the rows that are there.
+// match compares the ledger with the existing rows.
 func (told lives) match(rows []note) error {
 	there := map[int64]note{}
 	for _, row := range rows {
-		if row.verb == "waiting" { // in its lane: as good as pending
+		if row.verb == "waiting" { // waiting in its lane counts as pending
 			row.verb = "pending"
 		}
 		there[row.job] = row

@@ -2,8 +2,9 @@
 
 package schematest_test
 
-// playSchedules is play's part for schedules: what a keeper does that has looked before everybody else acted ("seen"), and one that
-// looks now. Each note is written under the lock of the schedule's row.
+// playSchedules is play's part for schedules. It has a keeper that read the schedule before the
+// others acted ("seen") and one that reads it now. Each note is written under the lock of the
+// schedule's row.
 const playSchedules = `
 create table play.note (n bigint generated always as identity primary key, verb text not null, at timestamptz);
 create table play.seen (fence bigint not null, next_at timestamptz not null);
@@ -17,7 +18,7 @@ begin
   return v_said;
 end $$;
 
--- What is there before the sessions begin: an hourly schedule that is due, and a keeper that has seen it.
+-- The initial state: an hourly schedule that is due, and a keeper that has read it.
 create function play.due() returns void language sql as $$
   select play.put();
   delete from play.note;
@@ -87,7 +88,7 @@ const (
 
 func onSchedule(verb string) string { return "select play.operate_schedule('" + verb + "')" }
 
-// scheduleScenes are what keepers, programs and operators do to one schedule at once.
+// scheduleScenes are concurrent actions of keepers, programs and operators on one schedule.
 var scheduleScenes = []scene{
 	{name: "schedule: tick, tick", given: scheduleDue, sides: [][]string{{tickSeen}, {tickSeen}}},
 	{name: "schedule: tick aborted, tick", given: scheduleDue, sides: [][]string{{tickSeen, rollback}, {tickSeen}}},
@@ -110,7 +111,7 @@ var scheduleScenes = []scene{
 
 func init() { scenes = append(scenes, scheduleScenes...) }
 
-// scheduleMutants are ways to get them wrong.
+// scheduleMutants are defects of schedules that the scenes must find.
 var scheduleMutants = []mutant{
 	{name: "a tick without fence", property: "p_once", scene: "schedule: tick, tick", edits: []edit{{"schedule_tick", "\n     and s.fence = p_fence;", ";"}}},
 	{name: "a tick leaves the fence", property: "p_answer", scene: "schedule: tick, tick", edits: []edit{

@@ -2,12 +2,13 @@
 
 package schematest_test
 
-// playGates is play's part for deliveries that come together, or have an order: by their lane, or by their number at a gate.
+// playGates is play's part for deliveries that come together, or that have an order by their lane
+// or by their number at a gate.
 const playGates = `
 create table play.passed (n bigint generated always as identity primary key, seq bigint not null, how text not null);
 
--- A delivery with a number. Its handler works in the transaction that passed the gate; one that is early is held as a job, which is
--- not due unless somebody promotes it.
+-- A delivery with a number. Its handler works in the transaction that passed the gate. An early
+-- delivery is held as a job, which is not due until it is promoted.
 create function play.gated(p_seq bigint, p_mode text default 'strict', p_message text default null) returns text language plpgsql as $$
 declare
   v_message text := coalesce(p_message, 'm' || p_seq);
@@ -25,7 +26,7 @@ begin
   return v_said;
 end $$;
 
--- The attempt of a job that is held, after its time was over.
+-- The attempt of a held job after its wait has ended.
 create function play.wake(p_job bigint, p_seq bigint) returns text language plpgsql as $$
 declare
   v_said text;
@@ -85,7 +86,8 @@ create function play.deliver_many(p_keys text[]) returns text language sql as $$
        e as (insert into play.effect (what) select 'many ' || c.key from c where c.outcome = 'processed')
   select string_agg(c.key || ':' || c.outcome, ' ' order by c.key) from c $$;
 
--- A delivery of lane l that is handled at once if nothing is ahead of it. What is handled so has a place in the lane like a job.
+-- A delivery of lane l that is handled at once if no job precedes it. It has a place in the lane
+-- like a job.
 create function play.deliver_in_lane(p_key text, p_fails boolean default false) returns text language plpgsql as $$
 declare
   v_said  text;
@@ -120,7 +122,8 @@ const (
 	failX    = "select play.deliver_in_lane('x', true)"
 )
 
-// orderScenes are what gates, and deliveries that come together or with a lane, must get right.
+// orderScenes are the concurrent pairs for gates, and for deliveries that come together or have a
+// lane.
 var orderScenes = []scene{
 	{name: "gate: pass, hold", given: atZero, sides: [][]string{{gated("1")}, {gated("2")}}},
 	{name: "gate: pass aborted, hold", given: atZero, sides: [][]string{{gated("1"), rollback}, {gated("2")}}},
@@ -154,7 +157,7 @@ func init() { scenes = append(scenes, orderScenes...) }
 
 const enterGate = "    update pawl.sequence_gate as g\n       set ver = g.ver + 1,\n           last = coalesce(g.last, p_last)\n     where g.consumer = p_consumer\n       and g.resource = p_resource\n    returning g.*\n         into v_gate;"
 
-// orderMutants are ways to get them wrong.
+// orderMutants are defects of gates and lanes that the scenes must find.
 var orderMutants = []mutant{
 	{name: "a gate is looked at without updating it", property: "p_stuck", scene: "gate: pass, hold", edits: []edit{
 		{"_sequence_gate_enter", enterGate, "    select g.* into v_gate from pawl.sequence_gate as g where g.consumer = p_consumer and g.resource = p_resource;"}}},

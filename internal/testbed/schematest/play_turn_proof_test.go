@@ -2,7 +2,8 @@
 
 package schematest_test
 
-// A turn: what it does not name as stale or locked has ended, and its effect was made before.
+// turnPlay is a turn. A job that it does not return as stale or locked has ended, and its effect
+// was made before.
 const turnPlay = `
 create function play.turn(p_ids bigint[], p_fences bigint[], p_worker bigint, p_limit int default 1) returns text language sql as $$
   with c as materialized (select * from pawl_v1.job_exchange(p_ids, p_fences, 'q', p_worker, p_limit)),

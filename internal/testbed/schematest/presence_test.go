@@ -6,17 +6,18 @@ import (
 	"github.com/pawl-go/pawl/internal/testbed/stepper"
 )
 
-// A presence is one worker that holds one job, the session of its lock, and a session that sweeps.
+// A presence is a worker that holds one job, the session of its lock, and a session that sweeps.
 type presence struct {
 	*bed
 	lock, sweeper *stepper.Session
 }
 
 const (
-	beat     = `select h.outcome from pawl_v1.worker_heartbeat(1, '{"presence": true}') as h`
-	attend   = "select a.outcome from pawl_v1.worker_attend(1) as a"
-	silent   = "update pawl.worker set seen_at = clock_timestamp() - interval '2 seconds'"
-	heard    = "update pawl.worker set seen_at = clock_timestamp() + interval '1 hour'" // for as long as the test takes
+	beat   = `select h.outcome from pawl_v1.worker_heartbeat(1, '{"presence": true}') as h`
+	attend = "select a.outcome from pawl_v1.worker_attend(1) as a"
+	silent = "update pawl.worker set seen_at = clock_timestamp() - interval '2 seconds'"
+	// heard stays true for as long as the test takes.
+	heard    = "update pawl.worker set seen_at = clock_timestamp() + interval '1 hour'"
 	suspect  = "select w.suspected_at is not null from pawl.worker as w"
 	longAgo  = "update pawl.worker set suspected_at = suspected_at - interval '300 milliseconds'"
 	nobody   = "0 0 0"
@@ -24,8 +25,8 @@ const (
 	running  = "1 processing 1 1 1 0"
 )
 
-// What the sweep may conclude from a presence lock, and what not. Sweeping sessions must be 5 s old: all are opened
-// first, so that the wait is one for all.
+// The conclusions that the sweep may draw from a presence lock. Sweeping sessions must be 5 s old,
+// so all are opened first and the test waits once.
 func TestPresence(t *testing.T) {
 	t.Parallel()
 	cases := map[string]func(p *presence){
@@ -58,7 +59,7 @@ func TestPresence(t *testing.T) {
 	}
 }
 
-// sweep requires what one sweep takes back: jobs requeued, jobs dead-lettered, workers buried.
+// sweep requires the result of one sweep: requeued jobs, dead-lettered jobs and removed workers.
 func (p *presence) sweep(want string) {
 	p.Helper()
 	p.same(p.sweeper.Do(sweepAll), want)
@@ -69,7 +70,7 @@ func (p *presence) suspected(want string) {
 	p.is(suspect, want)
 }
 
-// present takes the lock and says so.
+// present takes the lock and reports it.
 func (p *presence) present() {
 	p.Helper()
 	p.same(p.lock.Do(attend), "present")
@@ -86,11 +87,11 @@ func heldAndSilent(p *presence) {
 	p.is(jobs, running)
 	p.do(expireWorkers)
 	p.sweep(reclaims)
-	p.is(jobs, "1 pending <nil> 1 1 1") // the lease alone decided: the attempt is charged
+	p.is(jobs, "1 pending <nil> 1 1 1") // only the lease decided, so the attempt is charged
 }
 
 func freeAndHeard(p *presence) {
-	p.is(beat, "alive") // it believes that it holds its lock
+	p.is(beat, "alive") // the worker believes that it holds its lock
 	p.do(heard)
 	for range 5 {
 		p.sweep(nobody)
@@ -103,7 +104,8 @@ func freeAndSilent(p *presence) {
 	p.do(silent)
 	p.sweep(nobody)
 	p.suspected("true")
-	p.do("update pawl.worker set suspected_at = clock_timestamp() + interval '1 hour'") // a look of less than 300 ms ago
+	// The first check is less than 300 ms old.
+	p.do("update pawl.worker set suspected_at = clock_timestamp() + interval '1 hour'")
 	p.sweep(nobody)
 	p.do("update pawl.worker set suspected_at = clock_timestamp() - interval '300 milliseconds'")
 	p.sweep(reclaims)
@@ -122,7 +124,7 @@ func heardBetween(p *presence) {
 	p.sweep(nobody)
 	p.suspected("false")
 	p.do(silent)
-	p.sweep(nobody) // the first look again
+	p.sweep(nobody) // a first check again
 	p.is(jobs, running)
 }
 
@@ -145,7 +147,8 @@ func leaseOnly(p *presence) {
 		p.suspected("false")
 	}
 	p.is(beat, "alive")
-	p.is(`select h.outcome from pawl_v1.worker_heartbeat(1) as h`, "alive") // absent means as it was
+	// An absent option changes nothing.
+	p.is(`select h.outcome from pawl_v1.worker_heartbeat(1) as h`, "alive")
 	p.is("select w.presence from pawl.worker as w", "true")
 	p.is(`select h.outcome from pawl_v1.worker_heartbeat(1, '{"presence": false}') as h`, "alive")
 	p.do(silent)
@@ -153,7 +156,8 @@ func leaseOnly(p *presence) {
 	p.suspected("false")
 }
 
-// After a restart of the server every lock is free and everybody was silent: whoever sweeps then is young.
+// After a restart of the server, every lock is free and every worker was silent. A session that
+// sweeps then is too young to judge.
 func youngSession(p *presence) {
 	p.is(beat, "alive")
 	p.do(silent)
@@ -162,7 +166,7 @@ func youngSession(p *presence) {
 	p.is(jobs, running)
 	p.sweep(reclaims)
 	p.do("insert into pawl.worker (name, seen_at) values ('gone', now() - interval '1 hour')")
-	p.same(p.open("young").Do(sweepAll), "0 0 1") // a lease that is over needs no evidence
+	p.same(p.open("young").Do(sweepAll), "0 0 1") // an expired lease needs no evidence
 }
 
 func beatInProgress(p *presence) {
@@ -177,7 +181,7 @@ func beatInProgress(p *presence) {
 	p.is(jobs, running)
 }
 
-// A session gets its own lock a second time. That is no evidence.
+// A session can take its own lock a second time, which proves nothing.
 func ownSession(p *presence) {
 	p.same(p.sweeper.Do(attend), "present")
 	p.is(beat, "alive")
@@ -204,7 +208,7 @@ func connectionLost(p *presence) {
 	p.is(jobs, running)
 }
 
-// A killed process spends no attempt: its last one is not its job's last.
+// A killed process does not charge an attempt, so its last attempt is not its job's last.
 func uncharged(p *presence) {
 	p.do("update pawl.job set max_attempts = 1")
 	p.is(beat, "alive")
@@ -215,7 +219,7 @@ func uncharged(p *presence) {
 	p.is(jobs, "1 pending <nil> 1 0 1")
 }
 
-// The fourth death alone ends a job; so does the twelfth in company, and no other.
+// A job ends at its fourth crash alone, or at its twelfth crash in total.
 func tooManyCrashes(p *presence) {
 	p.do("update pawl.job set crashes = 10, crashes_alone = 3")
 	p.is("select i.outcome from pawl_v1.worker_isolate(1, 1, 1) as i", "alone")
@@ -228,7 +232,7 @@ func tooManyCrashes(p *presence) {
 	p.is("select j.crashes_alone from pawl.job as j", "4")
 }
 
-// The limit bounds one call (trap T24); the worker stays until its last job is back.
+// The limit bounds one call (trap T24). The worker's row stays until its last job is requeued.
 func manyJobs(p *presence) {
 	p.do("select pawl_v1.job_enqueue_many(array_fill('q'::text, '{9}'), array_fill('k'::text, '{9}'), array_fill(''::bytea, '{9}'))")
 	p.do("select pawl_v1.job_claim('q', 1)")
@@ -242,7 +246,7 @@ func manyJobs(p *presence) {
 	p.is("select count(*), sum(j.crashes)::int from pawl.job as j", "10 10")
 }
 
-// One session at a time is present for a worker; its end frees the place.
+// One session at a time is present for a worker. When the session ends, another can take its place.
 func TestAttend_OneSession(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "select pawl_v1.worker_register('w'), pawl_v1.worker_register('v')")
@@ -256,7 +260,7 @@ func TestAttend_OneSession(t *testing.T) {
 	b.until(second, attend, "present")
 }
 
-// Jobs cancelled under a worker are told once.
+// The heartbeat reports jobs that were cancelled under a worker once.
 func TestHeartbeat_Recalled(t *testing.T) {
 	t.Parallel()
 	b := setup(t, `insert into pawl.worker (name) values ('w');
@@ -268,8 +272,9 @@ func TestHeartbeat_Recalled(t *testing.T) {
 	b.is(`select pawl_v1.worker_heartbeat(1, '{"here": true}')`, "P4004")
 }
 
-// An answer may be lost. What it named is named again until the worker says that it has arrived;
-// what is recalled meanwhile, also by a transaction that began before, is not forgotten with it.
+// A response may be lost. Its recalls are reported again until the worker confirms them. A
+// confirmation does not drop recalls that were added meanwhile, also not by a transaction that
+// began earlier.
 func TestHeartbeat_NamesUntilItArrived(t *testing.T) {
 	t.Parallel()
 	b := setup(t, `insert into pawl.worker (name) values ('w'), ('v');
@@ -280,19 +285,21 @@ func TestHeartbeat_NamesUntilItArrived(t *testing.T) {
 	}
 	slow := b.open("slow")
 	slow.Do("begin")
-	slow.Do("insert into pawl.recall (worker_id, job_id, fence) values (1, 6, 1)") // id 3, behind which id 4 is seen first
+	// Its id is 3, and id 4 is seen before it.
+	slow.Do("insert into pawl.recall (worker_id, job_id, fence) values (1, 6, 1)")
 	b.do("insert into pawl.recall (worker_id, job_id, fence) values (1, 9, 1)")
 	told(`{"told": []}`, `7+9 {"recalls": [1, 4]}`)
 	told(`{"told": []}`, `7+9 {"recalls": [1, 4]}`)
 	slow.Do("commit")
-	told(`{"told": [1, 4, 2]}`, `6 {"recalls": [3]}`) // 2 is another worker's
+	told(`{"told": [1, 4, 2]}`, `6 {"recalls": [3]}`) // recall 2 is another worker's
 	told(`{"told": [3]}`, ` {}`)
 	b.is("select array_agg(r.job_id) from pawl.recall as r", "[8]")
 	b.is(`select pawl_v1.worker_heartbeat(1, '{"told": 7}')`, "P4004")
 	b.is(`select pawl_v1.worker_heartbeat(1, '{"told": null}')`, "P4004")
 }
 
-// A transaction that cancels or recalls a running job, and stays open, costs its worker no heartbeat; the worker is told after the commit.
+// A transaction that cancels or recalls a running job and stays open does not delay the worker's
+// heartbeat. The worker learns of it after the commit.
 func TestHeartbeat_WaitsForNoOpenCancel(t *testing.T) {
 	t.Parallel()
 	for _, verb := range []string{"job_cancel(1, 'ann', 'it hangs')", "job_cancel_own(1)", "job_recall(1)"} {
@@ -312,7 +319,8 @@ func TestHeartbeat_WaitsForNoOpenCancel(t *testing.T) {
 	}
 }
 
-// A recall ends the attempt that it was meant for: if the worker has the job again under a later fence, it is not told.
+// A recall ends only the attempt that it was meant for. If the worker has the job again under a
+// later fence, the recall is not reported.
 func TestHeartbeat_NamesNoLaterAttempt(t *testing.T) {
 	t.Parallel()
 	b := setup(t, `select pawl_v1.worker_register('w');
@@ -329,7 +337,7 @@ func TestHeartbeat_NamesNoLaterAttempt(t *testing.T) {
 	b.is("select h.outcome, h.recalled from pawl_v1.worker_heartbeat(2) as h", "alive []")
 }
 
-// What a worker that is gone was to be told goes with the next sweep.
+// The next sweep deletes the recalls of a dead worker.
 func TestSweep_ForgetsTheRecallsOfTheDead(t *testing.T) {
 	t.Parallel()
 	b := setup(t, `select pawl_v1.worker_register('w'), pawl_v1.worker_register('v');
@@ -339,7 +347,8 @@ func TestSweep_ForgetsTheRecallsOfTheDead(t *testing.T) {
 	b.is("select array_agg(r.worker_id) from pawl.recall as r", "[2]")
 }
 
-// The longest silence between two heartbeats is known for an hour; a report stays until the next one.
+// The longest silence between two heartbeats is kept for an hour. A report is kept until the next
+// one.
 func TestHeartbeat_SilenceAndReport(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "insert into pawl.worker (name) values ('w')")
@@ -363,7 +372,8 @@ func TestHeartbeat_SilenceAndReport(t *testing.T) {
 	b.do("update pawl.worker set silence_at = silence_at - interval '61 min'")
 	silent("2 min")
 	silence("00:02:00")
-	b.do("update pawl.worker set seen_at = '-infinity'") // it has left, in a transaction that could not see all of its jobs
+	// It has left, in a transaction that could not see all of its jobs.
+	b.do("update pawl.worker set seen_at = '-infinity'")
 	beat("{}")
 	silence("00:02:00")
 	b.is("select w.report from pawl.worker as w", "map[drain_ms:1]")

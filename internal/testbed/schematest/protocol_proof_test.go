@@ -8,39 +8,41 @@ import (
 	"strings"
 )
 
-// The bounds of the walk. With three attempts it has 14,925 states instead of 3,458, and is as clean.
+// The bounds of the walk, which has 3,458 states. With three attempts it has 14,925 states and also
+// no violation.
 const (
 	maxDeliveries = 2
 	maxAttempts   = 2
-	maxFaults     = 2 // crashes, and answers to COMMIT that are lost
+	maxFaults     = 2 // crashes and lost replies to COMMIT
 )
 
-// A protocol is how the parties use the contract. Its zero value is the right way; each field is one wrong way.
+// A protocol is how the parties use the contract. The zero value is correct. Each field is one
+// defect.
 type protocol struct {
-	newKeyPerAttempt bool // the provider is called with another key at each attempt
+	newKeyPerAttempt bool // each attempt calls the provider with another key
 	effectThenEnd    bool // the effect commits before the job ends
 	endThenEffect    bool // the job ends before the effect commits
-	ackThenRecord    bool // the broker is told before the database
+	ackThenRecord    bool // the message is acknowledged before it is recorded
 	markThenCall     bool // the call is marked as made before it is made
-	silenceIsFailure bool // an unanswered COMMIT is taken for one that failed
+	silenceIsFailure bool // an unanswered COMMIT counts as failed
 }
 
-// A world is all that is not in the database: the parties, the provider, and what the judge remembers. It is a value:
-// to take a step back is to forget it.
+// A world is the state outside the database: the parties, the provider, and the judge's memory. It
+// is a value, so undoing a step needs no work.
 type world struct {
-	deliveries int // made so far
+	deliveries int // so far
 	recorded   bool
 	acked      bool
-	dead       bool // the source will not deliver any more
+	dead       bool // the source delivers no more
 
 	workers [2]worker
 	faults  int
 
 	calls, applied int
-	keys           uint // the keys that the provider has seen, a bit each
+	keys           uint // the keys that the provider has seen, one bit each
 
-	newest [maxDeliveries + 1]int // the newest fence issued of each job
-	ended  string                 // how a job ended, if one did
+	newest [maxDeliveries + 1]int // the newest fence issued for each job
+	ended  string                 // the verb that ended a job, if any
 }
 
 // A worker is one attempt in progress.
@@ -48,12 +50,15 @@ type worker struct {
 	step  string // "" when idle
 	job   int
 	fence int
-	had   bool // the call was marked before this attempt marked it
+	had   bool // the call was marked before this attempt
 }
 
-// rows is what the database holds. Ids and times that cannot matter are left out, so that equal states are equal.
+// A rows is the database's state, without ids and times that do not matter, so that equal states
+// are equal.
 type rows struct {
-	jobs            string // of each its id, status, fence, attempts, and while it is held whether its lease is live or over
+	// jobs has id, status, fence and attempts of each job, and whether a held job's lease is live
+	// or over.
+	jobs            string
 	keys            int
 	effects, events int
 	marked          bool
@@ -67,21 +72,22 @@ select coalesce(string_agg(concat_ws(' ', j.id, j.status, j.fence, j.attempts,
        exists (select from play.mark)
   from pawl.job as j`
 
-// protocolTables are the handler's: its effect and the event that tells of it, and its note that the provider was called.
+// protocolTables are the handler's tables: its effect, the event about it, and the mark that the
+// provider was called.
 const protocolTables = play + `;
 create table play.event (what text not null);
 create table play.mark (what text not null);`
 
-// A move is something that may happen next. Its statements are one transaction; then is the world after it, given
-// what the last statement answered.
+// A move is a possible next step. Its statements are one transaction. then updates the world with
+// the last statement's result.
 type move struct {
 	name       string
-	statements string // "" changes nothing in the database
+	statements string // "" does not use the database
 	then       func(w *world, answer string) (broken string)
-	refused    func(w *world) // what the party does on P4020; nil: the move must not be refused
+	refused    func(w *world) // the party's reaction to P4020; nil: the move must not be refused
 }
 
-// moves lists all that may happen in a world.
+// moves returns all moves that are possible in a world.
 func (p protocol) moves(w world, now rows) (all []move) {
 	all = append(all, p.source(w)...)
 	for i, each := range w.workers {
@@ -117,7 +123,8 @@ select e.outcome from pawl_v1.job_enqueue('q', 'k', '', '{"key": "x", "max_attem
 	ack := move{name: "acknowledge", then: func(w *world, _ string) string { w.acked = true; return "" }}
 	die := move{name: "source dies", then: func(w *world, _ string) string {
 		w.faults++
-		w.dead = w.acked || w.deliveries+1 == maxDeliveries // the broker does not repeat what was acknowledged
+		// The broker does not redeliver an acknowledged message.
+		w.dead = w.acked || w.deliveries+1 == maxDeliveries
 		return next(w)
 	}}
 	again := move{name: "deliver again", then: func(w *world, _ string) string { return next(w) }}
@@ -149,7 +156,7 @@ func next(w *world) string {
 	return ""
 }
 
-// judge names the properties that do not hold here.
+// judge returns the properties that are violated in this state.
 func (w *world) judge(now rows) (broken []string) {
 	if w.ended == "" && strings.Contains(now.jobs, "dead_letter") {
 		w.ended = "dead_letter"
@@ -175,7 +182,7 @@ func (w *world) judge(now rows) (broken []string) {
 	return broken
 }
 
-// accepted judges a fenced write that the database let through.
+// accepted judges a fenced write that the database accepted.
 func accepted(w *world, by worker, status string) string {
 	switch {
 	case by.fence != w.newest[by.job]:
@@ -188,9 +195,9 @@ func accepted(w *world, by worker, status string) string {
 	return ""
 }
 
-// explore visits every state that the moves lead to, once, on a database that holds protocolTables. The whole walk is
-// one transaction: a step back is a rollback to the savepoint before it. It stops at the first broken property that
-// matters.
+// explore visits every reachable state once, on a database that has protocolTables. The whole walk
+// is one transaction, and undoing a step is a rollback to a savepoint. It stops at the first
+// violated property that matters.
 func (p protocol) explore(ctx context.Context, url string, matters func(property string) bool) (states int, err error) {
 	w, err := newWalk(ctx, url, p, matters)
 	if err != nil {

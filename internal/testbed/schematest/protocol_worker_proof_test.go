@@ -8,29 +8,29 @@ import (
 	"strings"
 )
 
-// The steps of an attempt: claim, call the provider, mark the call under the fence, then effect, event and end in one
-// transaction.
+// The steps of an attempt: claim, call the provider, mark the call under the fence, then commit
+// effect, event and end in one transaction.
 const (
 	toCall    = "call"
 	toMark    = "mark"
 	toFinish  = "finish"
-	toEnd     = "end"    // effectThenEnd: the effect is there
-	toEffect  = "effect" // endThenEffect: the job is gone
+	toEnd     = "end"    // effectThenEnd: the effect is committed
+	toEffect  = "effect" // endThenEffect: the job is deleted
 	toResolve = "resolve"
 )
 
 const effectAndEvent = "insert into play.effect values ('x'); insert into play.event values ('x');"
 
-// An attempt is worker i of a protocol, in a place.
+// An attempt is worker i of a protocol in a state.
 type attempt struct {
 	protocol
 	i     int
 	me    worker
 	now   rows
-	spent bool // no fault is left to happen
+	spent bool // no fault remains
 }
 
-// moves lists what the attempt may do next.
+// moves returns the possible moves of the attempt.
 func (a attempt) moves() []move {
 	switch a.me.step {
 	case "":
@@ -52,12 +52,12 @@ func (a attempt) moves() []move {
 	return a.finish()
 }
 
-// does is a move that is never refused.
+// does returns a move that is never refused.
 func (a attempt) does(what, statements string, then func(*world, string) string) []move {
 	return []move{{name: fmt.Sprintf("worker %d: %s", a.i, what), statements: statements, then: then}}
 }
 
-// writes is a move under the fence: an attempt that is refused is dropped.
+// writes returns a move under the fence. A refused attempt is dropped.
 func (a attempt) writes(what, statements string, then func(*world, string) string) []move {
 	all := a.does(what, statements, then)
 	all[0].refused = func(w *world) { w.workers[a.i] = worker{} }
@@ -72,14 +72,14 @@ func (a attempt) end() string {
 	return fmt.Sprintf("select f.outcome from pawl_v1.job_finish(%d, %d) as f", a.me.job, a.me.fence)
 }
 
-// goOn follows a write that was accepted.
+// goOn continues after an accepted write.
 func (a attempt) goOn(w *world, step string) string {
 	broken := accepted(w, a.me, statusOf(a.now, a.me.job))
 	w.move(a.i, step)
 	return broken
 }
 
-// ends follows a finish that was accepted.
+// ends continues after an accepted finish.
 func (a attempt) ends(step string) func(*world, string) string {
 	return func(w *world, _ string) string {
 		w.ended = cmp.Or(w.ended, "finished")
@@ -87,7 +87,7 @@ func (a attempt) ends(step string) func(*world, string) string {
 	}
 }
 
-// becomes follows a move that proves nothing.
+// becomes continues after a move that proves nothing.
 func (a attempt) becomes(step string) func(*world, string) string {
 	return func(w *world, _ string) string {
 		w.move(a.i, step)
@@ -95,7 +95,7 @@ func (a attempt) becomes(step string) func(*world, string) string {
 	}
 }
 
-// claimAnew is a claim by a new incarnation of a process; its lease does not end by itself during a test.
+// claimAnew is a claim by a new worker row, whose lease does not end during a test.
 const claimAnew = `select c.id || ' ' || c.fence
   from pawl_v1.job_claim('q', (select r.worker_id from pawl_v1.worker_register('w', '12 hours') as r), 1) as c`
 
@@ -119,7 +119,8 @@ func (w *world) move(i int, step string) {
 	}
 }
 
-// claim begins an attempt, unless nothing was due. A claim over a live lease is theft, a fence issued twice no fence.
+// claim begins an attempt if a job was due. A claim over a live lease, or a fence that is issued
+// twice, is a violation.
 func (a attempt) claim(w *world, answer string) string {
 	me := worker{step: a.afterClaim()}
 	if n, _ := fmt.Sscan(answer, &me.job, &me.fence); n != 2 {
@@ -137,7 +138,7 @@ func (a attempt) claim(w *world, answer string) string {
 	return ""
 }
 
-// call asks the provider, which applies each key once. A call that is marked is not made again.
+// call asks the provider, which applies each key once. A marked call is not repeated.
 func (a attempt) call(w *world) string {
 	skip, key, step := a.now.marked, 0, toMark
 	if a.markThenCall {
@@ -157,7 +158,7 @@ func (a attempt) call(w *world) string {
 	return ""
 }
 
-// finish is the handler's transaction. Its COMMIT may go unanswered, whether it arrived or not.
+// finish is the handler's transaction. Its COMMIT may be unanswered, whether it arrived or not.
 func (a attempt) finish() []move {
 	switch {
 	case a.effectThenEnd:
@@ -179,7 +180,7 @@ func (a attempt) finish() []move {
 	return append(all, a.does("finish, never arrived", "", silent(a.becomes(toResolve)))...)
 }
 
-// resolve asks again, with the same fence: whoever was refused has no part in the job any more.
+// resolve tries again with the same fence. A refused attempt no longer owns the job.
 func (a attempt) resolve() []move {
 	if a.silenceIsFailure {
 		return a.does("again, unasked", effectAndEvent+fmt.Sprintf("delete from pawl.job as j where j.id = %d", a.me.job), a.becomes(""))

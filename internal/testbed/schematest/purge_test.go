@@ -15,7 +15,8 @@ import (
 	"github.com/pawl-go/pawl/pawltest"
 )
 
-// A key whose job has a row is never forgotten, whatever became of the job; the others when their memory is over, so many a call.
+// A key whose job has a row is never purged, in any state of the job. The others are purged when
+// they expire, a bounded number per call.
 func TestT24_T33_KeyPurge(t *testing.T) {
 	t.Parallel()
 	b := setup(t, `select pawl_v1.job_enqueue('q', 'k', '', jsonb_build_object('key', k)) from unnest('{pending,dead,gone,archived,young}'::text[]) as k;
@@ -28,7 +29,7 @@ update pawl.job_key set created_at = created_at - interval '3 days', expires_at 
 	}
 	b.is("select c.due from pawl_v1.purge_count('job_key') as c", "12")
 	b.is(purge(100), "12 2")
-	b.is(purge(100), "0 <nil>") // those that stay are remembered anew, and not looked at again
+	b.is(purge(100), "0 <nil>") // the remaining keys get a new expiry and are not checked again
 	b.is("select string_agg(k.key, ' ' order by k.key) from pawl.job_key as k", "dead pending young")
 	b.is("select bool_and(k.expires_at > clock_timestamp() + interval '23 hours') from pawl.job_key as k where k.key <> 'young'", "true")
 	b.is("select e.outcome, e.job_id from pawl_v1.job_enqueue('q', 'k', '', '{\"key\": \"dead\"}') as e", "duplicate 2")
@@ -38,7 +39,8 @@ update pawl.job_key set created_at = created_at - interval '3 days', expires_at 
 	}
 }
 
-// A job that ends between the look and the delete, and one that is retried: the purge decides by what its delete sees.
+// A job may end or be retried between the check and the delete. The purge decides by what its
+// delete sees.
 func TestKeyPurge_LeavesWhatIsLocked(t *testing.T) {
 	t.Parallel()
 	b := setup(t, `select pawl_v1.job_enqueue('q', 'k', '', '{"key": "a"}'), pawl_v1.job_enqueue('q', 'k', '', '{"key": "b"}');
@@ -52,7 +54,8 @@ update pawl.job_key set created_at = created_at - interval '3 days', expires_at 
 	b.is("select p.purged from pawl_v1.job_key_purge() as p", "1")
 }
 
-// Counts of scopes without a command, and fences that nobody has written to for long, go; the others stay.
+// Replay counts of scopes without a command, and fences without a recent write, are purged. The
+// others stay.
 func TestPurge_ReplaysAndFences(t *testing.T) {
 	t.Parallel()
 	b := setup(t, `select pawl_v1.command_claim('used', 'k', sha256('')), pawl_v1.command_replayed('{used,idle,fresh}', '{1,1,1}');
@@ -70,7 +73,7 @@ update pawl.fence set seen_at = now() - interval '3 days' where resource = 'old'
 	b.is("select string_agg(f.resource, ' ') from pawl.fence as f", "new")
 }
 
-// What is counted is what goes.
+// purge_count returns the number of rows that a purge deletes.
 func TestPurgeCount(t *testing.T) {
 	t.Parallel()
 	b := setup(t, `select pawl_v1.command_claim('s', n::text, sha256('')), pawl_v1.inbox_claim('c', n::text, sha256('')), pawl_v1.delivery_keep('c', n::text, '') from generate_series(1, 9) as n;
@@ -99,9 +102,9 @@ select 'job/q', n::text, 's', sha256(''), 'keyed', 'p', case n when 1 then 'unkn
 	}
 }
 
-// purgeRows is how many expired keys TestPurge_HoldsNoLockForLong purges, under purgeRate enqueues a second, each of which may wait
-// purgeWait for a lock. For the bar: PAWL_PURGE_ROWS=1000000 PAWL_PURGE_RATE=2000 PAWL_PURGE_WAIT=50, on a machine that does nothing
-// else.
+// purgeRows is how many expired keys TestPurge_HoldsNoLockForLong purges, while purgeRate enqueues
+// a second run, each with a lock timeout of purgeWait ms. For the documented bar, set
+// PAWL_PURGE_ROWS=1000000 PAWL_PURGE_RATE=2000 PAWL_PURGE_WAIT=50 on an otherwise idle machine.
 var (
 	purgeRows = number("PAWL_PURGE_ROWS", 10_000)
 	purgeRate = number("PAWL_PURGE_RATE", 200)
@@ -115,9 +118,10 @@ func number(variable string, otherwise int) int {
 	return otherwise
 }
 
-// While expired keys are purged, others enqueue under keys of their own and under those that are being purged. A purge that held its
-// rows for long would show as an enqueue that waits for them: it is told when that takes too long, and must never be. Each batch is
-// measured as well. At the end what was young is there, what was expired is not, and no key of a job that has a row has gone.
+// While expired keys are purged, others enqueue with their own keys and with keys that are being
+// purged. If a purge held its rows for long, an enqueue would exceed its lock timeout, which must
+// not happen. Each batch is measured as well. At the end the young keys exist, the expired ones do
+// not, and no key of a job with a row is gone.
 func TestPurge_HoldsNoLockForLong(t *testing.T) {
 	t.Parallel()
 	url := pawltest.URL(t)
@@ -149,7 +153,7 @@ select 'q', 'old ' || n, pawl_v1._job_hash('k', ''), case when n % 1000 = 0 then
 			for i := 0; done.Err() == nil; i++ {
 				patience.Elapse(time.Second * writers / time.Duration(purgeRate))
 				key := fmt.Sprintf("new %d %d", w, i)
-				if i%10 == 0 { // one that is expired: a duplicate, or new again
+				if i%10 == 0 { // an expired key: a duplicate, or new again
 					key = fmt.Sprintf("old %d", 1+(i*writers+w)*7%purgeRows)
 				}
 				began := time.Now()
@@ -167,7 +171,7 @@ select 'q', 'old ' || n, pawl_v1._job_hash('k', ''), case when n % 1000 = 0 then
 	}
 	began, purged, kept := time.Now(), 0, 0
 	var batches []time.Duration
-	var size pace.Pace // as everything that purges paces itself
+	var size pace.Pace // every purge paces itself like this
 	for next := "-infinity"; ; {
 		one, rows := time.Now(), size.Rows()
 		var n, k int

@@ -9,13 +9,15 @@ const (
 	setMode   = `select s.outcome, s.detail ->> 'mode' from pawl_v1.queue_set('q', '{"mode": "%s"}', 'ann', 'why') as s`
 	claimAll  = "select coalesce(string_agg(c.id::text, '+' order by c.id), '') from pawl_v1.job_claim('q', 1, 25) as c"
 	claimThis = "select c.outcome from pawl_v1.job_claim_id(%d, 1) as c"
-	// Job 1 was tried before, 2 gave its attempt back, 3 has seen a crash, 4 is fresh, 5 was tried and is not due; 6 is another queue's.
+	// In someBegun job 1 was attempted before, 2 released its attempt, 3 has a crash, 4 is fresh,
+	// and 5 was attempted and is not due. Job 6 is in another queue.
 	someBegun = `select pawl_v1.worker_register('one'), pawl_v1.job_enqueue(q, 'k', '') from unnest('{q,q,q,q,q,other}'::text[]) as q;
 update pawl.job set attempts = 1 where id in (1, 5); update pawl.job set crashes = 1, attempts = 1 where id = 3;
 update pawl.job set available_at = now() + interval '1 hour' where id = 5;`
 )
 
-// Paused, a queue gives nothing to anybody; running again, all of it. Held jobs end in any mode, and jobs come in.
+// A paused queue hands out no jobs. After it is resumed, all are claimable. In any mode held jobs
+// can end and jobs can be enqueued.
 func TestQueue_Paused(t *testing.T) {
 	t.Parallel()
 	b := setup(t, someBegun)
@@ -30,12 +32,12 @@ func TestQueue_Paused(t *testing.T) {
 	b.is("select f.outcome from pawl_v1.job_finish(2, 1) as f", "finished")
 	b.is("select e.outcome from pawl_v1.job_enqueue('q', 'k', '') as e", "enqueued")
 	b.is(fmt.Sprintf(setMode, "running"), "changed paused")
-	b.is(claimAll, "1") // up to the one that has seen a crash, which runs alone
+	b.is(claimAll, "1") // up to the job with a crash, which runs alone
 	b.is(claimAll, "3")
 	b.is(claimAll, "4+7")
 }
 
-// Draining, it gives what was tried before, with the same care for what has seen a crash, and nothing fresh.
+// A draining queue hands out only jobs that were attempted before, and jobs with a crash alone.
 func TestQueue_Draining(t *testing.T) {
 	t.Parallel()
 	b := setup(t, someBegun)
@@ -57,7 +59,7 @@ func TestQueue_Draining(t *testing.T) {
 	b.is(claimAll, "2+4")
 }
 
-// Draining walks the jobs that were begun, not the thousands that were not.
+// A claim from a draining queue reads only begun jobs, not the thousands of others.
 func TestQueue_DrainingHasAnIndex(t *testing.T) {
 	t.Parallel()
 	b := setup(t, someBegun+`insert into pawl.job (queue, kind, payload) select 'q', 'k', '' from generate_series(1, 20000); analyze pawl.job;`)
@@ -67,7 +69,7 @@ func TestQueue_DrainingHasAnIndex(t *testing.T) {
 	b.is(`select pg_stat_get_xact_numscans('pawl.job_begun'::regclass), pg_stat_get_xact_numscans('pawl.job_claim'::regclass), pg_stat_get_xact_numscans('pawl.job'::regclass)`, "1 0 0")
 }
 
-// Both settings are one row; each change has its record, and what is not said stays.
+// Both settings are in one row. Each change is audited, and an absent setting stays.
 func TestQueue_ModeAndArchive(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "")

@@ -7,7 +7,8 @@ import (
 	"github.com/pawl-go/pawl/internal/testbed/stepper"
 )
 
-// keep keeps a delivery as a consumer does: with how it would be stored.
+// keep stores a delivery as a consumer does, with the options with which it would be stored as a
+// job.
 func keep(id, semantic string) string {
 	return fmt.Sprintf(`select pawl_v1.delivery_keep('c', '%s', '{"n": 1}', jsonb_build_object('headers', '{"type": "t"}'::jsonb, 'hash', encode(sha256('p'), 'hex'),
   'stored_as', jsonb_strip_nulls(jsonb_build_object('queue', 'q', 'kind', 'k', 'max_attempts', 3, 'headers', '{"pawl-inbox-key": "%s"}'::jsonb, 'semantic', %s))));`, id, id, semantic)
@@ -15,8 +16,8 @@ func keep(id, semantic string) string {
 
 const replay = "select r.outcome, r.job_id, r.detail ->> 'status' from pawl_v1.inbox_replay('c', '%s', 'ann', 'a reason') as r"
 
-// What took effect is not replayed, whatever is asked; what has not is tried again, from its job or from what was kept, and each replay leaves
-// a record. The delivery is a duplicate all the time.
+// A delivery that took effect is never replayed. Another one is retried from its job or from the
+// kept delivery, and each replay is audited. Meanwhile a redelivery is a duplicate.
 func TestInboxReplay(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "select pawl_v1.inbox_claim('c', 'done', sha256('p'));"+keep("done", "null")+`
@@ -30,15 +31,17 @@ begin; select pawl_v1.inbox_claim('c', 'unkept', sha256('p')); select pawl_v1.in
 	b.is(fmt.Sprintf(dry, "dead"), "would_replay 1 dead_letter")
 	b.is("select j.status, j.fence from pawl.job as j where j.id = 1", "dead_letter 0")
 	b.is(fmt.Sprintf(replay, "dead"), "replayed 1 dead_letter")
-	b.is("select j.status, j.fence, j.attempts from pawl.job as j where j.id = 1", "pending 1 0") // a generation of its own
-	b.is("select pawl_v1.job_finish(1, 0)", "P4020")                                              // an older attempt is refused
+	// A new generation.
+	b.is("select j.status, j.fence, j.attempts from pawl.job as j where j.id = 1", "pending 1 0")
+	b.is("select pawl_v1.job_finish(1, 0)", "P4020") // an older attempt is refused
 	b.is("select string_agg(a.verb || ' ' || a.actor, ', ' order by a.id) from pawl.audit as a", "job_retry ann, inbox_replay ann")
 	b.is("select c.outcome from pawl_v1.inbox_claim('c', 'dead', sha256('p')) as c", "duplicate_ignored")
 	b.do("select pawl_v1.job_claim('q', null)")
 	b.is(fmt.Sprintf(replay, "dead"), "refused 1 processing")
 	b.is(fmt.Sprintf(dry, "dead"), "refused 1 processing")
 
-	// Its job was discarded: it has not taken effect and never will, until it is made anew of what was kept.
+	// Its job was discarded, so it has not taken effect and will not until a new job is created
+	// from the kept delivery.
 	b.do("select pawl_v1.job_fail(1, 2, '{\"error\": \"no\"}', '{\"final\": true}'); select pawl_v1.job_discard(1, 'ann', 'r'), pawl_v1.job_discard(2, 'ann', 'r')")
 	b.is(fmt.Sprintf(replay, "unkept"), "refused 2 <nil>")
 	b.is(fmt.Sprintf(dry, "dead"), "would_replay <nil> <nil>")
@@ -53,8 +56,8 @@ begin; select pawl_v1.inbox_claim('c', 'unkept', sha256('p')); select pawl_v1.in
 	}
 }
 
-// A delivery that was forgotten by hand is replayed from what was kept, under its second name too; one that is merely older than what is
-// remembered is not: nobody knows whether it took effect.
+// A delivery that an operator has forgotten is replayed from the kept delivery, also under its
+// semantic key. One that is older than the retention is not, because its outcome is unknown.
 func TestInboxReplay_AfterForgetting(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "select pawl_v1.inbox_claim('c', 'm', sha256('p')), pawl_v1.inbox_claim('c', 'pawl/semantic/s', sha256(''), '{\"result_ref\": \"m\"}');"+keep("m", "'pawl/semantic/s'")+
@@ -65,17 +68,20 @@ func TestInboxReplay_AfterForgetting(t *testing.T) {
 	b.is("select r.detail ->> 'hint' like 'nobody forgot it by hand%' from pawl_v1.inbox_replay('c', 'old', 'ann', 'r') as r", "true")
 
 	b.is("select f.outcome from pawl_v1.inbox_forget('c', 'repeated', 'ann', 'r') as f", "forgotten")
-	b.is("select count(*) from pawl.inbox as i where i.key = 'pawl/semantic/s'", "1") // under it took another one effect
+	// Under it another delivery took effect.
+	b.is("select count(*) from pawl.inbox as i where i.key = 'pawl/semantic/s'", "1")
 	b.is("select f.outcome from pawl_v1.inbox_forget('c', 'm', 'ann', 'r') as f", "forgotten")
 	b.is("select count(*) from pawl.inbox as i where i.key = 'pawl/semantic/s'", "0")
 	b.is(fmt.Sprintf(replay, "m"), "replayed 1 <nil>")
 	b.is("select i.hash = sha256('p'), i.job_id, i.processed_at is null from pawl.inbox as i where i.key = 'm'", "true 1 true")
 	b.is(fmt.Sprintf(replay, "m"), "replayed 1 pending")
 	b.is("select count(*) from pawl.job", "1")
-	b.is("select c.outcome from pawl_v1.inbox_claim('c', 'm', sha256('p')) as c", "duplicate_ignored") // its sender sends it again
+	// The sender sends it again.
+	b.is("select c.outcome from pawl_v1.inbox_claim('c', 'm', sha256('p')) as c", "duplicate_ignored")
 }
 
-// Two operators at once make one job; and one who comes while the delivery is claimed again by its sender finds that.
+// Two concurrent replays create one job. If the sender's redelivery is claimed meanwhile, a replay
+// finds that.
 func TestInboxReplay_AtOnce(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "select pawl_v1.inbox_claim('c', 'm', sha256('p'));"+keep("m", "null")+"select pawl_v1.inbox_forget('c', 'm', 'ann', 'r')")
@@ -101,10 +107,11 @@ func TestInboxReplay_AtOnce(t *testing.T) {
 	b.is("select count(*) from pawl.job", "0")
 }
 
-// An attempt that ends at this moment is not disturbed: a replay waits for it, never it for the replay, and finds what it did.
+// A replay waits for an attempt that is ending, and sees its result. The attempt does not wait for
+// the replay.
 func TestInboxReplay_WaitsForTheAttempt(t *testing.T) {
 	t.Parallel()
-	for range 5 { // a busy machine may be slower than the operator's patience of 2 s
+	for range 5 { // a busy machine may be slower than the lock timeout of 2 s
 		if replayBesideTheAttempt(t) != "55P03" {
 			return
 		}

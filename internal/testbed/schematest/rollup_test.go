@@ -15,7 +15,7 @@ const rolledUp = `select string_agg(format('%s %s %s/%s %s=%s', r.span, r.kind, 
                           order by r.span, r.kind, r.source, r.scope, r.name)
   from pawl.rollup as r`
 
-// Counts are added up in the minute and in the hour, and of levels the highest is kept.
+// Counts are added up per minute and per hour. For levels, the highest value is kept.
 func TestRollupAdd(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "")
@@ -39,7 +39,7 @@ func TestRollupAdd(t *testing.T) {
 	b.is(`select bool_and(r.at = date_trunc(r.span, clock_timestamp() - interval '30 seconds') or r.at = date_trunc(r.span, clock_timestamp())) from pawl.rollup as r`, "true")
 }
 
-// sameMinute runs do again if a minute began meanwhile.
+// sameMinute runs do again if a minute started meanwhile.
 func sameMinute(b *bed, do func()) {
 	b.Helper()
 	minute := func() string {
@@ -68,14 +68,15 @@ func TestRollupAdd_Refuses(t *testing.T) {
 	b.is("select count(*) from pawl.rollup", "0")
 }
 
-// The table has a bound, whatever scopes are named: what finds no room is counted under none of them. What is old goes.
+// The table is bounded for any set of scopes. Counts of scopes without room are added under no
+// scope. Old rows are deleted.
 func TestRollupAdd_IsBounded(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "")
 	const many = "select (pawl_v1.rollup_add('queue', array_agg('q' || n), array_agg('succeeded'::text), array_agg(1))).outcome from generate_series(%d, %d) as n"
 	sameMinute(b, func() {
 		b.do("truncate pawl.rollup")
-		b.is(fmt.Sprintf(many, 1, 1000), "added") // a single call may pass the bound
+		b.is(fmt.Sprintf(many, 1, 1000), "added") // a single call may exceed the bound
 		for n := range 5 {
 			b.is(fmt.Sprintf(many, 900+n*1000, 1899+n*1000), "added")
 		}
@@ -96,7 +97,7 @@ select s.span, date_trunc('hour', now()) - s.age, 'count', 'queue', 'q' || n, 's
 	b.is(left, "hour 600, minute 600")
 }
 
-// Many processes add to the same rows at once, in whatever order they name them: none waits for another in a circle, and no count is lost.
+// Many processes add to the same rows concurrently, in any order, without deadlocks or lost counts.
 func TestRollupAdd_ManyAtOnce(t *testing.T) {
 	t.Parallel()
 	url := pawltest.URL(t)
@@ -114,7 +115,8 @@ func TestRollupAdd_ManyAtOnce(t *testing.T) {
 				switch {
 				case err == nil:
 					added++
-				case !asPgError(err, &pg) || pg.Code != "55P03": // it waits for a lock for no longer than 2 s, and then adds nothing
+				// It waits at most 2 s for a lock, and then adds nothing.
+				case !asPgError(err, &pg) || pg.Code != "55P03":
 					t.Error(err)
 					return
 				}

@@ -6,14 +6,16 @@ import (
 	"testing"
 )
 
-// Jobs 1 to 5 of one lane: 1 is held with fence 1 by worker 1, the others wait behind it.
+// fiveInLane has jobs 1 to 5 of one lane. Job 1 is held with fence 1 by worker 1, and the others
+// wait behind it.
 const fiveInLane = `select pawl_v1.worker_register('one'), pawl_v1.worker_register('two');
 do $do$ begin for n in 1..5 loop perform pawl_v1.job_enqueue('q', 'k', 'payload', '{"lane": "l"}'); end loop; end $do$;
 select c.id from pawl_v1.job_claim('q', 1, 10) as c`
 
 const runOfOne = "select r.id from pawl_v1.lane_run('{1}', '{1}') as r"
 
-// A run is what waits behind a head that the caller holds, in its order, and no more than it asks for.
+// A run contains the jobs that wait behind a head that the caller holds, in order, and at most the
+// requested number.
 func TestRun_IsWhatWaitsBehindAHead(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fiveInLane)
@@ -23,7 +25,7 @@ func TestRun_IsWhatWaitsBehindAHead(t *testing.T) {
 	b.is("select count(*) from pawl.job as j where j.status = 'waiting'", "4")
 }
 
-// A run ends before a job that may not be worked on now, or whose kind is another.
+// A run ends before a job that may not run now or has another kind.
 func TestRun_EndsBeforeWhatDiffers(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]string{
@@ -44,7 +46,8 @@ func TestRun_EndsBeforeWhatDiffers(t *testing.T) {
 	}
 }
 
-// A head that was tried before has no run, nor has one of a queue that is paused or drains: its run would be work that was never begun.
+// A head that was attempted before has no run, and neither has one in a paused or draining queue,
+// because its run would be new work.
 func TestRun_NoneForAHeadThatGoesAlone(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]string{
@@ -63,7 +66,8 @@ func TestRun_NoneForAHeadThatGoesAlone(t *testing.T) {
 	}
 }
 
-// The end of a head ends what is named of its run, and the next of the lane gets the turn. An end without the fence ends nothing.
+// Finishing a head finishes the named members of its run, and the next job of the lane becomes the
+// head. A finish with a stale fence finishes nothing.
 func TestRun_EndsWithItsHead(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fiveInLane)
@@ -72,11 +76,12 @@ func TestRun_EndsWithItsHead(t *testing.T) {
 	b.is("select count(*) from pawl.job", "5")
 	b.is("select f.id, f.outcome, f.members, f.detail ->> 'promoted' from pawl_v1.lane_finish('{1}', '{1}', '{2,3}') as f", "1 finished 2 1")
 	b.is(inLane, "4 pending true, 5 waiting false")
-	b.is("select f.id, f.outcome, f.members from pawl_v1.lane_finish('{1}', '{1}', '{2,3}') as f", "1 stale 0") // asked again
+	// A repeated call.
+	b.is("select f.id, f.outcome, f.members from pawl_v1.lane_finish('{1}', '{1}', '{2,3}') as f", "1 stale 0")
 }
 
-// Members that an operator has ended are passed by, and counted for nothing.
-func TestRun_PassesByWhatAnOperatorEnded(t *testing.T) {
+// Members that an operator has ended are skipped and not counted.
+func TestRun_SkipsMembersThatAnOperatorEnded(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fiveInLane)
 	b.is(runOfOne, "2, 3, 4, 5")
@@ -85,7 +90,7 @@ func TestRun_PassesByWhatAnOperatorEnded(t *testing.T) {
 	b.is("select j.id, j.status from pawl.job as j order by j.id", "3 cancelled, 5 pending")
 }
 
-// What is in a run counts as processing for those who cancel, move or discard it.
+// A member of a run counts as processing for a cancel, a reschedule or a discard.
 func TestRun_ItsMembersAreProcessing(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fiveInLane)
@@ -105,17 +110,17 @@ func TestRun_ItsMembersAreProcessing(t *testing.T) {
 	b.is("select string_agg(j.id || ' ' || j.status, ', ' order by j.id) from pawl.job as j", "3 cancelled, 4 cancelled, 5 cancelled")
 }
 
-// What waits behind a head without a run waits.
+// A job behind a head without a run is waiting.
 func TestRun_WithoutOneTheyWait(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fiveInLane)
 	b.is("select c.outcome, c.detail ->> 'status' from pawl_v1.job_cancel_own(2) as c", "cancelled waiting")
 	b.is(runOfOne, "3, 4, 5")
-	b.do("update pawl.job set status = 'pending', claimed_by = null where id = 1") // given back
+	b.do("update pawl.job set status = 'pending', claimed_by = null where id = 1") // released
 	b.is("select c.outcome, c.detail ->> 'status' from pawl_v1.job_cancel_own(3) as c", "cancelled waiting")
 }
 
-// Members of a queue that keeps what has finished are kept, each as tried once.
+// Members of a queue with an archive are archived with one attempt each.
 func TestRun_IsArchived(t *testing.T) {
 	t.Parallel()
 	b := setup(t, `select pawl_v1.queue_set('q', '{"archive": true}', 'ann', 'the auditors ask');`+fiveInLane)
@@ -124,8 +129,8 @@ func TestRun_IsArchived(t *testing.T) {
 	b.is("select a.id, a.attempts, a.lane from pawl_v1.archive as a order by a.id", "1 1 l, 2 1 l, 3 1 l")
 }
 
-// When a process has died in a run, the head goes alone, and after it each job up to the last of that run: whichever of them kills is found.
-// What came later goes in runs again.
+// After a process died in a run, the head runs alone, and so does each job up to the last of that
+// run. So the job that kills is found. Later jobs form runs again.
 func TestRun_AfterACrashEachGoesAlone(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fiveInLane)
@@ -142,27 +147,31 @@ func TestRun_AfterACrashEachGoesAlone(t *testing.T) {
 	b.is("select r.id from pawl_v1.lane_run('{4}', '{1}') as r", "5")
 }
 
-// Jobs 1 to 12 are in turn of the lanes a, b, c and d; 1 to 4 are held with fence 1. In lane c the next is not due.
+// fourLanes has jobs 1 to 12, alternating in the lanes a, b, c and d. Jobs 1 to 4 are held with
+// fence 1. In lane c the next job is not due.
 const fourLanes = `select pawl_v1.worker_register('one'), pawl_v1.worker_register('two');
 do $do$ begin for n in 0..11 loop perform pawl_v1.job_enqueue('q', 'k', '', jsonb_build_object('lane', substr('abcd', 1 + n % 4, 1))); end loop; end $do$;
 update pawl.job set available_at = clock_timestamp() + interval '1 hour' where id = 7;
 select c.id from pawl_v1.job_claim('q', 1, 10) as c`
 
-// A call for many heads answers the run of each, in its order, and ends each with its own members: those of a head that is not held stay.
+// A call for many heads returns the run of each in order, and finishes each with its own members.
+// Members of a head that is not held stay.
 func TestRun_ManyHeadsAtOnce(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fourLanes)
-	const runs = "select r.head, r.id, r.detail ->> 'lane' from pawl_v1.lane_run('{4,3,2,1}', '{1,1,1,7}') as r" // the fence of 1 is another
+	// The fence of job 1 differs.
+	const runs = "select r.head, r.id, r.detail ->> 'lane' from pawl_v1.lane_run('{4,3,2,1}', '{1,1,1,7}') as r"
 	b.is(runs, "2 6 b, 2 10 b, 4 8 d, 4 12 d")
 	b.is("select j.id, j.run_end = l.position from pawl.job as j left join pawl.job as l on l.id = j.id + 8 where j.run_end is not null order by j.id", "2 true, 4 true")
 	const finish = "select f.id, f.outcome, f.members, f.detail ->> 'promoted' from pawl_v1.lane_finish('{4,3,2,1}', '{1,1,1,7}', '{5,6,8,10}') as f"
 	b.is(finish, "1 stale 0 2, 2 finished 2 <nil>, 3 finished 0 <nil>, 4 finished 1 <nil>")
 	b.is("select j.id, j.status, j.lane_head from pawl.job as j order by j.id",
 		"1 processing true, 5 waiting false, 7 pending true, 9 waiting false, 11 waiting false, 12 pending true")
-	b.is(finish, "1 stale 0 <nil>, 2 stale 0 <nil>, 3 stale 0 <nil>, 4 stale 0 <nil>") // asked again
+	// A repeated call.
+	b.is(finish, "1 stale 0 <nil>, 2 stale 0 <nil>, 3 stale 0 <nil>, 4 stale 0 <nil>")
 }
 
-// A member that another transaction has locked ends the run of its own lane, and no other.
+// A member that another transaction has locked ends the run of its own lane only.
 func TestRun_ALockedMemberEndsItsOwnRun(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fourLanes)
@@ -179,7 +188,8 @@ func TestRun_ALockedMemberEndsItsOwnRun(t *testing.T) {
 	b.is("select j.id from pawl.job as j where j.id in (6, 8, 10, 12) order by j.id", "6, 10")
 }
 
-// A job that is held without the turn of its lane ends by itself: what waits there is another's to end.
+// A job that is held without being the head of its lane is finished alone. The waiting jobs belong
+// to another head.
 func TestRun_NoTurnNoMembers(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fiveInLane)
@@ -188,7 +198,8 @@ func TestRun_NoTurnNoMembers(t *testing.T) {
 	b.is("select j.id from pawl.job as j order by j.id", "2, 3, 4, 5")
 }
 
-// The end of some heads archives those of a queue that keeps what has finished, with their runs, and deletes the others.
+// Finishing heads archives those of a queue with an archive, with their runs, and deletes the
+// others.
 func TestRun_ArchivesByQueue(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fiveInLane)
@@ -200,7 +211,7 @@ func TestRun_ArchivesByQueue(t *testing.T) {
 	b.is("select j.id from pawl.job as j order by j.id", "4, 5, 8")
 }
 
-// What lane_run and lane_finish refuse.
+// lane_run and lane_finish refuse invalid arguments.
 func TestRun_Refuses(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fiveInLane)

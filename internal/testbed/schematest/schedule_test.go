@@ -20,7 +20,8 @@ const (
 	cronTik = "select t.outcome, t.enqueued from pawl_v1.schedule_tick('s', (select s.fence from pawl.schedule as s), %s, %s) as t"
 )
 
-// A job of a tick carries the payload, what was set for it, and which tick of which schedule it is.
+// The job of a tick has the schedule's payload and options, and contains the schedule's name and
+// the tick.
 func TestSchedule_TickIsAJob(t *testing.T) {
 	t.Parallel()
 	patience.Hour(t)
@@ -37,7 +38,7 @@ func TestSchedule_TickIsAJob(t *testing.T) {
 	b.is(gridOf, "1")
 }
 
-// T68: putting a schedule again, as every start of a program does, does not begin its interval anew.
+// T68: putting a schedule again, as every start of a program does, does not restart its interval.
 func TestT68_PutAgainKeepsTheNextTick(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "")
@@ -53,7 +54,8 @@ func TestT68_PutAgainKeepsTheNextTick(t *testing.T) {
 	b.is("select s.queue, s.kind, s.missed from pawl.schedule as s", "q2 k2 all")
 }
 
-// What is due when the plan changes is still enqueued, and the new plan goes on from there.
+// A tick that is due when the plan changes is still enqueued, and the new plan continues from
+// there.
 func TestSchedule_AnotherPlanKeepsWhatIsDue(t *testing.T) {
 	t.Parallel()
 	b := setup(t, hourly)
@@ -64,8 +66,8 @@ func TestSchedule_AnotherPlanKeepsWhatIsDue(t *testing.T) {
 	b.is("select s.next_at between now() + interval '119 minutes' and now() + interval '2 hours' from pawl.schedule as s", "true")
 }
 
-// A plan that changes begins after now, wherever its first_at lies: ticks that were made are not made again, although their keys are purged,
-// and neither are those that a resume has dropped.
+// A changed plan starts after now, with any first_at. Past ticks are not repeated although their
+// keys are purged, and neither are ticks that a resume dropped.
 func TestSchedule_AnotherPlanRepeatsNoTick(t *testing.T) {
 	t.Parallel()
 	put := func(plan string) string {
@@ -85,7 +87,8 @@ func TestSchedule_AnotherPlanRepeatsNoTick(t *testing.T) {
 		b.do(tickS)
 		b.do(purged)
 		b.is(put(halves), "changed true")
-		b.is("select extract(epoch from s.next_at)::bigint % 43200 = 21600, s.next_at <= now() + interval '12 hours' from pawl.schedule as s", "true true") // its own grid
+		// The new plan has its own grid.
+		b.is("select extract(epoch from s.next_at)::bigint % 43200 = 21600, s.next_at <= now() + interval '12 hours' from pawl.schedule as s", "true true")
 		b.is(tickS, "not_due 0 true none")
 	})
 	t.Run("cron", func(t *testing.T) {
@@ -128,7 +131,7 @@ func TestSchedule_AnotherPlanRepeatsNoTick(t *testing.T) {
 	})
 }
 
-// After an outage: the last tick, or all of them in order, but no more than the newest thousand.
+// After an outage, the last tick is enqueued, or all in order up to the newest thousand.
 func TestSchedule_MissedTicks(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ missed, every, behind, want, first string }{
@@ -151,7 +154,8 @@ update pawl.schedule set next_at = now() - interval '%s'`, c.every, c.missed, c.
 	}
 }
 
-// What a keeper says of a cron expression is checked for what would double or lose a tick.
+// The ticks that a keeper computes from a cron expression are checked for errors that would double
+// or lose a tick.
 func TestSchedule_CronTicksAreChecked(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "")
@@ -160,11 +164,12 @@ func TestSchedule_CronTicksAreChecked(t *testing.T) {
 	b.is(nextIs, "2030-01-01 01:00")
 	b.do(isDue)
 	for _, bad := range [][2]string{
-		{"null", "null"},                                                   // nothing said
-		{"'{}'", "'2026-01-01 01:00Z'"},                                    // the due tick not named
-		{"'{2026-01-01 00:00Z}'", "null"},                                  // no next
-		{"'{2026-01-01 00:00Z}'", "'2026-01-01 00:00Z'"},                   // next is not after
-		{"'{2025-12-31 23:30Z}'", "'2026-01-01 01:00Z'"},                   // before the due one
+		{"null", "null"},                  // no ticks
+		{"'{}'", "'2026-01-01 01:00Z'"},   // the due tick is missing
+		{"'{2026-01-01 00:00Z}'", "null"}, // no next tick
+		// The next tick is not after.
+		{"'{2026-01-01 00:00Z}'", "'2026-01-01 00:00Z'"},
+		{"'{2025-12-31 23:30Z}'", "'2026-01-01 01:00Z'"},                   // before the due tick
 		{"'{2026-01-01 01:00Z,2026-01-01 00:00Z}'", "'2026-01-01 02:00Z'"}, // out of order
 		{"'{2026-01-01 00:00Z,2026-01-01 00:00Z}'", "'2026-01-01 02:00Z'"}, // twice
 		{"'{2026-01-01 00:00Z,null}'", "'2026-01-01 02:00Z'"},
@@ -181,10 +186,12 @@ func TestSchedule_CronTicksAreChecked(t *testing.T) {
 	b.do("delete from pawl.schedule")
 	b.is(hourly, "created")
 	b.do(isDue)
-	b.is(fmt.Sprintf(cronTik, "'{2026-01-01 00:00Z}'", "'2026-01-01 01:00Z'"), "P4004") // an interval is not the keeper's to count
+	// The keeper must not compute the ticks of an interval.
+	b.is(fmt.Sprintf(cronTik, "'{2026-01-01 00:00Z}'", "'2026-01-01 01:00Z'"), "P4004")
 }
 
-// A tick that comes a second time, say after the schedule's row was restored from a copy, finds its key.
+// A tick that is repeated, for example after the schedule's row was restored from a copy, is a
+// duplicate by its key.
 func TestSchedule_TheKeyIsTheSecondGuard(t *testing.T) {
 	t.Parallel()
 	b := setup(t, cronly+";"+isDue)
@@ -194,8 +201,8 @@ func TestSchedule_TheKeyIsTheSecondGuard(t *testing.T) {
 	b.is("select count(*) from pawl.job", "1")
 }
 
-// Paused, nothing is enqueued, not even by a keeper that looked before; resumed, it goes on with the next tick. Each change leaves a
-// record, and of nothing else.
+// While a schedule is paused, nothing is enqueued, also not by a keeper that read it before. After
+// a resume it continues with the next tick. Exactly the changes are audited.
 func TestSchedule_Operators(t *testing.T) {
 	t.Parallel()
 	b := setup(t, hourly+";"+isDue)
@@ -210,7 +217,7 @@ func TestSchedule_Operators(t *testing.T) {
 	b.is("select r.outcome, r.detail ->> 'job' from pawl_v1.schedule_run_now('s', 'ann', 'why') as r", "enqueued 2")
 	b.is("select r.outcome, r.detail ? 'next_at' from pawl_v1.schedule_resume('s', 'ann', 'why') as r", "resumed true")
 	b.is(fmt.Sprintf(aVerb, "resume", "s"), "unchanged {}")
-	b.is(gridOf, "1") // what would have ticked meanwhile is dropped, and the grid is kept
+	b.is(gridOf, "1") // ticks during the pause are dropped, and the grid is kept
 	b.is("select count(*) from pawl.job", "2")
 	b.is(fmt.Sprintf(aVerb, "delete", "s"), "deleted {}")
 	for _, verb := range []string{"pause", "resume", "run_now", "delete"} {
@@ -223,8 +230,8 @@ func TestSchedule_Operators(t *testing.T) {
 	b.is("select count(*) from pawl.audit where before ? 'payload'", "0")
 }
 
-// Of a cron expression a keeper finds the next tick after the resume.
-func TestSchedule_ResumedCronIsSoughtAnew(t *testing.T) {
+// After a resume, a keeper computes the next tick of a cron expression.
+func TestSchedule_ResumedCronIsComputedAgain(t *testing.T) {
 	t.Parallel()
 	b := setup(t, cronly+";"+isDue)
 	b.do(fmt.Sprintf(aVerb, "pause", "s"))
@@ -264,5 +271,6 @@ func TestSchedule_BadArguments(t *testing.T) {
 	}
 	b.is("select count(*) from pawl.schedule", "0")
 	b.is(put(strings.Repeat("s", 200), every+`"first_at": "2026-01-01", "lane": null, "headers": null}`)+" is not null", "true")
-	b.is("select t.outcome from pawl.schedule as s, pawl_v1.schedule_tick(s.name, s.fence) as t", "ticked") // its key fits
+	// Its key fits the bound.
+	b.is("select t.outcome from pawl.schedule as s, pawl_v1.schedule_tick(s.name, s.fence) as t", "ticked")
 }

@@ -2,7 +2,8 @@ package schematest_test
 
 import "testing"
 
-// With a limit, the oldest of each class are told, so that ten thousand of one do not hide the rest. Without advice, all else is told.
+// With a limit, the oldest of each class are returned, so that ten thousand of one class do not
+// hide the others. Without advice, all other columns are returned.
 func TestStaleClassify_Options(t *testing.T) {
 	t.Parallel()
 	b := setup(t, `insert into pawl.job (queue, kind, payload, status, available_at)

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// A refusal is recorded once, and the stories of its job and of its command tell it.
+// A refusal is recorded once, and the stories of its job and its command contain it.
 func TestStaleWriteAdd(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "select pawl_v1.job_enqueue('q', 'k', ''), pawl_v1.command_claim('s', '1', sha256(''))")
@@ -46,7 +46,7 @@ func TestStaleWriteAdd_Refuses(t *testing.T) {
 	b.is("select count(*) from pawl.stale_write", "0")
 }
 
-// An hour has room for a thousand, and what is older than seven days goes.
+// An hour has room for a thousand records, and records older than seven days are deleted.
 func TestStaleWriteAdd_IsBounded(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "")

@@ -11,8 +11,9 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// stepPlay are the verbs of steps, as play has those of jobs. Everything is about one step, charge of (s, k), and job 1, which
-// waits for its verdict. Calls have names, as their fences cannot be foretold.
+// stepPlay contains the verbs of steps, as play contains those of jobs. All verbs use one step,
+// charge of (s, k), and job 1, which waits for its verdict. Calls have names, because their fences
+// are unpredictable.
 const stepPlay = `
 create table play.called (name text primary key, fence bigint not null);
 create table play.step_told (n bigint generated always as identity primary key, fence bigint not null, verb text not null);
@@ -42,7 +43,7 @@ create function play.once(p_name text) returns text language sql as $$ select pl
 create function play.keyed(p_name text) returns text language sql as $$ select play.plan(p_name, 'keyed') $$;
 create function play.checked(p_name text) returns text language sql as $$ select play.plan(p_name, 'checked', '{"settle_ms": 0}') $$;
 
--- What a provider did is noted whatever the function makes of it: it is true.
+-- A provider's action is recorded for any result of the function, because it happened.
 create function play.ends(p_name text, p_outcome text) returns text language plpgsql as $$
 declare
   v_fence bigint := (select c.fence from play.called as c where c.name = p_name);
@@ -56,7 +57,7 @@ begin
   return v_said;
 end $$;
 
--- A person found out about the calls up to p_name, or up to the newest that there was when the verdict began.
+-- An operator's verdict on the calls up to p_name, or up to the newest one when the verdict began.
 create function play.verdict(p_verdict text, p_name text default null) returns text language plpgsql as $$
 declare
   v_open  boolean := exists (select from pawl.step_call as c where c.step = 'charge' and c.outcome is null and c.not_after > clock_timestamp());
@@ -71,7 +72,7 @@ begin
   return v_said;
 end $$;
 
--- A person has what was refused asked for under a new key.
+-- An operator has a refused call repeated under a new key.
 create function play.again(p_name text) returns text language plpgsql as $$
 declare
   v_fence bigint := (select c.fence from play.called as c where c.name = p_name);
@@ -87,7 +88,7 @@ end $$;
 create function play.wait_for_verdict() returns text language sql as $$
   select f.outcome from pawl_v1.job_fail(1, 1, '{}', '{"unknown": true, "retry_in_ms": 0}') as f $$;
 
--- Another step of the job, of which the ledger knows nothing.
+-- Another step of the job, which is not in the ledger.
 create function play.refund_is_unknown() returns void language plpgsql as $$
 begin
   for v_n in 1..2 loop
@@ -108,7 +109,7 @@ begin
   return v_purged;
 end $$;
 
--- The time to send is over; the provider has forgotten; so have we.
+-- No call can be sent any more; the provider has forgotten the key; the step's retention has ended.
 create function play.too_late() returns void language sql as $$
   update pawl.step_call set not_after = now() - interval '1 minute' $$;
 create function play.provider_forgets() returns void language sql as $$
@@ -122,9 +123,10 @@ create function play.reset_effects() returns void language sql as $$
 `
 
 const (
-	onceCalled   = "select play.once('one');"
-	onceUnknown  = onceCalled + "select play.once('two'), play.too_late();"
-	heldUnknown  = pending + "select pawl_v1.job_claim('q', 1);" + onceUnknown // the ledger of jobs knows nothing of it
+	onceCalled  = "select play.once('one');"
+	onceUnknown = onceCalled + "select play.once('two'), play.too_late();"
+	// heldUnknown is not in the ledger of jobs.
+	heldUnknown  = pending + "select pawl_v1.job_claim('q', 1);" + onceUnknown
 	twoUnknown   = heldUnknown + "select play.refund_is_unknown(), play.wait_for_verdict();"
 	onceSettled  = onceUnknown + "select play.verdict('not_executed');"
 	onceRefused  = onceCalled + "select play.ends('one', 'refused');"
@@ -136,10 +138,11 @@ const (
 	checkedTwice = "select play.checked('one'), play.too_late(); select play.checked('probe'); select play.checked('again');"
 )
 
-// restarts: a step became unknown under an end or a verdict, which then begins anew, to lock the job first.
+// restarts is allowed if a step became unknown during an end or a verdict. That call must start
+// over to lock the job first.
 var restarts = []string{lost}
 
-// stepScenes are pairs that the evidence and the state of a step must get right.
+// stepScenes are the concurrent pairs for the evidence and the state of a step.
 var stepScenes = []scene{
 	{name: "step: plan, plan", sides: [][]string{{onceTwo}, {"select play.once('other')"}}},
 	{name: "step: plan aborted, plan", sides: [][]string{{onceTwo, rollback}, {"select play.once('other')"}}},
@@ -183,7 +186,7 @@ var stepScenes = []scene{
 	{name: "step: late probe, plan", given: checkedTwice + "select play.ends('again', 'not_executed'); select play.checked('call');",
 		sides: [][]string{{"select play.ends('probe', 'not_executed')"}, {"select play.checked('next')"}}},
 	{name: "step: probe, end", given: checkedTwice, sides: [][]string{{"select play.ends('again', 'not_executed')", "select play.checked('next')"}, {oneExecuted}}},
-	// Job 2 works for the owner now, and may still run.
+	// Job 2 now works for the owner and may still run.
 	{name: "step: another job meets its end, purge", given: "select play.keyed('one');" + oneExecuted + "; select play.age_steps(), setval('pawl.job_id_seq', 2, false); select pawl_v1.job_enqueue('q', 'k', '');",
 		sides: [][]string{{`select play.plan('next', 'keyed', '{"job_id": 2}')`}, {"select play.purge_steps()"}}},
 	{name: "step: purge, plan", given: onceCalled + oneExecuted + "; select play.age_steps();", sides: [][]string{{"select play.purge_steps()"}, {onceTwo}}},
@@ -194,7 +197,7 @@ var stepScenes = []scene{
 	{name: "step: end, purge", given: onceCalled + "select play.age_steps();", sides: [][]string{{oneExecuted}, {"select play.purge_steps()"}}},
 }
 
-// stepMutants are ways to get steps wrong.
+// stepMutants are defects of steps that the scenes must find.
 var stepMutants = []mutant{
 	{name: "a doubt is no doubt", property: "p_ext", scene: "step: plan, plan", edits: []edit{{"step_begin", "when v_doubt.calls = 0 then 'call'", "when true then 'call'"}}},
 	{name: "a key is remembered for ever", property: "p_ext", scene: "step: plan past the provider's memory, end", edits: []edit{{"step_begin", " and v_now < v_step_row.memory_ends_at then", " then"}}},
@@ -218,7 +221,7 @@ var stepMutants = []mutant{
 	{name: "purge what is in doubt", property: "p_loss", scene: "step: end, purge", edits: []edit{{"step_purge", " and (pawl_v1._step_doubts(e)).calls = 0", ""}}},
 }
 
-// judgeSteps reads the ledger of the step and its rows, and names what is broken.
+// judgeSteps reads the ledger of the step and its rows, and returns the violated property.
 func judgeSteps(ctx context.Context, conn *pgx.Conn) error {
 	notes, err := collect(ctx, conn, "select t.fence, t.verb from play.step_told as t order by t.n", func(row pgx.CollectableRow) (n note, err error) {
 		return n, row.Scan(&n.fence, &n.verb)
@@ -256,13 +259,14 @@ func judgeSteps(ctx context.Context, conn *pgx.Conn) error {
 	return nil
 }
 
-// An stepLife is where the step is after the notes so far. It shares nothing with the functions that it judges.
+// A stepLife is the state of the step after some notes. It shares no code with the functions that
+// it judges.
 type stepLife struct {
 	newest, cleared int64
-	calls           map[int64]string // how each ended: "" as long as nobody said
+	calls           map[int64]string // the end of each call; "" while unknown
 	policy, status  string
 	forgotten       bool // by the provider
-	inherited       bool // a job that may still run was told how it ended
+	inherited       bool // a job that may still run was told the outcome
 }
 
 func (l *stepLife) doubts() (n int) {
@@ -316,7 +320,7 @@ func (l *stepLife) next(n note) (property string) {
 		switch {
 		case l.status != "unknown":
 			return "p_held"
-		case n.fence != l.newest: // calls of which the verdict says nothing are as much in doubt as before
+		case n.fence != l.newest: // other calls remain in doubt
 			return "p_ext"
 		}
 		l.cleared, l.status = l.newest, map[string]string{"settled executed": "succeeded", "settled not_executed": "planned"}[n.verb]
@@ -333,10 +337,10 @@ func (l *stepLife) next(n note) (property string) {
 	return ""
 }
 
-// ends is what a provider did, told by whoever called or asked.
+// ends handles a provider's outcome, reported by a caller or a probe.
 func (l *stepLife) ends(n note) {
 	if l.status == "" {
-		return // of a step that was purged
+		return // the step was purged
 	}
 	if seen, isCall := l.calls[n.fence]; isCall {
 		if seen != "" && seen != "ambiguous" {
@@ -348,7 +352,8 @@ func (l *stepLife) ends(n note) {
 	case slices.Contains([]string{"succeeded", "failed_final"}, l.status):
 	case n.verb == "executed":
 		l.status = "succeeded"
-	case n.verb == "refused" && n.fence <= l.cleared: // of a call that was settled since, or whose key is no more
+	// A call that was settled since, or whose key is obsolete.
+	case n.verb == "refused" && n.fence <= l.cleared:
 	case n.verb == "refused" && (l.doubts() == 0 || l.policy == "keyed"):
 		l.status = "failed_final"
 	case n.verb == "not_executed" && n.fence == l.newest:
@@ -360,7 +365,7 @@ func (l *stepLife) ends(n note) {
 	}
 }
 
-// match compares what was told of each call with what is kept of it.
+// match compares the ledger's outcome of each call with the stored one.
 func (l *stepLife) match(rows []note) error {
 	kept := map[int64]string{}
 	for _, row := range rows {

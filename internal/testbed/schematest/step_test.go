@@ -24,7 +24,7 @@ const (
 	callsOver   = "update pawl.step_call set not_after = now() - interval '1 minute'"
 )
 
-// What may be done next, policy by policy, after a call of which nobody knows.
+// The next action of each policy after a call with an unknown outcome.
 func TestStep_Recoveries(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ policy, more, given, want string }{
@@ -46,17 +46,18 @@ func TestStep_Recoveries(t *testing.T) {
 	}
 }
 
-// How a call ends, told once, twice and otherwise.
+// A call's end can be reported once, repeatedly and with another outcome.
 func TestStep_Ends(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "")
 	b.is(beginStep("at_most_once", ""), "call")
 	b.is(endStep("not_sent", ""), "planned map[]")
-	b.is(endStep("executed", ""), "planned map[contradicts:true kept:true]") // what is known of a call stays
+	// A known outcome stays.
+	b.is(endStep("executed", ""), "planned map[contradicts:true kept:true]")
 	b.is(beginStep("at_most_once", ""), "call")
 	b.is(endStep("ambiguous", `, null, '{"error": "cut", "exchange": {"status": 500}}'`), "unknown map[]")
 	b.is("select c.detail ->> 'error', c.detail -> 'exchange' ->> 'status' from pawl.step_call as c order by c.fence desc limit 1", "cut 500")
-	b.is(beginStep("keyed", ""), "unknown") // whatever the policy is by now
+	b.is(beginStep("keyed", ""), "unknown") // independent of the current policy
 	b.is(endStep("executed", `, 'the result', '{"reference": "ch_1"}'`), "succeeded map[]")
 	b.is(effectRow, "succeeded ch_1 the result <nil>")
 	b.is(endStep("executed", `, 'another', '{"reference": "ch_2"}'`), "succeeded map[kept:true]")
@@ -71,7 +72,7 @@ func TestStep_Ends(t *testing.T) {
 	b.is(beginStep("keyed", `, "memory": 1`), "P4004")
 }
 
-// A refusal ends the step, unless another call may have been executed all the same.
+// A refusal ends the step, unless another call may have been executed.
 func TestStep_Refused(t *testing.T) {
 	t.Parallel()
 	for policy, want := range map[string]string{"keyed": "failed_final", "repeatable": "unknown", "accept_duplicates": "unknown"} {
@@ -86,8 +87,8 @@ func TestStep_Refused(t *testing.T) {
 	}
 }
 
-// The provider's memory starts with the first call that came with the key, whatever it answered, and starts anew only when it is over
-// and nothing is in doubt.
+// The provider's memory starts with the first call with the key, independent of its response. It
+// restarts only after it has expired while no call is in doubt.
 func TestStep_Memory(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "")
@@ -111,12 +112,13 @@ func TestStep_Memory(t *testing.T) {
 	b.is("select e.memory_ends_at > now() + interval '58 minutes' from pawl.step as e", "true")
 }
 
-// A provider that acted twice is reported, where that is against the policy and can be seen.
+// A second execution by the provider is reported if the policy forbids it and it is visible.
 func TestStep_Twice(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ policy, first, second, want string }{
 		{"keyed", "ch_1", "ch_1", "map[kept:true late:true]"},
-		{"keyed", "ch_1", "ch_2", "map[kept:true late:true twice:true]"}, // it forgot the key
+		// The provider forgot the key.
+		{"keyed", "ch_1", "ch_2", "map[kept:true late:true twice:true]"},
 		{"repeatable", "x", "x", "map[kept:true late:true]"},
 		{"accept_duplicates", "x", "y", "map[kept:true late:true]"},
 	} {
@@ -129,7 +131,8 @@ func TestStep_Twice(t *testing.T) {
 	}
 }
 
-// A verdict ends the doubt and leaves a record; "not executed" waits until nothing can be sent any more.
+// A verdict resolves the doubt and is audited. The verdict not_executed waits until no call can be
+// sent any more.
 func TestStep_Settle(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "")
@@ -158,11 +161,13 @@ func TestStep_Settle(t *testing.T) {
 	b.do(endStep("ambiguous", ""))
 	b.is(settleStep("refused", `{"code": "declined"}`), "settled map[status:failed_final]")
 	b.is(effectRow, "failed_final <nil> <nil> declined")
-	b.is(endStep("executed", ""), "failed_final map[contradicts:true kept:true]") // and yet it did
+	// Although it was executed.
+	b.is(endStep("executed", ""), "failed_final map[contradicts:true kept:true]")
 }
 
-// What was told before a verdict may be told again after it, by a process that saw no answer. The verdict stands.
-func TestStep_ToldAgainAfterAVerdict(t *testing.T) {
+// An end that was reported before a verdict may be reported again by a process that saw no
+// response. The verdict stands.
+func TestStep_ReportedAgainAfterAVerdict(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "")
 	b.do(beginStep("checked", ""))
@@ -174,7 +179,8 @@ func TestStep_ToldAgainAfterAVerdict(t *testing.T) {
 	b.is(beginStep("checked", ""), "call")
 }
 
-// A step outlives the job of its delivery. If the delivery comes again after it was forgotten, the new job waits for the verdict.
+// A step outlives its delivery's job. If the delivery comes again after it was purged, the new job
+// waits for the verdict.
 func TestStep_AnotherJobWaits(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "")
@@ -187,8 +193,9 @@ func TestStep_AnotherJobWaits(t *testing.T) {
 	b.is("select j.status from pawl.job as j", "pending")
 }
 
-// A sequence that logical replication left behind gives fences out again. A verdict on an earlier call
-// would count for the next one, and an at-most-once call in doubt would be made again: it is refused.
+// After logical replication, a sequence that lags issues fences again. A verdict on an earlier call
+// would then count for the next one, and an at-most-once call in doubt would be repeated. So
+// step_begin refuses it.
 func TestStep_SequenceBehind(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ policy, end, after string }{
@@ -208,7 +215,8 @@ func TestStep_SequenceBehind(t *testing.T) {
 				b.is(settleStep("not_executed", "{}"), "settled map[status:planned]")
 			}
 			b.do("select setval('pawl.fence_seq', 1, false)")
-			if name == "after a verdict" { // and another fence was given out since, by a build that did not refuse it
+			// A build without this check has issued another fence meanwhile.
+			if name == "after a verdict" {
 				b.do("update pawl.step set fence = 0")
 			}
 			refused := b.refusal(beginStep(c.policy, ""))
@@ -221,7 +229,7 @@ func TestStep_SequenceBehind(t *testing.T) {
 	}
 }
 
-// The verdict on long names has a target that fits.
+// A verdict with long names has an audit target that fits.
 func TestStep_LongNames(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "")
@@ -232,7 +240,7 @@ func TestStep_LongNames(t *testing.T) {
 	b.is("select length(a.target), length(a.after ->> 'step') from pawl.audit as a", "69 255")
 }
 
-// The age of a step is no reason to forget it as long as it may be asked for: see trap T33.
+// A step is not purged, at any age, while it may be used again (trap T33).
 func TestT33_PurgeKeepsWhatMayRunAgain(t *testing.T) {
 	t.Parallel()
 	const old = "update pawl.step set created_at = now() - interval '2 days', expires_at = now() - interval '1 day'"
@@ -272,7 +280,7 @@ func TestT33_PurgeKeepsWhatMayRunAgain(t *testing.T) {
 	}
 }
 
-// No statement on the way of a call reads more than its step: with the statistics of empty tables and of full ones.
+// No statement of a call scans more than its step, with statistics of empty and of full tables.
 func TestStep_StatementsUseTheirIndex(t *testing.T) {
 	t.Parallel()
 	b := setup(t, `analyze pawl.step, pawl.step_call;
@@ -310,7 +318,7 @@ select pawl_v1.job_enqueue('q', 'k', ''), pawl_v1.job_claim('q', null)`)
 
 const tableScans = "select pg_stat_get_xact_numscans('pawl.step'::regclass), pg_stat_get_xact_numscans('pawl.step_call'::regclass)"
 
-// A step whose delivery has another job than at first, because it was replayed, is remembered while that job may run.
+// After a replay, the delivery of a step has another job. The step is kept while that job may run.
 func TestStepPurge_FollowsTheOwner(t *testing.T) {
 	t.Parallel()
 	for name, begins := range map[string]bool{"the new job has begun": true, "the new job has not begun": false} {

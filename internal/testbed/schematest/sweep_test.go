@@ -11,7 +11,7 @@ const (
 	counted = "select j.status, j.crashes, j.crashes_alone from pawl.job as j"
 )
 
-// dies lets a new worker take the job and die with it.
+// dies makes a new worker claim the job and die with it.
 func (b *bed) dies(alone bool) {
 	b.Helper()
 	b.do(dueNow + "; insert into pawl.worker (name) values ('w')")
@@ -23,8 +23,9 @@ func (b *bed) dies(alone bool) {
 	b.do(sweepAll)
 }
 
-// Deaths alone and in company are counted apart: four alone end a job, or twelve in all, so that an innocent that is merely near a poison
-// job, or in the way of kills from outside, outlives it, and a poison that takes its time does not live for ever.
+// Crashes alone and in total are counted separately. Four crashes alone end a job, or twelve in
+// total. So an innocent job beside a poison job, or during external kills, survives, and a slow
+// poison job ends eventually.
 func TestSweep_CountsDeathsAlone(t *testing.T) {
 	t.Parallel()
 	b := setup(t, `select pawl_v1.job_enqueue('q', 'k', '', '{"max_attempts": 1000}')`)
@@ -46,7 +47,8 @@ func TestSweep_CountsDeathsAlone(t *testing.T) {
 	b.is(counted, "dead_letter 4 4")
 }
 
-// The mark is of one attempt: it says nothing of the next, nor of another job, and only the holder of an attempt can set it.
+// The mark belongs to one attempt. It does not apply to the next attempt or to another job, and
+// only the attempt's holder can set it.
 func TestIsolate_IsOfOneAttempt(t *testing.T) {
 	t.Parallel()
 	b := setup(t, `select pawl_v1.worker_register('w'), pawl_v1.worker_register('v'); select pawl_v1.job_enqueue_many('{q,q}', '{k,k}', '{a,a}');
@@ -54,7 +56,7 @@ select pawl_v1.job_claim('q', 1)`)
 	for arguments, want := range map[string]string{"1, 1": "alone", "1, 2": "lost", "3, 1": "lost", "null, null": "lost", "1, 1, false": "company"} {
 		b.is(fmt.Sprintf(isolate, 1, arguments), want)
 	}
-	b.is(fmt.Sprintf(isolate, 2, "1, 1"), "lost") // not its own
+	b.is(fmt.Sprintf(isolate, 2, "1, 1"), "lost") // another worker's attempt
 	b.is(fmt.Sprintf(isolate, 7, "1, 1"), "lost")
 	b.is(fmt.Sprintf(isolate, 1, "1, 1"), "alone")
 	b.do("select pawl_v1.job_release(1, 1); select pawl_v1.job_claim('q', 1)")
@@ -63,23 +65,24 @@ select pawl_v1.job_claim('q', 1)`)
 	b.is("select j.id, j.crashes, j.crashes_alone from pawl.job as j order by j.id", "1 1 0, 2 1 0")
 }
 
-// A mark that is taken away late does not take away the next suspect's: each attempt names itself.
+// A mark that is removed late does not remove the next suspect's mark, because each call names its
+// attempt.
 func TestIsolate_ALateEndLeavesTheNextMark(t *testing.T) {
 	t.Parallel()
 	b := setup(t, `select pawl_v1.worker_register('w'); select pawl_v1.job_enqueue_many('{q,q}', '{k,k}', '{a,a}'); select pawl_v1.job_claim('q', 1, 2)`)
 	const marked = "select w.alone_job, w.alone_fence from pawl.worker as w"
 	b.is(fmt.Sprintf(isolate, 1, "1, 1"), "alone")
 	b.is(fmt.Sprintf(isolate, 1, "2, 1"), "alone")
-	b.is(fmt.Sprintf(isolate, 1, "1, 1, false"), "company") // late
+	b.is(fmt.Sprintf(isolate, 1, "1, 1, false"), "company") // too late
 	b.is(marked, "2 1")
-	b.is(fmt.Sprintf(isolate, 1, "2, 7, false"), "company") // another attempt of it
+	b.is(fmt.Sprintf(isolate, 1, "2, 7, false"), "company") // another attempt of the job
 	b.is(marked, "2 1")
 	b.is(fmt.Sprintf(isolate, 1, "2, 1, false"), "company")
 	b.is(marked, "<nil> <nil>")
 }
 
-// The death of a worker is known for each of its queues, at once as a possibility and for good once a sweep has judged. Who leaves in good order
-// has not died.
+// The death of a worker is recorded for each of its queues: as possible while it is silent, and
+// finally once a sweep has judged. A worker that leaves has not died.
 func TestQueueDeath(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "")
@@ -115,7 +118,8 @@ func TestQueueDeath(t *testing.T) {
 	b.is(`select pawl_v1.worker_register('w', '30 seconds', '{"queue": ["q"]}')`, "P4004")
 }
 
-// What is remembered of a failed attempt names its fence and its worker, and when its lease ended if that is why it was taken back.
+// The record of a failed attempt contains its fence and its worker, and the end of its lease if
+// that was the reason.
 func TestErrors_NameTheAttempt(t *testing.T) {
 	t.Parallel()
 	b := setup(t, `select pawl_v1.worker_register('w1'), pawl_v1.worker_register('w2');

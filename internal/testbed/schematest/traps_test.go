@@ -9,8 +9,8 @@ import (
 	"github.com/pawl-go/pawl/pawltest"
 )
 
-// One time-to-live for lease and memory forgets the key together with the lease (trap T1). Here the lease ends, the job is
-// swept, done and deleted, and its key is a duplicate all the while.
+// One time-to-live for lease and memory would forget the key with the lease (trap T1). Here the
+// lease ends and the job is swept, finished and deleted. Its key stays a duplicate all the time.
 func TestT1_LeaseAndMemoryAreApart(t *testing.T) {
 	t.Parallel()
 	const enqueue = `select e.outcome from pawl_v1.job_enqueue('q', 'k', '', '{"key": "x"}') as e`
@@ -28,8 +28,9 @@ func TestT1_LeaseAndMemoryAreApart(t *testing.T) {
 	b.is(jobs, "")
 }
 
-// A waiter whose patience ends removes the live holder (trap T2). Here it is told 55P03, and the holder goes on.
-func TestT2_ImpatienceHarmsNobody(t *testing.T) {
+// A waiter that times out must not remove the live holder (trap T2). Here it gets 55P03, and the
+// holder continues.
+func TestT2_ATimeoutHarmsNoHolder(t *testing.T) {
 	t.Parallel()
 	b := setup(t, `select pawl_v1.job_enqueue('q', 'k', ''); select pawl_v1.job_claim('q', null)`)
 	holder := b.open("holder")
@@ -48,7 +49,8 @@ func TestT2_ImpatienceHarmsNobody(t *testing.T) {
 	b.is("select count(*), (select count(*) from pawl.job) from pawl.inbox", "1 0")
 }
 
-// After the lease another payload takes the key (trap T7). Here it is refused before and after.
+// After the lease, another payload must not take the key (trap T7). Here it is refused before and
+// after.
 func TestT7_LeaseEndOpensNoKey(t *testing.T) {
 	t.Parallel()
 	b := setup(t, `select pawl_v1.job_enqueue('q', 'k', 'a', '{"key": "x"}'); select pawl_v1.job_claim('q', null); `+expireRows)
@@ -60,9 +62,10 @@ func TestT7_LeaseEndOpensNoKey(t *testing.T) {
 	b.is("select convert_from(j.payload, 'UTF8') from pawl.job as j", "a")
 }
 
-// A caller's clock never decides (trap T8, trap T62): no function takes a time, only durations. schedule_tick takes the moments of a plan,
-// and asks the database's clock whether they are due: TestSchedule_CronTicksAreChecked.
-func TestT8_NobodyPassesATime(t *testing.T) {
+// A caller's clock never decides (traps T8, T62). The functions accept durations, not times.
+// schedule_tick accepts a plan's times and compares them with the database's clock: see
+// TestSchedule_CronTicksAreChecked.
+func TestT8_FunctionsAcceptNoTime(t *testing.T) {
 	t.Parallel()
 	none(t, `select p.proname
   from pg_proc as p
@@ -72,8 +75,8 @@ func TestT8_NobodyPassesATime(t *testing.T) {
    and p.proargtypes::oid[] && array['timestamptz', 'timestamp', 'date', 'time', 'timetz']::regtype[]::oid[]`)
 }
 
-// The time at which a transaction began is the past for whoever reads after its commit (trap T22): neither a function nor a
-// default asks for it.
+// For a reader after the commit, the transaction's start time lies in the past (trap T22). Neither
+// a function nor a default uses it.
 func TestT22_TimeIsReadWhenItIsNeeded(t *testing.T) {
 	t.Parallel()
 	const began = `'\m(now|transaction_timestamp|statement_timestamp)\s*\(|\m(current_timestamp|localtimestamp|current_date|current_time)\M'`
@@ -83,9 +86,9 @@ select d.adrelid::regclass::text from pg_attrdef as d join pg_class as c on c.oi
  where c.relnamespace = 'pawl'::regnamespace and pg_get_expr(d.adbin, d.adrelid) ~* `+began)
 }
 
-// No trigger, no rule, and no NOTIFY but in the two functions that notify only where a worker sleeps, and in the one that tells keepers of a schedule
-// that was put or resumed: NOTIFY takes a lock of the whole server at the commit of work (trap T66). TestWake_OnlySleepers and TestWake_Keepers
-// hold them to that.
+// There are no triggers and no rules. NOTIFY takes a server-wide lock at commit (trap T66). Only
+// three functions use it: two that notify only if a worker sleeps, and one that tells keepers about
+// a put or resumed schedule. TestWake_OnlySleepers and TestWake_Keepers check these.
 func TestT66_NoTriggersNoNotify(t *testing.T) {
 	t.Parallel()
 	none(t, `select t.tgname::text from pg_trigger as t join pg_class as c on c.oid = t.tgrelid where c.relnamespace = 'pawl'::regnamespace
@@ -95,7 +98,7 @@ union all
 select p.proname::text from pg_proc as p where p.pronamespace = 'pawl_v1'::regnamespace and p.proname not in ('_wake', '_wake_keepers', 'job_kick') and p.prosrc ~* '\m(pg_notify|notify|listen|job_kick)\M'`)
 }
 
-// none requires that a catalogue query finds nothing.
+// none requires that a catalogue query returns no row.
 func none(t *testing.T, query string) {
 	t.Helper()
 	rows, err := pawltest.DB(t).Query(t.Context(), query)
@@ -108,8 +111,8 @@ func none(t *testing.T, query string) {
 	}
 }
 
-// A delete or sweep without a bound holds its locks for as long as it likes (trap T24). Each call takes its limit, of the
-// dead workers' jobs and of those with leases of their own, and says so.
+// An unbounded delete or sweep holds its locks for too long (trap T24). Each call has a limit for
+// the jobs of dead workers and for jobs with their own leases, and returns how many it took.
 func TestT24_SweepIsBounded(t *testing.T) {
 	t.Parallel()
 	b := setup(t, `insert into pawl.worker (name) values ('w'); `+
@@ -122,7 +125,7 @@ select pawl_v1.job_claim('q', 1, 5); select pawl_v1.job_claim('q', null, 5); `+e
 	b.is(`select pawl_v1.job_sweep('{k}', '{"limit": 100001}')`, "P4004")
 }
 
-// An attempt number that is forgiven on release would fence nothing (trap T59). The fence only grows.
+// An attempt number that a release decrements would not fence (trap T59). The fence only grows.
 func TestT59_RowLeasesToo(t *testing.T) {
 	t.Parallel()
 	b := setup(t, `select pawl_v1.job_enqueue('q', 'k', '')`)
@@ -132,8 +135,8 @@ func TestT59_RowLeasesToo(t *testing.T) {
 	}
 }
 
-// A rescue that overwrites what has moved on (trap T60): the sweep leaves alone a lease that was renewed, a job that was
-// finished, and one whose holder has it open; and everything of a worker that lives.
+// A sweep must not overwrite newer changes (trap T60). It leaves alone a renewed lease, a finished
+// job, a job that its holder has open in a transaction, and all jobs of a live worker.
 func TestT60_SweepSeesRenewals(t *testing.T) {
 	t.Parallel()
 	duels(t, "update pawl.job set status = 'processing', claimed_by = 0, lease_expires_at = now() - interval '1 minute', fence = 1, attempts = 1",
@@ -151,8 +154,9 @@ update pawl.worker set seen_at = now() - lease * 2 where id = 2`)
 	b.is("select j.id, j.status, j.claimed_by, j.crashes from pawl.job as j order by j.id", "1 processing 1 0, 2 pending <nil> 1, 3 processing 0 0")
 }
 
-// Losing the lease of a heartbeat must not open a second place while the first is taken (trap T63): the job of a
-// worker that is silent and present stays its own until the lease is over, and its open transaction even longer.
+// A missed heartbeat must not allow a second attempt during the first (trap T63). The job of a
+// silent but present worker stays its own until the lease ends, and longer while its transaction is
+// open.
 func TestT63_SilenceAloneFreesNothing(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "select pawl_v1.worker_register('w'); select pawl_v1.job_enqueue('q', 'k', ''); select pawl_v1.job_claim('q', 1); "+silent)
@@ -169,7 +173,8 @@ func TestT63_SilenceAloneFreesNothing(t *testing.T) {
 	b.is(sweepAll, "1 0 1")
 }
 
-// A crash marks the job failed (trap T64). Here it goes back, and only crashes of its own end it.
+// A crash must not fail the job (trap T64). Here the job is retried, and only its own crashes end
+// it.
 func TestT64_CrashOfARowLeaseIsRetried(t *testing.T) {
 	t.Parallel()
 	b := setup(t, `select pawl_v1.job_enqueue('q', 'k', '', '{"max_attempts": 2}'); select pawl_v1.job_claim('q', null); `+expireRows)

@@ -2,20 +2,21 @@ package schematest_test
 
 import "testing"
 
-// A turn ends what is held, names what is not, and claims in the place of what ended.
+// A turn finishes held jobs, returns the others, and claims new jobs for the free slots.
 func TestTurn_EndsAndClaims(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fourHeld)
 	b.do("delete from pawl.job where id > 4")
 	b.do("select pawl_v1.job_enqueue('q', 'a', ''), pawl_v1.job_enqueue('q', 'b', ''), pawl_v1.job_enqueue('q', 'c', ''), pawl_v1.job_enqueue('q', 'd', '')")
 	b.is("select t.outcome, t.kind from pawl_v1.job_exchange('{4,3,99,1}', '{1,1,1,1}', 'q', 1, 1) as t",
-		"ended <nil>, stale <nil>, stale <nil>, claimed a, claimed b, claimed c") // one free slot, and those of 1 and 3
+		// One free slot, and those of jobs 1 and 3.
+		"ended <nil>, stale <nil>, stale <nil>, claimed a, claimed b, claimed c")
 	b.is("select j.id from pawl.job as j where j.id <= 4 order by j.id", "2, 4")
 	b.is("select t.outcome, t.detail ->> 'finished' from pawl_v1.job_exchange('{2}', '{1}', 'q', 1, 0) as t", "ended 1, claimed <nil>")
 	b.is("select t.outcome, t.detail ->> 'finished' from pawl_v1.job_exchange('{}', '{}', 'q', 1, 0) as t", "ended 0")
 }
 
-// If the worker's lease is lost, the ends stand, nothing is claimed, and a row says so.
+// If the worker's lease is lost, the finishes stay, nothing is claimed, and a row reports it.
 func TestTurn_EndsWithoutALease(t *testing.T) {
 	t.Parallel()
 	for name, lose := range map[string]string{
@@ -34,7 +35,7 @@ func TestTurn_EndsWithoutALease(t *testing.T) {
 	}
 }
 
-// What a turn refuses.
+// job_exchange refuses invalid arguments.
 func TestTurn_Refuses(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fourHeld)
@@ -45,7 +46,7 @@ func TestTurn_Refuses(t *testing.T) {
 	b.is("select count(*) from pawl.job as j where j.id = 1", "1")
 }
 
-// The successor in a lane is claimed in the turn that ends the one before it.
+// The next job of a lane is claimed in the turn that finishes the previous one.
 func TestTurn_ClaimsTheSuccessorInALane(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "select pawl_v1.worker_register('one')")

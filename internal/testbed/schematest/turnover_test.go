@@ -14,7 +14,8 @@ import (
 	"github.com/pawl-go/pawl/pawltest"
 )
 
-// turnoverRows is how many rows are remembered in TestPurge_CostsWhatItForgets; PAWL_TURNOVER_ROWS=10000000 for the bar.
+// turnoverRows is the number of rows in TestPurge_CostsWhatItForgets. For the documented bar, set
+// PAWL_TURNOVER_ROWS=10000000.
 var turnoverRows = func() int {
 	if n, err := strconv.Atoi(os.Getenv("PAWL_TURNOVER_ROWS")); err == nil {
 		return n
@@ -22,8 +23,9 @@ var turnoverRows = func() int {
 	return 30_000
 }()
 
-// After the table has been turned over several times, a purge reads in proportion to what it forgets: next to nothing if nothing is due,
-// and the same for each batch of a backlog. The heap is full of holes by then, filled with rows of any age.
+// After several turnovers of the table, a purge reads pages in proportion to the rows that it
+// deletes. It reads almost nothing if no row is due, and the same for each batch of a backlog. By
+// then the heap has free space in many pages, filled with rows of any age.
 func TestPurge_CostsWhatItForgets(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -48,7 +50,8 @@ func TestPurge_CostsWhatItForgets(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			// Each turn ages what there is by a day, forgets a fifth and takes in as many new rows, in the places that came free.
+			// Each turn ages the rows by a day, deletes a fifth, and inserts as many new rows into
+			// the free space.
 			day := turnoverRows / 5
 			for turn := range 15 {
 				exec(fmt.Sprintf("delete from pawl.%s as r where r.%s < now() - interval '5 days'", c.table, c.age))
@@ -67,8 +70,8 @@ func TestPurge_CostsWhatItForgets(t *testing.T) {
 				}
 				return purgeBatch(t, conn, c.table, fmt.Sprintf(c.purge, olderThan.Milliseconds(), since), next)
 			}
-			// A call that plans anew, since the catalogue has changed beside it, reads that as well. So the first call does not count, and one of
-			// several may read more.
+			// A call that plans again, because the catalogue has changed meanwhile, also reads the
+			// catalogue. So the first call does not count, and one of several may read more.
 			none, least := "", int64(math.MaxInt64)
 			for range 4 {
 				purged, pages := batch(10*24*time.Hour, &none)
@@ -100,7 +103,7 @@ func TestPurge_CostsWhatItForgets(t *testing.T) {
 	}
 }
 
-// purgeBatch runs a purge and counts the pages of shared memory that it touched.
+// purgeBatch runs a purge and counts the shared pages that it read.
 func purgeBatch(t *testing.T, conn *pgx.Conn, table, call string, next *string) (purged int, pages int64) {
 	t.Helper()
 	tx, err := conn.Begin(t.Context())
@@ -117,7 +120,7 @@ func purgeBatch(t *testing.T, conn *pgx.Conn, table, call string, next *string) 
 	if err := tx.QueryRow(t.Context(), "select count(*) from pawl."+table).Scan(&purged); err != nil {
 		t.Fatal(err)
 	}
-	// The result goes into a table, so that the run that is measured is the only one.
+	// The result is stored in a table, so that the measured run is the only one.
 	if err := tx.QueryRow(t.Context(), "explain (analyze, buffers, format json) create temp table answer on commit drop as select p.purged, coalesce(p.detail ->> 'next', '') as next from pawl_v1."+call+" as p").Scan(&plan); err != nil {
 		t.Fatal(call, err)
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/pawl-go/pawl/pawltest"
 )
 
-// unbounded are the public functions without a lock_timeout of their own, each with the reason.
+// unbounded are the public functions without their own lock_timeout, with the reason.
 var unbounded = map[string]string{
 	"inbox_store":        callers,
 	"inbox_settle":       callers,
@@ -63,8 +63,8 @@ const (
 	reads   = "it only reads"
 )
 
-// Each public function bounds its wait for locks by itself, waits in a helper that does, never waits, or leaves the bound to its caller for a
-// reason that stands in the list.
+// Each public function sets its own lock_timeout, waits in a helper that does, or never waits.
+// Otherwise it is listed with the reason why its caller sets the bound.
 func TestFunctions_BoundTheirWaits(t *testing.T) {
 	t.Parallel()
 	pool := pawltest.DB(t)
@@ -100,7 +100,8 @@ func TestFunctions_BoundTheirWaits(t *testing.T) {
 	}
 }
 
-// What is called in the caller's transaction waits as long as the caller's lock_timeout allows.
+// Functions that are called in the caller's transaction wait as long as the caller's lock_timeout
+// allows.
 func TestFunctions_OfTheCallersTransactionWaitAsItSays(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ given, first, second string }{

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// Ways to get it wrong, each of which a waking shows.
+// Each mutant of the notifications is found by a waking.
 func TestWake_MutantsAreCaught(t *testing.T) {
 	t.Parallel()
 	const expression = "create or replace function pawl_v1._asleep(p_queue text) returns boolean language sql volatile return "

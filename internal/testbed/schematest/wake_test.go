@@ -18,7 +18,7 @@ import (
 	"github.com/pawl-go/pawl/schema"
 )
 
-// A sleeper is the presence connection of a worker that sleeps.
+// A sleeper is the presence connection of a sleeping worker.
 type sleeper struct {
 	*testing.T
 	conn    *pgx.Conn
@@ -48,7 +48,8 @@ func (s *sleeper) sleep(queues ...string) (outcomes []string) {
 	return outcomes
 }
 
-// heard returns the queues, sorted, that were notified by what has committed. A notification of our own comes behind all of them.
+// heard returns the sorted queues that committed transactions have notified. Our own notification
+// follows all of theirs.
 func (s *sleeper) heard() string {
 	s.Helper()
 	if _, err := s.conn.Exec(s.Context(), "notify pawl_jobs, 'mark'"); err != nil {
@@ -72,20 +73,21 @@ func (s *sleeper) heard() string {
 	}
 }
 
-// A waking is something that makes jobs due, or does not, and the queues that it must wake.
+// A waking is a statement that may make jobs due, and the queues that it must wake.
 type waking struct{ name, given, statement, want string }
 
 const heldDelivery = `begin; select pawl_v1.inbox_claim('c', 'm', sha256('')); select pawl_v1.sequence_gate_pass('c', 'r', 2, '{"mode": "strict", "first": 1}');
 select pawl_v1.inbox_store('c', 'm', 'inbox/c', 'k', '', '{"retry_in_ms": 60000}');
 select pawl_v1.sequence_gate_hold('c', 'r', 2, (select max(j.id) from pawl.job as j)); commit;`
 
-// A delivery that was kept, and one that an operator has forgotten since.
+// kept stores a delivery, and handForgotten also has an operator forget it.
 const (
 	kept          = `select pawl_v1.delivery_keep('c', 'm', '', jsonb_build_object('hash', encode(sha256('one'), 'hex'), 'stored_as', '{"queue": "q", "kind": "stored"}'::jsonb));`
 	handForgotten = "select pawl_v1.inbox_claim('c', 'm', sha256('one'));" + kept + "select pawl_v1.inbox_forget('c', 'm', 'ann', 'a reason');"
 )
 
-// lanePair is a job that has the turn of its lane, and one behind it; the first is a dead letter, and blocks it, in deadPair.
+// lanePair is the head of a lane and a job behind it. In deadPair the head is a dead letter that
+// blocks the other.
 const (
 	lanePair = `select pawl_v1.job_enqueue('q', 'k', '', '{"lane": "l"}'), pawl_v1.job_enqueue('q', 'k', '', '{"lane": "l"}');`
 	deadPair = lanePair + `select pawl_v1.job_claim('q', null); select pawl_v1.job_fail(1, 1, '{"error": "no"}', '{"final": true}')`
@@ -99,7 +101,7 @@ var wakings = []waking{
 	{"enqueue, three in a transaction", "", `begin; select pawl_v1.job_enqueue('q', 'k', ''), pawl_v1.job_enqueue('q', 'k', ''), pawl_v1.job_enqueue('r', 'k', ''); commit`, "q r"},
 	{"enqueue, again after a savepoint", "", `begin; savepoint s; select pawl_v1.job_enqueue('q', 'k', ''); rollback to s; select pawl_v1.job_enqueue('q', 'k', ''); commit`, "q"},
 	{"enqueue, serializable", "", `begin isolation level serializable; select pawl_v1.job_enqueue('q', 'k', ''); commit`, "q"},
-	// The commit of a notification waits for those of other sessions, of other tests too.
+	// The commit of a notification waits for those of other sessions, also of other tests.
 	{"enqueue, with a limit for locks", "", `begin; set local lock_timeout = '20s'; set local statement_timeout = '60s'; select pawl_v1.job_enqueue('q', 'k', ''); commit`, "q"},
 	{"enqueue many", "", `select pawl_v1.job_enqueue_many('{q,q,q}', '{k,k,k}', array['','','']::bytea[])`, "q"},
 	{"enqueue many, two queues", "", `select pawl_v1.job_enqueue_many('{q,q,r}', '{k,k,k}', array['','','']::bytea[])`, "q r"},
@@ -151,8 +153,8 @@ update pawl.step set status = 'unknown'; select pawl_v1.job_fail(1, 1, '{"error"
 	{"kick, another queue", "", "select pawl_v1.job_kick('{other}')", ""},
 }
 
-// A function that makes a job due notifies once a queue and transaction if a worker of the queue sleeps, and never else. Either way the caller's
-// session keeps no lock.
+// If a worker of the queue sleeps, a function that makes a job due notifies once per queue and
+// transaction. Otherwise it never notifies. In both cases the caller's session keeps no lock.
 func TestWake_OnlySleepers(t *testing.T) {
 	t.Parallel()
 	for _, w := range wakings {
@@ -167,7 +169,7 @@ func TestWake_OnlySleepers(t *testing.T) {
 	}
 }
 
-// judge plays a waking, with the functions changed as edits say, and returns what is wrong.
+// judge plays a waking with the given changes of functions, and returns the faults.
 func (w waking) judge(t *testing.T, asleep bool, mutate ...string) (faults []string) {
 	t.Helper()
 	b := setup(t, strings.Join(mutate, ";")+";"+w.given)
@@ -189,8 +191,8 @@ func (w waking) judge(t *testing.T, asleep bool, mutate ...string) (faults []str
 	return faults
 }
 
-// A schedule that is due, or whose next tick a keeper has to find, has the keepers look, whether a worker sleeps or not. One that is paused, unchanged or
-// due later does not.
+// A schedule that is due, or whose next tick a keeper must compute, wakes the keepers, whether a
+// worker sleeps or not. One that is paused, unchanged or due later does not.
 func TestWake_Keepers(t *testing.T) {
 	t.Parallel()
 	const (
@@ -244,7 +246,7 @@ func TestWake_Keepers(t *testing.T) {
 	}
 }
 
-// edited is a script that replaces a piece of a function's source, which must be there once.
+// edited returns a script that replaces a part of a function's source, which must occur once.
 func edited(function, old, new string) string {
 	return fmt.Sprintf(`do $do$
 declare v_source text := pg_get_functiondef('pawl_v1.%s'::regproc);
@@ -254,7 +256,8 @@ begin
 end $do$`, function, old, new)
 }
 
-// One worker of a queue is announced at a time, and its end is the end of that, whatever it died of.
+// One worker of a queue is announced at a time. The announcement ends with its session, for any
+// cause.
 func TestWorkerAsleep_OneAtATime(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "")
@@ -284,9 +287,11 @@ func TestWorkerAsleep_OneAtATime(t *testing.T) {
 	}
 }
 
-// A frozen worker stays announced no longer than its lease: the sweep ends its presence session, if its role may. It ends no session that is not
-// provably that: not of a worker that is late, but within its lease; not one in a transaction, or without an announcement; not one of another
-// worker, or another database.
+// A frozen worker stays announced at most until its lease ends. Then the sweep ends its presence
+// session if the sweep's role may do so.
+//
+// The sweep ends only a session that provably is one. It spares a late worker within its lease, a
+// session in a transaction or without an announcement, and one of another worker or database.
 func TestSweep_EndsTheSessionsOfExpiredWorkers(t *testing.T) {
 	t.Parallel()
 	const noTransaction = "\n          and a.state in ('idle', 'disabled')"
@@ -330,7 +335,7 @@ func TestSweep_EndsTheSessionsOfExpiredWorkers(t *testing.T) {
 	}
 }
 
-// Two queues with one number: each wakes the other's worker, and both are announced.
+// If two queues have the same number, each wakes the other's worker, and both are announced.
 func TestWorkerAsleep_QueuesOfOneNumber(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "")
@@ -348,10 +353,10 @@ func TestWorkerAsleep_QueuesOfOneNumber(t *testing.T) {
 	}
 }
 
-// collidingA and collidingB have the same number on every server of the usual byte order.
+// collidingA and collidingB have the same number on every server with the usual byte order.
 const collidingA, collidingB = "q7169", "q122757"
 
-// The application's role is enough to wake and to sleep.
+// The application's role may wake and sleep.
 func TestWake_AsTheApplication(t *testing.T) {
 	t.Parallel()
 	b := setup(t, schema.Roles())
@@ -369,7 +374,8 @@ func TestWake_AsTheApplication(t *testing.T) {
 	}
 }
 
-// An enqueue never waits for a worker that falls asleep, nor the worker for an open transaction that has enqueued.
+// An enqueue never waits for a worker that falls asleep, and the worker does not wait for an open
+// transaction that has enqueued.
 func TestWake_NeverWaits(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "")
@@ -389,7 +395,8 @@ func TestWake_NeverWaits(t *testing.T) {
 	}
 }
 
-// However many transactions enqueue at once while a worker sleeps, eight at most notify, and at least one: those that do commit one at a time.
+// If many transactions enqueue concurrently while a worker sleeps, one to eight of them notify.
+// Notifying transactions commit one at a time.
 func TestWake_FewNotifyAtOnce(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ mutation, want string }{
@@ -421,8 +428,8 @@ func TestWake_FewNotifyAtOnce(t *testing.T) {
 	}
 }
 
-// A transaction that is to be prepared may enqueue while a worker sleeps: PREPARE TRANSACTION would refuse it if it had notified. Its jobs
-// wait for a poll, or a kick.
+// A transaction that will be prepared may enqueue while a worker sleeps. PREPARE TRANSACTION would
+// fail if it had notified, so its jobs wait for a poll or a kick.
 func TestWake_PreparedTransactions(t *testing.T) {
 	t.Parallel()
 	server, err := postgres.Start(t.Context(), postgres.Options{RAM: true, Settings: map[string]string{"max_prepared_transactions": "2"}})
@@ -461,8 +468,8 @@ func TestWake_PreparedTransactions(t *testing.T) {
 	}
 }
 
-// The probe is one expression, put in place of its call: a cancel that comes between lock and unlock finds no place to stop at. Sessions
-// whose enqueues are cancelled all the time keep no lock. Were it two statements, they would.
+// The probe is one inlined expression, so a cancel cannot interrupt it between lock and unlock.
+// Sessions whose enqueues are cancelled repeatedly keep no lock. With two statements they would.
 func TestWake_CancelledProbesKeepNoLock(t *testing.T) {
 	t.Parallel()
 	const inTwo = `create or replace function pawl_v1._asleep(p_queue text) returns boolean language plpgsql as $$
@@ -487,14 +494,15 @@ end $$`
 	}
 }
 
-// keptByCancels cancels probes until the session keeps locks, or so many times, and returns how many it keeps.
+// keptByCancels cancels probes until the session keeps locks, at most this many times. It returns
+// how many it keeps.
 func (b *bed) keptByCancels(times int) (kept int) {
 	b.Helper()
 	conn := connect(b.T, b.url)
 	for n := 0; n < times && kept == 0; n++ {
 		ctx, cancel := context.WithTimeout(b.Context(), time.Minute)
-		// One message, whose failure takes the timeout back, so that it does not hit what is asked
-		// next.
+		// One message, whose failure also resets the timeout, so that it does not affect the next
+		// query.
 		_, err := conn.Exec(ctx, "set statement_timeout = '20ms'; do $$ begin for n in 1..1000000 loop perform pawl_v1._asleep('q'); end loop; end $$")
 		cancel()
 		var pg *pgconn.PgError

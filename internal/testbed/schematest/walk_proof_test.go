@@ -16,12 +16,12 @@ type walk struct {
 	protocol protocol
 	matters  func(property string) bool
 	conn     *pgconn.PgConn
-	undo     string // sent ahead of the next statement
+	undo     string // sent before the next statement
 	seen     map[place]bool
 	path     []string
 }
 
-// A place is a state: two paths that lead to the same one need no two continuations.
+// A place is a state. Paths that lead to the same state are continued once.
 type place struct {
 	world world
 	rows  rows
@@ -38,7 +38,7 @@ func newWalk(ctx context.Context, url string, p protocol, matters func(string) b
 
 func (k *walk) close() { _ = k.conn.Close(context.Background()) }
 
-// from visits everything that can be reached from a place; depth counts the savepoints there.
+// from visits everything that is reachable from a place. depth is the number of savepoints there.
 func (k *walk) from(ctx context.Context, w world, now rows, depth int) error {
 	if k.seen[place{w, now}] {
 		return nil
@@ -54,7 +54,7 @@ func (k *walk) from(ctx context.Context, w world, now rows, depth int) error {
 	return nil
 }
 
-// step makes one move, judges it, goes on from there, and takes it back.
+// step makes one move, judges it, continues from there, and undoes it.
 func (k *walk) step(ctx context.Context, m move, w world, now rows, depth int) error {
 	after, answer := now, ""
 	if m.statements != "" {
@@ -85,7 +85,7 @@ func (k *walk) step(ctx context.Context, m move, w world, now rows, depth int) e
 	return k.from(ctx, w, after, depth)
 }
 
-// send runs the statements behind a savepoint and reads the rows they leave. P4020 is a refusal.
+// send runs the statements after a savepoint and returns the resulting rows. P4020 is a refusal.
 func (k *walk) send(ctx context.Context, savepoint, statements string) (answer string, after rows, refused bool, err error) {
 	message := k.undo + "savepoint " + savepoint + ";" + statements + ";" + rowsQuery
 	k.undo = ""

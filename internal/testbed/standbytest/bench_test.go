@@ -17,7 +17,7 @@ import (
 	"github.com/pawl-go/pawl/migrate"
 )
 
-// A flood hands out one delivery for ever, n times.
+// A flood is a source that delivers the same message n times.
 type flood struct {
 	left, acked atomic.Int64
 	done        chan struct{}
@@ -51,7 +51,8 @@ func (f *flood) Release(_ context.Context, _ time.Duration, ds ...pawl.Delivery)
 	return nil
 }
 
-// Duplicates by a consumer with 8 handlers, while nothing is configured and with a synchronous standby.
+// BenchmarkDuplicates measures duplicates with a consumer of 8 handlers, without and with a
+// synchronous standby.
 //
 //	go test ./internal/testbed/standbytest -run xxx -bench Duplicates -benchtime 5000x
 func BenchmarkDuplicates(b *testing.B) {

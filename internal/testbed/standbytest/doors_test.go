@@ -38,29 +38,32 @@ insert into orders (id) values (1), (2), (3);
 create table strict (n int unique deferrable initially deferred);
 insert into strict values (1)`
 
-// A door is a way to ask Pawl for something once. Calls return nil only with a positive answer.
+// A door is an entry point that executes an intent once. Its calls return nil only with a positive
+// answer.
 type door struct {
-	name  string
-	first func(ctx context.Context) error // on watched connections; its COMMIT is cut off. nil: it was prepared before
-	again func(ctx context.Context) error // asks again, as a rule on connections that nobody watches
-	row   string                          // whether the intent is recorded: a condition
-	mute  bool                            // first promises nothing by itself, and is not asked again
+	name string
+	// first is the first call, on watched connections. Its COMMIT is cut off. If it is nil, it was
+	// prepared before.
+	first func(ctx context.Context) error
+	again func(ctx context.Context) error // a repeated call, normally on connections without Watch
+	row   string                          // condition: the intent is recorded
+	mute  bool                            // first promises nothing by itself and is not repeated
 }
 
 type bed struct {
 	*testing.T
 	watched, plain *pgxpool.Pool
-	patient        *pgxpool.Pool // plain SQL clients, whose commits the operator spares
-	rollback       bool          // a mutant: SQL clients end what they only read by ROLLBACK
-	failedOver     atomic.Bool   // a primary answers that does not have what the doors have written
+	patient        *pgxpool.Pool // plain SQL clients whose commits the operator does not cancel
+	rollback       bool          // a mutant: SQL clients end read-only transactions with ROLLBACK
+	failedOver     atomic.Bool   // the answering primary lacks what the doors have written
 }
 
 func newBed(t *testing.T, url string) *bed {
 	return &bed{T: t, watched: poolOf(t, url, watch), plain: poolOf(t, url, nil), patient: poolOf(t, url, patient)}
 }
 
-// unlike is the error of an answer that is wrong unless a failover has undone what the door has
-// written.
+// unlike returns and reports the error of a wrong answer. It does not report it after a failover
+// that has undone what the door has written.
 func (b *bed) unlike(format string, args ...any) error {
 	b.Helper()
 	err := fmt.Errorf(format, args...)
@@ -70,7 +73,7 @@ func (b *bed) unlike(format string, args ...any) error {
 	return err
 }
 
-// doors are all of them.
+// doors returns all doors.
 func (b *bed) doors() []door {
 	return slices.Concat([]door{b.once(), b.onceLooked(), b.onceSQL(), b.onceFinal(), b.leased(), b.http(), b.guard(), b.guardFails(),
 		b.enqueue(), b.enqueueMany(), b.release(), b.psql(), b.impatient(), b.effect()}, b.appends(), b.processes(), b.consumers())
@@ -101,7 +104,8 @@ func (b *bed) once() door {
 	return door{"once", call(b.watched), call(b.plain), effectOf("once"), false}
 }
 
-// onceLooked is once in a scope most of whose calls are answered, so that each call looks for an answer outside of a transaction first.
+// onceLooked is once in a scope most of whose calls are replays, so each call first looks for an
+// answer outside of a transaction.
 func (b *bed) onceLooked() door {
 	call := func(pool *pgxpool.Pool, key string) func(context.Context) error {
 		return func(ctx context.Context) error {
@@ -118,7 +122,7 @@ func (b *bed) onceLooked() door {
 	return door{"once looked", call(b.watched, "once looked"), call(b.plain, "once looked"), effectOf("once looked"), false}
 }
 
-// The same through database/sql, whose connections are made from configurations too.
+// onceSQL is once through database/sql, whose connections are also created from configurations.
 func (b *bed) onceSQL() door {
 	call := func(watch bool) func(context.Context) error {
 		config := b.plain.Config().ConnConfig
@@ -138,7 +142,8 @@ func (b *bed) onceSQL() door {
 	return door{"once sql", call(true), call(false), effectOf("once sql"), false}
 }
 
-// A failure for good is an answer. The first call hears that its COMMIT was cancelled, tells the failure once more, and finds it told.
+// onceFinal is once with a final failure, which is an answer. The first call gets a cancelled
+// COMMIT, records the failure again, and finds it recorded.
 func (b *bed) onceFinal() door {
 	call := func(pool *pgxpool.Pool) func(context.Context) error {
 		return func(ctx context.Context) error {
@@ -165,7 +170,7 @@ func (b *bed) leased() door {
 			return err
 		}
 	}
-	// Claimed before the cut, so that it is the end that waits.
+	// Claimed before the cut, so that the end of the attempt waits.
 	a, _, err := command.Begin[string](b.Context(), b.watched, intent("leased"), command.LeaseOptions{Lease: time.Hour, Repeatable: true})
 	b.must(err)
 	b.Cleanup(a.Close)
@@ -218,7 +223,8 @@ func (b *bed) guard() door {
 	return door{"guard", call(b.watched, 1), call(b.plain, 1), effectOf("guard"), false}
 }
 
-// A row whose COMMIT is refused by a deferred constraint gets its error in a statement of its own.
+// guardFails is a row whose COMMIT fails by a deferred constraint. A separate statement records its
+// error.
 func (b *bed) guardFails() door {
 	call := func(pool *pgxpool.Pool) func(context.Context) error {
 		rows, err := guard.New(pool, guard.Table{Name: "orders"})
@@ -268,7 +274,7 @@ func (b *bed) claimed(queue string) job.Job {
 	return jobs[0]
 }
 
-// ending finishes a claimed job in a transaction of the user's own.
+// ending finishes a claimed job in the user's own transaction.
 func (b *bed) ending(name string, j job.Job) func(context.Context) error {
 	return func(ctx context.Context) error {
 		return pgx.BeginFunc(ctx, b.watched, func(tx pgx.Tx) error {
@@ -280,7 +286,7 @@ func (b *bed) ending(name string, j job.Job) func(context.Context) error {
 	}
 }
 
-// release asks what became of a job that was finished.
+// release asks for the outcome of a finished job.
 func (b *bed) release() door {
 	j := b.claimed("released")
 	var undone atomic.Bool
@@ -298,7 +304,7 @@ func (b *bed) release() door {
 	return door{"release", b.ending("release", j), again, effectOf("release"), true}
 }
 
-// A worker is asked by message for jobs that have ended: one has left the table, one is a dead letter.
+// processes asks a worker by message for ended jobs: one has left the table, one is a dead letter.
 func (b *bed) processes() []door {
 	gone, dead := b.claimed("processed"), b.claimed("processed")
 	w, err := job.NewWorker(b.plain, job.Config{Queues: []job.Queue{{Name: "processed", Concurrency: 4}}, Presence: job.Presence{Off: true}, Hooks: logTo(b.T, "processed"),
@@ -327,10 +333,10 @@ func (b *bed) processes() []door {
 	}
 }
 
-// errUncounted is the answer of a call that promises nothing by itself.
+// errUncounted is the result of a call that promises nothing by itself.
 var errUncounted = errors.New("not an answer of Pawl")
 
-// append, and its duplicate, in transactions of a client that does what docs/reference/sql.md says.
+// append appends an event twice, in transactions of a client that follows docs/reference/sql.md.
 func (b *bed) append(name string, events ...outbox.Event) door {
 	call := func(pool *pgxpool.Pool) func(context.Context) error {
 		return func(ctx context.Context) error {
@@ -359,7 +365,7 @@ func (b *bed) appends() []door {
 	return []door{b.append("append", made("one", "1")), b.append("append many", made("many", "1"), made("many", "2"))}
 }
 
-// A client that speaks SQL only.
+// psql is a client that uses only SQL.
 func (b *bed) psql() door {
 	call := func(pool *pgxpool.Pool) func(context.Context) error {
 		return func(ctx context.Context) error {
@@ -386,7 +392,7 @@ func (b *bed) psql() door {
 	return door{"psql", call(b.watched), call(b.patient), effectOf("psql"), true}
 }
 
-// A client that gives up on its COMMIT: pgx sends a cancel request.
+// impatient is a client that gives up on its COMMIT, so that pgx sends a cancel request.
 func (b *bed) impatient() door {
 	call := func(pool *pgxpool.Pool, patience time.Duration) func(context.Context) error {
 		return func(ctx context.Context) error {
@@ -413,7 +419,7 @@ type owner string
 func (o owner) Owner() pawl.Owner                   { return contract.OwnerOf("job", "standby", string(o), 0) }
 func (o owner) Hold(context.Context, pawl.Tx) error { return nil }
 
-// A step whose plan was replicated, and whose end was not.
+// effect is a step whose plan was replicated but whose end was not.
 func (b *bed) effect() door {
 	var calls int
 	called, record := make(chan struct{}), make(chan struct{})
@@ -440,7 +446,7 @@ func (b *bed) effect() door {
 		case err := <-ended:
 			return err
 		case <-ctx.Done():
-			go pool.Close() // what was called is recorded for a while, whatever becomes of ctx
+			go pool.Close() // the call is recorded for a while after ctx ends
 			return ctx.Err()
 		}
 	}
@@ -453,7 +459,7 @@ func (b *bed) effect() door {
 	return door{"step", first, again, "exists (select from pawl.step as e where e.status = 'succeeded')", false}
 }
 
-// consumer is a consumer; again is a redelivery to another process of it.
+// consumer is a consumer. again is a redelivery to another process.
 func (b *bed) consumer(name string, configure func(c *consumer.Config, pool *pgxpool.Pool), again *pgxpool.Pool) door {
 	handle := consumer.HandleTx(func(ctx context.Context, tx pgx.Tx, _ consumer.Message[[]byte]) error { return insert(ctx, tx, name) })
 	call := func(pool *pgxpool.Pool, key string) func(context.Context) error {
@@ -482,7 +488,7 @@ func (b *bed) consumer(name string, configure func(c *consumer.Config, pool *pgx
 	}
 	second := "k"
 	if semantic(name) != "" {
-		second = "k2" // known by its semantic key only
+		second = "k2" // known only by its semantic key
 	}
 	return door{name, call(b.watched, "k"), call(again, second), effectOf(name), false}
 }

@@ -16,18 +16,17 @@ import (
 	"github.com/pawl-go/pawl/internal/testbed/pgtest"
 )
 
-// A failover is a pair of servers behind one address, as a proxy, a DNS name or a virtual IP gives
-// it.
+// A failover is a pair of servers behind one address, like a proxy, a DNS name or a virtual IP.
 type failover struct {
 	*bed
 	pair  *pgtest.Pair
 	front *front
-	again func() // asks all doors once more
+	again func() // repeats the calls of all doors
 }
 
-// What was read on the old primary is proved by that primary alone. The new one lacks it: a barrier
-// there succeeds, and proves nothing. Every door is asked about something that the failover loses,
-// in every order of asking, cutting, promoting and dying. Whoever is answered finds it on the new
+// Only the old primary can prove what was read on it. The new one lacks it, so a barrier there
+// succeeds and proves nothing. Every door is asked for something that the failover loses, in every
+// order of asking, cutting, promoting and dying. Each positive answer must be true on the new
 // primary.
 func TestAnswers_AreProvedWhereTheyWereRead(t *testing.T) {
 	t.Parallel()
@@ -91,7 +90,7 @@ func TestAnswers_AreProvedWhereTheyWereRead(t *testing.T) {
 			t.Cleanup(func() { cancel(); again.all.Wait() })
 
 			stop := f.unreplicated(firsts, p, doors, first)
-			cancelFirsts() // nothing is made again but by those who ask again
+			cancelFirsts() // from now on only the repeated calls write
 			first.all.Wait()
 			stop()
 			f.again = func() {
@@ -106,7 +105,8 @@ func TestAnswers_AreProvedWhereTheyWereRead(t *testing.T) {
 			untilTrue(t, standby, "not pg_is_in_recovery()")
 			patience.Until(t, "those are answered who can be", func() bool { return again.has(remakes(doors)) })
 			for _, d := range doors {
-				kept := fmt.Sprintf("%s or exists (select from pawl.job as j where j.queue = 'inbox/%s')", d.row, d.name) // a suspect
+				// A suspect.
+				kept := fmt.Sprintf("%s or exists (select from pawl.job as j where j.queue = 'inbox/%s')", d.row, d.name)
 				if slices.Contains(again.given(), d.name) && !isTrue(t, standby, kept) {
 					t.Errorf("%s was answered, and is not on the new primary", d.name)
 				}
@@ -115,8 +115,8 @@ func TestAnswers_AreProvedWhereTheyWereRead(t *testing.T) {
 	}
 }
 
-// remakes names the doors through which the lost effect is made again. The others ask about what
-// only the first of them could do.
+// remakes returns the doors whose repeated call executes the lost effect again. The others ask
+// about what only the first call could do.
 func remakes(doors []door) (names []string) {
 	for _, d := range doors {
 		if d.name != "leased" && d.name != "step" && d.name != "release" && !strings.HasPrefix(d.name, "process") {
@@ -131,19 +131,19 @@ func (f *failover) waitForProof() {
 	f.pair.Until("select count(*) >= 2 from pg_stat_activity as a where a.wait_event = 'SyncRep' and a.query like '%\\_unproved%'")
 }
 
-// kill ends the old primary without a word to its standby.
+// kill ends the old primary without further replication.
 func (f *failover) kill() {
 	if err := f.pair.Primary.Stop(); err != nil {
 		f.Error(err)
 	}
 }
 
-// A front forwards each new connection to one server; those that are open stay where they are.
+// A front forwards each new connection to one server. Open connections keep theirs.
 type front struct {
 	url string
 
 	mu     sync.Mutex
-	target string        // the path of a socket
+	target string        // path of a socket
 	held   chan struct{} // closed when new connections are forwarded again; nil while they are
 }
 
@@ -171,14 +171,14 @@ func newFront(t *testing.T, url string) *front {
 func (f *front) to(url string) {
 	config, err := pgx.ParseConfig(url)
 	if err != nil {
-		panic(err) // it is the test's own
+		panic(err) // the test's own URL
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.target = fmt.Sprintf("%s/.s.PGSQL.%d", config.Host, config.Port)
 }
 
-// hold lets new connections wait until let is called.
+// hold makes new connections wait until let is called.
 func (f *front) hold() (let func()) {
 	held := make(chan struct{})
 	f.mu.Lock()

@@ -12,8 +12,9 @@ import (
 	"github.com/pawl-go/pawl/outbox"
 )
 
-// A run holds nothing that a failover would lose: lane_run is answered when the standby has what it has seen, also if an operator cancels the
-// wait of the append that it saw, and its own.
+// A run contains only replicated events. lane_run returns when the standby has what lane_run has
+// seen. That also holds if an operator cancels the wait of the append that it saw, and its own
+// wait.
 func TestRun_AnswersWhatIsReplicated(t *testing.T) {
 	t.Parallel()
 	p := pair(t)

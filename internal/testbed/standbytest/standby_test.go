@@ -1,5 +1,5 @@
-// Package standbytest holds Pawl to its promise on a server that replicates synchronously: nothing is acknowledged or answered before
-// the standby has it, whatever becomes of the COMMIT that waited.
+// Package standbytest tests Pawl with synchronous replication: nothing is acknowledged or answered
+// before the standby has it, even if the waiting COMMIT is cancelled or lost.
 package standbytest
 
 import (
@@ -78,7 +78,7 @@ func poolOf(t *testing.T, url string, configure func(*pgxpool.Config)) *pgxpool.
 func watch(c *pgxpool.Config)   { pawl.Watch(c.ConnConfig, pawl.Watching{}) }
 func patient(c *pgxpool.Config) { c.ConnConfig.RuntimeParams["application_name"] = pgtest.Patient }
 
-// answers collects who was answered positively.
+// An answers collects the doors that were answered positively.
 type answers struct {
 	mu    sync.Mutex
 	names []string
@@ -91,7 +91,7 @@ func (a *answers) given() []string {
 	return slices.Sorted(slices.Values(a.names))
 }
 
-// ask calls until there is an answer.
+// ask repeats a call until it succeeds.
 func (a *answers) ask(ctx context.Context, name string, call func(context.Context) error) {
 	a.all.Go(func() {
 		if patience.Poll(ctx, func() bool { return call(ctx) == nil }) == nil {
@@ -102,17 +102,18 @@ func (a *answers) ask(ctx context.Context, name string, call func(context.Contex
 	})
 }
 
-// has reports whether all of names were answered; of none it never is.
+// has reports whether all names were answered. For no names it returns false.
 func (a *answers) has(names []string) bool {
 	given := a.given()
 	return len(names) > 0 && !slices.ContainsFunc(names, func(name string) bool { return !slices.Contains(given, name) })
 }
 
-// holdFor is how long answers are looked for that must not come.
+// holdFor is how long the test watches for answers that must not come.
 const holdFor = 1500 * time.Millisecond
 
-// cutOff lets every door commit while the standby is cut off, has an operator cancel whatever waits, so that all rows are visible and
-// none is replicated, and asks every door again. It returns who was answered all the same, as soon as those of caught are among them.
+// cutOff makes every door commit while the standby is cut off. An operator cancels all waits, so
+// all rows are visible and none is replicated. Then it calls every door again. It returns the doors
+// that were answered anyway, as soon as those of caught are among them.
 func cutOff(t *testing.T, p *pgtest.Pair, rollback bool, caught ...string) (b *bed, doors []door, a *answers) {
 	t.Helper()
 	b = newBed(t, p.URL())
@@ -121,7 +122,7 @@ func cutOff(t *testing.T, p *pgtest.Pair, rollback bool, caught ...string) (b *b
 	ctx, cancel := context.WithCancel(context.Background())
 	a = &answers{}
 	t.Cleanup(func() { cancel(); a.all.Wait() })
-	t.Cleanup(func() { p.Synchronous("") }) // what still waits ends
+	t.Cleanup(func() { p.Synchronous("") }) // ends the remaining waits
 
 	operator := b.unreplicated(ctx, p, doors, a)
 	for _, d := range doors {
@@ -136,9 +137,9 @@ func cutOff(t *testing.T, p *pgtest.Pair, rollback bool, caught ...string) (b *b
 	return b, doors, a
 }
 
-// unreplicated cuts the standby off, asks every door for the first time, and returns once all that
-// they have written is visible and not replicated: an operator cancels each wait for the standby,
-// until stop is called.
+// unreplicated cuts the standby off and makes the first call of every door. It returns once all
+// their writes are visible and not replicated, because an operator cancels each wait for the
+// standby until stop is called.
 func (b *bed) unreplicated(ctx context.Context, p *pgtest.Pair, doors []door, a *answers) (stop func()) {
 	p.Cut()
 	for _, d := range doors {
@@ -152,7 +153,7 @@ func (b *bed) unreplicated(ctx context.Context, p *pgtest.Pair, doors []door, a 
 	var operator sync.WaitGroup
 	operator.Go(func() { _ = patience.Poll(cancelling, func() bool { p.CancelWaiting(); return false }) })
 	look := poolOf(b.T, p.URL(), nil)
-	for _, d := range doors { // the attack is on
+	for _, d := range doors { // checks that the attack works
 		untilTrue(b.T, look, d.row)
 	}
 	look.Close()
@@ -175,7 +176,8 @@ func isTrue(t *testing.T, pool *pgxpool.Pool, condition string) (is bool) {
 	return is
 }
 
-// A COMMIT that waited for its standby was cancelled. Whoever asks again, through whichever door, is answered once the standby has it.
+// A COMMIT that waited for its standby was cancelled. A repeated call, through any door, is
+// answered once the standby has the commit.
 func TestAnswers_WaitForTheStandby(t *testing.T) {
 	t.Parallel()
 	p := pair(t)
@@ -184,7 +186,7 @@ func TestAnswers_WaitForTheStandby(t *testing.T) {
 		t.Errorf("answered before the standby had it: %q", early)
 	}
 	p.Join()
-	want := 2*len(doors) - 1 // an attempt whose end is unknown is asked about by a new claim
+	want := 2*len(doors) - 1 // a new claim asks about an attempt whose end is unknown
 	for _, d := range doors {
 		if d.mute {
 			want--
@@ -197,9 +199,9 @@ func TestAnswers_WaitForTheStandby(t *testing.T) {
 	}
 }
 
-// The reply to the COMMIT of a failure for good was lost, and that of telling it once more was cancelled, on a connection that nobody watches.
-// The failure is an answer once the standby has it.
-func TestOnce_AFailureToldTwiceWaitsForTheStandby(t *testing.T) {
+// The reply to the COMMIT of a final failure was lost. The COMMIT that recorded the failure again
+// was cancelled, on a connection without Watch. The failure is returned once the standby has it.
+func TestOnce_AFailureRecordedTwiceWaitsForTheStandby(t *testing.T) {
 	t.Parallel()
 	p := pair(t)
 	pool := poolOf(t, p.URL(), nil)
@@ -215,7 +217,8 @@ func TestOnce_AFailureToldTwiceWaitsForTheStandby(t *testing.T) {
 	waits := "exists (select from pg_stat_activity as a where a.wait_event = 'SyncRep')"
 	p.Until("select " + waits)
 	p.Exec("select pg_terminate_backend(a.pid) from pg_stat_activity as a where a.wait_event = 'SyncRep'")
-	p.Until("select exists (select from pawl.command as c where c.key = 'told twice')") // visible, and not replicated
+	// Visible, but not replicated.
+	p.Until("select exists (select from pawl.command as c where c.key = 'told twice')")
 	p.Until("select " + waits)
 	var err error
 	patience.Watch(holdFor, func() {
@@ -230,15 +233,16 @@ func TestOnce_AFailureToldTwiceWaitsForTheStandby(t *testing.T) {
 	})
 	p.Join()
 	if err != nil {
-		return // that it is not known is no answer
+		return // an unknown outcome is not an answer
 	}
 	if err := <-answered; !errors.Is(err, pawl.ErrFailedFinal) && !pawl.MayHaveHappened(err) {
 		t.Errorf("got %v", err)
 	}
 }
 
-// The reply to COMMIT did not come, and the transaction waits on. Whoever gives up then, also in the middle of asking what became of it, is told
-// that it may have happened, and not that another call is at work or that nothing was done.
+// The reply to COMMIT did not come, and the transaction still waits. A caller that gives up, even
+// while it asks for the outcome, gets the error that the command may have happened. It does not get
+// a conflict or the claim that nothing was done.
 func TestOnce_ItsOwnLostTransactionIsNoConflict(t *testing.T) {
 	t.Parallel()
 	const giveUp = 300 * time.Millisecond
@@ -273,7 +277,7 @@ func TestOnce_ItsOwnLostTransactionIsNoConflict(t *testing.T) {
 			},
 			"guard": func(ctx context.Context, lost func(pid uint32)) error {
 				return rows.Once(ctx, int64(100+n), func(ctx context.Context, tx pgx.Tx) (any, error) {
-					lost(tx.Conn().PgConn().PID()) // it will be, at the COMMIT
+					lost(tx.Conn().PgConn().PID()) // its COMMIT will be lost
 					return nil, insert(ctx, tx, fmt.Sprint("own row ", n))
 				})
 			},
@@ -303,7 +307,8 @@ func TestOnce_ItsOwnLostTransactionIsNoConflict(t *testing.T) {
 	calls.Wait()
 }
 
-// A standby answers no command, not by a look either: what it has may be missing on another that is promoted. Once promoted it answers.
+// A standby answers no command, not even a lookup, because another standby that is promoted may
+// lack the command. Once promoted, it answers.
 func TestOnce_AStandbyDoesNotAnswer(t *testing.T) {
 	t.Parallel()
 	p := pair(t)
@@ -330,7 +335,7 @@ func TestOnce_AStandbyDoesNotAnswer(t *testing.T) {
 	b.must(ask("looked"))
 }
 
-// The standby is promoted without what it missed. No intent that was answered is missing there.
+// The standby is promoted without the commits that it missed. Every answered intent exists there.
 func TestAnswers_SurviveTheFailover(t *testing.T) {
 	t.Parallel()
 	p := pair(t)
@@ -353,7 +358,8 @@ func TestAnswers_SurviveTheFailover(t *testing.T) {
 	}
 }
 
-// Known ways to get the barrier wrong, each found by what is answered too early. They are listed in docs/reference/mutants.md.
+// Known errors in the barrier are each found by an answer that comes too early.
+// docs/reference/mutants.md lists them.
 func TestMutants_OfTheBarrierAreCaught(t *testing.T) {
 	t.Parallel()
 	const (
@@ -389,8 +395,8 @@ func TestMutants_OfTheBarrierAreCaught(t *testing.T) {
 	}
 }
 
-// A COMMIT that waits for its standby is not cancelled by our patience: its rows stay invisible until the standby has them, and its
-// connection comes back to the pool.
+// Our timeout does not cancel a COMMIT that waits for its standby. Its rows stay invisible until
+// the standby has them, and its connection returns to the pool.
 func TestPatience_CancelsNoCommitThatWaitsForItsStandby(t *testing.T) {
 	t.Parallel()
 	p := pair(t)
@@ -425,7 +431,8 @@ func TestPatience_CancelsNoCommitThatWaitsForItsStandby(t *testing.T) {
 		}
 		patience.Until(t, name+": its COMMIT waits", func() bool { return p.Waiting() == 1 })
 		waits := true
-		patience.Watch(5*300*time.Millisecond, func() { waits = waits && p.Waiting() == 1 }) // several times its limit
+		// Several times the limit.
+		patience.Watch(5*300*time.Millisecond, func() { waits = waits && p.Waiting() == 1 })
 		if !waits {
 			t.Errorf("%s: our patience has cancelled a COMMIT", name)
 		}
@@ -438,7 +445,8 @@ func TestPatience_CancelsNoCommitThatWaitsForItsStandby(t *testing.T) {
 	}
 }
 
-// An event that an operator's cancel made visible is published once the standby has it: the relay's claim is a write, and waits.
+// An event that became visible by an operator's cancel is published once the standby has it,
+// because the relay's claim is a write and waits.
 func TestRelay_PublishesWhatIsReplicated(t *testing.T) {
 	t.Parallel()
 	p := pair(t)
@@ -478,10 +486,11 @@ func TestRelay_PublishesWhatIsReplicated(t *testing.T) {
 	until(t, "it is published", func() bool { return published.Load() > 1 })
 }
 
-// onStandby is how long all connections reach a standby. It is 30 s in the acceptance run.
+// onStandby is how long all connections reach a standby. In the acceptance run it was 30 s.
 const onStandby = 5 * time.Second
 
-// While every connection reaches a standby the consumer receives next to nothing, and finds the primary again by itself.
+// While every connection reaches a standby, the consumer receives almost nothing. Then it finds the
+// primary by itself.
 func TestConsumer_AllConnectionsOnAStandby(t *testing.T) {
 	t.Parallel()
 	p := pair(t)
@@ -540,7 +549,7 @@ func until(t *testing.T, what string, reached func() bool) {
 	patience.Until(t, what, reached)
 }
 
-// Doctor names what stands between an answer and its standby.
+// Doctor reports what delays answers that wait for a standby.
 func TestDoctor_LooksAtReplication(t *testing.T) {
 	t.Parallel()
 	p := pair(t)
@@ -567,7 +576,7 @@ func TestDoctor_LooksAtReplication(t *testing.T) {
 	}
 }
 
-// diagnosed returns what one check of the doctor finds.
+// diagnosed returns the findings of one check of doctor.
 func diagnosed(t *testing.T, conn *pgx.Conn, check string) (all []string) {
 	t.Helper()
 	d, err := doctor.Diagnose(t.Context(), conn, doctor.Limits{})
@@ -582,8 +591,8 @@ func diagnosed(t *testing.T, conn *pgx.Conn, check string) (all []string) {
 	return all
 }
 
-// Doctor says what a failover now would cost: one synchronous standby and no other stops every commit with its loss, an asynchronous one loses what it
-// does not have, and a standby takes no work.
+// Doctor reports the cost of a failover now. If a single synchronous standby is lost, every commit
+// stops. An asynchronous standby lacks some commits. A standby accepts no work.
 func TestDoctor_LooksAtStandbys(t *testing.T) {
 	t.Parallel()
 	p := pair(t)
@@ -617,7 +626,7 @@ func TestDoctor_LooksAtStandbys(t *testing.T) {
 	})
 	awake()
 
-	// A second one: the loss of either stops no commit.
+	// With a second one, the loss of either stops no commit.
 	p.Synchronous("pair")
 	second, err := p.Primary.Standby(t.Context(), "second")
 	if err != nil {

@@ -10,8 +10,9 @@ import (
 	"github.com/pawl-go/pawl/job"
 )
 
-// No handler starts before the turn that claimed its job is durable: while the COMMIT of a turn waits for the standby none begins, also not
-// when an operator cancels the wait. When the standby is back, each job ends.
+// No handler starts before the turn that claimed its job is durable. While the turn's COMMIT waits
+// for the standby none starts, even if an operator cancels the wait. When the standby is back, each
+// job ends.
 func TestTurn_StartsNothingBeforeItIsReplicated(t *testing.T) {
 	t.Parallel()
 	p := pair(t)

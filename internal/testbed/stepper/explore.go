@@ -12,35 +12,37 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// A Step makes a session's next statement when its turn comes, from what was answered so far.
+// A Step returns a session's next statement, given the answers so far.
 type Step func(so Run) string
 
-// SQL is the step that is one statement, whatever happened before. It may be several, separated by semicolons: they are
-// sent as one message, and its answer is that of the last one that returns rows.
+// SQL returns a step with a fixed statement. Several statements separated by semicolons are sent as
+// one message. The answer is that of the last one that returns rows.
 func SQL(statement string) Step { return func(Run) string { return statement } }
 
-// A Part is what one session does.
+// A Part is the sequence of steps of one session.
 type Part struct {
 	Name  string
-	First string // taken before the interleaving begins, "" for nothing
+	First string // runs before the interleaving begins; "" for none
 	Steps []Step
 }
 
 // A Scene is several sessions on the same rows.
 type Scene struct {
-	Given string // makes the rows; runs ahead of every interleaving and starts from whatever the one before left
+	// Given creates the rows. It runs before every interleaving, on the rows that the previous one
+	// left.
+	Given string
 	Parts []Part
-	// Check judges one interleaving after its sessions have ended, from the rows and from what was answered.
+	// Check judges one interleaving after its sessions have ended, by the rows and the answers.
 	Check func(ctx context.Context, conn *pgx.Conn, run Run) error
 }
 
-// A Line is one step taken. A step that was blocked has two: [Blocked] when it was taken, its answer when it got one.
+// A Line is one answer to a step. A blocked step has two lines: [Blocked], and later its answer.
 type Line struct{ Part, Statement, Answer string }
 
-// A Run is one interleaving, in the order in which the answers came.
+// A Run is one interleaving, in the order of the answers.
 type Run []Line
 
-// Answer returns the last answer that a part got, "" before its first.
+// Answer returns the latest answer of a part, "" before its first.
 func (r Run) Answer(part string) string {
 	for _, line := range slices.Backward(r) {
 		if line.Part == part {
@@ -50,7 +52,7 @@ func (r Run) Answer(part string) string {
 	return ""
 }
 
-// String shows the run for people, a line per step.
+// String returns the run with one line per step.
 func (r Run) String() string {
 	var text strings.Builder
 	for _, line := range r {
@@ -59,19 +61,24 @@ func (r Run) String() string {
 	return text.String()
 }
 
-// Explore runs every interleaving of the scene's parts that the server's locks allow: wherever a session may go on, the
-// turn is given to each in some run; one that waits for another gets no turn until it is free. It returns how many
-// interleavings there were, and stops at the first that fails its check, with the run in the error.
+// Explore runs every interleaving of the scene's parts that the server's locks allow. At each point
+// where several sessions can go on, each of them goes on in some run. A session that waits for
+// another goes on when it is free.
 //
-// Where the server itself chooses, between two that wait for one transaction, what follows the choice that it made first
-// is explored whole, of the other as much as comes up.
+// Explore returns the number of interleavings. It stops at the first one that fails its check, and
+// the error contains the run.
+//
+// If two sessions wait for one transaction, the server chooses which goes on. The runs after its
+// first choice are explored completely. The runs after the other choice are explored as far as they
+// happen.
 func Explore(ctx context.Context, url string, scene Scene) (int, error) {
 	stage := NewStage(url)
 	defer stage.Close()
 	return stage.Explore(ctx, scene)
 }
 
-// Explore is the same on sessions that scenes before it may have used: a session that has run a function before runs it faster.
+// Explore is [Explore] on sessions that earlier scenes may have used. A function runs faster in a
+// session that has run it before.
 func (s *Stage) Explore(ctx context.Context, scene Scene) (n int, err error) {
 	on, err := s.cast(ctx, scene)
 	if err != nil {
@@ -103,18 +110,19 @@ func (s *Stage) Explore(ctx context.Context, scene Scene) (n int, err error) {
 	}
 }
 
-// errOther says that the server chose otherwise than in the run before; tries bounds how often it is asked again.
+// errOther means that the server chose differently than in the previous run. tries bounds the
+// repetitions.
 var errOther = errors.New("the run cannot be repeated: another session was blocked the last time")
 
 const tries = 100
 
-// A fork is a moment of a run: who could go on, and who did.
+// A fork is a point of a run: the sessions that could go on, and the one that did.
 type fork struct {
 	ready []int
 	taken int
 }
 
-// after returns the beginning of the next run in depth-first order, or nothing after the last.
+// after returns the prefix of the next run in depth-first order, or nil after the last.
 func after(path []fork) []fork {
 	for len(path) > 0 {
 		last := &path[len(path)-1]
@@ -126,8 +134,8 @@ func after(path []fork) []fork {
 	return nil
 }
 
-// play takes the turns of path, then always the first that is possible, and returns the path it took. If the server
-// does not follow the path the run is played to its end and judged all the same, and answered with errOther.
+// play follows path and then always takes the first possible session. It returns the path that it
+// took. If the server does not follow path, play completes and judges the run and returns errOther.
 func (c *cast) play(ctx context.Context, path []fork) ([]fork, error) {
 	if err := c.reset(ctx); err != nil {
 		return nil, err
@@ -157,7 +165,8 @@ func (c *cast) play(ctx context.Context, path []fork) ([]fork, error) {
 	}
 }
 
-// turns returns who may go on, nobody when all have ended. If all wait for each other the server will end one.
+// turns returns the sessions that can go on, or none when all have ended. If all wait for each
+// other, the server ends one (deadlock).
 func (c *cast) turns(ctx context.Context) (ready []int, err error) {
 	for {
 		ready = c.ready()
@@ -173,13 +182,14 @@ func (c *cast) turns(ctx context.Context) (ready []int, err error) {
 	}
 }
 
-// limits of one wait: for a quick answer before the server is asked who is blocked, and between two questions.
+// quick is how long to wait for an answer before asking the server which sessions are blocked.
+// glance is the time between two such questions.
 const (
 	quick  = time.Millisecond
 	glance = 300 * time.Microsecond
 )
 
-// take gives the turn to a player and waits until everybody has an answer or is blocked.
+// take runs the next step of a player and waits until every player has an answer or is blocked.
 func (c *cast) take(ctx context.Context, turn int) error {
 	p := c.players[turn]
 	statement := p.part.Steps[p.next](c.run)
@@ -195,7 +205,7 @@ func (c *cast) take(ctx context.Context, turn int) error {
 	return nil
 }
 
-// settle returns when no statement is running: each has its answer or is blocked.
+// settle returns when every statement has its answer or is blocked.
 func (c *cast) settle(ctx context.Context) error {
 	deadline := time.Now().Add(limit)
 	for seen := 0; seen < looks && c.waiting() > 0; {
@@ -214,7 +224,7 @@ func (c *cast) settle(ctx context.Context) error {
 	return c.broken
 }
 
-// blocked reports whether every statement that has no answer is blocked.
+// blocked reports whether every unanswered statement is blocked.
 func (c *cast) blocked(ctx context.Context) (all bool, err error) {
 	var pids []uint32
 	for _, p := range c.players {

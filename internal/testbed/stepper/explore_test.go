@@ -11,7 +11,7 @@ import (
 	"github.com/pawl-go/pawl/internal/testbed/pgtest"
 )
 
-// Two rows that sessions count in.
+// counters is a template with two rows in which sessions count.
 var counters = pgtest.Template{Name: "stepper_counters_1", Apply: func(ctx context.Context, conn *pgx.Conn) error {
 	_, err := conn.Exec(ctx, "create table counter (id int primary key, n int not null); insert into counter values (1, 0), (2, 0)")
 	return err
@@ -26,7 +26,7 @@ func statements(all ...string) (steps []Step) {
 	return steps
 }
 
-// sum fails unless both sessions were counted.
+// sum fails unless the counters add up to want.
 func sum(want int) func(context.Context, *pgx.Conn, Run) error {
 	return func(ctx context.Context, conn *pgx.Conn, _ Run) error {
 		var n int
@@ -42,7 +42,7 @@ func explore(t *testing.T, scene Scene) (int, error) {
 	return Explore(t.Context(), pgtest.URL(t, counters), scene)
 }
 
-// Sessions that never meet are interleaved in every way there is, each once.
+// Sessions that do not conflict are interleaved in every possible way, each once.
 func TestExplore_TriesEveryInterleavingOnce(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -70,8 +70,8 @@ func TestExplore_TriesEveryInterleavingOnce(t *testing.T) {
 	}
 }
 
-// A counter that is read, and written from what was read, loses a count in some interleaving; one that is counted in
-// one statement does not.
+// A counter that is read and then written loses a count in some interleaving. One that is updated
+// in one statement does not.
 func TestExplore_FindsALostUpdate(t *testing.T) {
 	t.Parallel()
 	careless := func(name string) Part {
@@ -91,7 +91,7 @@ func TestExplore_FindsALostUpdate(t *testing.T) {
 	}
 }
 
-// A session that waits gets its answer, and its next turn, when the one it waits for has ended.
+// A session that waits gets its answer and its next turn when the other session has ended.
 func TestExplore_BlockedSessionsGoOnWhenFree(t *testing.T) {
 	t.Parallel()
 	waited := false
@@ -106,7 +106,8 @@ func TestExplore_BlockedSessionsGoOnWhenFree(t *testing.T) {
 	}
 }
 
-// Two sessions that lock two rows in opposite order meet in some interleaving, and the run shows it.
+// Two sessions that lock two rows in opposite order deadlock in some interleaving, and the run
+// shows it.
 func TestExplore_FindsADeadlock(t *testing.T) {
 	t.Parallel()
 	const one, two = "update counter set n = n + 1 where id = 1", "update counter set n = n + 1 where id = 2"
@@ -126,8 +127,8 @@ func TestExplore_FindsADeadlock(t *testing.T) {
 	}
 }
 
-// Of two that wait for one transaction the server chooses who goes on, and may choose otherwise when the run is repeated.
-// Then the run is tried again.
+// If two sessions wait for one transaction, the server chooses which goes on, and may choose
+// differently in a repetition. Then the run is tried again.
 func TestExplore_RepeatsUntilTheServerChoosesTheSame(t *testing.T) {
 	t.Parallel()
 	insert := func(end string) []Step { return statements("begin", "insert into counter values (3, 0)", end) }

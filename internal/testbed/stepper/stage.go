@@ -11,17 +11,17 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// A Stage is the sessions of one database on which scenes are explored, one scene after the other.
+// A Stage is the sessions on one database that explore scenes, one scene after another.
 type Stage struct {
 	url      string
 	observer *pgx.Conn
 	sessions []*pgconn.PgConn
 }
 
-// NewStage returns a stage that connects when it is used. Close it at the end.
+// NewStage returns a stage that connects at first use. Close it at the end.
 func NewStage(url string) *Stage { return &Stage{url: url} }
 
-// Close ends the sessions. The stage may be used again, with new ones.
+// Close ends the sessions. The stage may be used again and then connects anew.
 func (s *Stage) Close() {
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
@@ -34,7 +34,7 @@ func (s *Stage) Close() {
 	s.observer, s.sessions = nil, nil
 }
 
-// A cast is the sessions of one scene, run after run.
+// A cast is the sessions of one scene, for all its runs.
 type cast struct {
 	scene    Scene
 	observer *pgx.Conn
@@ -48,15 +48,15 @@ type cast struct {
 type player struct {
 	part  Part
 	conn  *pgconn.PgConn
-	next  int    // the step to take
-	busy  bool   // asked has no answer yet
+	next  int    // next step
+	busy  bool   // the last statement has no answer yet
 	asked string // the last statement
 }
 
 type reply struct {
 	by     *player
 	answer string
-	err    error // anything but an answer of the server
+	err    error // set only if the server did not answer
 }
 
 // cast gives each part of a scene a session.
@@ -81,7 +81,7 @@ func (s *Stage) cast(ctx context.Context, scene Scene) (*cast, error) {
 	return c, nil
 }
 
-// leave gives the sessions back as they were.
+// leave resets the sessions.
 func (c *cast) leave(ctx context.Context) error {
 	for _, p := range c.players {
 		if _, err := p.conn.Exec(ctx, "rollback; reset all").ReadAll(); err != nil {
@@ -91,7 +91,7 @@ func (c *cast) leave(ctx context.Context) error {
 	return nil
 }
 
-// abort ends what is still running.
+// abort cancels the running statements.
 func (c *cast) abort() {
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
@@ -103,7 +103,7 @@ func (c *cast) abort() {
 	}
 }
 
-// reset ends what the last run left open and makes the rows anew.
+// reset rolls back the last run and creates the rows again.
 func (c *cast) reset(ctx context.Context) error {
 	c.run = nil
 	for _, p := range c.players {
@@ -123,7 +123,7 @@ func (c *cast) reset(ctx context.Context) error {
 	return nil
 }
 
-// ready returns the players that may take a step.
+// ready returns the players that can take a step.
 func (c *cast) ready() (turns []int) {
 	for i, p := range c.players {
 		if !p.busy && p.next < len(p.part.Steps) {
@@ -133,7 +133,7 @@ func (c *cast) ready() (turns []int) {
 	return turns
 }
 
-// waiting counts the statements that have no answer yet.
+// waiting counts the statements without an answer.
 func (c *cast) waiting() (n int) {
 	for _, p := range c.players {
 		if p.busy {
@@ -151,7 +151,8 @@ func (c *cast) send(ctx context.Context, p *player, statement string) {
 	}()
 }
 
-// receive takes down one answer, if it comes in time. A connection that broke is kept in c.broken.
+// receive records one answer if it comes in time. The error of a broken connection goes to
+// c.broken.
 func (c *cast) receive(within time.Duration) bool {
 	timer := time.NewTimer(within)
 	defer timer.Stop()
@@ -166,7 +167,8 @@ func (c *cast) receive(within time.Duration) bool {
 	}
 }
 
-// answerTo is the columns joined by blanks and the rows by commas, in PostgreSQL's own text; or the SQLSTATE.
+// answerTo returns the rows in PostgreSQL's text format, columns joined by blanks and rows by
+// commas. For an error it returns the SQLSTATE.
 func answerTo(ctx context.Context, conn *pgconn.PgConn, statement string) (string, error) {
 	results, err := conn.Exec(ctx, statement).ReadAll()
 	var refusal *pgconn.PgError

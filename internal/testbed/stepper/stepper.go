@@ -1,6 +1,6 @@
 // Package stepper runs exact interleavings of database sessions. A step returns when its statement
-// has ended, or when it waits for a session that cannot go on by itself; nothing depends on how
-// fast anything is. For tests only.
+// has ended, or when it waits for a session that cannot go on by itself. Nothing depends on speed.
+// For tests only.
 package stepper
 
 import (
@@ -24,7 +24,7 @@ type Session struct {
 	name     string
 	conn     *pgx.Conn
 	observer *pgx.Conn
-	pending  chan string // the answer of a step that was blocked
+	pending  chan string // the answer of a blocked step
 }
 
 // Open connects a named session.
@@ -43,13 +43,13 @@ func connect(tb testing.TB, url string) *pgx.Conn {
 	return conn
 }
 
-// Blocked is the answer of a step that waits for a session that is idle in its transaction, or is
-// blocked itself.
+// Blocked is the answer of a step that waits for a session that is idle in its transaction or is
+// itself blocked.
 const Blocked = "blocked"
 
-// allBlocked asks whether each of some sessions is blocked. A session that waits for a running
-// statement is not: that wait ends by itself. Such waits are common, for instance to commit after a
-// notification, which one transaction of the whole server does at a time.
+// allBlocked asks whether each of the sessions is blocked. A session that waits for a running
+// statement does not count, because that wait ends by itself. Such waits are common. For example,
+// commits after a notification take one lock per server.
 const allBlocked = `select bool_and(cardinality(w.pids) > 0 and not exists (
          select from pg_stat_activity as a
           where a.pid = any (w.pids)
@@ -57,17 +57,17 @@ const allBlocked = `select bool_and(cardinality(w.pids) > 0 and not exists (
             and cardinality(pg_blocking_pids(a.pid)) = 0))
   from unnest($1::int[]) as s (pid), lateral (select pg_blocking_pids(s.pid) as pids) as w`
 
-// looks is how often in a row the server must say that sessions are blocked. Once is not enough,
-// because one look does not see all sessions at one instant: the one that is waited for may end its
-// statement, and its lock, in between.
+// looks is how many consecutive answers must say that sessions are blocked. One is not enough,
+// because it does not see all sessions at one instant. The blocking session may end its statement
+// and its lock in between.
 const looks = 2
 
-// Do takes a step. It answers what the statement returned, the columns joined by blanks and the rows by commas; or
-// [Blocked]; or the SQLSTATE of its error.
+// Do takes a step. It returns the rows, columns joined by blanks and rows by commas, or [Blocked],
+// or the SQLSTATE of the error.
 func (s *Session) Do(statement string) string {
 	s.tb.Helper()
 	if s.pending != nil {
-		s.tb.Fatalf("%s: %s: the step before is blocked", s.name, statement)
+		s.tb.Fatalf("%s: %s: the previous step is blocked", s.name, statement)
 	}
 	answer := make(chan string, 1)
 	pid := s.conn.PgConn().PID()
@@ -97,7 +97,7 @@ func (s *Session) Do(statement string) string {
 	return Blocked
 }
 
-// Wait returns the answer of the step that was blocked.
+// Wait returns the answer of the blocked step.
 func (s *Session) Wait() string {
 	s.tb.Helper()
 	if s.pending == nil {

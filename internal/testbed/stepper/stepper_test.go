@@ -9,7 +9,7 @@ import (
 	"github.com/pawl-go/pawl/internal/testbed/pgtest"
 )
 
-// A step that waits for a running statement is not blocked: it has its answer when that statement
+// A step that waits for a running statement is not blocked. It has its answer when that statement
 // ends.
 func TestSession_ARunningStatementBlocksNothing(t *testing.T) {
 	t.Parallel()
@@ -29,7 +29,7 @@ func TestSession_ARunningStatementBlocksNothing(t *testing.T) {
 		runtime.Gosched()
 	}
 	var watching sync.WaitGroup
-	watching.Go(func() { // ends the holder once the step has waited for a while
+	watching.Go(func() { // cancels the holder once the step has waited for a while
 		for waits := 0; waits < 20; {
 			if watch.Do(locks("false")) == "1" {
 				waits++
@@ -46,8 +46,8 @@ func TestSession_ARunningStatementBlocksNothing(t *testing.T) {
 	}
 }
 
-// A step that waits for an idle transaction is blocked until that ends, and so is a step that waits
-// for a blocked one.
+// A step that waits for an idle transaction is blocked until that ends. So is a step that waits for
+// a blocked one.
 func TestSession_BlockedUntilFree(t *testing.T) {
 	t.Parallel()
 	url := pgtest.URL(t, counters)

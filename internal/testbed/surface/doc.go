@@ -1,8 +1,10 @@
-// Package surface records the exported API of every public package and checks that users need all of it.
+// Package surface records the exported API of every public package and checks that users need all
+// of it.
 //
-// The record is one file a package in docs/api, one line an exported identifier. After a change that is meant, run
+// The record is in docs/api, one file per package with one line per exported identifier. After an
+// intended change, run
 //
 //	go test ./internal/testbed/surface -update
 //
-// and read the diff as the change that users will see.
+// and review the diff, which is what users will see.
 package surface

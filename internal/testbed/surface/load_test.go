@@ -18,7 +18,7 @@ import (
 
 const module = "github.com/pawl-go/pawl"
 
-// A listed package, as `go list -json` prints it.
+// A listed is a package as `go list -json` prints it.
 type listed struct {
 	ImportPath, Dir, Name, Export      string
 	GoFiles, TestGoFiles, XTestGoFiles []string
@@ -28,18 +28,18 @@ type listed struct {
 // ours reports whether the package belongs to a module of go.work.
 func (l listed) ours() bool { return l.Module != nil && l.Module.Main }
 
-// public reports whether users can import the package and are meant to.
+// public reports whether the package is for users.
 func (l listed) public() bool {
 	return l.ours() && l.Name != "main" && !strings.Contains(l.ImportPath+"/", "/internal/") && !l.example() && l.ImportPath != module+"/bench"
 }
 
-// example reports whether the package is written as a user would write it.
+// example reports whether the package is an example for users.
 func (l listed) example() bool { return strings.HasPrefix(l.ImportPath, module+"/examples") }
 
-// program reports whether the package uses the others as a program of users does.
+// program reports whether the package uses the others as a user's program does.
 func (l listed) program() bool { return l.example() || strings.HasPrefix(l.ImportPath, module+"/cmd/") }
 
-// short is the import path without the part that all packages share; "." for the root.
+// short returns the import path without the common prefix, or "." for the root.
 func (l listed) short() string {
 	if l.ImportPath == module {
 		return "."
@@ -47,11 +47,11 @@ func (l listed) short() string {
 	return strings.TrimPrefix(l.ImportPath, module+"/")
 }
 
-// house is every package of every module in go.work, and the types of the public ones.
+// A house contains every package of every module in go.work, and the types of the public ones.
 type house struct {
 	packages []listed
 	types    map[string]*types.Package // by import path
-	exports  map[string]string         // where the compiler has written what each package exports
+	exports  map[string]string         // files with the compiler's export data
 }
 
 var load = sync.OnceValues(func() (*house, error) {
@@ -93,7 +93,7 @@ var load = sync.OnceValues(func() (*house, error) {
 	return h, nil
 })
 
-// compiled imports packages from what the compiler has written.
+// compiled returns an importer that reads the compiler's export data.
 func (h *house) compiled() types.Importer {
 	return importer.ForCompiler(token.NewFileSet(), "gc", func(path string) (io.ReadCloser, error) { return os.Open(h.exports[path]) })
 }

@@ -16,7 +16,7 @@ var update = flag.Bool("update", false, "rewrite docs/api")
 
 const folder = "../../../docs/api"
 
-// The exported API of each public package is the one in docs/api.
+// The exported API of each public package equals its record in docs/api.
 func TestAPI_IsTheRecordedOne(t *testing.T) {
 	t.Parallel()
 	h, recorded := loaded(t), map[string]bool{}
@@ -84,7 +84,7 @@ func difference(want, got string) (all []string) {
 	return all
 }
 
-// A line of the record, with the name that it is sorted by.
+// A line is a line of the record, with the name by which it is sorted.
 type line struct{ name, text string }
 
 // lines describes each exported identifier of a package in one line, sorted by name.
@@ -130,7 +130,7 @@ func (w writer) object(o types.Object) []line {
 	return nil
 }
 
-// declared describes a type, its exported fields and its exported methods, those of an alias too.
+// declared describes a type, its exported fields and its exported methods, also for an alias.
 func (w writer) declared(o *types.TypeName) []line {
 	name, kind := o.Name(), ""
 	switch under := o.Type().Underlying().(type) {
@@ -152,7 +152,7 @@ func (w writer) declared(o *types.TypeName) []line {
 	return append(all, w.methods(name, o.Type())...)
 }
 
-// parameters is the name of a type with its type parameters.
+// parameters returns the name of a type with its type parameters.
 func (w writer) parameters(o *types.TypeName) string {
 	named, is := o.Type().(*types.Named)
 	if !is || named.TypeParams().Len() == 0 {
@@ -165,7 +165,8 @@ func (w writer) parameters(o *types.TypeName) string {
 	return o.Name() + "[" + strings.Join(all, ", ") + "]"
 }
 
-// hidden reports whether other packages can neither write the struct without names nor implement the interface.
+// hidden reports whether other packages can neither write the struct without field names nor
+// implement the interface.
 func hidden(under types.Type) bool {
 	switch under := under.(type) {
 	case *types.Struct:
@@ -206,7 +207,7 @@ func (w writer) fields(name string, t types.Type) (all []line) {
 	return all
 }
 
-// methods describes the methods of a type and of the pointer to it, those of embedded fields too.
+// methods describes the methods of a type and of its pointer, including those of embedded fields.
 func (w writer) methods(name string, t types.Type) (all []line) {
 	on, receiver := t, "(*"+name+")"
 	if types.IsInterface(t) {
@@ -229,7 +230,7 @@ func (w writer) methods(name string, t types.Type) (all []line) {
 	return all
 }
 
-// The configuration of a consumer and the package of the operator's verbs stay as small as they were decided to be.
+// The configuration of a consumer and the package of the operator's verbs keep their decided size.
 func TestAPI_StaysSmall(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

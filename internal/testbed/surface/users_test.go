@@ -16,12 +16,14 @@ import (
 	"testing"
 )
 
-// A name is an exported identifier of a public package: its import path and what the package calls it.
+// A name is an exported identifier of a public package: its import path and its name in the
+// package.
 type name struct{ pkg, is string }
 
-// Users need every exported identifier. An identifier is for users if a guide, a reference page, an example program, a godoc example or
-// the binary names it, or if one that is for users has it in its signature, its fields or its methods. What only our own packages call
-// belongs to an internal package. What has no page is missing from the documentation, or not needed.
+// Users need every exported identifier. An identifier is for users if a guide, a reference page, an
+// example program, a godoc example or the binary names it. It also is if an identifier for users
+// has it in its signature, fields or methods. An identifier that only our own packages use belongs
+// in an internal package. One without a page lacks documentation or is not needed.
 func TestAPI_IsAllForUsers(t *testing.T) {
 	t.Parallel()
 	h := loaded(t)
@@ -46,7 +48,7 @@ func TestAPI_IsAllForUsers(t *testing.T) {
 	}
 }
 
-// named returns what pages, example programs and godoc examples name.
+// named returns the identifiers that pages, example programs and godoc examples name.
 func (h *house) named(t *testing.T) map[name]bool {
 	all := map[name]bool{}
 	mentions := map[string]bool{}
@@ -75,10 +77,10 @@ func (h *house) named(t *testing.T) map[name]bool {
 	return all
 }
 
-// mentioned finds consumer.Config in text and programs, and `KeyS3` and `KeyJSON("/id")` in text.
+// mentioned matches consumer.Config in text and programs, and `KeyS3` and `KeyJSON("/id")` in text.
 var mentioned = regexp.MustCompile("\\b[a-z]+\\.[A-Z]\\w*|`[A-Z]\\w*[`(]")
 
-// notForUsers are the folders whose pages tell of the inside.
+// notForUsers are the folders with pages about internals.
 var notForUsers = []string{"docs/api", "docs/decisions", "docs/internals"}
 
 func pages(t *testing.T) (texts []string) {
@@ -104,7 +106,7 @@ func pages(t *testing.T) (texts []string) {
 	return append(texts, string(readme))
 }
 
-// callers returns, of each identifier, those of our packages that name it outside of tests and are not its own.
+// callers returns, for each identifier, the other packages of ours that name it outside of tests.
 func (h *house) callers(t *testing.T) map[name]map[string]bool {
 	all := map[name]map[string]bool{}
 	for _, l := range h.packages {
@@ -121,7 +123,7 @@ func (h *house) callers(t *testing.T) map[name]map[string]bool {
 	return all
 }
 
-// selected returns the identifiers of public packages that a piece of a file names.
+// selected returns the identifiers of public packages that a part of a file names.
 func (h *house) selected(file *ast.File, piece ast.Node) map[name]bool {
 	imported := map[string]string{}
 	for _, i := range file.Imports {
@@ -137,7 +139,7 @@ func (h *house) selected(file *ast.File, piece ast.Node) map[name]bool {
 	all := map[name]bool{}
 	ast.Inspect(piece, func(n ast.Node) bool {
 		if s, is := n.(*ast.SelectorExpr); is {
-			// The parser resolves variables and leaves the names of packages alone.
+			// The parser resolves variables but not package names.
 			if x, is := s.X.(*ast.Ident); is && x.Obj == nil && imported[x.Name] != "" {
 				all[name{imported[x.Name], s.Sel.Name}] = true
 			}
@@ -147,7 +149,8 @@ func (h *house) selected(file *ast.File, piece ast.Node) map[name]bool {
 	return all
 }
 
-// reachable adds what the signatures, fields and methods of some identifiers need, and the constants and variables of their types.
+// reachable adds what the signatures, fields and methods of some identifiers need, and the
+// constants and variables of their types.
 func (h *house) reachable(t *testing.T, from map[name]bool) map[name]bool {
 	t.Helper()
 	r := reach{h, map[name]bool{}}
@@ -201,7 +204,7 @@ func (r *reach) add(n name) {
 	r.members(o.Type())
 }
 
-// members walks what a type shows.
+// members adds what the fields and methods of a type need.
 func (r *reach) members(t types.Type) {
 	r.walk(t.Underlying())
 	on := t
@@ -215,7 +218,7 @@ func (r *reach) members(t types.Type) {
 	}
 }
 
-// walk adds the named types that a type is made of.
+// walk adds the named types in a type.
 func (r *reach) walk(t types.Type) {
 	switch t := t.(type) {
 	case *types.Named:

@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// Each function and method of package ops that changes something is named by the table of the operator's verbs, so that the command line and
-// the dashboard offer it.
+// The table of the operator's verbs names each function and method of package ops that changes
+// something. So the command line and the dashboard offer it.
 func TestVerbs_AreInTheTable(t *testing.T) {
 	t.Parallel()
 	h := loaded(t)
@@ -50,7 +50,7 @@ func changing(pkg *types.Package) (names []string) {
 	return names
 }
 
-// usedBy returns the full names of the functions and methods that a package of ours names outside tests.
+// usedBy returns the full names of our functions and methods that a package names outside tests.
 func (h *house) usedBy(t *testing.T, dir string) map[string]bool {
 	t.Helper()
 	entries, err := os.ReadDir(dir)

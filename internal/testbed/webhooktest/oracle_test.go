@@ -26,10 +26,10 @@ type oracle struct {
 	name   string
 	scheme func(...webhook.Secret) webhook.Scheme
 	secret func(r *rand.Rand) string
-	id     bool // the id is in a header
-	// verify is theirs.
+	id     bool // a header contains the id
+	// verify is the library's function.
 	verify func(secret string, h http.Header, body []byte) error
-	// sign is theirs; nil if the library only verifies.
+	// sign is the library's function; nil if the library only verifies.
 	sign func(secret, id string, at time.Time, body []byte) (http.Header, error)
 }
 
@@ -115,7 +115,7 @@ func whsec(r *rand.Rand) string {
 
 func plain(r *rand.Rand) string { return fmt.Sprintf("%x", octets(r, 8+r.IntN(60))) }
 
-// random returns a source and prints its seed. PAWL_SEED repeats a run.
+// random returns a source and logs its seed. PAWL_SEED repeats a run.
 func random(t *testing.T) *rand.Rand {
 	t.Helper()
 	seed := uint64(time.Now().UnixNano())
@@ -131,8 +131,9 @@ func random(t *testing.T) *rand.Rand {
 
 const rounds = 500
 
-// What we sign they accept, what they sign we accept, and neither accepts it with one bit changed. Bodies are random octets of
-// any length, times lie within the tolerance of both.
+// The library accepts our signatures and we accept the library's. Neither accepts a message with
+// one bit changed. Bodies are random octets of any length, and times are within the tolerance of
+// both.
 func TestOracles(t *testing.T) {
 	t.Parallel()
 	for _, o := range oracles {
@@ -194,7 +195,7 @@ func changed(body []byte, r *rand.Rand) []byte {
 	return c
 }
 
-// Where we are stricter than the sender's library, on purpose.
+// In these cases we are stricter than the sender's library on purpose.
 func TestOracles_WhereWeRefuseMore(t *testing.T) {
 	t.Parallel()
 	const secret, body = "whsec_q3Rt5vXy8Zb2Nd4Gh6Jk", `{"id":"evt_1"}`

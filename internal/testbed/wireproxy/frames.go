@@ -7,8 +7,8 @@ import (
 	"sync"
 )
 
-// Frames is a proxy that takes a protocol apart into frames, and forwards those that it is told to
-// forward, when it is told to.
+// Frames is a proxy that splits a protocol into frames. A callback decides whether and when to
+// forward each frame.
 type Frames struct {
 	listener net.Listener
 	upstream string
@@ -19,17 +19,17 @@ type Frames struct {
 	links map[*Link]bool
 }
 
-// A Link is one connection through a proxy. Its methods may be called at once, and do nothing once
-// the connection is gone.
+// A Link is one connection through a proxy. Its methods are safe for concurrent use. They do
+// nothing once the connection is closed.
 type Link struct {
 	client, server     net.Conn
 	toClient, toServer sync.Mutex
 }
 
-// ToClient sends a frame to the client, ToServer to the server.
+// ToClient sends a frame to the client.
 func (l *Link) ToClient(frame []byte) { write(&l.toClient, l.client, frame) }
 
-// ToServer is explained at ToClient.
+// ToServer sends a frame to the server.
 func (l *Link) ToServer(frame []byte) { write(&l.toServer, l.server, frame) }
 
 func write(turn *sync.Mutex, to net.Conn, frame []byte) {
@@ -39,8 +39,8 @@ func write(turn *sync.Mutex, to net.Conn, frame []byte) {
 }
 
 // ListenFrames runs a proxy in front of upstream, host:port, until Close. read reads one frame from
-// either side. begin is called for each connection; what it returns is called with each frame from
-// the client and from the server, and forwards it or not.
+// either side. begin is called for each connection. Its results are called with each frame from the
+// client (up) and from the server (down), and decide whether to forward it.
 func ListenFrames(upstream string, read func(*bufio.Reader) ([]byte, error), begin func(*Link) (up, down func(frame []byte))) (*Frames, error) {
 	var listen net.ListenConfig
 	l, err := listen.Listen(context.Background(), "tcp", "127.0.0.1:0")
@@ -52,10 +52,10 @@ func ListenFrames(upstream string, read func(*bufio.Reader) ([]byte, error), beg
 	return p, nil
 }
 
-// Addr is where the proxy listens.
+// Addr returns the address of the proxy.
 func (p *Frames) Addr() string { return p.listener.Addr().String() }
 
-// Cut closes the connections that are open. New ones may be made.
+// Cut closes the open connections. New ones are accepted.
 func (p *Frames) Cut() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -64,7 +64,7 @@ func (p *Frames) Cut() {
 	}
 }
 
-// Close takes no more connections, and closes those that are open.
+// Close stops accepting connections and closes the open ones.
 func (p *Frames) Close() {
 	_ = p.listener.Close()
 	p.Cut()
@@ -91,7 +91,7 @@ func (p *Frames) accept() {
 	}
 }
 
-// pump reads the frames of one side, until either side is gone.
+// pump reads the frames of one side until either side closes.
 func (p *Frames) pump(l *Link, from net.Conn, each func([]byte)) {
 	defer func() {
 		_, _ = l.client.Close(), l.server.Close()

@@ -1,5 +1,6 @@
-// Package wireproxy stands between a client and PostgreSQL and cuts the connection at a chosen moment of COMMIT (or
-// of another statement), which no byte-blind proxy can aim at. For tests and the crash lab only.
+// Package wireproxy is a proxy between a client and PostgreSQL. It cuts the connection at a chosen
+// moment of COMMIT or another statement, which needs knowledge of the protocol. For tests and the
+// crash lab only.
 package wireproxy
 
 import (
@@ -16,32 +17,32 @@ import (
 	"sync"
 )
 
-// A Cut says what the next COMMIT (or other target) meets.
+// A Cut says what happens to the next COMMIT or other targeted statement.
 type Cut int
 
-// The two worlds a client cannot tell apart.
+// BeforeSend and BeforeReply look the same to a client.
 const (
-	Pass        Cut = iota // nothing happens
-	BeforeSend             // the server never sees the COMMIT: it rolls back
+	Pass        Cut = iota // the statement is forwarded
+	BeforeSend             // the server never receives the COMMIT and rolls back
 	BeforeReply            // the server commits; the reply is lost
 )
 
-// A Proxy forwards one server's traffic.
+// A Proxy forwards the traffic of one server.
 type Proxy struct {
 	listener net.Listener
 	network  string
 	upstream string
-	dir      string // of our own socket; "" if we listen on a port
+	dir      string // of the proxy's own socket; "" if it listens on a port
 
 	mu   sync.Mutex
 	aim  func(sent []byte) bool
-	next func() Cut // asked once a hit
+	next func() Cut // called once per targeted statement
 	cuts int
-	thaw chan struct{} // closed when octets flow again; nil while they do
+	thaw chan struct{} // closed when traffic resumes; nil while it flows
 }
 
-// Freeze holds back every octet, of connections that are open and of new ones, in both directions, until the function it returns is called:
-// what a network looks like that drops packets in silence.
+// Freeze stops all traffic in both directions, on open and new connections, until thaw is called.
+// It simulates a network that drops packets silently.
 func (p *Proxy) Freeze() (thaw func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -67,15 +68,15 @@ func (p *Proxy) flow() {
 	}
 }
 
-// A TB is what Start needs of a test.
+// A TB is the part of testing.TB that Start needs.
 type TB interface {
 	Helper()
 	Fatal(args ...any)
 	Cleanup(fn func())
 }
 
-// Start runs a proxy in front of the database that rawURL names until the test ends, and returns it
-// with the URL to use instead: see [Open].
+// Start runs a proxy in front of the database of rawURL until the test ends. It returns the proxy
+// and the URL to use instead: see [Open].
 func Start(tb TB, rawURL string) (*Proxy, string) {
 	tb.Helper()
 	p, through, err := Open(rawURL)
@@ -86,10 +87,12 @@ func Start(tb TB, rawURL string) (*Proxy, string) {
 	return p, through
 }
 
-// Open runs a proxy in front of the database that rawURL names until Close, and returns it with the
-// URL to use instead. In front of a Unix socket it listens on one itself, in a directory that only
-// this user can enter: a server on a Unix socket may trust all who reach it, so a port of the proxy
-// would open that server to each user of the machine.
+// Open runs a proxy in front of the database of rawURL until Close. It returns the proxy and the
+// URL to use instead.
+//
+// If the server listens on a Unix socket, so does the proxy, in a directory that only this user can
+// enter. A server on a Unix socket may trust all who reach it. A port of the proxy would open that
+// server to every user of the machine.
 func Open(rawURL string) (*Proxy, string, error) {
 	u, err := url.Parse(rawURL)
 	if err != nil {
@@ -116,17 +119,17 @@ func Open(rawURL string) (*Proxy, string, error) {
 	if p.network == "tcp" {
 		u.Host = p.listener.Addr().String()
 	}
-	u.RawQuery = strings.ReplaceAll(q.Encode(), "+", "%20") // pgx reads a + as itself
+	u.RawQuery = strings.ReplaceAll(q.Encode(), "+", "%20") // pgx does not decode a +
 	go p.accept()
 	return p, u.String(), nil
 }
 
 const defaultPort = "5432"
 
-// socketIn is where a server that has a port listens in a directory.
+// socketIn returns the socket's path of a server with a port in a directory.
 func socketIn(dir, port string) string { return filepath.Join(dir, ".s.PGSQL."+port) }
 
-// parent is where the directory of a socket goes. The path of a socket is short: 103 octets on
+// parent returns the parent of the socket's directory. A socket's path is limited to 103 octets on
 // macOS.
 func parent() string {
 	const longest = 60
@@ -142,7 +145,8 @@ func (p *Proxy) removeDir() {
 	}
 }
 
-// Listen runs a proxy that has no upstream yet, until Close, and returns it with its address. For any protocol over TCP: see [Proxy.Redirect].
+// Listen runs a proxy without an upstream until Close, and returns it with its address. It works
+// for any protocol over TCP: see [Proxy.Redirect].
 func Listen() (*Proxy, string, error) {
 	p, through, err := Open("tcp://127.0.0.1:1")
 	if err != nil {
@@ -152,20 +156,20 @@ func Listen() (*Proxy, string, error) {
 	return p, u.Host, err
 }
 
-// Redirect sends the connections that are made from now on to another server, host:port.
+// Redirect forwards new connections to another server, host:port.
 func (p *Proxy) Redirect(upstream string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.network, p.upstream = "tcp", upstream
 }
 
-// Close takes no more connections. Those that are open stay.
+// Close stops accepting connections. Open ones stay.
 func (p *Proxy) Close() {
 	_ = p.listener.Close()
 	p.removeDir()
 }
 
-// OnCommit decides the fate of each COMMIT from now on; nil lets all pass.
+// OnCommit calls next for each COMMIT from now on. If next is nil, all pass.
 func (p *Proxy) OnCommit(next func() Cut) {
 	if next == nil {
 		next = func() Cut { return Pass }
@@ -175,22 +179,24 @@ func (p *Proxy) OnCommit(next func() Cut) {
 	p.mu.Unlock()
 }
 
-// Aim makes the fate of another statement than COMMIT be decided: of what the client sends in one go, if aim says so.
+// Aim targets another statement than COMMIT. aim gets the data of each read from the client and
+// reports whether to target it.
 func (p *Proxy) Aim(aim func(sent []byte) bool) {
 	p.mu.Lock()
 	p.aim = aim
 	p.mu.Unlock()
 }
 
-// Executes returns an aim at the execution, not the preparation, of extended-protocol statements that contain text. Use
-// it with default_query_exec_mode=cache_describe, where the text travels along every time.
+// Executes returns an aim for executions, not preparations, of extended-protocol statements that
+// contain text. Use it with default_query_exec_mode=cache_describe, which sends the text with every
+// execution.
 func Executes(text string) func([]byte) bool {
 	return func(sent []byte) bool {
 		return bytes.Contains(sent, []byte(text)) && bytes.Contains(sent, []byte("E\x00\x00\x00\x09\x00"))
 	}
 }
 
-// Cuts returns how many statements were cut.
+// Cuts returns the number of cut statements.
 func (p *Proxy) Cuts() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -228,9 +234,10 @@ func (p *Proxy) accept() {
 	}
 }
 
-// forward copies client to server and watches for COMMIT; a second goroutine copies back.
+// forward copies client to server and looks for targeted statements. A second goroutine copies
+// replies back.
 func (p *Proxy) forward(client, server net.Conn) {
-	var mute sync.Once // closed when replies must not reach the client any more
+	var mute sync.Once // closes muted when the client must get no more replies
 	muted := make(chan struct{})
 	answered := make(chan struct{})
 	go func() {
@@ -242,7 +249,7 @@ func (p *Proxy) forward(client, server net.Conn) {
 			p.flow()
 			select {
 			case <-muted:
-				return // one read after the COMMIT: the server has answered it
+				return // this read follows the COMMIT, so the server has answered it
 			default:
 			}
 			if n > 0 {
@@ -281,14 +288,14 @@ func (p *Proxy) forward(client, server net.Conn) {
 	}
 }
 
-// isCommit recognises the simple query 'commit', the form pgx's Tx.Commit sends, and the statement among others in a
-// pipeline.
+// isCommit recognises COMMIT as the simple query 'commit', which pgx's Tx.Commit sends, and as a
+// prepared statement in a pipeline.
 func isCommit(b []byte) bool {
 	return len(b) > 5 && b[0] == 'Q' && bytes.EqualFold(b[5:], []byte("commit\x00")) || binds(b, "commit")
 }
 
-// binds reports whether b holds a Bind message ('B', four octets of length, no portal) for the statement that pgx has
-// prepared under a name made from its text.
+// binds reports whether b contains a Bind message ('B', four octets of length, no portal) for a
+// statement that pgx has prepared. pgx derives the statement's name from its text.
 func binds(b []byte, text string) bool {
 	digest := sha256.Sum256([]byte(text))
 	at := bytes.Index(b, fmt.Appendf(nil, "\x00stmtcache_%x\x00", digest[:24]))

@@ -14,9 +14,9 @@ import (
 	"github.com/pawl-go/pawl/internal/testbed/wireproxy"
 )
 
-// A server on a Unix socket trusts all who reach it. The proxy in front of it is no door for other
-// users of the machine: it listens on no port, and its directory is closed to them. It is gone with
-// the proxy. Not parallel: it sets TMPDIR.
+// A server on a Unix socket trusts all who reach it, so its proxy must not admit other local users.
+// The proxy listens on no port, and its directory is closed to them and removed with it. The test
+// is not parallel because it sets TMPDIR.
 func TestOpen_KeepsOtherUsersOut(t *testing.T) {
 	server, err := postgres.Start(t.Context(), postgres.Options{})
 	if err != nil {

@@ -1,4 +1,5 @@
-// Command gen writes docs/reference/metrics.md from the list in package metrics. Run it through go generate in that package.
+// Command gen writes docs/reference/metrics.md from the list in package metrics. Run it with go
+// generate in package observe.
 package main
 
 import (

@@ -15,14 +15,15 @@ import (
 	"github.com/pawl-go/pawl/observe"
 )
 
-// rest bounds what reading costs the database: after a read that took long, it is not made again for this many times as long.
+// rest bounds the load on the database: a read is repeated only after this many times its own
+// duration.
 const rest = 20
 
-// slack is what a call may take beside its reads, for a connection and the way there and back.
+// slack is what a call may take beyond its reads, for a connection and the network.
 const slack = time.Second
 
-// A Database reads gauges, as seldom as its options say and one read at a time, whoever asks and how often. It takes one connection
-// of the pool while it reads. Its methods may be called at once.
+// A Database reads gauges no more often than its options allow, and one read at a time. It uses one
+// connection of the pool while it reads. Its methods are safe for concurrent use.
 type Database struct {
 	pool    *pgxpool.Pool
 	options observe.DatabaseOptions
@@ -34,11 +35,12 @@ type Database struct {
 // A Sample is one number.
 type Sample struct {
 	Metric Metric
-	Labels []string // their values, in the order of Metric.Labels
+	Labels []string // label values, in the order of Metric.Labels
 	Value  float64
 }
 
-// NewDatabase checks the options. It reads nothing yet. The pool's role needs the rights of pawl_reader.
+// NewDatabase checks the options. It reads nothing yet. The pool's role needs the rights of
+// pawl_reader.
 func NewDatabase(pool *pgxpool.Pool, o observe.DatabaseOptions) (*Database, error) {
 	if pool == nil {
 		return nil, &pawl.Error{Op: "observe.database", Code: pawl.CodeArgumentInvalid, Err: errors.New("the pool is missing")}
@@ -70,8 +72,8 @@ func badOption(err error) error {
 	return &pawl.Error{Op: "observe.database", Code: pawl.CodeArgumentInvalid, Err: err}
 }
 
-// Gauges returns the gauges, read anew where they are older than Every. Those of a read that failed are missing, and [ReadUp]
-// says so. Who asks while another call reads waits for its answer.
+// Gauges returns the gauges. It repeats reads whose results are older than Every. Gauges of a
+// failed read are missing, and [ReadUp] is 0. A call waits while another one reads.
 func (d *Database) Gauges(ctx context.Context) []Sample {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -86,13 +88,13 @@ func (d *Database) Gauges(ctx context.Context) []Sample {
 	return all
 }
 
-// An answer is the newest one of a read.
+// An answer is the latest result of a read.
 type answer struct {
 	read    Read
 	samples []Sample
 	err     error
 	took    time.Duration
-	next    time.Time // when to ask again
+	next    time.Time // earliest time of the next read
 }
 
 func (a *answer) about() []Sample {
@@ -114,8 +116,8 @@ func (d *Database) renew(ctx context.Context, a *answer, until time.Time) {
 	}
 }
 
-// ask reads in a transaction that can write nothing and that the server ends. It goes on when whoever asked has left: the next
-// one gets its answer.
+// ask reads in a read-only transaction with a statement_timeout. It continues after the end of ctx,
+// so that the next caller gets the result.
 func (d *Database) ask(ctx context.Context, r Read, until time.Time) (samples []Sample, err error) {
 	left := time.Until(until).Milliseconds()
 	if left < 1 {

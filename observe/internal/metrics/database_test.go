@@ -22,7 +22,7 @@ import (
 	"github.com/pawl-go/pawl/schema"
 )
 
-// A bed is a database, and what was reported of reading it.
+// A bed is a database, and the errors that were reported of reading it.
 type bed struct {
 	*testing.T
 	pool *pgxpool.Pool
@@ -57,7 +57,7 @@ func (b *bed) open(o observe.DatabaseOptions) *metrics.Database {
 	return d
 }
 
-// texts are the samples as they would stand in a scrape, but for durations, which are cut to minutes.
+// texts returns the samples in the format of a scrape, with durations cut to minutes.
 func (b *bed) texts(d *metrics.Database) (all []string) {
 	b.Helper()
 	for _, s := range d.Gauges(b.Context()) {
@@ -80,7 +80,7 @@ select d.queue, 'k', '', d.status, now() - d.minutes * interval '1 minute', now(
                ('outbox/idle', 'cancelled', 70, null)) as d (queue, status, minutes, lane);
 insert into pawl.worker (name, report) values ('w', '{"wakeups": "on"}')`
 
-// What is in the database stands in the gauges, and pawl_reader may look.
+// The gauges show the content of the database, and pawl_reader may read it.
 func TestDatabase_ReadsWhatThereIs(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -99,15 +99,16 @@ func TestDatabase_ReadsWhatThereIs(t *testing.T) {
 	if got := b.texts(b.open(observe.DatabaseOptions{})); !slices.Equal(got, want) {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
-	for _, m := range metrics.Gauges() { // each stands for something here
+	for _, m := range metrics.Gauges() { // each must have a sample here
 		if m.Name != metrics.ReadSeconds.Name && !slices.ContainsFunc(want, func(s string) bool { return strings.HasPrefix(s, m.OTel+" ") }) {
 			t.Errorf("%s is not tested", m.Name)
 		}
 	}
 }
 
-// A sink whose relay runs has the gauge 0 while nothing is to be published: an alert on a missing series can tell it from a database
-// that is not read. A sink whose relay is gone is in the gauges only while it has events.
+// A sink with a running relay has the gauge 0 while there is nothing to publish. So an alert on a
+// missing series can distinguish it from a database that is not read. A sink without a relay has
+// gauges only while it has events.
 func TestDatabase_AnIdleOutboxIsZeroAndNotAbsent(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -139,7 +140,8 @@ func TestDatabase_AnIdleOutboxIsZeroAndNotAbsent(t *testing.T) {
 	})
 }
 
-// Every metric has a unit, and none has "1": exporters to Prometheus append _ratio to a gauge of that unit.
+// Every metric has a unit other than "1", because exporters to Prometheus append _ratio to a gauge
+// with that unit.
 func TestMetrics_HaveUnits(t *testing.T) {
 	t.Parallel()
 	for _, m := range metrics.Metrics() {
@@ -149,7 +151,7 @@ func TestMetrics_HaveUnits(t *testing.T) {
 	}
 }
 
-// However often somebody scrapes, the database is asked once in a while.
+// With any number of scrapes, the database is read only once in an interval.
 func TestDatabase_ScrapesDoNotAddUp(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -167,11 +169,12 @@ func TestDatabase_ScrapesDoNotAddUp(t *testing.T) {
 	all.Wait()
 }
 
-// A table that cannot be read in time, here because it is being changed, costs its own gauges and nothing else: the server ends the
-// read, it is reported, and it is not tried again at once.
+// If a table cannot be read in time, here because it is locked, only its own gauges are missing.
+// The server cancels the read, the error is reported, and the read is not repeated at once.
 func TestDatabase_IsGivenUpInTime(t *testing.T) {
 	t.Parallel()
-	for limit := 300 * time.Millisecond; !givenUpWithin(t, limit); limit *= 2 { // a busy machine may need longer for the other reads
+	// the other reads may take longer on a busy machine
+	for limit := 300 * time.Millisecond; !givenUpWithin(t, limit); limit *= 2 {
 		if limit > time.Minute {
 			t.Fatal("the other reads were never made")
 		}
@@ -224,8 +227,8 @@ func givenUpWithin(t *testing.T, limit time.Duration) bool {
 	return true
 }
 
-// A database that cannot be reached costs a scrape its time limit, not a wait for every read.
-func TestDatabase_AwayCostsOneLimit(t *testing.T) {
+// If the database is unreachable, a scrape takes its time limit once, not once for every read.
+func TestDatabase_UnreachableTakesOneTimeout(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	d := b.open(observe.DatabaseOptions{Timeout: 200 * time.Millisecond})
@@ -243,8 +246,8 @@ func TestDatabase_AwayCostsOneLimit(t *testing.T) {
 	}
 }
 
-// The role that only looks may do all of it.
-func TestDatabase_NeedsOnlyToLook(t *testing.T) {
+// The role pawl_reader may do all of it.
+func TestDatabase_NeedsOnlyPawlReader(t *testing.T) {
 	t.Parallel()
 	b := setup(t, schema.Roles(), rows)
 	config := b.pool.Config()
@@ -264,7 +267,7 @@ func TestDatabase_NeedsOnlyToLook(t *testing.T) {
 	}
 }
 
-func TestNewDatabase_RefusesWhatCannotBe(t *testing.T) {
+func TestNewDatabase_RefusesInvalidOptions(t *testing.T) {
 	t.Parallel()
 	pool := setup(t).pool
 	for _, o := range []observe.DatabaseOptions{{Every: time.Millisecond}, {Timeout: -1}, {Without: []string{"everything"}}} {

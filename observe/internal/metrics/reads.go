@@ -10,11 +10,11 @@ import (
 	"github.com/pawl-go/pawl/ops"
 )
 
-// A Read is one question to the database.
+// A Read is one query of the database.
 type Read struct {
 	Name  string
-	How   string // it is answered: through an index, or by reading a table
-	Grows string // with what its cost grows
+	How   string // access path: an index, or a whole table
+	Grows string // the number with which its cost grows
 
 	ask func(context.Context, pawl.DB) ([]Sample, error)
 }
@@ -28,7 +28,7 @@ const (
 	readJobs     = "jobs"
 )
 
-// Reads returns the questions in the order in which they are asked, the dearest last.
+// Reads returns the reads in the order in which they run, the most expensive last.
 func Reads() []Read {
 	return []Read{
 		{readDue, "index `job_claim`, by jumps", "queues that have pending jobs", due},
@@ -39,10 +39,10 @@ func Reads() []Read {
 	}
 }
 
-// outboxQueue begins the names of the queues of sinks.
+// outboxQueue is the prefix of the queue names of sinks.
 const outboxQueue = "outbox/"
 
-// most bounds the rows of one question about queues.
+// most bounds the rows of one query about queues.
 const most = 1000
 
 func jobs(ctx context.Context, db pawl.DB) (samples []Sample, err error) {
@@ -52,7 +52,8 @@ func jobs(ctx context.Context, db pawl.DB) (samples []Sample, err error) {
 	}
 	served, err := catalog.QueuesServed(ctx, db, outboxQueue, most)
 	pending, oldest := map[string]int{}, map[string]time.Duration{}
-	for _, queue := range served { // a sink with a relay and nothing to publish has 0, and is not absent
+	// a sink with a relay and nothing to publish has 0 and is not missing
+	for _, queue := range served {
 		pending[strings.TrimPrefix(queue, outboxQueue)] = 0
 	}
 	for _, c := range counts {

@@ -13,7 +13,7 @@ const other = "other"
 
 const defaultMaxScopes = 200
 
-// Scopes gives events their label scope. Its methods may be called at once.
+// Scopes maps events to their label scope. Its methods are safe for concurrent use.
 type Scopes struct {
 	of  func(pawl.Event) string
 	max int
@@ -22,7 +22,7 @@ type Scopes struct {
 	seen map[string]struct{}
 }
 
-// NewScopes returns the labels that o describes.
+// NewScopes returns Scopes with the options o.
 func NewScopes(o observe.EventOptions) *Scopes {
 	s := &Scopes{of: o.Scope, max: o.MaxScopes, seen: map[string]struct{}{"": {}}}
 	if s.of == nil {
@@ -34,7 +34,7 @@ func NewScopes(o observe.EventOptions) *Scopes {
 	return s
 }
 
-// Of is the label of an event.
+// Of returns the label of an event.
 func (s *Scopes) Of(e pawl.Event) string {
 	scope := strings.ToValidUTF8(s.of(e), "\uFFFD")
 	s.mu.RLock()
@@ -46,7 +46,7 @@ func (s *Scopes) Of(e pawl.Event) string {
 	return other
 }
 
-// learn reports whether there is room for one more; "" is not counted.
+// learn adds a scope and reports whether there was room. The empty scope is not counted.
 func (s *Scopes) learn(scope string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -27,7 +27,7 @@ func json(pointer string) keyFrom {
 	return JSON[message]{Pointer: pointer, Body: func(m message) []byte { return []byte(m.body) }}
 }
 
-// The first key that is there counts.
+// KeyFirst uses the first key that is present.
 func TestFirst(t *testing.T) {
 	t.Parallel()
 	first := First[message, keyFrom]{named("Key"), json("/id")}
@@ -44,7 +44,7 @@ func TestFirst(t *testing.T) {
 	}
 }
 
-// What cannot find a key is refused by name, also inside of KeyFirst.
+// A KeyFrom that cannot find a key is refused by name, inside KeyFirst too.
 func TestCheckKey(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -70,8 +70,8 @@ func TestCheckKey(t *testing.T) {
 	}
 }
 
-// Wrap names the operation and the next step, and keeps the client's error. Pawl's own errors and the
-// end of a context are not diagnosed.
+// Wrap adds the operation and the next step, and keeps the client's error. It does not diagnose
+// Pawl's own errors or a cancelled context.
 func TestWrap(t *testing.T) {
 	t.Parallel()
 	client := errors.New("five\nlines")
@@ -92,7 +92,7 @@ func TestWrap(t *testing.T) {
 	}
 }
 
-// Attributes that are no text come back as they were. A text that only looks like one stays.
+// Binary attributes round-trip. A text that only looks like a binary attribute is unchanged.
 func TestBinary(t *testing.T) {
 	t.Parallel()
 	all := map[string]string{}
@@ -110,8 +110,8 @@ func TestBinary(t *testing.T) {
 	}
 }
 
-// An error that needs an operator makes pauses that double up to a minute; a request that succeeds
-// ends them. Idle requests make short ones.
+// After errors that need an operator, pauses double up to a minute, until a request succeeds. Idle
+// requests cause short pauses.
 func TestPacer(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -147,7 +147,7 @@ func TestPacer(t *testing.T) {
 	})
 }
 
-// The last answer holds for five minutes, and for one more after each question that fails.
+// An answer holds for five minutes. After a failed Ask, it holds for one more minute.
 func TestHorizon(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -6,21 +6,21 @@ import (
 	"unicode/utf8"
 )
 
-// BinarySuffix marks attributes that are no text.
+// BinarySuffix marks binary attributes.
 const BinarySuffix = ";base64"
 
-// IsText reports whether PostgreSQL stores octets as a text: they are UTF-8 without a NUL.
+// IsText reports whether PostgreSQL can store bytes as text: UTF-8 without NUL.
 func IsText[T ~string | ~[]byte](octets T) bool {
 	return utf8.ValidString(string(octets)) && !strings.Contains(string(octets), "\x00")
 }
 
-// SetBinary adds an attribute that is no text.
+// SetBinary adds a binary attribute.
 func SetBinary(to map[string]string, name string, octets []byte) {
 	to[name+BinarySuffix] = base64.StdEncoding.EncodeToString(octets)
 }
 
-// Binary returns the name and the octets of an attribute that [SetBinary] has added, and whether it
-// is one.
+// Binary returns the name and the bytes of an attribute that [SetBinary] added. is is false for any
+// other attribute.
 func Binary(name, value string) (plain string, octets []byte, is bool) {
 	plain, marked := strings.CutSuffix(name, BinarySuffix)
 	if !marked {

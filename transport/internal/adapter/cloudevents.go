@@ -6,16 +6,15 @@ import (
 	"github.com/pawl-go/pawl"
 )
 
-// The prefixes of the attributes of a CloudEvent 1.0 in headers, by binding. [pawl.Message] has those
-// of HTTP.
+// Header prefixes of CloudEvents 1.0 attributes, by binding. [pawl.Message] uses those of HTTP.
 const (
 	EventHTTP  = "ce-"          // HTTP and NATS
 	EventKafka = "ce_"          // Kafka
-	EventAMQP  = "cloudEvents_" // AMQP; "cloudEvents:" is read as well
+	EventAMQP  = "cloudEvents_" // AMQP; "cloudEvents:" is accepted too
 )
 
-// RenameEvent returns headers named as in HTTP with the names of another binding. Headers that are no
-// attributes of an event keep theirs.
+// RenameEvent changes the prefix of CloudEvents attributes from HTTP's to another binding's. Other
+// headers keep their names.
 func RenameEvent(headers map[string]string, prefix string) map[string]string {
 	renamed := make(map[string]string, len(headers))
 	for name, value := range headers {
@@ -27,9 +26,9 @@ func RenameEvent(headers map[string]string, prefix string) map[string]string {
 	return renamed
 }
 
-// EventKey names the intent of an event: its source and its id, which only together are unique.
-// header returns a header's value, "" if there is none. EventKey returns "" unless the event has both.
-// If the two are longer than a key may be, it is their SHA-256.
+// EventKey returns the key of an event: its source and its id, which are unique only together.
+// header returns a header's value, or "". EventKey returns "" if either is missing. If the key
+// would be too long, it is the SHA-256 of it.
 func EventKey(header func(name string) string, prefix string) string {
 	source, id := header(prefix+"source"), header(prefix+"id")
 	if source == "" || id == "" {

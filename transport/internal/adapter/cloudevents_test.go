@@ -17,7 +17,7 @@ func TestRenameEvent(t *testing.T) {
 	}
 }
 
-// An id alone names no intent: two sources may count from 1.
+// An id alone is no key, because two sources may both count from 1.
 func TestEventKey_NeedsSourceAndID(t *testing.T) {
 	t.Parallel()
 	of := func(headers map[string]string) string {

@@ -1,4 +1,4 @@
-// Package adapter holds what the transports to brokers have in common: how a key is found in a
-// message, how an error of a client is told, pauses between requests that cannot succeed, and names
-// and forms of attributes. It knows no broker.
+// Package adapter holds code that the transports to brokers share: it finds keys in messages, words
+// client errors, pauses between requests that cannot succeed, and converts attributes. It depends
+// on no broker.
 package adapter

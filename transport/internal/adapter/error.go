@@ -8,8 +8,9 @@ import (
 	"github.com/pawl-go/pawl"
 )
 
-// Wrap gives an error of a broker's client its operation and, if diagnose knows them, a short text
-// in place of the client's and the next step. Pawl's own errors stay as they are.
+// Wrap adds the operation to an error of a broker's client. If diagnose knows the error, Wrap also
+// adds the next step, and replaces the text with a short one. Pawl's own errors are returned
+// unchanged.
 func Wrap(op string, err error, diagnose func(err error) (short, hint string)) error {
 	if err == nil || errors.As(err, new(*pawl.Error)) {
 		return err
@@ -24,10 +25,10 @@ func Wrap(op string, err error, diagnose func(err error) (short, hint string)) e
 	return &pawl.Error{Op: op, Err: err, Hint: hint}
 }
 
-// Short gives an error a text of one line, and keeps it for errors.As.
+// Short replaces the text of an error with one line. errors.As still finds the error.
 func Short(text string, err error) error { return &cause{text, err} }
 
-// A cause says in one line what the client says in several, and keeps the client's error for
+// A cause has a one-line text for a client's error of several lines, and wraps that error for
 // errors.As.
 type cause struct {
 	text string
@@ -37,7 +38,7 @@ type cause struct {
 func (c *cause) Error() string { return c.text }
 func (c *cause) Unwrap() error { return c.err }
 
-// BadArgument is the error for a setting that is out of its bounds.
+// BadArgument returns the error for a setting that is out of bounds.
 func BadArgument(op, format string, args ...any) error {
 	return &pawl.Error{Op: op, Code: pawl.CodeArgumentInvalid, Err: fmt.Errorf(format, args...)}
 }

@@ -7,16 +7,16 @@ import (
 )
 
 const (
-	horizonEvery = 5 * time.Minute // between two questions
-	horizonAgain = time.Minute     // after one without an answer
+	horizonEvery = 5 * time.Minute // between two calls of Ask
+	horizonAgain = time.Minute     // after a failed one
 )
 
-// A Horizon is the last answer of a broker to how long messages may come again. Settings change under
-// a running consumer, so an answer that is older than five minutes is asked for again. If that fails
-// the last one holds, and the next question is a minute later.
+// A Horizon caches a broker's answer to how long it may redeliver messages. Settings may change
+// while a consumer runs, so Get asks again after five minutes. If that fails, the last answer
+// holds, and Get asks again a minute later.
 type Horizon struct {
 	Ask     func(ctx context.Context) (time.Duration, error)
-	Failed  func(err error) // told of an error of Ask; may be nil
+	Failed  func(err error) // called with errors of Ask; may be nil
 	Timeout time.Duration   // of one Ask by Get
 
 	mu    sync.Mutex
@@ -24,21 +24,21 @@ type Horizon struct {
 	asked time.Time
 }
 
-// Learn asks now.
+// Learn calls Ask now.
 func (h *Horizon) Learn(ctx context.Context) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.learn(ctx)
 }
 
-// Get returns the last answer, after asking if it is old.
+// Get returns the last answer. If it is old, Get calls Ask first.
 func (h *Horizon) Get() time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if time.Since(h.asked) >= horizonEvery {
 		ctx, cancel := context.WithTimeout(context.Background(), h.Timeout)
 		defer cancel()
-		_ = h.learn(ctx) // told to Failed
+		_ = h.learn(ctx) // Failed gets the error
 	}
 	return h.known
 }

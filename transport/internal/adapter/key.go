@@ -8,10 +8,10 @@ import (
 	"github.com/pawl-go/pawl/transport/internal/jsonptr"
 )
 
-// First takes the first key that one of several finds in a message of type M.
+// First uses the first key that one of several KeyFroms finds in a message of type M.
 type First[M any, F interface{ KeyOf(m M) string }] []F
 
-// KeyOf asks one after the other.
+// KeyOf returns the first key that is not empty.
 func (k First[M, F]) KeyOf(m M) string {
 	for _, from := range k {
 		if key := from.KeyOf(m); key != "" {
@@ -36,14 +36,14 @@ func (k First[M, F]) check() error {
 	return nil
 }
 
-// Named takes the key from a header or attribute by its name.
+// Named reads the key from a header or attribute.
 type Named[M any] struct {
-	By   string // the function that made it, for an error
+	By   string // the function that created it, for error messages
 	Name string
 	Of   func(m M, name string) string
 }
 
-// KeyOf returns the value under the name.
+// KeyOf returns the value of that header or attribute.
 func (k Named[M]) KeyOf(m M) string { return k.Of(m, k.Name) }
 
 func (k Named[M]) check() error {
@@ -53,7 +53,7 @@ func (k Named[M]) check() error {
 	return nil
 }
 
-// JSON takes the key from a JSON document, at an RFC 6901 pointer.
+// JSON reads the key from a JSON document, at an RFC 6901 pointer.
 type JSON[M any] struct {
 	Pointer string
 	Body    func(m M) []byte
@@ -72,8 +72,8 @@ func (k JSON[M]) check() error {
 	return nil
 }
 
-// CheckKey returns why a key cannot be found with from, which is one of this package's, or a KeyFunc
-// or another type of the user's; nil if it can.
+// CheckKey returns an error if from can never find a key: an invalid value of this package, or a
+// nil KeyFunc. Other user types are accepted.
 func CheckKey(from any) error {
 	if v := reflect.ValueOf(from); v.Kind() == reflect.Func && v.IsNil() {
 		return errors.New("KeyFunc is nil")

@@ -8,16 +8,16 @@ import (
 	"github.com/pawl-go/pawl/internal/pace"
 )
 
-// Pauses between requests, doubled from the first to the last. The caller of Receive pauses after
-// errors that pass; these are the cases that only the transport knows.
+// Pauses between requests double from the first to the last value. The caller of Receive pauses
+// after errors that pass. These are the cases that only the transport knows.
 const (
-	firstIdle = 50 * time.Millisecond // after a request that brought nothing and did not wait
+	firstIdle = 50 * time.Millisecond // after a request that returned nothing without waiting
 	lastIdle  = 2 * time.Second
 	firstHelp = 5 * time.Second // after an error that needs an operator
 	lastHelp  = time.Minute
 )
 
-// A Pacer keeps requests apart that cannot succeed, or bring nothing.
+// A Pacer delays requests that cannot succeed or return nothing.
 type Pacer struct {
 	mu       sync.Mutex
 	idle     time.Duration
@@ -35,8 +35,8 @@ func (p *Pacer) Await(ctx context.Context) {
 	}
 }
 
-// Polled takes note of what became of a request: its error, whether that needs an operator, and
-// whether it was idle, which means that it brought nothing and did not wait for anything.
+// Polled records the result of a request: its error, and whether that needs an operator. idle means
+// that the request returned nothing without waiting.
 func (p *Pacer) Polled(err error, needsOperator func(error) bool, idle bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -45,7 +45,7 @@ func (p *Pacer) Polled(err error, needsOperator func(error) bool, idle bool) {
 	case err != nil && needsOperator(err):
 		p.help = min(max(2*p.help, firstHelp), lastHelp)
 		pause = p.help
-	case err != nil: // the caller's to wait
+	case err != nil: // the caller waits
 	case idle:
 		p.help, p.idle = 0, min(max(2*p.idle, firstIdle), lastIdle)
 		pause = p.idle

@@ -1,11 +1,12 @@
-// Package heart keeps things that were lent to this process: it extends each at a third of its lease until it is let go.
+// Package heart keeps things that a broker has lent to this process. It extends each at a third of
+// its lease until it is released.
 //
 //	Hold ─▶ held ──── LetGo ──────────────────▶ no longer extended
 //	         │ ▲
 //	         ▼ │
 //	      extended at each third of the lease, in batches
 //	         │
-//	         └─ lost, or its limit is over ─▶ no longer held; Lost is told
+//	         └─ lost, or its limit is reached ─▶ no longer held; Lost is called
 package heart
 
 import (
@@ -15,37 +16,42 @@ import (
 	"time"
 )
 
-// A Config shapes a [Heart]. All fields but Extended and Lost are required.
+// A Config configures a [Heart]. All fields except Extended and Lost are required.
 type Config[K comparable] struct {
-	// Lease is how long a thing stays ours after it was received or extended. A third of it is the interval of extensions: two may fail.
+	// Lease is how long a thing is ours after it was received or extended. It is extended every
+	// third of that, so two extensions may fail.
 	Lease time.Duration
-	// Batch is the most that one call of Extend takes.
+	// Batch is the maximum number of beats in one call of Extend.
 	Batch int
-	// CallTimeout bounds one call of Extend; a third of the lease, but a second at least, bounds it too.
+	// CallTimeout bounds one call of Extend. A call is also bounded by a third of the lease, or a
+	// second if that is longer.
 	CallTimeout time.Duration
-	// Extend extends, and answers for each beat, in their order. It is called by one goroutine.
+	// Extend extends the beats and returns their outcomes in the same order. One goroutine calls
+	// it.
 	Extend func(ctx context.Context, beats []Beat[K]) []Outcome
-	// Extended is told how many were extended and are still held.
+	// Extended is called with the number of things that were extended and are still held.
 	Extended func(n int)
-	// Lost is told how many are not held any more because they were lost or their limit is over. It may ask for Count.
+	// Lost is called with the number of things that were lost or reached their limit. It may call
+	// Count.
 	Lost func(n int)
 }
 
 // A Beat is one thing to extend.
 type Beat[K comparable] struct {
 	Key K
-	// Left is how long it may still be held in all: a second at least.
+	// Left is how long it may still be held in total, at least a second.
 	Left time.Duration
 }
 
-// An Outcome is what became of one extension. The zero Outcome is success.
+// An Outcome is the result of one extension. The zero Outcome is success.
 type Outcome struct {
-	Failed bool // tried again after a ninth of the lease: there is less time left
-	Lost   bool // it is not ours any more
+	Failed bool // retried after a ninth of the lease, because less time is left
+	Lost   bool // it is no longer ours
 }
 
-// A Heart keeps what is held from Hold to LetGo. What was received and not begun ages like the rest, so it does not wait until work starts.
-// One goroutine beats while something is held, and none otherwise. Times are monotonic: a clock that is set does not move a beat.
+// A Heart extends things from Hold to LetGo. Call Hold when a thing is received, even if work on it
+// has not begun, because its lease is running. One goroutine runs while things are held. Times are
+// monotonic: setting the clock does not move an extension.
 type Heart[K comparable] struct {
 	config   Config[K]
 	interval time.Duration
@@ -53,17 +59,17 @@ type Heart[K comparable] struct {
 	mu      sync.Mutex
 	held    map[K]*lease
 	beating bool          // the goroutine runs
-	empty   chan struct{} // tells it that nothing is held any more
-	flying  map[K]bool    // in the running call
-	stored  chan struct{} // closed when that call is over
+	empty   chan struct{} // signals that nothing is held any more
+	flying  map[K]bool    // keys in the running call
+	stored  chan struct{} // closed when that call ends
 }
 
 type lease struct {
 	until time.Time // zero: no limit
-	due   time.Time // of the next extension
+	due   time.Time // time of the next extension
 }
 
-// New makes a heart that holds nothing.
+// New returns a heart that holds nothing.
 func New[K comparable](c Config[K]) *Heart[K] {
 	if c.Extended == nil {
 		c.Extended = func(int) {}
@@ -74,14 +80,14 @@ func New[K comparable](c Config[K]) *Heart[K] {
 	return &Heart[K]{config: c, interval: c.Lease / 3, held: map[K]*lease{}, empty: make(chan struct{}, 1)}
 }
 
-// Count is how many things are held.
+// Count returns how many things are held.
 func (h *Heart[K]) Count() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return len(h.held)
 }
 
-// Hold extends key from now on, until the time until at most; zero: without a limit.
+// Hold extends key from now on, but not beyond until; zero means no limit.
 func (h *Heart[K]) Hold(key K, until time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -99,7 +105,8 @@ func (h *Heart[K]) Holds(key K) bool {
 	return h.held[key] != nil
 }
 
-// LetGo stops extending. If an extension of one of the keys is on its way, the channel tells when it is over; otherwise it is nil.
+// LetGo stops extending keys. If an extension of one of them is running, the channel is closed when
+// it ends; otherwise it is nil.
 func (h *Heart[K]) LetGo(keys []K) (stored <-chan struct{}) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -112,7 +119,7 @@ func (h *Heart[K]) LetGo(keys []K) (stored <-chan struct{}) {
 	if len(h.held) == 0 {
 		select {
 		case h.empty <- struct{}{}:
-		default: // told already
+		default: // signalled already
 		}
 	}
 	return stored
@@ -137,7 +144,7 @@ func (h *Heart[K]) beat() {
 	}
 }
 
-// leastLeft is how much of its limit a thing must have left to be extended.
+// leastLeft is how much time must be left before its limit for a thing to be extended.
 const leastLeft = time.Second
 
 func (l *lease) left(now time.Time) time.Duration {
@@ -147,8 +154,9 @@ func (l *lease) left(now time.Time) time.Duration {
 	return l.until.Sub(now)
 }
 
-// next picks a batch to extend, and lets go of what reached its limit. If one is due, others that soon will be go along. With none due it
-// answers how long to pause; with none held, to stop.
+// next returns a batch to extend, and drops things that reached their limit. If one is due, others
+// that are due soon are included. If none is due, it returns how long to pause. If none is held, it
+// returns stop.
 func (h *Heart[K]) next(now time.Time) (batch []Beat[K], pause time.Duration, stop bool) {
 	lost := 0
 	h.mu.Lock()
@@ -189,7 +197,7 @@ func (h *Heart[K]) extend(batch []Beat[K]) {
 	for i, o := range outcomes {
 		l, still := h.held[batch[i].Key]
 		switch {
-		case !still: // let go while the call ran
+		case !still: // released while the call ran
 		case o.Lost:
 			lost++
 			delete(h.held, batch[i].Key)
@@ -205,7 +213,7 @@ func (h *Heart[K]) extend(batch []Beat[K]) {
 	h.unlock(extended, &lost)
 }
 
-// unlock lets go of the lock before it tells of anything: a hook may ask for Count.
+// unlock releases the mutex before it calls a hook, which may call Count.
 func (h *Heart[K]) unlock(extended int, lost *int) {
 	h.mu.Unlock()
 	if extended > 0 {

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// A lender has things that it takes back when their lease ends.
+// A lender lends things and takes them back when their lease ends.
 type lender struct {
 	lease  time.Duration
 	ends   map[string]time.Time
@@ -55,7 +55,8 @@ func borrow(l *lender, batch int) (h *Heart[string], extended, lost *int) {
 	return h, extended, lost
 }
 
-// What is held is extended before its lease ends, in batches of the size asked for, until it is let go; then nothing runs.
+// Held things are extended before their lease ends, in batches of the configured size, until they
+// are released. Then no goroutine runs.
 func TestHeart_HoldsUntilLetGo(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -84,8 +85,8 @@ func TestHeart_HoldsUntilLetGo(t *testing.T) {
 	})
 }
 
-// Two failures in a row take nothing away: there is time for a third try.
-func TestHeart_BearsFailures(t *testing.T) {
+// After two failures in a row there is time for a third try, so nothing is lost.
+func TestHeart_SurvivesTwoFailures(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		l := &lender{lease: 30 * time.Second, fails: func(_ string, call int) Outcome { return Outcome{Failed: call%3 != 0} }}
@@ -100,8 +101,8 @@ func TestHeart_BearsFailures(t *testing.T) {
 	})
 }
 
-// What is lost is told once and extended no more; what is beside it is kept.
-func TestHeart_TellsOfLosses(t *testing.T) {
+// A loss is reported once, and the thing is not extended again. Other things are kept.
+func TestHeart_ReportsLosses(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		l := &lender{lease: 30 * time.Second, fails: func(key string, _ int) Outcome { return Outcome{Lost: key == "a"} }}
@@ -116,7 +117,8 @@ func TestHeart_TellsOfLosses(t *testing.T) {
 	})
 }
 
-// A limit ends what is held, a second before it at the earliest, and Left never passes it.
+// Things are released when their limit is reached, at most a second before it. Left never exceeds
+// the limit.
 func TestHeart_KeepsTheLimit(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -137,8 +139,9 @@ func TestHeart_KeepsTheLimit(t *testing.T) {
 	})
 }
 
-// Who lets go of what is being extended is told when that is over; of something else, nothing.
-func TestHeart_LetGoTellsOfTheCallUnderWay(t *testing.T) {
+// If an extension of a key is running, LetGo returns a channel that closes when it ends. Otherwise
+// it returns nil.
+func TestHeart_LetGoWaitsForTheRunningCall(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})

@@ -1,4 +1,4 @@
-// Package jsonptr reads JSON documents at pointers (RFC 6901).
+// Package jsonptr reads JSON documents at JSON pointers (RFC 6901).
 package jsonptr
 
 import (
@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// Check refuses what is no pointer to a member or an element (RFC 6901).
+// Check returns an error unless pointer is a JSON pointer (RFC 6901) to a member or an element.
 func Check(pointer string) error {
 	if pointer == "" || pointer[0] != '/' {
 		return fmt.Errorf("the pointer %q must begin with a slash (RFC 6901)", pointer)
@@ -28,7 +28,8 @@ func Check(pointer string) error {
 	}
 }
 
-// tokens of a pointer that was checked. All others take only such.
+// tokens returns the unescaped tokens of a pointer that Check accepts. All functions but Check
+// require such a pointer.
 func tokens(pointer string) []string {
 	all := strings.Split(pointer[1:], "/")
 	for i, t := range all {
@@ -37,10 +38,10 @@ func tokens(pointer string) []string {
 	return all
 }
 
-// unescape works for "~01" too, which is "~1": a replacer does not look at its output again.
+// unescape turns "~01" into "~1", because a Replacer does not scan its output again.
 var unescape = strings.NewReplacer("~1", "/", "~0", "~")
 
-// Decode reads one JSON document, numbers as they are written.
+// Decode parses one JSON document. Numbers keep their spelling.
 func Decode(body []byte) (value any, err error) {
 	d := json.NewDecoder(bytes.NewReader(body))
 	d.UseNumber()
@@ -53,7 +54,7 @@ func Decode(body []byte) (value any, err error) {
 	return value, nil
 }
 
-// Find goes down a pointer; ok is false if it leads nowhere.
+// Find returns the value at a pointer; ok is false if there is none.
 func Find(value any, pointer string) (found any, ok bool) {
 	for _, t := range tokens(pointer) {
 		if value, ok = step(value, t); !ok {
@@ -76,7 +77,8 @@ func step(value any, token string) (child any, ok bool) {
 	return child, ok
 }
 
-// Remove takes a member of an object away. Elements of arrays stay: the others would change places.
+// Remove deletes an object member. It keeps array elements, because deleting one would renumber the
+// others.
 func Remove(value any, pointer string) {
 	all := tokens(pointer)
 	for _, t := range all[:len(all)-1] {
@@ -87,7 +89,7 @@ func Remove(value any, pointer string) {
 	}
 }
 
-// TextAt returns a string, or a number as it is written, from a JSON body.
+// TextAt returns the string or number at a pointer in a JSON body. Numbers keep their spelling.
 func TextAt(body []byte, pointer string) (text string, ok bool) {
 	document, err := Decode(body)
 	if err != nil {
@@ -96,7 +98,7 @@ func TextAt(body []byte, pointer string) (text string, ok bool) {
 	return TextIn(document, pointer)
 }
 
-// TextIn returns a string, or a number as it is written, from a document as of Decode.
+// TextIn is TextAt for a document that Decode returned.
 func TextIn(document any, pointer string) (text string, ok bool) {
 	value, _ := Find(document, pointer)
 	switch found := value.(type) {

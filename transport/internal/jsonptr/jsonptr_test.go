@@ -38,7 +38,8 @@ func TestCheck_Refuses(t *testing.T) {
 	}
 }
 
-// Members go; elements stay, because the others would change places.
+// Remove deletes object members. It keeps array elements, because deleting one would renumber the
+// others.
 func TestRemove(t *testing.T) {
 	t.Parallel()
 	value, err := jsonptr.Decode([]byte(document))

@@ -10,17 +10,17 @@ import (
 	"github.com/pawl-go/pawl/internal/pace"
 )
 
-// request is one call on its way through the server.
+// request is one call in the server.
 type request struct {
 	ctx  context.Context
 	op   string
 	body []byte
 	base string // endpoint, for queue URLs
-	url  string // QueueUrl, if the body names one; filled in by Server.call
-	call Call   // for hooks; filled in by Server.call
+	url  string // QueueUrl, if the body has one; set by Server.call
+	call Call   // for hooks; set by Server.call
 }
 
-// operation does one call. Its result is encoded as JSON.
+// operation performs one call. Its result is encoded as JSON.
 type operation func(*Server, *request) (any, *Error)
 
 var operations = map[string]operation{
@@ -47,12 +47,12 @@ var operations = map[string]operation{
 	"ChangeMessageVisibilityBatch": onQueue((*queue).changeVisibilityBatch),
 }
 
-// later are actions that SQS has and this server does not have yet.
+// later names actions of SQS that this server does not implement.
 var later = map[string]bool{
 	"AddPermission": true, "RemovePermission": true,
 }
 
-// call passes a request through the faults to its operation.
+// call applies the faults and runs the operation.
 func (s *Server) call(r request) (any, *Error) {
 	do, known := operations[r.op]
 	if !known {
@@ -86,10 +86,10 @@ func (s *Server) call(r request) (any, *Error) {
 	return result, nil
 }
 
-// count numbers the call among those of its operation and queue, which it finds in the body.
+// count numbers the call within its operation and queue. It takes the queue from the body.
 func (s *Server) count(r *request) Call {
 	var named struct{ QueueUrl string }
-	_ = json.Unmarshal(r.body, &named) // a body that is no JSON is refused by the operation
+	_ = json.Unmarshal(r.body, &named) // the operation refuses a body that is not JSON
 	r.url = named.QueueUrl
 	_, name, _ := nameOf(r.url)
 	call := Call{Op: r.op, Queue: name}
@@ -116,7 +116,7 @@ func (s *Server) lost(name string, messages int) {
 	}
 }
 
-// onQueue makes an operation of one that works on the queue which the request names.
+// onQueue makes an operation of a function on the queue that the request names.
 func onQueue[T any](do func(*queue, *request, *T) (any, *Error)) operation {
 	return func(s *Server, r *request) (any, *Error) {
 		in, failed := decode[T](r.body)
@@ -153,8 +153,7 @@ func decode[T any](body []byte) (*T, *Error) {
 	return in, nil
 }
 
-// unreadable says what is wrong with a body in the words of the protocol: clients know nothing of
-// Go.
+// unreadable describes an invalid body in the protocol's terms, without names of Go types.
 func unreadable(err error) string {
 	var mismatch *json.UnmarshalTypeError
 	var encoding base64.CorruptInputError

@@ -6,27 +6,27 @@ import (
 	"time"
 )
 
-// Rates say how often each fault of [Chaos] strikes, from 0 (never) to 1 (always).
+// Rates set how often each fault of [Chaos] occurs, from 0 (never) to 1 (always).
 type Rates struct {
 	Duplicate      float64       // of receives: a second copy becomes ready
-	LoseDelete     float64       // of deletes: answered OK and lost
-	LoseReceive    float64       // of receives with messages: the answer is lost
+	LoseDelete     float64       // of deletes: OK is returned and the delete is lost
+	LoseReceive    float64       // of receives with messages: the response is lost
 	Error          float64       // of calls: HTTP 500 before anything changed
 	Throttle       float64       // of calls: RequestThrottled before anything changed
 	EntryError     float64       // of batch entries: InternalError with SenderFault false
-	Empty          float64       // of short polls: nothing, although messages are ready
+	Empty          float64       // of short polls: no message although some are ready
 	Fewer          float64       // of receives: 1 to 9 messages at most
-	MaxLatency     time.Duration // each call is held back for 0 to this long
-	Reorder        bool          // hand out messages in random order
+	MaxLatency     time.Duration // each call is delayed by 0 to this long
+	Reorder        bool          // messages are handed out in random order
 	AbandonedPolls bool          // polls outlive their clients
 }
 
-// Chaos makes faults from a seed. Each decision depends only on the seed and on what is decided about (the n-th call
-// of an operation on a queue, the k-th receive of its n-th message), not on the order in which goroutines ask: the
-// same seed decides the same way.
+// Chaos makes faults from a seed. Each decision depends only on the seed and its subject (the n-th
+// call of an operation on a queue, the k-th receive of its n-th message). Goroutine order does not
+// matter, so the same seed gives the same decisions.
 //
-// Calls that set queues up (CreateQueue, GetQueueUrl, SetQueueAttributes...) are spared: errors strike the five
-// message operations and their batches only.
+// Errors hit only the message operations and their batches. Calls that set up queues (CreateQueue,
+// GetQueueUrl, SetQueueAttributes) never fail.
 func Chaos(seed uint64, r Rates) Faults {
 	d := dice(seed)
 	return Faults{
@@ -80,10 +80,10 @@ var messageOps = map[string]bool{
 	"ChangeMessageVisibility": true, "ChangeMessageVisibilityBatch": true,
 }
 
-// dice is a seed that answers questions: the same question always has the same answer.
+// dice is a seed for decisions: the same arguments always give the same result.
 type dice uint64
 
-// roll answers from 0 up to but not including 1.
+// roll returns a number from 0 up to but not including 1.
 func (d dice) roll(kind, op, queue string, n, k int64) float64 {
 	h := fnv.New64a()
 	for _, part := range []string{kind, op, queue, strconv.FormatInt(n, 10), strconv.FormatInt(k, 10)} {
@@ -97,7 +97,7 @@ func (d dice) hits(rate float64, kind, op, queue string, n, k int64) bool {
 	return rate > 0 && d.roll(kind, op, queue, n, k) < rate
 }
 
-// mix is the finaliser of SplitMix64: FNV alone leaves neighbouring counts with neighbouring answers.
+// mix is the finaliser of SplitMix64. FNV alone gives neighbouring counts neighbouring results.
 func mix(z uint64) uint64 {
 	z += 0x9e3779b97f4a7c15
 	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9

@@ -5,20 +5,24 @@ import (
 	"net/http"
 )
 
-// An Error is what SQS answers instead of a result. A hook of [Faults] may return one of its own.
+// An Error is an error response of SQS. A hook of [Faults] may return its own.
 type Error struct {
-	// Shape names the error in the SDK's model: "QueueDoesNotExist". The SDK picks the Go type by it.
+	// Shape is the error's name in the SDK's model: "QueueDoesNotExist". The SDK chooses the Go
+	// type by it.
 	Shape string
-	// Code is the code of the older query protocol, sent as x-amzn-query-error, and what smithy.APIError.ErrorCode
-	// answers: "AWS.SimpleQueueService.NonExistentQueue". Empty means the same as Shape.
+	// Code is the code of the older query protocol: "AWS.SimpleQueueService.NonExistentQueue". It
+	// is sent as x-amzn-query-error, and smithy.APIError.ErrorCode returns it. Empty means the same
+	// as Shape.
 	Code string
-	// Message is the text for people. Some callers have to match on it, so it follows what AWS was seen to say.
+	// Message is the text for people. Some callers must match it, so it follows texts observed from
+	// AWS.
 	Message string
-	// Status is the HTTP status; 0 means 400. From 500 on the fault is the receiver's and the SDK retries.
+	// Status is the HTTP status; 0 means 400. From 500 on it is the service's fault and the SDK
+	// retries.
 	Status int
 }
 
-// Error reads "code: message".
+// Error returns "code: message".
 func (e *Error) Error() string { return e.code() + ": " + e.Message }
 
 func (e *Error) code() string {
@@ -35,10 +39,10 @@ func (e *Error) status() int {
 	return e.Status
 }
 
-// senderFault reports whether the caller is to blame, which tells clients not to retry.
+// senderFault reports whether the caller is at fault. Clients do not retry those errors.
 func (e *Error) senderFault() bool { return e.status() < 500 }
 
-// blame names who is at fault, as both protocols say it.
+// blame names the party at fault, as both protocols do.
 func (e *Error) blame() string {
 	if e.senderFault() {
 		return "Sender"
@@ -46,16 +50,16 @@ func (e *Error) blame() string {
 	return "Receiver"
 }
 
-// Throttled is the refusal of a request rate: RequestThrottled, retried by the SDK.
+// Throttled is RequestThrottled, the refusal of a request rate. The SDK retries it.
 func Throttled() *Error { return failure("RequestThrottled", "RequestThrottled", "Rate exceeded.") }
 
-// Internal is a failure on the service's side: HTTP 500, retried by the SDK.
+// Internal is a failure of the service: HTTP 500. The SDK retries it.
 func Internal() *Error {
 	return &Error{Shape: "InternalError", Status: http.StatusInternalServerError,
 		Message: "We encountered an internal error. Please try again."}
 }
 
-const legacy = "AWS.SimpleQueueService." // the prefix most codes of the query protocol carry
+const legacy = "AWS.SimpleQueueService." // prefix of most codes of the query protocol
 
 func failure(shape, code, format string, args ...any) *Error {
 	return &Error{Shape: shape, Code: code, Message: fmt.Sprintf(format, args...)}
@@ -81,7 +85,7 @@ func noSuchResource(what string) *Error {
 	return failure("ResourceNotFoundException", "ResourceNotFoundException", "The resource that you specified for the %s doesn't exist.", what)
 }
 
-// unsupportedByAWS is what SQS itself refuses; unsupported is what is missing here.
+// unsupportedByAWS is a refusal of SQS itself; unsupported is for actions this server lacks.
 func unsupportedByAWS(text string) *Error {
 	return failure("UnsupportedOperation", legacy+"UnsupportedOperation", "%s", text)
 }
@@ -94,7 +98,8 @@ func garbageHandle(handle string) *Error {
 	return failure("ReceiptHandleIsInvalid", "", "The input receipt handle %q is not a valid receipt handle.", handle)
 }
 
-// expiredHandle and notInFlight have no type of their own: clients can tell them apart by their text only.
+// expiredHandle and notInFlight share one error type, so clients can tell them apart only by their
+// text.
 func expiredHandle(handle string) *Error {
 	return invalidParameter(handle, "ReceiptHandle", "The receipt handle has expired.")
 }

@@ -12,10 +12,10 @@ import (
 	"github.com/pawl-go/pawl/transport/pawlsqs/sqstest"
 )
 
-// Any program that speaks to SQS can be pointed at a server on loopback.
+// Any program that uses SQS can use a server on loopback.
 func ExampleServer_Start() {
 	server := sqstest.New(sqstest.Options{
-		Faults: sqstest.Chaos(1, sqstest.Rates{Duplicate: 1}), // every message comes twice
+		Faults: sqstest.Chaos(1, sqstest.Rates{Duplicate: 1}), // every message is delivered twice
 	})
 	listener, err := server.Start()
 	if err != nil {

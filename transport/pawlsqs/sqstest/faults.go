@@ -2,56 +2,61 @@ package sqstest
 
 import "time"
 
-// Faults are the hooks that make the service misbehave; a nil hook does nothing. Set them with [Options] or
-// [Server.SetFaults]. Hooks are called from many goroutines, some under a queue's lock: they must be quick and must
-// not call the server. Give them no state of their own if runs shall be repeatable, as [Chaos] does.
+// Faults are hooks that make the service misbehave; a nil hook does nothing. Set them with
+// [Options] or [Server.SetFaults]. Hooks are called from many goroutines, some while a queue is
+// locked. They must return quickly and must not call the server. For repeatable runs give them no
+// state of their own, as [Chaos] does.
 type Faults struct {
-	// Fail answers a call with an error before it changes anything: see [Throttled] and [Internal].
+	// Fail returns an error before the call changes anything: see [Throttled] and [Internal].
 	Fail func(Call) *Error
-	// FailEntry lets one entry of a batch fail before it changes anything, the others succeed. An [Internal]
-	// failure is reported with SenderFault false.
+	// FailEntry fails one entry of a batch before it changes anything; the others succeed. An
+	// [Internal] failure is reported with SenderFault false.
 	FailEntry func(c Call, entry int) *Error
-	// Latency holds a call back before it is looked at.
+	// Latency delays a call before it is processed.
 	Latency func(Call) time.Duration
-	// Cut does the call and then drops the connection instead of answering: what a client sees of a network that
-	// fails between the effect and the news of it.
+	// Cut performs the call and then drops the connection instead of responding. The client sees a
+	// network that failed after the effect.
 	Cut func(Call) bool
-	// LoseReceive is Cut for a receive that took messages: they are in flight and nobody holds their handles.
+	// LoseReceive is Cut for a receive that took messages. They are in flight and no client has
+	// their handles.
 	LoseReceive func(c Call, messages int) bool
-	// Empty answers a short poll with nothing although messages are ready, as sampling a few servers does
-	// ("Amazon SQS short and long polling").
+	// Empty makes a short poll return nothing although messages are ready, as sampling a few
+	// servers does ("Amazon SQS short and long polling").
 	Empty func(Call) bool
-	// Fewer says how many messages a receive may answer with, at least 1 and at most max, although more are ready:
-	// "fewer messages might be returned" (ReceiveMessage).
+	// Fewer returns how many messages a receive may return, at least 1 and at most max, even if
+	// more are ready: "fewer messages might be returned" (ReceiveMessage).
 	Fewer func(c Call, max int) int
-	// Reorder picks which of the n longest-ready messages (at most 128) is handed out next: 0 keeps the order.
-	// pick counts the messages handed out by this queue, from 1. In a FIFO queue it picks among the groups.
+	// Reorder picks which of the n longest-ready messages (at most 128) is handed out next: 0 keeps
+	// the order. pick counts the messages handed out by this queue, from 1. In a FIFO queue it
+	// picks among the groups.
 	Reorder func(queue string, pick int64, n int) int
-	// Duplicate leaves a second copy ready while the first is in flight; deleting one does not delete the other.
-	// AWS describes it as the copy on a server that could not be reached ("Amazon SQS at-least-once delivery").
-	// Copies are not copied again, and FIFO queues make none.
+	// Duplicate leaves a second copy ready while the first is in flight. Deleting one does not
+	// delete the other. AWS describes it as the copy on a server that could not be reached ("Amazon
+	// SQS at-least-once delivery"). Copies are not copied again, and FIFO queues make none.
 	Duplicate func(Arrival) bool
-	// LoseDelete answers a delete with OK and keeps the message, which returns when its visibility ends.
+	// LoseDelete answers a delete with OK and keeps the message. It returns when its visibility
+	// timeout ends.
 	LoseDelete func(Arrival) bool
-	// AbandonedPolls lets a long poll whose client has gone live on and take messages, which then stay hidden until
-	// their timeout. The real service was reported to (aws-sdk-go-v2 #2068); without it a poll ends with its client.
+	// AbandonedPolls lets a long poll continue after its client disconnected. It takes messages,
+	// which stay hidden until their timeout. This was reported of the real service (aws-sdk-go-v2
+	// #2068). Without it a poll ends with its client.
 	AbandonedPolls bool
 }
 
 // A Call is one request.
 type Call struct {
 	Op    string // "ReceiveMessage"
-	Queue string // the queue's name; empty for calls that name none
+	Queue string // name of the queue; empty for calls without one
 	N     int64  // this is the N-th call of Op on Queue, from 1
 }
 
-// An Arrival is one hand-out of one message.
+// An Arrival is one receive of one message.
 type Arrival struct {
 	Queue     string
 	MessageID string
 	Body      string
-	Number    int64 // the n-th message stored by this queue, from 1, copies included
-	Receives  int   // receives so far in this queue, this one included
+	Number    int64 // number of the message in this queue, from 1, copies included
+	Receives  int   // receives in this queue, this one included
 }
 
 func (f *Faults) fail(c Call) *Error {

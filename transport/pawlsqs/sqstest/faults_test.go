@@ -19,7 +19,8 @@ import (
 	"github.com/pawl-go/pawl/transport/pawlsqs/sqstest"
 )
 
-// Each test shows that a fault bites; the last ones, that a seed decides the same way every time.
+// Each test shows that a fault has its effect. The last ones show that a seed always gives the same
+// decisions.
 
 func faulty(f sqstest.Faults) sqstest.Options { return sqstest.Options{Faults: f} }
 
@@ -59,8 +60,8 @@ func TestFault_LoseDelete(t *testing.T) {
 	})
 }
 
-// The messages are in flight and nobody holds their handles: they are missing until their timeout. The SDK tries
-// again by itself, finds nothing, and the caller never learns.
+// The messages are in flight and no client has their handles, so they are hidden until their
+// timeout. The SDK retries, finds no message, and the caller does not notice.
 func TestFault_LoseReceive(t *testing.T) {
 	o := faulty(sqstest.Faults{LoseReceive: func(c sqstest.Call, _ int) bool { return c.N == 1 }})
 	virtual(t, o, nil, func(f *fixture) {
@@ -77,7 +78,8 @@ func TestFault_LoseReceive(t *testing.T) {
 	})
 }
 
-// The delete happened although the client saw its connection die; over a real connection.
+// The delete takes effect although the client's connection was dropped. This uses a real
+// connection.
 func TestFault_Cut(t *testing.T) {
 	t.Parallel()
 	f := loopback(t, faulty(sqstest.Faults{Cut: func(c sqstest.Call) bool { return c.Op == "DeleteMessage" }}), nil)
@@ -176,7 +178,8 @@ func TestFault_Latency(t *testing.T) {
 	})
 }
 
-// A poll whose client has gone takes the next message all the same, if told to; otherwise it ends with its client.
+// With the fault, a poll whose client has disconnected takes the next message. Without it, the poll
+// ends with its client.
 func TestFault_AbandonedPolls(t *testing.T) {
 	t.Parallel()
 	for _, on := range []bool{true, false} {
@@ -196,7 +199,7 @@ func TestFault_AbandonedPolls(t *testing.T) {
 	}
 }
 
-// The same over a real connection, where the server has to notice that the client hung up.
+// Over a real connection the server notices that the client disconnected.
 func TestPoll_EndsWithItsConnection(t *testing.T) {
 	t.Parallel()
 	f := loopback(t, sqstest.Options{}, nil)
@@ -207,7 +210,7 @@ func TestPoll_EndsWithItsConnection(t *testing.T) {
 	})
 }
 
-// And over a real connection with the fault on: the poll lives on without its connection, and takes the message.
+// With the fault, over a real connection, the poll outlives its connection and takes the message.
 func TestFault_AbandonedPollOutlivesItsConnection(t *testing.T) {
 	t.Parallel()
 	f := loopback(t, faulty(sqstest.Faults{AbandonedPolls: true}), nil)
@@ -219,7 +222,7 @@ func TestFault_AbandonedPollOutlivesItsConnection(t *testing.T) {
 	})
 }
 
-// abandonPoll starts a long poll, hangs up after a moment and waits for the client's end of it.
+// abandonPoll starts a long poll, cancels it after 100 ms and waits until the client has ended.
 func abandonPoll(f *fixture) {
 	f.Helper()
 	ctx, cancel := context.WithTimeout(f.Context(), 100*time.Millisecond)
@@ -233,7 +236,7 @@ func abandonPoll(f *fixture) {
 var everything = sqstest.Rates{Duplicate: .1, LoseDelete: .1, LoseReceive: .05, Error: .05, Throttle: .02, EntryError: .05,
 	Empty: .1, Fewer: .3, MaxLatency: 20 * time.Millisecond, Reorder: true}
 
-// Same seed, same decisions, in whatever order they are asked for; another seed, others.
+// The same seed gives the same decisions in any order of calls. Another seed gives others.
 func TestChaos_SameSeedSameDecisions(t *testing.T) {
 	t.Parallel()
 	decisions := func(seed uint64, backwards bool) []string {
@@ -276,8 +279,8 @@ func TestChaos_KeepsItsRates(t *testing.T) {
 	}
 }
 
-// A naive consumer that counts effects sees every message, many twice: nothing is lost by any fault. And a whole run
-// with one caller is the same from the same seed.
+// A consumer that counts effects sees every message, many twice: no fault loses one. With one
+// caller, a whole run repeats exactly from the same seed.
 func TestChaos_LosesNothing(t *testing.T) {
 	t.Parallel()
 	for _, seed := range []uint64{1, 2, 3} {

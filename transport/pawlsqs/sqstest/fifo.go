@@ -9,38 +9,39 @@ import (
 	"time"
 )
 
-// A fifo is the shelf of a FIFO queue, and what it remembers of sends and receives.
+// A fifo is the shelf of a FIFO queue, with its recent sends and receives.
 //
-// While a message of a group is in flight no other of that group is handed out, except by the receive that took it: one
-// receive may answer several of one group, in order ("Using the Amazon SQS message group ID").
+// While a message of a group is in flight, no other of that group is handed out, except by the
+// receive that took it. One receive may return several of one group, in order ("Using the Amazon
+// SQS message group ID").
 type fifo struct {
 	groups   map[string]*group
 	open     list.List // of *group: those that may be received from, longest open first
-	serving  *group    // of the receive that is under way
+	serving  *group    // of the receive in progress
 	sent     map[string]sending
-	sends    list.List // of dedup keys, oldest first
+	sends    list.List // of deduplication keys, oldest first
 	attempts map[string]attempt
 	sequence uint64
-	calls    map[string]int // by action, in the second that began at
+	calls    map[string]int // calls by action, since second
 	second   time.Time
 }
 
-// A group is the messages with one MessageGroupId.
+// A group holds the messages with one MessageGroupId.
 type group struct {
 	id       string
-	messages list.List // of *message, all that exist, in the order of their sends
+	messages list.List // of *message, in the order of their sends
 	inFlight int
-	place    *list.Element // among the open
+	place    *list.Element // in fifo.open; nil if not open
 }
 
-// A sending is what a repeated MessageDeduplicationId is answered with.
+// A sending is the response to a repeated MessageDeduplicationId.
 type sending struct {
 	id       string
 	sequence uint64
 	at       time.Time
 }
 
-// An attempt is what a repeated ReceiveRequestAttemptId is answered with.
+// An attempt is the response to a repeated ReceiveRequestAttemptId.
 type attempt struct {
 	at       time.Time
 	messages []*message
@@ -100,14 +101,14 @@ func (f *fifo) review(g *group) (opened bool) {
 	return false
 }
 
-// next answers as many of one group as it can before it turns to another.
+// next takes as many messages of one group as it can before it takes another group.
 func (f *fifo) next(pick func(n int) int) *message {
 	if g := f.serving; g != nil {
 		for e := g.messages.Front(); e != nil; e = e.Next() {
 			if m := e.Value.(*message); m.place == ready {
 				return m
 			} else if m.place != inFlight {
-				break // delayed: nobody overtakes it
+				break // delayed: later messages of the group must wait
 			}
 		}
 	}
@@ -124,7 +125,8 @@ var fifoID = regexp.MustCompile("^[A-Za-z0-9!\"#$%&'()*+,./:;<=>?@\\[\\\\\\]^_`{
 
 func validFIFOID(id string) bool { return len(id) <= maxFIFOID && fifoID.MatchString(id) }
 
-// checkFIFO applies the rules of SendMessage to group and deduplication id, and fills in the id that the body stands for.
+// checkFIFO applies the rules of SendMessage to the group and the deduplication id. With
+// content-based deduplication it sets the id to the body's hash.
 func checkFIFO(in *sendRequest, set settings) *Error {
 	switch {
 	case !set.fifo && in.MessageDeduplicationId != "":
@@ -141,7 +143,7 @@ func checkFIFO(in *sendRequest, set settings) *Error {
 	case in.MessageDeduplicationId == "" && !set.contentBased:
 		return invalidValue("The queue should either have ContentBasedDeduplication enabled or MessageDeduplicationId provided explicitly")
 	case in.MessageDeduplicationId == "":
-		sum := sha256.Sum256([]byte(in.MessageBody)) // of the body, not of attributes
+		sum := sha256.Sum256([]byte(in.MessageBody)) // attributes are not part of the hash
 		in.MessageDeduplicationId = hex.EncodeToString(sum[:])
 	case !validFIFOID(in.MessageDeduplicationId):
 		return invalidParameter(in.MessageDeduplicationId, "MessageDeduplicationId",
@@ -150,7 +152,8 @@ func checkFIFO(in *sendRequest, set settings) *Error {
 	return nil
 }
 
-// seen finds the first send with the same deduplication id in the last five minutes, whatever became of its message.
+// seen finds the first send with the same deduplication id in the last five minutes, even if its
+// message is gone.
 func (f *fifo) seen(m *message, perGroup bool, now time.Time) (sending, bool) {
 	for e := f.sends.Front(); e != nil && now.Sub(f.sent[e.Value.(string)].at) >= dedupInterval; e = f.sends.Front() {
 		delete(f.sent, f.sends.Remove(e).(string))
@@ -167,13 +170,14 @@ func (f *fifo) remember(m *message, perGroup bool, now time.Time) {
 
 func dedupKey(m *message, perGroup bool) string {
 	if perGroup {
-		return m.group + " " + m.dedup // neither holds a space
+		return m.group + " " + m.dedup // neither contains a space
 	}
 	return m.dedup
 }
 
-// repeat answers a ReceiveRequestAttemptId of the last five minutes with the messages and handles of its first use, unless
-// one of them was deleted, changed or received again. Their visibility starts anew (ReceiveMessage).
+// repeat answers a ReceiveRequestAttemptId of the last five minutes with the messages and handles
+// of its first use. If one of them was deleted, changed or received again, it returns nil. The
+// visibility timeout starts anew (ReceiveMessage).
 func (q *queue) repeat(id string, visibility time.Duration, now time.Time) []*message {
 	first, found := q.fifo.attempts[id]
 	if !found || now.Sub(first.at) >= dedupInterval {
@@ -203,7 +207,7 @@ func (f *fifo) attempted(id string, taken []*message, now time.Time) {
 	f.attempts[id] = a
 }
 
-// withinQuota counts a call of an action, a second at a time.
+// withinQuota counts calls of an action in each second.
 func (q *queue) withinQuota(op string) bool {
 	quota := q.server.fifoQuota
 	if q.fifo == nil || quota <= 0 || !messageOps[op] {
@@ -221,5 +225,5 @@ func (q *queue) withinQuota(op string) bool {
 	return q.fifo.calls[op] <= quota
 }
 
-// sequenceNumber looks like those of AWS: twenty digits that grow.
+// sequenceNumber has the form of AWS's: twenty digits that grow.
 func sequenceNumber(n uint64) string { return fmt.Sprintf("188%017d", n) }

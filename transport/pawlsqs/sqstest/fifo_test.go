@@ -14,9 +14,10 @@ import (
 	"github.com/pawl-go/pawl/transport/pawlsqs/sqstest"
 )
 
-// What a check of the conformance suite can tell from outside is there; here is what needs a look inside, or the instant.
+// The conformance suite has the checks that work from outside. These tests inspect the server or
+// need an exact time.
 
-// virtualFIFO is virtual, on a FIFO queue.
+// virtualFIFO is virtual with a FIFO queue.
 func virtualFIFO(t *testing.T, o sqstest.Options, test func(f *fixture)) {
 	t.Helper()
 	virtual(t, o, nil, func(f *fixture) {
@@ -25,7 +26,7 @@ func virtualFIFO(t *testing.T, o sqstest.Options, test func(f *fixture)) {
 	})
 }
 
-// sendIn sends numbered messages of a group: "g1".
+// sendIn sends numbered messages of a group, such as "g1".
 func (f *fixture) sendIn(group string, numbers ...int) {
 	f.Helper()
 	for _, n := range numbers {
@@ -52,7 +53,7 @@ func (f *fixture) wantBodies(want string) []types.Message {
 	return ms
 }
 
-// A receive answers with as many of one group as it can before it turns to the next.
+// A receive takes as many messages of one group as it can before it takes the next group.
 func TestFIFO_FillsFromOneGroupFirst(t *testing.T) {
 	virtualFIFO(t, sqstest.Options{}, func(f *fixture) {
 		f.sendIn("a", 1)
@@ -74,7 +75,7 @@ func TestFIFO_ReorderPicksGroups(t *testing.T) {
 	})
 }
 
-// Nobody overtakes a message that is delayed by its queue.
+// A message that its queue delays is not overtaken.
 func TestFIFO_DelayKeepsTheOrder(t *testing.T) {
 	virtual(t, sqstest.Options{}, nil, func(f *fixture) {
 		f.url = f.create("q.fifo", map[string]string{"FifoQueue": "true", "DelaySeconds": "10"})
@@ -89,7 +90,7 @@ func TestFIFO_DelayKeepsTheOrder(t *testing.T) {
 	})
 }
 
-// A long poll wakes when a group becomes free: by a delete of what was in flight, by an expiry.
+// A long poll wakes when a group becomes free by a delete or an expiry.
 func TestFIFO_PollWakesWhenAGroupOpens(t *testing.T) {
 	virtualFIFO(t, sqstest.Options{}, func(f *fixture) {
 		f.sendIn("a", 1)
@@ -102,11 +103,11 @@ func TestFIFO_PollWakesWhenAGroupOpens(t *testing.T) {
 		deleted()
 		time.Sleep(20 * time.Second)
 		f.one(20 * time.Second)
-		f.took(start, 33*time.Second) // 30 s of visibility later
+		f.took(start, 33*time.Second) // after 30 s of visibility
 	})
 }
 
-// Over the limit a FIFO queue has nothing to give, and says nothing.
+// Over the limit a FIFO queue returns no messages and no error.
 func TestFIFO_OverTheLimitIsSilent(t *testing.T) {
 	virtualFIFO(t, sqstest.Options{InFlightLimit: 2}, func(f *fixture) {
 		f.sendIn("a", 1, 2, 3)
@@ -124,7 +125,7 @@ func TestFIFO_Quota(t *testing.T) {
 			f.sendIn("a", i)
 		}
 		f.wantCode(f.trySendIn("a", "a3"), "RequestThrottled")
-		f.receive(0) // another action
+		f.receive(0) // a different action
 		time.Sleep(time.Second)
 		f.sendIn("a", 3)
 		f.url = f.create("fast.fifo", map[string]string{"FifoQueue": "true", "DeduplicationScope": "messageGroup", "FifoThroughputLimit": "perMessageGroupId"})
@@ -134,7 +135,8 @@ func TestFIFO_Quota(t *testing.T) {
 	})
 }
 
-// An attempt is answered for five minutes, and not after one of its messages was changed, deleted or received again.
+// An attempt is repeated for five minutes, unless one of its messages was changed, deleted or
+// received again.
 func TestFIFO_AttemptEnds(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(f *fixture, m types.Message){
@@ -165,7 +167,7 @@ func TestFIFO_AttemptEnds(t *testing.T) {
 	}
 }
 
-// A move task goes at its rate, can be cancelled, and is alone on its queue.
+// A move task keeps its rate, can be cancelled, and is the only one on its queue.
 func TestMoveTask_RateAndCancel(t *testing.T) {
 	virtual(t, sqstest.Options{}, nil, func(f *fixture) {
 		f.create("source", map[string]string{"RedrivePolicy": `{"deadLetterTargetArn":"arn:aws:sqs:us-east-1:000000000000:q","maxReceiveCount":2}`})

@@ -21,7 +21,7 @@ func clientOf(s *sqstest.Server) *awssqs.Client {
 		Credentials: credentials.NewStaticCredentialsProvider("key", "secret", "")})
 }
 
-// Each answer has an id of its own, refusals too.
+// Each response has its own request id, errors included.
 func TestAnswers_HaveARequestID(t *testing.T) {
 	t.Parallel()
 	client := clientOf(sqstest.New(sqstest.Options{}))
@@ -45,7 +45,7 @@ func TestAnswers_HaveARequestID(t *testing.T) {
 	}
 }
 
-// Tags are kept, changed and bounded, those of CreateQueue too.
+// Tags are stored, changed and bounded, including those of CreateQueue.
 func TestTags(t *testing.T) {
 	t.Parallel()
 	client := clientOf(sqstest.New(sqstest.Options{}))
@@ -88,7 +88,7 @@ func codeOf(err error) string {
 	return ""
 }
 
-// An attribute that SQS does not have is refused by name; one that this queue has not set is left out.
+// An attribute name that SQS does not have is refused. One that this queue has not set is left out.
 func TestGetQueueAttributes_RefusesUnknownNames(t *testing.T) {
 	t.Parallel()
 	client := clientOf(sqstest.New(sqstest.Options{}))

@@ -14,9 +14,9 @@ func bodyMD5(body string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// attributesMD5 digests attributes as "Calculating the MD5 message digest for message attributes" in the developer
-// guide says: names in order; name, type and value each behind a four-octet length; a transport octet before the
-// value. No attributes have no digest.
+// attributesMD5 follows "Calculating the MD5 message digest for message attributes" of the
+// developer guide. Names are sorted. Name, type and value each follow a four-octet length, and a
+// transport octet precedes the value. Without attributes there is no digest.
 func attributesMD5(attributes map[string]attribute) string {
 	if len(attributes) == 0 {
 		return ""

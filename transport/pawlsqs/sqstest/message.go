@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// place is where a message is; the package's figure shows the moves.
+// place is where a message is. The figure in doc.go shows the moves.
 type place int
 
 const (
@@ -20,30 +20,32 @@ const (
 	inFlight
 )
 
-// A message is one stored copy. A second copy made by [Faults.Duplicate] has the same id and another number.
+// A message is one stored copy. A second copy made by [Faults.Duplicate] has the same id and
+// another number.
 type message struct {
-	number     int64 // of this queue: the n-th message stored, copies included
+	number     int64 // counts messages stored in this queue, copies included
 	copied     bool  // made by Faults.Duplicate
 	id         string
 	body       string
 	attributes map[string]attribute
 	trace      string // AWSTraceHeader
-	group      string // MessageGroupId: the order of a FIFO queue; on a standard queue a tenant label, no order
-	dedup      string // MessageDeduplicationId, in FIFO queues
-	sequence   uint64 // SequenceNumber, in FIFO queues
-	source     string // ARN of the queue it was dead-lettered from
-	sent       time.Time
+	// MessageGroupId: keeps order in a FIFO queue; on a standard queue only a tenant label
+	group    string
+	dedup    string // MessageDeduplicationId, in FIFO queues
+	sequence uint64 // SequenceNumber, in FIFO queues
+	source   string // ARN of the queue it was dead-lettered from
+	sent     time.Time
 
 	place    place
 	due      time.Time     // end of the delay or of the visibility timeout
-	timed    int           // index in the queue's timers, -1 outside
+	timed    int           // index in the queue's timers; -1 if not there
 	waiting  *list.Element // position on the shelf
-	receives int           // in all queues, as ApproximateReceiveCount tells
-	here     int           // in this queue, as maxReceiveCount counts
+	receives int           // in all queues, as in ApproximateReceiveCount
+	here     int           // in this queue, as for maxReceiveCount
 	first    time.Time     // first receive
-	last     time.Time     // last receive: the twelve hours run from here
+	last     time.Time     // last receive: the twelve hours start here
 	handle   string        // of the last receive
-	changed  bool          // its visibility was changed since
+	changed  bool          // visibility changed since the last receive
 }
 
 // An attribute is MessageAttributeValue and MessageSystemAttributeValue of the API reference.
@@ -63,7 +65,8 @@ func (a attribute) value() string {
 	return *a.StringValue
 }
 
-// A handle names one receive of one copy: queue, number, which receive, and when.
+// handlePrefix starts a handle, which names one receive of one copy: queue, number, receive count,
+// and time.
 const handlePrefix = "sqstest"
 
 func (m *message) newHandle(queue string, now time.Time) string {
@@ -93,7 +96,8 @@ func parseHandle(queue, handle string) (parsedHandle, *Error) {
 	return parsedHandle{number: number, received: time.Unix(0, nanos)}, nil
 }
 
-// size counts the octets that the limit of 1 MiB covers: the body, and name, type and value of each attribute.
+// size counts the octets under the limit of 1 MiB: the body, and name, type and value of each
+// attribute.
 func size(body string, attributes map[string]attribute) int {
 	n := len(body)
 	for name, a := range attributes {
@@ -102,7 +106,7 @@ func size(body string, attributes map[string]attribute) int {
 	return n
 }
 
-// allowedText reports whether text holds only the characters of XML 1.0, as SendMessage demands.
+// allowedText reports whether text has only characters of XML 1.0, as SendMessage requires.
 func allowedText(text string) bool {
 	for _, r := range text {
 		switch {
@@ -152,9 +156,9 @@ func checkAttributes(attributes map[string]attribute) *Error {
 
 var decimal = regexp.MustCompile(`^[+-]?([0-9]*)(?:\.([0-9]*))?(?:[eE]([+-]?[0-9]{1,4}))?$`)
 
-// isNumber reports whether text is a number of the type Number: a decimal one of up to 38 digits,
+// isNumber reports whether text is a valid value of type Number: a decimal of up to 38 digits,
 // between 10^-128 and 10^126 ("Message attribute data types" in the developer guide). Zeros at both
-// ends are trimmed.
+// ends do not count as digits.
 func isNumber(text string) bool {
 	const digits, smallest, largest = 38, -128, 126
 	parts := decimal.FindStringSubmatch(text)

@@ -45,7 +45,7 @@ func (q *queue) changeVisibilityBatch(r *request, in *handleBatchRequest) (any, 
 func (in sendRequest) entryID() string   { return in.Id }
 func (in handleRequest) entryID() string { return in.Id }
 
-// batch does each entry on its own: some may fail while others succeed.
+// batch processes each entry on its own: some may fail while others succeed.
 func batch[In, Out any](q *queue, r *request, entries []In, id func(In) string, do func(*In) (Out, *Error)) (any, *Error) {
 	ids := make([]string, len(entries))
 	for i := range entries {
@@ -74,7 +74,7 @@ func batch[In, Out any](q *queue, r *request, entries []In, id func(In) string, 
 
 var entryID = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
 
-// checkBatch refuses whole batches: none, too many, ids that are malformed or repeated.
+// checkBatch refuses whole batches: empty, too large, or with malformed or repeated ids.
 func checkBatch(ids []string) *Error {
 	if len(ids) == 0 {
 		return failure("EmptyBatchRequest", legacy+"EmptyBatchRequest",

@@ -71,7 +71,7 @@ func (q *queue) send(in *sendRequest) (sendResult, *Error) {
 	return result, nil
 }
 
-// checkSend applies the rules of SendMessage and answers the delay to use.
+// checkSend applies the rules of SendMessage and returns the delay to use.
 func checkSend(in *sendRequest, set settings) (time.Duration, *Error) {
 	switch {
 	case in.MessageBody == "":
@@ -104,7 +104,7 @@ func checkSend(in *sendRequest, set settings) (time.Duration, *Error) {
 	return delay, nil
 }
 
-// newID makes a random UUID, version 4, as message ids look.
+// newID makes a random UUID, version 4, the form of SQS message ids.
 func newID() string {
 	var b [16]byte
 	rand.Read(b[:])
@@ -141,7 +141,7 @@ func (q *queue) receiveMessage(r *request, in *receiveRequest) (any, *Error) {
 	return receiveResult{messages}, nil
 }
 
-// abandoned outlives the client, not the listener.
+// abandoned returns a context that outlives the client but ends with the listener.
 func abandoned(client context.Context) context.Context {
 	if life, ok := client.Value(baseKey{}).(context.Context); ok {
 		return life

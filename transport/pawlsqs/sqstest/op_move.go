@@ -5,14 +5,15 @@ import (
 	"time"
 )
 
-// A moveTask takes the messages of a dead-letter queue back to where they came from, or to one destination. Each becomes a
-// new message: new id, new send time, received never ("Learn how to configure a dead-letter queue redrive"). Body and
-// attributes stay; AWS says nothing of attributes being dropped.
+// A moveTask moves the messages of a dead-letter queue back to their source queues, or to one
+// destination. Each becomes a new message with a new id, a new send time and a receive count of 0
+// ("Learn how to configure a dead-letter queue redrive"). Body and attributes stay: AWS documents
+// no loss of attributes.
 type moveTask struct {
 	handle      string
 	source      *queue
-	destination string // ARN; empty: each to its own
-	rate        int    // messages a second; 0: as fast as it goes
+	destination string // ARN; empty: each message to its source queue
+	rate        int    // messages a second; 0: unlimited
 	started     time.Time
 	toMove      int
 
@@ -66,7 +67,7 @@ func (s *Server) startMove(r *request) (any, *Error) {
 	return struct{ TaskHandle string }{t.handle}, nil
 }
 
-// deadLetterQueueOf finds a queue that some other names as its dead-letter queue.
+// deadLetterQueueOf returns the queue, if another queue names it as its dead-letter queue.
 func (s *Server) deadLetterQueueOf(arn string) (*queue, *Error) {
 	if arn == "" {
 		return nil, missing("SourceArn")
@@ -113,7 +114,8 @@ func (t *moveTask) pause(d time.Duration) bool {
 	}
 }
 
-// moveOne takes the next message that is not in flight; false if there is none, or if its own queue is unknown or gone.
+// moveOne moves the next ready message. It returns false if there is none, or if the target queue
+// does not exist.
 func (s *Server) moveOne(t *moveTask) bool {
 	now := time.Now()
 	q := t.source
@@ -154,7 +156,7 @@ func (q *queue) giveAway(m *message) bool {
 }
 
 type moveResult struct {
-	TaskHandle                        string `json:",omitempty"` // of running tasks only
+	TaskHandle                        string `json:",omitempty"` // for running tasks only
 	SourceArn, Status                 string
 	DestinationArn                    string `json:",omitempty"`
 	MaxNumberOfMessagesPerSecond      int    `json:",omitempty"`

@@ -20,8 +20,8 @@ type queueURLResult struct{ QueueUrl string }
 
 var queueName = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
 
-// createQueue is idempotent: the same name with the same attributes answers the same URL, with other values it is
-// refused (CreateQueue).
+// createQueue is idempotent: the same name with the same attributes returns the same URL. Other
+// attribute values are refused (CreateQueue).
 func (s *Server) createQueue(r *request) (any, *Error) {
 	in, failed := decode[createRequest](r.body)
 	if failed != nil {
@@ -128,7 +128,7 @@ func (s *Server) listDeadLetterSources(r *request) (any, *Error) {
 	}{s.urls(r.base, s.sourcesOf(target))}, nil
 }
 
-// sourcesOf names the queues whose dead letters go to target.
+// sourcesOf names the queues whose dead-letter queue is target.
 func (s *Server) sourcesOf(target *queue) []string {
 	return s.names(func(q *queue) bool {
 		q.mu.Lock()
@@ -157,7 +157,8 @@ func (s *Server) urls(base string, names []string) []string {
 	return urls
 }
 
-// deleteQueue takes the queue and its messages; the name stays taken for a minute (DeleteQueue).
+// deleteQueue removes the queue and its messages. The name stays reserved for a minute
+// (DeleteQueue).
 func (q *queue) deleteQueue(*request, *nothing) (any, *Error) {
 	s := q.server
 	s.mu.Lock()
@@ -200,12 +201,13 @@ func (q *queue) setAttributes(_ *request, in *struct{ Attributes map[string]stri
 	q.mu.Lock()
 	before := q.set
 	q.mu.Unlock()
-	// The check looks other queues up, so it runs without the lock. Of two writers at once the later wins.
+	// The check looks up other queues, so it runs without the lock. Of two concurrent writers the
+	// later wins.
 	after, failed := before.with(in.Attributes, q.server.byARN)
 	if failed != nil {
 		return nil, failed
 	}
-	if after.fifo != before.fifo { // "You can't change it for an existing queue", says CreateQueue
+	if after.fifo != before.fifo { // "You can't change it for an existing queue" (CreateQueue)
 		return nil, failure("InvalidAttributeName", "", "Unknown Attribute FifoQueue.")
 	}
 	q.mu.Lock()

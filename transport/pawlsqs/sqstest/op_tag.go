@@ -2,7 +2,7 @@ package sqstest
 
 import "maps"
 
-// Tags follow TagQueue and "Amazon SQS cost allocation tags". They change nothing here.
+// Tags follow TagQueue and "Amazon SQS cost allocation tags". They have no effect.
 
 const (
 	maxTags     = 50  // of one queue

@@ -13,11 +13,13 @@ import (
 )
 
 const (
-	oldBotocore = "botocore==1.29.165\njmespath==1.1.0\npython-dateutil==2.9.0.post0\nsix==1.17.0\nurllib3==1.26.20\n" // the last that need no other
+	// the last that need no other
+	oldBotocore = "botocore==1.29.165\njmespath==1.1.0\npython-dateutil==2.9.0.post0\nsix==1.17.0\nurllib3==1.26.20\n"
 	newBotocore = "botocore==1.44.8\njmespath==1.1.0\npython-dateutil==2.9.0.post0\nsix==1.17.0\nurllib3==2.8.0\n"
 )
 
-// A client of the query protocol and one of the JSON protocol, of one family, get the same answers to the same calls: 46 of them, of every action.
+// A botocore of the query protocol and one of the JSON protocol get the same results for the same
+// 46 calls, which cover every action.
 func TestQuery_SameAsJSON(t *testing.T) {
 	t.Parallel()
 	transcript := func(version, packages, protocol string) []string {
@@ -55,7 +57,7 @@ func TestQuery_SameAsJSON(t *testing.T) {
 		actions[action] = true
 	}
 	delete(actions, "")
-	if len(actions) != 22 { // all that botocore 1.29 knows but RemovePermission
+	if len(actions) != 22 { // all actions of botocore 1.29 except RemovePermission
 		t.Errorf("%d actions were tried: %v", len(actions), actions)
 	}
 }

@@ -15,7 +15,8 @@ import (
 	"github.com/pawl-go/pawl/transport/pawlsqs/sqstest"
 )
 
-// What the checks in conformance do not try and needs no passing of time; time_test.go has what needs the instant.
+// These tests cover promises outside the conformance checks that need no passing time. time_test.go
+// has those that do.
 
 func TestQueue_MissingIsTyped(t *testing.T) {
 	t.Parallel()
@@ -116,12 +117,13 @@ func TestAttributes_SetAndRead(t *testing.T) {
 	f.wantCode(err, "InvalidParameterValue")
 }
 
-// A queue stays what it was made as: its type is told at creation only.
+// The type of a queue is set at its creation and cannot change.
 func TestAttributes_TheTypeStays(t *testing.T) {
 	t.Parallel()
 	f := direct(t, sqstest.Options{}, nil)
 	standard, fifo := f.create("s", nil), f.create("s.fifo", map[string]string{"FifoQueue": "true", "ContentBasedDeduplication": "true"})
-	plain := f.create("plain.fifo", map[string]string{"FifoQueue": "true"}) // has no other attribute that only FIFO queues have
+	// has no other attribute of FIFO queues
+	plain := f.create("plain.fifo", map[string]string{"FifoQueue": "true"})
 	for _, c := range []struct {
 		url, value string
 		refused    bool
@@ -179,7 +181,8 @@ func TestReceive_SystemAttributesOnRequestOnly(t *testing.T) {
 	f := direct(t, sqstest.Options{}, nil)
 	trace := "Root=1-5759e988-bd862e3fe1be46a994272793"
 	_, err := f.client.SendMessage(t.Context(), &sqs.SendMessageInput{QueueUrl: &f.url, MessageBody: aws.String("b"),
-		MessageGroupId: aws.String("tenant-7"), // fair queues: a label on a standard queue, no order
+		// for fair queues; on a standard queue a label without order
+		MessageGroupId: aws.String("tenant-7"),
 		MessageSystemAttributes: map[string]types.MessageSystemAttributeValue{
 			"AWSTraceHeader": {DataType: aws.String("String"), StringValue: &trace}}})
 	f.must(err)

@@ -12,18 +12,18 @@ import (
 	"unicode/utf8"
 )
 
-// inXML is the query protocol, which older clients speak: the parameters are a form, the answer is
-// XML ("Making Query API requests for Amazon SQS using AWS query protocol" in the developer guide).
-// Both protocols name the same members. Lists and maps are numbered parameters there:
+// inXML is the query protocol of older clients. Parameters are a form, the response is XML ("Making
+// Query API requests for Amazon SQS using AWS query protocol" in the developer guide). Both
+// protocols use the same member names. Lists and maps are numbered parameters:
 //
 //	AttributeName.1=All                                          AttributeNames    ["All"]
 //	Attribute.1.Name=DelaySeconds&Attribute.1.Value=3            Attributes        {"DelaySeconds": "3"}
 //	SendMessageBatchRequestEntry.1.Id=a                          Entries           [{"Id": "a"}]
 //	AttributeName=                                               AttributeNames    []
 //
-// The last line is how the protocol sends an empty list; some clients write the name that the list
-// has in JSON. So a form becomes the body of the JSON protocol, and its result becomes XML; the
-// operations know one protocol only.
+// The last line is how the protocol sends an empty list; some clients use the list's JSON name for
+// it. A form is converted to the body of the JSON protocol, and its result to XML, so operations
+// handle one protocol only.
 var inXML = protocol{read: readQuery, result: resultXML, failed: failedXML}
 
 // isQuery recognises the query protocol.
@@ -32,19 +32,19 @@ func isQuery(r *http.Request) bool {
 		(strings.HasPrefix(r.Header.Get("Content-Type"), "application/x-www-form-urlencoded") || r.URL.Query().Has("Action"))
 }
 
-// A collection is a list or a map of one protocol in the other.
+// A collection is a list or a map whose name differs between the protocols.
 type collection struct {
 	name       string // in JSON
-	key, value string // of a map: what its halves are called in a form. A list has none
+	key, value string // names of the two parts of a map's element in a form; empty for a list
 }
 
-// collections are those of requests, by the name of their parameters.
+// collections are the collections of requests, by parameter name.
 var collections = map[string]collection{
 	"Attribute":                      {"Attributes", "Name", "Value"},
 	"MessageAttribute":               {"MessageAttributes", "Name", "Value"},
 	"MessageSystemAttribute":         {"MessageSystemAttributes", "Name", "Value"},
 	"Tag":                            {"Tags", "Key", "Value"},
-	"Tags":                           {"Tags", "Key", "Value"}, // some clients name TagQueue's so
+	"Tags":                           {"Tags", "Key", "Value"}, // used by some clients of TagQueue
 	"AttributeName":                  {name: "AttributeNames"},
 	"MessageAttributeName":           {name: "MessageAttributeNames"},
 	"MessageSystemAttributeName":     {name: "MessageSystemAttributeNames"},
@@ -54,7 +54,7 @@ var collections = map[string]collection{
 	"ChangeMessageVisibilityBatchRequestEntry": {name: "Entries"},
 }
 
-// byMember has the collections by their names in JSON.
+// byMember holds the collections by their JSON names.
 var byMember = func() map[string]collection {
 	all := map[string]collection{}
 	for _, c := range collections {
@@ -63,7 +63,7 @@ var byMember = func() map[string]collection {
 	return all
 }()
 
-// none is the collection without elements.
+// none returns the empty collection.
 func (c collection) none() any {
 	if c.key == "" {
 		return []any{}
@@ -71,11 +71,12 @@ func (c collection) none() any {
 	return map[string]any{}
 }
 
-// numbers are the members that JSON has as numbers.
+// numbers are the members that are numbers in JSON.
 var numbers = map[string]bool{"DelaySeconds": true, "VisibilityTimeout": true, "WaitTimeSeconds": true, "MaxNumberOfMessages": true,
 	"MaxResults": true, "MaxNumberOfMessagesPerSecond": true}
 
-// readQuery takes the parameters from the URL and the body. A request to a queue's own URL need not name the queue.
+// readQuery takes the parameters from the URL and the body. A request to a queue's own URL need not
+// name the queue.
 func readQuery(r *http.Request) (op string, body []byte, failed *Error) {
 	text, failed := readBody(r)
 	if failed != nil {
@@ -99,7 +100,7 @@ func readQuery(r *http.Request) (op string, body []byte, failed *Error) {
 	for name, values := range form {
 		path := strings.Split(name, ".")
 		if len(path) > maxQueryDepth || !utf8.ValidString(values[0]) {
-			return "", nil, failure("MalformedQueryString", "", "The parameter %.100q has too long a name, or a value that is no UTF-8.", name)
+			return "", nil, failure("MalformedQueryString", "", "The parameter %.100q has too long a name, or a value that is not UTF-8.", name)
 		}
 		tree.put(path, values[0])
 	}
@@ -114,7 +115,7 @@ func readQuery(r *http.Request) (op string, body []byte, failed *Error) {
 	return op, body, nil
 }
 
-// A node is a part of the parameters' names: those of one parent, or what one stands for, under the empty name.
+// A node is a part of parameter names: it maps the next parts to their nodes, and "" to the value.
 type node map[string]any
 
 func (n node) put(path []string, value string) {
@@ -131,7 +132,7 @@ func (n node) put(path []string, value string) {
 }
 
 func (n node) text() string {
-	text, _ := n[""].(string) // a node has text or nodes below
+	text, _ := n[""].(string) // empty if n has only nodes below
 	return text
 }
 
@@ -140,13 +141,13 @@ func (n node) below(name string) node {
 	return below
 }
 
-// structure makes the members of a JSON object.
+// structure returns the members of a JSON object.
 func (n node) structure() (map[string]any, *Error) {
 	members := map[string]any{}
 	for name := range n {
 		below := n.below(name)
 		if below == nil {
-			continue // a text where members belong
+			continue // a value where members belong
 		}
 		c, isCollection := collections[name]
 		inJSON := byMember[name]
@@ -161,7 +162,7 @@ func (n node) structure() (map[string]any, *Error) {
 			members[c.name], failed = below.list(c)
 		case isCollection:
 			members[c.name], failed = below.pairs(c)
-		case inJSON.name != "": // no parameter of this protocol
+		case inJSON.name != "": // JSON names are not parameters of this protocol
 		case numbers[name]:
 			members[name], failed = number(name, below.text())
 		default:
@@ -182,13 +183,14 @@ func number(name, text string) (int, *Error) {
 	return n, nil
 }
 
-// items are the elements of a list or map in the order of their numbers. One alone may go without a number, as older clients send it.
+// items returns the elements of a list or map in numeric order. A single element may come without a
+// number, as older clients send it.
 func (n node) items() []node {
 	if _, numbered := n["1"]; !numbered && n.lone() {
 		return []node{n}
 	}
 	names := slices.SortedFunc(maps.Keys(n), func(a, b string) int {
-		x, _ := strconv.Atoi(a) // what is no number sorts first
+		x, _ := strconv.Atoi(a) // names that are not numbers sort first
 		y, _ := strconv.Atoi(b)
 		return x - y
 	})
@@ -199,13 +201,13 @@ func (n node) items() []node {
 	return items
 }
 
-// empty tells whether n is a name with nothing behind its equals sign.
+// empty reports whether n is a parameter with an empty value and nothing else.
 func (n node) empty() bool {
 	text, is := n[""]
 	return is && text == "" && len(n) == 1
 }
 
-// lone tells whether n is an element itself: a text, or the halves of a pair.
+// lone reports whether n is an element itself: a value or a pair.
 func (n node) lone() bool {
 	for _, name := range []string{"", "Name", "Key"} {
 		if _, ok := n[name]; ok {

@@ -12,7 +12,7 @@ import (
 	"github.com/pawl-go/pawl/transport/pawlsqs/sqstest"
 )
 
-// asker is a client of the query protocol: it posts forms, as text.
+// asker is a client of the query protocol: it posts forms as text.
 type asker struct {
 	*testing.T
 	server *sqstest.Server
@@ -48,7 +48,7 @@ func (a asker) do(r *http.Request) (status int, text string) {
 	return response.StatusCode, string(octets)
 }
 
-// ok posts to the queue "q" and reads the answer into out.
+// ok posts to the queue "q" and decodes the response into out.
 func (a asker) ok(form string, out any) {
 	a.Helper()
 	status, text := a.post("/000000000000/q", form)
@@ -71,7 +71,8 @@ func newAsker(t *testing.T) asker {
 	return a
 }
 
-// The example of SendMessage in the API reference, and its answer to the letter, but for the ids.
+// The SendMessage example of the API reference gets exactly the documented response, except for
+// ids.
 func TestQuery_SendMessageOfTheReference(t *testing.T) {
 	t.Parallel()
 	a := newAsker(t)
@@ -100,7 +101,8 @@ func joined(pairs []pair) string {
 	return strings.Join(all, " ")
 }
 
-// Attributes and tags are numbered pairs, in any order. One alone may go without its number, as boto 2 sends it.
+// Attributes and tags are numbered pairs, in any order. A single one may come without a number, as
+// boto 2 sends it.
 func TestQuery_ListsAndMaps(t *testing.T) {
 	t.Parallel()
 	a := newAsker(t)
@@ -118,7 +120,7 @@ func TestQuery_ListsAndMaps(t *testing.T) {
 		"AttributeName.1=DelaySeconds&AttributeName.10=QueueArn&AttributeName.2=VisibilityTimeout": "DelaySeconds=3 QueueArn=arn:aws:sqs:us-east-1:000000000000:q VisibilityTimeout=40",
 		"":                "",
 		"AttributeName=":  "", // an empty list, as awsQuery sends it
-		"AttributeNames=": "", // and as some clients do
+		"AttributeNames=": "", // an empty list, as some clients send it
 		"AttributeNames=&AttributeName.1=DelaySeconds": "DelaySeconds=3",
 	} {
 		var attributes struct {
@@ -130,7 +132,7 @@ func TestQuery_ListsAndMaps(t *testing.T) {
 	}
 }
 
-// An empty list or map is its name with nothing behind it, of whichever kind.
+// An empty list or map is its name with an empty value.
 func TestQuery_EmptyCollections(t *testing.T) {
 	t.Parallel()
 	a := newAsker(t)
@@ -175,7 +177,7 @@ func (a asker) receive(form string) []queryMessage {
 	return out.Messages
 }
 
-// What XML and forms treat in their own way arrives as it was sent.
+// Text that is special in XML and in forms arrives as it was sent.
 func TestQuery_BodiesArriveAsSent(t *testing.T) {
 	t.Parallel()
 	a := newAsker(t)
@@ -192,7 +194,7 @@ func TestQuery_BodiesArriveAsSent(t *testing.T) {
 	}
 }
 
-// The entries of a batch are tried one by one, and the answer names each.
+// The entries of a batch are processed one by one, and the response names each.
 func TestQuery_Batches(t *testing.T) {
 	t.Parallel()
 	a := newAsker(t)
@@ -232,7 +234,7 @@ func TestQuery_Batches(t *testing.T) {
 	}
 }
 
-// A call may be a GET, and its parameters may stand in URL and body.
+// A call may be a GET, and its parameters may be in the URL and in the body.
 func TestQuery_GET(t *testing.T) {
 	t.Parallel()
 	a := newAsker(t)
@@ -248,10 +250,10 @@ func TestQuery_GET(t *testing.T) {
 	}
 }
 
-// goWords are those of Go's libraries, which no client of SQS knows.
+// goWords matches terms of Go's libraries, which must not appear in errors.
 var goWords = regexp.MustCompile(`json:|Go |struct|unmarshal|illegal base64|\[\]|of type`)
 
-// A refusal has its code, its status, and whose fault it is.
+// A refusal has a code, a status and the party at fault.
 func TestQuery_Refusals(t *testing.T) {
 	t.Parallel()
 	a := newAsker(t)

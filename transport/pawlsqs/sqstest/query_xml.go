@@ -12,7 +12,8 @@ import (
 
 const namespace = "http://queue.amazonaws.com/doc/2012-11-05/"
 
-// elements are what the members of results are called in XML. A list's elements stand beside each other, and so do a map's.
+// elements holds the XML names of the members of results. The elements of a list or map stand
+// beside each other, without a parent.
 var elements = map[string]collection{
 	"Attributes":        {"Attribute", "Name", "Value"},
 	"MessageAttributes": {"MessageAttribute", "Name", "Value"},
@@ -32,7 +33,7 @@ func element(op, name string) (collection, bool) {
 	return c, ok
 }
 
-// resultXML writes a result by way of its JSON, which has the names of the members.
+// resultXML converts a result to XML from its JSON, which has the member names.
 func resultXML(op string, result any) (answer, error) {
 	text, err := json.Marshal(result)
 	if err != nil {
@@ -58,10 +59,11 @@ func resultXML(op string, result any) (answer, error) {
 	return w.answer(http.StatusOK, id), nil
 }
 
-// statuses are those of errors that the query protocol does not answer with 400 ("Errors" of each action).
+// statuses holds the HTTP statuses other than 400 in the query protocol ("Errors" of each action).
 var statuses = map[string]int{"OverLimit": http.StatusForbidden, "PurgeQueueInProgress": http.StatusForbidden, "ResourceNotFoundException": http.StatusNotFound}
 
-// failedXML is an error as clients of the query protocol parse it ("Common errors" of the API reference).
+// failedXML writes an error for clients of the query protocol ("Common errors" of the API
+// reference).
 func failedXML(e *Error) answer {
 	var w writer
 	w.begin(`ErrorResponse xmlns="` + namespace + `"`)
@@ -80,7 +82,7 @@ func failedXML(e *Error) answer {
 	return w.answer(status, id)
 }
 
-// A writer writes XML: elements without attributes, but for a namespace.
+// A writer writes XML elements. The namespace is the only attribute.
 type writer struct {
 	op string
 	bytes.Buffer
@@ -91,11 +93,12 @@ func (w *writer) end(name string)   { w.WriteString("</" + name + ">") }
 
 func (w *writer) text(name, text string) {
 	w.begin(name)
-	_ = xml.EscapeText(w, []byte(text)) // into a buffer: cannot fail. It escapes the line ends that a parser would change
+	// into a buffer, so it cannot fail; escapes line ends, which a parser would change
+	_ = xml.EscapeText(w, []byte(text))
 	w.end(name)
 }
 
-// requestID leaves room for the id of the request and tells where.
+// requestID leaves room for the request's id and returns the offset.
 func (w *writer) requestID() (at int) {
 	w.begin("RequestId")
 	at = len(xml.Header) + w.Len()

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// A queue is the state machine of the package's figure. Every method below wants q.mu held; the operations that take
-// it are in receive.go and op_*.go.
+// A queue is the state machine of the figure in doc.go. The methods below require q.mu. The
+// operations that lock it are in receive.go and op_*.go.
 type queue struct {
 	server  *Server
 	name    string
@@ -19,10 +19,10 @@ type queue struct {
 	set      settings
 	modified time.Time
 	purged   time.Time
-	deleted  bool // DeleteQueue happened while somebody still held the queue
+	deleted  bool // set by DeleteQueue, for requests that already hold the queue
 
 	all      map[int64]*message // by number
-	shelf    shelf              // who of the ready may be handed out next
+	shelf    shelf              // order of the messages
 	timers   timers             // delayed and in flight, earliest first
 	ready    int
 	delayed  int
@@ -31,7 +31,7 @@ type queue struct {
 	picks    int64     // messages handed out so far
 	waiters  list.List // of chan struct{}: long polls, longest waiting first
 	alarm    *time.Timer
-	alarmAt  time.Time // zero when the alarm is not set
+	alarmAt  time.Time // zero if the alarm is not set
 	stats    Stats
 	tags     map[string]string
 	fifo     *fifo // nil for a standard queue
@@ -39,13 +39,14 @@ type queue struct {
 
 // A shelf orders the messages of a queue. Standard queues have a line, FIFO queues have groups.
 type shelf interface {
-	stored(m *message)                  // m is new in this queue
-	becameReady(m *message) bool        // m.place is ready now; reports whether a poll may find something that it could not before
-	left(m *message, from place)        // m.place was from
-	removed(m *message) bool            // m is gone for good; reports the same as becameReady
-	next(pick func(n int) int) *message // who is handed out next, of the n that may be; nil if nobody may
-	handedOut(m *message)               // m is in flight now
-	served()                            // the receive that called next is over
+	stored(m *message)           // m is new in this queue
+	becameReady(m *message) bool // m is ready now; reports whether a waiting poll may now succeed
+	left(m *message, from place) // m left the place from
+	removed(m *message) bool     // m is gone; reports the same as becameReady
+	// the next message to hand out; pick chooses among the n candidates; nil if there is none
+	next(pick func(n int) int) *message
+	handedOut(m *message) // m is in flight now
+	served()              // the receive that called next has ended
 }
 
 func newQueue(s *Server, name string, set settings, now time.Time) *queue {
@@ -81,7 +82,7 @@ func (l *line) served()               {}
 
 func (l *line) next(pick func(n int) int) *message { return nth[*message](&l.waiting, pick) }
 
-// nth is the picked element of a list of messages or groups.
+// nth returns the element that pick chooses from a list of messages or groups.
 func nth[T any](all *list.List, pick func(n int) int) (none T) {
 	if all.Len() == 0 {
 		return none
@@ -116,7 +117,7 @@ func (q *queue) makeReady(m *message) {
 	}
 }
 
-// wait puts m among the timers, or moves it there.
+// wait adds m to the timers or changes its time there.
 func (q *queue) wait(m *message, due time.Time) {
 	m.due = due
 	if m.timed < 0 {
@@ -127,7 +128,7 @@ func (q *queue) wait(m *message, due time.Time) {
 	q.setAlarm()
 }
 
-// leave takes m out of the place it is in.
+// leave removes m from its place.
 func (q *queue) leave(m *message) {
 	from := m.place
 	switch from {
@@ -144,7 +145,7 @@ func (q *queue) leave(m *message) {
 	q.shelf.left(m, from)
 }
 
-// remove is the end of m in this queue.
+// remove deletes m from this queue.
 func (q *queue) remove(m *message) {
 	q.leave(m)
 	delete(q.all, m.number)
@@ -153,7 +154,7 @@ func (q *queue) remove(m *message) {
 	}
 }
 
-// advance moves every message whose time has come back to ready.
+// advance makes every message ready whose delay or visibility timeout has passed.
 func (q *queue) advance(now time.Time) {
 	for len(q.timers) > 0 && !q.timers[0].due.After(now) {
 		m := q.timers[0]
@@ -162,7 +163,7 @@ func (q *queue) advance(now time.Time) {
 	}
 }
 
-// setAlarm makes sure that advance runs when the earliest timer is due, so that long polls wake.
+// setAlarm schedules advance for the earliest timer, so that long polls wake.
 func (q *queue) setAlarm() {
 	if len(q.timers) == 0 {
 		return
@@ -187,8 +188,8 @@ func (q *queue) onAlarm() {
 	q.setAlarm()
 }
 
-// wake lets the longest waiting poll look again. Each message that becomes ready wakes one, and a poll waits only
-// while nothing is ready; so no message lies ready beside a waiting poll.
+// wake lets the longest-waiting poll look again. Each message that becomes ready wakes one poll,
+// and a poll waits only while nothing is ready. So no poll waits while a message is ready.
 func (q *queue) wake() {
 	if first := q.waiters.Front(); first != nil {
 		close(q.waiters.Remove(first).(chan struct{}))
@@ -201,7 +202,8 @@ func (q *queue) wakeAll() {
 	}
 }
 
-// take hands out up to n ready messages. Those received too often already come back as dead, removed from here.
+// take hands out up to n ready messages. Messages beyond maxReceiveCount are removed and returned
+// as dead.
 func (q *queue) take(n int, visibility time.Duration, hasDLQ bool, now time.Time) (taken, dead []*message) {
 	q.advance(now)
 	faults := q.server.faults.Load()
@@ -248,7 +250,7 @@ func (q *queue) handOut(m *message, visibility time.Duration, now time.Time) {
 	q.wait(m, now.Add(visibility))
 }
 
-// duplicate asks the fault for each message just handed out and makes the second copies.
+// duplicate makes the second copies that Faults.Duplicate asks for.
 func (q *queue) duplicate(faults *Faults, taken []*message, now time.Time) {
 	if faults.Duplicate == nil || q.fifo != nil {
 		return
@@ -270,7 +272,7 @@ func (q *queue) arrival(m *message) Arrival {
 	return Arrival{Queue: q.name, MessageID: m.id, Body: m.body, Number: m.number, Receives: m.here}
 }
 
-// dropOld removes what outlived the retention period and is not in flight.
+// dropOld removes messages past the retention period that are not in flight.
 func (q *queue) dropOld(now time.Time) {
 	for _, m := range q.all {
 		if m.place != inFlight && now.Sub(m.sent) > q.set.retention {
@@ -280,9 +282,10 @@ func (q *queue) dropOld(now time.Time) {
 	}
 }
 
-// delete follows DeleteMessage. In a standard queue the handle of a message deletes it until somebody receives it again;
-// after that an older handle is answered with OK and the message stays. A FIFO queue refuses a handle whose visibility is
-// over. A message that is gone is fine in both.
+// delete follows DeleteMessage. In a standard queue a handle deletes its message until the message
+// is received again. After that a delete with the older handle returns OK and the message stays. A
+// FIFO queue refuses a handle whose visibility timeout has passed. Both return OK if the message is
+// gone.
 func (q *queue) delete(handle string, now time.Time) *Error {
 	parsed, failed := parseHandle(q.name, handle)
 	if failed != nil {
@@ -309,8 +312,8 @@ func (q *queue) delete(handle string, now time.Time) *Error {
 	return nil
 }
 
-// changeVisibility follows ChangeMessageVisibility: the new timeout runs from now, for this receive only, and never
-// past twelve hours from the receive. Asking for more than is left is an error, not a clamp.
+// changeVisibility follows ChangeMessageVisibility. The new timeout runs from now, for this receive
+// only, up to twelve hours after the receive. A longer one is refused, not shortened.
 func (q *queue) changeVisibility(handle string, seconds int, now time.Time) *Error {
 	if seconds < 0 || seconds > int(maxVisibility/time.Second) {
 		return invalidParameter(seconds, "VisibilityTimeout",
@@ -336,7 +339,7 @@ func (q *queue) changeVisibility(handle string, seconds int, now time.Time) *Err
 	return nil
 }
 
-// purge removes everything, messages in flight included.
+// purge removes all messages, including those in flight.
 func (q *queue) purge(now time.Time) *Error {
 	if !q.purged.IsZero() && now.Sub(q.purged) < purgeEvery {
 		return failure("PurgeQueueInProgress", legacy+"PurgeQueueInProgress",

@@ -27,13 +27,13 @@ type receivedMessage struct {
 	MD5OfMessageAttributes                    string               `json:",omitempty"`
 }
 
-// poll is a receive with its defaults filled in.
+// poll is a receive with its defaults applied.
 type poll struct {
 	max        int
 	visibility time.Duration
 	wait       time.Duration
 	attempt    string // ReceiveRequestAttemptId
-	sampled    bool   // Faults.Empty: this short poll asked servers that hold nothing
+	sampled    bool   // Faults.Empty: this short poll sampled empty servers
 }
 
 func (q *queue) newPoll(r *receiveRequest) (poll, *Error) {
@@ -63,8 +63,8 @@ func (q *queue) newPoll(r *receiveRequest) (poll, *Error) {
 	return p, nil
 }
 
-// receive takes messages, or waits for the first until the poll's time is over or ctx ends. It renders them before
-// it lets go of the queue, so that the counts and handles are those of this receive.
+// receive takes messages, or waits for the first until the poll's wait or ctx ends. It renders them
+// before it unlocks the queue, so that the counts and handles are those of this receive.
 func (q *queue) receive(ctx context.Context, p poll, r *receiveRequest) ([]receivedMessage, *Error) {
 	var over <-chan time.Time
 	if p.wait > 0 {
@@ -81,7 +81,7 @@ func (q *queue) receive(ctx context.Context, p poll, r *receiveRequest) ([]recei
 		case <-ticket.Value.(chan struct{}):
 		case <-ctx.Done():
 		case <-over:
-			p.wait = 0 // one last look: a message may be due in this very instant
+			p.wait = 0 // try once more: a message may be due at this very instant
 		}
 		woken := !q.giveUp(ticket)
 		if ctx.Err() != nil {
@@ -93,7 +93,8 @@ func (q *queue) receive(ctx context.Context, p poll, r *receiveRequest) ([]recei
 	}
 }
 
-// tryTake looks once. With nothing to take, a long poll gets a ticket: its place among the waiting.
+// tryTake tries once. If there is nothing to take, a long poll gets a ticket: its place among the
+// waiting polls.
 func (q *queue) tryTake(p poll, r *receiveRequest) ([]receivedMessage, *list.Element, *Error) {
 	dlq := q.deadLetterQueue()
 	q.mu.Lock()
@@ -104,7 +105,8 @@ func (q *queue) tryTake(p poll, r *receiveRequest) ([]receivedMessage, *list.Ele
 	}
 	q.advance(now)
 	room := q.server.inFlightLimit - q.inFlight
-	if room <= 0 && q.fifo == nil { // a FIFO queue just has nothing to give ("Amazon SQS FIFO queue quotas")
+	// a FIFO queue returns nothing instead ("Amazon SQS FIFO queue quotas")
+	if room <= 0 && q.fifo == nil {
 		q.mu.Unlock()
 		return nil, nil, overLimit()
 	}
@@ -134,7 +136,7 @@ func (q *queue) tryTake(p poll, r *receiveRequest) ([]receivedMessage, *list.Ele
 	return messages, ticket, nil
 }
 
-// giveUp reports whether the poll was still waiting; if not, a wake-up was meant for it.
+// giveUp reports whether the poll was still waiting. If not, it consumed a wake-up.
 func (q *queue) giveUp(ticket *list.Element) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -147,16 +149,17 @@ func (q *queue) giveUp(ticket *list.Element) bool {
 	}
 }
 
-// passOn hands a wake-up that this poll cannot use to the next.
+// passOn gives a wake-up that this poll cannot use to the next poll.
 func (q *queue) passOn() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.wake()
 }
 
-// adopt stores dead letters of another queue. A standard queue keeps id, body, send time and receive count
-// ("Setting up dead-letter queue retention"; keeping the id is assumed by everybody and documented nowhere we found). In a
-// FIFO queue the send time starts anew, and the deduplication id becomes the id of the message.
+// adopt stores dead letters of another queue. A standard queue keeps id, body, send time and
+// receive count ("Setting up dead-letter queue retention"). That the id stays is a common
+// assumption, documented nowhere we found. In a FIFO queue the send time starts anew, and the
+// message's id becomes its deduplication id.
 func (q *queue) adopt(dead []*message, source string, now time.Time) {
 	if len(dead) == 0 {
 		return
@@ -172,7 +175,7 @@ func (q *queue) adopt(dead []*message, source string, now time.Time) {
 	}
 }
 
-// deadLetterQueue is nil if there is none, or if it does not exist any more: then messages stay where they are.
+// deadLetterQueue is nil if there is none or it no longer exists. Messages then stay in this queue.
 func (q *queue) deadLetterQueue() *queue {
 	q.mu.Lock()
 	target := q.set.redrive.DeadLetterTargetArn
@@ -196,7 +199,7 @@ func (q *queue) render(taken []*message, r *receiveRequest) []receivedMessage {
 	return rendered
 }
 
-// systemAttributes answers MessageSystemAttributeNames of ReceiveMessage.
+// systemAttributes follows MessageSystemAttributeNames of ReceiveMessage.
 func (q *queue) systemAttributes(m *message, names []string) map[string]string {
 	known := map[string]string{
 		"SenderId":                         q.server.account,
@@ -221,7 +224,7 @@ func (q *queue) systemAttributes(m *message, names []string) map[string]string {
 	return wanted
 }
 
-// chosen answers MessageAttributeNames of ReceiveMessage: names, All, .* or a prefix such as bar.*
+// chosen follows MessageAttributeNames of ReceiveMessage: names, All, .* or a prefix such as bar.*
 func chosen(attributes map[string]attribute, names []string) map[string]attribute {
 	picked := map[string]attribute{}
 	for name, a := range attributes {

@@ -18,8 +18,8 @@ import (
 	"time"
 )
 
-// A Server holds queues. It is an [http.Handler] and, by its method Do, an aws.HTTPClient. All methods may be called
-// from many goroutines.
+// A Server holds queues. It is an [http.Handler] and, by its method Do, an aws.HTTPClient. All
+// methods may be called from many goroutines.
 type Server struct {
 	region, account string
 	inFlightLimit   int
@@ -28,26 +28,28 @@ type Server struct {
 
 	mu      sync.RWMutex
 	queues  map[string]*queue
-	deleted map[string]time.Time // names taken for a minute more
+	deleted map[string]time.Time // names of deleted queues, reserved for one minute
 	moves   []*moveTask          // oldest first
 
 	callsMu sync.Mutex
 	calls   map[Call]int64 // by op and queue, N zero
 }
 
-// Options shape a Server; the zero value is fit for tests.
+// Options configure a Server. The zero value is fit for tests.
 type Options struct {
-	// Region stands in ARNs. Default us-east-1.
+	// Region is the region in ARNs. Default us-east-1.
 	Region string
-	// Account stands in ARNs and queue URLs. Default 000000000000.
+	// Account is the account in ARNs and queue URLs. Default 000000000000.
 	Account string
-	// InFlightLimit is how many messages of a queue may be in flight before OverLimit. Default 120,000, the quota of
-	// standard queues ("Amazon SQS message quotas"); lower it to test the refusal.
+	// InFlightLimit is how many messages of a queue may be in flight before OverLimit. Default
+	// 120,000, the quota of standard queues ("Amazon SQS message quotas"). Lower it to test the
+	// refusal.
 	InFlightLimit int
-	// FIFOQuota is how many calls of one action a FIFO queue takes in a second before it answers RequestThrottled, unless
-	// its FifoThroughputLimit is perMessageGroupId. Default 0: no quota. That of AWS is 300 ("Amazon SQS message quotas").
+	// FIFOQuota is how many calls of one action a FIFO queue takes in a second before it returns
+	// RequestThrottled. It does not apply if FifoThroughputLimit is perMessageGroupId. Default 0:
+	// no quota. AWS's quota is 300 ("Amazon SQS message quotas").
 	FIFOQuota int
-	// Faults make the service misbehave. The zero value has none.
+	// Faults make the service misbehave. The zero value does nothing.
 	Faults Faults
 }
 
@@ -62,10 +64,10 @@ func New(o Options) *Server {
 	return s
 }
 
-// SetFaults replaces the faults for every call that starts from now on.
+// SetFaults replaces the faults for calls that start from now on.
 func (s *Server) SetFaults(f Faults) { s.faults.Store(&f) }
 
-// A Listener is a server that can be reached.
+// A Listener serves a Server on a TCP address.
 type Listener struct {
 	// URL is the endpoint, for sqs.Options.BaseEndpoint: "http://127.0.0.1:40123".
 	URL  string
@@ -73,12 +75,13 @@ type Listener struct {
 	stop context.CancelFunc
 }
 
-type baseKey struct{} // of the listener's life, in a request's context
+type baseKey struct{} // key of the listener's context in a request's context
 
 // Start serves on a free port of 127.0.0.1 until Close.
 func (s *Server) Start() (*Listener, error) { return s.StartAt("127.0.0.1:0") }
 
-// StartAt serves on an address, "127.0.0.1:9324", until Close. Whoever reaches it may use it: nothing is authenticated.
+// StartAt serves on an address, such as "127.0.0.1:9324", until Close. Requests are not
+// authenticated.
 func (s *Server) StartAt(address string) (*Listener, error) {
 	socket, err := net.Listen("tcp", address)
 	if err != nil {
@@ -96,17 +99,17 @@ func (s *Server) StartAt(address string) (*Listener, error) {
 	return &Listener{URL: "http://" + socket.Addr().String(), http: server, stop: stop}, nil
 }
 
-// Close ends the listener, its connections and its polls. The queues stay.
+// Close stops the listener, its connections and its polls. The queues stay.
 func (l *Listener) Close() error {
 	l.stop()
 	return l.http.Close()
 }
 
-// ServeHTTP answers one call, of the JSON protocol or of the query protocol.
+// ServeHTTP answers one call of either protocol.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	a := s.answer(r)
 	if a.cut {
-		panic(http.ErrAbortHandler) // drops the connection, as documented by net/http
+		panic(http.ErrAbortHandler) // drops the connection (net/http)
 	}
 	for name, values := range a.header {
 		w.Header()[name] = values
@@ -115,11 +118,11 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Write(a.body)
 }
 
-// ErrCut is what [Server.Do] returns when a fault drops the connection.
+// ErrCut is the error of [Server.Do] when a fault drops the connection.
 var ErrCut = errors.New("sqstest: connection cut before the answer arrived")
 
-// Do answers a request without a network: pass the server as sqs.Options.HTTPClient. When the request's context ends
-// first, Do returns its error, as a real client would.
+// Do answers a request without a network: pass the server as sqs.Options.HTTPClient. If the
+// request's context ends first, Do returns its error, as a real client would.
 func (s *Server) Do(r *http.Request) (*http.Response, error) {
 	done := make(chan answer, 1)
 	go func() { done <- s.answer(r) }()
@@ -138,25 +141,26 @@ func (s *Server) Do(r *http.Request) (*http.Response, error) {
 	}
 }
 
-// answer is what goes back: a response, or a cut connection.
+// answer is a response or a cut connection.
 type answer struct {
 	status int
 	header http.Header
 	body   []byte
-	idAt   int // where the request's id belongs into the body; 0: nowhere
+	idAt   int // offset in body at which to insert the request's id; 0 means none
 	cut    bool
 }
 
-var errCut = &Error{Shape: "cut"} // travels as an error, never reaches the wire
+var errCut = &Error{Shape: "cut"} // passed as an error inside the server, never sent
 
-// A protocol is one of the two that SQS speaks: it reads a call and writes what becomes of it.
+// A protocol is one of SQS's two protocols: it reads a call and writes its result or error.
 type protocol struct {
-	read   func(*http.Request) (op string, body []byte, _ *Error) // body is that of the JSON protocol
+	read   func(*http.Request) (op string, body []byte, _ *Error) // body is in the JSON protocol
 	result func(op string, result any) (answer, error)
 	failed func(*Error) answer
 }
 
-// answer has an id of its own, in the header that AWS sends and clients log, and in XML also in the body.
+// answer adds a request id, in the header that AWS sends and clients log, and for XML in the body
+// too.
 func (s *Server) answer(r *http.Request) answer {
 	a, id := s.unnamed(r), newID()
 	if a.header != nil {
@@ -191,7 +195,7 @@ func (s *Server) unnamed(r *http.Request) answer {
 	return a
 }
 
-// readBody reads what a request carries, up to our limit.
+// readBody reads the body of a request, up to maxRequest.
 func readBody(r *http.Request) ([]byte, *Error) {
 	if r.Body == nil {
 		return nil, nil
@@ -203,7 +207,7 @@ func readBody(r *http.Request) ([]byte, *Error) {
 	return body, nil
 }
 
-// inJSON is the protocol of today's SDKs.
+// inJSON is the protocol of current SDKs.
 var inJSON = protocol{
 	read: func(r *http.Request) (string, []byte, *Error) {
 		op, ok := strings.CutPrefix(r.Header.Get("X-Amz-Target"), "AmazonSQS.")
@@ -230,7 +234,7 @@ func jsonHeader() http.Header {
 	return http.Header{"Content-Type": {"application/x-amz-json-1.0"}}
 }
 
-// baseURL is the endpoint the client used; queue URLs start with it.
+// baseURL is the endpoint that the client used. Queue URLs start with it.
 func baseURL(r *http.Request) string {
 	scheme := "http"
 	if r.TLS != nil || r.URL.Scheme == "https" {
@@ -259,7 +263,7 @@ func (s *Server) byARN(arn string) *queue {
 	return s.named(name)
 }
 
-// nameOf takes the queue's name out of its URL; the host may be any.
+// nameOf returns the account and the queue's name from its URL. The host is ignored.
 func nameOf(queueURL string) (account, name string, ok bool) {
 	u, err := url.Parse(queueURL)
 	if err != nil || u.Host == "" {

@@ -14,7 +14,7 @@ import (
 	"github.com/pawl-go/pawl/transport/pawlsqs/sqstest"
 )
 
-// fixture is one queue on a server of its own, seen through the real SDK.
+// fixture is one queue on its own server, through the real SDK.
 type fixture struct {
 	*testing.T
 	server *sqstest.Server
@@ -22,7 +22,7 @@ type fixture struct {
 	url    string // of the queue "q"
 }
 
-// direct reaches the server without a socket, so it may run in a synctest bubble.
+// direct reaches the server without a socket, so it can run in a synctest bubble.
 func direct(t *testing.T, o sqstest.Options, attributes map[string]string) *fixture {
 	s := sqstest.New(o)
 	f := &fixture{T: t, server: s, client: client(s, "http://sqs.test")}
@@ -63,8 +63,9 @@ func (f *fixture) must(err error) {
 	}
 }
 
-// after calls act once d has passed. The function that it returns waits until act has returned. A test calls it before
-// it ends: the context of a test that has ended is cancelled, and act would fail.
+// after calls act once d has passed, and returns a function that waits until act has returned. A
+// test calls that before it ends, because act would fail with the cancelled context of an ended
+// test.
 func (f *fixture) after(d time.Duration, act func() error) (wait func()) {
 	done := make(chan error, 1)
 	time.AfterFunc(d, func() { done <- act() })
@@ -141,7 +142,7 @@ func (f *fixture) hide(m types.Message, seconds int32) error {
 	return err
 }
 
-// wantCode checks the code of an error as the older protocol names it, which the SDK passes on.
+// wantCode checks the error's code in the query protocol, which the SDK passes on.
 func (f *fixture) wantCode(err error, code string) {
 	f.Helper()
 	var api smithy.APIError
@@ -150,7 +151,7 @@ func (f *fixture) wantCode(err error, code string) {
 	}
 }
 
-// The SDK checks the MD5 of the body on both ways; a wrong digest would fail here.
+// The SDK checks the MD5 of the body both ways, so a wrong digest would fail here.
 func TestSendReceiveDelete(t *testing.T) {
 	t.Parallel()
 	f := loopback(t, sqstest.Options{}, nil)

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// settings are a queue's attributes, checked. Source: CreateQueue and SetQueueAttributes.
+// settings are a queue's validated attributes. Source: CreateQueue and SetQueueAttributes.
 type settings struct {
 	given map[string]string // as set, for GetQueueAttributes
 
@@ -19,9 +19,9 @@ type settings struct {
 	redrive                            redrivePolicy
 
 	fifo          bool
-	contentBased  bool // without a MessageDeduplicationId the body's hash is one
+	contentBased  bool // the body's hash replaces a missing MessageDeduplicationId
 	dedupPerGroup bool // DeduplicationScope
-	perGroupQuota bool // FifoThroughputLimit: no quota of calls here
+	perGroupQuota bool // FifoThroughputLimit is perMessageGroupId: no quota of calls
 }
 
 type redrivePolicy struct {
@@ -29,7 +29,7 @@ type redrivePolicy struct {
 	MaxReceiveCount     int
 }
 
-// UnmarshalJSON takes maxReceiveCount as a number or as text: both are in use.
+// UnmarshalJSON takes maxReceiveCount as a number or as text, because clients send both.
 func (p *redrivePolicy) UnmarshalJSON(text []byte) error {
 	var raw struct {
 		DeadLetterTargetArn string          `json:"deadLetterTargetArn"`
@@ -47,7 +47,7 @@ func (p *redrivePolicy) UnmarshalJSON(text []byte) error {
 	return err
 }
 
-// withoutEffect are attributes that are stored and read back, and change nothing here.
+// withoutEffect are attributes that are stored and read back without effect.
 var withoutEffect = []string{"Policy", "RedriveAllowPolicy", "KmsMasterKeyId", "KmsDataKeyReusePeriodSeconds",
 	"SqsManagedSseEnabled"}
 
@@ -76,7 +76,8 @@ func (s *settings) flag(name string) *bool {
 	return &s.perGroupQuota
 }
 
-// with returns the settings changed by attributes; an empty value unsets one. find looks a queue up by ARN.
+// with returns the settings changed by attributes. An empty value unsets one. find looks up a queue
+// by ARN.
 func (s settings) with(attributes map[string]string, find func(arn string) *queue) (settings, *Error) {
 	given := maps.Clone(s.given)
 	maps.Copy(given, attributes)
@@ -91,7 +92,7 @@ func (s settings) with(attributes map[string]string, find func(arn string) *queu
 	return next, next.agree(find)
 }
 
-// agree checks what no attribute can tell alone.
+// agree checks rules that involve several attributes.
 func (s settings) agree(find func(arn string) *queue) *Error {
 	for name := range flags {
 		if _, set := s.given[name]; set && !s.fifo {
@@ -169,21 +170,21 @@ func badAttribute(name string) *Error {
 	return failure("InvalidAttributeValue", "", "Invalid value for the parameter %s.", name)
 }
 
-// counted are attributes that are read and never set.
+// counted are read-only attributes.
 var counted = []string{"QueueArn", "CreatedTimestamp", "LastModifiedTimestamp", "ApproximateNumberOfMessages",
 	"ApproximateNumberOfMessagesNotVisible", "ApproximateNumberOfMessagesDelayed"}
 
-// settable are attributes of every queue that have an effect here.
+// settable are the attributes of every queue that have an effect.
 var settable = []string{"VisibilityTimeout", "DelaySeconds", "ReceiveMessageWaitTimeSeconds", "MessageRetentionPeriod",
 	"MaximumMessageSize", "RedrivePolicy"}
 
-// knownAttribute reports whether GetQueueAttributes may ask for it.
+// knownAttribute reports whether GetQueueAttributes accepts the name.
 func knownAttribute(name string) bool {
 	_, flag := flags[name]
 	return flag || slices.Contains(counted, name) || slices.Contains(settable, name) || slices.Contains(withoutEffect, name)
 }
 
-// attributes answers GetQueueAttributes. The three counts are exact here, approximate at AWS.
+// attributes follows GetQueueAttributes. The three counts are exact here and approximate at AWS.
 func (q *queue) attributes(now time.Time) map[string]string {
 	q.advance(now)
 	q.dropOld(now)

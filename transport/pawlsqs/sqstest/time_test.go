@@ -14,14 +14,14 @@ import (
 	"github.com/pawl-go/pawl/transport/pawlsqs/sqstest"
 )
 
-// virtual runs a test on virtual time: hours pass in no time, and exactly.
+// virtual runs a test on virtual time, where hours pass at once and exactly.
 func virtual(t *testing.T, o sqstest.Options, attributes map[string]string, test func(f *fixture)) {
 	t.Helper()
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) { test(direct(t, o, attributes)) })
 }
 
-// took checks how long something took, to the second.
+// took checks a duration, to the second.
 func (f *fixture) took(start time.Time, want time.Duration) {
 	f.Helper()
 	if got := time.Since(start); got.Round(time.Second) != want {
@@ -81,8 +81,8 @@ func TestLongPoll_QueueDefault(t *testing.T) {
 	})
 }
 
-// A wake-up meant for a poll whose client leaves in the same instant goes to the next poll: no message lies ready
-// while somebody waits for it.
+// If a poll's client disconnects at the instant of its wake-up, the next poll gets the wake-up. No
+// poll waits while a message is ready.
 func TestLongPoll_WakeUpIsNotLostWithItsPoll(t *testing.T) {
 	virtual(t, sqstest.Options{}, nil, func(f *fixture) {
 		for range 200 {
@@ -159,7 +159,7 @@ func TestVisibility_ChangeAppliesFromNowAndOnce(t *testing.T) {
 		m = f.one(0)
 		f.must(f.hide(m, 0))
 		f.one(0)
-		time.Sleep(31 * time.Second) // the queue's own timeout again
+		time.Sleep(31 * time.Second) // the queue's own timeout applies again
 		f.one(0)
 	})
 }
@@ -175,7 +175,7 @@ func TestVisibility_ChangeRefusedWhenNotInFlight(t *testing.T) {
 	})
 }
 
-// Asking for more than is left of twelve hours is refused, not clamped.
+// A timeout beyond the rest of twelve hours is refused, not shortened.
 func TestVisibility_TwelveHoursFromTheReceive(t *testing.T) {
 	virtual(t, sqstest.Options{}, nil, func(f *fixture) {
 		f.send("a")
@@ -282,7 +282,7 @@ func TestCounts_ByPlace(t *testing.T) {
 	})
 }
 
-// counts checks ready, in flight and delayed.
+// counts checks the numbers ready, in flight and delayed.
 func (f *fixture) counts(want string) {
 	f.Helper()
 	out, err := f.client.GetQueueAttributes(f.Context(), &sqs.GetQueueAttributesInput{QueueUrl: &f.url,

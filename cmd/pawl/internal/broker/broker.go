@@ -1,4 +1,5 @@
-// Package broker is where the messages of the demo and of the crash lab are: an SQS inside this process, or a real broker of our own.
+// Package broker holds the messages of the demo and of the crash lab, in an SQS inside this process
+// or in a private broker.
 package broker
 
 import (
@@ -9,61 +10,62 @@ import (
 	"github.com/pawl-go/pawl"
 )
 
-// A Broker holds a few queues, whatever it calls them. Worker processes reach it by its Place.
+// A Broker holds a few queues. Worker processes reach it by its Place.
 type Broker interface {
-	// Place is what a worker needs to receive and to publish.
+	// Place returns the address for workers.
 	Place() Place
-	// Send returns nil once the broker is known to have each message. It sends again what may not have arrived, as a producer must.
+	// Send returns nil once the broker has confirmed each message. Like any producer, it resends
+	// unconfirmed messages.
 	Send(ctx context.Context, queue string, ms ...Message) error
-	// Count says how far all queues are.
+	// Count returns the progress of all queues.
 	Count(ctx context.Context) (Count, error)
-	// Close stops the broker. What is in it is gone.
+	// Close stops the broker and deletes its contents.
 	Close() error
 }
 
-// A Message is one to be sent.
+// A Message is a message to send.
 type Message struct {
 	Key     string
 	Payload []byte
 }
 
-// A Count says how far queues are.
+// A Count is the progress of the queues.
 type Count struct {
-	Sent     int64 // messages that the broker has taken
-	Open     int   // of them, those that are not acknowledged
-	Done     int64 // grows with every one that is
-	Received int64 // how often messages were handed out, those of the first queue; -1: the broker does not say
+	Sent     int64 // messages that the broker accepted
+	Open     int   // of those, messages not acknowledged
+	Done     int64 // grows with every acknowledged message
+	Received int64 // deliveries of the first queue, redeliveries included; -1: not known
 }
 
-// A Place says where a broker is.
+// A Place is the kind and address of a broker.
 type Place struct {
 	Kind    string // one of Kinds
 	Address string
 }
 
-// A Kind of broker.
+// A Kind is a kind of broker.
 type Kind struct {
-	Title  string // as people write it
+	Title  string // for people
 	Open   func(ctx context.Context, o Options, queues []string) (Broker, error)
 	Source func(ctx context.Context, address, queue string, hooks pawl.Hooks) (pawl.Source, error)
 	Sink   func(ctx context.Context, address, queue string) (pawl.Sink, error)
-	Points []string // where a worker can be killed, beside those of the consumer
+	Points []string // crash points of a worker, in addition to those of the consumer
 }
 
-// kinds are the brokers whose client is in this binary. Command pawl has SQS alone; command
+// kinds are the brokers whose client is in this binary. Command pawl has only SQS; command
 // pawl-brokers registers the others.
 var kinds = map[string]Kind{"sqs": sqs}
 
-// Register adds a broker. It is called before anything else of this package.
+// Register adds a broker. Call it before any other function of this package.
 func Register(name string, k Kind) { kinds[name] = k }
 
 // elsewhere are the brokers whose clients are in command pawl-brokers.
 var elsewhere = []string{"kafka", "nats", "rabbitmq"}
 
-// Kinds are the names of all brokers.
+// Kinds returns the names of all brokers.
 func Kinds() []string { return append(slices.Clone(elsewhere), "sqs") }
 
-// Check returns why the broker of a name cannot be opened, or nil.
+// Check returns why the broker of that name cannot be opened, or nil.
 func Check(name string) error {
 	if _, here := kinds[name]; here {
 		return nil
@@ -77,11 +79,11 @@ func Check(name string) error {
 // Options choose a broker.
 type Options struct {
 	Kind string            // one of Kinds
-	Seed uint64            // decides the faults of the SQS in this process
-	Log  func(line string) // receives a line before something slow
+	Seed uint64            // of the faults of the SQS in this process
+	Log  func(line string) // receives a line before a slow step
 }
 
-// Open starts a broker and makes queues in it.
+// Open starts a broker and creates queues in it.
 func Open(ctx context.Context, o Options, queues ...string) (Broker, error) {
 	if err := Check(o.Kind); err != nil {
 		return nil, err
@@ -89,13 +91,13 @@ func Open(ctx context.Context, o Options, queues ...string) (Broker, error) {
 	return kinds[o.Kind].Open(ctx, o, queues)
 }
 
-// Title is the broker's name as people write it.
+// Title is the broker's name for people.
 func Title(name string) string { return kinds[name].Title }
 
-// Points are the fault points of a broker's transport.
+// Points are the crash points of a broker's transport.
 func Points(name string) []string { return kinds[name].Points }
 
-// Source receives from a queue, and tells hooks what it receives.
+// Source receives from a queue and reports to hooks.
 func (p Place) Source(ctx context.Context, queue string, hooks pawl.Hooks) (pawl.Source, error) {
 	return kinds[p.Kind].Source(ctx, p.Address, queue, hooks)
 }

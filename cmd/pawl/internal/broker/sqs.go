@@ -17,10 +17,11 @@ import (
 	"github.com/pawl-go/pawl/transport/pawlsqs/sqstest"
 )
 
-// Visibility is how long a killed worker's messages stay hidden. A run ends about twice that after its last kill.
+// Visibility is how long messages of a killed worker stay hidden. A run ends about twice that after
+// its last kill.
 const Visibility = 2 * time.Second
 
-// An SQS is one inside this process, which answers over HTTP.
+// An SQS is a simulated SQS in this process, reached over HTTP.
 type SQS struct {
 	Server   *sqstest.Server
 	Endpoint string
@@ -42,11 +43,11 @@ var sqs = Kind{
 	},
 }
 
-// weather is how badly the queue behaves: as SQS may on a bad day.
+// weather sets the faults of the queue.
 var weather = sqstest.Rates{Duplicate: 0.03, LoseDelete: 0.02, LoseReceive: 0.002, Error: 0.002, EntryError: 0.002,
 	Reorder: true, AbandonedPolls: true}
 
-// OpenSQS starts an SQS with these faults and makes queues in it.
+// OpenSQS starts an SQS with these faults and creates queues in it.
 func OpenSQS(ctx context.Context, faults sqstest.Faults, queues ...string) (*SQS, error) {
 	s := &SQS{Server: sqstest.New(sqstest.Options{Faults: faults}), queues: queues}
 	var err error
@@ -68,7 +69,7 @@ func (s *SQS) Close() error { return s.listener.Close() }
 // Place is the endpoint.
 func (s *SQS) Place() Place { return Place{"sqs", s.Endpoint} }
 
-// Count asks the server itself.
+// Count reads the server's own counts.
 func (s *SQS) Count(context.Context) (c Count, err error) {
 	for n, queue := range s.queues {
 		stats := s.Server.Stats(queue)
@@ -82,10 +83,10 @@ func (s *SQS) Count(context.Context) (c Count, err error) {
 	return c, nil
 }
 
-// resends bounds how often messages not known to be sent are sent again.
+// resends bounds how often unconfirmed messages are sent again.
 const resends = 10
 
-// Send sends through the SDK. What was sent after all becomes one more duplicate.
+// Send sends through the SDK. A resend of a message that had arrived becomes one more duplicate.
 func (s *SQS) Send(ctx context.Context, queue string, ms ...Message) error {
 	sender, err := pawlsqs.OpenSender(ctx, Client(s.Endpoint), queue, "")
 	if err != nil {
@@ -109,8 +110,8 @@ func (s *SQS) Send(ctx context.Context, queue string, ms ...Message) error {
 	}
 }
 
-// Client is the real SDK's, pointed at the SQS in this process. Its back-off is short: there is no service to
-// spare, and the usual seconds after each planned error are all one would see of a run.
+// Client is the real SDK's client for the SQS in this process. Its back-off is short, because
+// otherwise the waits after planned errors would dominate a run.
 func Client(endpoint string) *awssqs.Client {
 	return awssqs.New(awssqs.Options{Region: "us-east-1", BaseEndpoint: &endpoint,
 		Retryer: retry.NewStandard(func(o *retry.StandardOptions) {

@@ -7,7 +7,8 @@ import (
 	"github.com/pawl-go/pawl/transport/pawlsqs/sqstest"
 )
 
-// Entries that the queue refuses are sent again until it has them: an order that was not sent would look lost.
+// Entries that the queue refuses are sent again until it accepts them. An order that was not sent
+// would look lost.
 func TestSQS_SendsAgain(t *testing.T) {
 	t.Parallel()
 	s, err := OpenSQS(t.Context(), sqstest.Chaos(3, sqstest.Rates{EntryError: 0.2}), "orders")

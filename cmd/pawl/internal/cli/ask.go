@@ -18,7 +18,7 @@ func isTerminal(stream any) bool {
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-// agreed puts a question to a person. Anything but yes is no, and so is an interruption.
+// agreed asks a person for consent. Only y or yes count; an interruption means no.
 func agreed(ctx context.Context, in io.Reader, out io.Writer, question string) bool {
 	fmt.Fprint(out, text.Visible(question))
 	answer := make(chan string, 1)

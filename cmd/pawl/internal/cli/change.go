@@ -16,20 +16,22 @@ import (
 	"github.com/pawl-go/pawl/ops"
 )
 
-// A change is what all commands that change something share: who and why, the question, and the dry run.
+// A change is the part that all changing commands share: actor and reason, the question, and the
+// dry run.
 type change struct {
 	by          ops.By
 	yes, dryRun bool
 	json        *bool
 }
 
-// addChange gives a command the flags of a change. Without asks it never asks.
+// addChange adds the flags of a change to a command. If asks is false, the command never asks for
+// consent.
 func addChange(cmd *cobra.Command, asks bool) *change {
 	c := &change{}
 	flags := cmd.Flags()
-	flags.StringVar(&c.by.Reason, "reason", "", "why, for the reader of the audit; required")
-	flags.StringVar(&c.by.Actor, "actor", "", "who (default: $USER)")
-	flags.BoolVar(&c.dryRun, "dry-run", false, "say what would be done, and change nothing; needs no reason")
+	flags.StringVar(&c.by.Reason, "reason", "", "reason, for the audit record; required")
+	flags.StringVar(&c.by.Actor, "actor", "", "your name, for the audit record (default: $USER)")
+	flags.BoolVar(&c.dryRun, "dry-run", false, "print what would change, and change nothing; needs no --reason")
 	if asks {
 		flags.BoolVar(&c.yes, "yes", false, "do not ask; required without a terminal")
 	}
@@ -37,7 +39,8 @@ func addChange(cmd *cobra.Command, asks bool) *change {
 	return c
 }
 
-// run checks who and why, asks if there is a warning, and does it. Nothing is connected to before the command line is known to be right.
+// run checks actor and reason, asks if there is a warning, and calls do. It connects only after the
+// command line is found valid.
 func (c *change) run(cmd *cobra.Command, what, warning string, do func(ctx context.Context, conn *pgx.Conn, by ops.By) error) error {
 	by := ops.DryRun
 	if !c.dryRun {
@@ -57,24 +60,24 @@ func (c *change) run(cmd *cobra.Command, what, warning string, do func(ctx conte
 	})
 }
 
-// checkBy requires a reason, and an actor.
+// checkBy requires a reason and an actor.
 func (c *change) checkBy(cmd *cobra.Command) error {
 	if strings.TrimSpace(c.by.Reason) == "" {
-		return misused(cmd, "why is missing", "pass --reason, as in: --reason 'the stock service is back'")
+		return misused(cmd, "the reason is missing", "pass --reason, as in: --reason 'the stock service is back'")
 	}
 	if c.by.Actor == "" {
 		c.by.Actor = whoami()
 	}
 	if c.by.Actor == "" {
-		return misused(cmd, "who is missing: $USER is not set", "pass --actor")
+		return misused(cmd, "the actor is missing: $USER is not set", "pass --actor")
 	}
 	return nil
 }
 
-// asks reports whether a warning must be agreed to.
+// asks reports whether a warning needs consent.
 func (c *change) asks(warning string) bool { return warning != "" && !c.yes && !c.dryRun }
 
-// mayAsk refuses a change that must be agreed to where there is no terminal.
+// mayAsk refuses a change that needs consent if there is no terminal.
 func (c *change) mayAsk(cmd *cobra.Command, what, warning string) error {
 	if !c.asks(warning) || isTerminal(cmd.InOrStdin()) && isTerminal(cmd.ErrOrStderr()) {
 		return nil
@@ -82,7 +85,7 @@ func (c *change) mayAsk(cmd *cobra.Command, what, warning string) error {
 	return misused(cmd, fmt.Sprintf("this would %s: %s", what, warning), "add --yes, or --dry-run")
 }
 
-// ask asks, unless there is no warning, or the answer is given already.
+// ask asks for consent, unless there is no warning or --yes was passed.
 func (c *change) ask(ctx context.Context, cmd *cobra.Command, conn *pgx.Conn, what, warning string) error {
 	if err := c.mayAsk(cmd, what, warning); err != nil || !c.asks(warning) {
 		return err
@@ -92,10 +95,10 @@ func (c *change) ask(ctx context.Context, cmd *cobra.Command, conn *pgx.Conn, wh
 	if agreed(ctx, cmd.InOrStdin(), cmd.ErrOrStderr(), question) {
 		return nil
 	}
-	return failed(cmd, errors.New("not agreed to; nothing changed"), "answer y, or add --yes")
+	return failed(cmd, errors.New("not confirmed; nothing changed"), "answer y, or add --yes")
 }
 
-// note begins a line of a dry run.
+// note is the prefix of a dry run's lines.
 func (c *change) note() string {
 	if c.dryRun {
 		return "dry run, nothing changed: "
@@ -113,5 +116,5 @@ func whoami() string {
 	return ""
 }
 
-// isLocked reports whether an open transaction has the row.
+// isLocked reports whether an open transaction holds the row's lock.
 func isLocked(err error) bool { return verdict.IsBusy(pawl.CodeOf(err)) }

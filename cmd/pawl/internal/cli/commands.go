@@ -15,8 +15,8 @@ import (
 
 func newCommands() *cobra.Command {
 	cmd := group("commands", "Look at commands, and settle those of unknown outcome")
-	cmd.Long = `A command is what a caller asked to happen once under a scope and a key, with the answer that every repeated call gets. If its attempt
-fell silent, and it was not declared repeatable, it is unknown: its callers are told so until you settle it.`
+	cmd.Long = `A command is a request that takes effect once for its scope and key, with the response that every repeated call gets. If its attempt
+stopped responding, and the command was not declared repeatable, its outcome is unknown. Callers get that answer until you settle it.`
 	cmd.Example = `  pawl commands list --stale
   pawl commands show orders/acme order-17
   pawl commands settle orders/acme order-17 not_executed --fence 17 --reason 'the provider has no such charge' --yes`
@@ -35,7 +35,7 @@ func newCommandsList() *cobra.Command {
 	flags := cmd.Flags()
 	flags.StringVar(&s.Scope, "scope", "", "only of this scope")
 	addStatusFlag(cmd, &s.Statuses, ops.CommandStatuses())
-	flags.BoolVar(&s.Stale, "stale", false, "only those that do not end without help: unknown, or processing with the lease over")
+	flags.BoolVar(&s.Stale, "stale", false, "only those that need help to finish: unknown, or processing with an expired lease")
 	return list[ops.Command]{name: "commands", row: commandCells,
 		heading: []string{"SCOPE", "KEY", "STATUS", "ATTEMPTS", "AGE", "SINCE", "CLAIMED BY", "FAILURE"},
 		check:   func(cmd *cobra.Command) error { return checkStatuses(cmd, ops.CommandStatuses(), s.Statuses...) },
@@ -46,13 +46,13 @@ func newCommandsList() *cobra.Command {
 func commandCells(c ops.Command) []string {
 	status := string(c.Status)
 	if c.Stale && c.Status == ops.StatusProcessing {
-		status += ", lease over"
+		status += ", lease expired"
 	}
 	return []string{cell(c.Scope, nameWidth), cell(c.Key, nameWidth), status, strconv.Itoa(c.Attempts), span(c.ReadAt.Sub(c.CreatedAt)),
 		span(c.ReadAt.Sub(c.UpdatedAt)), cell(c.ClaimedBy, nameWidth), cell(failure(c.FailureCode, c.FailureMessage), errorWidth)}
 }
 
-// failure is a code and what it says, or what there is of them.
+// failure joins a code and its message, or returns the one that is not empty.
 func failure(code, message string) string {
 	return strings.TrimPrefix(code+": "+message, ": ")
 }
@@ -60,7 +60,7 @@ func failure(code, message string) string {
 func newCommandsShow() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "show SCOPE KEY",
-		Short:   "Show a command, what it answers in size only, and what operators did",
+		Short:   "Show a command, the size of its response, and changes by operators",
 		Example: "  pawl commands show orders/acme order-17",
 	}
 	return show[ops.Command]{arguments: 2,
@@ -68,7 +68,7 @@ func newCommandsShow() *cobra.Command {
 			return ops.CommandRef{Scope: args[0], Key: args[1]}.Get(ctx, conn)
 		},
 		next: func(args []string) string {
-			return "it never came, or its memory is over; see: pawl explain " + text.ShellWord(args[1])
+			return "it was never received, or its retention has passed; see: pawl explain " + text.ShellWord(args[1])
 		},
 		text: commandText,
 	}.on(cmd)

@@ -17,7 +17,7 @@ import (
 	"github.com/pawl-go/pawl/dashboard"
 )
 
-// dashboardAddress is where pawl dashboard listens by default.
+// dashboardAddress is the default address of pawl dashboard.
 const dashboardAddress = "127.0.0.1:8484"
 
 type dashboardFlags struct {
@@ -32,23 +32,23 @@ func newDashboard() *cobra.Command {
 	var f dashboardFlags
 	cmd := &cobra.Command{
 		Use:   "dashboard",
-		Short: "Show queues, jobs, keys and their stories in a browser, and change them there",
+		Short: "Show queues, jobs and the history of keys in a browser, and change them there",
 		Long: `Serves the dashboard for one browser on this machine until Ctrl-C. It prints an address with a token: open it in the browser that
-is to have access. The token works once, and the session ends after 12 hours.
+needs access. The token works once, and the session ends after 12 hours.
 
 Actions write an audit row with your name and a reason, as the commands do. With --read-only nothing can be changed. Payloads are
 shown only with --payloads.
 
-To give a team access, mount the package github.com/pawl-go/pawl/dashboard in a server of yours, behind your login.`,
+To give a team access, mount the package github.com/pawl-go/pawl/dashboard in your own server, behind your login.`,
 		Example: "  pawl dashboard\n  pawl dashboard --read-only --listen 127.0.0.1:0",
 		Args:    noArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&f.listen, "listen", dashboardAddress, "loopback address and port; port 0 takes a free one")
-	flags.StringVar(&f.actor, "actor", "", "who you are, for the audit (default: $USER)")
+	flags.StringVar(&f.actor, "actor", "", "your name, for the audit record (default: $USER)")
 	flags.BoolVar(&f.readOnly, "read-only", false, "change nothing")
-	flags.BoolVar(&f.payloads, "payloads", false, "show payloads to those who open them")
+	flags.BoolVar(&f.payloads, "payloads", false, "allow showing payloads")
 	f.json = addJSONFlag(cmd)
 	return cmd
 }
@@ -61,7 +61,8 @@ func (f dashboardFlags) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	if err := withSchema(cmd, func(context.Context, *pgx.Conn) error { return nil }); err != nil { // what is wrong is said before the browser opens
+	// report problems before the browser opens
+	if err := withSchema(cmd, func(context.Context, *pgx.Conn) error { return nil }); err != nil {
 		return err
 	}
 	pool, err := poolOf(cmd.Context(), config)
@@ -86,21 +87,21 @@ func (f *dashboardFlags) check(cmd *cobra.Command) error {
 		f.actor = whoami()
 	}
 	if f.actor == "" || len(f.actor) > 255 {
-		return misused(cmd, "who is missing: $USER is not set, or longer than 255 octets", "pass --actor")
+		return misused(cmd, "the actor is missing: $USER is not set, or longer than 255 octets", "pass --actor")
 	}
 	return loopbackAddress(cmd, f.listen, "for others, mount the package dashboard behind your login")
 }
 
-// loopbackAddress refuses a --listen that others could reach.
+// loopbackAddress refuses a --listen that other machines could reach.
 func loopbackAddress(cmd *cobra.Command, listen, otherwise string) error {
 	address, err := netip.ParseAddrPort(listen)
 	if err != nil || !address.Addr().IsLoopback() {
-		return misused(cmd, fmt.Sprintf("--listen %s is no loopback address with a port", listen), "as in: --listen "+dashboardAddress+"; "+otherwise)
+		return misused(cmd, fmt.Sprintf("--listen %s is not a loopback address with a port", listen), "as in: --listen "+dashboardAddress+"; "+otherwise)
 	}
 	return nil
 }
 
-// printLogin prints the address that lets one browser in.
+// printLogin prints the address with which one browser can log in.
 func printLogin(cmd *cobra.Command, asJSON bool, login, url string) (err error) {
 	if asJSON {
 		return printJSON(cmd.OutOrStdout(), struct {
@@ -112,13 +113,13 @@ func printLogin(cmd *cobra.Command, asJSON bool, login, url string) (err error) 
 	return err
 }
 
-// poolOf makes a pool of a few connections like the one that was configured.
+// poolOf makes a small pool of connections with the given configuration.
 func poolOf(ctx context.Context, config *pgx.ConnConfig) (*pgxpool.Pool, error) {
 	c, err := pgxpool.ParseConfig("")
 	if err != nil {
 		return nil, err
 	}
-	c.ConnConfig, c.MaxConns = config, 6 // four reads at once, and actions
+	c.ConnConfig, c.MaxConns = config, 6 // four parallel reads, and actions
 	return pgxpool.NewWithConfig(ctx, c)
 }
 

@@ -22,15 +22,17 @@ const (
 	startOne    = "start one with: pawl dev postgres --dir ./pgdata"
 )
 
-// connectLimit bounds connecting, unless the URL has a connect_timeout: a person is waiting.
+// connectLimit bounds connecting, unless the URL has a connect_timeout, because a person waits.
 const connectLimit = 10 * time.Second
 
-// addDatabaseFlag gives all commands the flag. The variable is not its default: help would print the password.
+// addDatabaseFlag adds the flag to all commands. The variable is not its default, because help
+// would print the password.
 func addDatabaseFlag(root *cobra.Command) {
 	root.PersistentFlags().String(urlFlag, "", "the database, as postgres://... (default: $"+urlVariable+")")
 }
 
-// withDatabase connects to the database of the command line or the environment, runs do and explains what failed.
+// withDatabase connects to the database of the command line or the environment, and calls do. It
+// explains errors of both.
 func withDatabase(cmd *cobra.Command, do func(ctx context.Context, conn *pgx.Conn) error) error {
 	config, err := databaseConfig(cmd)
 	if err != nil {
@@ -61,7 +63,7 @@ func databaseConfig(cmd *cobra.Command) (*pgx.ConnConfig, error) {
 	if strayAt(given) {
 		return nil, misused(cmd, source+" cannot be read: a second @", urlForm)
 	}
-	pool, err := pgxpool.ParseConfig(given) // so that a program's URL, with its pool_max_conns, can be used as it is
+	pool, err := pgxpool.ParseConfig(given) // accepts a program's URL as it is, with pool_max_conns
 	if err != nil {
 		return nil, misused(cmd, source+" cannot be read"+whyUnreadable(given, err), urlForm)
 	}
@@ -76,8 +78,8 @@ func databaseConfig(cmd *cobra.Command) (*pgx.ConnConfig, error) {
 	return config, nil
 }
 
-// strayAt reports whether a URL has an @ too many: a piece of the password would be taken for the host or the name of the database, and
-// be printed as such.
+// strayAt reports whether a URL has one @ too many. Part of the password would then be parsed as
+// host or database, and be printed.
 func strayAt(given string) bool {
 	_, rest, isURL := strings.Cut(given, "://")
 	if !isURL {
@@ -94,8 +96,9 @@ func strayAt(given string) bool {
 	return strings.Contains(path, "@")
 }
 
-// whyUnreadable gives the parser's reason where that cannot hold a piece of the password: a password with an
-// unescaped slash makes net/url complain about an "invalid port" that is the password's beginning.
+// whyUnreadable returns the parser's reason if it cannot contain part of the password. If a
+// password has an unescaped slash, net/url reports an "invalid port" that is the start of the
+// password.
 func whyUnreadable(given string, err error) string {
 	cause := errors.Unwrap(err)
 	parsed, parseErr := url.Parse(given)

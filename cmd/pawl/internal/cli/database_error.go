@@ -14,8 +14,9 @@ import (
 	"github.com/pawl-go/pawl"
 )
 
-// explain reduces what pgx and the server say, several lines with every address tried, to one line with the next
-// step. It names host, port, user and database, and never the URL: the password is in there.
+// explain reduces an error of pgx or the server to one line with the next step. Theirs have several
+// lines with every address tried. The line names host, port, user and database, but never the URL,
+// which contains the password.
 func explain(cmd *cobra.Command, c *pgx.ConnConfig, err error) error {
 	if err == nil {
 		return nil
@@ -40,7 +41,7 @@ func explain(cmd *cobra.Command, c *pgx.ConnConfig, err error) error {
 	return pawl.Wrap(operation(cmd), err)
 }
 
-// refusal explains the SQLSTATEs that a person at a shell meets; next is empty for any other.
+// refusal explains common SQLSTATEs; next is empty for any other.
 func refusal(c *pgx.ConnConfig, pg *pgconn.PgError) (why, next string) {
 	user, database := pgx.Identifier{c.User}.Sanitize(), pgx.Identifier{c.Database}.Sanitize()
 	switch pg.Code {
@@ -78,7 +79,8 @@ func unreachable(c *pgx.ConnConfig, err error) (why, next string) {
 	if strings.Contains(cause, "TLS") || strings.Contains(cause, "tls:") || strings.Contains(cause, "x509:") {
 		return fmt.Sprintf("no TLS connection to %s: %s", place(c), cause), "correct sslmode and sslrootcert in the database URL"
 	}
-	if connect := (*pgconn.ConnectError)(nil); !errors.As(err, &connect) { // it was reached, and heard the question
+	// the server was reached and may have received the query
+	if connect := (*pgconn.ConnectError)(nil); !errors.As(err, &connect) {
 		return fmt.Sprintf("the connection to %s broke before the answer came: %s", place(c), cause), "look before you run it again: what it was to change may be changed"
 	}
 	return fmt.Sprintf("cannot reach %s: %s", place(c), cause), "start that server, correct the database URL, or " + startOne
@@ -91,7 +93,7 @@ func place(c *pgx.ConnConfig) string {
 	return net.JoinHostPort(c.Host, fmt.Sprint(c.Port))
 }
 
-// dialCause says in a few words why nothing answered.
+// dialCause returns the cause of a connection failure in a few words.
 func dialCause(err error) string {
 	var dns *net.DNSError
 	var timeout net.Error

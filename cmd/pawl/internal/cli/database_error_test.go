@@ -9,7 +9,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// A connection that broke in the middle of a verb is not told as a server that could not be reached: the verb may have been done.
+// A connection that broke during a verb is not reported as an unreachable server, because the verb
+// may have been done.
 func TestUnreachable_InTheMiddle(t *testing.T) {
 	t.Parallel()
 	c, err := pgx.ParseConfig("postgres://u@127.0.0.1:1/d?sslmode=disable")

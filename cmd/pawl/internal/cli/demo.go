@@ -17,38 +17,38 @@ import (
 	"github.com/pawl-go/pawl/cmd/pawl/internal/demo"
 )
 
-// newDemo is `pawl demo`: the promise, shown under fire.
+// newDemo is `pawl demo`, which shows the promise under faults.
 func newDemo() *cobra.Command {
 	var o demo.Options
 	cmd := &cobra.Command{
 		Use:   "demo",
-		Short: "Watch duplicates and killed workers fail to double or lose anything",
-		Long: `Sends orders through a real SQS client to an SQS inside this process that duplicates, reorders and forgets deletes. Worker
-processes apply each order to PostgreSQL; they are killed with SIGKILL, at random and at named points of the pipeline,
-and restarted. In the end a checker that shares no code with Pawl compares what was sent with the business tables.
-Exit code 1 if anything is doubled, lost, altered or torn.
+		Short: "Watch Pawl apply each order once, despite duplicates and killed workers",
+		Long: `Sends orders through a real SQS client to an SQS inside this process, which duplicates, reorders and loses deletes. Worker
+processes apply each order to PostgreSQL. They are killed with SIGKILL, at random and at named points of the pipeline, and
+restarted. At the end a checker that shares no code with Pawl compares the orders sent with the business tables. The exit code is 1
+if an order is doubled, lost, altered or torn.
 
-With --broker the orders come by a real NATS server, RabbitMQ or Kafka instead, which is started for the run and gone afterwards. If it is not
-installed, NATS is built from its Go module and Kafka is fetched with Maven; RabbitMQ is your system's package rabbitmq-server. The
-clients of these three are in the program pawl-brokers, which is pawl otherwise.
+With --broker the orders go through a real NATS, RabbitMQ or Kafka server instead, started for the run and removed afterwards. If it
+is not installed, NATS is built from its Go module and Kafka is downloaded with Maven; RabbitMQ is your system's package
+rabbitmq-server. These three need the program pawl-brokers, which is pawl with their clients.
 
-With --pipeline the handler also appends an event, in the same transaction; a relay publishes it to a second queue, behind which
-it must have one effect as well: one order, one shipment.
+With --pipeline the handler also appends an event, in the same transaction. A relay publishes it to a second queue, where it must
+take effect once as well: one order, one shipment.
 
-With --payments orders come as signed webhooks over HTTP, each until it is answered 200. The handler charges at a bank, sends a mail
-and appends the event; bank and mail server lie: they time out, cut connections, answer 500 after they have acted. The bank
-remembers keys; the mail server does not, so a mail in doubt is unknown until the demo asks. One order, one charge, one
-mail, one event.
+With --payments orders arrive as signed webhooks over HTTP, each repeated until it is answered with 200. The handler charges at a
+bank, sends a mail and appends the event. Bank and mail server misbehave: they time out, cut connections, and answer 500 after they
+have acted. The bank recognises keys. The mail server does not, so a mail in doubt is unknown until the demo asks. One order, one
+charge, one mail, one event.
 
-With --lease nothing is counted by the thousand: two letters are mailed, told step by step. One worker is killed while the mail is
-being sent, another frozen past its lease; each time another process takes over, finds that the mail was sent, and does the rest. The
-one that was frozen is refused when it wakes up.
+With --lease the demo shows two letters step by step. One worker is killed while it sends the mail, another is frozen past its lease.
+Each time another process takes over, finds that the mail was sent, and does the rest. When the frozen worker wakes up, its late
+commit is rejected.
 
-With --watch it opens a page: workers with Pawl beside workers with a table of processed messages, and buttons that kill, freeze and cut both. It
-goes on until Ctrl-C, and then says what was doubled or lost.
+With --watch it opens a page: workers with Pawl beside workers with a table of processed messages, and buttons that kill, freeze and
+disconnect both. It runs until Ctrl-C, and then prints what was doubled or lost.
 
-The database is a private PostgreSQL with its own, durable settings, gone afterwards; --database-url names another, which
-must hold Pawl's schema (the environment is not asked, so that no demo runs where you did not mean it).`,
+The database is a private PostgreSQL with its own, durable settings, removed afterwards. --database-url names another, which must
+have Pawl's schema. The environment variable is ignored, so that no demo runs on a database that you did not mean.`,
 		Example: "  pawl demo\n  pawl demo --messages 50000 --kills 40 --workers 4\n  pawl demo --poison 3 --keep\n  pawl demo --pipeline\n  pawl-brokers demo --broker kafka\n  pawl demo --payments\n  pawl demo --lease\n  pawl demo --watch\n  pawl demo --seed 7 --json",
 		Args:    noArgs,
 	}
@@ -58,17 +58,17 @@ must hold Pawl's schema (the environment is not asked, so that no demo runs wher
 	flags.IntVar(&o.Workers, "workers", 3, "worker processes")
 	flags.IntVar(&o.Kills, "kills", 10, "workers to SIGKILL and restart")
 	flags.IntVar(&o.Poison, "poison", 0, "orders among them that no handler can apply: dead letters")
-	flags.StringVar(&o.Broker, "broker", "sqs", "where orders come by: "+strings.Join(broker.Kinds(), ", "))
-	flags.BoolVar(&o.Pipeline, "pipeline", false, "let each order append an event, which goes through a second queue and is shipped there")
-	flags.BoolVar(&o.Payments, "payments", false, "let orders come as webhooks, and charge and mail each at a server that lies")
-	lease := flags.Bool("lease", false, "tell of a lease step by step, instead")
+	flags.StringVar(&o.Broker, "broker", "sqs", "broker of the orders: "+strings.Join(broker.Kinds(), ", "))
+	flags.BoolVar(&o.Pipeline, "pipeline", false, "append an event for each order, publish it to a second queue, and ship it there")
+	flags.BoolVar(&o.Payments, "payments", false, "receive orders as webhooks, and charge and mail each at servers that misbehave")
+	lease := flags.Bool("lease", false, "show a lease takeover step by step, instead")
 	var w watchFlags
 	flags.BoolVar(&w.watch, "watch", false, "open the crash lab, a page with buttons, instead")
 	flags.Float64Var(&w.rate, "rate", 25, "with --watch: orders a second")
 	flags.StringVar(&w.listen, "listen", dashboardAddress, "with --watch: loopback address and port; port 0 takes a free one")
 	flags.Float64Var(&o.HandlerErrors, "handler-errors", 0.02, "share of attempts whose handler fails after writing")
 	flags.Uint64Var(&o.Seed, "seed", 0, "decides orders, faults and kills; 0 picks one and prints it")
-	flags.BoolVar(&o.Keep, "keep", false, "keep the database and say where it is")
+	flags.BoolVar(&o.Keep, "keep", false, "keep the database and print where it is")
 	flags.DurationVar(&o.Timeout, "timeout", 10*time.Minute, "give up after this long")
 	asJSON := addJSONFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -115,7 +115,7 @@ func runDemo(cmd *cobra.Command, o demo.Options, asJSON bool) error {
 	return nil
 }
 
-// playFlags are those that do not go with --lease.
+// playFlags are the flags that exclude --lease.
 var playFlags = []string{"messages", "duplicates", "workers", "kills", "poison", "pipeline", "broker", "payments", "handler-errors", "seed"}
 
 func runLease(cmd *cobra.Command, o demo.Options, asJSON bool) error {
@@ -143,7 +143,7 @@ func runLease(cmd *cobra.Command, o demo.Options, asJSON bool) error {
 	return nil
 }
 
-// prepareDemo fills in what the flags leave open.
+// prepareDemo sets the options that the flags left open.
 func prepareDemo(cmd *cobra.Command, o *demo.Options) (config *pgx.ConnConfig, err error) {
 	config = &pgx.ConnConfig{}
 	if flag := cmd.Flags().Lookup(urlFlag); flag.Changed {
@@ -163,7 +163,7 @@ func prepareDemo(cmd *cobra.Command, o *demo.Options) (config *pgx.ConnConfig, e
 	return config, nil
 }
 
-// explainDemo finds the next step after a run that could not be finished.
+// explainDemo adds the next step to an error that ended a run.
 func explainDemo(cmd *cobra.Command, config *pgx.ConnConfig, o demo.Options, err error) error {
 	again := fmt.Sprintf("run it again with --seed %d", o.Seed)
 	if cmd.Context().Err() != nil {
@@ -175,7 +175,7 @@ func explainDemo(cmd *cobra.Command, config *pgx.ConnConfig, o demo.Options, err
 	}
 	err = explain(cmd, config, err)
 	if strings.HasSuffix(err.Error(), ")") {
-		return err // it has a next step
+		return err // it has a next step already
 	}
 	if ours, ok := err.(*pawl.Error); ok && ours.Op == operation(cmd) {
 		err = ours.Err

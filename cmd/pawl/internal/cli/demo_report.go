@@ -23,7 +23,7 @@ func printReport(w io.Writer, r demo.Report, asJSON bool) error {
 		{"emails", count(r.Mailed), fmt.Sprintf("really sent by the mail server, in %d requests", r.MailRequests)},
 		{"events", count(r.Shipped), "rows behind the outbox and a queue"},
 		{"shipments", count(r.Shipped), "rows behind the second queue"},
-		{"unknown", count(r.Unknown), "mails in doubt, not sent again before somebody had asked"},
+		{"unknown", count(r.Unknown), "mails in doubt, not sent again before the server was asked"},
 		{"duplicates absorbed", count(r.DuplicatesAbsorbed), "deliveries recognised as seen"},
 		{"failures retried", count(r.Retried), "handler errors, stored and tried again"},
 		{"dead letters", count(r.DeadLetters), "kept with their payload"},
@@ -69,7 +69,7 @@ func printLease(w io.Writer, r demo.LeaseReport, asJSON bool) error {
 		{"letters", count(r.Letters), "jobs: each is one mail and one row"},
 		{"mails", count(r.Mails), "really sent by the mail server"},
 		{"rows", count(r.Rows), "in PostgreSQL"},
-		{"stale writes refused", count(r.Refused), "of the worker that had been frozen"},
+		{"stale writes refused", count(r.Refused), "by the worker that had been frozen"},
 		{"doubled", count(r.Doubled), mark(r.Doubled)},
 		{"lost", count(r.Lost), mark(r.Lost)},
 	})
@@ -81,7 +81,7 @@ func printLease(w io.Writer, r demo.LeaseReport, asJSON bool) error {
 	return err
 }
 
-// countWidth aligns the numbers of the table on their last digit.
+// countWidth right-aligns the numbers of the table.
 const countWidth = 9
 
 func count[T int | int64](n T) string { return fmt.Sprintf("%*d", countWidth, n) }
@@ -93,7 +93,7 @@ func mark(n int) string {
 	return "BROKEN"
 }
 
-// whereKilled sums up the kills; --json lists them.
+// whereKilled summarises the kills; --json lists them.
 func whereKilled(kills []demo.Kill) string {
 	points := map[string]bool{}
 	random := 0

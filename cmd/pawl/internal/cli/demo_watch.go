@@ -13,7 +13,7 @@ import (
 	"github.com/pawl-go/pawl/internal/testbed/postgres"
 )
 
-// watchFlags are those of pawl demo --watch.
+// watchFlags are the flags of pawl demo --watch.
 type watchFlags struct {
 	watch  bool
 	rate   float64
@@ -59,7 +59,7 @@ func (f watchFlags) run(cmd *cobra.Command, workers int, asJSON bool) error {
 	return err
 }
 
-// newLabWorker is what the crash lab runs the binary as; people have no use for it.
+// newLabWorker is the command that the crash lab starts for its workers. It is not for people.
 func newLabWorker() *cobra.Command {
 	return &cobra.Command{
 		Use:    lab.WorkerCommand,

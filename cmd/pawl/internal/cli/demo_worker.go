@@ -8,7 +8,7 @@ import (
 	"github.com/pawl-go/pawl/cmd/pawl/internal/demo"
 )
 
-// newDemoWorker is what the demo runs the binary as; people have no use for it.
+// newDemoWorker is the command that the demo starts for its workers. It is not for people.
 func newDemoWorker() *cobra.Command {
 	return &cobra.Command{
 		Use:    demo.WorkerCommand,

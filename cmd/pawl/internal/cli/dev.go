@@ -20,7 +20,7 @@ func newDev() *cobra.Command {
 	return cmd
 }
 
-// A devServer is what `pawl dev postgres --json` prints. Fields are only ever added.
+// A devServer is the output of `pawl dev postgres --json`. Fields are only added, never removed.
 type devServer struct {
 	URL string `json:"url"`
 	PID int    `json:"pid"` // of the server
@@ -38,16 +38,16 @@ func newDevPostgres() *cobra.Command {
 		Use:   "postgres --dir DIR [-- COMMAND ...]",
 		Short: "Run a private PostgreSQL until Ctrl-C, or for one command; its data stays in DIR",
 		Long: `Runs a private PostgreSQL on a Unix socket that only you can open, with the data in DIR and Pawl's schema and roles installed. The
-URL is printed on stdout once the server answers; it is the same at each start on DIR. The server stops with this command,
-however that ends; the data stays. Commits are durable: every setting is PostgreSQL's own.
+URL is printed on stdout once the server accepts connections, and is the same at each start on DIR. The server stops when this
+command ends, even if it is killed; the data stays. Commits are durable: all settings are PostgreSQL's defaults.
 
-With a COMMAND behind -- it runs that, with the URL in DATABASE_URL and PAWL_DATABASE_URL, and stops when it has ended. Ctrl-C and SIGTERM
-reach the command as SIGINT.`,
+With a COMMAND behind --, it runs that command with the URL in DATABASE_URL and PAWL_DATABASE_URL, and stops when the command ends.
+Ctrl-C and SIGTERM reach the command as SIGINT.`,
 		Example: "  pawl dev postgres --dir ./pgdata\n  pawl dev postgres --dir ./pgdata -- go run .\n  pawl dev postgres --dir ./pgdata --json | jq -r .url",
 		Args:    behindDash,
 		RunE:    func(cmd *cobra.Command, args []string) error { return f.run(cmd, args) },
 	}
-	cmd.Flags().StringVar(&f.dir, "dir", "", "directory of the data; made if missing")
+	cmd.Flags().StringVar(&f.dir, "dir", "", "data directory; created if missing")
 	cmd.Flags().BoolVar(&f.noMigrate, "no-migrate", false, "do not install Pawl's schema and roles")
 	f.json = addJSONFlag(cmd)
 	return cmd
@@ -55,7 +55,7 @@ reach the command as SIGINT.`,
 
 func (f devFlags) run(cmd *cobra.Command, command []string) (err error) {
 	if f.dir == "" {
-		return misused(cmd, "where to keep the data is missing", "pass --dir, as in: pawl dev postgres --dir ./pgdata")
+		return misused(cmd, "the data directory is missing", "pass --dir, as in: pawl dev postgres --dir ./pgdata")
 	}
 	ctx := cmd.Context()
 	server, err := postgres.Start(ctx, postgres.Options{DataDir: f.dir, Durable: true, Log: progress(cmd)})
@@ -83,7 +83,7 @@ func (f devFlags) run(cmd *cobra.Command, command []string) (err error) {
 	}
 }
 
-// install migrates the server's one database, through the same door as pawl migrate up.
+// install migrates the server's database in the same way as pawl migrate up.
 func install(cmd *cobra.Command, server *postgres.Server) error {
 	config, err := pgx.ParseConfig(server.URL("postgres"))
 	if err != nil {
@@ -97,7 +97,7 @@ func install(cmd *cobra.Command, server *postgres.Server) error {
 	})
 }
 
-// announce prints the URL for programs on stdout and what to do with it for people on stderr.
+// announce prints the URL on stdout for programs, and the next steps on stderr for people.
 func (f devFlags) announce(cmd *cobra.Command, server *postgres.Server) error {
 	url := server.URL("postgres")
 	say := progress(cmd)
@@ -110,11 +110,12 @@ func (f devFlags) announce(cmd *cobra.Command, server *postgres.Server) error {
 	return err
 }
 
-// causeLine finds what PostgreSQL's programs, all in the C locale, say before they give up.
+// causeLine matches the reason that PostgreSQL's programs print before they exit. They all run in
+// the C locale.
 var causeLine = regexp.MustCompile(`(?:FATAL|error): +(.+?)\s*$`)
 
-// whyNotStarted keeps the first line of a failed start and, of the server's log behind it, the line that says why. next is for
-// errors that do not say themselves what to do.
+// whyNotStarted returns the first line of a failed start and the reason from the server's log
+// behind it. next is the hint for errors without their own.
 func whyNotStarted(cmd *cobra.Command, err error, next string) error {
 	if cmd.Context().Err() != nil {
 		return failed(cmd, errors.New("interrupted"), "run it again")

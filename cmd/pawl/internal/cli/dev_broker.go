@@ -17,30 +17,32 @@ import (
 // A devBroker is a broker that `pawl dev` runs.
 type devBroker struct {
 	name  string // of the command
-	title string // for people, as in "NATS with JetStream"
+	title string // for people, such as "NATS with JetStream"
 	start func(context.Context, brokers.Options) (*brokers.Server, error)
 	url   func(*brokers.Server) string
-	// variables hold the URL for COMMAND.
+	// variables are the environment variables of COMMAND that hold the URL.
 	variables []string
-	// about is the first paragraph of the help: what runs, and where it comes from.
+	// about is the first paragraph of the help: the program that runs, and its source.
 	about string
-	// more adds flags of this broker alone, and returns what they ask for once it serves. nil: there are none.
+	// more adds flags of this broker. It returns the function that applies them once the broker
+	// accepts clients. Nil means no such flags.
 	more func(*cobra.Command) (served func(context.Context, *brokers.Server) error)
-	// examples are lines of the help that teach what to do next.
+	// examples are lines of the help.
 	examples []string
 }
 
-// A devBrokerServer is what `pawl dev nats --json` and its siblings print. Fields are only ever added.
+// A devBrokerServer is the output of `pawl dev nats --json` and its siblings. Fields are only
+// added, never removed.
 type devBrokerServer struct {
 	URL string `json:"url"`
-	Dir string `json:"dir"` // of configuration, data and log
+	Dir string `json:"dir"` // with configuration, data and log
 }
 
 type devBrokerFlags struct {
 	dir  string
 	port int
 	json *bool
-	// served does what flags of this broker alone ask for.
+	// served applies the flags of this broker.
 	served func(context.Context, *brokers.Server) error
 }
 
@@ -52,18 +54,18 @@ func newDevBroker(b devBroker) *cobra.Command {
 		Short: "Run " + b.title + " until Ctrl-C, or for one command; its data stays in DIR",
 		Long: b.about + fmt.Sprintf(`
 
-It listens on 127.0.0.1 only, and asks for no password that is a secret: each user of this machine can read, send and delete its
-messages. The URL is printed on stdout once clients are served; it is the
-same at each start on DIR. The broker stops with this command, however that ends; the data stays.
+It listens on 127.0.0.1 only, without a secret password: each user of this machine can read, send and delete its messages. The URL is
+printed on stdout once the broker accepts clients, and is the same at each start on DIR. The broker stops when this command ends,
+even if it is killed; the data stays.
 
-With a COMMAND behind -- it runs that, with the URL in %s, and stops when it has ended. Ctrl-C and SIGTERM reach the command as
-SIGINT.`, strings.Join(b.variables, " and ")),
+With a COMMAND behind --, it runs that command with the URL in %s, and stops when the command ends. Ctrl-C and
+SIGTERM reach the command as SIGINT.`, strings.Join(b.variables, " and ")),
 		Example: "  " + strings.Join(b.examples, "\n  "),
 		Args:    behindDash,
 		RunE:    func(cmd *cobra.Command, args []string) error { return f.run(cmd, b, args) },
 	}
-	cmd.Flags().StringVar(&f.dir, "dir", "", "directory of configuration, data and log; made if missing")
-	cmd.Flags().IntVar(&f.port, "port", 0, "port of 127.0.0.1; default: that of the last start on DIR, else a free one")
+	cmd.Flags().StringVar(&f.dir, "dir", "", "directory of configuration, data and log; created if missing")
+	cmd.Flags().IntVar(&f.port, "port", 0, "port on 127.0.0.1; default: the port of the last start on DIR, or a free one")
 	f.json = addJSONFlag(cmd)
 	if b.more != nil {
 		f.served = b.more(cmd)
@@ -74,7 +76,7 @@ SIGINT.`, strings.Join(b.variables, " and ")),
 func (f devBrokerFlags) run(cmd *cobra.Command, b devBroker, command []string) (err error) {
 	switch {
 	case f.dir == "":
-		return misused(cmd, "where to keep the data is missing", "pass --dir, as in: pawl dev "+b.name+" --dir ./"+b.name+"data")
+		return misused(cmd, "the data directory is missing", "pass --dir, as in: pawl dev "+b.name+" --dir ./"+b.name+"data")
 	case f.port < 0 || f.port > 65535:
 		return misused(cmd, fmt.Sprintf("--port must lie between 1 and 65535, it is %d", f.port), "leave it out for a free port")
 	}
@@ -83,7 +85,7 @@ func (f devBrokerFlags) run(cmd *cobra.Command, b devBroker, command []string) (
 		return failed(cmd, err, "stop the broker that runs there, or choose another directory with --dir")
 	}
 	defer unlock()
-	if f.port > 0 { // before anything is fetched
+	if f.port > 0 { // before anything is downloaded
 		if err := brokers.AwaitFree(cmd.Context(), f.port); err != nil {
 			return whyBrokerNotStarted(cmd, err, f.dir)
 		}
@@ -113,7 +115,7 @@ func (f devBrokerFlags) run(cmd *cobra.Command, b devBroker, command []string) (
 	}
 }
 
-// announce prints the URL for programs on stdout and what to do with it for people on stderr.
+// announce prints the URL on stdout for programs, and the next steps on stderr for people.
 func (f devBrokerFlags) announce(cmd *cobra.Command, b devBroker, server *brokers.Server) error {
 	url := b.url(server)
 	say := progress(cmd)
@@ -126,7 +128,8 @@ func (f devBrokerFlags) announce(cmd *cobra.Command, b devBroker, server *broker
 	return err
 }
 
-// lockDir makes a directory and keeps it to this process, until unlock or its end, however it ends.
+// lockDir creates a directory and locks it for this process. The lock ends with unlock or with the
+// process, even if it is killed.
 func lockDir(dir string) (unlock func(), err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
@@ -145,7 +148,8 @@ func lockDir(dir string) (unlock func(), err error) {
 	return func() { _ = file.Close() }, nil
 }
 
-// whyBrokerNotStarted keeps the first line of a failed start and, of the broker's log behind it, the last line: it says why.
+// whyBrokerNotStarted returns the first line of a failed start and the last line of the broker's
+// log behind it, which holds the reason.
 func whyBrokerNotStarted(cmd *cobra.Command, err error, dir string) error {
 	if cmd.Context().Err() != nil {
 		return failed(cmd, errors.New("interrupted"), "run it again")

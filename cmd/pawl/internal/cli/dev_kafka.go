@@ -18,13 +18,13 @@ func newDevKafka() *cobra.Command {
 		name: "kafka", title: "Apache Kafka", start: brokers.Kafka,
 		url:       func(s *brokers.Server) string { return s.Addr() },
 		variables: []string{"KAFKA_BOOTSTRAP_SERVERS", "PAWL_KAFKA_BROKERS"},
-		about: `Runs one broker of Apache Kafka that is its own controller (KRaft): with the jars of the Kafka that PAWL_KAFKA_HOME names, else with
-those that Maven fetches, 44 MB, once. It needs Java 17 or newer, by JAVA_HOME or on the PATH.
+		about: `Runs one Apache Kafka broker that is its own controller (KRaft). It uses the Kafka in PAWL_KAFKA_HOME, or jars that Maven downloads
+once, 44 MB. It needs Java 17 or newer, in JAVA_HOME or on the PATH.
 
-Topics are not made on the way: name them with --topic, or make them with a tool of your own.`,
+Topics are not created automatically: create them with --topic, or with your own tools.`,
 		more: func(cmd *cobra.Command) func(context.Context, *brokers.Server) error {
 			var topics topicFlag
-			cmd.Flags().Var(&topics, "topic", "make the topic NAME[:PARTITIONS] if it does not exist; may be repeated")
+			cmd.Flags().Var(&topics, "topic", "create the topic NAME[:PARTITIONS] if it does not exist; may be repeated")
 			return topics.make
 		},
 		examples: []string{
@@ -37,8 +37,8 @@ Topics are not made on the way: name them with --topic, or make them with a tool
 	})
 }
 
-// topicFlag is the flag --topic. A topic that cannot be is refused while flags are parsed, before
-// anything is fetched or started.
+// topicFlag is the flag --topic. Invalid topics are refused while flags are parsed, before anything
+// is downloaded or started.
 type topicFlag []kafkaTopic
 
 type kafkaTopic struct {
@@ -46,7 +46,7 @@ type kafkaTopic struct {
 	partitions int
 }
 
-const maxPartitions = 10_000 // of a topic; one broker keeps a directory for each
+const maxPartitions = 10_000 // of a topic; a broker keeps a directory for each
 
 // Set adds a topic NAME or NAME:PARTITIONS.
 func (all *topicFlag) Set(text string) error {
@@ -55,20 +55,21 @@ func (all *topicFlag) Set(text string) error {
 	if counted {
 		var err error
 		if topic.partitions, err = strconv.Atoi(count); err != nil || topic.partitions < 1 || topic.partitions > maxPartitions {
-			return fmt.Errorf("has no count of partitions, 1 to %d, behind the colon; an example is orders:6", maxPartitions)
+			return fmt.Errorf("needs a number of partitions, 1 to %d, after the colon; an example is orders:6", maxPartitions)
 		}
 	}
 	if !kafkaName.MatchString(name) || name == "." || name == ".." {
-		return errors.New("names no topic: a name has 1 to 249 letters, digits, dots, underscores and hyphens")
+		return errors.New("is not a topic name, which has 1 to 249 letters, digits, dots, underscores and hyphens")
 	}
 	*all = append(*all, topic)
 	return nil
 }
 
-// kafkaName is what Kafka takes (org.apache.kafka.common.internals.Topic), except for "." and "..".
+// kafkaName matches the names that Kafka accepts (org.apache.kafka.common.internals.Topic), except
+// for "." and "..".
 var kafkaName = regexp.MustCompile(`^[a-zA-Z0-9._-]{1,249}$`)
 
-// Type is what the help calls a value.
+// Type is the name of the value in the help.
 func (*topicFlag) Type() string { return "topic" }
 
 func (all *topicFlag) String() string {
@@ -79,7 +80,7 @@ func (all *topicFlag) String() string {
 	return strings.Join(texts, " ")
 }
 
-// make makes the topics on a broker that serves.
+// make creates the topics on a running broker.
 func (all *topicFlag) make(ctx context.Context, s *brokers.Server) error {
 	for _, t := range *all {
 		if err := brokers.MakeKafkaTopic(ctx, s.Addr(), t.name, t.partitions); err != nil {

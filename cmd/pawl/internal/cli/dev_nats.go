@@ -11,11 +11,11 @@ func newDevNATS() *cobra.Command {
 		name: "nats", title: "NATS with JetStream", start: brokers.NATS,
 		url:       func(s *brokers.Server) string { return "nats://" + s.Addr() },
 		variables: []string{"NATS_URL", "PAWL_NATS_URL"},
-		about: `Runs a NATS server with JetStream: the one that PAWL_NATS_SERVER names, else nats-server on the PATH if it is 2.10 or newer, else one
-that is built from its Go module, once.
+		about: `Runs a NATS server with JetStream. It uses the program in PAWL_NATS_SERVER, or nats-server on the PATH if it is 2.10 or newer, or one
+that it builds once from its Go module.
 
-JetStream writes a message to its file before it confirms it, and by default syncs the file every two minutes: a server that is killed
-loses nothing, a machine that loses power may.`,
+JetStream writes a message to its file before it confirms it, and by default syncs the file every two minutes. A server that is killed
+loses no message; a machine that loses power may.`,
 		examples: []string{
 			"pawl dev nats --dir ./natsdata",
 			"pawl dev nats --dir ./natsdata -- go run .",

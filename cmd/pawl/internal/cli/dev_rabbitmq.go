@@ -11,11 +11,10 @@ func newDevRabbitMQ() *cobra.Command {
 		name: "rabbitmq", title: "RabbitMQ", start: brokers.RabbitMQ,
 		url:       func(s *brokers.Server) string { return "amqp://guest:guest@" + s.Addr() + "/" },
 		variables: []string{"RABBITMQ_URL", "PAWL_RABBITMQ_URL"},
-		about: `Runs a RabbitMQ server: the one whose script PAWL_RABBITMQ_SERVER names, else that of the installed package rabbitmq-server. A start
-takes 5 s to 20 s.
+		about: `Runs a RabbitMQ server. It uses the script in PAWL_RABBITMQ_SERVER, or the installed package rabbitmq-server. A start takes 5 s to 20 s.
 
-It needs no privileges and touches no RabbitMQ of the system: it has its own Erlang port mapper, cookie and ports. Its user is guest, with the
-password guest.`,
+It needs no privileges and does not touch the system's RabbitMQ: it has its own Erlang port mapper, cookie and ports. The user is guest
+with the password guest.`,
 		examples: []string{
 			"pawl dev rabbitmq --dir ./rabbitdata",
 			"pawl dev rabbitmq --dir ./rabbitdata -- go run .",

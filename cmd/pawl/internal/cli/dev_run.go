@@ -13,10 +13,11 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// endLimit is how long a command may take to end when it was told to: longer than Kubernetes would give it.
+// endLimit is how long a command may take to stop after SIGINT. It is longer than Kubernetes's
+// default of 30 s.
 const endLimit = 45 * time.Second
 
-// behindDash accepts arguments behind -- only, and there a command that exists.
+// behindDash accepts arguments only behind --, where the first must be an executable command.
 func behindDash(cmd *cobra.Command, args []string) error {
 	if at := cmd.ArgsLenAtDash(); at > 0 || at < 0 && len(args) > 0 {
 		return noArgs(cmd, args)
@@ -34,8 +35,9 @@ type served interface {
 	Done() <-chan struct{} // closed when it has ended
 }
 
-// runOn runs a command on a server whose data stays in dir, and returns when it has ended with all that it started. go run, for one, does
-// not pass signals on to its program, so the command is a process group of its own. Each of the variables holds the URL.
+// runOn runs a command with the URL in each of the variables, and returns when all its processes
+// have ended. The server's data stays in dir. The command gets its own process group, because
+// programs such as go run do not pass signals on.
 func runOn(cmd *cobra.Command, server served, dir, url string, variables, command []string) error {
 	program := exec.Command(command[0], command[1:]...)
 	program.Env = os.Environ()
@@ -67,11 +69,11 @@ func runOn(cmd *cobra.Command, server served, dir, url string, variables, comman
 	}
 }
 
-// endGroup tells the processes of a group to stop, as Ctrl-C does, waits for them, and kills those that do not. At SIGTERM go run would end
-// before its program.
+// endGroup sends SIGINT to a process group, as Ctrl-C does, waits for its processes, and kills
+// those that remain. It does not send SIGTERM, because go run would exit before its program.
 func endGroup(group int) {
 	if syscall.Kill(group, syscall.SIGINT) != nil {
-		return // there are none
+		return // no processes are left
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), endLimit)
 	defer cancel()

@@ -14,10 +14,10 @@ import (
 	"github.com/pawl-go/pawl/transport/pawlsqs/sqstest"
 )
 
-// A devQueue is what `pawl dev sqs --json` prints. Fields are only ever added.
+// A devQueue is the output of `pawl dev sqs --json`. Fields are only added, never removed.
 type devQueue struct {
 	URL    string   `json:"url"`    // the endpoint
-	Queues []string `json:"queues"` // the URLs of the queues made at the start
+	Queues []string `json:"queues"` // URLs of the queues created at the start
 }
 
 type devSQSFlags struct {
@@ -31,13 +31,13 @@ func newDevSQS() *cobra.Command {
 	var f devSQSFlags
 	cmd := &cobra.Command{
 		Use:   "sqs",
-		Short: "Run an SQS in memory until Ctrl-C, to try a client on",
+		Short: "Run an SQS in memory until Ctrl-C, to test a client",
 		Long: `Runs the SQS that Pawl's own tests use: standard and FIFO queues, dead-letter queues, long polls. Everything is in memory and
-gone when this command ends. Any credentials will do, and nothing is authenticated: listen on loopback only, where each user of this
-machine can read, send and delete its messages.
+gone when this command ends. Nothing is authenticated and any credentials work, so listen on loopback only. Each user of this machine
+can read, send and delete its messages.
 
-It was never compared with a real AWS account. --chaos SEED makes it behave as SQS may on a bad day: second copies, lost
-deletes and answers, errors, messages out of order, polls that take messages for a client that has gone.`,
+It was never compared with a real AWS account. With --chaos SEED it misbehaves as SQS may: second copies, lost deletes and responses,
+errors, messages out of order, and polls that take messages for a client that has disconnected.`,
 		Example: `  pawl dev sqs --queue orders --queue ledger.fifo
   pawl dev sqs send --queue orders --key order-17 --payload '{"id":"order-17"}'    # in another shell
   aws --endpoint-url http://127.0.0.1:9324 --region us-east-1 sqs list-queues`,
@@ -46,14 +46,14 @@ deletes and answers, errors, messages out of order, polls that take messages for
 		RunE:        func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
 	}
 	cmd.Flags().StringVar(&f.listen, "listen", devSQSAddress, "address and port; port 0 takes a free one")
-	cmd.Flags().Var(&f.queues, "queue", "queue to make at the start; may be repeated; FIFO if it ends in .fifo")
-	cmd.Flags().Uint64Var(&f.chaos, "chaos", 0, "misbehave by this seed; 0 behaves")
+	cmd.Flags().Var(&f.queues, "queue", "queue to create at the start; may be repeated; FIFO if it ends in .fifo")
+	cmd.Flags().Uint64Var(&f.chaos, "chaos", 0, "seed of the faults; 0 means no faults")
 	f.json = addJSONFlag(cmd)
 	cmd.AddCommand(newDevSQSSend())
 	return cmd
 }
 
-// badDay is what --chaos makes of the service.
+// badDay are the faults of --chaos.
 var badDay = sqstest.Rates{Duplicate: 0.05, LoseDelete: 0.03, LoseReceive: 0.01, Error: 0.01, Throttle: 0.01, EntryError: 0.01,
 	Fewer: 0.2, MaxLatency: 20 * time.Millisecond, Reorder: true, AbandonedPolls: true}
 
@@ -75,11 +75,11 @@ func (f devSQSFlags) run(cmd *cobra.Command) (err error) {
 		return err
 	}
 	<-cmd.Context().Done()
-	progress(cmd)("stopping; its queues are gone")
+	progress(cmd)("stopping; its queues are deleted")
 	return nil
 }
 
-// create makes the queues through the protocol, as any client would.
+// create creates the queues through the protocol, like any client.
 func (f devSQSFlags) create(cmd *cobra.Command, endpoint string) ([]string, error) {
 	client := devClient(endpoint)
 	made := []string{}
@@ -97,29 +97,28 @@ func (f devSQSFlags) create(cmd *cobra.Command, endpoint string) ([]string, erro
 	return made, nil
 }
 
-// queueFlag is the flag --queue. A name that cannot be is refused while flags are parsed, before
-// anything is started.
+// queueFlag is the flag --queue. Invalid names are refused while flags are parsed, before anything
+// starts.
 type queueFlag []string
 
-// queueName is what CreateQueue of Amazon SQS takes: with its suffix a name has at most 80
-// characters.
+// queueName matches the names that CreateQueue accepts, at most 80 characters including the suffix.
 var queueName = regexp.MustCompile(`^([a-zA-Z0-9_-]{1,80}|[a-zA-Z0-9_-]{1,75}\.fifo)$`)
 
 // Set adds a queue.
 func (all *queueFlag) Set(name string) error {
 	if !queueName.MatchString(name) {
-		return errors.New("names no queue: a name has 1 to 80 letters, digits, hyphens and underscores, and may end in .fifo")
+		return errors.New("is not a queue name, which has 1 to 80 letters, digits, hyphens and underscores, and may end in .fifo")
 	}
 	*all = append(*all, name)
 	return nil
 }
 
-// Type is what the help calls a value.
+// Type is the name of the value in the help.
 func (*queueFlag) Type() string { return "queue" }
 
 func (all *queueFlag) String() string { return strings.Join(*all, " ") }
 
-// announce prints the endpoint for programs on stdout and what to do with it for people on stderr.
+// announce prints the endpoint on stdout for programs, and the next steps on stderr for people.
 func (f devSQSFlags) announce(cmd *cobra.Command, endpoint string, made []string) error {
 	say := progress(cmd)
 	say("SQS is running in memory at " + endpoint + "; Ctrl-C stops it")

@@ -22,7 +22,7 @@ import (
 )
 
 const (
-	devSQSAddress    = "127.0.0.1:9324" // where dev sqs listens unless told otherwise
+	devSQSAddress    = "127.0.0.1:9324" // default address of dev sqs
 	endpointVariable = "AWS_ENDPOINT_URL"
 )
 
@@ -36,9 +36,9 @@ func newDevSQSSend() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "send --key KEY",
 		Short: "Send a message with an idempotency key, once or several times",
-		Long: `Sends a message to the queue of a running pawl dev sqs, with its key in the attribute Idempotency-Key, as package transport/pawlsqs does. With
---repeat the same message is sent again, as by a producer that heard no answer: a consumer must let it take effect once. A FIFO queue
-drops the repeats by itself, for five minutes.
+		Long: `Sends a message to the queue of a running pawl dev sqs, with its key in the attribute Idempotency-Key, as package transport/pawlsqs does.
+With --repeat the same message is sent again, like the retries of a producer that got no response. A consumer must let it take effect
+once. A FIFO queue drops the repeats itself, for five minutes.
 
 It signs with credentials that AWS would refuse, so it reaches only services that do not authenticate.`,
 		Example: `  pawl dev sqs send --key order-17 --payload '{"id":"order-17","cents":1250}' --repeat 3    # duplicates: one effect?
@@ -48,10 +48,10 @@ It signs with credentials that AWS would refuse, so it reaches only services tha
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
 	}
-	cmd.Flags().StringVar(&f.key, "key", "", "the idempotency key: what names the intent, the same at each resend")
+	cmd.Flags().StringVar(&f.key, "key", "", "the idempotency key, which names the intent and is the same at each resend")
 	cmd.Flags().StringVar(&f.payload, "payload", "{}", "the payload itself; - reads it from stdin")
-	cmd.Flags().StringVar(&f.queue, "queue", "", "name of the queue; default: the only one there is")
-	cmd.Flags().StringVar(&f.group, "group", "", "the message group, which a FIFO queue demands")
+	cmd.Flags().StringVar(&f.queue, "queue", "", "name of the queue; default: the only one")
+	cmd.Flags().StringVar(&f.group, "group", "", "the message group, which a FIFO queue requires")
 	cmd.Flags().IntVar(&f.repeat, "repeat", 1, fmt.Sprintf("how often to send it, 1 to %d", mostRepeats))
 	cmd.Flags().StringVar(&f.endpoint, "endpoint", "", "URL of the service; default: "+endpointVariable+", else http://"+devSQSAddress)
 	return cmd
@@ -84,7 +84,8 @@ func (f devSendFlags) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	message := pawlsqs.Message{Key: f.key, Payload: payload, Group: f.group, ProducedAt: time.Now()} // the same at each resend
+	// every resend has the same ProducedAt
+	message := pawlsqs.Message{Key: f.key, Payload: payload, Group: f.group, ProducedAt: time.Now()}
 	if err := sender.Send(cmd.Context(), slices.Repeat([]pawlsqs.Message{message}, f.repeat)...); err != nil {
 		return err
 	}
@@ -96,7 +97,7 @@ func (f devSendFlags) run(cmd *cobra.Command) error {
 	return err
 }
 
-// choose finds the queue that is meant among those there are.
+// choose returns --queue, or the only queue there is.
 func (f devSendFlags) choose(cmd *cobra.Command, client *awssqs.Client, endpoint string) (string, error) {
 	names, err := queueNames(cmd.Context(), client)
 	start := cmp.Or(f.queue, "orders")
@@ -116,7 +117,7 @@ func (f devSendFlags) choose(cmd *cobra.Command, client *awssqs.Client, endpoint
 		return "", failed(cmd, fmt.Errorf("there is no queue %q at %s, but %s", queue, endpoint, there), "correct --queue, or start the service with: pawl dev sqs --queue "+queue)
 	}
 	if strings.HasSuffix(queue, ".fifo") && f.group == "" {
-		return "", misused(cmd, queue+" is a FIFO queue, which demands a message group", "pass --group: what must stay in order")
+		return "", misused(cmd, queue+" is a FIFO queue, which requires a message group", "pass --group: what must stay in order")
 	}
 	return queue, nil
 }
@@ -133,7 +134,7 @@ func queueNames(ctx context.Context, client *awssqs.Client) (names []string, err
 	return names, nil
 }
 
-// devClient talks to a service that does not authenticate, and does not wait long for one that is not there.
+// devClient calls a service without authentication, and gives up soon if it does not respond.
 func devClient(endpoint string) *awssqs.Client {
 	return awssqs.New(awssqs.Options{Region: "us-east-1", BaseEndpoint: &endpoint,
 		Credentials: credentials.NewStaticCredentialsProvider("any", "any", ""),

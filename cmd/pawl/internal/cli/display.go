@@ -14,20 +14,21 @@ import (
 	"github.com/pawl-go/pawl/cmd/pawl/internal/demo"
 )
 
-// plainEvery is how often a display that is not a terminal prints a line.
+// plainEvery is the interval of lines if the output is not a terminal.
 const plainEvery = 2 * time.Second
 
-// barWidth is the bar's, in characters.
+// barWidth is the width of the bar, in characters.
 const barWidth = 16
 
-// usualWidth is assumed of a terminal that does not tell its own.
+// usualWidth is assumed if the terminal does not report its width.
 const usualWidth = 80
 
-// A display shows a demo: one line that is redrawn on a terminal, a line now and then elsewhere.
+// A display shows the progress of a demo: one redrawn line on a terminal, or a line at intervals
+// elsewhere.
 type display struct {
 	mu       sync.Mutex
 	w        io.Writer
-	terminal *os.File // nil: none
+	terminal *os.File // nil if the output is not a terminal
 	drawn    bool
 	last     time.Time
 }
@@ -48,12 +49,13 @@ func (d *display) Note(line string) {
 	fmt.Fprintln(d.w, line)
 }
 
-// Progress draws where the run stands.
+// Progress draws the state of the run.
 func (d *display) Progress(p demo.Progress) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.terminal != nil {
-		width, _, err := term.GetSize(int(d.terminal.Fd())) // each time: windows change
+		// read each time, because windows are resized
+		width, _, err := term.GetSize(int(d.terminal.Fd()))
 		if err != nil || width <= 0 {
 			width = usualWidth
 		}
@@ -68,7 +70,7 @@ func (d *display) Progress(p demo.Progress) {
 	}
 }
 
-// counters are the parts of a line, the most telling first.
+// counters are the parts of a line, the most important first.
 func counters(p demo.Progress) []string {
 	parts := []string{
 		fmt.Sprintf("%d/%d effects", p.Effects, p.Orders),
@@ -83,7 +85,7 @@ func counters(p demo.Progress) []string {
 	return parts
 }
 
-// fit joins as many parts as go into a line of a terminal: one that wraps could not be erased.
+// fit joins as many parts as fit into one line of the terminal. A wrapped line could not be erased.
 func fit(parts []string, width int) string {
 	line := ""
 	for _, part := range parts {
@@ -96,7 +98,7 @@ func fit(parts []string, width int) string {
 	return line
 }
 
-// end leaves the terminal on a fresh line.
+// end erases the progress line.
 func (d *display) end() {
 	d.mu.Lock()
 	defer d.mu.Unlock()

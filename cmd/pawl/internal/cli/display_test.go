@@ -9,7 +9,8 @@ import (
 	"github.com/pawl-go/pawl/cmd/pawl/internal/demo"
 )
 
-// A line of progress never wraps: a wrapped line could not be erased. At 100 columns the counters of a usual run fit.
+// A line of progress never wraps, because a wrapped line could not be erased. At 100 columns the
+// counters of a usual run fit.
 func TestFit_NeverWraps(t *testing.T) {
 	t.Parallel()
 	p := demo.Progress{Effects: 5000, Orders: 5000, Deliveries: 16000, Duplicates: 11000, Retried: 100, Kills: 10, KillsWant: 10,

@@ -21,8 +21,8 @@ func newDoctor() *cobra.Command {
 		Use:   "doctor",
 		Short: "Check the database and workers for common production problems, with a fix for each",
 		Args:  noArgs,
-		Long: `Looks for trouble in the server, the schema and the rows. Each finding says what it is, why it matters and how to repair it. Exit 1 if
-there is one, or if a check could not be made, else 0. It changes nothing.
+		Long: `Checks the server, the schema and the rows. Each finding says what it is, why it matters and how to fix it. The exit code is 1 if
+there is a finding or a check could not run, else 0. It changes nothing.
 
   engine      the server is PostgreSQL, of a version that is tested, and has what Pawl needs
   contract    schema and functions are those of this build
@@ -30,30 +30,30 @@ there is one, or if a check could not be made, else 0. It changes nothing.
   replication synchronous standbys are connected, and commits wait for them
   standbys    the connection is to the primary; a failover now loses nothing, and the loss of one standby stops no commit
   pooler      one connection is one session
-  snapshots   no transaction or replication slot keeps vacuum from its work
-  prepared    no prepared transaction
+  snapshots   no transaction or replication slot holds vacuum back
+  prepared    there is no prepared transaction
   vacuum      autovacuum is on and keeps up
-  indexes     none is invalid
-  collations  keys are in collation C; the library of others has not changed under them
-  workers     none is silent while it holds jobs
-  handlers    no worker is silent for half its lease; what 99 of 100 runs take is well within Timeout and ShutdownTimeout
-  waiting     no kind of job has been due for long while no worker works on any of it
-  paused      no queue that was paused has had jobs due for seven days
+  indexes     no index is invalid
+  collations  keys use collation C; the library of other collations has not changed
+  workers     no worker is silent while it holds jobs
+  handlers    no worker is silent for half its lease; 99 of 100 runs end well within Timeout and ShutdownTimeout
+  waiting     no kind of job has been due for long without a worker that runs it
+  paused      no paused queue has had due jobs for seven days
   schedules   no tick is overdue
   crashes     no job has lost its worker: a lease too short, or a process that dies
-  retention   what is over is purged
+  retention   expired rows are purged
   path        no schema of a search_path lets other roles create objects
-  row_security no role that works with Pawl's tables is kept from their rows by row level security
-  redelivery  each consumer remembers as long as its source may deliver; nothing came later than that
+  row_security row level security hides no rows from the roles that work with Pawl's tables
+  redelivery  each consumer remembers deliveries as long as its source may deliver them; none came later
 
-What stands still is counted, and is no finding: see pawl stale.
+Rows that wait for a decision are counted, but they are no finding: see pawl stale.
 
-What handlers take, and how long is remembered, is known of workers and consumers that run, which report it; programs that only call
-the SQL functions may report it too.`,
+Run times and retention are known from running workers and consumers, which report them. Programs that only call the SQL functions can
+report them too.`,
 		Example: "  pawl doctor\n  pawl doctor --skip pooler,crashes\n  pawl doctor --json | jq -r '.findings[].fix'",
 	}
 	flags := cmd.Flags()
-	flags.StringSliceVar(&l.Skip, "skip", nil, "checks not to make; several with commas")
+	flags.StringSliceVar(&l.Skip, "skip", nil, "checks to leave out, separated by commas")
 	flags.DurationVar(&l.Transaction, "transaction", 5*time.Minute, "how long a transaction may be open")
 	flags.DurationVar(&l.Waiting, "waiting", 5*time.Minute, "how long work may be due before a worker takes it")
 	asJSON := addJSONFlag(cmd)
@@ -81,13 +81,13 @@ the SQL functions may report it too.`,
 			if len(d.Findings) == 0 {
 				return nil
 			}
-			return failed(cmd, fmt.Errorf("findings: %d", len(d.Findings)), "repair it as said, or leave a check out with --skip")
+			return failed(cmd, fmt.Errorf("findings: %d", len(d.Findings)), "apply the fix, or leave a check out with --skip")
 		})
 	}
 	return cmd
 }
 
-// checkLimits refuses what no check can use, before a database is asked.
+// checkLimits refuses unknown checks and invalid limits before it connects.
 func checkLimits(cmd *cobra.Command, l doctor.Limits) error {
 	for _, name := range l.Skip {
 		if !slices.Contains(doctor.Checks(), name) {
@@ -95,12 +95,12 @@ func checkLimits(cmd *cobra.Command, l doctor.Limits) error {
 		}
 	}
 	if l.Transaction <= 0 || l.Waiting <= 0 {
-		return misused(cmd, "--transaction and --waiting must be longer than nothing", "see: "+cmd.CommandPath()+" --help")
+		return misused(cmd, "--transaction and --waiting must be positive", "see: "+cmd.CommandPath()+" --help")
 	}
 	return nil
 }
 
-// notMade returns the checks that were asked for and could not be made.
+// notMade returns the checks that were requested and could not run.
 func notMade(d doctor.Diagnosis, l doctor.Limits) (missed []string) {
 	for _, name := range doctor.Checks() {
 		if !slices.Contains(d.Checked, name) && !slices.Contains(l.Skip, name) {
@@ -128,14 +128,14 @@ func printDiagnosis(cmd *cobra.Command, d doctor.Diagnosis) error {
 	return err
 }
 
-// standsStill says in one line how much waits for a decision.
+// standsStill summarises in one line the rows that wait for a decision or a worker.
 func standsStill(classes map[string]int) string {
 	var parts []string
 	for _, class := range slices.Sorted(maps.Keys(classes)) {
 		parts = append(parts, fmt.Sprintf("%d %s", classes[class], class))
 	}
 	if len(parts) == 0 {
-		return "nothing stands still"
+		return "nothing waits for a decision or a worker"
 	}
 	return "waits for a decision or a worker: " + strings.Join(parts, ", ") + "; see: pawl stale"
 }

@@ -18,16 +18,16 @@ func newExplain() *cobra.Command {
 	var scope string
 	cmd := &cobra.Command{
 		Use:   "explain KEY",
-		Short: "Show everything that is known of one key: the request, its jobs and calls, and what operators did",
-		Long: `Tells what is known of a key in the order of time, from the rows and the audit: the key of a command, a delivery, a job or an event,
-the id of a job, or the resource of a gate. What belongs to it comes along: the job that a delivery is stored in, the calls that a job
-made, the events that a command appended under its key. What is still to come, a retry or the end of the memory, stands behind now.
+		Short: "Show the history of one key: the request, its jobs and calls, and changes by operators",
+		Long: `Prints the history of a key in the order of time, from the rows and the audit. KEY is the key of a command, a delivery, a job or an
+event, the id of a job, or the resource of a gate. Related rows are included: the job that stores a delivery, the calls of a job, the
+events that a command appended under its key. Moments after now are still to come, such as a retry or the end of the retention.
 
-It reads by indexes only, however large the tables are, and shows no payload: see pawl jobs show. An event without a key of its own has
-a random id, by which no index finds it: see pawl outbox list.`,
+It reads by indexes only, however large the tables are, and shows no payload: see pawl jobs show. An event without its own key has a
+random id, which no index finds: see pawl outbox list.`,
 		Example: "  pawl explain order-17\n  pawl explain order-17 --scope orders/acme\n  pawl explain 4711 --json | jq '.moments[] | select(.kind == \"job\")'",
 	}
-	cmd.Flags().StringVar(&scope, "scope", "", "look there only: a command's scope, a consumer or a queue (default: the first 500 of each)")
+	cmd.Flags().StringVar(&scope, "scope", "", "search only this: a command's scope, a consumer or a queue (default: the first 500 of each)")
 	asJSON := addJSONFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if len(args) != 1 {
@@ -57,9 +57,9 @@ a random id, by which no index finds it: see pawl outbox list.`,
 
 func unknownKey(s ops.Story) string {
 	if len(s.Beyond) > 0 {
-		return "there are more " + strings.Join(s.Beyond, " and ") + " than were looked in: add --scope"
+		return "there are more " + strings.Join(s.Beyond, " and ") + " than were searched: add --scope"
 	}
-	return "it never came, or longer ago than is remembered; the key is the one its sender gave"
+	return "it was never received, or its retention has passed; the key is the one that its sender chose"
 }
 
 func printStory(cmd *cobra.Command, s ops.Story) error {
@@ -83,7 +83,7 @@ func printStory(cmd *cobra.Command, s ops.Story) error {
 	return nil
 }
 
-// subject names what a moment is about.
+// subject names the row of a moment.
 func subject(m ops.Moment) string {
 	if m.Kind == "job" {
 		return text.Visible(strings.TrimSpace("job " + m.Key + " " + m.Scope))
@@ -91,7 +91,7 @@ func subject(m ops.Moment) string {
 	return text.Visible(m.Kind + " " + m.Scope + " " + m.Key)
 }
 
-// details shows the members of a JSON object in one line, by name.
+// details prints the members of a JSON object in one line, sorted by name.
 func details(object []byte) string {
 	var members map[string]any
 	decoder := json.NewDecoder(strings.NewReader(string(object)))
@@ -112,15 +112,15 @@ func details(object []byte) string {
 	return shorten(text.Visible(strings.Join(names, " ")), 200)
 }
 
-// nextSteps says what an operator may do about how things stand, each once.
+// nextSteps returns the possible next steps of an operator, without repetition.
 func nextSteps(s ops.Story) (steps []string) {
-	failed := map[string]string{} // the code of each job's last error
+	failed := map[string]string{} // code of each job's last error
 	for _, m := range s.Moments {
 		step := ""
 		switch m.Kind + " " + m.Event {
 		case "job failed":
 			var e struct{ Code string }
-			_ = json.Unmarshal(m.Detail, &e) // without one it is empty
+			_ = json.Unmarshal(m.Detail, &e) // empty without one
 			failed[m.Key] = e.Code
 		case "job dead_letter":
 			var d struct{ Crashes int }
@@ -137,7 +137,7 @@ func nextSteps(s ops.Story) (steps []string) {
 		case "step failed_final":
 			step = "the refusal is stored; if it may be accepted now: " + againLine(stepOf(m)) + ", then retry its job"
 		case "gate held":
-			step = fmt.Sprintf("what comes before it is missing: pawl sequence-gates list --consumer %s --held", text.ShellWord(m.Scope))
+			step = fmt.Sprintf("an earlier number is missing: pawl sequence-gates list --consumer %s --held", text.ShellWord(m.Scope))
 		}
 		if step != "" && !slices.Contains(steps, step) {
 			steps = append(steps, step)
@@ -146,7 +146,7 @@ func nextSteps(s ops.Story) (steps []string) {
 	return steps
 }
 
-// fenceOf is the fence that a verdict on the row names.
+// fenceOf returns the fence that a verdict on the row must name.
 func fenceOf(m ops.Moment) int64 {
 	var d struct{ Fence int64 }
 	_ = json.Unmarshal(m.Detail, &d)

@@ -13,39 +13,39 @@ import (
 	"github.com/pawl-go/pawl/internal/text"
 )
 
-// Exit codes, as the help text documents them.
+// Exit codes, as documented in the help.
 const (
 	exitOK     = 0
 	exitFailed = 1
 	exitUsage  = 2
 )
 
-// lineLimit bounds an error line, in bytes: enough for a cause and a step, too short for a dump.
+// lineLimit bounds an error line, in bytes. A cause and a step fit, a dump does not.
 const lineLimit = 1000
 
-// A usageError is a command line that cannot be run as it stands.
+// A usageError is an invalid command line.
 type usageError struct{ err error }
 
 func (e *usageError) Error() string { return e.err.Error() }
 func (e *usageError) Unwrap() error { return e.err }
 
-// misused says what is wrong with the command line, and the next step.
+// misused reports an invalid command line, with the next step.
 func misused(cmd *cobra.Command, what, next string) error {
 	return &usageError{failed(cmd, errors.New(what), next)}
 }
 
-// failed says what did not work, and the next step.
+// failed reports a failure, with the next step.
 func failed(cmd *cobra.Command, why error, next string) error {
 	return &pawl.Error{Op: operation(cmd), Err: why, Hint: next}
 }
 
-// operation names a command as metrics and errors do: "migrate.up".
+// operation is the command's name in errors and metrics: "migrate.up".
 func operation(cmd *cobra.Command) string {
 	_, path, _ := strings.Cut(cmd.CommandPath(), " ")
 	return strings.ReplaceAll(path, " ", ".")
 }
 
-// report prints err, if there is one, as one line and returns the exit code.
+// report prints err as one line, if it is not nil, and returns the exit code.
 func report(w io.Writer, err error) int {
 	if err == nil {
 		return exitOK
@@ -66,8 +66,8 @@ func oneLine(text string) string {
 	return line
 }
 
-// flagError is given what the flag parser refused. A word that is no command is the better explanation, since the
-// flags behind it belong to a command that was not found.
+// flagError reports an error of the flag parser. An unknown command is the better explanation,
+// because the flags behind it belong to that command.
 func flagError(cmd *cobra.Command, err error) error {
 	if words := cmd.Flags().Args(); cmd.HasSubCommands() && len(words) > 0 {
 		return knownCommand(cmd, words)
@@ -80,16 +80,16 @@ func flagError(cmd *cobra.Command, err error) error {
 	return misused(cmd, err.Error(), next)
 }
 
-// wrongValue says what the value of a flag has to be; the parser's words name no example.
+// wrongValue describes the values that a flag accepts. The parser's own message has no example.
 func wrongValue(e *pflag.InvalidValueError) string {
 	is := "does not fit"
 	switch e.GetFlag().Value.Type() {
 	case "duration":
-		is = "is no duration such as 90s, 15m or 24h"
+		is = "is not a duration such as 90s, 15m or 24h"
 	case "int", "int64":
-		is = "is no whole number"
+		is = "is not a whole number"
 	case "float64":
-		is = "is no number"
+		is = "is not a number"
 	case "bool":
 		is = "is neither true nor false"
 	case "topic", "queue", "number", "time":
@@ -98,7 +98,7 @@ func wrongValue(e *pflag.InvalidValueError) string {
 	return fmt.Sprintf("the value %q of --%s %s", e.GetValue(), e.GetFlag().Name, is)
 }
 
-// knownCommand refuses any argument of a group: it can only be a command that does not exist.
+// knownCommand refuses any argument of a group, because it can only be an unknown command.
 func knownCommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil

@@ -15,14 +15,14 @@ import (
 )
 
 func newInbox() *cobra.Command {
-	cmd := group("inbox", "Look at what is remembered of a delivery, forget it, and have it tried again")
-	cmd.Long = `The inbox remembers, for each consumer, which deliveries it has seen, by the key that their sender gave them. A delivery that is
-remembered does not run again, however often it comes and from wherever.
+	cmd := group("inbox", "Show what is remembered of a delivery, forget it, or replay it")
+	cmd.Long = `The inbox remembers, for each consumer, the keys of the deliveries that it has received. A remembered delivery does not run again,
+however often it arrives and from any source.
 
-  its job is a dead letter      pawl dlq retry: it is this delivery, and needs no forgetting
-  its job was discarded         pawl inbox replay: from what was kept of it
-  its effect was taken back     pawl inbox forget, then pawl inbox replay, or have it sent again
-  it has taken effect           leave it: what comes again is a duplicate`
+  its job is a dead letter      pawl dlq retry; it need not be forgotten
+  its job was discarded         pawl inbox replay, from the copy that was kept
+  its effect was undone         pawl inbox forget, then pawl inbox replay, or have it sent again
+  it has taken effect           leave it: another copy is a duplicate`
 	cmd.Example = `  pawl inbox show orders order-17
   pawl inbox forget orders order-17 --reason 'booked and reversed by hand; they send it anew' --yes
   pawl inbox replay orders order-17 --reason 'the account exists now' --yes`
@@ -34,7 +34,7 @@ remembered does not run again, however often it comes and from wherever.
 func newInboxShow() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "show CONSUMER ID",
-		Short:   "Show what is remembered of a delivery, and what operators did",
+		Short:   "Show what is remembered of a delivery, and changes by operators",
 		Example: "  pawl inbox show orders order-17\n  pawl inbox show orders order-17 --json | jq .job_id",
 	}
 	asJSON := addJSONFlag(cmd)
@@ -48,7 +48,7 @@ func newInboxShow() *cobra.Command {
 			missing := errors.Is(err, pawl.ErrNotFound)
 			if missing {
 				d = ops.Delivery{Consumer: ref.Consumer, Key: ref.Key}
-				d.Changes, err = ref.Changes(ctx, conn) // who forgot it
+				d.Changes, err = ref.Changes(ctx, conn) // the audit may say who forgot it
 			}
 			switch {
 			case err != nil:
@@ -96,11 +96,11 @@ func notSeen(args []string) string {
 	return fmt.Sprintf("consumer %s remembers no delivery %s", args[0], args[1])
 }
 
-// forgottenBy says what became of a delivery that is not remembered, as far as the audit knows.
+// forgottenBy returns what the audit says about a delivery that is not remembered.
 func forgottenBy(changes []ops.Change) string {
 	if n := len(changes); n > 0 {
 		last := changes[n-1]
 		return fmt.Sprintf("%s forgot it at %s: %s", last.Actor, last.At.UTC().Format(time.RFC3339), last.Reason)
 	}
-	return "it never came, or longer ago than is remembered; the id is the key that its sender gave it"
+	return "it was never received, or its retention has passed; the id is the key that its sender chose"
 }

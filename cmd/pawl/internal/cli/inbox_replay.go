@@ -25,12 +25,12 @@ func newInboxReplay() *cobra.Command {
 	r := &replay{}
 	verb := operator.Named("inbox_replay")
 	cmd := describe("inbox", verb, " CONSUMER [ID...]")
-	cmd.Long += "\n\n" + wrap("Deliveries are named, or they are all that were kept in an interval. Each is a transaction of its own. Exit 1 if any of those named, "+
-		"or any of the interval that has not taken effect, could not be replayed; the others are.")
+	cmd.Long += "\n\n" + wrap("Name deliveries, or select all that were kept in an interval. Each is replayed in its own transaction. The exit code is 1 if a named delivery, "+
+		"or one of the interval that has not taken effect, could not be replayed; the others are replayed.")
 	cmd.Example += "\n  pawl inbox replay github --since 6h --reason 'the deploy of noon failed them all' --dry-run"
 	r.change = addChange(cmd, true)
-	cmd.Flags().StringVar(&r.since, "since", "", "instead of IDs: what was kept since then, a time (RFC 3339) or how long ago (6h)")
-	cmd.Flags().StringVar(&r.until, "until", "", "until before then (default: now)")
+	cmd.Flags().StringVar(&r.since, "since", "", "instead of IDs: all kept since this time (RFC 3339) or this long ago (6h)")
+	cmd.Flags().StringVar(&r.until, "until", "", "with --since: end of the interval (default: now)")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error { return r.run(cmd, verb, args) }
 	return cmd
 }
@@ -54,9 +54,9 @@ func (r replay) run(cmd *cobra.Command, verb operator.Verb, args []string) error
 				return err
 			}
 		}
-		done := 0 // took effect before
+		done := 0 // deliveries that took effect before
 		all := several[string]{change: r.change, name: "key", asked: keys, text: func(key string, result ops.Result) string {
-			return fmt.Sprintf("delivery %s is tried again (%s)", text.Visible(key), replayed(result))
+			return fmt.Sprintf("delivery %s will run again (%s)", text.Visible(key), replayed(result))
 		}, miss: func(key string, result ops.Result) *miss {
 			if r.since != "" && result.Was == "processed" {
 				done++
@@ -78,7 +78,7 @@ func (r replay) run(cmd *cobra.Command, verb operator.Verb, args []string) error
 	})
 }
 
-// replayed says in which job a delivery is tried again.
+// replayed names the job that runs the delivery again.
 func replayed(r ops.Result) string {
 	switch {
 	case r.JobID == 0:
@@ -109,12 +109,12 @@ func (r replay) interval(cmd *cobra.Command, now time.Time) (from, until time.Ti
 		}
 	}
 	if r.since != "" && !from.Before(until) {
-		return from, until, misused(cmd, "the interval is empty", "let --since be before --until")
+		return from, until, misused(cmd, "the interval is empty", "pass a --since before --until")
 	}
 	return from, until, nil
 }
 
-// keptKeys reads all keys first: those replayed meanwhile stay where they are.
+// keptKeys reads all keys before the first replay, because replayed deliveries stay in the list.
 func keptKeys(ctx context.Context, conn *pgx.Conn, s ops.Deliveries) (keys []string, err error) {
 	for {
 		page, err := s.List(ctx, conn)

@@ -27,7 +27,7 @@ func newInit() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "init [DIR]",
 		Short: "Write the smallest service that runs, with a test, into an empty directory",
-		Long: `Writes a program that takes orders over signed webhooks and writes each once: go.mod, main.go, main_test.go, README.md and .gitignore. DIR
+		Long: `Writes a program that takes orders over signed webhooks and stores each once: go.mod, main.go, main_test.go, README.md and .gitignore. DIR
 is made if it is missing; the default is the current directory. A directory that holds anything but .git is refused. Then it runs go mod tidy
 there, which fetches the modules.
 
@@ -78,7 +78,7 @@ func (f initFlags) run(cmd *cobra.Command, args []string) error {
 	} else {
 		say("running go mod tidy")
 		if err := tidy(cmd.Context(), dir); err != nil {
-			return failed(cmd, err, "the files are written; mend that, then run in "+dir+": go mod tidy")
+			return failed(cmd, err, "the files are written; fix that, then run in "+dir+": go mod tidy")
 		}
 		say("next, in " + dir + ":")
 	}
@@ -86,10 +86,10 @@ func (f initFlags) run(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// runLine starts the program that init has written.
+// runLine starts the program that init wrote.
 const runLine = "PAWL_WEBHOOK_SECRET=for-trying-it-out pawl dev postgres --dir ./pgdata -- go run ."
 
-// tidy fetches what the module in dir requires.
+// tidy downloads the modules that the module in dir requires.
 func tidy(ctx context.Context, dir string) error {
 	tidy := exec.CommandContext(ctx, "go", "mod", "tidy")
 	tidy.Dir, tidy.Env = dir, append(os.Environ(), "PWD="+dir)
@@ -99,7 +99,7 @@ func tidy(ctx context.Context, dir string) error {
 	return nil
 }
 
-// project decides what is written, with the versions that this binary was built from.
+// project sets the files' parameters, with the module versions that this binary was built from.
 func (f initFlags) project(cmd *cobra.Command, dir string) (p scaffold.Project, err error) {
 	p = scaffold.Project{Module: f.module, Version: versionOf("github.com/pawl-go/pawl"), Pgx: versionOf("github.com/jackc/pgx/v5"), Go: "1.25.0"}
 	if p.Module == "" {
@@ -126,7 +126,7 @@ func (f initFlags) project(cmd *cobra.Command, dir string) (p scaffold.Project, 
 
 var notInPaths = regexp.MustCompile(`[^a-z0-9._-]`)
 
-// versionOf returns the version of a module that this binary was built with; empty for one that was built from a directory.
+// versionOf returns the version of a module in this binary, or "" if it was built from a directory.
 func versionOf(module string) string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {

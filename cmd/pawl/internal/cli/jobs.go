@@ -20,7 +20,8 @@ import (
 // idLimit bounds the jobs of one command.
 const idLimit = 1000
 
-// A door is a group of commands about jobs: about all of them, or about those in certain statuses only.
+// A door is a group of commands about jobs: about all of them, or only about those in certain
+// statuses.
 type door struct {
 	name string
 	only []ops.Status
@@ -29,9 +30,9 @@ type door struct {
 func newJobs() *cobra.Command {
 	d := door{name: "jobs"}
 	cmd := group(d.name, "Look at jobs, and retry, cancel or discard them with a record of who and why")
-	cmd.Long = `Looks at jobs and changes them by hand. Each change is one transaction that locks the job, raises its fence, so that an
-attempt still running cannot commit, and writes who did it and why to pawl.audit. The login needs the role
-pawl_operator; to look, pawl_reader is enough.
+	cmd.Long = `Shows jobs and changes them by hand. Each change is one transaction. It locks the job, raises its fence, so that an attempt still
+running cannot commit, and records who did it and why in pawl.audit. Changes need the role pawl_operator; to look,
+pawl_reader is enough.
 
               retry            cancel            discard
   pending     due now          cancelled         deleted
@@ -50,9 +51,9 @@ pawl_operator; to look, pawl_reader is enough.
 func newDLQ() *cobra.Command {
 	d := door{name: "dlq", only: []ops.Status{ops.StatusDeadLetter, ops.StatusUnknown}}
 	cmd := group(d.name, "Look at dead letters, and retry or discard them")
-	cmd.Long = `Dead letters are jobs that are not tried again until you decide: their attempts are used, or their handler said that no
-retry can help. These are the verbs of pawl jobs, for dead letters only: a job that has been retried in the
-meantime is left alone.`
+	cmd.Long = `Dead letters are jobs that are not retried until you decide: all their attempts are used, or their handler returned a final error.
+These commands are those of pawl jobs for dead letters only: a job that was retried in the meantime is left
+alone.`
 	cmd.Example = `  pawl dlq list --queue inbox/orders
   pawl dlq show 17
   pawl dlq retry 17 18 --reason 'the stock service is back'
@@ -61,7 +62,8 @@ meantime is left alone.`
 	return cmd
 }
 
-// addTo gives the group its commands. Verbs about dead letters are those that go for a selection of them.
+// addTo adds the commands to the group. The group dlq has only the verbs that can select dead
+// letters.
 func (d door) addTo(group *cobra.Command) {
 	group.AddCommand(d.newList(), d.newShow())
 	for _, v := range operator.Jobs.Verbs() {
@@ -71,7 +73,7 @@ func (d door) addTo(group *cobra.Command) {
 	}
 }
 
-// withSchema connects and makes sure that the functions are there.
+// withSchema connects and checks that the schema fits this build.
 func withSchema(cmd *cobra.Command, do func(ctx context.Context, conn *pgx.Conn) error) error {
 	return withDatabase(cmd, func(ctx context.Context, conn *pgx.Conn) error {
 		err := migrate.Check(ctx, conn)
@@ -88,10 +90,10 @@ func withSchema(cmd *cobra.Command, do func(ctx context.Context, conn *pgx.Conn)
 	})
 }
 
-// jobIDs reads the arguments, each job once.
+// jobIDs reads the arguments and removes repeated ids.
 func jobIDs(cmd *cobra.Command, args []string) (ids []int64, err error) {
 	if len(args) == 0 {
-		return nil, misused(cmd, "which job is missing", "pass one or more ids, as in: "+cmd.CommandPath()+" 17")
+		return nil, misused(cmd, "the id of the job is missing", "pass one or more ids, as in: "+cmd.CommandPath()+" 17")
 	}
 	for _, arg := range args {
 		id, err := strconv.ParseInt(arg, 10, 64)
@@ -108,10 +110,10 @@ func jobIDs(cmd *cobra.Command, args []string) (ids []int64, err error) {
 	return ids, nil
 }
 
-// lister names the neighbour that lists.
+// lister names the list command of the same group.
 func lister(cmd *cobra.Command) string { return cmd.Parent().CommandPath() + " list" }
 
-// span is a duration at a glance: 7s, 12m, 3h, 40d.
+// span formats a duration in its largest unit: 7s, 12m, 3h, 40d.
 func span(d time.Duration) string {
 	switch {
 	case d < time.Minute:
@@ -124,7 +126,7 @@ func span(d time.Duration) string {
 	return fmt.Sprintf("%dd", int(d.Hours()/24))
 }
 
-// when is a time, and how far from now that is.
+// when formats a time and its distance from now.
 func when(at, now time.Time) string {
 	distance := span(now.Sub(at)) + " ago"
 	if at.After(now) {

@@ -22,23 +22,23 @@ type bulkFlags struct {
 
 func addBulkFlags(cmd *cobra.Command, b *bulkFlags, verb operator.Verb) {
 	flags := cmd.Flags()
-	flags.StringVar(&b.sel.Queue, "queue", "", "all of this queue, instead of IDs")
+	flags.StringVar(&b.sel.Queue, "queue", "", "instead of IDs: all of this queue")
 	flags.StringVar(&b.sel.Kind, "kind", "", "all of this kind")
-	flags.StringVar(&b.sel.Error, "error", "", "all whose last error holds this text")
-	flags.DurationVar(&b.sel.OlderThan, "older-than", 0, "all that were enqueued longer ago than this, as 720h")
-	flags.BoolVar(&b.all, "all", false, "all there are")
+	flags.StringVar(&b.sel.Error, "error", "", "all whose last error contains this text")
+	flags.DurationVar(&b.sel.OlderThan, "older-than", 0, "all that were enqueued longer ago than this, such as 720h")
+	flags.BoolVar(&b.all, "all", false, "all dead letters")
 	if verb.Doubles {
-		flags.BoolVar(&b.doubles, "include-duplicates", false, "with these: also those that may take effect a second time; else they are left out, and counted")
+		flags.BoolVar(&b.doubles, "include-duplicates", false, "with a selection: also those that may take effect a second time; by default they are left out, and counted")
 	}
 }
 
-// selects reports whether jobs were selected, not named.
+// selects reports whether jobs were selected instead of named.
 func (f jobChange) selects(args []string) bool {
 	b := f.bulkFlags
 	return f.many && f.dryRun && len(args) == 0 || b.all || b.sel.Queue != "" || b.sel.Kind != "" || b.sel.Error != "" || b.sel.OlderThan != 0
 }
 
-// what names the jobs of a selection.
+// what describes the jobs of a selection.
 func (b bulkFlags) what() string {
 	what := "dead letters"
 	if b.sel.Kind != "" {
@@ -48,7 +48,7 @@ func (b bulkFlags) what() string {
 		what += " of queue " + b.sel.Queue
 	}
 	if b.sel.Error != "" {
-		what += fmt.Sprintf(" whose last error holds %q", b.sel.Error)
+		what += fmt.Sprintf(" whose last error contains %q", b.sel.Error)
 	}
 	if b.sel.OlderThan != 0 {
 		what += " older than " + b.sel.OlderThan.String()
@@ -68,7 +68,8 @@ func (f jobChange) bulk(cmd *cobra.Command, args []string) error {
 		if err := f.checkBy(cmd); err != nil {
 			return err
 		}
-		if err := f.mayAsk(cmd, f.verb.Command+" all "+f.what(), f.bulkWarning(0)); err != nil { // a selection does not show what is selected
+		// always asks: a selection does not show its jobs
+		if err := f.mayAsk(cmd, f.verb.Command+" all "+f.what(), f.bulkWarning(0)); err != nil {
 			return err
 		}
 	}
@@ -92,7 +93,7 @@ func (f jobChange) bulkIn(ctx context.Context, cmd *cobra.Command, conn *pgx.Con
 		sel.NoDoubles, n, leftOut = false, all, 0
 	}
 	if leftOut > 0 {
-		progress(cmd)(fmt.Sprintf("left out: %d that may take effect a second time; pawl stale says why, --include-duplicates takes them along", leftOut))
+		progress(cmd)(fmt.Sprintf("left out: %d that may take effect a second time; pawl stale says why, --include-duplicates includes them", leftOut))
 	}
 	by := ops.DryRun
 	if !f.dryRun {
@@ -131,7 +132,7 @@ func (f jobChange) printBulk(cmd *cobra.Command, t ops.Tally, leftOut int) (err 
 	case *f.json:
 		return printJSON(cmd.OutOrStdout(), struct {
 			ops.Tally
-			LeftOut int `json:"left_out"` // they may take effect a second time: see --include-duplicates
+			LeftOut int `json:"left_out"` // may take effect a second time: see --include-duplicates
 		}{t, leftOut})
 	case f.dryRun:
 		_, err = fmt.Fprintf(cmd.OutOrStdout(), "would %s %d %s\n", f.verb.Command, t.Matched, text.Visible(f.what()))

@@ -19,18 +19,18 @@ type jobChange struct {
 	*change
 	verb  operator.Verb
 	only  []ops.Status
-	many  bool // jobs may be selected, not only named
+	many  bool // jobs may be selected, too
 	fence int64
 	bulkFlags
 }
 
 func (d door) newVerb(verb operator.Verb) *cobra.Command {
 	f := jobChange{verb: verb, only: d.only}
-	use, help := " ID...", []string{"Each job is a transaction of its own, and its record has the job before and after. Exit 1 if any of the jobs could not be changed; the others are."}
+	use, help := " ID...", []string{"Each job is changed in its own transaction, and its audit record has the job before and after. The exit code is 1 if a job could not be changed; the others are changed."}
 	if f.many = d.only != nil && verb.Jobs != nil; f.many {
 		use = " [ID...]"
-		help = append(help, "Instead of IDs, dead letters may be selected by queue, kind, error and age: all that match when it begins, by id, 200 a "+
-			"transaction, each with its own record. It asks or needs --yes; begun again after an interruption, it does the rest.")
+		help = append(help, "Instead of IDs you can select dead letters by queue, kind, error and age. All that match at the start are changed by id, 200 a "+
+			"transaction, each with its own audit record. It asks or needs --yes. After an interruption, run it again for the rest.")
 	}
 	cmd := describe(d.name, verb, use)
 	cmd.Long += "\n\n" + wrap(help...)
@@ -85,7 +85,7 @@ func jobMissed(id int64, r ops.Result) *miss {
 	return &miss{fmt.Sprintf("job %d is %s", id, r.Was), r.Hint}
 }
 
-// askOfDoubles asks before anything takes effect a second time.
+// askOfDoubles asks for consent before a job may take effect a second time.
 func (f jobChange) askOfDoubles(ctx context.Context, cmd *cobra.Command, conn *pgx.Conn, ids []int64) error {
 	if !f.verb.Doubles || f.yes || f.dryRun {
 		return nil
@@ -121,14 +121,14 @@ func danger(j ops.Job) string {
 	}
 	switch pawl.Code(j.LastCode) {
 	case pawl.CodeDeliveryStale:
-		return name + " is older than what is remembered and may have taken effect before"
+		return name + " is older than the retention period and may have taken effect before"
 	case pawl.CodeCommitUnknown:
 		return name + " may have written its rows before it failed: its handler ended the transaction itself"
 	}
-	return name + " came under a known key with another payload and runs beside the first"
+	return name + " has a known key with another payload and would run in addition to the first"
 }
 
-// counted counts the jobs and names the first few.
+// counted returns the number of jobs and the ids of the first few.
 func counted(ids []int64) string {
 	const most = 10
 	if len(ids) == 1 {

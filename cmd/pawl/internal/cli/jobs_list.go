@@ -13,11 +13,11 @@ import (
 	"github.com/pawl-go/pawl/ops"
 )
 
-// Characters of a column; --json and show have all.
+// Widths of columns, in characters. --json and show print everything.
 const (
 	nameWidth   = 32
 	errorWidth  = 60
-	letterWidth = 44 // of the error of a dead letter: its table has a column more, and stays within 120
+	letterWidth = 44 // of a dead letter's error, so that its table stays within 120 columns
 )
 
 func (d door) newList() *cobra.Command {
@@ -38,7 +38,7 @@ func (d door) newList() *cobra.Command {
 		l.row = func(j ops.Job) []string {
 			return append(jobCells(j), due(j), cell(j.Worker, nameWidth), cell(j.LastError, errorWidth))
 		}
-	} else { // dead letters, which no worker has and no time brings back
+	} else { // dead letters have no worker and no due time
 		l.heading = append(l.heading, "KEY", "LAST ERROR")
 		l.row = func(j ops.Job) []string {
 			return append(jobCells(j), cell(j.Key, nameWidth), cell(j.LastError, letterWidth))
@@ -48,7 +48,7 @@ func (d door) newList() *cobra.Command {
 	return l.on(cmd, &s.Limit, &s.After)
 }
 
-// jobCells are the cells that lists of jobs share.
+// jobCells are the cells common to lists of jobs.
 func jobCells(j ops.Job) []string {
 	return []string{strconv.FormatInt(j.ID, 10), cell(j.Queue, nameWidth), cell(j.Kind, nameWidth), string(j.Status),
 		fmt.Sprintf("%d/%d", j.Attempts, j.MaxAttempts), strconv.Itoa(j.Crashes), span(j.ReadAt.Sub(j.CreatedAt))}
@@ -56,7 +56,7 @@ func jobCells(j ops.Job) []string {
 
 func warnOfCrashes(cmd *cobra.Command, jobs []ops.Job) {
 	if slices.ContainsFunc(jobs, func(j ops.Job) bool { return j.Crashes > 0 }) {
-		progress(cmd)("those with crashes died while they ran: what they asked of other systems may have happened; see pawl dlq show ID before you retry or discard one")
+		progress(cmd)("jobs with crashes lost their process while they ran: their calls to other systems may have been executed; see pawl dlq show ID before you retry or discard one")
 	}
 }
 
@@ -67,7 +67,7 @@ func cell(s string, width int) string {
 	return shorten(text.Visible(s), width)
 }
 
-// due is when a pending job is tried; the others wait for something else than time.
+// due is the time when a pending job is due. Jobs in other statuses do not wait for a time.
 func due(j ops.Job) string {
 	switch {
 	case j.Status != ops.StatusPending:

@@ -22,7 +22,7 @@ import (
 func (d door) newShow() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "show ID...",
-		Short: "Show a job whole: payload, errors, who holds it, what operators did; or as the archive kept it",
+		Short: "Show all of a job: payload, errors, worker and changes by operators; or its copy in the archive",
 		Example: fmt.Sprintf("  pawl %[1]s show 17\n  pawl %[1]s show 17 --json | jq -r '.jobs[0].payload' | base64 -d > payload",
 			d.name),
 	}
@@ -48,7 +48,7 @@ func (d door) newShow() *cobra.Command {
 	return cmd
 }
 
-// shown is what there is of the jobs asked for.
+// shown is the result for the jobs asked for.
 type shown struct {
 	Jobs     []ops.Job   `json:"jobs"`
 	Archived []ops.Job   `json:"archived"` // finished
@@ -56,7 +56,7 @@ type shown struct {
 	misses   []miss
 }
 
-// An absentJob is gone; what was done with it by hand may tell why.
+// An absentJob was deleted. Changes by operators may explain it.
 type absentJob struct {
 	ID      int64        `json:"id"`
 	Changes []ops.Change `json:"changes"`
@@ -77,7 +77,7 @@ func (d door) look(ctx context.Context, cmd *cobra.Command, conn *pgx.Conn, ref 
 	return nil
 }
 
-// lookBack looks for a job that is gone in the archive of those that finished, and in the audit.
+// lookBack looks for a deleted job in the archive of finished jobs, and in the audit.
 func (d door) lookBack(ctx context.Context, cmd *cobra.Command, conn *pgx.Conn, ref ops.JobRef, s *shown) error {
 	j, err := ref.Archived(ctx, conn)
 	switch {
@@ -96,13 +96,13 @@ func (d door) lookBack(ctx context.Context, cmd *cobra.Command, conn *pgx.Conn, 
 	return nil
 }
 
-// whereabouts says what became of a job that is gone, as far as the audit knows.
+// whereabouts returns what the audit says about a deleted job.
 func whereabouts(cmd *cobra.Command, changes []ops.Change) string {
 	if n := len(changes); n > 0 && deleted(changes[n-1]) {
 		last := changes[n-1]
 		return fmt.Sprintf("%s discarded it at %s: %s", last.Actor, last.At.UTC().Format(time.RFC3339), last.Reason)
 	}
-	return "it finished, or was never there; see: " + lister(cmd)
+	return "it finished, or never existed; see: " + lister(cmd)
 }
 
 func (s shown) print(w io.Writer, asJSON bool) error {
@@ -185,7 +185,8 @@ func jobStepText(s ops.Step) string {
 	return text.Visible(line)
 }
 
-// adviceOnJob is what to do about a dead letter, and what may have happened already.
+// adviceOnJob returns the next step for a dead letter, and warns about effects it may have had
+// already.
 func adviceOnJob(d ops.Job) string {
 	id := fmt.Sprint(d.ID)
 	retry, discard := "pawl dlq retry "+id+" --reason …", "pawl dlq discard "+id+" --reason …"

@@ -13,10 +13,10 @@ import (
 
 func newLanes() *cobra.Command {
 	cmd := group("lanes", "Look at lanes, unblock them, and set what they do on a dead letter")
-	cmd.Long = `Jobs of one lane of a queue run one at a time, in order. When the job that has the turn becomes a dead letter, the lane's
-policy decides:
+	cmd.Long = `Jobs of one lane of a queue run one at a time, in order. If the job that is next becomes a dead letter, the lane's policy
+decides:
 
-  block   the lane stands, until you retry or discard the job, or unblock the lane
+  block   the lane waits until you retry or discard the job, or unblock the lane
   park    the lane goes on; a retry brings the job back at its old position
   skip    the lane goes on; a retry runs the job outside of it`
 	cmd.Example = `  pawl lanes list --blocked
@@ -37,7 +37,7 @@ func newLanesList() *cobra.Command {
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&s.Queue, "queue", "", "only of this queue")
-	flags.BoolVar(&s.Blocked, "blocked", false, "only those that stand until you decide")
+	flags.BoolVar(&s.Blocked, "blocked", false, "only those that wait for your decision")
 	return list[ops.Lane]{name: "lanes", row: laneCells,
 		heading: []string{"ID", "QUEUE", "LANE", "POLICY", "HEAD", "STATUS", "WAITING", "OLDEST"},
 		read:    func(ctx context.Context, conn *pgx.Conn) (ops.Page[ops.Lane], error) { return s.List(ctx, conn) },

@@ -18,20 +18,20 @@ import (
 
 // A list is a command that prints a page of rows, as a table or as JSON.
 type list[T any] struct {
-	name    string // of the array in JSON, and of what there is none of
-	none    string // what it says if there is nothing; default "no NAME"
+	name    string // of the array in JSON, and in the text "no NAME"
+	none    string // text for an empty list; default "no NAME"
 	heading []string
 	row     func(T) []string
-	check   func(cmd *cobra.Command) error // of the flags; nil: none
+	check   func(cmd *cobra.Command) error // checks the flags; may be nil
 	read    func(ctx context.Context, conn *pgx.Conn) (ops.Page[T], error)
-	after   func(cmd *cobra.Command, rows []T) // what it says behind the table; nil: nothing
+	after   func(cmd *cobra.Command, rows []T) // prints after the table; may be nil
 }
 
-// on makes a list of a command. limit and cursor are those of its selection.
+// on turns cmd into a list. limit and cursor belong to its selection.
 func (l list[T]) on(cmd *cobra.Command, limit *int, cursor *string) *cobra.Command {
 	cmd.Args = noArgs
 	cmd.Flags().IntVar(limit, "limit", 50, l.name+" at most, 1 to 1000")
-	cmd.Flags().StringVar(cursor, "after", "", "only those behind this one: next_after of the page before")
+	cmd.Flags().StringVar(cursor, "after", "", "only those after this one: next_after of the previous page")
 	asJSON := addJSONFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if l.check == nil {
@@ -79,7 +79,7 @@ func (l list[T]) print(cmd *cobra.Command, page ops.Page[T]) error {
 	return nil
 }
 
-// A sheet is what is shown of one thing: a title and fields.
+// A sheet shows one row: a title and fields.
 type sheet struct{ strings.Builder }
 
 func (s *sheet) title(format string, args ...any) {
@@ -90,21 +90,21 @@ func (s *sheet) field(name, format string, args ...any) {
 	fmt.Fprintf(s, "  %-10s %s\n", name, text.Visible(fmt.Sprintf(format, args...)))
 }
 
-// text is a field that is left out if it is empty.
+// text adds a field, unless its value is empty.
 func (s *sheet) text(name, value string) {
 	if value != "" {
 		s.field(name, "%s", value)
 	}
 }
 
-// lines are what stands below a field. They are visible already.
+// lines adds lines below a field. Callers have escaped control characters in them.
 func (s *sheet) lines(all []string) {
 	for _, line := range all {
 		fmt.Fprintf(s, "    %s\n", line)
 	}
 }
 
-// audit shows what was done by hand.
+// audit adds the changes by operators.
 func (s *sheet) audit(changes []ops.Change) {
 	s.field("audit", "changes by hand: %d", len(changes))
 	s.lines(each(changes, changeText))
@@ -114,7 +114,7 @@ func changeText(c ops.Change) string {
 	return text.Visible(fmt.Sprintf("%s %s by %s%s: %s", c.At.UTC().Format(time.RFC3339), c.Verb, c.Actor, turn(c), c.Reason))
 }
 
-// turn is from which status to which a change led, of what has a status.
+// turn formats the change of status, if the row has one.
 func turn(c ops.Change) string {
 	before := statusOf(c.Before)
 	if before == "" {
@@ -128,14 +128,14 @@ func turn(c ops.Change) string {
 
 func statusOf(record []byte) string {
 	var row struct{ Status string }
-	_ = json.Unmarshal(record, &row) // without one it is empty
+	_ = json.Unmarshal(record, &row) // empty without one
 	return row.Status
 }
 
-// deleted reports whether a change left nothing.
+// deleted reports whether a change deleted its row.
 func deleted(c ops.Change) bool { return c.After == nil || string(c.After) == "null" }
 
-// each is never nil: an empty array is printed as one.
+// each converts all elements. It never returns nil, so that JSON has an empty array.
 func each[From, To any](all []From, convert func(From) To) []To {
 	out := make([]To, len(all))
 	for i, one := range all {
@@ -144,7 +144,7 @@ func each[From, To any](all []From, convert func(From) To) []To {
 	return out
 }
 
-// addStatusFlag gives a command the flag that selects by status.
+// addStatusFlag adds the flag that selects by status. usual are its defaults.
 func addStatusFlag(cmd *cobra.Command, into *[]ops.Status, have []ops.Status, usual ...string) {
 	names := strings.Trim(fmt.Sprint(have), "[]")
 	cmd.Flags().Var(&statuses{into: into, have: have, text: strings.Join(usual, ",")}, "status", "only in this status; several with commas: "+strings.ReplaceAll(names, " ", ", "))
@@ -153,7 +153,7 @@ func addStatusFlag(cmd *cobra.Command, into *[]ops.Status, have []ops.Status, us
 	}
 }
 
-// statuses is the value of such a flag.
+// statuses is the value of that flag.
 type statuses struct {
 	into *[]ops.Status
 	have []ops.Status
@@ -164,7 +164,7 @@ type statuses struct {
 func (s *statuses) String() string { return s.text }
 func (s *statuses) Type() string   { return "strings" }
 
-// Set adds to what was given before, and replaces what is usual.
+// Set adds to the values given before, and replaces the defaults.
 func (s *statuses) Set(text string) error {
 	if !s.set {
 		*s.into, s.set = nil, true

@@ -26,12 +26,12 @@ func newMigrateUp() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "up",
 		Short: "Bring the database to the newest version",
-		Long: `Brings the database to the newest version, one transaction a version. Several may run at once: one works, the others
-wait. It needs a direct connection, not a transaction-mode pooler. With nothing left to do it changes nothing. If the schema is newer than
-this build and still serves it, it changes nothing and exits 0; if it does not serve it, it exits 1.`,
+		Long: `Brings the database to the newest version, one transaction a version. Several may run at once: one works, the others wait. It needs
+a direct connection, not a transaction-mode pooler. If the schema is newer than this build and still serves it, it changes nothing and
+exits 0; if it does not serve it, it exits 1.`,
 		Args: noArgs,
 	}
-	roles := cmd.Flags().Bool("roles", false, "also make and grant the roles pawl_app, pawl_operator and pawl_reader (needs CREATEROLE)")
+	roles := cmd.Flags().Bool("roles", false, "also create and grant the roles pawl_app, pawl_operator and pawl_reader (needs CREATEROLE)")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		return withDatabase(cmd, func(ctx context.Context, conn *pgx.Conn) error {
 			applied, err := migrate.Up(ctx, conn, progress(cmd))
@@ -57,7 +57,8 @@ this build and still serves it, it changes nothing and exits 0; if it does not s
 	return cmd
 }
 
-// leftNewer says that there was nothing to do. The roles are left too: an older build does not know what a newer schema needs granted.
+// leftNewer reports that there was nothing to do. It grants no roles either, because an older build
+// does not know the grants that a newer schema needs.
 func leftNewer(cmd *cobra.Command, installed int, roles bool) error {
 	if roles {
 		progress(cmd)("not granting the roles: run pawl migrate up --roles of the build that made the schema")
@@ -83,8 +84,9 @@ func newMigrateCheck() *cobra.Command {
 	}
 }
 
-// grantRoles makes pawl_app, pawl_operator and pawl_reader, and grants them what they may do. A GRANT that meets another on the same table
-// is told XX000, "tuple concurrently updated", and is repeated. The script is one transaction, and safe to run again.
+// grantRoles creates pawl_app, pawl_operator and pawl_reader, and grants their privileges. If a
+// GRANT meets a concurrent one on the same table, PostgreSQL reports XX000, "tuple concurrently
+// updated", and grantRoles retries. The script is one transaction and safe to repeat.
 func grantRoles(ctx context.Context, conn *pgx.Conn, say func(string)) error {
 	say("granting the roles")
 	for try := 1; ; try++ {
@@ -106,5 +108,5 @@ func grantRoles(ctx context.Context, conn *pgx.Conn, say func(string)) error {
 
 const (
 	grantTries = 50
-	grantPause = 100 * time.Millisecond // at most
+	grantPause = 100 * time.Millisecond // longest pause
 )

@@ -13,20 +13,20 @@ import (
 	"github.com/pawl-go/pawl/schema"
 )
 
-// countLimit bounds the counting of rows that would be lost: beyond it the answer is "more than".
+// countLimit bounds the counting of rows to be lost. Above it the text says "more than".
 const countLimit = 100_000
 
 func newMigrateDown() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "down --to N --yes",
-		Short: "Go back to version N and delete what later versions hold; 0 removes everything of Pawl's",
+		Short: "Go back to version N and delete the data of later versions; 0 removes everything of Pawl's",
 		Args:  noArgs,
 	}
 	to := cmd.Flags().Int("to", 0, "the version to go back to; 0 removes everything")
-	yes := cmd.Flags().Bool("yes", false, "delete; without it the command says what would be lost and exits 2")
+	yes := cmd.Flags().Bool("yes", false, "delete; without it the command prints what would be lost and exits 2")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if !cmd.Flags().Changed("to") || *to < 0 {
-			return misused(cmd, "which version to go back to is missing", "pass --to N; 0 removes everything, pawl migrate status lists the versions")
+			return misused(cmd, "the version to go back to is missing", "pass --to N; 0 removes everything, pawl migrate status lists the versions")
 		}
 		return withDatabase(cmd, func(ctx context.Context, conn *pgx.Conn) error {
 			if !*yes {
@@ -45,7 +45,8 @@ func newMigrateDown() *cobra.Command {
 	return cmd
 }
 
-// confirm refuses a down that would delete anything, naming what; the answer is to run it again with --yes.
+// confirm refuses a down that would delete data, and lists that data. The user must repeat the
+// command with --yes.
 func confirm(ctx context.Context, cmd *cobra.Command, conn *pgx.Conn, to int) error {
 	installed, err := migrate.Status(ctx, conn)
 	if err != nil {
@@ -62,7 +63,7 @@ func confirm(ctx context.Context, cmd *cobra.Command, conn *pgx.Conn, to int) er
 		}
 	}
 	if len(versions) == 0 {
-		return nil // nothing to lose, or a target that Down refuses
+		return nil // nothing to lose, or Down refuses the target
 	}
 	slices.Reverse(versions)
 	rows, err := countRows(ctx, conn)

@@ -31,12 +31,12 @@ func newMigratePrint() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "print",
 		Short: "Print the migrations for psql, goose, tern or golang-migrate; needs no database",
-		Long: `Prints the migrations as files of another tool. They carry Pawl's own version record, so that pawl migrate check works
-whoever applied them. Several files go to --dir, or to stdout with a line "-- file: NAME" before each.
+		Long: `Prints the migrations as files for another tool. They carry Pawl's own version record, so pawl migrate check works with every tool.
+Several files go to --dir, or to stdout with a line "-- file: NAME" before each.
 
-The files are numbered by Pawl's versions, from 1. Among migrations of your own, number them with --start N, where N is one more than your
-last number, or with --timestamps, which takes the time of now. Tern's numbers have no gaps, so it takes --start only. Print once and
-keep the files: with other numbers your tool would apply them again.`,
+The files are numbered by Pawl's versions, from 1. Among migrations of your own, number them with --start N, where N is one more than
+your last number, or with --timestamps, which uses the present time. Tern's numbers have no gaps, so it takes --start only. Print once
+and keep the files: with other numbers your tool would apply them again.`,
 		Example: `  pawl migrate print > pawl.sql
   pawl migrate print --format golang-migrate --start 42 --dir ./migrations
   pawl migrate print --format goose --timestamps --dir ./migrations`,
@@ -72,13 +72,14 @@ func formats() string {
 
 func (f printFlags) files(cmd *cobra.Command) ([]migrate.File, error) {
 	if f.force && f.dir == "" {
-		return nil, misused(cmd, "--force overwrites files, and stdout is none", "add --dir DIR")
+		return nil, misused(cmd, "--force overwrites files, and stdout is not a file", "add --dir DIR")
 	}
 	if f.roles {
 		if cmd.Flags().Changed("format") || cmd.Flags().Changed("from") || cmd.Flags().Changed("start") || f.times {
 			return nil, misused(cmd, "--roles prints one script, without --format, --from, --start and --timestamps", "run: pawl migrate print --roles")
 		}
-		// One transaction: the path that the script sets ends with it, and psql commits after each statement.
+		// The script sets search_path for its transaction only, and psql commits after each
+		// statement. So it needs begin and commit.
 		return []migrate.File{{Name: "pawl_roles.sql", Text: "begin;\n\n" + schema.Roles() + "\ncommit;\n"}}, nil
 	}
 	if f.from < 0 || f.from >= schema.Newest() {
@@ -106,7 +107,7 @@ func (f printFlags) numbers(cmd *cobra.Command) (n migrate.Numbering, err error)
 	case started && f.times:
 		return n, misused(cmd, "--start and --timestamps are two ways to number the files", "pass one of them")
 	case started && f.start < 1:
-		return n, misused(cmd, fmt.Sprintf("--start %d is no number of a file", f.start), "pass one more than the last number of your own migrations")
+		return n, misused(cmd, fmt.Sprintf("--start %d is not a file number", f.start), "pass one more than the last number of your own migrations")
 	case (started || f.times) && f.format == string(migrate.Plain):
 		return n, misused(cmd, "the format plain is one script without a number", "add --format goose, tern or golang-migrate, or leave out --start and --timestamps")
 	case f.times && f.format == string(migrate.Tern):
@@ -133,7 +134,7 @@ func printFiles(cmd *cobra.Command, files []migrate.File) error {
 	return nil
 }
 
-// write refuses before it writes anything, so that a directory never holds half of a set.
+// write checks all files before it writes one, so that it never writes half of a set.
 func (f printFlags) write(cmd *cobra.Command, files []migrate.File) error {
 	if err := os.MkdirAll(f.dir, 0o755); err != nil {
 		return failed(cmd, err, "choose another --dir")

@@ -14,13 +14,13 @@ import (
 	"github.com/pawl-go/pawl/schema"
 )
 
-// A status is what `pawl migrate status --json` prints. Fields are only ever added.
+// A status is the output of `pawl migrate status --json`. Fields are only added, never removed.
 type status struct {
 	Installed int             `json:"installed"` // 0: no schema
 	Newest    int             `json:"newest"`    // of this build
 	MinClient int             `json:"min_client"`
 	AppliedAt *time.Time      `json:"applied_at"` // of the installed version; null without one
-	OK        bool            `json:"ok"`         // what `pawl migrate check` would say
+	OK        bool            `json:"ok"`         // result of `pawl migrate check`
 	Problem   string          `json:"problem,omitempty"`
 	Versions  []versionStatus `json:"versions"`
 }

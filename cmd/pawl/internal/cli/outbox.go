@@ -12,12 +12,12 @@ import (
 
 func newOutbox() *cobra.Command {
 	cmd := group("outbox", "Look at events that are not published yet")
-	cmd.Long = `An event is a job of queue outbox/SINK, and its aggregate a lane of that queue: what changes jobs and lanes changes events.
+	cmd.Long = `An event is a job of queue outbox/SINK, and its aggregate is a lane of that queue. Commands for jobs and lanes work on events, too:
 
   pawl jobs show JOB          an event with its errors
-  pawl dlq retry JOB          publish a dead letter after all, in its place
+  pawl dlq retry JOB          publish a dead letter, in its place
   pawl dlq discard JOB        give it up
-  pawl lanes unblock ...      publish what waits behind it`
+  pawl lanes unblock ...      publish the events behind it`
 	cmd.Example = `  pawl outbox lag
   pawl outbox heads --status dead_letter
   pawl outbox list --sink billing --type OrderPlaced --json | jq -r '.events[].event_id'
@@ -38,7 +38,7 @@ func newOutboxList() *cobra.Command {
 	return outboxList(cmd, l, ops.Outbox{})
 }
 
-// outboxList is a list of events that a sink, a type and statuses select.
+// outboxList makes a list of events selected by sink, type and status.
 func outboxList(cmd *cobra.Command, l list[ops.OutboxEvent], s ops.Outbox) *cobra.Command {
 	flags := cmd.Flags()
 	flags.StringVar(&s.Sink, "sink", "", "only of this sink")
@@ -49,7 +49,7 @@ func outboxList(cmd *cobra.Command, l list[ops.OutboxEvent], s ops.Outbox) *cobr
 	return l.on(cmd, &s.Limit, &s.After)
 }
 
-// outboxCells are the cells that lists of events share.
+// outboxCells are the cells common to lists of events.
 func outboxCells(e ops.OutboxEvent) []string {
 	aggregate := "-"
 	if e.AggregateID != "" {
@@ -63,8 +63,8 @@ func newOutboxHeads() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "heads",
 		Short: "List the event that each aggregate waits for, oldest first",
-		Long: `The head of an aggregate is its first event that is not published; those behind it wait. A head that is a dead letter blocks its
-aggregate, if the policy is block, until you retry or discard it, or unblock the lane.`,
+		Long: `The head of an aggregate is its first event that is not published; those behind it wait. If the head is a dead letter and the policy
+is block, the aggregate waits until you retry or discard the head, or unblock the lane.`,
 		Example: "  pawl outbox heads --status dead_letter\n  pawl outbox heads --sink billing --limit 10 --json",
 	}
 	l := list[ops.OutboxEvent]{name: "heads", none: "no aggregate waits",
@@ -80,7 +80,7 @@ func newOutboxLag() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "lag",
 		Short:   "Show how far each sink is behind, by event type",
-		Long:    "Counts all events that are not published yet. BEHIND is the age of the oldest one that is to be published.",
+		Long:    "Counts all events that are not published yet. BEHIND is the age of the oldest one still to be published.",
 		Args:    noArgs,
 		Example: "  pawl outbox lag\n  pawl outbox lag --sink billing --json | jq -r '.lags[].behind_ms'",
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// addJSONFlag gives a command --json.
+// addJSONFlag adds --json to a command.
 func addJSONFlag(cmd *cobra.Command) *bool {
 	return cmd.Flags().Bool("json", false, "print JSON")
 }
@@ -20,7 +20,7 @@ func addJSONFlag(cmd *cobra.Command) *bool {
 func printJSON(w io.Writer, value any) error {
 	var text strings.Builder
 	encoder := json.NewEncoder(&text)
-	encoder.SetEscapeHTML(false) // a URL's & stays readable
+	encoder.SetEscapeHTML(false) // keeps & readable in URLs
 	if err := encoder.Encode(value); err != nil {
 		return err
 	}
@@ -28,7 +28,7 @@ func printJSON(w io.Writer, value any) error {
 	return err
 }
 
-// printTable prints rows under a heading, in columns.
+// printTable prints a heading and rows in columns.
 func printTable(w io.Writer, heading []string, rows [][]string) error {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, row := range append([][]string{heading}, rows...) {
@@ -37,12 +37,12 @@ func printTable(w io.Writer, heading []string, rows [][]string) error {
 	return table.Flush()
 }
 
-// progress prints each step on stderr, so that stdout holds the result alone.
+// progress prints steps on stderr, so that stdout has only the result.
 func progress(cmd *cobra.Command) func(line string) {
 	return func(line string) { fmt.Fprintln(cmd.ErrOrStderr(), line) }
 }
 
-// checkLimit refuses a page of no lines, and one of too many.
+// checkLimit refuses a --limit outside 1 to 1000.
 func checkLimit(cmd *cobra.Command, limit int) error {
 	if limit < 1 || limit > 1000 {
 		return misused(cmd, fmt.Sprintf("--limit must lie between 1 and 1000, it is %d", limit), "see: "+cmd.CommandPath()+" --help")
@@ -50,7 +50,7 @@ func checkLimit(cmd *cobra.Command, limit int) error {
 	return nil
 }
 
-// checkStatuses refuses what is no status: of jobs, steps or commands, as known lists them.
+// checkStatuses refuses statuses that known does not contain.
 func checkStatuses[S ~string](cmd *cobra.Command, known []S, given ...S) error {
 	for _, s := range given {
 		if s != "" && !slices.Contains(known, s) {

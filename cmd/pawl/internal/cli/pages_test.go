@@ -27,8 +27,8 @@ var (
 	dashed      = regexp.MustCompile(`^--([a-z][a-z-]*)`)
 )
 
-// unknown returns which commands and flags of a line do not exist. In prose a word that follows
-// pawl may be no command.
+// unknown returns the commands and flags of a line that do not exist. In prose a word after pawl
+// need not be a command.
 func unknown(root *cobra.Command, line string, prose bool) (all []string) {
 	for _, call := range called.Split(line, -1)[1:] {
 		at, ends := root, false
@@ -44,7 +44,7 @@ func unknown(root *cobra.Command, line string, prose bool) (all []string) {
 			case n == 0 && !strings.HasPrefix(call, word), at.HasSubCommands() && placeholder.MatchString(text):
 				break words
 			case text == "--", text == "&&", text == "#", strings.HasPrefix(text, ">"):
-				break words // what follows is not pawl's
+				break words // the rest is not pawl's
 			case flag != nil && at.Flags().Lookup(flag[1]) == nil && at.InheritedFlags().Lookup(flag[1]) == nil && flag[1] != "help":
 				all = append(all, at.CommandPath()+" --"+flag[1])
 			case flag == nil && at.HasSubCommands() && plain.MatchString(text):
@@ -64,7 +64,7 @@ func unknown(root *cobra.Command, line string, prose bool) (all []string) {
 	return all
 }
 
-// code returns what is set as code on a page, line by line.
+// code returns the text set as code on a page, line by line.
 func code(page string) (lines []string) {
 	for _, m := range fenced.FindAllStringSubmatch(page, -1) {
 		if m[1] != "go" {
@@ -97,10 +97,10 @@ func said(source []byte) (texts []string) {
 	}
 }
 
-// others are flags of other programs that pages name alone.
+// others are flags of other programs that pages mention without the program.
 var others = []string{"apart", "atomic", "create", "discard"}
 
-// flagsOf returns the flags of a command and of those below it.
+// flagsOf returns the flags of a command and of its subcommands.
 func flagsOf(cmd *cobra.Command) map[string]bool {
 	all := map[string]bool{"help": true}
 	add := func(f *pflag.Flag) { all[f.Name] = true }
@@ -112,7 +112,7 @@ func flagsOf(cmd *cobra.Command) map[string]bool {
 	return all
 }
 
-// The commands and flags that pages, comments and texts name exist.
+// The commands and flags that pages, comments and texts mention exist.
 func TestPages_NameCommandsThatExist(t *testing.T) {
 	t.Parallel()
 	const top = "../../../.."
@@ -176,7 +176,7 @@ func TestPages_PlantedCommandsAreFound(t *testing.T) {
 	}
 }
 
-// The tables that pages show have the columns that commands print.
+// The tables on pages have the columns that commands print.
 func TestPages_ShowTheColumns(t *testing.T) {
 	t.Parallel()
 	const top = "../../../.."

@@ -21,11 +21,11 @@ func newPurge() *cobra.Command {
 	var tables []string
 	cmd := &cobra.Command{
 		Use:   "purge",
-		Short: "Delete what need not be remembered any more",
+		Short: "Delete rows whose retention has passed",
 		Args:  noArgs,
-		Long: wrap(operator.Purge.Effect, `Rows whose time is over are deleted in small transactions with rests between, so that no other session waits; several may run at once.
+		Long: wrap(operator.Purge.Effect, `Expired rows are deleted in small transactions with pauses between them, so that no other session waits. Several may run at once.
 
-  command, job_key, step     know when their memory ends; without --table these three are purged
+  command, job_key, step     rows have their own expiry; without --table these three are purged
   inbox, delivery            need --consumer and --older-than
   replay, fence              need --older-than
 
@@ -36,10 +36,10 @@ Gates and the audit are never purged. Each table that is purged leaves one recor
   pawl purge --table fence --older-than 2160h --reason quarterly --yes`,
 	}
 	flags := cmd.Flags()
-	flags.StringSliceVar(&tables, "table", []string{"command", "job_key", "step"}, "which; several with commas: "+strings.Join(ops.Tables(), ", "))
-	flags.StringVar(&rule.Consumer, "consumer", "", "of inbox and delivery: whose")
-	flags.DurationVar(&rule.OlderThan, "older-than", 0, "only rows older than this, as 720h; of tables that know their end: look at no younger ones (default 24h)")
-	flags.BoolVar(&rule.Unreported, "unreported", false, "of inbox: also below 14 days, though the consumer never reported for how long it must remember")
+	flags.StringSliceVar(&tables, "table", []string{"command", "job_key", "step"}, "tables, separated by commas: "+strings.Join(ops.Tables(), ", "))
+	flags.StringVar(&rule.Consumer, "consumer", "", "consumer whose rows are purged, for inbox and delivery")
+	flags.DurationVar(&rule.OlderThan, "older-than", 0, "only rows older than this, such as 720h; of rows with their own expiry, examine only older ones (default 24h)")
+	flags.BoolVar(&rule.Unreported, "unreported", false, "for inbox: allow less than 14 days although the consumer never reported its retention")
 	c := addChange(cmd, true)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		rules, err := purgeRules(cmd, tables, rule)
@@ -62,7 +62,8 @@ Gates and the audit are never purged. Each table that is purged leaves one recor
 	return cmd
 }
 
-// purgeRules makes a rule for each table, and refuses what a table cannot use before a database is asked.
+// purgeRules makes a rule for each table. It refuses options that a table cannot use, before it
+// connects.
 func purgeRules(cmd *cobra.Command, tables []string, rule ops.PurgeRule) (rules []ops.PurgeRule, err error) {
 	for _, t := range tables {
 		rule.Table = t
@@ -86,7 +87,7 @@ func purgeOne(ctx context.Context, cmd *cobra.Command, conn *pgx.Conn, r ops.Pur
 	return t, err
 }
 
-// seconds lets through one call a second.
+// seconds passes on at most one call a second.
 func seconds[T any](report func(T)) func(T) {
 	next := time.Now().Add(time.Second)
 	return func(value T) {
@@ -98,7 +99,7 @@ func seconds[T any](report func(T)) func(T) {
 }
 
 type purged struct {
-	DryRun bool          `json:"dry_run"` // rows are those that would go
+	DryRun bool          `json:"dry_run"` // counts the rows that would be deleted
 	Tables []purgedTable `json:"tables"`
 }
 

@@ -14,17 +14,17 @@ import (
 )
 
 func newQueues() *cobra.Command {
-	cmd := group("queues", "Pause, drain and resume queues, and look at what was set for them")
-	cmd.Long = `A queue needs no setting up: one that is not listed has no jobs and the defaults.
+	cmd := group("queues", "Pause, drain and resume queues, and show their settings")
+	cmd.Long = `A queue needs no setup: one that is not listed has no jobs and the defaults.
 
-  mode      running    workers claim what is due
-            draining   they claim only what was tried before and is to be tried again
+  mode      running    workers claim due jobs
+            draining   they claim only retries
             paused     they claim nothing
-  archive   off        a finished job is deleted, payload and all
+  archive   off        a finished job is deleted with its payload
             on         it is kept for seven days: pawl jobs show ID, view pawl_v1.archive
 
-In every mode, jobs that are running go on to their end, and jobs can be enqueued. A mode holds for all claims that begin after it was
-set, in every process. A worker finds that a queue runs again at its next poll, by default within half a second.`
+In every mode, running jobs finish, and jobs can be enqueued. A mode applies to all claims that start after it was set, in every
+process. A worker notices that a queue was resumed at its next poll, by default within half a second.`
 	cmd.Example = `  pawl queues pause orders --reason 'the stock service is down'
   pawl queues resume orders --reason 'it is back'
   pawl queues drain orders --reason 'version 7 reads other payloads'
@@ -39,10 +39,10 @@ func newQueuesList() *cobra.Command {
 	var s ops.Queues
 	cmd := &cobra.Command{
 		Use:     "list",
-		Short:   "List the queues that have jobs, or for which something was set, by name",
+		Short:   "List the queues that have jobs or settings, by name",
 		Example: "  pawl queues list\n  pawl queues list --json | jq -r '.queues[] | select(.mode == \"paused\").name'",
 	}
-	return list[ops.Queue]{name: "queues", none: "no queue has a job, and nothing was set for any", row: queueCells,
+	return list[ops.Queue]{name: "queues", none: "no queue has jobs or settings", row: queueCells,
 		heading: []string{"QUEUE", "MODE", "ARCHIVE", "DUE", "LATER", "WAITING", "PROCESSING", "BEGUN", "DEAD"},
 		read:    func(ctx context.Context, conn *pgx.Conn) (ops.Page[ops.Queue], error) { return s.List(ctx, conn) },
 	}.on(cmd, &s.Limit, &s.After)
@@ -53,22 +53,22 @@ func queueCells(q ops.Queue) []string {
 		strconv.Itoa(q.Processing), strconv.Itoa(q.Begun), strconv.Itoa(q.Dead)}
 }
 
-// newQueuesSet makes one command of the verbs by which a queue keeps its finished jobs, and no longer keeps them.
+// newQueuesSet makes one command of the two verbs that switch a queue's archive on and off.
 func newQueuesSet() *cobra.Command {
 	var cmd *cobra.Command
 	var archive bool
 	keep, drop := operator.Named("queue_archive_on"), operator.Named("queue_archive_off")
 	v := keep
 	v.Short = "Set whether a queue keeps its finished jobs for seven days"
-	v.Effect = "Sets what holds for all jobs of a queue."
-	v.More = "--archive=true: " + keep.Effect + " Think of who may read them.\n\n--archive=false: " + drop.Effect
+	v.Effect = "The setting applies to all jobs of a queue."
+	v.More = "--archive=true: " + keep.Effect + " Consider who may read them.\n\n--archive=false: " + drop.Effect
 	v.Example = "orders --archive=true --reason 'the auditors ask for a week'"
 	v.Check = func(p operator.Values) (wrong, next string) {
 		if n := len(p("name")); n < 1 || n > 255 {
 			return fmt.Sprintf("the name of a queue has 1 to 255 octets, this one has %d", n), "see: pawl queues list"
 		}
 		if !cmd.Flags().Changed("archive") {
-			return "what to set is missing", "pass --archive=true or --archive=false"
+			return "the setting is missing", "pass --archive=true or --archive=false"
 		}
 		return "", ""
 	}

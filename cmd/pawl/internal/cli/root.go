@@ -1,18 +1,22 @@
 // Package cli is the command tree of the pawl binary.
 //
 //	root.go      the tree, help and exit codes
-//	fail.go      how an error becomes one line
-//	database.go  which database, and connecting to it; database_error.go: what went wrong there
+//	fail.go      errors as one line
+//	database.go  the database and connecting to it; database_error.go: its errors
 //	output.go    tables and JSON; visible.go: text from the database on a terminal
-//	list.go      what all lists share; show.go: all that show one thing; change.go: all that change something (ask.go asks);
-//	             verb.go: the commands of the operator's table; several.go: many that are named
+//	list.go      common to lists; show.go: to commands that show one thing
+//	change.go    common to changes; ask.go: consent; verb.go: commands from the
+//	             operator's table; several.go: changes of several named things
 //	migrate*.go  pawl migrate up, down, status, check, print
-//	status.go    pawl status; dashboard.go, doctor.go, explain.go, stale.go, purge.go: the same; size.go: pawl size, without a database
-//	jobs*.go     pawl jobs and pawl dlq list, show, retry, cancel, discard
-//	commands.go  pawl commands; steps.go, queues.go, lanes.go, schedules.go, inbox*.go, outbox.go, sequence_gates.go: the same
+//	status.go    pawl status; the same for dashboard, doctor, explain, stale, purge;
+//	             size.go: pawl size, which needs no database
+//	jobs*.go     pawl jobs and pawl dlq: list, show, retry, cancel, discard
+//	commands.go  pawl commands; the same for steps, queues, lanes, schedules,
+//	             inbox*, outbox, sequence_gates
 //	webhook*.go  pawl webhook sign, send, verify
 //	init.go      pawl init
-//	dev.go       pawl dev postgres, dev_run.go on behalf of a command; dev_sqs.go, dev_sqs_send.go: pawl dev sqs, pawl dev sqs send
+//	dev.go       pawl dev postgres; dev_run.go: runs a command; dev_sqs*.go: pawl dev
+//	             sqs; dev_broker.go and the rest: other brokers
 //	demo*.go     pawl demo; display.go: its progress
 //	version.go   pawl version
 package cli
@@ -30,7 +34,7 @@ import (
 const promise = `Pawl: at-least-once in, exactly one effect out, on plain PostgreSQL.
 
 The same intent, with the same payload, in the same scope, takes effect once, and every repeated request gets the
-same answer. Work may arrive twice, a process may die anywhere: that costs a retry, never a second effect.`
+same response. Work may arrive twice and a process may die at any point: that costs a retry, never a second effect.`
 
 const examples = `  pawl demo                            # duplicates and SIGKILL against a private server: nothing doubled, nothing lost
   pawl init orders                     # the smallest service that runs, with a test
@@ -39,11 +43,11 @@ const examples = `  pawl demo                            # duplicates and SIGKIL
   pawl migrate up                      # install or bring up to date
   pawl migrate check                   # in a deploy: does this build fit this database?
   pawl migrate print --format goose --dir ./migrations
-  pawl status                          # queues, workers, events, what needs a verdict
+  pawl status                          # queues, workers, events, decisions to make
   pawl dashboard                       # the same and more, in a browser
   pawl doctor                          # common production problems, with a fix for each
-  pawl explain order-17                # the whole story of one key
-  pawl dlq list                        # what is not tried again until you decide
+  pawl explain order-17                # the history of one key
+  pawl dlq list                        # jobs that wait for your decision
   pawl dlq retry 17 --reason 'the stock service is back'
   pawl webhook send http://localhost:8080/hook --scheme stripe --body event.json --repeat 3`
 
@@ -67,15 +71,15 @@ Environment:
   AWS_ENDPOINT_URL    where dev sqs send finds its service, unless --endpoint names another
   PAWL_PG_BIN         where dev postgres finds initdb and postgres; default: a search, then a download
 
-Exit codes: 0 it worked; 1 it did not, something was not found, or a check failed; 2 wrong usage. A failure is one line
-on stderr.
+Exit codes: 0 success; 1 failure, something not found, or a failed check; 2 wrong usage. An error is one line on
+stderr.
 `
 
-// usageAnnotation names what stands for the commands in a usage line, where it is not "COMMAND": of commands that do something alone.
+// usageAnnotation replaces "COMMAND" in the usage line of a group that is also a command.
 const usageAnnotation = "usage"
 
-// Main runs the command of the process, and returns its exit code. A first interrupt ends the command
-// in good order, a second one at once.
+// Main runs the command of the process and returns its exit code. The first interrupt ends the
+// command in order, a second one ends it at once.
 func Main() int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -101,7 +105,7 @@ func newRoot() *cobra.Command {
 	addDatabaseFlag(root)
 	root.SetHelpCommand(newHelp())
 
-	// Each command is added here and nowhere else.
+	// Every command is added here.
 	root.AddCommand(newDemo(), newDemoWorker(), newLabWorker())
 	root.AddCommand(newMigrate())
 	root.AddCommand(newStatus(), newDashboard(), newDoctor(), newExplain(), newStale(), newPurge(), newSize())
@@ -111,7 +115,8 @@ func newRoot() *cobra.Command {
 	return root
 }
 
-// group makes a command that only holds others: alone it prints its help, and it knows which word is not one of them.
+// group makes a command that only holds others. Alone it prints its help, and it refuses unknown
+// commands.
 func group(name, short string) *cobra.Command {
 	return &cobra.Command{
 		Use:   name,
@@ -121,7 +126,7 @@ func group(name, short string) *cobra.Command {
 	}
 }
 
-// newHelp is `pawl help COMMAND`. Cobra's own answers an unknown command with success.
+// newHelp is `pawl help COMMAND`. Cobra's own exits with 0 for an unknown command.
 func newHelp() *cobra.Command {
 	return &cobra.Command{
 		Use:    "help [COMMAND]",

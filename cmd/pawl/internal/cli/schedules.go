@@ -13,8 +13,8 @@ import (
 
 func newSchedules() *cobra.Command {
 	cmd := group("schedules", "Look at schedules, pause and resume them, run one now, delete one")
-	cmd.Long = `A schedule enqueues a job again and again: at an interval, or by a cron expression in a time zone. Programs put them; keepers in
-worker processes enqueue what is due. One that stays due has no keeper: NEXT then says how late it is.`
+	cmd.Long = `A schedule enqueues a job repeatedly: at an interval, or by a cron expression in a time zone. Programs create schedules. Keepers in
+worker processes enqueue the due ones. If no keeper runs, a schedule stays due, and NEXT says how late it is.`
 	cmd.Example = `  pawl schedules list
   pawl schedules pause nightly-report --reason 'the warehouse is being moved'
   pawl schedules resume nightly-report --reason 'it has moved'
@@ -62,7 +62,7 @@ func nextTick(s ops.Schedule) string {
 	case s.Paused:
 		return "paused"
 	case s.NextAt.IsZero():
-		return "-" // a keeper is to find it
+		return "-" // a keeper will compute it
 	case s.NextAt.Before(s.ReadAt):
 		return span(s.Overdue()) + " late"
 	}

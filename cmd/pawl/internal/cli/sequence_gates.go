@@ -12,13 +12,14 @@ import (
 )
 
 func newGates() *cobra.Command {
-	cmd := group("sequence-gates", "Look at sequence gates, say where one stands, and give up what is missing")
+	cmd := group("sequence-gates", "Show sequence gates, set their position, and give up missing numbers")
 	cmd.Long = `A gate lets the deliveries of a resource take effect in the order of the numbers that their senders gave them. A strict gate holds
-what comes early, until the numbers before it have come. If they never come, or the sender has begun anew, you must decide:
+early deliveries until those with the numbers before have arrived. If these never arrive, or the sender has restarted its numbers, you
+must decide:
 
   they can be sent again   have them sent: the gate goes on by itself
   they are lost            pawl sequence-gates release: the lowest number that is held is next
-  the numbers begin anew   pawl sequence-gates reset: you say which number took effect last`
+  the numbers restart      pawl sequence-gates reset: you say which number took effect last`
 	cmd.Example = `  pawl sequence-gates list --held
   pawl sequence-gates release orders 'account 7' --reason 'the sender lost 42, see their ticket 1234' --yes
   pawl sequence-gates reset orders 'account 7' 0 --reason 'they count from 1 again' --yes`
@@ -36,7 +37,7 @@ func newGatesList() *cobra.Command {
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&s.Consumer, "consumer", "", "only of this consumer")
-	flags.BoolVar(&s.Held, "held", false, "only those at which something is held")
+	flags.BoolVar(&s.Held, "held", false, "only those that hold deliveries")
 	return list[ops.SequenceGate]{name: "gates", row: gateCells,
 		heading: []string{"CONSUMER", "RESOURCE", "LAST", "HELD", "NEXT", "SINCE"},
 		read: func(ctx context.Context, conn *pgx.Conn) (ops.Page[ops.SequenceGate], error) {

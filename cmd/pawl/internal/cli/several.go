@@ -14,20 +14,21 @@ import (
 	"github.com/pawl-go/pawl/ops"
 )
 
-// locked is the outcome of a thing that an open transaction has. It concerns that one only, so it is an answer here.
+// locked is the outcome for a row that an open transaction has locked. It concerns that row only,
+// so it is a result, not an error.
 const locked ops.Outcome = "locked"
 
-// several is a verb about things that were named, each in a transaction of its own.
+// several runs a verb on each named thing, each in its own transaction.
 type several[K any] struct {
 	*change
-	name   string // of the thing in JSON: "key"; empty: the result names it
+	name   string // name of the key in JSON: "key"; empty: the result has its own
 	asked  []K
-	text   func(K, ops.Result) string // the line about a change
-	miss   func(K, ops.Result) *miss  // why nothing changed; nil: that is as it should be
-	footer func(io.Writer)            // below the lines; nil: nothing
+	text   func(K, ops.Result) string // line about a change
+	miss   func(K, ops.Result) *miss  // reason why nothing changed; nil if that is expected
+	footer func(io.Writer)            // printed after the lines; may be nil
 }
 
-// run goes through the things and tells what became of each, also if it has to stop on the way.
+// run calls do for each thing and prints all results, even if an error stops it.
 func (s several[K]) run(cmd *cobra.Command, do func(K) (ops.Result, error)) error {
 	var misses []miss
 	var lines strings.Builder
@@ -70,18 +71,18 @@ func (s several[K]) print(w io.Writer, results []json.RawMessage, lines string) 
 	return err
 }
 
-// named is a result in JSON with the name of what it is about.
+// named is the JSON of a result, with the key of its thing first.
 func named(name string, key any, r ops.Result) json.RawMessage {
 	if name == "" {
 		only, _ := json.Marshal(r)
 		return only
 	}
-	first, _ := json.Marshal(map[string]any{name: key}) // a text or a number
+	first, _ := json.Marshal(map[string]any{name: key}) // a text or a number cannot fail
 	rest, _ := json.Marshal(r)
 	return json.RawMessage(string(first[:len(first)-1]) + "," + string(rest[1:]))
 }
 
-// hintOf is what the server says about a lock.
+// hintOf returns the server's hint about a lock.
 func hintOf(err error) string {
 	var pg *pgconn.PgError
 	if errors.As(err, &pg) && pg.Hint != "" {
@@ -90,10 +91,10 @@ func hintOf(err error) string {
 	return "an open transaction has it; ask again when that has ended"
 }
 
-// A miss is a thing that a command could not serve.
+// A miss is a thing that was not changed: why, and the next step.
 type miss struct{ why, next string }
 
-// missed says in one line what is left of several things; nil if nothing is.
+// missed summarises in one line the things that were not changed. It returns nil if there are none.
 func missed(cmd *cobra.Command, asked int, misses []miss) error {
 	const most = 5
 	if len(misses) == 0 {

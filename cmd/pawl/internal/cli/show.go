@@ -13,11 +13,11 @@ import (
 	"github.com/pawl-go/pawl/internal/text"
 )
 
-// A show is a command that shows one thing that its arguments name, as text or as JSON.
+// A show is a command that prints one thing, named by its arguments, as text or as JSON.
 type show[T any] struct {
 	arguments int
 	get       func(ctx context.Context, conn *pgx.Conn, args []string) (T, error)
-	next      func(args []string) string // if there is no such thing
+	next      func(args []string) string // the next step if it does not exist
 	text      func(T) string
 }
 
@@ -44,7 +44,7 @@ func (s show[T]) on(cmd *cobra.Command) *cobra.Command {
 	return cmd
 }
 
-// absent is what a Get says there is not, without its operation and code.
+// absent returns a Get's error without operation and code.
 func absent(err error) error {
 	var p *pawl.Error
 	if errors.As(err, &p) && p.Err != nil {

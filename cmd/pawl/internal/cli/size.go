@@ -26,12 +26,12 @@ says how the figures are made.`,
 	}
 	flags := cmd.Flags()
 	flags.Float64Var(&l.PerSecond, "per-second", 1000, "messages a second, all day")
-	flags.Float64Var(&days, "days", 30, "for how many days a message is remembered")
+	flags.Float64Var(&days, "days", 30, "days for which a message is remembered")
 	flags.IntVar(&l.Key, "key", 36, "octets of a key")
 	flags.IntVar(&l.Consumer, "consumer", 6, "octets of the consumer's name")
-	flags.BoolVar(&l.Random, "random-keys", false, "keys come in no order, as UUIDs of version 4 do")
+	flags.BoolVar(&l.Random, "random-keys", false, "keys have no order, like UUIDs of version 4")
 	flags.DurationVar(&l.Handler, "handler", 5*time.Millisecond, "how long one handler runs, with its statements")
-	flags.Float64Var(&l.Capacity, "capacity", 3000, "messages a second that one database bears: measure yours")
+	flags.Float64Var(&l.Capacity, "capacity", 3000, "messages a second that one database can process: measure yours")
 	flags.IntVar(&l.Processes, "processes", 4, "processes that consume")
 	asJSON := addJSONFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -54,9 +54,9 @@ says how the figures are made.`,
 			{"disk, with room for what vacuum has not freed", octets(n.DiskOctets)},
 			{"WAL a second", octets(n.WALPerSecond)},
 			{"WAL a day", octets(n.WALPerDay)},
-			{"of it images of pages, about", octets(n.ImagesPerDay)},
-			{"memory that is hot", octets(n.HotOctets)},
-			{"messages in hand", many(math.Ceil(n.InHand))},
+			{"of that, page images, about", octets(n.ImagesPerDay)},
+			{"hot memory", octets(n.HotOctets)},
+			{"messages being handled", many(math.Ceil(n.InHand))},
 			{"connections", strconv.Itoa(n.Connections)},
 			{"databases of that capacity", strconv.Itoa(n.Cells)},
 		})
@@ -64,7 +64,7 @@ says how the figures are made.`,
 	return cmd
 }
 
-// octets is a size for people, in powers of 1024.
+// octets formats a size, in powers of 1024.
 func octets(n float64) string {
 	units := []string{"B", "KiB", "MiB", "GiB", "TiB", "PiB"}
 	i := 0
@@ -74,7 +74,7 @@ func octets(n float64) string {
 	return strconv.FormatFloat(n, 'f', decimals(n), 64) + " " + units[i]
 }
 
-// many is a number for people.
+// many formats a large number.
 func many(n float64) string {
 	for _, u := range []struct {
 		of   float64
@@ -87,7 +87,7 @@ func many(n float64) string {
 	return strconv.FormatFloat(n, 'f', 0, 64)
 }
 
-// decimals leaves three digits.
+// decimals keeps three digits.
 func decimals(n float64) int {
 	switch {
 	case n >= 100 || n == 0:

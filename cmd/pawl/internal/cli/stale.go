@@ -20,14 +20,15 @@ func newStale() *cobra.Command {
 	var kind string
 	cmd := &cobra.Command{
 		Use:   "stale",
-		Short: "List all that waits for a decision or for a worker, and what to do",
+		Short: "List everything that waits for a decision or a worker, with the next step",
 		Args:  noArgs,
-		Long: `Lists commands, steps and jobs that go on only if you decide, or a worker notices that their attempt is gone. It changes nothing.
+		Long: `Lists commands, steps and jobs that continue only after you decide, or after a worker notices that their attempt has ended. It changes
+nothing.
 
-  unknown      whether it took effect is not known: find out, then settle it
-  orphaned     a call that went unanswered, and no attempt will follow it up
-  dead_letter  it is not tried again: pawl dlq
-  abandoned    its attempt has gone; the next claim or sweep takes it`,
+  unknown      its outcome is not known: find out, then settle it
+  orphaned     a call without a response, which no attempt will follow up
+  dead_letter  it is not retried: pawl dlq
+  abandoned    its attempt has ended; the next claim or sweep takes it`,
 		Example: "  pawl stale\n  pawl stale --kind step --json | jq -r '.stale[].advice'",
 	}
 	cmd.Flags().StringVar(&kind, "kind", "", "only of this kind: command, step, job")
@@ -55,7 +56,7 @@ func newStale() *cobra.Command {
 
 func printStale(cmd *cobra.Command, stale []ops.Stale) error {
 	if len(stale) == 0 {
-		progress(cmd)("nothing stands still")
+		progress(cmd)("nothing waits for a decision or a worker")
 		return nil
 	}
 	rows := make([][]string, len(stale))
@@ -65,7 +66,7 @@ func printStale(cmd *cobra.Command, stale []ops.Stale) error {
 	return printTable(cmd.OutOrStdout(), []string{"KIND", "SCOPE", "KEY", "CLASS", "SINCE", "REASON", "ADVICE"}, rows)
 }
 
-// A standing is what of [ops.Stale.Detail] goes into a line.
+// A standing is the part of [ops.Stale.Detail] that is printed.
 type standing struct {
 	Step        string
 	Fence       int64
@@ -76,11 +77,12 @@ type standing struct {
 }
 
 func standingOf(s ops.Stale) (d standing) {
-	_ = json.Unmarshal(s.Detail, &d) // what is missing is empty
+	_ = json.Unmarshal(s.Detail, &d) // missing members are empty
 	return d
 }
 
-// keyOf is the key of a row; of a job that is a delivery the id, and the delivery's key.
+// keyOf returns the key of a row. For a job that is a stored delivery it is the job's id and the
+// delivery's key.
 func keyOf(s ops.Stale) string {
 	if d := standingOf(s); d.MessageKey != "" {
 		return s.Key + " (" + d.MessageKey + ")"
@@ -88,7 +90,7 @@ func keyOf(s ops.Stale) string {
 	return s.Key
 }
 
-// adviceOn is the advice of stale_classify in commands of this program.
+// adviceOn translates the advice of stale_classify into commands of this program.
 func adviceOn(s ops.Stale) string {
 	switch d := standingOf(s); s.Kind + " " + s.Class {
 	case "command unknown":
@@ -107,19 +109,20 @@ func adviceOn(s ops.Stale) string {
 	return s.Advice
 }
 
-// adviceOnLetter is what to do about a dead letter with such a last error, whose process died so often.
+// adviceOnLetter returns the next step for a dead letter with this last error and number of
+// crashes.
 func adviceOnLetter(id, code string, crashes int) string {
 	retry, discard := "pawl dlq retry "+id+" --reason …", "pawl dlq discard "+id+" --reason …"
 	switch pawl.Code(code) {
 	case ops.CodeMismatch:
-		return "it came under a known key with another payload: the first took effect, or is a job of its own, and a retry runs this one beside it; " +
-			discard + ", unless both are wanted"
+		return "it has a known key with another payload. The first took effect or has its own job, and a retry would run this one in addition: " +
+			discard + ", unless you want both"
 	case pawl.CodeDeliveryStale:
-		return "it is older than what is remembered, and may have taken effect: find out, then " + discard + ", or " + retry
+		return "it is older than the retention period, and may have taken effect: find out, then " + discard + ", or " + retry
 	}
 	if crashes > 0 {
-		return fmt.Sprintf("its process died or froze %s while it ran. What it wrote to this database was rolled back, but calls of other systems that are no "+
+		return fmt.Sprintf("its process died or froze %s while it ran. Its writes to this database were rolled back, but calls of other systems outside of "+
 			"steps may have been executed: ask those systems first. If nothing happened: %s. If it did: %s", text.Plural(crashes, "time", "times"), retry, discard)
 	}
-	return "repair the cause, then " + retry + ", or " + discard
+	return "fix the cause, then " + retry + ", or " + discard
 }

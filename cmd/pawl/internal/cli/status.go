@@ -17,15 +17,15 @@ func newStatus() *cobra.Command {
 		Use:   "status",
 		Short: "Show queues, workers, consumers, events and anything that needs a decision",
 		Args:  noArgs,
-		Long: `Shows each queue, each worker, each consumer of deliveries, how far events are behind, and what waits for a decision. It says how things are, not
-whether that is well: see pawl doctor. It reads the whole of jobs, commands and steps.
+		Long: `Shows each queue, worker and consumer of deliveries, how far events are behind, and what waits for a decision. It does not look for
+problems: see pawl doctor. It reads all rows of jobs, commands and steps.
 
-  DUE      may be claimed now; OLDEST: how long the first of them has been
+  DUE      may be claimed now; OLDEST: how long the first has been due
   LATER    wait for their time      WAITING  for their turn in a lane
-  DEAD     dead letters: pawl dlq   BLOCKED  lanes that stand behind one: pawl lanes list --blocked
+  DEAD     dead letters: pawl dlq   BLOCKED  lanes that wait behind one: pawl lanes list --blocked
 
-  STATE       alive; silent: its lease is over; gone: its process has ended, its presence lock is free
-  REMEMBERS   how long deliveries of a consumer are remembered; REDELIVERY: how long after it was sent a message may come`,
+  STATE       alive; silent: its lease has expired; gone: its process has ended, its presence lock is free
+  REMEMBERS   how long deliveries of a consumer are remembered; REDELIVERY: how long after its send a message may come`,
 		Example: "  pawl status\n  watch -n 5 pawl status\n  pawl status --json | jq '.queues[] | select(.dead > 0)'",
 	}
 	asJSON := addJSONFlag(cmd)
@@ -96,7 +96,7 @@ func printOverview(cmd *cobra.Command, o ops.Overview) error {
 	return err
 }
 
-// orUnlimited is a span of time, of which 0 has a meaning of its own.
+// orUnlimited formats a duration; 0 has its own text.
 func orUnlimited(d time.Duration, zero string) string {
 	if d == 0 {
 		return zero

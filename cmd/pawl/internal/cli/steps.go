@@ -16,8 +16,8 @@ import (
 
 func newSteps() *cobra.Command {
 	cmd := group("steps", "Look at calls of other systems, and settle those of unknown outcome")
-	cmd.Long = `A step is a call of another system by a job or command. It is unknown if it cannot be told whether it was executed. It is not
-called again, its job waits, and a lane waits with it, until you settle it.`
+	cmd.Long = `A step is a call of another system by a job or command. If its outcome is unknown, it is not called again, and its job and the job's
+lane wait until you settle it.`
 	cmd.Example = `  pawl steps list
   pawl steps show job/pay 17@1795285193170792 charge
   pawl steps settle job/pay 17@1795285193170792 charge executed --fence 41 --reference ch_3Mq --reason 'seen in their dashboard' --yes
@@ -31,7 +31,7 @@ func newStepsList() *cobra.Command {
 	var s ops.Steps
 	cmd := &cobra.Command{
 		Use:     "list",
-		Short:   "List steps, by scope, key and step; without --status those that are unknown",
+		Short:   "List steps, by scope, key and step; by default the unknown ones",
 		Example: "  pawl steps list\n  pawl steps list --provider stripe --json | jq -r '.steps[].provider_key'\n  pawl steps list --scope job/pay --status planned",
 	}
 	flags := cmd.Flags()
@@ -51,7 +51,7 @@ func stepCells(s ops.Step) []string {
 		strconv.Itoa(s.Calls), strconv.Itoa(s.InDoubt), idCell(s.JobID), span(s.ReadAt.Sub(s.UpdatedAt)), cell(s.Reference, nameWidth)}
 }
 
-// idCell is an id, of which 0 is none.
+// idCell formats an id; 0 means none.
 func idCell(id int64) string {
 	if id == 0 {
 		return "-"
@@ -62,7 +62,7 @@ func idCell(id int64) string {
 func newStepsShow() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "show SCOPE KEY STEP",
-		Short:   "Show a step whole: each call, what was seen of it, what operators did",
+		Short:   "Show all of a step: each call with its outcome, and changes by operators",
 		Example: "  pawl steps show job/pay 17@1795285193170792 charge",
 	}
 	return show[ops.Step]{arguments: 3,
@@ -110,7 +110,7 @@ func stepText(s ops.Step) string {
 	return out.String()
 }
 
-// settleLine and againLine are the commands that name the step as it was shown.
+// settleLine and againLine are the commands that settle the step shown.
 func settleLine(r ops.StepRef) string {
 	return fmt.Sprintf("pawl steps settle %s %s %s executed|refused|not_executed --fence %d --reason …", text.ShellWord(r.Scope), text.ShellWord(r.Key), text.ShellWord(r.Step), r.Fence)
 }

@@ -22,13 +22,14 @@ func runnable(root *cobra.Command) (all []*cobra.Command) {
 	return all
 }
 
-// badValues are values that no flag of a type takes.
+// badValues are values that no flag of a type accepts.
 var badValues = map[string][]string{
 	"int": {"many", "-1"}, "int64": {"many", "-1"}, "uint64": {"many", "-1"}, "uint32": {"many", "-1"}, "float64": {"much", "-1"},
 	"duration": {"long", "-1s"}, "bool": {"perhaps"}, "number": {"many", "1.5"}, "time": {"soon"},
 }
 
-// A bad flag, a bad value, a missing or an unexpected argument: exit code 2 and one line with the next step, of every command.
+// With a bad flag, a bad value, a missing or an unexpected argument, every command exits with 2 and
+// prints one line with the next step.
 func TestUsage_EveryCommandAnswersBadInputWith2(t *testing.T) {
 	for _, c := range runnable(newRoot()) {
 		_, path, _ := strings.Cut(c.CommandPath(), " ")

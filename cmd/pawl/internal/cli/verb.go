@@ -16,7 +16,7 @@ import (
 	"github.com/pawl-go/pawl/ops"
 )
 
-// addVerbs gives a group the commands of its noun, but for those that it has already.
+// addVerbs adds the commands of a noun to its group, except those that the group has already.
 func addVerbs(group *cobra.Command, n *operator.Noun) {
 	for _, v := range n.Verbs() {
 		if !slices.ContainsFunc(group.Commands(), func(c *cobra.Command) bool { return c.Name() == v.Command }) {
@@ -25,24 +25,24 @@ func addVerbs(group *cobra.Command, n *operator.Noun) {
 	}
 }
 
-// describe makes the command of a verb, with its help. use stands for what it takes.
+// describe makes the command of a verb, with its help. use lists its arguments.
 func describe(group string, v operator.Verb, use string) *cobra.Command {
 	help := []string{strings.TrimSpace(v.Effect + " " + v.Noun.More), v.More}
 	if i := slices.IndexFunc(v.Seen, isRequired); i >= 0 {
-		help = append(help, fmt.Sprintf("--%s is what pawl %s printed when you looked. If another attempt has begun since, it is not the one that you looked at, and nothing changes.",
+		help = append(help, fmt.Sprintf("--%s is the value that pawl %s printed. If another attempt has started since, nothing changes.",
 			v.Seen[i].Flag, os.Expand(v.Noun.Look, strings.ToUpper)))
 	}
-	cmd := &cobra.Command{Use: v.Command + use + " --reason TEXT", Short: v.Short, Long: wrap(append(help, "Who and why go to pawl.audit.")...)}
+	cmd := &cobra.Command{Use: v.Command + use + " --reason TEXT", Short: v.Short, Long: wrap(append(help, "Actor and reason are recorded in pawl.audit.")...)}
 	for line := range strings.Lines(v.Example) {
 		cmd.Example += "  pawl " + group + " " + v.Command + " " + line
 	}
 	return cmd
 }
 
-// isRequired reports whether the command needs the flag.
+// isRequired reports whether the command requires the flag.
 func isRequired(f operator.Field) bool { return f.Flag != "" && f.Arg != "" }
 
-// wrap sets paragraphs in lines. One that begins with a space is set already.
+// wrap breaks paragraphs into lines. A paragraph that begins with a space stays as it is.
 func wrap(paragraphs ...string) string {
 	const width = 110
 	var out []string
@@ -67,12 +67,13 @@ func wrap(paragraphs ...string) string {
 	return strings.Join(out, "\n\n")
 }
 
-// values are what a command was given for the fields of a verb.
+// values are the values given for the fields of a verb.
 type values map[string]string
 
 func (p values) of(name string) string { return p[name] }
 
-// newVerb makes the command of a verb about one thing: arguments and flags, the question, and what is printed.
+// newVerb makes the command of a verb about one thing: arguments and flags, the question, and the
+// output.
 func newVerb(v operator.Verb) *cobra.Command {
 	p := values{}
 	var arguments []operator.Field
@@ -122,7 +123,7 @@ func newVerb(v operator.Verb) *cobra.Command {
 	return cmd
 }
 
-// checkValues refuses what the verb does not take before a database is asked.
+// checkValues refuses invalid values before it connects.
 func checkValues(cmd *cobra.Command, v operator.Verb, p values) error {
 	asIn := "as in: " + cmd.UseLine()
 	var bad *operator.BadValue
@@ -138,9 +139,9 @@ func checkValues(cmd *cobra.Command, v operator.Verb, p values) error {
 			return misused(cmd, wrong, next)
 		}
 	}
-	// Looking it up here would defeat it: it must be that of what the person saw.
+	// The fence must be the one that the person saw, so it is not read here.
 	if i := slices.IndexFunc(v.Seen, isRequired); i >= 0 && p[v.Seen[i].Name] == "" {
-		return misused(cmd, "which attempt your verdict is about is missing", "pass --"+v.Seen[i].Flag+", as shown by: "+look(v.Noun, p))
+		return misused(cmd, "the attempt that your verdict is about is missing", "pass --"+v.Seen[i].Flag+", as shown by: "+look(v.Noun, p))
 	}
 	return nil
 }
@@ -174,7 +175,8 @@ func printResult(cmd *cobra.Command, c *change, v operator.Verb, p values, r ops
 	return failed(cmd, errors.New(operator.Line(m.why, p.of, r)), next)
 }
 
-// whyNot says why nothing changed, and the next step. Without a step it is the result's hint, and "look" is the command that shows the thing.
+// whyNot holds the reasons why nothing changed, with the next step. An empty step means the
+// result's hint; "look" means the command that shows the thing.
 var whyNot = map[*operator.Noun]map[ops.Outcome]miss{
 	operator.Lanes: {
 		ops.Idle:    {"nothing blocks lane $name", "see: pawl lanes list --blocked"},
@@ -183,9 +185,9 @@ var whyNot = map[*operator.Noun]map[ops.Outcome]miss{
 	},
 	operator.Schedules: {ops.Absent: {"there is no schedule $name", "see: pawl schedules list"}},
 	operator.Deliveries: {
-		ops.Moved:   {"delivery $key of consumer $consumer has taken effect since you looked, or anew", "look"},
+		ops.Moved:   {"delivery $key of consumer $consumer has taken effect since you looked, or once more", "look"},
 		ops.Refused: {"job $job owns the delivery and is $was", ""},
-		ops.Absent:  {"consumer $consumer remembers no delivery $key", "the id is the key that its sender gave it: see the producer"},
+		ops.Absent:  {"consumer $consumer remembers no delivery $key", "the id is the key that its sender chose: see the producer"},
 	},
 	operator.SequenceGates: {
 		ops.Moved: {"gate $resource of consumer $consumer has moved since you looked", "look"},
@@ -212,7 +214,7 @@ type flagValue struct {
 
 func (f *flagValue) String() string { return f.values[f.field.Name] }
 
-// Type is what the help calls the value.
+// Type is the name of the value in the help.
 func (f *flagValue) Type() string {
 	switch f.field.Type {
 	case operator.Number, operator.ID:
@@ -223,7 +225,7 @@ func (f *flagValue) Type() string {
 	return "string"
 }
 
-// Set takes what fits. An id of 0 is none.
+// Set accepts valid values. An id of 0 means none.
 func (f *flagValue) Set(given string) error {
 	if f.field.Type == operator.ID && given == "0" {
 		given = ""

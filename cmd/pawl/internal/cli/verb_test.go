@@ -15,11 +15,11 @@ import (
 	"github.com/pawl-go/pawl/internal/operator"
 )
 
-// selfMade are commands that change something and are no verbs about one thing.
+// selfMade are commands that change something and are not verbs about one thing.
 var selfMade = []string{"purge"}
 
-// Each verb of the table is a command and a page of the dashboard, with its words and its fields. No command changes anything that is not in
-// the table.
+// Each verb of the table is a command and a page of the dashboard, with the same texts and fields.
+// No command outside of the table changes anything.
 func TestVerbs_AreCommandsAndPages(t *testing.T) {
 	t.Parallel()
 	root, board := newRoot(), offline(t)
@@ -65,7 +65,7 @@ func TestVerbs_AreCommandsAndPages(t *testing.T) {
 	}
 }
 
-// offline is a dashboard whose database is not asked.
+// offline is a dashboard that never queries its database.
 func offline(t *testing.T) http.Handler {
 	t.Helper()
 	pool, err := pgxpool.New(t.Context(), "postgres://u@127.0.0.1:1/d")

@@ -23,7 +23,8 @@ func newVersion() *cobra.Command {
 	}
 }
 
-// buildVersion is what the Go command recorded: a tag for go install, "(devel)" for a build from a working tree.
+// buildVersion is the version that the Go command recorded: a tag for go install, "(devel)" for a
+// build from a working tree.
 func buildVersion() string {
 	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
 		return info.Main.Version

@@ -12,8 +12,8 @@ import (
 	"github.com/pawl-go/pawl/internal/text"
 )
 
-// visibleJSON writes what encoding/json leaves as it is, DEL, C1 controls and the marks that reverse a line, as \uXXXX. They
-// stand inside strings only, so the value is the same.
+// visibleJSON escapes as \uXXXX what encoding/json leaves: DEL, C1 controls, and marks that reverse
+// text. They occur only inside strings, so the value stays the same.
 func visibleJSON(text string) string {
 	var out strings.Builder
 	for _, r := range text {
@@ -30,7 +30,7 @@ func visibleJSON(text string) string {
 	return out.String()
 }
 
-// shorten cuts text to so many characters, visibly.
+// shorten cuts text to limit characters and marks the cut.
 func shorten(text string, limit int) string {
 	if utf8.RuneCountInString(text) <= limit {
 		return text
@@ -39,11 +39,11 @@ func shorten(text string, limit int) string {
 }
 
 const (
-	payloadText  = 4096 // octets of a payload shown as text
-	payloadOctet = 128  // octets shown in hex
+	payloadText  = 4096 // octets shown of a text payload
+	payloadOctet = 128  // octets shown of another payload, in hex
 )
 
-// payloadLines shows a payload: as text if it is some, else its first octets.
+// payloadLines shows a payload as text, or its first octets in hex if it is not text.
 func payloadLines(args []byte) (lines []string) {
 	if !isText(args) {
 		first := args[:min(len(args), payloadOctet)]
@@ -52,7 +52,7 @@ func payloadLines(args []byte) (lines []string) {
 	}
 	first := args[:min(len(args), payloadText)]
 	for len(first) > 0 && len(first) < len(args) && !utf8.Valid(first) {
-		first = first[:len(first)-1] // not in the middle of a character
+		first = first[:len(first)-1] // do not cut inside a character
 	}
 	for line := range strings.Lines(string(first)) {
 		line = strings.ReplaceAll(strings.TrimSuffix(line, "\n"), "\t", "    ")

@@ -9,10 +9,11 @@ import (
 	"unicode"
 )
 
-// attack holds what a terminal would act on: colour, title, a reversed line, C1, a new line, invalid UTF-8, a tag.
+// attack contains what a terminal would act on: colour, title, a reversed line, C1, a new line,
+// invalid UTF-8, a tag.
 const attack = "\x1b[31m\x1b]0;pwned\a\u202egnp.exe\u200f\u0085\x9b2J\n\r\t\x00\x7f\ufeff\U000e0041\\end"
 
-// JSON is disarmed too, and means the same.
+// Attacks are escaped in JSON too, and the value stays the same.
 func TestPrintJSON_DisarmsAttacks(t *testing.T) {
 	t.Parallel()
 	var out strings.Builder
@@ -54,7 +55,7 @@ func TestPayloadLines(t *testing.T) {
 	}
 }
 
-// Only a yes is a yes.
+// Only y and yes count as consent.
 func TestAgreed(t *testing.T) {
 	t.Parallel()
 	for answer, want := range map[string]bool{"y\n": true, "YES\n": true, " y \n": true, "y": true, "\n": false, "": false, "n\n": false, "yep\n": false} {

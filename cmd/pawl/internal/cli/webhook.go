@@ -17,11 +17,12 @@ import (
 	"github.com/pawl-go/pawl/transport/webhook"
 )
 
-// secretVariable holds the secret unless a flag names another place. There is no flag for the secret itself: other users of
-// the machine can read command lines.
+// secretVariable holds the secret, unless a flag names another source. No flag takes the secret
+// itself, because other users of the machine can read command lines.
 const secretVariable = "PAWL_WEBHOOK_SECRET"
 
-// mostInput bounds what is read from a file or stdin, in octets. It is the most a verifier can be told to take.
+// mostInput bounds the octets read from a file or stdin. It is the largest body that a verifier can
+// be configured to accept.
 const mostInput = 16 << 20
 
 func newWebhook() *cobra.Command {
@@ -30,7 +31,7 @@ func newWebhook() *cobra.Command {
 	return cmd
 }
 
-// schemes are those of package webhook, by name, and whether an id of theirs stands in a header.
+// schemes holds the schemes of package webhook by name, and whether their id is in a header.
 var schemes = map[string]struct {
 	make     func(...webhook.Secret) webhook.Scheme
 	idHeader bool
@@ -44,13 +45,13 @@ var schemes = map[string]struct {
 	"shopify":  {webhook.Shopify, true},
 }
 
-const schemeHelp = `Schemes: standard (Standard Webhooks, v1 and v1a), svix, stripe, mux, github, slack, shopify, and hmac, which is described by
+const schemeHelp = `Schemes: standard (Standard Webhooks, v1 and v1a), svix, stripe, mux, github, slack, shopify, and hmac, which you describe with
 --signature-header, --prefix, --hash, --encoding, --timestamp-header, --id-header and --signed.
 
 The secret comes from PAWL_WEBHOOK_SECRET, another variable (--secret-env) or a file (--secret-file), never from the command line. Both flags
 may be repeated while a secret is rotated.`
 
-// schemeFlags choose a scheme and its secrets.
+// schemeFlags select a scheme and its secrets.
 type schemeFlags struct {
 	name        string
 	envs, files []string
@@ -65,22 +66,22 @@ func (f *schemeFlags) add(cmd *cobra.Command) {
 	flags.StringArrayVar(&f.envs, "secret-env", nil, "variable that holds a secret (default "+secretVariable+")")
 	flags.StringArrayVar(&f.files, "secret-file", nil, "file that holds a secret")
 	flags.StringVar(&f.hmac.Header, "signature-header", "", "hmac: header of the signature; required")
-	flags.StringVar(&f.hmac.Prefix, "prefix", "", "hmac: what stands before the signature, as in sha256=")
+	flags.StringVar(&f.hmac.Prefix, "prefix", "", "hmac: text before the signature, as in sha256=")
 	flags.StringVar(&f.hash, "hash", "", "hmac: sha256 or sha512 (default sha256)")
 	flags.StringVar(&f.encoding, "encoding", "", "hmac: hex or base64 (default hex)")
 	flags.StringVar(&f.hmac.TimestampHeader, "timestamp-header", "", "hmac: header of the timestamp, which is signed")
 	flags.StringVar(&f.hmac.IDHeader, "id-header", "", "hmac: header of the id")
-	flags.StringVar(&f.hmac.Signed, "signed", "", "hmac: what is signed (default {timestamp}.{body}, or {body} without a timestamp)")
+	flags.StringVar(&f.hmac.Signed, "signed", "", "hmac: the text that is signed (default {timestamp}.{body}, or {body} without a timestamp)")
 }
 
-// hmacFlags are of no use with other schemes.
+// hmacFlags are valid only with --scheme hmac.
 var hmacFlags = []string{"signature-header", "prefix", "hash", "encoding", "timestamp-header", "id-header", "signed"}
 
 func (f *schemeFlags) scheme(cmd *cobra.Command) (webhook.Scheme, error) {
 	known, found := schemes[f.name]
 	if !found && f.name != "hmac" {
 		if f.name == "" {
-			return nil, misused(cmd, "which scheme is missing", "pass --scheme, one of: "+schemeNames())
+			return nil, misused(cmd, "the scheme is missing", "pass --scheme, one of: "+schemeNames())
 		}
 		return nil, misused(cmd, fmt.Sprintf("unknown scheme %q", f.name), "use one of: "+schemeNames())
 	}
@@ -111,7 +112,7 @@ func schemeNames() string {
 	return strings.Join(names, ", ")
 }
 
-// secrets reads them, named by where they come from.
+// secrets reads the secrets and names them after their sources.
 func (f *schemeFlags) secrets(cmd *cobra.Command) (all []webhook.Secret, err error) {
 	if len(f.envs)+len(f.files) == 0 {
 		f.envs = []string{secretVariable}
@@ -162,7 +163,7 @@ func fileCause(err error) string {
 	return err.Error()
 }
 
-// readTime reads seconds since 1970, or RFC 3339; "" is now.
+// readTime reads seconds since 1970 or RFC 3339; "" is now.
 func readTime(cmd *cobra.Command, text string) (time.Time, error) {
 	if text == "" {
 		return time.Now(), nil
@@ -173,10 +174,10 @@ func readTime(cmd *cobra.Command, text string) (time.Time, error) {
 	if at, err := time.Parse(time.RFC3339, text); err == nil && at.Unix() > 0 {
 		return at, nil
 	}
-	return time.Time{}, misused(cmd, fmt.Sprintf("--at %q is no time after 1970", text), "write seconds since 1970, or as in 2026-11-21T18:00:00Z")
+	return time.Time{}, misused(cmd, fmt.Sprintf("--at %q is not a time after 1970", text), "write seconds since 1970, or as in 2026-11-21T18:00:00Z")
 }
 
-// deliveryFlags describe what is signed.
+// deliveryFlags describe the delivery to sign.
 type deliveryFlags struct {
 	schemeFlags
 	id, at, body string

@@ -17,7 +17,7 @@ import (
 
 const (
 	mostRepeats = 1000
-	mostAnswer  = 200 // octets shown of an answer that is not 2xx
+	mostAnswer  = 200 // octets shown of a response that is not 2xx
 )
 
 type sendFlags struct {
@@ -33,8 +33,8 @@ func newWebhookSend() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "send URL --scheme NAME",
 		Short: "Sign a body and POST it, once or several times",
-		Long: `Signs a body and sends it as its sender would. With --repeat the same delivery comes again, as senders' retries do: one id, one body,
-signed anew for each try. Redirects are not followed. Exit 1 if any answer is not 2xx.
+		Long: `Signs a body and sends it as its sender would. With --repeat the same delivery is sent again, like a sender's retries: one id, one body,
+signed anew for each try. Redirects are not followed. The exit code is 1 if a response is not 2xx.
 
 ` + schemeHelp,
 		Example: `  export PAWL_WEBHOOK_SECRET=whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw
@@ -44,8 +44,8 @@ signed anew for each try. Redirects are not followed. Exit 1 if any answer is no
 	}
 	f.add(cmd)
 	cmd.Flags().IntVar(&f.repeat, "repeat", 1, fmt.Sprintf("how often to send it, 1 to %d", mostRepeats))
-	cmd.Flags().DurationVar(&f.timeout, "timeout", 10*time.Second, "of one try")
-	cmd.Flags().StringVar(&f.contentType, "content-type", "application/json", "of the body")
+	cmd.Flags().DurationVar(&f.timeout, "timeout", 10*time.Second, "timeout of one try")
+	cmd.Flags().StringVar(&f.contentType, "content-type", "application/json", "content type of the body")
 	f.json = addJSONFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error { return f.run(cmd, args) }
 	return cmd
@@ -57,7 +57,7 @@ func (f *sendFlags) run(cmd *cobra.Command, args []string) error {
 	}
 	to, err := url.Parse(args[0])
 	if err != nil || to.Scheme != "http" && to.Scheme != "https" || to.Host == "" {
-		return misused(cmd, "the URL is none of http or https", "write it as in http://localhost:8080/hook")
+		return misused(cmd, "the URL is not one of http or https", "write it as in http://localhost:8080/hook")
 	}
 	switch {
 	case f.repeat < 1 || f.repeat > mostRepeats:
@@ -72,7 +72,7 @@ func (f *sendFlags) run(cmd *cobra.Command, args []string) error {
 	return f.send(cmd, to, d)
 }
 
-// send tries as often as it was asked to and tells of each.
+// send sends the delivery f.repeat times and prints each result.
 func (f *sendFlags) send(cmd *cobra.Command, to *url.URL, d delivery) error {
 	client := &http.Client{Timeout: f.timeout, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	sent, failures := sentJSON{ID: given(d.id), Tries: []tryJSON{}}, 0
@@ -105,7 +105,8 @@ func (f *sendFlags) send(cmd *cobra.Command, to *url.URL, d delivery) error {
 	return nil
 }
 
-// try signs and sends once. A missing answer is a result. A request that cannot be signed is an error.
+// try signs and sends once. A missing response is a result; a request that cannot be signed is an
+// error.
 func (f *sendFlags) try(cmd *cobra.Command, client *http.Client, to *url.URL, d delivery) (tryJSON, error) {
 	at, err := readTime(cmd, f.at)
 	if err != nil {
@@ -128,7 +129,8 @@ func (f *sendFlags) try(cmd *cobra.Command, client *http.Client, to *url.URL, d 
 		return tryJSON{Milliseconds: since(began), Error: given(sendCause(err))}, nil
 	}
 	defer response.Body.Close()
-	answer, _ := io.ReadAll(io.LimitReader(response.Body, mostAnswer)) // what arrives is shown
+	// the part that arrived is shown
+	answer, _ := io.ReadAll(io.LimitReader(response.Body, mostAnswer))
 	return tryJSON{Status: &response.StatusCode, Milliseconds: since(began), Answer: string(answer)}, nil
 }
 
@@ -136,7 +138,7 @@ func since(began time.Time) float64 {
 	return float64(time.Since(began).Microseconds()) / 1000
 }
 
-// sendCause leaves the URL out: there may be a token in it.
+// sendCause leaves out the URL, because it may contain a token.
 func sendCause(err error) string {
 	var where *url.Error
 	if errors.As(err, &where) {
@@ -149,7 +151,7 @@ func sendCause(err error) string {
 }
 
 type sentJSON struct {
-	ID    *string   `json:"id"` // null: the body has it
+	ID    *string   `json:"id"` // null: the id is in the body
 	Tries []tryJSON `json:"tries"`
 }
 
@@ -162,7 +164,7 @@ type tryJSON struct {
 
 func (t tryJSON) ok() bool { return t.Status != nil && *t.Status >= 200 && *t.Status < 300 }
 
-// String is a line for people.
+// String is one line for people.
 func (t tryJSON) String() string {
 	switch {
 	case t.Status == nil:
@@ -173,7 +175,7 @@ func (t tryJSON) String() string {
 	return fmt.Sprintf("%d %s  %.1f ms  %s", *t.Status, http.StatusText(*t.Status), t.Milliseconds, text.Visible(oneLine(t.Answer)))
 }
 
-// given is nil for a zero value, which prints as null.
+// given returns nil for a zero value, which JSON prints as null.
 func given[T comparable](value T) *T {
 	var zero T
 	if value == zero {

@@ -30,9 +30,9 @@ func newWebhookVerify() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "verify --scheme NAME --headers FILE --body FILE",
 		Short: "Check a captured request, and say which step fails",
-		Long: `Checks a request as a receiver does: headers, body, signature, timestamp, key. The file of headers has one a line, "Name: value"; a request line
-before them, and what follows an empty line, are ignored. The body must be the raw octets: an editor that adds a newline breaks
-the signature. For an old capture pass --at, the time at which it came. Exit 1 if any step fails.
+		Long: `Checks a request as a receiver does: headers, body, signature, timestamp, key. The file of headers has one header a line, "Name: value".
+A request line before them and text after an empty line are ignored. The body must be the raw octets: an editor that adds a newline
+breaks the signature. For an old capture pass --at, the time at which it arrived. The exit code is 1 if a step fails.
 
 ` + schemeHelp,
 		Example: `  export PAWL_WEBHOOK_SECRET=whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw
@@ -43,8 +43,8 @@ the signature. For an old capture pass --at, the time at which it came. Exit 1 i
 	f.add(cmd)
 	cmd.Flags().StringVar(&f.headers, "headers", "", "file of the headers; required")
 	cmd.Flags().StringVar(&f.body, "body", "", "file of the raw body, - is stdin; required")
-	cmd.Flags().StringVar(&f.at, "at", "", "when it came, seconds since 1970 or RFC 3339 (default now)")
-	cmd.Flags().DurationVar(&f.tolerance, "tolerance", 5*time.Minute, "how far its timestamp may lie from --at")
+	cmd.Flags().StringVar(&f.at, "at", "", "when it arrived, seconds since 1970 or RFC 3339 (default now)")
+	cmd.Flags().DurationVar(&f.tolerance, "tolerance", 5*time.Minute, "longest distance of its timestamp from --at")
 	f.json = addJSONFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return f.run(cmd) }
 	return cmd
@@ -82,7 +82,7 @@ func (f *verifyFlags) run(cmd *cobra.Command) error {
 	return f.verdict(cmd, v, h, m, refused)
 }
 
-// verdict is the line about the step that failed.
+// verdict is the error of the step that failed, with the next step.
 func (f *verifyFlags) verdict(cmd *cobra.Command, v *webhook.Verifier, h http.Header, m webhook.Verified, refused error) error {
 	var r *webhook.Refusal
 	switch {
@@ -92,17 +92,17 @@ func (f *verifyFlags) verdict(cmd *cobra.Command, v *webhook.Verifier, h http.He
 		}
 		next := r.Hint()
 		if r.Reason == webhook.ReasonTimestampStale && f.at == "" {
-			next = "if the capture is old, pass --at with the time at which it came; else " + next
+			next = "if the capture is old, pass --at with the time at which it arrived; else " + next
 		}
 		return failed(cmd, fmt.Errorf("%s: %s", checkOf(r.Reason), r.Reason), next)
 	case m.Key == "":
-		return failed(cmd, errors.New("key: "+m.KeyFault), "it is genuine, but nothing tells its duplicates: choose another Config.Key")
+		return failed(cmd, errors.New("key: "+m.KeyFault), "it is genuine, but without a key its duplicates cannot be recognised: choose another Config.Key")
 	}
 	return nil
 }
 
-// captured tells whether the file, not the request, is at fault: it verifies once what editors and shells do to a file is
-// undone.
+// captured reports whether the file is at fault instead of the request. It undoes common changes by
+// editors and shells, and checks whether the body then verifies.
 func (f *verifyFlags) captured(v *webhook.Verifier, h http.Header, reason webhook.Reason, cmd *cobra.Command) string {
 	if reason != webhook.ReasonSignatureMismatch || f.body == "-" {
 		return ""
@@ -126,7 +126,7 @@ func (f *verifyFlags) captured(v *webhook.Verifier, h http.Header, reason webhoo
 	return ""
 }
 
-// requestLine may stand before the headers of a capture.
+// requestLine may precede the headers of a capture.
 var requestLine = regexp.MustCompile(`^[A-Z]+ \S+ HTTP/[0-9.]+\r?\n`)
 
 func (f *verifyFlags) readHeaders(cmd *cobra.Command) (http.Header, error) {
@@ -142,7 +142,7 @@ func (f *verifyFlags) readHeaders(cmd *cobra.Command) (http.Header, error) {
 	return http.Header(h), nil
 }
 
-// The steps, in their order.
+// The steps in their order.
 const (
 	stepHeaders   = "headers"
 	stepBody      = "body"
@@ -166,7 +166,7 @@ func checkOf(reason webhook.Reason) string {
 type checkedJSON struct {
 	Verified bool              `json:"verified"`
 	Steps    []checkJSON       `json:"steps"`
-	Secret   *string           `json:"secret"` // which one signed
+	Secret   *string           `json:"secret"` // name of the secret that signed
 	Key      *string           `json:"key"`
 	ID       *string           `json:"id"`
 	IDSigned bool              `json:"id_signed"`
@@ -225,7 +225,7 @@ func (f *verifyFlags) print(cmd *cobra.Command, c checkedJSON) error {
 	return nil
 }
 
-// note says what there is to say of a step.
+// note is the text about a step.
 func (c checkedJSON) note(s checkJSON) string {
 	switch {
 	case s.Reason != nil && s.Detail != nil:
@@ -234,7 +234,7 @@ func (c checkedJSON) note(s checkJSON) string {
 		return *s.Reason
 	case s.Detail != nil:
 		return text.Visible(*s.Detail)
-	case s.Outcome != "ok" || c.Secret == nil: // a refused request has no more to say
+	case s.Outcome != "ok" || c.Secret == nil: // a refused request has no further notes
 		return ""
 	}
 	switch s.Step {

@@ -21,29 +21,32 @@ import (
 
 const (
 	connectLimit = 10 * time.Second // unless the URL has a connect_timeout
-	cleanLimit   = 20 * time.Second // for leaving somebody else's database as it was
+	cleanLimit   = 20 * time.Second // of removing our rows from the user's database
 )
 
-// A database is where the run happens: the observer's connection to it, and what must be undone.
+// A database is the database of a run: the observer's connection, and the data to remove
+// afterwards.
 type database struct {
-	url       string
-	schema    string // of the business tables; also the consumer's name, and the first part of the workers'
-	directory string // of a private server's data that is kept
+	url string
+	// of the business tables; also the consumer's name and the prefix of the workers' names
+	schema    string
+	directory string // data directory of a private server, if it is kept
 	conn      *pgx.Conn
-	stop      func()          // the private server
-	ended     <-chan struct{} // closed when the private server is gone; nil if there is none
-	clean     bool            // remove what we made
+	stop      func()          // stops the private server
+	ended     <-chan struct{} // closed when the private server has ended; nil if there is none
+	clean     bool            // remove our data at the end
 	display   Display
 }
 
-// A StartError is a private server that did not start.
+// A StartError means that the private server did not start.
 type StartError struct{ Err error }
 
 func (e *StartError) Error() string { return e.Err.Error() }
 func (e *StartError) Unwrap() error { return e.Err }
 
-// openDatabase starts or finds the database and makes the business tables. Their schema's name is new in every run,
-// also of one seed: two runs in one inbox would take each other's orders for duplicates.
+// openDatabase starts or connects to the database and creates the business tables. The schema's
+// name is new in every run, even with the same seed. Two runs with one inbox would treat each
+// other's orders as duplicates.
 func openDatabase(ctx context.Context, o Options, display Display) (*database, error) {
 	random := make([]byte, 4)
 	_, _ = rand.Read(random) // never fails
@@ -64,7 +67,8 @@ func openDatabase(ctx context.Context, o Options, display Display) (*database, e
 // startServer starts a private server with PostgreSQL's own, durable settings.
 func (d *database) startServer(ctx context.Context, o Options) error {
 	options := postgres.Options{Durable: true, Log: d.display.Note,
-		Settings: map[string]string{"max_connections": fmt.Sprint(20 + 3*o.Workers*connsAWorker)}} // killed workers' sessions linger
+		// sessions of killed workers linger
+		Settings: map[string]string{"max_connections": fmt.Sprint(20 + 3*o.Workers*connsAWorker)}}
 	parent := ""
 	if o.Keep {
 		var err error
@@ -89,8 +93,9 @@ func (d *database) startServer(ctx context.Context, o Options) error {
 	return nil
 }
 
-// prepare connects the observer and creates what the run needs. In a private database that includes Pawl's schema; in
-// somebody else's it is only checked, because migrations run only when asked.
+// prepare connects the observer and creates the tables of the run. It installs Pawl's schema in a
+// private database. In the user's database it only checks the schema, because migrations run only
+// on request.
 func (d *database) prepare(ctx context.Context, private bool) (err error) {
 	if d.conn, err = d.connect(ctx); err != nil {
 		return err
@@ -121,25 +126,25 @@ func (d *database) connect(ctx context.Context) (*pgx.Conn, error) {
 	return pgx.ConnectConfig(ctx, config)
 }
 
-// queues are those of the run's jobs: deliveries that are stored, and events.
+// queues are the queues of the run's jobs: stored deliveries and events.
 func (d *database) queues() []string {
 	return []string{"inbox/" + d.schema, "inbox/" + shipping(d.schema), outbox.QueueOf(d.schema)}
 }
 
-// waiting counts the stored deliveries that still wait for a retry, and the events that are not published.
+// waiting counts stored deliveries that wait for a retry, and unpublished events.
 func (d *database) waiting(ctx context.Context) (n int, err error) {
 	err = d.conn.QueryRow(ctx, "select pg_catalog.count(*) from pawl.job as j where j.queue operator(pg_catalog.=) any ($1) and j.status operator(pg_catalog.<>) 'dead_letter'",
 		d.queues()).Scan(&n)
 	return n, err
 }
 
-// unknown counts the calls of which nobody could tell, until the asker did.
+// unknown counts the calls whose outcome was unknown until the asker settled them.
 func (d *database) unknown(ctx context.Context) (n int, err error) {
 	err = d.conn.QueryRow(ctx, "select pg_catalog.count(*) from pawl.audit as a where a.verb operator(pg_catalog.=) 'step_settle' and a.actor operator(pg_catalog.=) $1", d.schema).Scan(&n)
 	return n, err
 }
 
-// history reads the rows a business would look at, and the dead letters, with plain SQL.
+// history reads the business rows and the dead letters with plain SQL.
 func (d *database) history(ctx context.Context) (checker.History, error) {
 	h := checker.History{Balances: map[string]int64{}, DeadLetters: map[string]checker.Order{}}
 	query := func(text string, args ...any) pgx.Rows {
@@ -179,7 +184,8 @@ func (d *database) history(ctx context.Context) (checker.History, error) {
 	return h, err
 }
 
-// close ends the observer and the private server, or leaves somebody else's database as it was.
+// close disconnects the observer, and stops the private server or removes our data from the user's
+// database.
 func (d *database) close(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanLimit)
 	defer cancel()
@@ -193,8 +199,9 @@ func (d *database) close(ctx context.Context) {
 	d.stop()
 }
 
-// removeTraces works through a new connection: an interrupt may have broken the observer's in the middle of a query. The
-// server may still be finishing the last statement of a worker that is dead, so it waits for them to be gone.
+// removeTraces uses a new connection, because an interrupt may have broken the observer's during a
+// query. The server may still run the last statement of a killed worker, so it waits until those
+// sessions have ended.
 func (d *database) removeTraces(ctx context.Context) error {
 	conn, err := d.connect(ctx)
 	if err != nil {

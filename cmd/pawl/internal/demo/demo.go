@@ -12,26 +12,30 @@ import (
 
 // Options of one run.
 type Options struct {
-	Messages      int     // orders, each one intent
-	Duplicates    int     // times each order is sent on average
-	Workers       int     // processes
-	Kills         int     // SIGKILLs
-	Poison        int     // orders among Messages that no handler can apply
-	Broker        string  // one of broker.Kinds
-	Payments      bool    // orders come as webhooks; each is charged at a bank and mailed, and has an event; implies Pipeline
-	Pipeline      bool    // the handler appends an event, which goes through a second queue and has an effect there
-	HandlerErrors float64 // share of attempts whose handler fails; the delivery is stored and is retried
-	Seed          uint64  // decides orders, faults, failures and the plan of kills
-	DatabaseURL   string  // empty: a private server
-	Keep          bool    // leave the database for a look
+	Messages   int    // number of orders, each one intent
+	Duplicates int    // average number of times each order is sent
+	Workers    int    // number of worker processes
+	Kills      int    // number of SIGKILLs
+	Poison     int    // number of orders that no handler can apply
+	Broker     string // one of broker.Kinds
+	// Payments: orders arrive as webhooks, and each is charged, mailed and has an event. It implies
+	// Pipeline.
+	Payments bool
+	Pipeline bool // the handler appends an event, which takes effect behind a second queue
+	// HandlerErrors is the share of attempts whose handler fails; the delivery is stored and
+	// retried.
+	HandlerErrors float64
+	Seed          uint64 // decides orders, faults, failures and kills
+	DatabaseURL   string // empty: a private server
+	Keep          bool   // keep the database after the run
 	Timeout       time.Duration
-	Executable    string // what to run as a worker process
+	Executable    string // binary of the worker processes
 }
 
-// maxSent bounds what the queue in this process may have to hold, at about 1 kB a message.
+// maxSent bounds the messages in this process's queue, at about 1 kB a message.
 const maxSent = 5_000_000
 
-// Validate reports the first option out of its bounds.
+// Validate returns an error about the first option out of bounds.
 func (o Options) Validate() error {
 	for _, b := range []struct {
 		name             string
@@ -50,7 +54,7 @@ func (o Options) Validate() error {
 	if sent := o.Messages * o.Duplicates; sent > maxSent {
 		return fmt.Errorf("--messages times --duplicates must not exceed %d, it is %d", maxSent, sent)
 	}
-	if !(o.HandlerErrors >= 0 && o.HandlerErrors <= 0.9) { // so that NaN is refused too
+	if !(o.HandlerErrors >= 0 && o.HandlerErrors <= 0.9) { // refuses NaN, too
 		return fmt.Errorf("--handler-errors must lie between 0 and 0.9, it is %v", o.HandlerErrors)
 	}
 	if o.Timeout < time.Second || o.Timeout > 24*time.Hour {
@@ -59,40 +63,47 @@ func (o Options) Validate() error {
 	return nil
 }
 
-// A Report is what a run comes to; its JSON form is the demo's --json output.
+// A Report is the result of a run, and the JSON output of the demo.
 type Report struct {
 	checker.Verdict
-	Deliveries         int64   `json:"deliveries"`          // messages that the broker handed out, or webhooks sent
-	DuplicatesAbsorbed int64   `json:"duplicates_absorbed"` // deliveries the workers recognised as seen
-	Retried            int64   `json:"retried"`             // attempts that failed and were tried again from the database
-	Kills              int     `json:"kills"`
-	KilledAt           []Kill  `json:"killed_at"`
-	Unsettled          int     `json:"unsettled"`  // messages and retries still open when nothing moved any more
-	Seconds            float64 `json:"seconds"`    // from the first message sent to the last one settled
-	PerSecond          float64 `json:"per_second"` // effects per second, over Seconds
-	Seed               uint64  `json:"seed"`
-	Broker             string  `json:"broker"`
-	Pipeline           bool    `json:"pipeline"` // whether there was a second hop
-	Payments           bool    `json:"payments"` // whether there were calls
-	ChargeRequests     int     `json:"charge_requests,omitempty"`
-	MailRequests       int     `json:"mail_requests,omitempty"`
-	Unknown            int     `json:"unknown"` // calls of which nobody could tell, until the provider was asked
+	// Deliveries counts messages that the broker delivered, or webhooks sent.
+	Deliveries int64 `json:"deliveries"`
+	// DuplicatesAbsorbed counts deliveries that workers recognised as duplicates.
+	DuplicatesAbsorbed int64 `json:"duplicates_absorbed"`
+	// Retried counts failed attempts that were retried from the database.
+	Retried  int64  `json:"retried"`
+	Kills    int    `json:"kills"`
+	KilledAt []Kill `json:"killed_at"`
+	// Unsettled counts messages and retries left when nothing moved any more.
+	Unsettled int `json:"unsettled"`
+	// Seconds is the time from the first message sent to the last one settled.
+	Seconds        float64 `json:"seconds"`
+	PerSecond      float64 `json:"per_second"` // effects per second during Seconds
+	Seed           uint64  `json:"seed"`
+	Broker         string  `json:"broker"`
+	Pipeline       bool    `json:"pipeline"` // whether there was a second queue
+	Payments       bool    `json:"payments"` // whether there were calls
+	ChargeRequests int     `json:"charge_requests,omitempty"`
+	MailRequests   int     `json:"mail_requests,omitempty"`
+	// Unknown counts calls with an unknown outcome until the provider was asked.
+	Unknown int `json:"unknown"`
 
-	// With Keep: where the rows are. The URL is not in here, as it may hold a password.
-	Schema    string `json:"schema,omitempty"`    // of the business tables; also the consumer's name in the inbox
-	Directory string `json:"directory,omitempty"` // the private server's data
+	// With Keep: where the rows are. The URL is left out, because it may hold a password.
+	Schema    string `json:"schema,omitempty"`    // of the tables; also the consumer's name
+	Directory string `json:"directory,omitempty"` // data directory of the private server
 }
 
 // OK reports whether the promise was kept.
 func (r Report) OK() bool { return r.Verdict.OK() && r.Unsettled == 0 }
 
-// Run plays one demo and judges it. The error is about not being able to; a broken promise is in the report.
+// Run plays one demo and judges it. An error means that it could not run; a broken promise is in
+// the report.
 func Run(ctx context.Context, o Options, display Display) (Report, error) {
 	ctx, cancel := o.limit(ctx)
 	defer cancel()
 	report, err := run(ctx, o, display)
 	if err != nil && ctx.Err() != nil {
-		err = context.Cause(ctx) // what failed failed because we gave up
+		err = context.Cause(ctx) // the other error is a consequence of the timeout or interrupt
 	}
 	return report, err
 }

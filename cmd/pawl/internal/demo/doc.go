@@ -1,15 +1,16 @@
-// Package demo is the promise, shown: real SQS messages, duplicated, reordered and resent; worker processes that are
-// killed; one effect for each order.
+// Package demo demonstrates the promise. Real SQS messages are duplicated, reordered and resent,
+// and worker processes are killed. Each order has one effect.
 //
-//	producer ──SDK──▶ SQS in this process ──SDK──▶ worker process 1..W ──▶ PostgreSQL
-//	N orders, D×         duplicates, lost            consumer, Inline mode         orders, ledger, balances
-//	                     deletes, reordering              ▲
-//	                                                      │ SIGKILL, at random and at named points
-//	                                                   killer
-//	with --pipeline: the handler appends an event ── outbox ──▶ a second queue ──▶ a second consumer ──▶ shipments
-//	with --payments: webhook ──HTTP──▶ executed ──▶ charge ──▶ mail ──▶ the rows and the event; bank and mail server lie
+//	producer ──SDK──▶ SQS in this process ──SDK──▶ worker 1..W ──▶ PostgreSQL
+//	N orders, D×      duplicates, lost             consumer        orders, ledger,
+//	                  deletes, reordering              ▲           balances
+//	                                                   │ SIGKILL, at random and at named points
+//	                                                killer
+//	--pipeline: the handler appends an event ── outbox ──▶ second queue ──▶ consumer ──▶ shipments
+//	--payments: webhook ──HTTP──▶ stored ──▶ charge ──▶ mail ──▶ rows and event
 //
 //	checker: what was sent ◀── compared ──▶ the business rows (shares no code with the consumer)
 //
-// With --lease it tells of two letters instead, one whose worker is killed and one whose worker is frozen.
+// With --lease it shows two letters instead: one whose worker is killed and one whose worker is
+// frozen.
 package demo

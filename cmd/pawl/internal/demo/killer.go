@@ -8,16 +8,18 @@ import (
 	"time"
 )
 
-// points are where a worker is made to die, beside random moments: on each side of every arrow of the pipeline.
+// points are the crash points of a worker, besides random moments: before and after every step of
+// the pipeline.
 var points = []string{"consumer.claim.after", "consumer.handle.before", "consumer.handle.after", "consumer.commit.before", "consumer.commit.after", "consumer.ack.before"}
 
-// hopPoints are those of the way from one queue to the next.
+// hopPoints are the crash points between the first queue and the second.
 var hopPoints = []string{"outbox.publish.before", "outbox.publish.after", "job.finish.before"}
 
-// Randomly is the Point of a SIGKILL that arrives whenever it arrives.
+// Randomly is the Point of a SIGKILL at a random moment.
 const Randomly = "random moment"
 
-// killPatience is how long an armed worker may take to reach its point before it is killed where it is.
+// killPatience is how long an armed worker may take to reach its point. After that it is killed
+// where it is.
 const killPatience = 2 * time.Second
 
 // A Kill is one SIGKILL.
@@ -35,13 +37,13 @@ type killer struct {
 	began  time.Time
 
 	mu    sync.Mutex
-	begun int // kills done or under way
+	begun int // kills done or started
 	done  []Kill
 	moved chan struct{} // closed and replaced when begun grows
 }
 
-// newKiller plans kills that visit each point and a random moment in turn, in an order the seed decides. It takes a
-// generator of its own, because the producer draws at the same time.
+// newKiller plans kills that visit each point and random moments in turn, in an order from the
+// seed. It has its own random generator, because the producer uses the other one concurrently.
 func newKiller(random *rand.Rand, c *crew, kills int, more ...string) *killer {
 	k := &killer{crew: c, random: rand.New(rand.NewPCG(random.Uint64(), 1)), began: time.Now(),
 		done: []Kill{}, moved: make(chan struct{})}
@@ -62,7 +64,7 @@ func (k *killer) killed() int {
 
 func (k *killer) finished() bool { return k.killed() == len(k.plan) }
 
-// last is the point of the latest kill, "" before the first.
+// last is the point of the latest kill, or "" before the first.
 func (k *killer) last() string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -72,8 +74,9 @@ func (k *killer) last() string {
 	return k.done[len(k.done)-1].Point
 }
 
-// step kills the next worker if enough has taken effect since the last, or if the queue is empty: what a broken promise
-// has lost must not keep the run from ending. With everything sent an empty queue leads no worker to any point.
+// step kills the next worker if enough orders took effect since the last kill, or if the queue is
+// empty. Lost messages therefore cannot keep the run from ending. If all is sent and the queue is
+// empty, no worker would reach a point, so the kill is at a random moment.
 func (k *killer) step(ctx context.Context, effects, of int, empty, allSent bool) {
 	n := k.killed()
 	if n == len(k.plan) || !empty && effects*2*(len(k.plan)+1) < of*(2*n+1) {
@@ -81,7 +84,7 @@ func (k *killer) step(ctx context.Context, effects, of int, empty, allSent bool)
 	}
 	w := k.crew.Pick(k.random)
 	if w == nil {
-		return // the last one killed is not up yet
+		return // the replacement of the last one is not ready yet
 	}
 	point := k.plan[n]
 	armed := point != Randomly && !(empty && allSent) && k.crew.Arm(w, point, "kill")
@@ -98,7 +101,7 @@ func (k *killer) step(ctx context.Context, effects, of int, empty, allSent bool)
 	k.mu.Unlock()
 }
 
-// begin lets the producer send the next portion, to meet the worker that is about to die.
+// begin lets the producer send the next portion, so that the armed worker has work.
 func (k *killer) begin() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -107,7 +110,7 @@ func (k *killer) begin() {
 	k.moved = make(chan struct{})
 }
 
-// begunAll waits until n kills have begun.
+// begunAll waits until n kills have started.
 func (k *killer) begunAll(ctx context.Context, n int) error {
 	for {
 		k.mu.Lock()

@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// The demo kills at every named point of the pipeline (long handlers have points of their own), and at none that does not exist: an unknown one would wait for its
-// patience and then count as a random moment.
+// The demo kills at every named point of the pipeline; long handlers have their own. It uses no
+// unknown point, because that would wait for killPatience and count as a random moment.
 func TestPoints_AreThoseOfTheConsumer(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("../../../../consumer/*.go")
@@ -38,7 +38,7 @@ func TestPoints_AreThoseOfTheConsumer(t *testing.T) {
 	}
 }
 
-// pointOf is the name in a call of fault.At.
+// pointOf returns the name in a call of fault.At.
 func pointOf(n ast.Node) (string, bool) {
 	call, ok := n.(*ast.CallExpr)
 	if !ok || len(call.Args) != 1 {

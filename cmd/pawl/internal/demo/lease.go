@@ -16,32 +16,37 @@ import (
 	"github.com/pawl-go/pawl/job"
 )
 
-// A letter is played twice. In the first act the worker is killed while the mail server sends; in the second it is frozen when it
-// knows that the mail was sent, past its lease, and wakes up when another worker has done the rest.
+// A letter is mailed in each of two acts. In the first, the worker is killed while the mail server
+// sends. In the second, it is frozen past its lease after the mail was recorded as sent, and wakes
+// up when another worker has done the rest.
 
-// letterLease is long enough to be watched.
+// letterLease is long enough to watch.
 const letterLease = 5 * time.Second
 
-// watchFirst is how old a worker's session must be before it treats a free presence lock as a death.
+// watchFirst is how old a worker's session must be before it treats a free presence lock as a
+// death.
 const watchFirst = 6 * time.Second
 
-// letterQueue is that of the letters.
+// letterQueue is the queue of the letters.
 func letterQueue(schema string) string { return "letters/" + schema }
 
-// mailLimit is how long the mail server may take. Who comes after a worker that died asks it only when nothing can arrive any more.
+// mailLimit is the timeout of the mail server. After a crash, the next worker probes only when the
+// call can no longer arrive.
 const mailLimit = 3 * time.Second
 
-// A LeaseReport is what the two acts come to; its JSON form is the output of --lease --json.
+// A LeaseReport is the result of the two acts, and the JSON output of --lease.
 type LeaseReport struct {
-	Letters int     `json:"letters"` // jobs, each of which is one mail and one row
-	Mails   int     `json:"mails"`   // really sent
+	Letters int     `json:"letters"` // number of jobs, each of which is one mail and one row
+	Mails   int     `json:"mails"`   // mails that the mail server sent
 	Rows    int     `json:"rows"`    // in PostgreSQL
 	Lost    int     `json:"lost"`    // letters without a mail or without a row
 	Doubled int     `json:"doubled"` // letters with more than one of either
-	Refused int     `json:"refused"` // writes of the worker that had been frozen
+	Refused int     `json:"refused"` // refused writes of the frozen worker
 	Lease   float64 `json:"lease_seconds"`
-	Killed  float64 `json:"killed_seconds"` // from the SIGKILL to the next claim: its presence was gone
-	Frozen  float64 `json:"frozen_seconds"` // from the SIGSTOP to the next claim: only the lease could tell
+	// Killed is the time from the SIGKILL to the next claim, after the presence lock was free.
+	Killed float64 `json:"killed_seconds"`
+	// Frozen is the time from the SIGSTOP to the next claim, after the lease expired.
+	Frozen float64 `json:"frozen_seconds"`
 
 	Schema    string `json:"schema,omitempty"` // as in Report
 	Directory string `json:"directory,omitempty"`
@@ -52,7 +57,8 @@ func (r LeaseReport) OK() bool {
 	return r.Mails == r.Letters && r.Rows == r.Letters && r.Lost+r.Doubled == 0 && r.Refused > 0
 }
 
-// RunLease plays the two acts, told to display as they happen. The error is about not being able to.
+// RunLease plays the two acts and reports each step to display. An error means that it could not
+// run.
 func RunLease(ctx context.Context, o Options, display Display) (LeaseReport, error) {
 	ctx, cancel := o.limit(ctx)
 	defer cancel()
@@ -72,7 +78,7 @@ func runLease(ctx context.Context, o Options, display Display) (r LeaseReport, e
 	defer database.close(ctx)
 	mail := provider.New(0, func(n int, _ *http.Request) provider.Lie {
 		if n == 0 {
-			return provider.TimeOutAfter // it takes its time to answer, and so meets the SIGKILL
+			return provider.TimeOutAfter // it answers late, so that the SIGKILL comes first
 		}
 		return ""
 	})
@@ -108,24 +114,24 @@ func runLease(ctx context.Context, o Options, display Display) (r LeaseReport, e
 	return r, err
 }
 
-// A stage is where the acts are played.
+// A stage holds the participants of the two acts.
 type stage struct {
 	display  Display
 	database *database
 	crew     *crew
 	mail     *provider.Server
 	began    time.Time
-	heard    tally // what workers have said, without their names
+	heard    tally // lines of workers, without their names
 }
 
-// relay tells what a worker says.
+// relay prints a line of a worker and counts it.
 func (s *stage) relay(line string) {
 	s.say(line)
 	said := strings.SplitN(line, " ", 3) // "process", its number, and the rest
 	s.heard.add(said[len(said)-1])
 }
 
-// say tells what happens, and when.
+// say prints a line with its time.
 func (s *stage) say(line string) {
 	s.display.Note(fmt.Sprintf("%5.1fs  %s", time.Since(s.began).Seconds(), line))
 }
@@ -169,7 +175,7 @@ func (s *stage) freeze(ctx context.Context) (seconds float64, err error) {
 	if err != nil {
 		return 0, err
 	}
-	s.say(first.worker + " is frozen (SIGSTOP); its connections are open, so that it counts as present until its lease is over")
+	s.say(first.worker + " is frozen (SIGSTOP); its connections are open, so it counts as present until its lease expires")
 	at := time.Now()
 	if err := s.takenOver(ctx, first); err != nil {
 		return 0, err
@@ -187,19 +193,20 @@ func (s *stage) freeze(ctx context.Context) (seconds float64, err error) {
 	})
 }
 
-// held is who has a letter.
+// held is the worker that holds a letter.
 type held struct {
 	worker string // "process 123"
 	pid    int    // 0: no worker
 	fence  int64
 	over   bool          // the job has ended
-	left   time.Duration // of the lease
+	left   time.Duration // rest of the lease
 }
 
 // letter is the key of the nth letter.
 func letter(n int64) string { return fmt.Sprintf("letter-%d", n) }
 
-// send enqueues the nth letter. It waits until reached holds and the letter's worker has said that it hands the mail over, and returns which worker that is.
+// send enqueues the nth letter. It waits until reached returns true and the letter's worker has
+// reported that it sends the mail. It returns that worker.
 func (s *stage) send(ctx context.Context, n int64, reached func() (bool, error)) (h held, err error) {
 	key := letter(n)
 	if _, err := job.Enqueue(ctx, s.database.conn, job.Request{Queue: letterQueue(s.database.schema), Kind: letterKind, Payload: []byte(key)}); err != nil {
@@ -214,7 +221,7 @@ func (s *stage) send(ctx context.Context, n int64, reached func() (bool, error))
 	return h, err
 }
 
-// takenOver counts the lease down until another worker has the letter.
+// takenOver prints the remaining lease until another worker holds the letter.
 func (s *stage) takenOver(ctx context.Context, first held) error {
 	told, left := time.Now(), first.left
 	return s.until(ctx, "another worker takes over", func() (bool, error) {
@@ -224,12 +231,12 @@ func (s *stage) takenOver(ctx context.Context, first held) error {
 			return false, err
 		case now.fence > first.fence || now.over:
 			if left > time.Second {
-				s.say(fmt.Sprintf("  %.1f s before the lease of %s was over: its presence lock was free, so it was dead", left.Seconds(), first.worker))
+				s.say(fmt.Sprintf("  %.1f s before the lease of %s expired: its presence lock was free, so it had died", left.Seconds(), first.worker))
 			}
 			return true, nil
 		}
 		if now.pid == 0 {
-			return false, nil // it is free, and no worker has taken it yet
+			return false, nil // released, and not claimed yet
 		}
 		if left = now.left; time.Since(told) >= time.Second {
 			told = time.Now()
@@ -239,7 +246,7 @@ func (s *stage) takenOver(ctx context.Context, first held) error {
 	})
 }
 
-// done waits for the end of the nth letter's job, and until its worker has said so.
+// done waits until the nth letter's job has ended and its worker has reported it.
 func (s *stage) done(ctx context.Context, n int64) error {
 	return s.until(ctx, letter(n)+" is done", func() (bool, error) {
 		h, err := s.holder(ctx)
@@ -247,7 +254,7 @@ func (s *stage) done(ctx context.Context, n int64) error {
 	})
 }
 
-// holder reads who has the letter that is under way.
+// holder reads which worker holds the current letter.
 func (s *stage) holder(ctx context.Context) (h held, err error) {
 	var name string
 	var left float64
@@ -281,7 +288,7 @@ func (s *stage) wait(ctx context.Context, d time.Duration) error {
 	return s.until(ctx, "the workers have watched", func() (bool, error) { return time.Now().After(over), nil })
 }
 
-// until polls, so that what is told is told in time.
+// until polls often, so that lines are printed in time.
 func (s *stage) until(ctx context.Context, what string, holds func() (bool, error)) error {
 	for {
 		if held, err := holds(); held || err != nil {
@@ -299,9 +306,10 @@ func (s *stage) until(ctx context.Context, what string, holds func() (bool, erro
 	}
 }
 
-// count judges the letters by the mails and rows that there are.
+// count compares the letters with the mails and rows.
 func (s *stage) count(ctx context.Context, r *LeaseReport) error {
-	rows, _ := s.database.conn.Query(ctx, inSchema("select l.key from SCHEMA.letters as l", s.database.schema)) // the error is also in rows
+	// the error is also in rows
+	rows, _ := s.database.conn.Query(ctx, inSchema("select l.key from SCHEMA.letters as l", s.database.schema))
 	keys, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	if err != nil {
 		return err

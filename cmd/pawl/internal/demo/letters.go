@@ -16,13 +16,13 @@ import (
 	"github.com/pawl-go/pawl/step"
 )
 
-// letterKind is the kind of the jobs of letters.
+// letterKind is the job kind of letters.
 const letterKind = "letter"
 
-// sayPrefix begins a line that a worker wants told.
+// sayPrefix starts a line of a worker that is to be printed.
 const sayPrefix = "say "
 
-// A postman is the worker process of a lease's story: it mails letters and tells what it does.
+// A postman is the worker process of --lease: it mails letters and reports what it does.
 type postman struct {
 	workerConfig
 	pool   *pgxpool.Pool
@@ -41,7 +41,7 @@ func (p *postman) say(format string, args ...any) {
 	fmt.Fprintf(p.out, "%s%s %s\n", sayPrefix, processName(os.Getpid()), fmt.Sprintf(format, args...))
 }
 
-// What the stage waits to hear before it goes on, so that all is told in its order.
+// The lines that the stage waits for, so that all lines are printed in order.
 const (
 	handsMail = "hands the mail to the mail server"
 	wroteRow  = "has written its row and ended the job, in one transaction"
@@ -60,14 +60,15 @@ func (p *postman) mail(ctx context.Context, t job.Task[[]byte]) error {
 		p.say(handsMail)
 		made, err := post(ctx, p.client, p.Letters, t.Value)
 		c.Reference(made.ID)
-		knew = "is told that the mail was sent"
+		knew = "gets the response that the mail was sent"
 		return made, err
 	})
 	if err != nil {
 		return err
 	}
 	p.say("%s", knew)
-	// When a worker wakes up after its lease, its context is about to end. It writes all the same, so that you see what refuses it.
+	// A worker that wakes up after its lease soon loses its context. It writes all the same, so
+	// that the demo shows the refusal.
 	if err := p.write(context.WithoutCancel(ctx), t); err != nil {
 		p.say("is refused, with its row: %v", err)
 		return err
@@ -76,7 +77,7 @@ func (p *postman) mail(ctx context.Context, t job.Task[[]byte]) error {
 	return nil
 }
 
-// write is the row, and the end of the job, of the attempt that holds it.
+// write inserts the row and finishes the job in one transaction.
 func (p *postman) write(ctx context.Context, t job.Task[[]byte]) error {
 	tx, err := p.pool.Begin(ctx)
 	if err != nil {

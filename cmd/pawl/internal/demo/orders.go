@@ -12,7 +12,7 @@ import (
 	"github.com/pawl-go/pawl/internal/testbed/checker"
 )
 
-// order is the message body.
+// order is the body of a message.
 type order struct {
 	ID       string `json:"order_id"`
 	Customer string `json:"customer"`
@@ -20,7 +20,7 @@ type order struct {
 	Poison   bool   `json:"poison,omitempty"`
 }
 
-// makeOrders invents the intents. Poison ones are marked by their customer.
+// makeOrders invents the orders. Poison ones are marked by their customer.
 func makeOrders(random *rand.Rand, n, poison int) []checker.Order {
 	orders := make([]checker.Order, n)
 	for i := range orders {
@@ -37,7 +37,7 @@ const poisonCustomer = "nobody"
 func bodyOf(o checker.Order) []byte {
 	body, err := json.Marshal(order{o.Key, o.Customer, o.Cents, o.Customer == poisonCustomer})
 	if err != nil {
-		panic(err) // strings and numbers
+		panic(err) // strings and numbers cannot fail
 	}
 	return body
 }
@@ -48,7 +48,7 @@ func orderOf(body []byte) (order, error) {
 	return o, err
 }
 
-// The business tables have no unique constraint on the key: if anything doubled, it would show.
+// The business tables have no unique constraint on the key, so that a second effect shows.
 const tables = `
 create schema SCHEMA;
 create table SCHEMA.orders (id bigint generated always as identity primary key, key pg_catalog.text not null, customer pg_catalog.text not null, cents bigint not null);
@@ -61,7 +61,7 @@ func inSchema(text, schema string) string {
 	return strings.ReplaceAll(text, "SCHEMA", pgx.Identifier{schema}.Sanitize())
 }
 
-// apply is the demo's handler: what a business would write, without a thought for duplicates.
+// apply is the demo's handler: the writes of a business, without any care for duplicates.
 func apply(ctx context.Context, tx pgx.Tx, schema string, o order) error {
 	for _, write := range []struct {
 		sql  string

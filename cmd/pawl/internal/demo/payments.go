@@ -21,25 +21,27 @@ import (
 	"github.com/pawl-go/pawl/step"
 )
 
-// Payments: each arrow may be taken twice, and each box has one effect.
+// Payments. Each arrow may be taken twice, and each box has one effect.
 //
-//	webhook ──▶ receiver ──▶ stored ──▶ charge ──▶ mail ──▶ rows + event, one transaction ──▶ outbox ──▶ relay ──▶ consumer: a row
-//	 signed     200: it is               keyed      at most
-//	            in the database                     once
+//	webhook ──▶ receiver ──▶ stored ──▶ charge ──▶ mail ──▶ rows + event ──▶ outbox
+//	 signed     200: it is              keyed      at most  in one
+//	            in the database                    once     transaction
+//	outbox ──▶ relay ──▶ consumer: a row
 
-// payments is what a worker is told of those it calls, and of those who call it.
+// payments is the part of a worker's configuration for providers and webhooks.
 type payments struct {
 	ChargeURL, MailURL string
 	Secret             string // of the webhooks
 }
 
-// callPoints are those around a call, and of the end of a payment.
+// callPoints are the crash points around a call, and at the end of a payment.
 var callPoints = []string{"step.plan.before", "step.plan.after", "step.call.before", "step.call.after", "step.record.after", "attempt.commit.before"}
 
-// callLimit is how long a provider may take to answer.
+// callLimit is the timeout of a provider.
 const callLimit = time.Second
 
-// pay is the first hop, with the door of its webhooks and whoever asks about its doubts.
+// pay returns the first consumer, with the receiver of its webhooks and the asker that settles its
+// unknown calls.
 func (c workerConfig) pay(pool *pgxpool.Pool, hooks pawl.Hooks) (first *consumer.Consumer, more []part, err error) {
 	webhooks, err := newDoor(c.Payments.Secret, hooks)
 	if err != nil {
@@ -52,7 +54,7 @@ func (c workerConfig) pay(pool *pgxpool.Pool, hooks pawl.Hooks) (first *consumer
 	return first, []part{webhooks, &asker{c, pool}}, err
 }
 
-// payer is the handler of a payment: no transaction is open while it calls.
+// payer is the handler of a payment. No transaction is open during its calls.
 func (c workerConfig) payer(pool *pgxpool.Pool, hooks pawl.Hooks) consumer.LeasedHandler {
 	caller := &http.Client{Transport: &step.Transport{Base: oneRequestEach()}}
 	return consumer.Handle(func(ctx context.Context, a *consumer.Attempt[order]) error {
@@ -82,10 +84,10 @@ func (c workerConfig) payer(pool *pgxpool.Pool, hooks pawl.Hooks) consumer.Lease
 	})
 }
 
-// mailServer names it in the database, where others may have mail servers too.
+// mailServer is the provider's name in the database, which other users may share.
 func (c workerConfig) mailServer() string { return c.Schema + "/mail" }
 
-// oneRequestEach is a transport without kept connections: one that breaks leaves a doubt.
+// oneRequestEach is a transport without keep-alive: a broken connection leaves one call in doubt.
 func oneRequestEach() *http.Transport {
 	t := http.DefaultTransport.(*http.Transport).Clone()
 	t.DisableKeepAlives = true
@@ -127,13 +129,13 @@ func sent(ctx context.Context, client *http.Client, at string, c step.Call) (ste
 	return step.Executed, made, err
 }
 
-// An asker settles the mails of which nobody can tell: it looks into what was sent, as a person would.
+// An asker settles mails with an unknown outcome: it looks at the sent mails, as a person would.
 type asker struct {
 	workerConfig
 	pool *pgxpool.Pool
 }
 
-// Run asks now and then, until ctx ends.
+// Run asks at intervals until ctx ends.
 func (a *asker) Run(ctx context.Context) error {
 	client := &http.Client{Transport: &step.Transport{Base: oneRequestEach(), Reads: true}}
 	probe := func(ctx context.Context, e step.Call) (step.ProbeResult, any, error) {
@@ -153,7 +155,7 @@ func (a *asker) Run(ctx context.Context) error {
 	}
 }
 
-// openPayments starts whom the payments come from, and whom they call.
+// openPayments starts the sender of the payments and the providers that they call.
 func (g *game) openPayments() (err error) {
 	if g.sender, err = newSender(); err != nil {
 		return err
@@ -171,15 +173,15 @@ func (g *game) closePayments() {
 	g.calls.close()
 }
 
-// providers are the bank and the mail server, which lie now and then. They run in the demo's process, which nobody kills, and know
-// what was really done.
+// providers are the bank and the mail server, which misbehave at times. They run in the demo's
+// process, which is never killed, so they know what was really done.
 type providers struct {
 	bank, mail *provider.Server
 	config     payments
 	closers    []func()
 }
 
-// openProviders starts both. The bank remembers keys, the mail server knows none.
+// openProviders starts both. The bank remembers keys, the mail server does not.
 func openProviders(seed uint64, secret string) (*providers, error) {
 	p := &providers{bank: provider.New(time.Hour, liesOf(seed, 12)), mail: provider.New(0, liesOf(seed+1, 24))}
 	p.config.Secret = secret
@@ -203,7 +205,7 @@ func (p *providers) close() {
 	}
 }
 
-// serve starts a provider and returns where to post.
+// serve starts a provider and returns its URL.
 func serve(s *provider.Server) (url string, stop func(), err error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -217,7 +219,8 @@ func serve(s *provider.Server) (url string, stop func(), err error) {
 	}, nil
 }
 
-// liesOf lies in every n-th request on average, one way or another; forgetting a key would be no lie but another provider.
+// liesOf makes every n-th request fail on average, in different ways. Forgetting a key is not among
+// them, because that would be a different provider.
 func liesOf(seed uint64, n int) func(int, *http.Request) provider.Lie {
 	all := []provider.Lie{provider.TimeOutBefore, provider.TimeOutAfter, provider.CutBefore, provider.CutAfter,
 		provider.FailBefore, provider.FailAfter, provider.Conflict}
@@ -230,10 +233,10 @@ func liesOf(seed uint64, n int) func(int, *http.Request) provider.Lie {
 	}
 }
 
-// made reads what a provider really did, as the orders that it was asked for.
+// made returns the orders that a provider really executed.
 func made(s *provider.Server) (orders []checker.Order) {
 	for _, c := range s.Charges() {
-		o, _ := orderOf([]byte(c.Body)) // what cannot be read is an order that nobody sent
+		o, _ := orderOf([]byte(c.Body)) // an unreadable one becomes an order that was never sent
 		orders = append(orders, checker.Order{Key: o.ID, Customer: o.Customer, Cents: o.Cents})
 	}
 	return orders

@@ -10,14 +10,15 @@ import (
 	"github.com/pawl-go/pawl/outbox"
 )
 
-// A pipeline: each arrow may carry a message twice, each hop has one effect.
+// A pipeline. Each arrow may carry a message twice, and each queue's consumer has one effect.
 //
-//	orders ──▶ consumer: rows + event, one transaction ──▶ outbox ──▶ relay ──▶ shipments ──▶ consumer: a row
+//	orders ──▶ consumer: rows + event, one transaction ──▶ outbox
+//	outbox ──▶ relay ──▶ shipments ──▶ consumer: a row
 
-// shipping is the consumer of the second hop.
+// shipping is the name of the second consumer.
 func shipping(schema string) string { return schema + "/shipping" }
 
-// hop is the relay and what is behind it.
+// hop returns the relay and the consumer behind it.
 func (c workerConfig) hop(ctx context.Context, pool *pgxpool.Pool, hooks pawl.Hooks) ([]part, error) {
 	sink, err := c.Place.Sink(ctx, shipmentQueue)
 	if err != nil {
@@ -32,7 +33,8 @@ func (c workerConfig) hop(ctx context.Context, pool *pgxpool.Pool, hooks pawl.Ho
 	return []part{relay, second}, err
 }
 
-// order is the first hop: the rows of the business and, in a pipeline, the event, in one transaction.
+// order handles the first queue: the business rows and, in a pipeline, the event, in one
+// transaction.
 func (c workerConfig) order(ctx context.Context, tx pgx.Tx, o order) error {
 	if err := apply(ctx, tx, c.Schema, o); err != nil || !c.Pipeline {
 		return err
@@ -42,7 +44,7 @@ func (c workerConfig) order(ctx context.Context, tx pgx.Tx, o order) error {
 	return err
 }
 
-// ship is the second hop.
+// ship handles the second queue.
 func (c workerConfig) ship(ctx context.Context, tx pgx.Tx, o order) error {
 	_, err := tx.Exec(ctx, inSchema("insert into SCHEMA.shipments (key, customer, cents) values ($1, $2, $3)", c.Schema), o.ID, o.Customer, o.Cents)
 	return err

@@ -13,22 +13,22 @@ import (
 	"github.com/pawl-go/pawl/internal/testbed/checker"
 )
 
-// A game is one run under way: what was sent, and everybody who takes part.
+// A game is one running demo: its participants and the orders sent.
 type game struct {
 	Options
 	display  Display
 	database *database
 	broker   broker.Broker
 	last     atomic.Pointer[stand]
-	sender   *sender    // of the payments; nil: there are none
-	calls    *providers // whom they call
+	sender   *sender    // of payments; nil if there are none
+	calls    *providers // the providers that payments call
 	crew     *crew
 	killer   *killer
-	random   *rand.Rand // the producer's, once the plan is made
+	random   *rand.Rand // used by the producer only, after the plan is made
 	sent     []checker.Order
 }
 
-// newGame makes what the seed decides.
+// newGame prepares everything that the seed decides.
 func newGame(o Options, display Display, d *database, b broker.Broker, c *crew) *game {
 	random := rand.New(rand.NewPCG(o.Seed, 0))
 	g := &game{Options: o, display: display, database: d, broker: b, crew: c, random: random}
@@ -44,7 +44,7 @@ func newGame(o Options, display Display, d *database, b broker.Broker, c *crew) 
 	return g
 }
 
-// play sends, kills, waits for quiet, and judges.
+// play sends, kills, waits until all is settled, and judges.
 func (g *game) play(ctx context.Context) (Report, error) {
 	if err := g.crew.Start(ctx, g.Workers); err != nil {
 		return Report{}, err
@@ -60,7 +60,7 @@ func (g *game) play(ctx context.Context) (Report, error) {
 	if err := g.crew.Drain(ctx); err != nil {
 		return Report{}, err
 	}
-	unsettled := g.stand(ctx).open() // now no worker holds a message that the broker does not count
+	unsettled := g.stand(ctx).open() // workers have ended, so the broker counts every message
 	watch.stop()
 
 	history, err := g.database.history(ctx)
@@ -83,8 +83,8 @@ func (g *game) play(ctx context.Context) (Report, error) {
 	return report, err
 }
 
-// run lets the producer send and the killer kill until nothing is left to happen. What a broken promise has lost must
-// not keep it from ending: when nothing moves any more, the rows are judged as they are.
+// run sends and kills until all is settled. A broken promise must not keep it from ending: if
+// nothing moves any more, the rows are judged as they are.
 func (g *game) run(ctx context.Context, watch *watcher) error {
 	producing := make(chan error, 1)
 	go func() { producing <- g.produce(ctx) }()
@@ -129,10 +129,11 @@ func (g *game) whyStuck(ctx context.Context, produced bool) error {
 	return nil
 }
 
-// stallAfter is how long nothing may take effect, be deleted or be killed before the run is judged as it stands.
+// stallAfter is how long a run may go without an effect, a deletion or a kill before it is judged
+// as it is.
 const stallAfter = 20 * time.Second
 
-// A stall notices that a number has stopped changing.
+// A stall detects that a number has stopped changing.
 type stall struct {
 	at    int64
 	since time.Time

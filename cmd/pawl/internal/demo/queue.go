@@ -6,12 +6,13 @@ import (
 	"github.com/pawl-go/pawl/cmd/pawl/internal/broker"
 )
 
-// The queue that orders come by and, with --pipeline, the one that their events go to.
+// The queue of the orders and, with --pipeline, the queue of their events.
 const queueName, shipmentQueue = "orders", "shipments"
 
-// produce sends every order once or several times, in random order, each time as a message of its own, the way a producer
-// does that retries after a timeout. Half are sent once and matter most: nothing repairs their loss. It sends in
-// portions, one after each kill has begun, so that every armed worker meets work.
+// produce sends every order once or several times, in random order, each time as its own message,
+// like a producer that retries after a timeout. Half are sent once and matter most, because no copy
+// repairs their loss. It sends one portion after each kill has started, so that every armed worker
+// has work.
 func (g *game) produce(ctx context.Context) error {
 	send := func(ctx context.Context, ms []broker.Message) error { return g.broker.Send(ctx, queueName, ms...) }
 	if g.Payments {
@@ -43,11 +44,11 @@ func (g *game) messages() []broker.Message {
 	return messages
 }
 
-// share is where the n-th of all portions begins, rounded up: the first is never empty, because nothing is killed
-// before something was sent.
+// share is the index at which the n-th of all portions starts, rounded up. The first portion is
+// never empty, because no kill comes before a message.
 func share(messages, n, portions int) int { return (messages*n + portions - 1) / portions }
 
-// copies draws how often one order is sent: once for half of them, Duplicates times on average.
+// copies returns how often one order is sent: once for half of them, Duplicates times on average.
 func (g *game) copies() int {
 	if g.random.IntN(2) == 0 {
 		return 1
@@ -55,14 +56,14 @@ func (g *game) copies() int {
 	return 1 + g.random.IntN(4*g.Duplicates-3)
 }
 
-// A stand is how far a run has come, outside of the business tables.
+// A stand is the progress of a run outside of the business tables.
 type stand struct {
 	broker.Count
-	waiting int  // stored deliveries, if Open is 0, and, with payments, webhooks without an answer
+	waiting int  // stored deliveries, if Open is 0, and with payments unanswered webhooks
 	known   bool // broker and database have both answered
 }
 
-// stand asks the broker and, once nothing is in its queues, the database.
+// stand asks the broker and, if its queues are empty, the database.
 func (g *game) stand(ctx context.Context) (s stand) {
 	var err error
 	if s.Count, err = g.broker.Count(ctx); err == nil && s.Open == 0 {
@@ -76,7 +77,7 @@ func (g *game) stand(ctx context.Context) (s stand) {
 	return s
 }
 
-// settled reports that everything sent so far is done. Before the first message that is not news.
+// settled reports whether all messages sent so far are done. Before the first message it is false.
 func (g *game) settled(s stand) bool {
 	sent := s.Sent
 	if g.Payments {
@@ -85,7 +86,8 @@ func (g *game) settled(s stand) bool {
 	return s.known && sent > 0 && s.open() == 0
 }
 
-// empty reports that no worker has anything to do but stored deliveries. A webhook is answered long before it is worked on.
+// empty reports whether workers have nothing but stored deliveries to handle. With payments those
+// count too, because a webhook is answered long before it is handled.
 func (g *game) empty(s stand) bool {
 	if g.Payments {
 		return g.settled(s)
@@ -93,7 +95,7 @@ func (g *game) empty(s stand) bool {
 	return s.known && s.Sent > 0 && s.Open == 0
 }
 
-// open counts what is not done: messages in the queues, webhooks without an answer, stored deliveries.
+// open counts unfinished work: messages in the queues, unanswered webhooks, stored deliveries.
 func (s stand) open() int {
 	if !s.known {
 		return 1
@@ -101,7 +103,7 @@ func (s stand) open() int {
 	return s.Open + s.waiting
 }
 
-// moved grows with every delivery that is done with.
+// moved grows with every finished delivery.
 func (g *game) moved(s stand) int64 {
 	if g.Payments {
 		return g.sender.answered.Load() + s.Done

@@ -12,7 +12,8 @@ func gameOf(seed uint64) *game {
 	return newGame(Options{Broker: "sqs", Messages: 300, Duplicates: 3, Kills: 20, Poison: 5, Seed: seed}, nil, nil, nil, nil)
 }
 
-// A seed decides the orders, what is sent in which order, the plan of kills and which tries fail; timing alone varies.
+// A seed decides the orders, their messages and their sequence, the kills and the failing attempts.
+// Only timing varies.
 func TestSeed_DecidesEverything(t *testing.T) {
 	t.Parallel()
 	a, b, other := gameOf(7), gameOf(7), gameOf(8)
@@ -42,8 +43,8 @@ func TestSeed_DecidesEverything(t *testing.T) {
 	}
 }
 
-// Whether a try fails depends on seed, key and number of the try, not on the process that makes it, and happens about
-// as often as asked for.
+// Whether an attempt fails depends on seed, key and its number, not on the process. Failures are
+// about as frequent as configured.
 func TestSeed_DecidesHandlerErrors(t *testing.T) {
 	t.Parallel()
 	c := workerConfig{Seed: 7, HandlerErrors: 0.2}
@@ -83,7 +84,7 @@ func TestMessages_CoverEveryOrder(t *testing.T) {
 	}
 }
 
-// The portions are the whole, and the first is never empty: nothing is killed before something was sent.
+// The portions are the whole, and the first is never empty, because no kill comes before a message.
 func TestShare_FirstPortionIsNeverEmpty(t *testing.T) {
 	t.Parallel()
 	for messages := 1; messages < 30; messages++ {

@@ -7,15 +7,15 @@ import (
 	"github.com/pawl-go/pawl/internal/testbed/fleet"
 )
 
-// WorkerCommand is the hidden command under which the binary runs as a worker.
+// WorkerCommand is the hidden command of the worker processes.
 const WorkerCommand = "demo-worker"
 
-// A crew is the workers of a run, and what they have reported.
+// A crew holds the workers of a run and their reports.
 type crew struct {
 	*fleet.Fleet
 	config workerConfig
 	events tally
-	said   func(line string) // what workers want told; nil: it is dropped
+	said   func(line string) // receives lines to be printed; nil: they are dropped
 }
 
 func newCrew(executable string, config workerConfig) *crew {
@@ -24,7 +24,7 @@ func newCrew(executable string, config workerConfig) *crew {
 	return c
 }
 
-// report reads a line of a worker: an event, or what it wants told.
+// report reads a line of a worker: an event, or text to be printed.
 func (c *crew) report(_ int, line string) {
 	if text, found := strings.CutPrefix(line, sayPrefix); found && c.said != nil {
 		c.said(text)

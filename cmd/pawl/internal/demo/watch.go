@@ -9,15 +9,15 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// A Display shows a run to a person, or to nobody.
+// A Display shows the progress of a run.
 type Display interface {
 	Note(line string)
 	Progress(Progress)
 }
 
-// Progress is where a run stands.
+// Progress is the state of a run.
 type Progress struct {
-	Effects, Orders  int // orders applied, of all that can be
+	Effects, Orders  int // orders applied, and orders that can be applied
 	Deliveries       int64
 	Duplicates       int64
 	Retried          int64
@@ -26,7 +26,7 @@ type Progress struct {
 	Elapsed          time.Duration
 }
 
-// A watcher counts effects from outside, through a connection of its own.
+// A watcher counts effects through its own connection.
 type watcher struct {
 	effects atomic.Int64
 	once    sync.Once

@@ -20,14 +20,14 @@ import (
 	"github.com/pawl-go/pawl/transport/webhook"
 )
 
-// webhookFile is the descriptor of the listener that a worker inherits. All workers accept from the same one, so that the sender
-// knows one address, whoever lives.
+// webhookFile is the descriptor of the listener that a worker inherits. All workers accept from the
+// same one, so the sender has one address while workers come and go.
 const webhookFile = 3
 
-// answerLimit is how long a sender waits for its answer.
+// answerLimit is how long a sender waits for a response.
 const answerLimit = 10 * time.Second
 
-// A door is a receiver of signed webhooks, behind the listener that all workers share.
+// A door receives signed webhooks from the listener that all workers share.
 type door struct{ *webhook.Receiver }
 
 func newDoor(secret string, hooks pawl.Hooks) (*door, error) {
@@ -60,16 +60,16 @@ func (d *door) Run(ctx context.Context) error {
 	return server.Shutdown(closing)
 }
 
-// A sender signs webhooks and sends each until it is answered 200, as the good ones do.
+// A sender signs webhooks and sends each until the response is 200, as good senders do.
 type sender struct {
 	scheme   webhook.Scheme
 	secret   string
-	listener *os.File // the workers'
+	listener *os.File // passed on to the workers
 	url      string
 	client   *http.Client
 
-	sent, answered atomic.Int64 // requests made, webhooks answered 200
-	open           atomic.Int64 // webhooks that are not
+	sent, answered atomic.Int64 // requests made, webhooks answered with 200
+	open           atomic.Int64 // webhooks not answered with 200 yet
 }
 
 func newSender() (*sender, error) {
@@ -89,10 +89,10 @@ func newSender() (*sender, error) {
 
 func (s *sender) close() { _ = s.listener.Close() }
 
-// senders is how many webhooks are under way at once.
+// senders is the number of webhooks in flight.
 const senders = 12
 
-// sendAll returns when all are answered.
+// sendAll returns when all webhooks are answered.
 func (s *sender) sendAll(ctx context.Context, messages []broker.Message) error {
 	s.open.Add(int64(len(messages)))
 	ctx, stop := context.WithCancelCause(ctx)
@@ -119,7 +119,7 @@ func (s *sender) sendAll(ctx context.Context, messages []broker.Message) error {
 	return context.Cause(ctx)
 }
 
-// send sends one webhook until it is answered 200. It is signed anew for each try.
+// send sends one webhook until the response is 200. It signs each try anew.
 func (s *sender) send(ctx context.Context, m broker.Message) error {
 	for {
 		code, err := s.try(ctx, m)

@@ -26,13 +26,13 @@ import (
 )
 
 const (
-	lease        = 2 * time.Second // how long its stored deliveries do
+	lease        = 2 * time.Second // lease of stored deliveries
 	connsAWorker = 10
-	retriers     = 1 // of them, for stored deliveries
+	retriers     = 1 // connections for stored deliveries
 )
 
-// workerConfig is the first line a worker reads. It comes through a pipe, not the command line, where every user of the
-// machine could read the database's password.
+// workerConfig is the first line that a worker reads. It comes through a pipe, because every user
+// of the machine could read the database's password on the command line.
 type workerConfig struct {
 	DatabaseURL   string
 	Schema        string
@@ -41,14 +41,16 @@ type workerConfig struct {
 	HandlerErrors float64
 	Pipeline      bool
 	Payments      *payments `json:",omitempty"`
-	Letters       string    `json:",omitempty"` // the mail server: this worker mails letters and does nothing else
+	// URL of the mail server: this worker only mails letters
+	Letters string `json:",omitempty"`
 }
 
-// ErrByHand is what a person gets who runs the worker.
+// ErrByHand is returned if a person runs the worker.
 var ErrByHand = errors.New("this command is the demo's own")
 
-// Work is the worker process: a consumer like any user's, plus the wire to its killer. Further lines of in arm fault
-// points; the end of in means that the demo is gone, and ends the process on the spot.
+// Work is the worker process: a consumer like any user's, with a pipe from the killer. Each further
+// line of in arms a fault point. The end of in means that the demo has ended, and ends the process
+// at once.
 func Work(ctx context.Context, in io.Reader, out io.Writer) error {
 	lines := bufio.NewScanner(in)
 	var c workerConfig
@@ -70,15 +72,15 @@ func Work(ctx context.Context, in io.Reader, out io.Writer) error {
 		err = runAll(ctx, parts)
 	}
 	if ctx.Err() != nil {
-		return nil // asked to stop, even if before it had begun
+		return nil // asked to stop, perhaps before it started
 	}
 	return err
 }
 
-// A part of a worker runs until its context ends: a consumer, a relay.
+// A part of a worker runs until its context ends: a consumer or a relay.
 type part interface{ Run(context.Context) error }
 
-// runAll runs the parts until all have ended, which they do together.
+// runAll runs the parts until all have ended. If one ends, it stops the others.
 func runAll(ctx context.Context, parts []part) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -96,8 +98,8 @@ func runAll(ctx context.Context, parts []part) error {
 	return first
 }
 
-// runOne runs a part, and again if it could not start for want of a connection: the sessions of killed workers linger for a
-// moment.
+// runOne runs a part, and retries if it could not connect, because sessions of killed workers
+// linger for a moment.
 func runOne(ctx context.Context, p part) error {
 	for {
 		err := p.Run(ctx)
@@ -112,7 +114,8 @@ func runOne(ctx context.Context, p part) error {
 	}
 }
 
-// parts are a consumer and, in a pipeline, a relay and the consumer behind the next queue; with payments, the webhooks' door too.
+// parts returns a consumer and, in a pipeline, a relay and the second consumer. With payments it
+// adds the receiver of webhooks.
 func (c workerConfig) parts(ctx context.Context, out io.Writer) (parts []part, closePool func(), err error) {
 	config, err := pgxpool.ParseConfig(c.DatabaseURL)
 	if err != nil {
@@ -171,7 +174,7 @@ var backoff = job.Backoff{Base: 50 * time.Millisecond, Max: time.Second}
 
 func (c workerConfig) name() string { return fmt.Sprintf("%s/%d", c.Schema, os.Getpid()) }
 
-// handler applies orders, refuses poison, and fails now and then after it has written.
+// handler applies orders, refuses poison, and sometimes fails after its writes.
 func (c workerConfig) handler(apply func(context.Context, pgx.Tx, order) error) func(context.Context, pgx.Tx, consumer.Message[order]) error {
 	return func(ctx context.Context, tx pgx.Tx, m consumer.Message[order]) error {
 		if err := apply(ctx, tx, m.Value); err != nil {
@@ -187,15 +190,16 @@ func (c workerConfig) handler(apply func(context.Context, pgx.Tx, order) error) 
 	}
 }
 
-// unlucky decides whether a try fails, from the seed, the key and the number of the try alone: the same seed fails the
-// same tries, whichever process makes them.
+// unlucky decides whether an attempt fails, from the seed, the key and the attempt's number alone.
+// The same seed fails the same attempts in any process.
 func (c workerConfig) unlucky(d pawl.Delivery) bool {
 	key := fnv.New64a()
 	key.Write([]byte(d.Key))
 	return rand.New(rand.NewPCG(c.Seed, key.Sum64()+uint64(d.Receives))).Float64() < c.HandlerErrors
 }
 
-// report writes one line an event, at once: what a process counts in memory dies with it.
+// report writes one line per event at once, because counts in memory are lost when the process is
+// killed.
 func report(out io.Writer) pawl.Hooks {
 	var mu sync.Mutex
 	return pawl.Hooks{OnEvent: func(_ context.Context, e pawl.Event) {

@@ -16,9 +16,10 @@ import (
 	"github.com/pawl-go/pawl/cmd/pawl/internal/broker"
 )
 
-// This file is the consumer that people write: a table of what was handled, a look before the work, a mark, the work. It is not a bad one. It survives most
-// redeliveries, and it takes its mark back if the work fails. What it has no answer to is a process that dies between the mark and the work, two
-// deliveries at once, and a COMMIT whose reply is lost.
+// This file is the consumer that people often write: a table of handled messages, a check, a mark,
+// then the work. It survives most redeliveries, and it removes its mark if the work fails. It does
+// not survive a process that dies between mark and work, two concurrent deliveries, or a COMMIT
+// whose response is lost.
 
 // handleByHand receives and handles until ctx ends.
 func (c workerConfig) handleByHand(ctx context.Context, pool *pgxpool.Pool, said *diary) error {
@@ -47,7 +48,8 @@ func (c workerConfig) handleByHand(ctx context.Context, pool *pgxpool.Pool, said
 	return ctx.Err()
 }
 
-// receivedByHand handles a message and deletes it. If its handler fails, the queue delivers it again.
+// receivedByHand handles a message and deletes it. If its handler fails, the queue delivers it
+// again.
 func receivedByHand(ctx context.Context, client *awssqs.Client, queue *string, pool *pgxpool.Pool, m types.Message, said *diary) {
 	var o order
 	if json.Unmarshal([]byte(aws.ToString(m.Body)), &o) != nil {
@@ -83,7 +85,7 @@ func handledByHand(ctx context.Context, pool *pgxpool.Pool, o order) (kind strin
 			return err
 		})
 	}
-	if err != nil { // so that it is tried again
+	if err != nil { // so that it is retried
 		_, took := pool.Exec(context.WithoutCancel(ctx), "delete from lab.processed_messages where key operator(pg_catalog.=) $1", o.Key)
 		return "", errors.Join(err, took)
 	}

@@ -12,28 +12,29 @@ import (
 	"github.com/pawl-go/pawl/internal/testbed/wireproxy"
 )
 
-// A camp is the consumers of one kind: processes, their proxies before the database, and what is known of each order.
+// A camp is one kind of consumer: its processes, their proxies before the database, and the history
+// of each order.
 type camp struct {
 	name    string
 	table   string
 	fleet   *fleet.Fleet
-	proxies []*wireproxy.Proxy // of worker n + 1
+	proxies []*wireproxy.Proxy // by worker number - 1
 
 	mu      sync.Mutex
 	orders  map[string]*fate
-	counts  map[string]int // of reports, by kind
-	arrived int            // deliveries
+	counts  map[string]int // number of reports by kind
+	arrived int            // number of deliveries
 	inHand  []map[string]bool
 }
 
-// A fate is what became of one order in one camp.
+// A fate is the history of one order in one camp.
 type fate struct {
 	copies  int            // messages sent
-	deleted map[int64]bool // those that the queue has deleted, by number
-	closed  time.Time      // when the last was; zero: some are left
-	effects int            // rows
-	waits   bool           // the database has it, to be tried again
-	lines   []line         // the last of what was reported
+	deleted map[int64]bool // numbers of the copies that the queue deleted
+	closed  time.Time      // when the last copy was deleted; zero: some are left
+	effects int            // number of rows
+	waits   bool           // stored in the database for a retry
+	lines   []line         // the latest reports
 }
 
 // A line is one report of a worker about an order, or a fault that hit it.
@@ -53,7 +54,7 @@ func newCamp(name, table string, workers int) *camp {
 	return c
 }
 
-// of is the fate of an order. The caller holds mu.
+// of returns the fate of an order. The caller holds mu.
 func (c *camp) of(key string) *fate {
 	f := c.orders[key]
 	if f == nil {
@@ -63,7 +64,7 @@ func (c *camp) of(key string) *fate {
 	return f
 }
 
-// sent notes a message that was sent.
+// sent records a sent message.
 func (c *camp) sent(key string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -72,7 +73,7 @@ func (c *camp) sent(key string) {
 	f.closed = time.Time{}
 }
 
-// delivered and wasDeleted note what the queue does.
+// delivered and wasDeleted record the queue's events.
 func (c *camp) delivered() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -88,7 +89,7 @@ func (c *camp) wasDeleted(key string, number int64) {
 	}
 }
 
-// note adds a line to the story of an order.
+// note adds a line to the history of an order.
 func (c *camp) note(key string, worker int, text string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -102,25 +103,25 @@ func (c *camp) noteLocked(key string, worker int, text string) {
 	}
 }
 
-// ends are reports after which a worker has an order no more in its hands.
+// ends are the reports after which a worker no longer handles the order.
 var ends = []string{"succeeded", "duplicate_skipped", "retryable", "stored", "conflict", "failed", "wasted_work", seen, markRemoved, effect}
 
-// sentences say what a report means.
+// sentences are the texts of the reports.
 var sentences = map[string]string{
 	began:               "calls the handler",
 	"succeeded":         "took effect: the row and its memory committed together",
 	"duplicate_skipped": "seen before: acknowledged without work",
-	"conflict":          "another process is handling it: given back",
-	"retryable":         "the attempt failed: it will be tried again",
-	"stored":            "stored in the database, to be tried from there",
-	"suspect":           "it was in hand when a process died: stored, to begin alone",
+	"conflict":          "another process is handling it: released",
+	"retryable":         "the attempt failed: it will be retried",
+	"stored":            "stored in the database for a retry",
+	"suspect":           "it was being handled when a process died: stored, to run alone",
 	"commit_unknown":    "the reply to COMMIT was lost: asks the database",
-	"wasted_work":       "its transaction was lost: tried again",
+	"wasted_work":       "its transaction was lost: retried",
 	"failed":            "a dead letter",
-	"ack_failed":        "could not acknowledge: the message will come again",
+	"ack_failed":        "could not acknowledge: the message will be redelivered",
 	"error":             "the database did not answer",
 	seen:                "the table says that it was handled: acknowledged",
-	markRemoved:         "the handler failed: takes the mark back",
+	markRemoved:         "the handler failed: removes the mark",
 	effect:              "took effect: wrote the row",
 	acked:               "acknowledged",
 }
@@ -145,7 +146,7 @@ func (c *camp) report(number int, text string) {
 	}
 }
 
-// holds are the orders that a worker has in its hands; of worker 0, those of all.
+// holds returns the orders that a worker is handling; for worker 0, those of all workers.
 func (c *camp) holds(number int) (keys []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -157,14 +158,14 @@ func (c *camp) holds(number int) (keys []string) {
 	return keys
 }
 
-// died forgets what a worker had in its hands.
+// died discards the orders that a worker was handling.
 func (c *camp) died(number int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	clear(c.inHand[number-1])
 }
 
-// worker is the process that has this number now; nil: it is being replaced.
+// worker returns the process with this number, or nil while it is being replaced.
 func (c *camp) worker(number int) *fleet.Worker {
 	for _, w := range c.fleet.Workers() {
 		if w.Number == number {
@@ -174,29 +175,32 @@ func (c *camp) worker(number int) *fleet.Worker {
 	return nil
 }
 
-// certainly is how long the last message of an order must be gone before the order counts as lost: what a worker is about to write is not.
+// certainly is how long the last message of an order must be gone before the order counts as lost.
+// A worker may still be writing its row.
 const certainly = 5 * time.Second
 
 // open reports whether the queue or the database still has the order.
 func (f *fate) open() bool { return f.closed.IsZero() || f.waits }
 
-// lost reports whether nothing is left that could give the order its row. A worker that is frozen still can. The caller holds mu.
+// lost reports whether the order can no longer get its row. A frozen worker may still write it. The
+// caller holds mu.
 func (c *camp) lost(key string, f *fate) bool {
 	return f.effects == 0 && !f.open() && time.Since(f.closed) > certainly && !slices.ContainsFunc(c.inHand, func(held map[string]bool) bool { return held[key] })
 }
 
-// A tally is how a camp stands.
+// A tally is the state of a camp.
 type tally struct {
 	Delivered int      `json:"delivered"`
 	Effects   int      `json:"effects"`
-	Absorbed  int      `json:"absorbed"` // deliveries that were recognised
+	Absorbed  int      `json:"absorbed"` // deliveries recognised as duplicates
 	Doubled   int      `json:"doubled"`
 	Lost      int      `json:"lost"`
-	Open      int      `json:"open"`     // orders with messages in the queue, or that wait in the database
-	Examples  []string `json:"examples"` // of what is doubled or lost
+	Open      int      `json:"open"`     // orders in the queue, or with a retry in the database
+	Examples  []string `json:"examples"` // keys of doubled or lost orders
 }
 
-// take counts. effects are the rows of each order, waiting the orders that wait in the database.
+// take computes the tally. effects has the rows of each order, waiting the orders with a retry in
+// the database.
 func (c *camp) take(effects map[string]int, waiting map[string]bool) (t tally) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -226,7 +230,7 @@ func (c *camp) take(effects map[string]int, waiting map[string]bool) (t tally) {
 	return t
 }
 
-// A trace is what happened to one order.
+// A trace is the history of one order.
 type trace struct {
 	Camp    string      `json:"camp"`
 	Key     string      `json:"key"`
@@ -241,7 +245,7 @@ type traceLine struct {
 	Text   string  `json:"text"`
 }
 
-// traced tells of one order around a moment.
+// traced returns the history of one order, with times relative to around.
 func (c *camp) traced(key string, around time.Time) trace {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -265,7 +269,7 @@ func (c *camp) traced(key string, around time.Time) trace {
 
 func round(seconds float64) float64 { return float64(int64(seconds*1000)) / 1000 }
 
-// title is the name of a camp as people read it.
+// title is the name of a camp for people.
 func title(name string) string {
 	if name == byHand {
 		return "by hand"

@@ -5,19 +5,20 @@ import (
 	"time"
 )
 
-// What a frozen worker has in hand is not lost, neither in the counts nor in the story, even if the queue has forgotten it: the worker can still write its row.
-func TestCamp_WhatAFrozenWorkerHoldsIsNotLost(t *testing.T) {
+// An order that a frozen worker is handling is not lost, in the counts and in its history, even if
+// the queue has deleted it. The worker can still write its row.
+func TestCamp_OrderOfAFrozenWorkerIsNotLost(t *testing.T) {
 	t.Parallel()
 	c := newCamp(byHand, "t", 2)
 	const key = "order-000001"
 	c.sent(key)
 	c.report(1, `{"kind": "began", "key": "order-000001"}`)
-	c.wasDeleted(key, 1) // another worker took it for handled
+	c.wasDeleted(key, 1) // another worker took it as handled
 	c.of(key).closed = time.Now().Add(-2 * certainly)
 	says := func(lost int, verdict string) {
 		t.Helper()
 		if counted, told := c.take(nil, nil).Lost, c.traced(key, time.Now()).Verdict; counted != lost || told != verdict {
-			t.Errorf("%d lost, and the story says %q; want %d and %q", counted, told, lost, verdict)
+			t.Errorf("%d lost, and its history says %q; want %d and %q", counted, told, lost, verdict)
 		}
 	}
 	says(0, "on its way")
@@ -25,7 +26,7 @@ func TestCamp_WhatAFrozenWorkerHoldsIsNotLost(t *testing.T) {
 	says(1, "lost")
 }
 
-// While the lab waits for the end of what is under way, no button keeps it from coming to rest.
+// While the lab waits for unfinished orders, buttons do not work.
 func TestPress_WhileTheLabEnds(t *testing.T) {
 	t.Parallel()
 	l := &lab{Options: Options{Workers: 1}}

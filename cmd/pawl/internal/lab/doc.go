@@ -1,7 +1,8 @@
-// Package lab is the crash lab of pawl demo --watch: a page on which a sceptic kills, freezes and cuts real worker processes, and watches what is doubled
-// or lost. Beside the consumers of Pawl run others that remember what they have handled in a table of their own, as people write them. Both get the
-// same orders and the same faults.
+// Package lab is the crash lab of pawl demo --watch. It is a page with buttons that kill, freeze
+// and disconnect real worker processes, and it shows doubled and lost orders. Besides Pawl's
+// consumers it runs others that record handled messages in their own table, as people often write
+// them. Both get the same orders and the same faults.
 //
-// All of it is real: a private PostgreSQL, an SQS over HTTP in this process, the SDK's client, processes, signals, and a proxy before the database that cuts the reply
-// to a COMMIT.
+// The parts are real: a private PostgreSQL, a simulated SQS over HTTP in this process, the SDK's
+// client, processes and signals. A proxy before the database cuts the response to a COMMIT.
 package lab

@@ -23,18 +23,18 @@ import (
 
 // Options of a lab.
 type Options struct {
-	Workers    int     // processes of each camp
+	Workers    int     // number of processes in each camp
 	Rate       float64 // orders a second
 	Listen     string  // a loopback address
-	Actor      string  // the name of the user, for the dashboard beside it
-	Executable string  // what to run as a worker process
+	Actor      string  // name of the user, for the dashboard
+	Executable string  // binary of the worker processes
 	Note       func(line string)
 }
 
-// mostOrders bounds what the lab remembers. Then it sends no more.
+// mostOrders bounds the orders in memory. After that the lab sends no more.
 const mostOrders = 100_000
 
-// Validate reports the first option out of its bounds.
+// Validate returns an error about the first option out of bounds.
 func (o Options) Validate() error {
 	if o.Workers < 1 || o.Workers > 8 {
 		return fmt.Errorf("--workers must lie between 1 and 8 for the crash lab, it is %d", o.Workers)
@@ -45,16 +45,16 @@ func (o Options) Validate() error {
 	return nil
 }
 
-// consumerName is that of the camp of Pawl.
+// consumerName is the consumer of Pawl's camp.
 const consumerName = "lab"
 
-// tables have no unique constraint on the key: what doubles, shows.
+// The tables have no unique constraint on the key, so that a second effect shows.
 const tables = `create schema lab;
 create table lab.pawl_effect (id bigint generated always as identity, key pg_catalog.text not null);
 create table lab.by_hand_effect (id bigint generated always as identity, key pg_catalog.text not null);
 create table lab.processed_messages (key pg_catalog.text primary key)`
 
-// A lab is one that runs.
+// A lab is a running lab.
 type lab struct {
 	Options
 	server  *postgres.Server
@@ -67,16 +67,16 @@ type lab struct {
 	mu        sync.Mutex
 	sent      int
 	paused    bool
-	ending    bool      // no more buttons work
-	loseUntil time.Time // acknowledgements are lost until then
+	ending    bool      // buttons no longer work
+	loseUntil time.Time // acknowledgements are lost until this time
 	down      bool      // the database is being restarted
-	presses   []press   // the last
+	presses   []press   // the latest presses
 	pressed   int
 	state     state
-	changed   chan struct{} // closed and replaced when state is new
+	changed   chan struct{} // closed and replaced when state changes
 }
 
-// A Report is what a lab came to.
+// A Report is the result of a lab.
 type Report struct {
 	Sent    int     `json:"sent"`
 	Presses int     `json:"presses"`
@@ -88,7 +88,8 @@ type Report struct {
 // OK reports whether the promise was kept.
 func (r Report) OK() bool { return r.Pawl.Doubled+r.Pawl.Lost == 0 }
 
-// Run opens the lab until ctx ends, then lets it come to rest and judges. ready is told the address to open and the one without its token.
+// Run opens the lab until ctx ends, then waits until all orders are settled, and judges. ready gets
+// the address with the token and the one without.
 func Run(ctx context.Context, o Options, ready func(login, url string) error) (Report, error) {
 	l := &lab{Options: o, began: time.Now(), changed: make(chan struct{})}
 	defer l.close()
@@ -116,7 +117,7 @@ func Run(ctx context.Context, o Options, ready func(login, url string) error) (R
 	case <-l.server.Done():
 		return Report{}, errors.New("the private PostgreSQL ended by itself")
 	}
-	o.Note("no more orders are sent; waiting until those under way have ended")
+	o.Note("no more orders are sent; waiting until the orders in progress are settled")
 	return l.settle(working), nil
 }
 
@@ -156,7 +157,7 @@ func (l *lab) open(ctx context.Context) (err error) {
 	return nil
 }
 
-// muster starts the workers of a camp, each behind a proxy of its own.
+// muster starts the workers of a camp, each behind its own proxy.
 func (l *lab) muster(ctx context.Context, c *camp, url string) error {
 	var urls []string
 	for range l.Workers {
@@ -172,7 +173,7 @@ func (l *lab) muster(ctx context.Context, c *camp, url string) error {
 	return c.fleet.Start(ctx, l.Workers)
 }
 
-// failed tells of a worker of any camp that ended by itself.
+// failed reports a worker of any camp that ended by itself.
 func (l *lab) failed() <-chan error {
 	first := make(chan error, len(l.camps))
 	for _, c := range l.camps {
@@ -201,7 +202,7 @@ func (l *lab) close() {
 	}
 }
 
-// faults let the lab see every delivery and deletion, and lose acknowledgements when it is told to.
+// faults observe every delivery and deletion, and lose acknowledgements on request.
 func (l *lab) faults() sqstest.Faults {
 	return sqstest.Faults{
 		Duplicate: func(a sqstest.Arrival) bool {
@@ -281,7 +282,7 @@ func (l *lab) send(ctx context.Context, c *camp, key string) {
 	}
 }
 
-// settle wakes whoever is frozen and waits until nothing is under way any more.
+// settle wakes frozen workers and waits until all orders are settled, at most a minute.
 func (l *lab) settle(ctx context.Context) Report {
 	l.mu.Lock()
 	l.ending, l.paused, l.loseUntil = true, true, time.Time{}
@@ -312,7 +313,7 @@ func (l *lab) settle(ctx context.Context) Report {
 	return r
 }
 
-// Summary says in a line what a lab came to.
+// Summary is the result in one line.
 func (r Report) Summary() string {
 	camp := func(name string, t tally) string {
 		return fmt.Sprintf("%s: %d effects, %d doubled, %d lost", name, t.Effects, t.Doubled, t.Lost)

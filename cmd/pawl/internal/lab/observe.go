@@ -7,15 +7,15 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// A state is what the page shows; its JSON form is what the browser gets.
+// A state is the content of the page, sent to the browser as JSON.
 type state struct {
 	Sent     int           `json:"sent"`
 	Paused   bool          `json:"paused"`
 	Seconds  float64       `json:"seconds"` // since the lab was opened
-	Quiet    float64       `json:"quiet"`   // seconds since anything moved
+	Quiet    float64       `json:"quiet"`   // seconds since the last change
 	Database string        `json:"database"`
 	Camps    []campState   `json:"camps"`
-	Presses  []pressReport `json:"presses"` // the newest first
+	Presses  []pressReport `json:"presses"` // the latest first
 }
 
 type campState struct {
@@ -30,14 +30,15 @@ type workerState struct {
 	PID    int    `json:"pid"`
 	State  string `json:"state"`
 	InHand int    `json:"in_hand"`
-	// LeaseMS is how long its lease in the database still runs; below 0: for how long it is over. Nil: it has none.
+	// LeaseMS is the rest of its lease in the database, negative after the lease has expired. Nil
+	// means no lease.
 	LeaseMS *int64 `json:"lease_ms"`
 }
 
-// every is how often the lab looks.
+// every is the interval of observations.
 const every = 250 * time.Millisecond
 
-// observe looks at everything again and again, until ctx ends.
+// observe updates the state at intervals until ctx ends.
 func (l *lab) observe(ctx context.Context) {
 	var moved time.Time
 	var before [3]int
@@ -63,7 +64,7 @@ func (l *lab) observe(ctx context.Context) {
 	}
 }
 
-// now is the newest state, and what is closed when there is a newer one.
+// now returns the latest state.
 func (l *lab) now() state {
 	s, _ := l.watch()
 	return s
@@ -75,7 +76,7 @@ func (l *lab) watch() (state, <-chan struct{}) {
 	return l.state, l.changed
 }
 
-// look reads the database, which may be away, and asks the camps. What cannot be read is as it was.
+// look reads the database and the camps. If the database does not respond, the old values stay.
 func (l *lab) look(ctx context.Context) state {
 	s := state{Seconds: round(time.Since(l.began).Seconds()), Database: "up"}
 	l.mu.Lock()
@@ -106,17 +107,18 @@ func (l *lab) look(ctx context.Context) state {
 	return s
 }
 
-// patience bounds one look at the database.
+// patience is the timeout of one query.
 const patience = 2 * time.Second
 
-// effects are the rows of each order of a camp, and the orders that wait in the database to be tried.
+// effects returns the rows of each order of a camp, and the orders with a retry in the database.
 func (l *lab) effects(ctx context.Context, c *camp) (rows map[string]int, waiting map[string]bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	rows, waiting = map[string]int{}, map[string]bool{}
 	var key string
 	var n int
-	found, _ := l.pool.Query(ctx, "select e.key, pg_catalog.count(*) from "+c.table+" as e group by e.key") // the error is also in found
+	// the error is also in found
+	found, _ := l.pool.Query(ctx, "select e.key, pg_catalog.count(*) from "+c.table+" as e group by e.key")
 	if _, err = pgx.ForEachRow(found, []any{&key, &n}, func() error { rows[key] = n; return nil }); err != nil || c.name != withPawl {
 		return rows, waiting, err
 	}
@@ -125,7 +127,7 @@ func (l *lab) effects(ctx context.Context, c *camp) (rows map[string]int, waitin
 	return rows, waiting, err
 }
 
-// leases are what the leases of Pawl's workers still have, by process id.
+// leases returns the rest of the leases of Pawl's workers, by process id.
 func (l *lab) leases(ctx context.Context) (left map[int]time.Duration, err error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -140,7 +142,7 @@ func (l *lab) leases(ctx context.Context) (left map[int]time.Duration, err error
 	return left, err
 }
 
-// workers are the processes of the camp, in the order of their numbers.
+// workers returns the processes of the camp by number.
 func (c *camp) workers(leases map[int]time.Duration) []workerState {
 	all := make([]workerState, len(c.proxies))
 	for i := range all {

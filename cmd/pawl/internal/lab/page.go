@@ -22,7 +22,7 @@ var files embed.FS
 
 var templates = template.Must(template.New("").ParseFS(files, "page.html"))
 
-// serve shows the lab to one browser, and beside it the dashboard on its database, until stop is called.
+// serve shows the lab and the dashboard of its database to one browser, until stop is called.
 func (l *lab) serve(socket net.Listener, ready func(login, url string) error) (stop func(), err error) {
 	login := dashboard.NewLogin(dashboard.User{Name: l.Actor, MayChange: true, MaySeePayloads: true})
 	board, err := dashboard.New(dashboard.Config{Pool: l.pool, Operators: l.pool, Name: "crash lab", Authorize: login.Authorize, Logger: slog.New(slog.DiscardHandler)})
@@ -50,7 +50,7 @@ func (l *lab) serve(socket net.Listener, ready func(login, url string) error) (s
 	return func() { _ = server.Close() }, nil
 }
 
-// guarded lets in the browser that has the token, and sets what browsers are to refuse.
+// guarded admits the browser with the token, and sets security headers.
 func guarded(login *dashboard.Login, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
@@ -61,7 +61,8 @@ func guarded(login *dashboard.Login, next http.Handler) http.Handler {
 		h.Set("Cross-Origin-Opener-Policy", "same-origin")
 		h.Set("Cross-Origin-Resource-Policy", "same-origin")
 		h.Set("Cache-Control", "no-store")
-		if strings.HasPrefix(r.URL.Path, "/dashboard/") { // it asks for itself, and says what it wants refused
+		// the dashboard authorizes and sets headers itself
+		if strings.HasPrefix(r.URL.Path, "/dashboard/") {
 			next.ServeHTTP(w, r)
 			return
 		}
@@ -104,7 +105,7 @@ func (l *lab) stateNow(w http.ResponseWriter, _ *http.Request) {
 	_ = json.NewEncoder(w).Encode(l.now())
 }
 
-// events is the state again and again, as server-sent events.
+// events sends each new state as a server-sent event.
 func (l *lab) events(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	flush := http.NewResponseController(w)
@@ -128,7 +129,7 @@ func (l *lab) events(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// press is a button. Without JavaScript the browser comes back to the page.
+// press handles a button. Without JavaScript it redirects to the page.
 func (l *lab) press(w http.ResponseWriter, r *http.Request) {
 	r.Body = http.MaxBytesReader(w, r.Body, 1<<10)
 	if err := l.apply(r.Context(), r.PostFormValue("fault"), r.PostFormValue("worker")); err != nil {

@@ -19,17 +19,18 @@ type fault struct {
 	Title  string
 	Worker bool // it hits one worker
 	About  string
-	do     func(l *lab, ctx context.Context, number int) (hit map[string][]string, err error) // hit: the orders, by camp
+	// hit: the orders being handled, by camp
+	do func(l *lab, ctx context.Context, number int) (hit map[string][]string, err error)
 }
 
 var faultButtons = []fault{
 	{"kill", "Kill", true, "SIGKILL. The process dies where it is; another one takes its place.", (*lab).kill},
-	{"freeze", "Freeze", true, "SIGSTOP. The process stands still, and does not know it. Its lease and its messages run out; an order whose transaction it holds open waits for it.", (*lab).freeze},
-	{"wake", "Wake", true, "SIGCONT. The process goes on where it stood, with what it believes to hold.", (*lab).wake},
-	{"cut", "Cut a COMMIT's reply", true, "The next COMMIT of this worker reaches the database. Its reply does not come back.", (*lab).cut},
+	{"freeze", "Freeze", true, "SIGSTOP. The process is frozen without noticing. Its lease and its messages expire; an order whose transaction it holds open waits for it.", (*lab).freeze},
+	{"wake", "Wake", true, "SIGCONT. The process continues where it stopped, and assumes that it still holds its orders.", (*lab).wake},
+	{"cut", "Cut a COMMIT's reply", true, "The next COMMIT of this worker reaches the database. Its response is lost.", (*lab).cut},
 	{"restart", "Crash PostgreSQL", false, "A process of the server is killed. It ends all sessions and recovers from its log; open transactions are lost.", (*lab).restart},
 	{"duplicates", "Deliver duplicates", false, "The last 20 orders are sent twice more, at once.", (*lab).duplicates},
-	{"lose-acks", "Lose acknowledgements", false, "For 5 seconds the queue forgets what is acknowledged, and delivers it again.", (*lab).loseAcks},
+	{"lose-acks", "Lose acknowledgements", false, "For 5 seconds the queue loses acknowledgements, and delivers those messages again.", (*lab).loseAcks},
 	{"pause", "Stop or go on sending", false, "No new orders are sent until you press it again.", (*lab).pause},
 }
 
@@ -51,20 +52,21 @@ type press struct {
 	failed string
 }
 
-// shownPresses is how many the page tells of, and tracedOrders of how many orders each.
+// shownPresses is the number of presses on the page; tracedOrders is the number of orders shown for
+// each.
 const shownPresses, tracedOrders = 8, 2
 
-// A pressReport is what the page tells of a press.
+// A pressReport is a press as the page shows it.
 type pressReport struct {
 	ID     int      `json:"id"`
 	Text   string   `json:"text"`
 	Ago    float64  `json:"ago"` // seconds
 	Failed string   `json:"failed,omitempty"`
-	Idle   []string `json:"idle,omitempty"` // the camps whose worker had nothing in hand
+	Idle   []string `json:"idle,omitempty"` // camps whose worker was handling nothing
 	Traces []trace  `json:"traces"`
 }
 
-// apply presses a button.
+// apply handles the press of a button.
 func (l *lab) apply(ctx context.Context, name, worker string) error {
 	f, known := faultNamed(name)
 	if !known {
@@ -81,7 +83,7 @@ func (l *lab) apply(ctx context.Context, name, worker string) error {
 	ending := l.ending
 	l.mu.Unlock()
 	if ending {
-		return errors.New("the lab is ending: it waits until nothing is under way")
+		return errors.New("the lab is ending: it waits until all orders are settled")
 	}
 	p := press{at: time.Now(), fault: f, worker: number}
 	hit, err := f.do(l, ctx, number)
@@ -118,7 +120,8 @@ func (l *lab) reported(p press) pressReport {
 	return r
 }
 
-// strike does something to the workers of a number in both camps at once, and notes it in the stories of what they have in hand.
+// strike calls do for the worker of that number in both camps at once, and notes it in the history
+// of the orders being handled.
 func (l *lab) strike(number int, said string, do func(c *camp) error) (hit map[string][]string, err error) {
 	hit = map[string][]string{}
 	errs := make([]error, len(l.camps))
@@ -217,10 +220,10 @@ func (l *lab) restart(ctx context.Context, _ int) (map[string][]string, error) {
 	return hit, l.crash(context.WithoutCancel(ctx))
 }
 
-// recovers is how long the server may take to answer again.
+// recovers is the timeout of the server's recovery.
 const recovers = time.Minute
 
-// crash kills a process of the server in the middle of its work. The server ends all sessions then, and recovers from its log.
+// crash kills a process of the server. The server then ends all sessions and recovers from its log.
 func (l *lab) crash(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, recovers)
 	defer cancel()
@@ -242,7 +245,7 @@ func (l *lab) crash(ctx context.Context) error {
 	}
 }
 
-// repeated is how many orders are sent again, and how often each.
+// repeated is the number of orders sent again; times is how often each.
 const repeated, times = 20, 2
 
 func (l *lab) duplicates(ctx context.Context, _ int) (map[string][]string, error) {

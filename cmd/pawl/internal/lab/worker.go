@@ -23,20 +23,21 @@ import (
 	"github.com/pawl-go/pawl/transport/pawlsqs"
 )
 
-// WorkerCommand is the hidden command under which the binary runs as a worker of the lab.
+// WorkerCommand is the hidden command of the lab's worker processes.
 const WorkerCommand = "lab-worker"
 
-// The two camps, which are also the names of their queues.
+// The two camps. Their queues have the same names.
 const (
 	withPawl = "pawl"
 	byHand   = "by-hand"
 )
 
 const (
-	visibility  = 3 * time.Second // how long a message stays hidden after its worker has died
-	lease       = 3 * time.Second // how long a stored delivery stays with a worker that is silent
+	visibility  = 3 * time.Second // how long messages of a dead worker stay hidden
+	lease       = 3 * time.Second // how long a stored delivery stays with a silent worker
 	concurrency = 4
-	worksFor    = 100 * time.Millisecond // what a handler does beside its writes: long enough to be hit
+	// time in a handler besides its writes, long enough to be hit by a fault
+	worksFor = 100 * time.Millisecond
 )
 
 // workerConfig is the first line that a worker reads.
@@ -46,7 +47,7 @@ type workerConfig struct {
 	Endpoint    string // of the SQS
 }
 
-// ErrByHand is what a person gets who runs the worker.
+// ErrByHand is returned if a person runs the worker.
 var ErrByHand = errors.New("this command is the crash lab's own")
 
 // order is the body of a message.
@@ -54,7 +55,7 @@ type order struct {
 	Key string `json:"key"`
 }
 
-// Work is the worker process. It ends when whoever started it is gone.
+// Work is the worker process. It exits when its parent process has ended.
 func Work(ctx context.Context, in io.Reader, out io.Writer) error {
 	lines := bufio.NewScanner(in)
 	var c workerConfig
@@ -86,7 +87,7 @@ func Work(ctx context.Context, in io.Reader, out io.Writer) error {
 		if ctx.Err() != nil || err == nil {
 			return nil
 		}
-		fmt.Fprintln(os.Stderr, err) // the database is being restarted
+		fmt.Fprintln(os.Stderr, err) // the database is restarting
 		time.Sleep(200 * time.Millisecond)
 	}
 }
@@ -103,7 +104,7 @@ func (c workerConfig) pool(ctx context.Context) (*pgxpool.Pool, error) {
 	return pgxpool.NewWithConfig(ctx, config)
 }
 
-// consumer is a consumer of Pawl like any user's.
+// consumer is a Pawl consumer like any user's.
 func (c workerConfig) consumer(ctx context.Context, pool *pgxpool.Pool, said *diary) (*consumer.Consumer, error) {
 	hooks := pawl.Join(pawl.Hooks{OnEvent: func(_ context.Context, e pawl.Event) { said.write(string(e.Kind), e.Key) }},
 		pawl.LogTo(slog.New(slog.NewTextHandler(os.Stderr, nil))))
@@ -121,7 +122,7 @@ func (c workerConfig) consumer(ctx context.Context, pool *pgxpool.Pool, said *di
 		}).With(consumer.TxPolicy{Policy: consumer.Policy{Lease: lease, Backoff: job.Backoff{Base: 100 * time.Millisecond, Max: time.Second}}})})
 }
 
-// work is what a handler does beside its writes.
+// work is the time that a handler takes besides its writes.
 func work(ctx context.Context) error {
 	select {
 	case <-time.After(worksFor):
@@ -131,22 +132,23 @@ func work(ctx context.Context) error {
 	}
 }
 
-// What workers report of an order, beside the kinds of Pawl's events.
+// Reports of workers about an order, in addition to Pawl's event kinds.
 const (
-	began       = "began"        // its handler was called
-	seen        = "seen"         // by hand: the table says that it was handled
-	markRemoved = "mark_removed" // by hand: the handler failed, and took back what the table says
+	began       = "began"        // the handler was called
+	seen        = "seen"         // by hand: the table says it was handled
+	markRemoved = "mark_removed" // by hand: the handler failed, and the mark was removed
 	effect      = "effect"       // by hand: it took effect
 	acked       = "acknowledged" // by hand: the message was deleted
 )
 
-// A diary is what a worker reports: one line for each event of an order, at once, since a process that is killed takes along what it holds in memory.
+// A diary writes the reports of a worker: one line for each event, at once, because data in memory
+// is lost when the process is killed.
 type diary struct {
 	mu  sync.Mutex
 	out io.Writer
 }
 
-// An entry is such a line.
+// An entry is one report.
 type entry struct {
 	Kind string `json:"kind"`
 	Key  string `json:"key"`

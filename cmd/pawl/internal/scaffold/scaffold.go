@@ -17,30 +17,30 @@ import (
 //go:embed files
 var files embed.FS
 
-// A Project is what is written.
+// A Project is the set of parameters of the files.
 type Project struct {
-	Module  string // the path of the module, as in example.com/orders
-	Version string // of Pawl, as in v1.2.3
+	Module  string // path of the module, such as example.com/orders
+	Version string // of Pawl, such as v1.2.3
 	Pgx     string // of pgx
 	Go      string // of the language
-	Source  string // directory with the sources of Pawl, used in place of Version; empty: none
+	Source  string // directory with Pawl's sources, used instead of Version if not empty
 }
 
 // Name is the last element of the module's path.
 func (p Project) Name() string { return path.Base(p.Module) }
 
-// ErrNotEmpty says that the directory holds something.
+// ErrNotEmpty means that the directory is not empty.
 var ErrNotEmpty = errors.New("the directory is not empty")
 
 var modulePath = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._~-]*(/[A-Za-z0-9][A-Za-z0-9._~-]*)*$`)
 
-// ValidModule reports whether a path can name a module.
+// ValidModule reports whether a path is a valid module path.
 func ValidModule(module string) bool {
 	return modulePath.MatchString(module) && !strings.HasSuffix(module, ".") && module != "std" && module != "cmd" && len(module) <= 200
 }
 
-// Write writes the project into a directory that is empty, but for .git, or does not exist yet. It returns the files, in order. Nothing that
-// exists is overwritten.
+// Write writes the project into a directory that does not exist or is empty except for .git. It
+// returns the files in order. It overwrites no file.
 func (p Project) Write(dir string) (written []string, err error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, err
@@ -83,7 +83,7 @@ func (p Project) render(name string) (string, error) {
 	return text.String(), err
 }
 
-// create writes a file that does not exist.
+// create writes a new file.
 func create(path, text string) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
 	if err != nil {

@@ -1,5 +1,6 @@
-// Package sizing computes what a stream of messages needs of a database: rows, disk, WAL, memory and connections. It counts Pawl's own part of a
-// message, which is its row in pawl.inbox; your rows come on top. Sizes of tuples follow PostgreSQL's page layout, all else is measured.
+// Package sizing computes what a stream of messages needs of a database: rows, disk, WAL, memory
+// and connections. It counts only Pawl's part of a message, its row in pawl.inbox; add your own
+// rows. Sizes of tuples follow PostgreSQL's page layout. All other figures are measured.
 package sizing
 
 import (
@@ -8,58 +9,64 @@ import (
 	"time"
 )
 
-// A Load is what is asked for.
+// A Load is the stream of messages.
 type Load struct {
-	PerSecond float64       // messages
+	PerSecond float64       // messages a second
 	Remember  time.Duration // the consumer's Retention
 	Key       int           // octets of a message's key
 	Consumer  int           // octets of the consumer's name
-	Random    bool          // keys in no order, as UUIDs of version 4 are; else they grow, as ids and UUIDs of version 7 do
-	Handler   time.Duration // of one message, with its statements
-	Capacity  float64       // messages a second that one database bears
+	// Random: keys are unordered, like UUIDs of version 4; else they grow, like UUIDs of version 7.
+	Random    bool
+	Handler   time.Duration // time of one message, with its statements
+	Capacity  float64       // messages a second that one database can process
 	Processes int
 }
 
-// A Need is what the load takes.
+// A Need is the result for a load.
 type Need struct {
-	Rows         float64 `json:"rows"`
-	HeapOctets   float64 `json:"heap_octets"`
-	KeyOctets    float64 `json:"key_index_octets"`
-	AgeOctets    float64 `json:"age_index_octets"`
-	DiskOctets   float64 `json:"disk_octets"`              // with room for what is purged and not yet used again
-	WALPerSecond float64 `json:"wal_octets_per_second"`    // claims and purges, without images of pages
-	ImagesPerDay float64 `json:"wal_image_octets_per_day"` // an estimate: of pages of the index of keys, after each checkpoint
+	Rows       float64 `json:"rows"`
+	HeapOctets float64 `json:"heap_octets"`
+	KeyOctets  float64 `json:"key_index_octets"`
+	AgeOctets  float64 `json:"age_index_octets"`
+	// DiskOctets has room for purged rows whose space is not reused yet.
+	DiskOctets   float64 `json:"disk_octets"`
+	WALPerSecond float64 `json:"wal_octets_per_second"` // of claims and purges, without page images
+	// ImagesPerDay is an estimate: pages of the key index, after each checkpoint.
+	ImagesPerDay float64 `json:"wal_image_octets_per_day"`
 	WALPerDay    float64 `json:"wal_octets_per_day"`
-	HotOctets    float64 `json:"hot_octets"` // of indexes and heap that claims and purges touch all the time
-	InHand       float64 `json:"in_hand"`    // messages at once
-	Connections  int     `json:"connections"`
-	Cells        int     `json:"cells"` // databases
+	// HotOctets are the parts of indexes and heap that claims and purges use all the time.
+	HotOctets   float64 `json:"hot_octets"`
+	InHand      float64 `json:"in_hand"` // messages being handled at a time
+	Connections int     `json:"connections"`
+	Cells       int     `json:"cells"` // number of databases
 }
 
 const (
 	page, pageHead = 8192, 24
-	pointer        = 4 // of a tuple in its page
+	pointer        = 4 // line pointer of a tuple
 
-	// Leaf pages are 90 % full where keys grow, and 68 % where they come in no order. Inner pages add 3 %. Measured: keys of 36 octets.
+	// Fill factors of leaf pages: 90 % for growing keys, 68 % for unordered ones. Inner pages add 3
+	// %. Measured with keys of 36 octets.
 	fullGrowing, fullRandom, inner = 0.90, 0.68, 1.03
 
-	// Octets of WAL of one claim beyond the tuples that it carries, of one commit each. Measured: PostgreSQL 15, without images of pages.
+	// Octets of WAL of one claim with its own commit, without its tuples. Measured on PostgreSQL
+	// 15, without page images.
 	walGrowing, walRandom = 228, 263
-	// Octets of WAL of one row that is purged and vacuumed. Measured.
+	// Octets of WAL of one purged and vacuumed row. Measured.
 	walPurged = 128
 
-	checkpoint = 5 * time.Minute // checkpoint_timeout, its default
+	checkpoint = 5 * time.Minute // the default of checkpoint_timeout
 
-	// Autovacuum begins when a fifth of the rows has died; until then their places are not used again.
+	// Autovacuum starts when a fifth of the rows is dead. Until then their space is not reused.
 	vacuumRoom = 1.2
 
-	// A message takes its round trips beside its handler. Measured on one machine.
+	// Round trips of a message besides its handler. Measured on one machine.
 	roundTrips = 2 * time.Millisecond
 )
 
 func aligned(n int) float64 { return float64((n + 7) / 8 * 8) }
 
-// Validate returns what is out of bounds.
+// Validate returns an error about a value out of bounds.
 func (l Load) Validate() error {
 	switch {
 	case !(l.PerSecond > 0 && l.PerSecond <= 1e7):
@@ -78,9 +85,9 @@ func (l Load) Validate() error {
 	return nil
 }
 
-// Needs computes it.
+// Needs computes the needs of the load.
 func (l Load) Needs() Need {
-	const short = 1 // octet of length of a short value
+	const short = 1 // length octet of a short value
 	row := aligned(24+l.Consumer+short+l.Key+short+32+short) + 8 + 8
 	keyEntry := aligned(8 + l.Consumer + short + l.Key + short)
 	ageEntry := 8 + aligned(l.Consumer+short) + 8
@@ -98,13 +105,15 @@ func (l Load) Needs() Need {
 
 	n.WALPerSecond = l.PerSecond * (row + keyEntry + ageEntry + wal + walPurged)
 	day := (24 * time.Hour).Seconds()
-	if l.Random { // each leaf page is touched anew between two checkpoints, or as many as there are messages
+	// each leaf page is written once between two checkpoints, or fewer if there are fewer messages
+	if l.Random {
 		leaves, hits := n.KeyOctets/page, l.PerSecond*checkpoint.Seconds()
 		n.ImagesPerDay = leaves * (1 - math.Exp(-hits/leaves)) * page * full * day / checkpoint.Seconds()
 	}
 	n.WALPerDay = n.WALPerSecond*day + n.ImagesPerDay
 
-	// What is hot: the whole index of keys if they come in no order, else the rows of ten minutes; and at the other end, what is purged.
+	// Hot are the whole key index if keys are unordered, else the rows of ten minutes. At the other
+	// end, the rows to be purged are hot, too.
 	recent := min(1, (10*time.Minute).Seconds()/l.Remember.Seconds()) * 2
 	n.HotOctets = (n.HeapOctets + n.AgeOctets) * min(1, recent)
 	if l.Random {
@@ -114,7 +123,8 @@ func (l Load) Needs() Need {
 	}
 
 	n.InHand = l.PerSecond * (l.Handler + roundTrips).Seconds()
-	n.Connections = int(math.Ceil(2*n.InHand)) + 3*l.Processes // half of each pool; housekeeping and presence of each process
+	// half of each pool; housekeeping and presence of each process
+	n.Connections = int(math.Ceil(2*n.InHand)) + 3*l.Processes
 	n.Cells = int(math.Ceil(l.PerSecond / l.Capacity))
 	return n
 }

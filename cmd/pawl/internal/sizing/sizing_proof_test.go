@@ -17,10 +17,12 @@ const (
 	tolerance = 0.20
 )
 
-// A run of messages, one transaction each, takes the rows, octets and WAL that are computed for it, within a fifth; and so does its purge.
+// A run of messages, one transaction each, takes the computed rows, octets and WAL, within a fifth.
+// So does its purge.
 func TestNeeds_AgreeWithARun(t *testing.T) {
 	t.Parallel()
-	// The subtests run one after the other: what is measured of the WAL is that of the whole server, which is this test's own.
+	// The subtests run one after the other, because WAL is measured for the whole server, which
+	// belongs to this test.
 	for name, c := range map[string]struct {
 		load sizing.Load
 		key  func(i int, r *rand.Rand) string

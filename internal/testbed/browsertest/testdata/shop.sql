@@ -1,4 +1,5 @@
--- A shop in the middle of its day, for pictures and checks: one of everything, and more of what lists show.
+-- A shop in the middle of its day, for pictures and checks: one of everything, and more of what
+-- lists show.
 insert into pawl.worker (name, seen_at, lease, presence, report)
 values ('orders-7c9f', clock_timestamp(), '1 hour', false, '{"wakeups": "on", "queues": ["orders", "inbox/orders"]}'),
        ('orders-81d2', clock_timestamp(), '1 hour', false, '{"wakeups": "on", "queues": ["orders", "inbox/orders"]}'),
@@ -27,7 +28,8 @@ select j.queue, j.kind, convert_to(j.payload, 'UTF8'), j.headers::jsonb, j.statu
     ('outbox/main', 'pawl.event', '{"order": 1017}', '{"ce-id": "7b1", "ce-type": "order.placed", "ce-source": "shop", "ce-subject": "order-1017"}', 'pending', 'order-1017', 5, true, null, 0, 0, 0, '2 seconds', '0', null))
        as j (queue, kind, payload, headers, status, lane, position, head, worker, fence, attempts, crashes, age, due, errors)
   left join pawl.lane as l on l.queue = j.queue and l.name = j.lane
- order by array_position(array['3 hours', '170 minutes', '2 hours'], j.age) nulls last; -- job 1 is the first
+ -- job 1 is the first
+ order by array_position(array['3 hours', '170 minutes', '2 hours'], j.age) nulls last;
 update pawl.job
    set last_errors = jsonb_build_array(jsonb_build_object('at', clock_timestamp() - interval '70 seconds', 'attempt', 1, 'code', 'crash',
          'error', 'the worker died or froze past its lease', 'fence', 1, 'worker', 'orders-44aa', 'lease_ended_at', clock_timestamp() - interval '72 seconds'))

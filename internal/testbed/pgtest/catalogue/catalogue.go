@@ -1,4 +1,5 @@
-// Package catalogue compares what different ways of installing Pawl's schema leave in a database.
+// Package catalogue compares the database objects that different ways of installing Pawl's schema
+// create.
 package catalogue
 
 import (
@@ -42,11 +43,12 @@ select format('migration %s %s %s %s', m.version, m.name, m.min_client, m.api_ha
   from pawl.migration as m
 order by 1`
 
-// fewest is how many lines a database with Pawl's schema has at least: two empty catalogues would be equal.
+// fewest is the least number of lines for a database with Pawl's schema. Otherwise two empty
+// catalogues would be equal.
 const fewest = 50
 
-// Read describes everything in Pawl's schemas, one line an object, sorted, without what differs by nature (object ids,
-// times). It is an error if the schema is not there.
+// Read describes all objects of Pawl's schemas, one sorted line per object, without object ids and
+// times. It fails if the schema does not exist.
 func Read(ctx context.Context, conn *pgx.Conn) ([]string, error) {
 	rows, _ := conn.Query(ctx, query)
 	lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
@@ -59,7 +61,7 @@ func Read(ctx context.Context, conn *pgx.Conn) ([]string, error) {
 	return lines, nil
 }
 
-// Difference returns the lines of want that got lacks, marked "-", and those only got has, marked "+".
+// Difference returns the lines that got lacks, marked "-", and those that only got has, marked "+".
 func Difference(want, got []string) (lines []string) {
 	for _, line := range want {
 		if !slices.Contains(got, line) {

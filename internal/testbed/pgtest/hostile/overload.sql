@@ -1,6 +1,7 @@
 set search_path = pg_catalog, pg_temp;
 
--- Operators and functions that fit Pawl's types better than PostgreSQL's own do: found wherever public stands in the path.
+-- Operators and functions that fit Pawl's types better than PostgreSQL's own. Any path that
+-- contains public finds them.
 do $$
 declare
   v      record;
@@ -31,7 +32,8 @@ begin
       end;
     end loop;
   end loop;
-  -- One argument that is a domain of Pawl's, or a text of another kind, where PostgreSQL has text, bytea or a number.
+  -- Functions with one argument, where PostgreSQL's argument is text, bytea or a number. The
+  -- argument here is a domain of Pawl's or another text or integer type.
   for v in
     select distinct p.proname, t.name
       from pg_proc as p

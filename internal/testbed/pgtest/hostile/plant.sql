@@ -1,7 +1,8 @@
--- Run under the path pg_catalog, so that this script does not meet what it plants.
+-- The path pg_catalog keeps this script from using the objects that it plants.
 set search_path = pg_catalog, pg_temp;
 
--- What each planted object does: it leaves a trace that no rollback takes back, and raises.
+-- Every planted object calls hijack. It advances a sequence, which no rollback undoes, and raises
+-- an error.
 create sequence public.hijacks;
 grant usage, select on public.hijacks to public;
 create function public.hijack(p_what text) returns void language plpgsql set search_path = pg_catalog, pg_temp as $$
@@ -15,7 +16,8 @@ begin
 end
 $$;
 
--- Copies of PostgreSQL's own operators and functions, under the same types: found by a path that has public first.
+-- Copies of PostgreSQL's own operators and functions with the same types. A path with public first
+-- finds them.
 do $$
 declare
   v record;
@@ -57,7 +59,7 @@ begin
 end
 $$;
 
--- Aggregates: count(*), and those of types that have a name.
+-- Aggregates: count(*), and those whose argument types have names.
 do $$
 declare
   v record;
@@ -83,7 +85,7 @@ begin
 end
 $$;
 
--- Types under the names of PostgreSQL's.
+-- Types with the names of PostgreSQL's types.
 do $$
 declare
   v_name text;

@@ -23,7 +23,7 @@ func clientOf(h aws.HTTPClient, endpoint string, retries int) *sqs.Client {
 		Credentials: credentials.NewStaticCredentialsProvider("any", "any", "")})
 }
 
-// Every promise, those of hours too, on virtual time and without a socket.
+// All checks pass, including those of hours, on virtual time and without a socket.
 func TestInProcess(t *testing.T) {
 	for _, c := range all {
 		t.Run(c.name, func(t *testing.T) {
@@ -37,18 +37,18 @@ func TestInProcess(t *testing.T) {
 	}
 }
 
-// untimed are the checks that hold however slow the machine is, and those that are skipped for their
-// length. The others have a virtual clock in TestInProcess, and a real one in the proof.
+// untimed matches checks that pass on a machine of any speed, and those skipped for their length.
+// The others run on virtual time in TestInProcess, and in real time with the tag proof.
 const untimed = `^(queue/(missing|create-again|attributes|counts)|message/(attributes|system-attributes|group-on-standard|size|characters)|batch/.*|` +
 	`fifo/(order|group-required|name|dlq-type|deduplication-interval)|delete/twice|visibility/twelve-hours|retention)$`
 
-// The program itself, over loopback and in real time, with what it prints and its exit code.
+// The program runs over loopback in real time. The test checks its output and its exit code.
 func TestOverLoopback(t *testing.T) {
 	t.Parallel()
 	overLoopback(t, untimed)
 }
 
-// overLoopback runs the program on the checks whose names match.
+// overLoopback runs the program with the checks whose names match.
 func overLoopback(t *testing.T, only string) {
 	l, err := sqstest.New(sqstest.Options{}).Start()
 	if err != nil {
@@ -81,7 +81,7 @@ func overLoopback(t *testing.T, only string) {
 	}
 }
 
-// A check that cannot fail proves nothing: no promise survives a service that answers every call with an error, or none.
+// Every check fails on a service that answers every call with an error, or never.
 func TestChecks_CanFail(t *testing.T) {
 	t.Parallel()
 	for does, faults := range map[string]sqstest.Faults{
@@ -98,7 +98,7 @@ func TestChecks_CanFail(t *testing.T) {
 	}
 }
 
-// Nor do these survive the fault that breaks just them.
+// Checks fail under the fault that breaks only their promise.
 func TestChecks_NoticeTheirFault(t *testing.T) {
 	t.Parallel()
 	for name, faults := range map[string]sqstest.Faults{
@@ -126,7 +126,7 @@ func TestChecks_NoticeTheirFault(t *testing.T) {
 	}
 }
 
-// The page lists every check, so that a reader can see that nothing is missing.
+// docs/reference/sqs.md lists every check.
 func TestChecks_AreListed(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../../../../docs/reference/sqs.md")

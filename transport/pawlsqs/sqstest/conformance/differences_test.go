@@ -12,11 +12,12 @@ import (
 
 var update = flag.Bool("update", false, "write the differences of other servers into docs/reference/sqs.md")
 
-// A difference is a check that the SQS of others does not pass, in the version that package brokers names. TestOthers sees to it that it is one.
+// A difference is a check that another SQS server fails, in the version that package brokers names.
+// TestOthers verifies each.
 type difference struct {
 	check string
-	wrong string // what the check says, as a regular expression; empty if it is not tried
-	does  string // for the page
+	wrong string // regular expression of the failure; empty if the check is not run
+	does  string // text for the page
 }
 
 // others are the servers in the order of the page's columns.
@@ -87,7 +88,7 @@ var others = []struct {
 	}},
 }
 
-// differencesOf are those of a server, by check.
+// differencesOf returns the differences of a server, by check.
 func differencesOf(t *testing.T, name string) map[string]difference {
 	t.Helper()
 	for _, o := range others {
@@ -107,7 +108,7 @@ func differencesOf(t *testing.T, name string) map[string]difference {
 	return nil
 }
 
-// The page shows the differences as they are tested.
+// The page shows the differences that are tested.
 func TestDifferences_AreInThePage(t *testing.T) {
 	t.Parallel()
 	const page, begin, end = "../../../../docs/reference/sqs.md", "<!-- differences: go test ./transport/pawlsqs/sqstest/conformance -update -->\n", "<!-- /differences -->"

@@ -10,7 +10,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 )
 
-// sequence is the number of a message, which has 128 bits.
+// sequence returns the message's sequence number, which has 128 bits.
 func (p *probe) sequence(m types.Message) *big.Int {
 	n, ok := new(big.Int).SetString(m.Attributes["SequenceNumber"], 10)
 	if !ok {
@@ -22,7 +22,8 @@ func (p *probe) sequence(m types.Message) *big.Int {
 var fifoChecks = []check{
 	{name: "fifo/order", says: "a group comes in the order of its sends, with group, deduplication id and growing sequence numbers", try: func(p *probe) {
 		url := p.fifo()
-		p.sendGroup(url, "g", strings.Fields("1 2 3 4 5 6 7 8 9 10")...) // so many that numbers without order do not grow by chance
+		// enough that unordered numbers do not ascend by chance
+		p.sendGroup(url, "g", strings.Fields("1 2 3 4 5 6 7 8 9 10")...)
 		ms := p.order(url, "1 2 3 4 5 6 7 8 9 10")
 		for i, m := range ms {
 			p.equal("MessageGroupId", m.Attributes["MessageGroupId"], "g")

@@ -1,10 +1,10 @@
-// Command conformance tries the promises of Amazon SQS on an endpoint, one check each:
+// Command conformance checks an SQS endpoint against the promises of Amazon SQS, one check each:
 //
 //	go run ./transport/pawlsqs/sqstest/conformance --endpoint http://127.0.0.1:9324
 //
-// It is how this project checks its own simulator, and how anybody can check another one, or AWS. It makes queues whose names
-// begin with "pawl-conformance-" and deletes them. Nothing here was run against a real AWS account by this project; a check
-// that fails there is wrong here, and we want to know.
+// This project checks its own simulator with it; use it for another one, or for AWS. It creates
+// queues whose names begin with "pawl-conformance-" and deletes them. This project did not run it
+// against a real AWS account. If a check fails there, the check is wrong; please report it.
 package main
 
 import (
@@ -36,7 +36,7 @@ do for local endpoints. At AWS it costs a few thousand requests; the IAM actions
 
 `
 
-// all are the checks, in the order of their names' first parts.
+// all holds the checks, grouped by the first part of their names.
 var all = slices.Concat(queueChecks, messageChecks, timeChecks, fifoChecks)
 
 func main() {
@@ -106,7 +106,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (exit int
 	return try(ctx, client, checks, o, stdout)
 }
 
-// keys are the credentials of the environment, or any.
+// keys returns the credentials of the environment, or placeholders.
 func keys() aws.CredentialsProvider {
 	id, secret := os.Getenv("AWS_ACCESS_KEY_ID"), os.Getenv("AWS_SECRET_ACCESS_KEY")
 	if id == "" || secret == "" {
@@ -126,7 +126,7 @@ func try(ctx context.Context, client *sqs.Client, checks []check, o options, std
 			tried = append(tried, c)
 		}
 	}
-	var mu sync.Mutex // guards stdout and what is counted, while checks run
+	var mu sync.Mutex // guards stdout and the counts while checks run
 	var kept, broken int
 	var running sync.WaitGroup
 	slots := make(chan struct{}, o.parallel)

@@ -57,7 +57,7 @@ var messageChecks = []check{
 		})
 		p.equal("the number of system attributes", len(m.Attributes), 1)
 	}},
-	{name: "message/group-on-standard", says: "MessageGroupId on a standard queue is a label: it arrives and blocks nobody", try: func(p *probe) {
+	{name: "message/group-on-standard", says: "MessageGroupId on a standard queue is a label: it arrives and blocks no message", try: func(p *probe) {
 		url := p.queue()
 		for range 2 {
 			p.send(url, "x", func(in *sqs.SendMessageInput) { in.MessageGroupId = aws.String("tenant-7") })
@@ -156,8 +156,8 @@ var messageChecks = []check{
 	}},
 }
 
-// digest is the digest of message attributes, from name, type, transport octet and value of each, after "Calculating the MD5
-// message digest for message attributes".
+// digest is the digest of message attributes, from name, type, transport octet and value of each.
+// See "Calculating the MD5 message digest for message attributes".
 func digest(parts ...string) string {
 	h := md5.New()
 	for i, part := range parts {

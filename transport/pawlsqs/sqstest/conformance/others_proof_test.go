@@ -15,11 +15,11 @@ import (
 	"github.com/pawl-go/pawl/internal/testbed/brokers"
 )
 
-// patience is how long a check may take by its nature to be tried here.
+// patience limits the duration of checks run here.
 const patience = time.Minute
 
-// The SQS of others keeps the same promises, but for the differences that the page lists. What is listed must differ as listed, so a difference that
-// is gone is taken off the list.
+// Other SQS servers keep the same promises, except for the differences listed on the page. A listed
+// difference must occur as listed, so that the list stays current.
 func TestOthers(t *testing.T) {
 	t.Parallel()
 	for name, start := range map[string]func(context.Context, brokers.Options) (*brokers.Server, error){
@@ -34,7 +34,7 @@ func TestOthers(t *testing.T) {
 			t.Cleanup(func() { _ = s.Stop() })
 			differ := differencesOf(t, name)
 			client := clientOf(nil, "http://"+s.Addr(), 3)
-			slots := make(chan struct{}, 16) // they wait more than they work
+			slots := make(chan struct{}, 16) // checks mostly wait
 			var running sync.WaitGroup
 			for _, c := range all {
 				d, listed := differ[c.name]
@@ -54,7 +54,8 @@ func TestOthers(t *testing.T) {
 	}
 }
 
-// tryAs tries a check that is to pass, or to differ as listed. On a machine that is busy elsewhere a check of time can fail, so it is tried again.
+// tryAs runs a check that must pass, or fail as listed. On a busy machine a check of time may fail,
+// so it is retried.
 func tryAs(ctx context.Context, client *sqs.Client, c check, d difference) string {
 	var said []string
 	for range 3 {
@@ -70,7 +71,7 @@ func tryAs(ctx context.Context, client *sqs.Client, c check, d difference) strin
 	return fmt.Sprintf("%s: %q", c.says, said)
 }
 
-// All checks but the longest, in real time.
+// All checks but the longest pass in real time.
 func TestOverLoopback_Timed(t *testing.T) {
 	t.Parallel()
 	overLoopback(t, "")

@@ -17,23 +17,24 @@ import (
 	"github.com/aws/smithy-go"
 )
 
-// A check is one promise of SQS, tried from outside.
+// A check is one promise of SQS, tested from outside.
 type check struct {
 	name  string        // "fifo/order"
 	says  string        // the promise, in one line
-	takes time.Duration // at least, in real time; 0: a few seconds
+	takes time.Duration // shortest real time it takes; 0: a few seconds
 	try   func(*probe)
 }
 
-// A probe is one run of one check: a client and the queues it made. Its methods end the check where something is wrong.
+// A probe is one run of one check: a client and the queues it created. Its methods end the check on
+// a failure.
 type probe struct {
 	ctx    context.Context
 	client *sqs.Client
-	prefix string // of queue names, new in each run
+	prefix string // of queue names, different in each run
 	made   []string
 }
 
-// A verdict is what ended a check early.
+// A verdict is the panic value of a failed check.
 type verdict struct{ text string }
 
 func (p *probe) fatalf(format string, args ...any) { panic(verdict{fmt.Sprintf(format, args...)}) }
@@ -46,10 +47,10 @@ func (p *probe) must(err error) {
 
 var runs atomic.Int64
 
-// limit bounds a check beyond the time that it takes by its nature. An endpoint that does not answer is found out then.
+// limit is added to the time that a check takes, to bound it on an endpoint that does not respond.
 const limit = 2 * time.Minute
 
-// run tries a check and says what is wrong; "" if nothing is. Its queues are deleted whatever happens.
+// run runs a check and returns its failure, or "". It deletes the check's queues in any case.
 func (c check) run(parent context.Context, client *sqs.Client, prefix string) (wrong string) {
 	ctx, cancel := context.WithTimeoutCause(parent, c.takes+limit, fmt.Errorf("it does not end within %v", c.takes+limit))
 	defer cancel()
@@ -74,7 +75,7 @@ func (c check) run(parent context.Context, client *sqs.Client, prefix string) (w
 	return ""
 }
 
-// attributes are pairs of names and values.
+// pairs makes a map of alternating names and values.
 func pairs(attributes []string) map[string]string {
 	all := map[string]string{}
 	for i := 0; i+1 < len(attributes); i += 2 {
@@ -87,7 +88,7 @@ func (p *probe) name(suffix string) string {
 	return fmt.Sprintf("%s-%d%s", p.prefix, len(p.made), suffix)
 }
 
-// queue makes a standard queue; its visibility timeout is 2 s unless the attributes say something else.
+// queue creates a standard queue with a visibility timeout of 2 s, unless attributes sets another.
 func (p *probe) queue(attributes ...string) string {
 	return p.create(p.name(""), append([]string{"VisibilityTimeout", "2"}, attributes...)...)
 }
@@ -111,7 +112,8 @@ func (p *probe) attribute(url string, name types.QueueAttributeName) string {
 	return out.Attributes[string(name)]
 }
 
-// counts reads ready, in flight and delayed; they are approximate, so it waits up to a minute for what is wanted.
+// counts reads the numbers ready, in flight and delayed. They are approximate, so it waits up to a
+// minute for want.
 func (p *probe) counts(url, want string) {
 	got := ""
 	for range 60 {
@@ -125,7 +127,7 @@ func (p *probe) counts(url, want string) {
 	p.fatalf("ready, in flight, delayed are %s, want %s", got, want)
 }
 
-// withDLQ makes a queue whose messages go to dead after they were received twice.
+// withDLQ creates a queue and its dead-letter queue. Messages go to dead after count receives.
 func (p *probe) withDLQ(make func(...string) string, count int) (source, dead string) {
 	dead = make()
 	policy := fmt.Sprintf(`{"deadLetterTargetArn":%q,"maxReceiveCount":%d}`, p.attribute(dead, "QueueArn"), count)
@@ -146,7 +148,7 @@ func (p *probe) send(url, body string, change ...func(*sqs.SendMessageInput)) *s
 	return out
 }
 
-// in puts a message into a group, with a deduplication id.
+// in sets the group and the deduplication id of a message.
 func in(group, dedup string) func(*sqs.SendMessageInput) {
 	return func(in *sqs.SendMessageInput) {
 		in.MessageGroupId = &group
@@ -156,7 +158,7 @@ func in(group, dedup string) func(*sqs.SendMessageInput) {
 	}
 }
 
-// sendGroup sends one message for each body; the body is the deduplication id too.
+// sendGroup sends one message for each body, with group and body together as its deduplication id.
 func (p *probe) sendGroup(url, group string, bodies ...string) {
 	for _, body := range bodies {
 		p.send(url, body, in(group, group+body))
@@ -189,7 +191,7 @@ func (p *probe) tryReceive(url string, change ...func(*sqs.ReceiveMessageInput))
 	return out.Messages, nil
 }
 
-// receive is one call, which waits a second unless changed.
+// receive makes one call, which waits a second unless changed.
 func (p *probe) receive(url string, change ...func(*sqs.ReceiveMessageInput)) []types.Message {
 	ms, err := p.tryReceive(url, change...)
 	p.must(err)
@@ -226,7 +228,7 @@ func (p *probe) one(url string, change ...func(*sqs.ReceiveMessageInput)) types.
 	return p.get(url, 1, change...)[0]
 }
 
-// none polls for a second and expects nothing.
+// none polls for a second and expects no message.
 func (p *probe) none(url string) {
 	if ms := p.receive(url); len(ms) != 0 {
 		p.fatalf("received %d messages (%s), want none", len(ms), bodies(ms))
@@ -269,8 +271,8 @@ func (p *probe) sleep(d time.Duration) {
 	}
 }
 
-// took checks a duration against what is promised, with a tolerance above of 1.5 s and what five simple calls take: an endpoint that is slow for all is
-// not held to the second.
+// took compares the time since start with want. It tolerates 1.5 s plus the time of five simple
+// calls, so that a slow endpoint does not fail.
 func (p *probe) took(start time.Time, want time.Duration) {
 	got := time.Since(start)
 	asked := time.Now()
@@ -282,7 +284,7 @@ func (p *probe) took(start time.Time, want time.Duration) {
 	}
 }
 
-// code checks the code of what a call was refused with, as the query protocol names it.
+// code checks the error code of a refused call, as the query protocol names it.
 func (p *probe) code(call string, err error, want string) {
 	var api smithy.APIError
 	switch {
@@ -295,7 +297,7 @@ func (p *probe) code(call string, err error, want string) {
 	}
 }
 
-// typed checks that a call was refused with an error of the SDK's type T.
+// typed checks that a call was refused with the SDK's error type T.
 func typed[T error](p *probe, call string, err error) {
 	var want T
 	if err == nil {
@@ -312,7 +314,7 @@ func (p *probe) equal(what string, got, want any) {
 	}
 }
 
-// count is the receive count of a message.
+// count returns the receive count of a message.
 func count(m types.Message) int {
 	n, _ := strconv.Atoi(m.Attributes["ApproximateReceiveCount"])
 	return n

@@ -57,7 +57,7 @@ var queueChecks = []check{
 		p.counts(url, "0 0 0")
 		p.sleep(3 * time.Second)
 		p.none(url)
-		_ = p.delete(url, m) // of a message that is gone: any answer will do
+		_ = p.delete(url, m) // the message is gone: any response will do
 	}},
 	{name: "dlq/after-max-receives", says: "beyond maxReceiveCount a message is in the dead-letter queue, with id and body", try: func(p *probe) {
 		source, dead := p.withDLQ(p.queue, 2)

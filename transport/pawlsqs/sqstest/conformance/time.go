@@ -29,7 +29,7 @@ var timeChecks = []check{
 		p.must(<-sent)
 		p.took(start, 2*time.Second)
 		p.one(url, waiting(10))
-		p.took(start, 4*time.Second) // 2 s of visibility later
+		p.took(start, 4*time.Second) // after 2 s of visibility
 		_ = m
 	}},
 	{name: "poll/queue-default", says: "ReceiveMessageWaitTimeSeconds applies to receives without a wait", try: func(p *probe) {
@@ -70,16 +70,16 @@ var timeChecks = []check{
 		p.sleep(2500 * time.Millisecond)
 		p.code("the change", p.hide(url, m, 60), "InvalidParameterValue")
 	}},
-	{name: "visibility/ceiling", says: "what would pass twelve hours from the receive is refused, not cut", try: func(p *probe) {
+	{name: "visibility/ceiling", says: "a timeout beyond twelve hours from the receive is refused, not cut", try: func(p *probe) {
 		url := p.queue()
 		p.send(url, "x")
-		m := p.one(url, hiding(60)) // in flight for longer than the changes take
+		m := p.one(url, hiding(60)) // stays in flight longer than the changes take
 		p.code("43,201 s", p.hide(url, m, 43201), "InvalidParameterValue")
 		p.sleep(1500 * time.Millisecond)
 		p.code("43,200 s, 1.5 s after the receive,", p.hide(url, m, 43200), "InvalidParameterValue")
 		p.must(p.hide(url, m, 43190))
 	}},
-	{name: "visibility/twelve-hours", says: "twelve hours after its receive a handle is dead", takes: 12 * time.Hour, try: func(p *probe) {
+	{name: "visibility/twelve-hours", says: "twelve hours after its receive a handle has expired", takes: 12 * time.Hour, try: func(p *probe) {
 		url := p.queue()
 		p.send(url, "x")
 		m := p.one(url, hiding(43200))
@@ -100,7 +100,7 @@ var timeChecks = []check{
 			p.fatalf("another message came")
 		}
 	}},
-	{name: "delete/after-expiry", says: "a standard queue deletes after the timeout while nobody has received the message since", try: func(p *probe) {
+	{name: "delete/after-expiry", says: "a standard queue deletes after the timeout unless the message was received again", try: func(p *probe) {
 		url := p.queue()
 		p.send(url, "x")
 		m := p.one(url)
@@ -108,7 +108,7 @@ var timeChecks = []check{
 		p.must(p.delete(url, m))
 		p.none(url)
 	}},
-	{name: "delete/twice", says: "deleting twice is fine, a handle that is none is an error", try: func(p *probe) {
+	{name: "delete/twice", says: "deleting twice is fine, an invalid handle is an error", try: func(p *probe) {
 		standard, fifo := p.queue("VisibilityTimeout", "30"), p.fifo("VisibilityTimeout", "30")
 		p.send(standard, "x")
 		p.sendGroup(fifo, "g", "x")
@@ -119,10 +119,10 @@ var timeChecks = []check{
 				p.fatalf("the second delete: %v", err)
 			}
 			err := p.delete(url, types.Message{ReceiptHandle: aws.String("garbage")})
-			typed[*types.ReceiptHandleIsInvalid](p, "a handle that is none", err)
+			typed[*types.ReceiptHandleIsInvalid](p, "an invalid handle", err)
 		}
 	}},
-	{name: "retention", says: "what is older than the retention period is gone", takes: time.Minute, try: func(p *probe) {
+	{name: "retention", says: "a message older than the retention period is gone", takes: time.Minute, try: func(p *probe) {
 		url := p.queue("MessageRetentionPeriod", "60")
 		p.send(url, "x")
 		p.sleep(62 * time.Second)

@@ -1,5 +1,5 @@
-# Makes every call that the server knows with the botocore that is installed, and prints what came back. What is random is named by the order in which
-# it appeared, so that two botocores of two protocols print the same.
+# Makes every call that the server supports with the installed botocore, and prints the results. Random values get
+# names in the order of their appearance, so that two botocores of different protocols print the same.
 import json
 import sys
 

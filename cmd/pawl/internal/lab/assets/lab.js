@@ -12,7 +12,7 @@ function make(tag, text) {
 }
 
 function seconds(ms) {
-  return ms < 0 ? "over for " + (-ms / 1000).toFixed(1) + " s" : (ms / 1000).toFixed(1) + " s left";
+  return ms < 0 ? "expired for " + (-ms / 1000).toFixed(1) + " s" : (ms / 1000).toFixed(1) + " s left";
 }
 
 function camp(c, i) {
@@ -28,7 +28,7 @@ function camp(c, i) {
     set(p.querySelector("[data-of=in_hand]"), w.in_hand);
     const lease = p.querySelector("[data-of=lease]");
     if (lease) {
-      set(lease, w.lease_ms === null ? (w.state === "frozen" ? "is over" : "–") : seconds(w.lease_ms));
+      set(lease, w.lease_ms === null ? (w.state === "frozen" ? "expired" : "–") : seconds(w.lease_ms));
       p.querySelector("meter").value = Math.max(0, w.lease_ms || 0);
     }
   }
@@ -37,7 +37,7 @@ function camp(c, i) {
 function story(press) {
   const article = document.createElement("article");
   article.append(make("h3", press.text + ", " + press.ago.toFixed(0) + " s ago" + (press.failed ? ": " + press.failed : "")));
-  for (const camp of press.idle || []) article.append(make("p", camp + ": no order in hand"));
+  for (const camp of press.idle || []) article.append(make("p", camp + ": no order being handled"));
   for (const t of press.traces) {
     const head = make("h4", t.camp + ": " + t.key + ", " + t.verdict);
     if (t.verdict === "doubled" || t.verdict === "lost") head.className = "bad";
@@ -64,7 +64,7 @@ function show(state) {
 
 const source = new EventSource("events");
 const said = document.getElementById("said");
-const gone = "The lab does not answer. Was it ended? Start it again with: pawl demo --watch";
+const gone = "The lab does not respond. If it has ended, start it again with: pawl demo --watch";
 source.onmessage = (event) => {
   if (said.textContent === gone) set(said, "");
   show(JSON.parse(event.data));

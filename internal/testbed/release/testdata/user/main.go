@@ -1,4 +1,4 @@
-// The program of a user, in a module of its own: it imports what is published.
+// Command user is a user's program in its own module. It imports the published packages.
 package main
 
 import (

@@ -8,7 +8,7 @@ import (
 	"github.com/pawl-go/pawl/pawltest"
 )
 
-// It is compiled by go vet, and needs what package pawltest needs. It is not run here.
+// go vet compiles this test, which needs the dependencies of package pawltest. It is not run here.
 func TestPlace_WritesAnOrderOnce(t *testing.T) {
 	pawltest.Twice(t, pawltest.Proof{
 		Schema:   []string{"create table orders (id text, cents bigint)"},
