@@ -28,6 +28,7 @@ type App struct {
 	started atomic.Bool // all parts are at work
 	stopped atomic.Bool // it was told to stop
 	health  health
+	house   *housekeeper
 }
 
 // New returns an app without parts.
@@ -40,7 +41,7 @@ func New(pool *pgxpool.Pool, cfg Config) (*App, error) {
 	if err := cfg.complete(); err != nil {
 		return nil, invalid("service.new", err)
 	}
-	return &App{pool: pool, cfg: cfg}, nil
+	return &App{pool: pool, cfg: cfg, house: newHousekeeper(pool)}, nil
 }
 
 func invalid(op string, err error) error {

@@ -66,12 +66,14 @@ func TestApp_GivesHooksToWhatItsPartsCall(t *testing.T) {
 	})})
 	r := b.run(app)
 	source.Send(pawl.Delivery{Key: "1", Payload: []byte("{}")})
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+listener.Addr().String(), strings.NewReader("{}"))
-	b.must(err)
-	request.Header.Set("Idempotency-Key", "k")
-	answer, err := http.DefaultClient.Do(request)
-	b.must(err)
-	_ = answer.Body.Close()
+	for range 2 { // the second is a replay
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+listener.Addr().String(), strings.NewReader("{}"))
+		b.must(err)
+		request.Header.Set("Idempotency-Key", "k")
+		response, err := http.DefaultClient.Do(request)
+		b.must(err)
+		_ = response.Body.Close()
+	}
 
 	missing := map[string]bool{"test.consumer": true, "test.worker": true, "test.step": true, "test.relay": true, "test.part": true, "test.request": true,
 		"command.commit": true}
@@ -82,5 +84,8 @@ func TestApp_GivesHooksToWhatItsPartsCall(t *testing.T) {
 	b.must(r.end())
 	if n := told.Count(pawl.EventSucceeded); n != 5 {
 		t.Errorf("told of %d that succeeded, want 5: each once", n)
+	}
+	if n := b.count("select sum(s.replays) from pawl_v1.suppression_by_scope as s"); n != 1 || told.Count(pawl.EventReplay) != 1 {
+		t.Errorf("%d replays in the database and %d events, want 1 each", n, told.Count(pawl.EventReplay))
 	}
 }

@@ -30,7 +30,7 @@ func newServer(cfg HTTPConfig, a *App) (*server, error) {
 		s.http.Handler = cfg.Handler
 	}
 	if s.http.BaseContext == nil {
-		s.http.BaseContext = func(net.Listener) context.Context { return pawl.WithHooks(context.Background(), a.cfg.Hooks) }
+		s.http.BaseContext = func(net.Listener) context.Context { return pawl.WithHooks(context.Background(), a.house.hooks(a.cfg.Hooks)) }
 	}
 	switch {
 	case s.http.Handler == nil:

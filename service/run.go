@@ -57,6 +57,7 @@ func (a *App) run(ctx context.Context) error {
 	watching, unwatch := context.WithCancel(context.WithoutCancel(ctx))
 	defer unwatch()
 	go a.watch(watching)
+	go a.house.keep(pawl.WithHooks(watching, a.cfg.Hooks))
 
 	failed := make(chan *part, len(a.parts))
 	if err = a.start(ctx, failed); err == nil {
@@ -74,7 +75,11 @@ func (a *App) run(ctx context.Context) error {
 		}
 	}
 	unwatch()
-	return errors.Join(err, a.stop())
+	err = errors.Join(err, a.stop())
+	last, cancel := context.WithTimeout(pawl.WithHooks(context.WithoutCancel(ctx), a.cfg.Hooks), closeLimit)
+	defer cancel()
+	a.house.writeReplays(last)
+	return err
 }
 
 // abandon gives up what the parts own that never ran, and what a consumer owns that could have been
@@ -117,7 +122,7 @@ func (a *App) check(ctx context.Context) error {
 
 // start begins stage after stage, the last to stop first, and waits until each is at work. It returns early if a part fails or ctx ends.
 func (a *App) start(ctx context.Context, failed chan *part) error {
-	ctx = pawl.WithHooks(ctx, a.cfg.Hooks)
+	ctx = pawl.WithHooks(ctx, a.house.hooks(a.cfg.Hooks))
 	late := time.NewTimer(startLimit)
 	defer late.Stop()
 	for _, stage := range slices.Backward(stopOrder) {

@@ -247,6 +247,12 @@ func CommandFail(ctx context.Context, db DB, a CommandFailArgs) (r CommandFailRo
 	return r, err
 }
 
+// CommandReplayed calls pawl_v1.command_replayed.
+func CommandReplayed(ctx context.Context, db DB, scopes []string, counts []int64) error {
+	var outcome string
+	return one(ctx, db, "command.replayed", "select r.outcome from pawl_v1.command_replayed($1, $2) as r", []any{scopes, counts}, &outcome)
+}
+
 // CommandSettleArgs are the arguments of command_settle.
 type CommandSettleArgs struct {
 	Scope, Key             string
