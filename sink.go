@@ -52,17 +52,17 @@ type Sink interface {
 	Publish(ctx context.Context, ms []Message) []error
 }
 
-// A RunSink is a [Sink] that takes several events of one aggregate in one call, as a FIFO group or a partition does. The relay then
-// publishes an aggregate's events in runs: see the guide of package outbox.
-type RunSink interface {
+// A BatchSink is a [Sink] that takes several events of one aggregate in one call, as a FIFO group or a partition does. The relay then
+// publishes an aggregate's events in batches: see the guide of package outbox.
+type BatchSink interface {
 	Sink
-	// PublishRun publishes messages of one aggregate, in their order, and answers how many of them it has accepted: the first accepted ones, and
-	// none after them. Those count as published and are never sent again; the others are sent again, in order, and so is all of the run after a
+	// PublishBatch publishes messages of one aggregate, in their order, and answers how many of them it has accepted: the first accepted ones, and
+	// none after them. Those count as published and are never sent again; the others are sent again, in order, and so is all of the batch after a
 	// crash. A later message must not be accepted before an earlier one, nor if an earlier one was refused.
 	//
 	// err says why the message after the accepted ones was not accepted, as an error of Publish does. It is charged to that message
-	// when it is refused as the first of a run. With all accepted, err is dropped. The rest is as of Publish.
-	PublishRun(ctx context.Context, ms []Message) (accepted int, err error)
+	// when it is refused as the first of a batch. With all accepted, err is dropped. The rest is as of Publish.
+	PublishBatch(ctx context.Context, ms []Message) (accepted int, err error)
 }
 
 // A Carrier is a [Sink] that knows its limits. The relay asks it about each message before it publishes any: a message that the

@@ -20,7 +20,7 @@ import (
 type outboxQueue struct {
 	pool       *pgxpool.Pool
 	aggregates int  // 0: unordered
-	runs       bool // the sink accepts ordered batches
+	batches    bool // the sink accepts ordered batches
 	appended   int
 }
 
@@ -31,10 +31,10 @@ func outboxOf(aggregates int) system {
 	}}
 }
 
-// runsOf is outboxOf with a sink that accepts ordered batches.
-func runsOf(aggregates int) system {
+// batchesOf is outboxOf with a sink that accepts ordered batches.
+func batchesOf(aggregates int) system {
 	return system{"outbox", installPawl, func(pool *pgxpool.Pool) (contender, error) {
-		return &outboxQueue{pool: pool, aggregates: aggregates, runs: true}, nil
+		return &outboxQueue{pool: pool, aggregates: aggregates, batches: true}, nil
 	}}
 }
 
@@ -85,10 +85,10 @@ func (q *outboxQueue) waiting(ctx context.Context) (n int, err error) {
 // work starts one relay with its default settings.
 func (q *outboxQueue) work(ctx context.Context, t task) (stop func(), err error) {
 	var sink pawl.Sink = memorySink{t.started}
-	if q.runs {
+	if q.batches {
 		sink = memoryLog{memorySink{t.started}}
 	}
-	config := outbox.Config{Publisher: sink, Hooks: pawl.Hooks{OnEvent: func(_ context.Context, e pawl.Event) {
+	config := outbox.Config{Sink: sink, Hooks: pawl.Hooks{OnEvent: func(_ context.Context, e pawl.Event) {
 		switch e.Kind {
 		case pawl.EventSucceeded:
 			t.ended(max(1, e.Count))
@@ -124,10 +124,10 @@ func (s memorySink) Publish(_ context.Context, ms []pawl.Message) []error {
 	return nil
 }
 
-// A memoryLog accepts everything, and also ordered batches of one aggregate.
+// A memoryLog accepts everything, also ordered batches of one aggregate.
 type memoryLog struct{ memorySink }
 
-func (s memoryLog) PublishRun(ctx context.Context, ms []pawl.Message) (accepted int, err error) {
+func (s memoryLog) PublishBatch(ctx context.Context, ms []pawl.Message) (accepted int, err error) {
 	s.Publish(ctx, ms)
 	return len(ms), nil
 }
@@ -141,14 +141,14 @@ func outboxPlans() []plan {
 	const perSink = "claim, publish to a sink in memory, finish; one relay, default settings"
 	return []plan{
 		{Row: Row{ID: "outbox", Title: "Outbox: events published by one relay", Unit: perSec,
-			Bars: []Bar{{Who: "Pawl", Factor: 15_000, Meaning: "≥ 15,000 events/s"}, {Who: "Pawl, runs", Factor: 30_000, Meaning: "≥ 30,000 events/s"},
-				{Who: "Pawl, hot, runs", Factor: 10_000, Meaning: "≥ 10,000 events/s"}}},
+			Bars: []Bar{{Who: "Pawl", Factor: 15_000, Meaning: "≥ 15,000 events/s"}, {Who: "Pawl, batches", Factor: 30_000, Meaning: "≥ 30,000 events/s"},
+				{Who: "Pawl, hot, batches", Factor: 10_000, Meaning: "≥ 10,000 events/s"}}},
 			entries: []entry{
 				{who("Pawl", "10,000 aggregates: "+perSink), outboxOf(manyAggregates), drain(noop, 40_000)},
 				{who("Pawl, no order", "no aggregates"), outboxOf(0), drain(noop, 40_000)},
 				{who("Pawl, hot", "1 aggregate: one event at a time"), outboxOf(1), drain(noop, 3_000)},
-				{who("Pawl, runs", "10,000 aggregates; the sink takes ordered batches"), runsOf(manyAggregates), drain(noop, 40_000)},
-				{who("Pawl, hot, runs", "1 aggregate; the sink takes ordered batches"), runsOf(1), drain(noop, 40_000)},
+				{who("Pawl, batches", "10,000 aggregates; the sink takes ordered batches"), batchesOf(manyAggregates), drain(noop, 40_000)},
+				{who("Pawl, hot, batches", "1 aggregate; the sink takes ordered batches"), batchesOf(1), drain(noop, 40_000)},
 				{floor("claim 100 and delete them; 1 client"), pawlSystem, floorDrain(takeSQL, 1, batchSize, 40_000)},
 			}},
 		{Row: Row{ID: "outbox-pickup", Title: "Outbox: append to sink, idle relay", Unit: ms, Less: true,

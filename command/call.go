@@ -28,8 +28,8 @@ type call[X any] struct {
 	claimedAt time.Time // of a lease: before it was asked for
 }
 
-// done is the answer of a command, ours or another call's.
-type done struct {
+// knownAnswer is the answer of a command, ours or another call's.
+type knownAnswer struct {
 	answer  Answer
 	ours    bool
 	attempt int
@@ -38,12 +38,12 @@ type done struct {
 
 // What a transaction may end with, beside an answer and an error: neither is for the caller.
 type (
-	busy  struct{ after time.Duration } // somebody else is at it
-	again struct{ err error }           // the database must be asked what became of it
+	busyError     struct{ after time.Duration } // somebody else is at it
+	askAgainError struct{ err error }           // the database must be asked what became of it
 )
 
-func (b *busy) Error() string  { return "busy" }
-func (a *again) Error() string { return a.err.Error() }
+func (b *busyError) Error() string     { return "busy" }
+func (a *askAgainError) Error() string { return a.err.Error() }
 
 const (
 	// rounds bounds how often one call asks what became of a transaction.
@@ -56,10 +56,10 @@ const (
 
 // run takes the command through claim, handle and commit, as often as its transaction loses a race, its COMMIT goes
 // unanswered, or somebody else is at it. It never guesses: each time it claims again, and the row has the answer.
-func (c *call[X]) run(ctx context.Context, work func(context.Context, X) (Answer, error)) (done, error) {
+func (c *call[X]) run(ctx context.Context, work func(context.Context, X) (Answer, error)) (knownAnswer, error) {
 	p := patience{until: time.Now().Add(c.opts.Wait)}
 	for round := 0; ; {
-		var d done
+		var d knownAnswer
 		err := txn.Restart(ctx, func() (err error) {
 			d, err = c.try(ctx, work)
 			return err
@@ -68,13 +68,13 @@ func (c *call[X]) run(ctx context.Context, work func(context.Context, X) (Answer
 			err = c.mark(ctx, err)
 		}
 		switch e := err.(type) {
-		case *busy:
+		case *busyError:
 			if !p.wait(ctx, c.intent) {
-				return done{}, c.impatient(ctx, e)
+				return knownAnswer{}, c.impatient(ctx, e)
 			}
-		case *again:
+		case *askAgainError:
 			if round++; round > rounds || !pace.Sleep(ctx, rand.N(20*time.Millisecond<<round)) {
-				return done{}, c.undecided(e.err)
+				return knownAnswer{}, c.undecided(e.err)
 			}
 			if c.asked != nil {
 				p.until = later(p.until, time.Now().Add(askFor))
@@ -87,7 +87,7 @@ func (c *call[X]) run(ctx context.Context, work func(context.Context, X) (Answer
 
 // try is one transaction: open, handle, close, commit; or open, fail, commit; or an opening that shows another's answer. Where most
 // calls of the scope are answered, it looks for the answer first.
-func (c *call[X]) try(ctx context.Context, work func(context.Context, X) (Answer, error)) (d done, err error) {
+func (c *call[X]) try(ctx context.Context, work func(context.Context, X) (Answer, error)) (d knownAnswer, err error) {
 	if c.asked == nil && habits.answered(c.intent.Scope) {
 		row, found, err := contract.CommandLook(ctx, c.db, c.intent)
 		switch {
@@ -133,7 +133,7 @@ func (c *call[X]) try(ctx context.Context, work func(context.Context, X) (Answer
 		return d, c.unfinished(ctx, err)
 	}
 	c.emit(ctx, pawl.Event{Kind: pawl.EventSucceeded, Op: "command.commit", Took: took})
-	return done{answer: answer, ours: true, attempt: row.Attempts, fence: row.Fence}, nil
+	return knownAnswer{answer: answer, ours: true, attempt: row.Attempts, fence: row.Fence}, nil
 }
 
 // handle runs the handler behind the savepoint.
@@ -171,19 +171,19 @@ func commit(ctx context.Context, send func(context.Context, string) error) error
 }
 
 // look gives the answer that was found without a transaction.
-func (c *call[X]) look(ctx context.Context, row contract.CommandRow) (done, error) {
+func (c *call[X]) look(ctx context.Context, row contract.CommandRow) (knownAnswer, error) {
 	if row.Outcome == "processing_active" {
-		return done{}, &busy{row.RetryAfter}
+		return knownAnswer{}, &busyError{row.RetryAfter}
 	}
 	return c.standing(ctx, row)
 }
 
 // answered gives the answer that a claim found. The caller does not wait for the end of the transaction, which holds nothing.
-func (c *call[X]) answered(ctx context.Context, tx opened[X], row contract.CommandRow) (done, error) {
+func (c *call[X]) answered(ctx context.Context, tx opened[X], row contract.CommandRow) (knownAnswer, error) {
 	switch row.Outcome {
 	case "processing_active":
 		tx.rollback(ctx)
-		return done{}, &busy{row.RetryAfter}
+		return knownAnswer{}, &busyError{row.RetryAfter}
 	case "unknown": // this claim may have made it so; if that is not stored, the next one will
 		if err := tx.commit(ctx, "command.claim"); err != nil {
 			c.emit(ctx, pawl.Event{Kind: pawl.EventError, Op: "command.claim", Err: err})
@@ -196,14 +196,14 @@ func (c *call[X]) answered(ctx context.Context, tx opened[X], row contract.Comma
 }
 
 // standing reads the answer of a command that nobody is working on. It is given once what it was read from is replicated.
-func (c *call[X]) standing(ctx context.Context, row contract.CommandRow) (d done, err error) {
+func (c *call[X]) standing(ctx context.Context, row contract.CommandRow) (d knownAnswer, err error) {
 	if err := c.proof(ctx, row.ReadOn); err != nil {
 		return d, err
 	}
 	e := pawl.Event{Kind: pawl.EventReplay, Op: "command.claim", Attempt: row.Attempts}
 	switch row.Outcome {
 	case "replay_success":
-		d = done{answerOf(row), c.asked[row.Fence], row.Attempts, row.Fence}
+		d = knownAnswer{answerOf(row), c.asked[row.Fence], row.Attempts, row.Fence}
 		if d.ours {
 			e.Kind = pawl.EventSucceeded
 		}
@@ -226,11 +226,11 @@ func (c *call[X]) standing(ctx context.Context, row contract.CommandRow) (d done
 func (c *call[X]) refused(ctx context.Context, err error) error {
 	switch {
 	case verdict.IsBusy(pawl.CodeOf(err)):
-		return &busy{}
+		return &busyError{}
 	case txn.LostRace(err):
 		return err
 	case c.asked != nil && pawl.Retryable(err):
-		return &again{err}
+		return &askAgainError{err}
 	}
 	return c.undecided(err)
 }
@@ -277,7 +277,7 @@ func (c *call[X]) unfinished(ctx context.Context, err error) error {
 		}
 		c.asked[c.row.Fence] = true
 		c.emit(ctx, pawl.Event{Kind: pawl.EventCommitUnknown, Op: "command.commit", Err: err})
-		return &again{err}
+		return &askAgainError{err}
 	case (pawl.Unreachable(err) || errors.Is(err, pawl.ErrTransactionLost)) && ctx.Err() == nil: // the caller asks again, or does not
 		c.emit(ctx, pawl.Event{Kind: pawl.EventWastedWork, Op: "command.handle", Err: err})
 		return err // nothing is recorded
@@ -289,7 +289,7 @@ func (c *call[X]) unfinished(ctx context.Context, err error) error {
 func (c *call[X]) spent(err error) bool { return c.row.Fence != 0 && txn.LostRace(err) }
 
 // impatient is what a caller is told whose patience has ended while somebody else was at it.
-func (c *call[X]) impatient(ctx context.Context, b *busy) error {
+func (c *call[X]) impatient(ctx context.Context, b *busyError) error {
 	if c.asked != nil {
 		return c.undecided(errors.New("the old transaction has not ended"))
 	}

@@ -200,7 +200,7 @@ func (a *Attempt[T]) Fail(ctx context.Context, cause error) error {
 	}
 	a.stop()
 	err := a.call.mark(ctx, cause)
-	var elsewhere *again
+	var elsewhere *askAgainError
 	if errors.As(err, &elsewhere) {
 		return errors.Join(a.note(elsewhere.err), cause)
 	}

@@ -126,7 +126,7 @@ func (c *call[X]) lease(ctx context.Context, pool *pgxpool.Pool, options LeaseOp
 			return row, nil
 		case err == nil, verdict.IsBusy(pawl.CodeOf(err)):
 			if !p.wait(ctx, c.intent) {
-				return row, c.impatient(ctx, &busy{row.RetryAfter})
+				return row, c.impatient(ctx, &busyError{row.RetryAfter})
 			}
 		case txn.LostRace(err), unanswered == nil && !txn.Refused(err), unanswered != nil && pawl.Retryable(err):
 			unanswered = err

@@ -37,7 +37,7 @@ func (c *call[X]) mark(ctx context.Context, cause error) error {
 			return c.told(ctx, row, cause)
 		case errors.Is(err, pawl.ErrFenceLost):
 			c.refusedAsStale(ctx, "command.fail", err)
-			return &again{err}
+			return &askAgainError{err}
 		case !pawl.Retryable(err):
 			return pawl.Wrap("command.fail", errors.Join(cause, err))
 		}

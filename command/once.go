@@ -109,7 +109,7 @@ func once[T, X any](ctx context.Context, d door[X], intent pawl.Intent, options 
 }
 
 // resultOf completes the result of a call; value is the one that this call made.
-func resultOf[T any](value T, d done) (r Result[T], err error) {
+func resultOf[T any](value T, d knownAnswer) (r Result[T], err error) {
 	if !d.ours {
 		if value, err = decode[T](d.answer); err != nil {
 			return r, err

@@ -81,7 +81,7 @@ func (c *Consumer) claimMany(ctx context.Context, items []item) (*txn.Opened, []
 		return nil, nil, err
 	}
 	claims, refused := pending.Claims()
-	var asked forgotten
+	var asked forgottenUntil
 	shares := make([]*share, len(items))
 	for n, it := range items {
 		s := &share{item: it, claim: claims[n], refused: mismatched(refused[n])}
@@ -120,7 +120,7 @@ func (c *Consumer) withoutHandler(ctx context.Context, tx *txn.Opened, claim del
 	if it.preset != nil && !it.preset.untried() {
 		return it.preset, nil
 	}
-	if disp, err := c.stale(ctx, tx, claim, it.Delivery, &forgotten{}); err != nil || disp != nil {
+	if disp, err := c.stale(ctx, tx, claim, it.Delivery, &forgottenUntil{}); err != nil || disp != nil {
 		return disp, err
 	}
 	if it.preset == nil && !claim.Behind {

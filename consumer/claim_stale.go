@@ -29,9 +29,9 @@ type memory struct {
 	until time.Time // zero: nothing was ever forgotten
 }
 
-// forgotten holds the time until which the consumer has forgotten deliveries, as one transaction sees
-// it after its claim. The database is asked once, if at all.
-type forgotten struct {
+// forgottenUntil holds the time until which the consumer has forgotten deliveries, as one transaction
+// sees it after its claim. The database is asked once, if at all.
+type forgottenUntil struct {
 	asked bool
 	until time.Time
 }
@@ -39,7 +39,7 @@ type forgotten struct {
 // stale dead-letters a delivery so old that an earlier copy may have been purged: it is never run as
 // new. Without a timestamp it counts as new. While nothing was ever purged nothing is stale, so a new
 // consumer reads an old log from its beginning.
-func (c *Consumer) stale(ctx context.Context, tx pgx.Tx, claim delivery.Claim, d pawl.Delivery, r *forgotten) (*disposition, error) {
+func (c *Consumer) stale(ctx context.Context, tx pgx.Tx, claim delivery.Claim, d pawl.Delivery, r *forgottenUntil) (*disposition, error) {
 	born := d.ProducedAt
 	if born.IsZero() || !d.SentAt.IsZero() && d.SentAt.Before(born) {
 		born = d.SentAt

@@ -57,7 +57,7 @@ func (c *Consumer) runUntilKnown(ctx context.Context, it item) outcome {
 // apply takes a delivery through claim, handle and commit, as often as its transaction loses a race or its COMMIT goes unanswered. If the
 // handler loses the transaction, another one claims and records that: the database may hold the outcome by then, and that is the answer.
 func (c *Consumer) apply(ctx context.Context, it item) (o outcome, err error) {
-	key, leave := it.intent.Key, func() {}
+	key, leaveProcess := it.intent.Key, func() {}
 	var exclusive verdict.Exclusive
 	defer exclusive.Release()
 	if it.preset == nil {
@@ -67,16 +67,16 @@ func (c *Consumer) apply(ctx context.Context, it item) (o outcome, err error) {
 			}
 			ctx = exclusive.Context(ctx)
 		}
-		left, err := c.enter(ctx)
+		left, err := c.enterProcess(ctx)
 		if err != nil {
 			return outcome{}, nil // stopping
 		}
-		leave = func() {
+		leaveProcess = func() {
 			left()
 			exclusive.Release()
 		}
 	}
-	defer leave()
+	defer leaveProcess()
 	if !it.started && !c.held(ctx, it.Delivery) {
 		return outcome{lost: true}, nil
 	}
@@ -85,7 +85,7 @@ func (c *Consumer) apply(ctx context.Context, it item) (o outcome, err error) {
 		if it.preset == nil && c.losses.Count(key) >= verdict.Bound {
 			return &lostError{txn.Taken()}
 		}
-		o, err = c.runTransaction(ctx, it, leave)
+		o, err = c.runTransaction(ctx, it, leaveProcess)
 		taken := takenWithConnection(err)
 		if taken {
 			exclusive.Lost()
@@ -124,7 +124,7 @@ func takenWithConnection(err error) bool {
 }
 
 // runTransaction is one transaction: claim, handle, commit.
-func (c *Consumer) runTransaction(ctx context.Context, it item, leave func()) (outcome, error) {
+func (c *Consumer) runTransaction(ctx context.Context, it item, leaveProcess func()) (outcome, error) {
 	tx, claim, err := c.claim(ctx, it)
 	if err != nil {
 		return outcome{}, err
@@ -132,7 +132,7 @@ func (c *Consumer) runTransaction(ctx context.Context, it item, leave func()) (o
 	defer txn.Rollback(ctx, tx)
 	disp, err := c.withoutHandler(ctx, tx, claim, it)
 	if err == nil && disp == nil {
-		disp, err = c.handle(ctx, tx, it, leave)
+		disp, err = c.handle(ctx, tx, it, leaveProcess)
 	}
 	if err != nil {
 		return outcome{}, err
@@ -179,12 +179,12 @@ func (c *Consumer) deliverTrigger(ctx context.Context, d pawl.Delivery) (o outco
 		}
 		ctx = exclusive.Context(ctx)
 	}
-	leave, err := c.enter(ctx)
+	leaveProcess, err := c.enterProcess(ctx)
 	if err != nil {
 		return outcome{} // stopping
 	}
 	if !c.held(ctx, d) {
-		leave()
+		leaveProcess()
 		return outcome{lost: true}
 	}
 	invalid := tooLarge(d)
@@ -192,15 +192,15 @@ func (c *Consumer) deliverTrigger(ctx context.Context, d pawl.Delivery) (o outco
 		invalid = unreadable(d.Fault)
 	}
 	if invalid != nil {
-		leave()
+		leaveProcess()
 		return c.runUntilKnown(ctx, c.asDeadLetter(item{Delivery: d, sent: d.Key}, invalid).asStarted())
 	}
 	if c.losses.Count(key) >= verdict.Bound {
-		leave()
+		leaveProcess()
 		return c.runUntilKnown(ctx, c.asFailedTrigger(d, txn.Taken()).asStarted())
 	}
-	disp, err := c.trigger(ctx, d, leave)
-	leave()
+	disp, err := c.trigger(ctx, d, leaveProcess)
+	leaveProcess()
 	switch {
 	case errors.As(err, new(invalidError)), errors.As(err, new(mismatch)):
 		return c.runUntilKnown(ctx, c.asDeadLetter(item{Delivery: d, sent: d.Key}, err).asStarted())

@@ -24,7 +24,7 @@ func (c *Consumer) deliverMany(ctx context.Context, ds []pawl.Delivery) []outcom
 	if len(ds) == 0 {
 		return nil
 	}
-	leave, err := c.enter(ctx) // first: it may wait, and what was begun is kept from others
+	leaveProcess, err := c.enterProcess(ctx) // first: it may wait, and what was begun is kept from others
 	if err != nil {
 		return outcomes // stopping
 	}
@@ -48,7 +48,7 @@ func (c *Consumer) deliverMany(ctx context.Context, ds []pawl.Delivery) []outcom
 			items, places = append(items, it.asStarted()), append(places, []int{i})
 		}
 	}
-	for n, o := range c.applyMany(ctx, items, leave) {
+	for n, o := range c.applyMany(ctx, items, leaveProcess) {
 		c.inFlight.leave(items[n].intent.Key)
 		for _, i := range places[n] {
 			outcomes[i] = o
@@ -65,16 +65,16 @@ func (c *Consumer) deliverMany(ctx context.Context, ds []pawl.Delivery) []outcom
 
 // applyMany is apply for many, in one transaction. If that is lost it is not known through which, and each goes by itself; if the handler
 // has ended it by text, rows of any of them may be durable, and none meets it again.
-func (c *Consumer) applyMany(ctx context.Context, items []item, leave func()) (outcomes []outcome) {
-	defer leave()
+func (c *Consumer) applyMany(ctx context.Context, items []item, leaveProcess func()) (outcomes []outcome) {
+	defer leaveProcess()
 	if len(items) == 0 {
 		return nil
 	}
 	err := c.retryTransaction(ctx, items[0].Delivery, func() (err error) {
-		outcomes, err = c.runTransactionMany(ctx, items, leave)
+		outcomes, err = c.runTransactionMany(ctx, items, leaveProcess)
 		return err
 	})
-	leave()
+	leaveProcess()
 	var lost *lostError
 	if txn.LostRace(err) { // each time: see [txn.Restart]
 		lost = &lostError{err}
@@ -106,13 +106,13 @@ func (c *Consumer) applyMany(ctx context.Context, items []item, leave func()) (o
 }
 
 // runTransactionMany is one transaction of a batch: claim all, handle those that are fresh, commit, with jobs for those that failed by themselves.
-func (c *Consumer) runTransactionMany(ctx context.Context, items []item, leave func()) ([]outcome, error) {
+func (c *Consumer) runTransactionMany(ctx context.Context, items []item, leaveProcess func()) ([]outcome, error) {
 	tx, shares, err := c.claimMany(ctx, items)
 	if err != nil {
 		return nil, err
 	}
 	defer txn.Rollback(ctx, tx)
-	if err := c.handleMany(ctx, tx, shares, leave); err != nil {
+	if err := c.handleMany(ctx, tx, shares, leaveProcess); err != nil {
 		return nil, err
 	}
 	return c.commitMany(ctx, tx, shares)

@@ -20,10 +20,10 @@ import (
 // the handler's; so does a gate that does not let it pass, and a semantic key that took effect before.
 //
 // handle: a crash in it costs a redelivery; the handler's rows were never visible.
-func (c *Consumer) handle(ctx context.Context, tx *txn.Opened, it item, leave func()) (*disposition, error) {
+func (c *Consumer) handle(ctx context.Context, tx *txn.Opened, it item, leaveProcess func()) (*disposition, error) {
 	start := time.Now()
 	var p gateAnswer
-	err := c.guarded(ctx, tx, leave, func(ctx context.Context, tx pgx.Tx) (err error) {
+	err := c.guarded(ctx, tx, leaveProcess, func(ctx context.Context, tx pgx.Tx) (err error) {
 		p, err = c.passGate(ctx, tx, it)
 		return err
 	})
@@ -92,7 +92,7 @@ func endedByText(failure error) bool {
 
 // handleMany handles the shares of a batch that have no end yet, and gives each its end. It fails only if the transaction cannot record
 // that: with a lostError if a handler ended it, or if the deliveries are to be tried one by one.
-func (c *Consumer) handleMany(ctx context.Context, tx *txn.Opened, shares []*share, leave func()) error {
+func (c *Consumer) handleMany(ctx context.Context, tx *txn.Opened, shares []*share, leaveProcess func()) error {
 	var open []*share
 	for _, s := range shares {
 		if s.refused == nil && s.disp == nil {
@@ -100,7 +100,7 @@ func (c *Consumer) handleMany(ctx context.Context, tx *txn.Opened, shares []*sha
 		}
 	}
 	start := time.Now()
-	switch err := c.handleHalves(ctx, tx, open, leave); {
+	switch err := c.handleHalves(ctx, tx, open, leaveProcess); {
 	case err == nil:
 	case endedByText(err):
 		return &lostError{err}
@@ -121,7 +121,7 @@ func (c *Consumer) handleMany(ctx context.Context, tx *txn.Opened, shares []*sha
 
 // handleHalves calls the handler for some deliveries behind a savepoint; if it fails, for each half of them. Those that fail by themselves
 // end with that. It returns an error only if the transaction cannot record one.
-func (c *Consumer) handleHalves(ctx context.Context, tx *txn.Opened, shares []*share, leave func()) error {
+func (c *Consumer) handleHalves(ctx context.Context, tx *txn.Opened, shares []*share, leaveProcess func()) error {
 	if len(shares) == 0 {
 		return nil
 	}
@@ -129,7 +129,7 @@ func (c *Consumer) handleHalves(ctx context.Context, tx *txn.Opened, shares []*s
 	for n, s := range shares {
 		ds[n] = s.Delivery
 	}
-	err := c.guarded(ctx, tx, leave, func(ctx context.Context, tx pgx.Tx) error { return c.handler.tx(ctx, tx, ds) })
+	err := c.guarded(ctx, tx, leaveProcess, func(ctx context.Context, tx pgx.Tx) error { return c.handler.tx(ctx, tx, ds) })
 	switch {
 	case err == nil:
 		return nil
@@ -139,14 +139,14 @@ func (c *Consumer) handleHalves(ctx context.Context, tx *txn.Opened, shares []*s
 		shares[0].disp = c.failureDisposition(err)
 		return nil
 	}
-	if err := c.handleHalves(ctx, tx, shares[:len(shares)/2], leave); err != nil {
+	if err := c.handleHalves(ctx, tx, shares[:len(shares)/2], leaveProcess); err != nil {
 		return err
 	}
-	return c.handleHalves(ctx, tx, shares[len(shares)/2:], leave)
+	return c.handleHalves(ctx, tx, shares[len(shares)/2:], leaveProcess)
 }
 
-func (c *Consumer) guarded(ctx context.Context, tx *txn.Opened, leave func(), fn func(context.Context, pgx.Tx) error) error {
-	defer c.watch(ctx, leave).Stop()
+func (c *Consumer) guarded(ctx context.Context, tx *txn.Opened, leaveProcess func(), fn func(context.Context, pgx.Tx) error) error {
+	defer c.watch(ctx, leaveProcess).Stop()
 	return tx.Guard(ctx, c.handler.Timeout, func(ctx context.Context, tx pgx.Tx) error {
 		if err := fault.At("consumer.handle.before"); err != nil {
 			return err
@@ -158,9 +158,9 @@ func (c *Consumer) guarded(ctx context.Context, tx *txn.Opened, leave func(), fn
 	})
 }
 
-// enter lets a delivery, or a batch, in beside the suspect of this process, if there is one. leave ends its stay; only the first call does
-// anything.
-func (c *Consumer) enter(ctx context.Context) (leave func(), err error) {
+// enterProcess lets a delivery, or a batch, in beside the suspect of this process, if there is one.
+// leaveProcess ends its stay; only the first call does anything.
+func (c *Consumer) enterProcess(ctx context.Context) (leaveProcess func(), err error) {
 	if err := solo.Process.Enter(ctx, 1); err != nil {
 		return nil, err
 	}
@@ -168,9 +168,9 @@ func (c *Consumer) enter(ctx context.Context) (leave func(), err error) {
 }
 
 // watch ends the stay of a handler that ignores the end of its context. Its goroutine and its connection stay taken until it returns.
-func (c *Consumer) watch(ctx context.Context, leave func()) *time.Timer {
+func (c *Consumer) watch(ctx context.Context, leaveProcess func()) *time.Timer {
 	return solo.Abandon(c.handler.Timeout+abandonAfter, func() {
-		leave()
+		leaveProcess()
 		c.emit(ctx, pawl.Event{Kind: pawl.EventError, Op: "consumer.handle", Err: errIgnored})
 	})
 }

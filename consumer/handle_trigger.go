@@ -17,8 +17,8 @@ type invalidError struct{ error }
 func (e invalidError) Unwrap() error { return e.error }
 
 // trigger calls the trigger, and reads from its answer whether the message may go.
-func (c *Consumer) trigger(ctx context.Context, d pawl.Delivery, leave func()) (disposition, error) {
-	start, overdue := time.Now(), c.watch(ctx, leave)
+func (c *Consumer) trigger(ctx context.Context, d pawl.Delivery, leaveProcess func()) (disposition, error) {
+	start, overdue := time.Now(), c.watch(ctx, leaveProcess)
 	err := txn.Run(ctx, c.handler.Timeout, func(ctx context.Context) error { return c.handler.trigger(ctx, d) })
 	overdue.Stop()
 	event := pawl.Event{Kind: pawl.EventSucceeded, Op: "consumer.trigger", Err: err, Took: time.Since(start)}

@@ -39,7 +39,7 @@ type flood struct {
 
 // note counts what became of deliveries: of those received, and of those that were stored before.
 func (f *flood) note(e pawl.Event) {
-	died, tookEffect := ended(e)
+	died, tookEffect := diedOrTookEffect(e)
 	if !died && !tookEffect {
 		return
 	}
@@ -60,9 +60,9 @@ func (f *flood) note(e pawl.Event) {
 	}
 }
 
-// ended reads from an event whether a delivery became a dead letter, or took effect. What is tried
-// again says neither yet, nor does a duplicate that belongs to a job.
-func ended(e pawl.Event) (died, tookEffect bool) {
+// diedOrTookEffect reads from an event whether a delivery became a dead letter, or took effect. What
+// is tried again says neither yet, nor does a duplicate that belongs to a job.
+func diedOrTookEffect(e pawl.Event) (died, tookEffect bool) {
 	switch e.Kind {
 	case pawl.EventInvalid, pawl.EventMismatch, pawl.EventDeliveryStale, pawl.EventGap, pawl.EventFailed:
 		return e.Op == "consumer.store" || e.Op == "job.fail", false

@@ -65,10 +65,10 @@ func (c *Consumer) promise(ctx context.Context, window time.Duration) time.Durat
 	return p.Holds
 }
 
-type purge = func(ctx context.Context, db pawl.DB, b delivery.PurgeBatch) (delivery.Purged, error)
+type purgeFunc = func(ctx context.Context, db pawl.DB, b delivery.PurgeBatch) (delivery.Purged, error)
 
 // purge forgets in batches as large as 20 ms allow, and rests after each for four times as long as it took.
-func (c *Consumer) purge(ctx context.Context, op string, some purge, olderThan time.Duration) {
+func (c *Consumer) purge(ctx context.Context, op string, some purgeFunc, olderThan time.Duration) {
 	var size pace.Pace
 	for next := ""; ctx.Err() == nil; {
 		start, batch := time.Now(), size.Rows()

@@ -60,11 +60,11 @@ func (c *Consumer) retrySQL(ctx context.Context, tx *sql.Tx, t job.Task[[]byte])
 // retryGated is what becomes of a stored delivery behind its gate, if there is one: passed, it is handled; stale, it is done; early, it waits, also beyond
 // the limit, since it is stored already. As a rule it comes here because the delivery before it has made it due.
 func (c *Consumer) retryGated(ctx context.Context, tx pgx.Tx, j job.Job, d pawl.Delivery) error {
-	turn, err := c.sequenceOf(d)
+	sequence, err := c.sequenceOf(d)
 	if err != nil {
 		return pawl.Final(err)
 	}
-	it := item{Delivery: d, sequence: turn, intent: pawl.Intent{Key: textAt(j.Headers, headerInboxKey)}}
+	it := item{Delivery: d, sequence: sequence, intent: pawl.Intent{Key: textAt(j.Headers, headerInboxKey)}}
 	p, err := c.passGate(ctx, tx, it)
 	switch {
 	case verdict.IsBusy(pawl.CodeOf(err)) && errors.As(err, new(claimError)):
@@ -79,11 +79,11 @@ func (c *Consumer) retryGated(ctx context.Context, tx pgx.Tx, j job.Job, d pawl.
 		return nil
 	}
 	waited := time.Since(j.CreatedAt)
-	if waited >= c.handler.gate.HoldTimeout && (p.next == nil || *p.next >= turn.Seq) {
+	if waited >= c.handler.gate.HoldTimeout && (p.next == nil || *p.next >= sequence.Seq) {
 		c.emitOf(ctx, d, pawl.Event{Kind: pawl.EventGap, Op: "consumer.sequence_gate", JobID: j.ID,
-			Err: fmt.Errorf("number %d of %s is the first that waits, for %v", turn.Seq, turn.Resource, waited.Round(time.Second))})
+			Err: fmt.Errorf("number %d of %s is the first that waits, for %v", sequence.Seq, sequence.Resource, waited.Round(time.Second))})
 	}
-	_, err = delivery.HoldAgain(ctx, tx, *turn, it.intent.Key, j.ID, c.handler.gate.HoldTimeout)
+	_, err = delivery.HoldAgain(ctx, tx, *sequence, it.intent.Key, j.ID, c.handler.gate.HoldTimeout)
 	return err
 }
 

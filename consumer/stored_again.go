@@ -87,7 +87,7 @@ func (c *Consumer) endAgain(ctx context.Context, tx pgx.Tx, claim delivery.Claim
 	if d.SentAt.IsZero() && d.ProducedAt.IsZero() {
 		d.SentAt = j.CreatedAt
 	}
-	if disp, err := c.stale(ctx, tx, claim, d, &forgotten{}); disp != nil || err != nil {
+	if disp, err := c.stale(ctx, tx, claim, d, &forgottenUntil{}); disp != nil || err != nil {
 		return disp, err
 	}
 	return c.untriedDisposition(pawl.EventStored), nil

@@ -72,7 +72,7 @@ const countFinal = `select pg_catalog.count(*)
      limit {most}) as f`
 
 // countFinal counts the rows that are not driven any more, now and then, up to countMost.
-func (s *Sweeper) countFinal(ctx context.Context, tx pgx.Tx, found *collected) error {
+func (s *Sweeper) countFinal(ctx context.Context, tx pgx.Tx, found *passResult) error {
 	if time.Since(s.measured) < countEvery {
 		return nil
 	}

@@ -55,13 +55,13 @@ type Sweeper struct {
 	drive func(ctx context.Context, id string) error
 
 	mu       sync.Mutex
-	seen     []mark // how far the column Monotone had come, oldest first
+	seen     []highMark // how far the column Monotone had come, oldest first
 	counted  *rollup.Recorder
 	measured time.Time // when final rows were counted
 }
 
-// A mark is the highest value of the column Monotone that a pass saw.
-type mark struct {
+// A highMark is the highest value of the column Monotone that a pass saw.
+type highMark struct {
 	at    time.Time
 	value string
 }
@@ -114,7 +114,7 @@ func (s *Sweeper) Run(ctx context.Context) error {
 
 // Pass makes one pass and returns how many rows it drove. Another sweeper's pass at the same time makes it return 0.
 func (s *Sweeper) Pass(ctx context.Context) (driven int, err error) {
-	var found collected
+	var found passResult
 	err = txn.Restart(ctx, func() (err error) {
 		found, err = s.collect(ctx)
 		return err
@@ -132,7 +132,7 @@ func (s *Sweeper) Pass(ctx context.Context) (driven int, err error) {
 		case errors.Is(failure, pawl.ErrFailureRecorded):
 			driven++
 			s.tell(ctx, pawl.Event{Kind: failedKind(failure), Op: "guard.sweep", Key: id, Err: failure})
-		case errors.As(failure, new(refused)): // told
+		case errors.As(failure, new(refusedError)): // told
 		case ctx.Err() == nil:
 			s.tell(ctx, pawl.Event{Kind: pawl.EventError, Op: "guard.sweep", Key: id, Err: failure})
 		}
@@ -140,8 +140,8 @@ func (s *Sweeper) Pass(ctx context.Context) (driven int, err error) {
 	return driven, nil
 }
 
-// collected is what one pass has found. Its transaction has committed.
-type collected struct {
+// passResult is what one pass has found. Its transaction has committed.
+type passResult struct {
 	due     []string // ids of the rows that are pending again
 	taken   int      // rows whose holder was silent
 	usedUp  []usedUp
@@ -151,7 +151,7 @@ type collected struct {
 
 // collect makes the rows pending that are due, marks those whose attempts are used up, and commits.
 // A crash after it costs PendingAfter.
-func (s *Sweeper) collect(ctx context.Context) (found collected, err error) {
+func (s *Sweeper) collect(ctx context.Context) (found passResult, err error) {
 	tx, err := txn.Begin(ctx, s.rows.pool, "guard.sweep", workTimeout)
 	if err != nil {
 		return found, err
@@ -163,10 +163,10 @@ func (s *Sweeper) collect(ctx context.Context) (found collected, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.collectIn(ctx, tx, &found); err != nil {
-		return collected{}, pawl.Wrap("guard.sweep", err)
+		return passResult{}, pawl.Wrap("guard.sweep", err)
 	}
 	if err := txn.Commit(ctx, "guard.sweep", tx); err != nil {
-		return collected{}, err
+		return passResult{}, err
 	}
 	if found.counted {
 		s.measured = time.Now()
@@ -174,7 +174,7 @@ func (s *Sweeper) collect(ctx context.Context) (found collected, err error) {
 	return found, nil
 }
 
-func (s *Sweeper) collectIn(ctx context.Context, tx pgx.Tx, found *collected) error {
+func (s *Sweeper) collectIn(ctx context.Context, tx pgx.Tx, found *passResult) error {
 	if err := s.look(ctx, tx); err != nil {
 		return err
 	}
@@ -220,7 +220,7 @@ func (s *Sweeper) look(ctx context.Context, tx pgx.Tx) error {
 		return nil
 	}
 	if err == nil && (len(s.seen) == 0 || s.seen[len(s.seen)-1].value != value) {
-		s.seen = append(s.seen, mark{time.Now(), value})
+		s.seen = append(s.seen, highMark{time.Now(), value})
 	}
 	for len(s.seen) > 1 && time.Since(s.seen[1].at) > s.cfg.PendingAfter {
 		s.seen = s.seen[1:]

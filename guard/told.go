@@ -10,10 +10,10 @@ import (
 	"github.com/pawl-go/pawl/internal/rollup"
 )
 
-// A refused attempt was late: a hook has been told.
-type refused struct{ error }
+// A refusedError is that of an attempt that was late: a hook has been told.
+type refusedError struct{ error }
 
-func (r refused) Unwrap() error { return r.error }
+func (r refusedError) Unwrap() error { return r.error }
 
 // tell tells the hooks of an event, and counts it for the charts.
 func (s *Sweeper) tell(ctx context.Context, e pawl.Event) {
@@ -27,7 +27,7 @@ func (s *Sweeper) tell(ctx context.Context, e pawl.Event) {
 func (s *Sweeper) scope() string { return fmt.Sprintf("guard/%.200s", s.rows.table.Name) }
 
 // tellFound tells what a pass has found and what is driven no more.
-func (s *Sweeper) tellFound(ctx context.Context, found collected) {
+func (s *Sweeper) tellFound(ctx context.Context, found passResult) {
 	if found.taken > 0 {
 		s.tell(ctx, pawl.Event{Kind: pawl.EventStaleTakeover, Op: "guard.sweep", Count: found.taken})
 	}
@@ -65,7 +65,7 @@ func (c *Claimed) lost(ctx context.Context, op string) error {
 	if c.rows.swept.running.Load() > 0 {
 		late = swept{late}
 	}
-	err := &pawl.Error{Op: op, Code: pawl.CodeFenceLost, Err: refused{late}, Hint: "raise StuckAfter of the SweeperConfig above the longest work"}
+	err := &pawl.Error{Op: op, Code: pawl.CodeFenceLost, Err: refusedError{late}, Hint: "raise StuckAfter of the SweeperConfig above the longest work"}
 	if s := c.rows.swept.newest.Load(); s != nil {
 		s.tell(ctx, pawl.Event{Kind: pawl.EventStaleWriteRefused, Op: op, Key: fmt.Sprint(c.id), Err: err})
 	}

@@ -81,7 +81,7 @@ func TestGuide_ConsumedIsPublished(t *testing.T) {
 		t.Errorf("said %s", said)
 	}
 	published := make(chan string, 10)
-	relay, err := outbox.NewRelay(pool, outbox.Config{Poll: 10 * time.Millisecond, Publisher: outbox.Func(func(_ context.Context, m pawl.Message) error {
+	relay, err := outbox.NewRelay(pool, outbox.Config{Poll: 10 * time.Millisecond, Sink: outbox.Func(func(_ context.Context, m pawl.Message) error {
 		published <- m.Type + " " + m.AggregateID + " " + string(m.Payload)
 		return nil
 	})})

@@ -28,7 +28,7 @@ type Changed struct {
 // A job that waits will not run. If it was running ([Changed.Was] is "processing") its context ends
 // at its worker's next heartbeat, 500 ms after your commit at most, and its end is refused; what it
 // has done outside of the database stays done. An event of an outbox that waits behind others of
-// its aggregate is processing, too, while a run with it is being published; a run that begins
+// its aggregate is processing, too, while a batch with it is being published; a batch that begins
 // before your commit takes it along. Its Key stays remembered: the same request is a duplicate. The
 // row stays, cancelled, until an operator retries or discards it.
 //

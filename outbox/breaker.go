@@ -70,22 +70,22 @@ func (b *breaker) mark(trials []trial) {
 	}
 }
 
-// gate says how many events may be claimed now.
-func (b *breaker) gate() int {
+// admit says how many events may be claimed now.
+func (b *breaker) admit() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	switch {
 	case !b.open:
-		return maxBatch
+		return maxPublish
 	case time.Now().Before(b.next):
 		return 0
 	}
-	b.schedule()
+	b.scheduleProbe()
 	return 1
 }
 
-// schedule sets the time of the next probe.
-func (b *breaker) schedule() {
+// scheduleProbe sets the time of the next probe.
+func (b *breaker) scheduleProbe() {
 	b.next = time.Now().Add(b.pause)
 	time.AfterFunc(b.pause, b.wake)
 	b.pause = min(2*b.pause, b.longest)
@@ -102,11 +102,11 @@ func (b *breaker) judge(trials []trial) (count int, why error) {
 		b.wake()
 	case down && !succeeded && !b.open:
 		b.open, b.pause = true, min(firstProbe, b.longest)
-		b.schedule()
+		b.scheduleProbe()
 	}
 	for i := range trials {
 		t := &trials[i]
-		if !b.excuse(t) {
+		if !b.uncharged(t) {
 			continue
 		}
 		if t.excused = true; count == 0 || why == errUntried {
@@ -117,8 +117,8 @@ func (b *breaker) judge(trials []trial) (count int, why error) {
 	return count, why
 }
 
-// excuse reports whether a trial is not to be charged, and says when it comes back.
-func (b *breaker) excuse(t *trial) bool {
+// uncharged reports whether a trial is not to be charged, and says when it comes back.
+func (b *breaker) uncharged(t *trial) bool {
 	t.pause = min(firstProbe, b.longest)
 	switch {
 	case t.err == nil, pawl.IsFinal(t.err):

@@ -50,7 +50,7 @@ func TestRelay_OneBadEventDelaysNoOther(t *testing.T) {
 			b.relay(func(c *outbox.Config) {
 				c.Probe = time.Hour
 				c.Backoff = job.Backoff{Base: 50 * time.Millisecond, Max: 200 * time.Millisecond}
-				c.Publisher = sinkFunc(func(_ context.Context, ms []pawl.Message) []error {
+				c.Sink = sinkFunc(func(_ context.Context, ms []pawl.Message) []error {
 					b.mu.Lock()
 					defer b.mu.Unlock()
 					if slices.ContainsFunc(ms, isBad) {

@@ -37,7 +37,7 @@ func TestRelay_WhatTheSinkCannotCarryIsDeadAtOnce(t *testing.T) {
 	}
 	b.append(events...)
 	b.relay(func(c *outbox.Config) {
-		c.Publisher = picky{b, func(m pawl.Message) error {
+		c.Sink = picky{b, func(m pawl.Message) error {
 			if string(m.Payload) == "bad" {
 				return errors.New("only good ones")
 			}
@@ -140,7 +140,7 @@ func TestSinks_ExactlyOrRefused(t *testing.T) {
 				defer mu.Unlock()
 				arrived[m.Headers["ce-id"]] = m
 			})
-			b.relay(func(c *outbox.Config) { c.Publisher = sink })
+			b.relay(func(c *outbox.Config) { c.Sink = sink })
 			b.untilDone()
 			b.wantCount("select count(*) from pawl_v1.outbox_pending where attempt_count <> 1", 0)
 			dead := b.count("select count(*) from pawl_v1.outbox_pending")

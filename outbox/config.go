@@ -12,23 +12,25 @@ import (
 	"github.com/pawl-go/pawl/job"
 )
 
-// Config configures a [Relay]. Only Publisher is required; the zero value of the rest is fit for production.
+// Config configures a [Relay]. Only Sink is required; the zero value of the rest is fit for production.
 type Config struct {
-	// Publisher publishes the events.
-	Publisher pawl.Sink
-	// Sink is whose events: those appended with an [Event.Sink] of this name. Many relays of one sink share the work. Default
-	// [DefaultSink], up to 200 octets.
-	Sink string
+	// Sink publishes the events.
+	Sink pawl.Sink
+	// SinkName selects the events to publish: those that were appended with this [Event.SinkName].
+	// Relays with the same SinkName share the work. Default [DefaultSink], up to 200 octets.
+	SinkName string
 	// Source is the ce-source of events that have none, a URI reference that says which system they come from. Default
-	// "/outbox/" and the Sink.
+	// "/outbox/" and the SinkName.
 	Source string
-	// Batch is the most events a call of Publish is handed. Default 100, at most 500.
-	Batch int
-	// Run is the most events of one aggregate that a call of PublishRun is handed, if the Publisher is a [pawl.RunSink]. They are in memory
-	// beside the events that Concurrency counts. Default 500, at most 1000; 1 publishes no runs.
-	Run int
+	// MaxPublish is the most events that one call of Publish is handed, all of different aggregates
+	// or of none. Default 100, 1 to 500.
+	MaxPublish int
+	// MaxBatch is the most events of one aggregate that one call of PublishBatch is handed, if the
+	// Sink is a [pawl.BatchSink]. The first of them counts in Concurrency; the relay holds the others
+	// in memory beside it. Default 500, 1 to 1000. With 1 the relay calls Publish only.
+	MaxBatch int
 	// Concurrency is how many events are in hand at once: claimed, being published or being finished. More hides the time that
-	// each round trip takes; all of them are published again after a crash. Default twenty batches.
+	// each round trip takes; all of them are published again after a crash. Default 20 times MaxPublish.
 	Concurrency int
 	// Timeout ends the context of a call of Publish. Default 30 s.
 	Timeout time.Duration
@@ -48,46 +50,46 @@ type Config struct {
 }
 
 const (
-	defaultBatch = 100
-	maxBatch     = 500
-	defaultRun   = 500
-	maxRun       = 1000
-	maxName      = 200
-	firstProbe   = 100 * time.Millisecond
+	defaultPublish = 100
+	maxPublish     = 500
+	defaultBatch   = 500
+	maxBatch       = 1000
+	maxName        = 200
+	firstProbe     = 100 * time.Millisecond
 )
 
 func (c *Config) complete() error {
-	if c.Publisher == nil {
-		return errors.New("the field Publisher is required: for a function of yours see Func")
+	if c.Sink == nil {
+		return errors.New("the field Sink is required: for a function of yours see Func")
 	}
-	if c.Sink == "" {
-		c.Sink = DefaultSink
+	if c.SinkName == "" {
+		c.SinkName = DefaultSink
 	}
-	if len(c.Sink) > maxName {
-		return fmt.Errorf("the Sink must have at most %d octets, it has %d", maxName, len(c.Sink))
+	if len(c.SinkName) > maxName {
+		return fmt.Errorf("the SinkName must have at most %d octets, it has %d", maxName, len(c.SinkName))
 	}
 	if c.Source == "" {
-		c.Source = "/" + QueueOf(c.Sink)
+		c.Source = "/" + QueueOf(c.SinkName)
 	}
-	for field, text := range map[string]string{"Sink": c.Sink, "Source": c.Source} {
+	for field, text := range map[string]string{"SinkName": c.SinkName, "Source": c.Source} {
 		if strings.ContainsFunc(text, unicode.IsControl) || !utf8.ValidString(text) {
 			return fmt.Errorf("the %s %q must be UTF-8 without control characters", field, text)
 		}
 	}
-	if c.Batch < 0 || c.Batch > maxBatch {
-		return fmt.Errorf("the Batch must lie between 1 and %d, it is %d", maxBatch, c.Batch)
+	if c.MaxPublish < 0 || c.MaxPublish > maxPublish {
+		return fmt.Errorf("the MaxPublish must lie between 1 and %d, it is %d", maxPublish, c.MaxPublish)
 	}
-	if c.Batch == 0 {
-		c.Batch = defaultBatch
+	if c.MaxPublish == 0 {
+		c.MaxPublish = defaultPublish
 	}
-	if c.Run < 0 || c.Run > maxRun {
-		return fmt.Errorf("the Run must lie between 1 and %d, it is %d", maxRun, c.Run)
+	if c.MaxBatch < 0 || c.MaxBatch > maxBatch {
+		return fmt.Errorf("the MaxBatch must lie between 1 and %d, it is %d", maxBatch, c.MaxBatch)
 	}
-	if c.Run == 0 {
-		c.Run = defaultRun
+	if c.MaxBatch == 0 {
+		c.MaxBatch = defaultBatch
 	}
 	if c.Concurrency <= 0 {
-		c.Concurrency = 20 * c.Batch
+		c.Concurrency = 20 * c.MaxPublish
 	}
 	if c.Probe <= 0 {
 		c.Probe = 5 * time.Second

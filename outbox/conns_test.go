@@ -42,7 +42,7 @@ func (h *held) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQuer
 
 func (h *held) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
 
-// A logOf takes runs.
+// A logOf takes batches.
 type logOf struct{ n atomic.Int32 }
 
 func (l *logOf) Publish(_ context.Context, ms []pawl.Message) []error {
@@ -50,12 +50,12 @@ func (l *logOf) Publish(_ context.Context, ms []pawl.Message) []error {
 	return nil
 }
 
-func (l *logOf) PublishRun(ctx context.Context, ms []pawl.Message) (int, error) {
+func (l *logOf) PublishBatch(ctx context.Context, ms []pawl.Message) (int, error) {
 	l.Publish(ctx, ms)
 	return len(ms), nil
 }
 
-// A relay takes a few connections of its pool, however many batches it has in hand: two for calls about runs, one to end jobs, one to claim, and for a
+// A relay takes a few connections of its pool, however many events it has in hand: two for calls about batches, one to end jobs, one to claim, and for a
 // moment those of claims that take long.
 func TestRelay_TakesFewConnections(t *testing.T) {
 	t.Parallel()
@@ -82,7 +82,7 @@ func TestRelay_TakesFewConnections(t *testing.T) {
 	}
 	t.Cleanup(counted.Close)
 	var sink logOf
-	relay, err := outbox.NewRelay(counted, outbox.Config{Publisher: &sink, Batch: 10, Concurrency: 200})
+	relay, err := outbox.NewRelay(counted, outbox.Config{Sink: &sink, MaxPublish: 10, Concurrency: 200})
 	if err != nil {
 		t.Fatal(err)
 	}

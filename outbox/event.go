@@ -47,9 +47,9 @@ type Event struct {
 	// LanePolicy is what happens to an aggregate's later events when one becomes a dead letter, if this event is the
 	// aggregate's only one: [job.LaneBlock] holds them back, [job.LanePark] and [job.LaneSkip] publish them. Default LaneBlock.
 	LanePolicy job.LanePolicy
-	// Sink names what is to publish it: the relays whose [Config.Sink] it is. Default
+	// SinkName selects the relays that publish it: those with this [Config.SinkName]. Default
 	// [DefaultSink], up to 200 octets.
-	Sink string
+	SinkName string
 }
 
 // DefaultSink is the name of the sink where none is given.
@@ -102,7 +102,7 @@ func Append(ctx context.Context, tx pawl.Tx, events ...Event) ([]Appended, error
 	kick.AfterCommit(tx, queuesOf(args)...)
 	answers := make([]Appended, len(rows))
 	for i, r := range rows {
-		if answers[i], err = appended(r); err != nil {
+		if answers[i], err = appendedOf(r); err != nil {
 			return nil, err
 		}
 	}
@@ -140,18 +140,18 @@ func commonPolicy(events []Event) (policy string, err error) {
 			policy, first = string(e.LanePolicy), false
 		case string(e.LanePolicy) != policy:
 			return "", fmt.Errorf("event %d: %w", i, invalid(fmt.Errorf("the LanePolicy is %q, that of the events before it %q", e.LanePolicy, policy),
-				"append one batch a policy"))
+				"append the events of each policy in a call of their own"))
 		}
 	}
 	return policy, nil
 }
 
 func (e Event) args(ctx context.Context) (contract.OutboxAppendArgs, error) {
-	if e.Sink == "" {
-		e.Sink = DefaultSink
+	if e.SinkName == "" {
+		e.SinkName = DefaultSink
 	}
 	args := contract.OutboxAppendArgs{
-		Sink: e.Sink, Type: e.Type, AggregateType: e.AggregateType, AggregateID: e.AggregateID, Payload: e.Payload,
+		Sink: e.SinkName, Type: e.Type, AggregateType: e.AggregateType, AggregateID: e.AggregateID, Payload: e.Payload,
 		Scope: e.Scope, Key: e.Key, Fingerprint: e.Fingerprint, Retention: e.Retention, MaxAttempts: e.MaxAttempts,
 		LanePolicy: string(e.LanePolicy),
 	}
@@ -207,7 +207,7 @@ func queuesOf(args []contract.OutboxAppendArgs) (queues []string) {
 	return queues
 }
 
-func appended(r contract.OutboxAppendRow) (Appended, error) {
+func appendedOf(r contract.OutboxAppendRow) (Appended, error) {
 	switch r.Outcome {
 	case "appended":
 		return Appended{EventID: r.EventID, JobID: r.JobID}, nil

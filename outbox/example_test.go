@@ -40,7 +40,7 @@ func Example() {
 	fmt.Println(place(order{"17", 1250}, nil)) // a retry of a caller who never heard the answer
 
 	published := make(chan pawl.Message)
-	relay, err := outbox.NewRelay(pool, outbox.Config{Publisher: outbox.Channel(published)})
+	relay, err := outbox.NewRelay(pool, outbox.Config{Sink: outbox.Channel(published)})
 	fmt.Println(err)
 	ctx, stop := context.WithCancel(ctx)
 	var running sync.WaitGroup
@@ -67,7 +67,7 @@ func ExampleFunc() {
 	})
 	done, tries := make(chan struct{}), 0
 	relay, _ := outbox.NewRelay(pool, outbox.Config{
-		Publisher: outbox.Func(func(_ context.Context, m pawl.Message) error {
+		Sink: outbox.Func(func(_ context.Context, m pawl.Message) error {
 			if tries++; tries < 3 {
 				return pawl.SinkDown(errors.New("503 Service Unavailable"))
 			}

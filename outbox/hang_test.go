@@ -21,7 +21,7 @@ func hanging(b *bed, sink func(stuck func()) pawl.Sink) (tries *atomic.Int32) {
 	}
 	b.relay(func(c *outbox.Config) {
 		c.Timeout = time.Second
-		c.Publisher = sink(func() {
+		c.Sink = sink(func() {
 			tries.Add(1)
 			<-end
 		})

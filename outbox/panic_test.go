@@ -26,7 +26,7 @@ func TestRelay_CarriesPanics(t *testing.T) {
 	bad := event("b", "bad")
 	bad.MaxAttempts = 2
 	b.append(event("a", "1"), bad, event("c", "2"))
-	b.relay(func(c *outbox.Config) { c.Publisher = choosy{b} })
+	b.relay(func(c *outbox.Config) { c.Sink = choosy{b} })
 	b.untilAccepted(2)
 	b.wait("the bad one is a dead letter", func() bool {
 		return b.count("select count(*) from pawl_v1.dead_letters as d where d.last_error like '%Carries: panic: boom, at %'") == 1

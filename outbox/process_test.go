@@ -29,7 +29,7 @@ const relayEnv = "PAWL_TEST_RELAY"
 
 type relayOrder struct {
 	URL, Sink, Faults string
-	Runs              bool // the sink takes runs
+	Batches           bool // the sink takes batches
 }
 
 // TestRelayProcess is no test: it is the relay process that others start.
@@ -46,10 +46,10 @@ func TestRelayProcess(t *testing.T) {
 		}
 	}
 	sink, lease, timeout := outbox.Func(post(o.Sink)), 2*time.Second, time.Second
-	if o.Runs { // a run is as long as all its messages
+	if o.Batches { // a batch is as long as all its messages
 		sink, lease, timeout = oneByOne{sink, post(o.Sink)}, 30*time.Second, time.Minute
 	}
-	r, err := outbox.NewRelay(poolOf(t, o.URL), outbox.Config{Publisher: sink, Batch: 10, Concurrency: 40,
+	r, err := outbox.NewRelay(poolOf(t, o.URL), outbox.Config{Sink: sink, MaxPublish: 10, Concurrency: 40,
 		Lease: lease, Timeout: timeout, Poll: 50 * time.Millisecond, Probe: 200 * time.Millisecond,
 		Backoff: job.Backoff{Base: 10 * time.Millisecond, Max: 100 * time.Millisecond}, Hooks: pawl.Hooks{OnEvent: func(context.Context, pawl.Event) {}}})
 	if err != nil {
@@ -164,7 +164,7 @@ func TestRelay_CrashRepeatsTheEvent(t *testing.T) {
 			if err := dies.Wait(); err == nil {
 				t.Fatal("the relay did not die")
 			}
-			b.relay(func(cfg *outbox.Config) { cfg.Publisher = outbox.Func(post(server.URL)) })
+			b.relay(func(cfg *outbox.Config) { cfg.Sink = outbox.Func(post(server.URL)) })
 			b.untilDone()
 			b.wantCount("select count(*) from applied", 2)
 			b.wantCount("select count(distinct event_id) from applied", 2)

@@ -14,7 +14,7 @@ import (
 
 // carried returns why the sink can never publish m; nil if it can, or does not say.
 func (r *Relay) carried(m pawl.Message) error {
-	c, knows := r.cfg.Publisher.(pawl.Carrier)
+	c, knows := r.cfg.Sink.(pawl.Carrier)
 	if !knows {
 		return nil
 	}
@@ -33,17 +33,17 @@ const maxApart = 16
 
 // deliver publishes messages, and sets what became of each in its trial. An event that has found the sink down before is a suspect
 // and goes alone: if it is what makes the sink fail, its neighbours are not published again with it, nor held up.
-func (r *Relay) deliver(ctx context.Context, ms []pawl.Message, trials []trial, runs map[int]*run) {
+func (r *Relay) deliver(ctx context.Context, ms []pawl.Message, trials []trial, batches map[int]*batch) {
 	var together, apart []int
 	var all sync.WaitGroup
 	slots := make(chan struct{}, maxApart)
 	for i, t := range trials {
-		switch one := runs[i]; {
+		switch one := batches[i]; {
 		case one != nil && len(one.ids) > 0:
 			all.Go(func() {
 				slots <- struct{}{}
 				defer func() { <-slots }()
-				r.callRun(ctx, one, &trials[i])
+				r.publishBatch(ctx, one, &trials[i])
 			})
 		case t.suspect:
 			apart = append(apart, i)
@@ -119,11 +119,11 @@ func (r *Relay) call(ctx context.Context, ms []pawl.Message, trials []trial, pla
 }
 
 // sinkGrace is how long after the end of its context a sink may take to return. It is less than the worker waits for the relay, which
-// would then charge all events of the batch.
+// would then charge all events of the call.
 const sinkGrace = 2 * time.Second
 
 func (r *Relay) ask(ctx context.Context, ms []pawl.Message) (errs []error, err error) {
-	return askSink(ctx, func() []error { return r.cfg.Publisher.Publish(ctx, ms) })
+	return askSink(ctx, func() []error { return r.cfg.Sink.Publish(ctx, ms) })
 }
 
 // askSink calls the sink. One that panics fails its call, and one that ignores the end of its context is left behind.

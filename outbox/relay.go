@@ -13,20 +13,21 @@ import (
 // A Relay publishes the events of one sink. It is a [job.Worker] whose handler publishes: any number of them, in any number of
 // processes, share the work, and each aggregate is published in order all the same.
 type Relay struct {
-	cfg     Config
-	pool    *pgxpool.Pool
-	runs    pawl.RunSink  // nil: the sink takes no runs
-	calls   chan struct{} // a token for each call about runs that is on its way
-	worker  *job.Worker
-	breaker *breaker
+	cfg       Config
+	pool      *pgxpool.Pool
+	batchSink pawl.BatchSink // nil: the sink takes no batches
+	calls     chan struct{}  // a token for each call of the database about batches that is on its way
+	worker    *job.Worker
+	breaker   *breaker
 }
 
-// runCalls is how many calls about runs a relay makes at once. With one for each batch in hand, the server took a fifth more time for them.
-const runCalls = 2
+// batchCalls is how many calls of the database about batches a relay makes at once. With one for each
+// call of publish in hand, the server took a fifth more time for them.
+const batchCalls = 2
 
 // NewRelay checks the configuration against the pool and fills in the defaults. As a rule a relay takes two connections of the pool at once, four if
-// its sink takes runs, and one beside the pool; see [job.Presence]. A claim that takes long is made beside the next one, and can add one or two
-// for a moment. Batches in hand take none.
+// its sink takes batches, and one beside the pool; see [job.Presence]. A claim that takes long is made beside the next one, and can add one or two
+// for a moment. Events in hand take none.
 func NewRelay(pool *pgxpool.Pool, cfg Config) (*Relay, error) {
 	if pool == nil {
 		return nil, &pawl.Error{Op: "outbox.relay", Code: pawl.CodeArgumentInvalid, Err: errors.New("the pool is missing")}
@@ -34,14 +35,14 @@ func NewRelay(pool *pgxpool.Pool, cfg Config) (*Relay, error) {
 	if err := cfg.complete(); err != nil {
 		return nil, &pawl.Error{Op: "outbox.relay", Code: pawl.CodeArgumentInvalid, Err: err}
 	}
-	r := &Relay{cfg: cfg, pool: pool, breaker: newBreaker(cfg.Probe), calls: make(chan struct{}, runCalls)}
-	if cfg.Run > 1 {
-		r.runs, _ = cfg.Publisher.(pawl.RunSink)
+	r := &Relay{cfg: cfg, pool: pool, breaker: newBreaker(cfg.Probe), calls: make(chan struct{}, batchCalls)}
+	if cfg.MaxBatch > 1 {
+		r.batchSink, _ = cfg.Sink.(pawl.BatchSink)
 	}
-	handler := job.HandleMany(kind, r.publish).With(job.Policy{Timeout: cfg.Timeout, Backoff: cfg.Backoff, BatchSize: cfg.Batch})
+	handler := job.HandleMany(kind, r.publish).With(job.Policy{Timeout: cfg.Timeout, Backoff: cfg.Backoff, BatchSize: cfg.MaxPublish})
 	var err error
 	r.worker, err = job.NewWorker(pool, job.Config{
-		Queues:   []job.Queue{{Name: QueueOf(cfg.Sink), Concurrency: cfg.Concurrency, Admit: r.breaker.gate}},
+		Queues:   []job.Queue{{Name: QueueOf(cfg.SinkName), Concurrency: cfg.Concurrency, Admit: r.breaker.admit}},
 		Handlers: []job.Handler{handler},
 		Poll:     cfg.Poll, Lease: cfg.Lease, Presence: cfg.Presence, Timeout: cfg.Timeout, Backoff: cfg.Backoff,
 		MaxCrashes: cfg.MaxCrashes, ShutdownTimeout: cfg.ShutdownTimeout, Name: cfg.Name,
@@ -81,18 +82,18 @@ func (r *Relay) publish(ctx context.Context, ts []job.Task[[]byte]) []error {
 		}
 		messages, places, trials = append(messages, m), append(places, i), append(trials, trial{event: t.ID})
 	}
-	runs := r.runsOf(ctx, ts, messages, places, trials)
-	r.deliver(ctx, messages, trials, runs)
-	excused, why := r.breaker.judge(append(trials, broken(runs)...))
+	batches := r.batchesOf(ctx, ts, messages, places, trials)
+	r.deliver(ctx, messages, trials, batches)
+	excused, why := r.breaker.judge(append(trials, broken(batches)...))
 	for n, i := range places {
 		verdicts[i] = trials[n].err
 		if trials[n].excused {
 			verdicts[i] = job.Snooze(trials[n].pause)
 		}
 	}
-	r.finish(ctx, ts, runs, verdicts)
+	r.finish(ctx, ts, batches, verdicts)
 	if excused > 0 {
-		r.cfg.Hooks.Emit(context.WithoutCancel(ctx), pawl.Event{Kind: pawl.EventError, Op: "outbox.publish", Scope: QueueOf(r.cfg.Sink),
+		r.cfg.Hooks.Emit(context.WithoutCancel(ctx), pawl.Event{Kind: pawl.EventError, Op: "outbox.publish", Scope: QueueOf(r.cfg.SinkName),
 			JobID: ts[0].ID, Count: excused, Err: why})
 	}
 	return verdicts

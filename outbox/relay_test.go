@@ -61,12 +61,12 @@ func TestRelay_EachSinkHasAQueueOfItsOwn(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	ours, theirs := event("1", "ours"), event("1", "theirs")
-	theirs.Sink = "other"
+	theirs.SinkName = "other"
 	b.append(theirs, ours)
 	b.relay()
 	b.untilAccepted(1)
 	b.want("ours")
-	b.relay(func(c *outbox.Config) { c.Sink = "other" })
+	b.relay(func(c *outbox.Config) { c.SinkName = "other" })
 	b.untilDone()
 	b.want("ours", "theirs")
 }
@@ -135,7 +135,7 @@ func TestT18_NoTransactionWhilePublishing(t *testing.T) {
 	open := -1
 	b.append(event("1", "a"), event("2", "b"))
 	b.relay(func(c *outbox.Config) {
-		c.Publisher = sinkFunc(func(ctx context.Context, ms []pawl.Message) []error {
+		c.Sink = sinkFunc(func(ctx context.Context, ms []pawl.Message) []error {
 			err := b.pool.QueryRow(ctx, `select count(*) from pg_stat_activity
  where datname = current_database() and pid <> pg_backend_pid() and state like 'idle in transaction%'`).Scan(&open)
 			return slices.Repeat([]error{err}, len(ms))
@@ -420,7 +420,7 @@ func TestRelay_ChecksWhatItIsTold(t *testing.T) {
 	one := outbox.Event{Type: "T", MaxAttempts: 1}
 	b.append(one, one)
 	b.relay(func(c *outbox.Config) {
-		c.Publisher = sinkFunc(func(context.Context, []pawl.Message) []error { return []error{nil, nil, nil} })
+		c.Sink = sinkFunc(func(context.Context, []pawl.Message) []error { return []error{nil, nil, nil} })
 	})
 	b.wait("three dead letters", func() bool { return b.count("select count(*) from pawl_v1.dead_letters") == 3 })
 }
@@ -430,13 +430,13 @@ func TestNewRelay_NamesTheFieldThatItRefuses(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	for field, change := range map[string]func(*outbox.Config){
-		"Publisher": func(c *outbox.Config) { c.Publisher = nil },
-		"Sink":      func(c *outbox.Config) { c.Sink = strings.Repeat("s", 201) },
-		"Source":    func(c *outbox.Config) { c.Source = "/\n" },
-		"Batch":     func(c *outbox.Config) { c.Batch = 501 },
-		"Run":       func(c *outbox.Config) { c.Run = 1001 },
+		"Sink":       func(c *outbox.Config) { c.Sink = nil },
+		"SinkName":   func(c *outbox.Config) { c.SinkName = strings.Repeat("s", 201) },
+		"Source":     func(c *outbox.Config) { c.Source = "/\n" },
+		"MaxPublish": func(c *outbox.Config) { c.MaxPublish = 501 },
+		"MaxBatch":   func(c *outbox.Config) { c.MaxBatch = 1001 },
 	} {
-		cfg := outbox.Config{Publisher: outbox.Channel(nil)}
+		cfg := outbox.Config{Sink: outbox.Channel(nil)}
 		change(&cfg)
 		named := regexp.MustCompile(`\bthe (field )?` + field + `\b`)
 		if _, err := outbox.NewRelay(b.pool, cfg); pawl.CodeOf(err) != pawl.CodeArgumentInvalid || !named.MatchString(err.Error()) {
@@ -445,7 +445,7 @@ func TestNewRelay_NamesTheFieldThatItRefuses(t *testing.T) {
 	}
 }
 
-// Func publishes a batch side by side and survives a panic; Channel hands over.
+// Func publishes the messages of a call side by side and survives a panic; Channel hands over.
 func TestSinks(t *testing.T) {
 	t.Parallel()
 	both := make(chan struct{}, 2)

@@ -128,7 +128,7 @@ func (b *bed) accepted() (all []string) {
 // relay starts a relay to the bed with quick settings, which change may change. The returned function stops it.
 func (b *bed) relay(change ...func(*outbox.Config)) (r *outbox.Relay, stop func()) {
 	b.Helper()
-	cfg := outbox.Config{Publisher: b, Poll: 10 * time.Millisecond, Probe: 50 * time.Millisecond, Presence: job.Presence{Off: true},
+	cfg := outbox.Config{Sink: b, Poll: 10 * time.Millisecond, Probe: 50 * time.Millisecond, Presence: job.Presence{Off: true},
 		Backoff: job.Backoff{Base: time.Millisecond, Max: 10 * time.Millisecond},
 		Hooks: pawl.Join(b.counters.Hooks(), pawl.Hooks{OnEvent: func(_ context.Context, e pawl.Event) {
 			if e.Err != nil {

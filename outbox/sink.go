@@ -9,8 +9,8 @@ import (
 	"github.com/pawl-go/pawl/internal/callback"
 )
 
-// Func makes a sink of a function that publishes one message. The messages of a batch are published side by side, so
-// [Config.Batch] bounds how many calls of one batch run at once. A panic is the error of its message. A call that has not returned half a
+// Func makes a sink of a function that publishes one message. It publishes the messages of one call
+// of Publish side by side, so [Config.MaxPublish] bounds how many calls of the function run at once. A panic is the error of its message. A call that has not returned half a
 // second after ctx ends is left behind: its message counts as not published, and those of the other calls keep their answers.
 func Func(publish func(ctx context.Context, m pawl.Message) error) pawl.Sink {
 	return funcSink(publish)

@@ -64,7 +64,7 @@ func TestAppended(t *testing.T) {
 	}
 	defer func() { _ = tx.Rollback(context.Background()) }()
 	_, err = outbox.Append(t.Context(), tx, outbox.Event{Type: "Sent", AggregateType: "letter", AggregateID: "17", Value: letter{"ann"}, Headers: map[string]string{"tone": "kind"}},
-		outbox.Event{Type: "Sent", Value: letter{"bob"}, Sink: "search"})
+		outbox.Event{Type: "Sent", Value: letter{"bob"}, SinkName: "search"})
 	if err != nil {
 		t.Fatal(err)
 	}

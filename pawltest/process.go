@@ -82,9 +82,9 @@ func (p *process) close() {
 	p.yours.Close()
 }
 
-type attach = func(context.Context, *pgconn.Config, net.Conn) (net.Conn, error)
+type attachFunc = func(context.Context, *pgconn.Config, net.Conn) (net.Conn, error)
 
-func newPool(ctx context.Context, url string, attach attach) (*pgxpool.Pool, error) {
+func newPool(ctx context.Context, url string, attach attachFunc) (*pgxpool.Pool, error) {
 	config, err := pgxpool.ParseConfig(url)
 	if err != nil {
 		return nil, err
@@ -95,7 +95,7 @@ func newPool(ctx context.Context, url string, attach attach) (*pgxpool.Pool, err
 }
 
 // attach makes a wire of each new connection; the dead make none.
-func (p *process) attach(watched bool) attach {
+func (p *process) attach(watched bool) attachFunc {
 	return func(_ context.Context, _ *pgconn.Config, conn net.Conn) (net.Conn, error) {
 		p.mu.Lock()
 		defer p.mu.Unlock()

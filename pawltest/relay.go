@@ -33,7 +33,7 @@ type RefusedEvent struct {
 }
 
 // DrainRelay publishes the events of cfg.Sink that are due now, in their order, and returns what was published. Commit before you drain. An
-// event that the sink refuses is tried once: unless cfg.Backoff says otherwise its next try is an hour away, and it is left. If cfg.Publisher
+// event that the sink refuses is tried once: unless cfg.Backoff says otherwise its next try is an hour away, and it is left. If cfg.Sink
 // is nil, every event is accepted and goes nowhere.
 //
 // The work is done by an [outbox.Relay]. Only its Poll is 10 ms, and it holds no presence lock. The test fails if there is still work after a
@@ -48,10 +48,10 @@ func DrainRelay(tb testing.TB, pool *pgxpool.Pool, cfg outbox.Config) Relayed {
 }
 
 func drainRelay(pool *pgxpool.Pool, cfg outbox.Config, limit time.Duration) (Relayed, error) {
-	watched, lastErr := &watchedSink{sink: cfg.Publisher}, &lastError{}
-	cfg.Publisher = watched
-	if log, takesRuns := watched.sink.(pawl.RunSink); takesRuns {
-		cfg.Publisher = watchedRunSink{watched, log}
+	watched, lastErr := &watchedSink{sink: cfg.Sink}, &lastError{}
+	cfg.Sink = watched
+	if log, takesBatches := watched.sink.(pawl.BatchSink); takesBatches {
+		cfg.Sink = watchedBatchSink{watched, log}
 	}
 	cfg.Poll, cfg.Presence = drainPoll, job.Presence{Off: true}
 	cfg.Backoff = cmp.Or(cfg.Backoff, job.Backoff{Base: time.Hour, Max: time.Hour})
@@ -60,7 +60,7 @@ func drainRelay(pool *pgxpool.Pool, cfg outbox.Config, limit time.Duration) (Rel
 	if err != nil {
 		return Relayed{}, err
 	}
-	queue := outbox.QueueOf(cmp.Or(cfg.Sink, outbox.DefaultSink))
+	queue := outbox.QueueOf(cmp.Or(cfg.SinkName, outbox.DefaultSink))
 	var left []ops.Job
 	err = whileRunning(context.Background(), relay.Run, limit, func(ctx context.Context) error {
 		for {
@@ -127,14 +127,14 @@ func (w *watchedSink) Carries(m pawl.Message) error {
 	return nil
 }
 
-// A watchedRunSink notes what a sink that takes runs answers.
-type watchedRunSink struct {
+// A watchedBatchSink notes what a sink that takes batches answers.
+type watchedBatchSink struct {
 	*watchedSink
-	log pawl.RunSink
+	log pawl.BatchSink
 }
 
-func (w watchedRunSink) PublishRun(ctx context.Context, ms []pawl.Message) (accepted int, err error) {
-	accepted, err = w.log.PublishRun(ctx, ms)
+func (w watchedBatchSink) PublishBatch(ctx context.Context, ms []pawl.Message) (accepted int, err error) {
+	accepted, err = w.log.PublishBatch(ctx, ms)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.published = append(w.published, ms[:min(max(accepted, 0), len(ms))]...)

@@ -31,11 +31,11 @@ func TestDrainRelay(t *testing.T) {
 		return outbox.Event{Type: what, AggregateType: "order", AggregateID: order, Value: order}
 	}
 	other := about("9", "Other")
-	other.Sink = "audit"
+	other.SinkName = "audit"
 	write(about("1", "Placed"), about("1", "Paid"), about("2", "Placed"), other)
 	write(about("1", "Shipped"), about("2", "Refused"), about("2", "Later"))
 
-	got := pawltest.DrainRelay(t, pool, outbox.Config{Publisher: outbox.Func(func(_ context.Context, m pawl.Message) error {
+	got := pawltest.DrainRelay(t, pool, outbox.Config{Sink: outbox.Func(func(_ context.Context, m pawl.Message) error {
 		if m.Type == "Refused" {
 			return errors.New("not this one")
 		}
@@ -57,7 +57,7 @@ func TestDrainRelay(t *testing.T) {
 	if again := pawltest.DrainRelay(t, pool, outbox.Config{}); len(again.Published) != 0 || len(again.Left) != 2 {
 		t.Errorf("a second drain published %+v and left %d", again.Published, len(again.Left))
 	}
-	if audit := pawltest.DrainRelay(t, pool, outbox.Config{Sink: "audit"}); len(audit.Published) != 1 || audit.Published[0].Type != "Other" || len(audit.Left) != 0 {
+	if audit := pawltest.DrainRelay(t, pool, outbox.Config{SinkName: "audit"}); len(audit.Published) != 1 || audit.Published[0].Type != "Other" || len(audit.Left) != 0 {
 		t.Errorf("the other sink: %+v", audit)
 	}
 }
@@ -73,7 +73,7 @@ func TestDrainRelay_AsksACarrier(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := pawltest.DrainRelay(t, pool, outbox.Config{Publisher: smallSink{}})
+	got := pawltest.DrainRelay(t, pool, outbox.Config{Sink: smallSink{}})
 	if len(got.Published) != 1 || got.Published[0].Type != "Small" || len(got.Refused) != 0 || len(got.Left) != 1 || got.Left[0].Status != "dead_letter" {
 		t.Errorf("%+v", got)
 	}
@@ -90,10 +90,10 @@ func (smallSink) Carries(m pawl.Message) error {
 	return nil
 }
 
-// A partition takes events one by one or in runs, and refuses those of a type.
+// A partition takes events one by one or in batches, and refuses those of a type.
 type partition struct {
 	refuses string
-	runs    int
+	batches int
 }
 
 func (p *partition) Publish(_ context.Context, ms []pawl.Message) []error {
@@ -106,8 +106,8 @@ func (p *partition) Publish(_ context.Context, ms []pawl.Message) []error {
 	return errs
 }
 
-func (p *partition) PublishRun(ctx context.Context, ms []pawl.Message) (accepted int, err error) {
-	p.runs++
+func (p *partition) PublishBatch(ctx context.Context, ms []pawl.Message) (accepted int, err error) {
+	p.batches++
 	for i, err := range p.Publish(ctx, ms) {
 		if err != nil {
 			return i, err
@@ -116,7 +116,7 @@ func (p *partition) PublishRun(ctx context.Context, ms []pawl.Message) (accepted
 	return len(ms), nil
 }
 
-// A sink that takes runs gets them in a drain too. What it accepts of a run is published, and what stopped the run is told each time.
+// A sink that takes batches gets them in a drain too. What it accepts of a batch is published, and what stopped the batch is told each time.
 func TestDrainRelay_TakesRuns(t *testing.T) {
 	t.Parallel()
 	pool := pawltest.DB(t)
@@ -132,9 +132,9 @@ func TestDrainRelay_TakesRuns(t *testing.T) {
 		t.Fatal(err)
 	}
 	sink := &partition{refuses: "Refused"}
-	got := pawltest.DrainRelay(t, pool, outbox.Config{Publisher: sink})
-	if len(got.Published) != 2 || got.Published[0].Type != "Placed" || got.Published[1].Type != "Paid" || sink.runs == 0 {
-		t.Errorf("%d runs, published %+v", sink.runs, got.Published)
+	got := pawltest.DrainRelay(t, pool, outbox.Config{Sink: sink})
+	if len(got.Published) != 2 || got.Published[0].Type != "Placed" || got.Published[1].Type != "Paid" || sink.batches == 0 {
+		t.Errorf("%d batches, published %+v", sink.batches, got.Published)
 	}
 	if len(got.Refused) != 2 || got.Refused[1].Type != "Refused" || len(got.Left) != 2 || got.Left[0].Attempts != 1 {
 		t.Errorf("refused %+v, left %+v", got.Refused, got.Left)

@@ -28,7 +28,7 @@ func caseOf(p any) provedCase { return p.(interface{ provedCase() provedCase }).
 // A trial is one fresh database, and processes on it, one after the other.
 type trial struct {
 	provedCase
-	said *named
+	said *trialTB
 	url  string
 	eyes *pgxpool.Pool // of the test, and not of a process
 	all  []*process
@@ -42,7 +42,7 @@ func (c provedCase) on(tb testing.TB, name string, want contents, do func(contex
 	tb.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), trialLimit)
 	defer cancel()
-	t := &trial{provedCase: c, said: &named{TB: tb, name: name}}
+	t := &trial{provedCase: c, said: &trialTB{TB: tb, name: name}}
 	t.url = URL(t.said, c.schema...)
 	var err error
 	if t.eyes, err = pgxpool.New(ctx, t.url); err != nil {
@@ -173,25 +173,25 @@ func (c provedCase) undisturbed(tb testing.TB) (want contents, ok bool) {
 	return want, true
 }
 
-// A named test says of which trial it speaks, and fails by itself: the databases of the others need not be kept.
-type named struct {
+// A trialTB is a test that says of which trial it speaks, and fails by itself: the databases of the others need not be kept.
+type trialTB struct {
 	testing.TB
 	name   string
 	failed bool
 }
 
-func (n *named) Failed() bool { return n.failed }
+func (n *trialTB) Failed() bool { return n.failed }
 
-func (n *named) Error(args ...any) { n.Helper(); n.Errorf("%s", fmt.Sprint(args...)) }
-func (n *named) Fatal(args ...any) { n.Helper(); n.Fatalf("%s", fmt.Sprint(args...)) }
+func (n *trialTB) Error(args ...any) { n.Helper(); n.Errorf("%s", fmt.Sprint(args...)) }
+func (n *trialTB) Fatal(args ...any) { n.Helper(); n.Fatalf("%s", fmt.Sprint(args...)) }
 
-func (n *named) Errorf(format string, args ...any) {
+func (n *trialTB) Errorf(format string, args ...any) {
 	n.Helper()
 	n.failed = true
 	n.TB.Errorf("pawltest: %s: %s", n.name, fmt.Sprintf(format, args...))
 }
 
-func (n *named) Fatalf(format string, args ...any) {
+func (n *trialTB) Fatalf(format string, args ...any) {
 	n.Helper()
 	n.failed = true
 	n.TB.Fatalf("pawltest: %s: %s", n.name, fmt.Sprintf(format, args...))

@@ -40,7 +40,7 @@ func TestRun_FinishesSourcesThatNeverRan(t *testing.T) {
 		runs  bool
 	}{
 		"another part cannot be built": {add: func(_ *bed, a *service.App) { a.Worker(job.Config{}) }},
-		"the pool is too small":        {conns: 4, add: func(_ *bed, a *service.App) { a.Relay(outbox.Config{Publisher: outbox.Func(swallow)}) }},
+		"the pool is too small":        {conns: 4, add: func(_ *bed, a *service.App) { a.Relay(outbox.Config{Sink: outbox.Func(swallow)}) }},
 		"an address is taken": {add: func(b *bed, a *service.App) {
 			a.HTTP(service.HTTPConfig{Address: taken(b), Handler: http.NotFoundHandler()})
 		}},

@@ -83,10 +83,10 @@ func (a *App) Worker(cfg job.Config) {
 // twentieth of the app's is refused by Run. When the app stops, the relay first publishes the events that are due, for a twentieth of the
 // app's ShutdownTimeout at most.
 func (a *App) Relay(cfg outbox.Config) {
-	if cfg.Sink == "" {
-		cfg.Sink = outbox.DefaultSink
+	if cfg.SinkName == "" {
+		cfg.SinkName = outbox.DefaultSink
 	}
-	a.add(&part{name: "relay " + cfg.Sink, stage: StagePublish, least: conns.Housekeeping, publishes: outbox.QueueOf(cfg.Sink),
+	a.add(&part{name: "relay " + cfg.SinkName, stage: StagePublish, least: conns.Housekeeping, publishes: outbox.QueueOf(cfg.SinkName),
 		build: func(int) (r runner, err error) {
 			cfg.Hooks, cfg.Presence = a.cfg.hooks(cfg.Hooks), a.cfg.presence(cfg.Presence)
 			if cfg.ShutdownTimeout, err = a.cfg.within(cfg.ShutdownTimeout, relayShare); err != nil {

@@ -47,7 +47,7 @@ func TestApp_GivesHooksToWhatItsPartsCall(t *testing.T) {
 		})
 		return err
 	})}})
-	app.Relay(outbox.Config{Publisher: outbox.Func(func(ctx context.Context, _ pawl.Message) error {
+	app.Relay(outbox.Config{Sink: outbox.Func(func(ctx context.Context, _ pawl.Message) error {
 		say(ctx, "relay")
 		return nil
 	})})

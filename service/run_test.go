@@ -49,7 +49,7 @@ func TestRun_RefusesAPoolThatIsTooSmall(t *testing.T) {
 					app.Consumer(consumer.Config{Name: name, Source: &pawltest.Source{}, Handler: consumer.HandleTx(ignoreDelivery), Concurrency: concurrency})
 				}
 				app.Worker(job.Config{Queues: []job.Queue{{Name: "q", Concurrency: concurrency}}, Handlers: []job.Handler{job.HandleTx("k", ignoreJob)}})
-				app.Relay(outbox.Config{Publisher: outbox.Func(swallow)})
+				app.Relay(outbox.Config{Sink: outbox.Func(swallow)})
 				app.Schedules(schedule.Config{})
 				app.HTTP(service.HTTPConfig{Listener: b.listener(), Handler: http.NotFoundHandler(), MaxConns: 5})
 				return app
@@ -120,7 +120,7 @@ func TestRun_StopsInOrder(t *testing.T) {
 		return insert(ctx, tx, "booked", t.ID)
 	})}})
 	app.Schedules(schedule.Config{})
-	app.Relay(outbox.Config{Poll: time.Minute, Publisher: outbox.Func(func(context.Context, pawl.Message) error {
+	app.Relay(outbox.Config{Poll: time.Minute, Sink: outbox.Func(func(context.Context, pawl.Message) error {
 		note("relay")
 		return nil
 	})})
@@ -303,7 +303,7 @@ func TestApp_GivesHooksAndPresenceToEveryPart(t *testing.T) {
 			return err
 		})})
 	app.Worker(job.Config{Queues: []job.Queue{{Name: "q"}}, Handlers: []job.Handler{job.HandleTx("k", ignoreJob)}})
-	app.Relay(outbox.Config{Publisher: outbox.Func(swallow)})
+	app.Relay(outbox.Config{Sink: outbox.Func(swallow)})
 	r := b.run(app)
 	source.Send(pawl.Delivery{Key: "1", Payload: []byte("{}")})
 	b.until("three things are done", func() bool { return all.Count(pawl.EventSucceeded) >= 3 })

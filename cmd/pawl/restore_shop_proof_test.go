@@ -137,7 +137,7 @@ func (s *shop) open(number int, url string) *life {
 // relay publishes events. Like keep, it is not started by open.
 func (l *life) relay() {
 	l.Helper()
-	l.run(outbox.NewRelay(l.pool, outbox.Config{Lease: shopLease, Hooks: quiet, Publisher: outbox.Func(func(_ context.Context, m lib.Message) error {
+	l.run(outbox.NewRelay(l.pool, outbox.Config{Lease: shopLease, Hooks: quiet, Sink: outbox.Func(func(_ context.Context, m lib.Message) error {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		l.events = append(l.events, m)

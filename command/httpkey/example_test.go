@@ -71,7 +71,7 @@ func TestProblem_StandsInTheGuide(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	kinds := regexp.MustCompile(`(?m)kind\{"([a-z-]+)", "[^"]+", (\d+),`).FindAllStringSubmatch(string(source), -1)
+	kinds := regexp.MustCompile(`(?m)problemKind\{"([a-z-]+)", "[^"]+", (\d+),`).FindAllStringSubmatch(string(source), -1)
 	for _, k := range kinds {
 		_, section, found := strings.Cut(string(guide), "\n### "+k[1]+"\n")
 		if status := k[2]; !found || k[1] != "answer-not-kept" && !strings.HasPrefix(strings.TrimSpace(section), status) {

@@ -30,7 +30,7 @@ func parseKey(text string) (key string, err error) {
 	if strings.HasPrefix(text, `"`) {
 		key, err = unquote(text[1:])
 	} else {
-		key, err = text, bare(text)
+		key, err = text, checkBare(text)
 	}
 	switch {
 	case err != nil:
@@ -63,7 +63,7 @@ func unquote(text string) (string, error) {
 	return "", errors.New("the closing quote of the key is missing")
 }
 
-func bare(text string) error {
+func checkBare(text string) error {
 	for i := range len(text) {
 		if c := text[i]; c <= 0x20 || c > 0x7e || c == ',' || c == '"' {
 			return fmt.Errorf("the character %q may not stand in a bare key", c)

@@ -32,8 +32,8 @@ type Problem struct {
 
 const guide = "https://github.com/pawl-go/pawl/blob/main/docs/guides/http.md#"
 
-// A kind is the constant part of a problem, by the heading in the guide.
-type kind struct {
+// A problemKind is the constant part of a problem, by the heading in the guide.
+type problemKind struct {
 	name, title string
 	status      int
 	retryAfter  int
@@ -41,22 +41,22 @@ type kind struct {
 }
 
 var (
-	keyMissing   = kind{"key-missing", "The header Idempotency-Key is required", 400, 0, true}
-	keyMalformed = kind{"key-malformed", "The header Idempotency-Key cannot be read", 400, 0, true}
-	unreadable   = kind{"request-unreadable", "The request cannot be read", 400, 0, false}
-	tooLarge     = kind{"request-too-large", "The request body is too large", 413, 0, false}
-	bodyTaken    = kind{"body-taken", "The body was read before the key was looked at", 500, 0, false}
-	forbidden    = kind{"forbidden", "This caller may not have the answer", 403, 0, false}
-	keyReused    = kind{"key-reused", "The key came before with another request", 422, 0, false}
-	inProgress   = kind{"in-progress", "A request with this key is being worked on", 409, 1, false}
-	unsure       = kind{"outcome-unknown", "An earlier request with this key may have taken effect; it has to be looked into", 409, 0, false}
-	failedFinal  = kind{"failed", "The request failed for good and had no effect", 422, 0, true}
-	failed       = kind{"not-done", "The request failed and may be sent again with the same key", 500, 1, false}
-	unavailable  = kind{"unavailable", "Send the request again with the same key", 503, 1, false}
-	notKept      = kind{"answer-not-kept", "The request was carried out; its answer was not kept", 200, 0, false}
+	keyMissing   = problemKind{"key-missing", "The header Idempotency-Key is required", 400, 0, true}
+	keyMalformed = problemKind{"key-malformed", "The header Idempotency-Key cannot be read", 400, 0, true}
+	unreadable   = problemKind{"request-unreadable", "The request cannot be read", 400, 0, false}
+	tooLarge     = problemKind{"request-too-large", "The request body is too large", 413, 0, false}
+	bodyTaken    = problemKind{"body-taken", "The body was read before the key was looked at", 500, 0, false}
+	forbidden    = problemKind{"forbidden", "This caller may not have the answer", 403, 0, false}
+	keyReused    = problemKind{"key-reused", "The key came before with another request", 422, 0, false}
+	inProgress   = problemKind{"in-progress", "A request with this key is being worked on", 409, 1, false}
+	unsure       = problemKind{"outcome-unknown", "An earlier request with this key may have taken effect; it has to be looked into", 409, 0, false}
+	failedFinal  = problemKind{"failed", "The request failed for good and had no effect", 422, 0, true}
+	failed       = problemKind{"not-done", "The request failed and may be sent again with the same key", 500, 1, false}
+	unavailable  = problemKind{"unavailable", "Send the request again with the same key", 503, 1, false}
+	notKept      = problemKind{"answer-not-kept", "The request was carried out; its answer was not kept", 200, 0, false}
 )
 
-func problem(k kind) *Problem {
+func problem(k problemKind) *Problem {
 	return &Problem{Type: guide + k.name, Title: k.title, Status: k.status, RetryAfter: k.retryAfter, NewKeySafe: k.newKeySafe}
 }
 

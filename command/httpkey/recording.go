@@ -124,10 +124,10 @@ func (c *recording) wasLate() bool {
 	return c.late
 }
 
-// A passed is the failure of an attempt whose handler answered with a status that is not final.
-type passed struct{ status int }
+// A notFinalError is the failure of an attempt whose handler answered with a status that is not final.
+type notFinalError struct{ status int }
 
-func (p *passed) Error() string { return fmt.Sprintf("the handler answered %d", p.status) }
+func (p *notFinalError) Error() string { return fmt.Sprintf("the handler answered %d", p.status) }
 
 // answer makes of a handler's end what the command ends with.
 func (c *recording) answer(failure error) (command.Answer, error) {
@@ -140,7 +140,7 @@ func (c *recording) answer(failure error) (command.Answer, error) {
 	case err != nil:
 		return command.Answer{}, err
 	case !final:
-		return command.Answer{}, &passed{c.status}
+		return command.Answer{}, &notFinalError{c.status}
 	}
 	return c.stored(), nil
 }

@@ -25,7 +25,7 @@ func (x *exchange) reply(result command.Result[command.Answer], err error) {
 		x.last.send(x.w)
 	case err == nil: // of another attempt of this call, whose COMMIT was not answered
 		give(x.w, result.Answer)
-	case x.last != nil && errors.As(err, new(*passed)) && !settled(err):
+	case x.last != nil && errors.As(err, new(*notFinalError)) && !keyAnswered(err):
 		x.last.send(x.w)
 	default:
 		p := problemOf(err)
@@ -36,8 +36,8 @@ func (x *exchange) reply(result command.Result[command.Answer], err error) {
 	}
 }
 
-// settled errors say more of the command than that its handler failed.
-func settled(err error) bool {
+// keyAnswered reports whether err is the key's own answer: it says more than that the handler failed.
+func keyAnswered(err error) bool {
 	switch saidOf(err) {
 	case pawl.CodeOutcomeUnknown, pawl.CodeFailedFinal, pawl.CodeFenceLost:
 		return true

@@ -52,7 +52,7 @@ func run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	sink, err := pawlsqs.OpenSink(ctx, sqs, os.Getenv("EVENTS_QUEUE"), "")
+	sink, err := pawlsqs.OpenSink(ctx, sqs, os.Getenv("EVENTS_QUEUE"), pawlsqs.SinkConfig{})
 	if err != nil {
 		return err
 	}
@@ -76,7 +76,7 @@ func run(ctx context.Context) error {
 	app.Consumer(consumer.Config{Name: "orders", Source: queue, Handler: consumer.HandleTx(receive)})
 	app.Consumer(consumer.Config{Name: "webhooks", Source: receiver, Handler: consumer.HandleTx(refunded)})
 	app.Worker(job.Config{Handlers: []job.Handler{job.HandleThenTx(charges, provider.charge, settle), reports.HandleTx(report)}})
-	app.Relay(outbox.Config{Publisher: sink})
+	app.Relay(outbox.Config{Sink: sink})
 	app.Schedules(schedule.Config{Schedules: []schedule.Schedule{
 		{Name: "daily", Plan: schedule.Every(24 * time.Hour), Missed: schedule.MissedAll, Queue: reports.Queue(), Kind: reports.Kind()},
 	}})

@@ -93,7 +93,7 @@ func TestPlace_IsPublished(t *testing.T) {
 	pool := pawltest.DB(t, shop.Schema)
 	place(t, pool, shop.Order{ID: "17", Cents: 1250})
 
-	relayed := pawltest.DrainRelay(t, pool, outbox.Config{Publisher: outbox.Func(func(context.Context, pawl.Message) error { return nil })})
+	relayed := pawltest.DrainRelay(t, pool, outbox.Config{Sink: outbox.Func(func(context.Context, pawl.Message) error { return nil })})
 	if len(relayed.Published) != 1 || relayed.Published[0].Type != "OrderPlaced" || len(relayed.Left) != 0 {
 		t.Errorf("relayed %+v", relayed)
 	}

@@ -137,20 +137,20 @@ func jsonOf(raw []byte) []byte {
 	return raw
 }
 
-// turnTypes holds the types that [readTurn] reads: the outcome and the columns of a claim.
-var turnTypes = append([]uint32{pgtype.TextOID}, claimTypes[:]...)
+// exchangeTypes holds the types that [readExchange] reads: the outcome and the columns of a claim.
+var exchangeTypes = append([]uint32{pgtype.TextOID}, claimTypes[:]...)
 
-// readTurn reads the rows of job_exchange.
-func readTurn(rows pgx.Rows, queue string, kinds []string) (turn JobExchangeRow, err error) {
+// readExchange reads the rows of job_exchange.
+func readExchange(rows pgx.Rows, queue string, kinds []string) (row JobExchangeRow, err error) {
 	defer rows.Close()
 	r := claimReader{kinds: kinds}
-	binary, answered := isBinary(rows.FieldDescriptions(), turnTypes), false
+	binary, answered := isBinary(rows.FieldDescriptions(), exchangeTypes), false
 	for rows.Next() {
 		v := rows.RawValues()
 		switch outcome := string(v[0]); outcome { // text is equal in both formats
 		case "claimed":
-			turn.Jobs = append(turn.Jobs, JobClaimRow{Queue: queue})
-			if j := &turn.Jobs[len(turn.Jobs)-1]; binary {
+			row.Jobs = append(row.Jobs, JobClaimRow{Queue: queue})
+			if j := &row.Jobs[len(row.Jobs)-1]; binary {
 				err = r.read(v[1:], j)
 			} else {
 				err = scanClaim(skipping{rows}, j)
@@ -162,13 +162,13 @@ func readTurn(rows pgx.Rows, queue string, kinds []string) (turn JobExchangeRow,
 				Finished int `json:"finished"`
 			}
 			err = json.Unmarshal(jsonOf(v[len(v)-1]), &detail)
-			turn.Finished, turn.Lanes = detail.Finished, detail.Lanes
+			row.Finished, row.Lanes = detail.Finished, detail.Lanes
 		case "stale", "locked":
 			end := JobEndRow{Outcome: outcome}
 			err = rows.Scan(nil, &end.ID, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil)
-			turn.Failed = append(turn.Failed, end)
+			row.Failed = append(row.Failed, end)
 		case "lease_lost":
-			turn.LeaseLost = true
+			row.LeaseLost = true
 		default:
 			err = errClaim
 		}
@@ -179,7 +179,7 @@ func readTurn(rows pgx.Rows, queue string, kinds []string) (turn JobExchangeRow,
 	if err = rows.Err(); err == nil && !answered {
 		err = errClaim
 	}
-	return turn, err
+	return row, err
 }
 
 // skipping scans all columns except the first.

@@ -192,7 +192,7 @@ func JobExchange(ctx context.Context, db DB, ends []Holding, queue string, worke
 	args := append(identities(ends), queue, worker, limit, claimOptions(kinds, crashed, since))
 	rows, err := collected(ctx, db, "job.exchange", "select c.outcome, "+claimColumns+" from pawl_v1.job_exchange($1, $2, $3, $4, $5, $6::pg_catalog.jsonb) as c",
 		args, func(rows pgx.Rows) ([]JobExchangeRow, error) {
-			row, err := readTurn(rows, queue, kinds)
+			row, err := readExchange(rows, queue, kinds)
 			return []JobExchangeRow{row}, err
 		})
 	if err != nil {

@@ -195,27 +195,27 @@ var Purge = struct {
 		"Consumers purge their own deliveries while they run, and workers the enqueue keys.",
 }
 
-type do = func(ctx context.Context, db pawl.DB, p Values, by ops.By) (ops.Result, error)
+type doFunc = func(ctx context.Context, db pawl.DB, p Values, by ops.By) (ops.Result, error)
 
-func onQueue(verb func(ops.QueueRef, context.Context, pawl.DB, ops.By) (ops.Result, error)) do {
+func onQueue(verb func(ops.QueueRef, context.Context, pawl.DB, ops.By) (ops.Result, error)) doFunc {
 	return func(ctx context.Context, db pawl.DB, p Values, by ops.By) (ops.Result, error) {
 		return verb(ops.QueueRef{Name: p("name")}, ctx, db, by)
 	}
 }
 
-func setArchive(on bool) do {
+func setArchive(on bool) doFunc {
 	return func(ctx context.Context, db pawl.DB, p Values, by ops.By) (ops.Result, error) {
 		return ops.QueueRef{Name: p("name")}.SetArchive(ctx, db, on, by)
 	}
 }
 
-func onSchedule(verb func(ops.ScheduleRef, context.Context, pawl.DB, ops.By) (ops.Result, error)) do {
+func onSchedule(verb func(ops.ScheduleRef, context.Context, pawl.DB, ops.By) (ops.Result, error)) doFunc {
 	return func(ctx context.Context, db pawl.DB, p Values, by ops.By) (ops.Result, error) {
 		return verb(ops.ScheduleRef{Name: p("name")}, ctx, db, by)
 	}
 }
 
-func onDelivery(verb func(ops.DeliveryRef, context.Context, pawl.DB, ops.By) (ops.Result, error)) do {
+func onDelivery(verb func(ops.DeliveryRef, context.Context, pawl.DB, ops.By) (ops.Result, error)) doFunc {
 	return func(ctx context.Context, db pawl.DB, p Values, by ops.By) (ops.Result, error) {
 		return verb(ops.DeliveryRef{Consumer: p("consumer"), Key: p("key"), ProcessedAt: p.when("processed_at")}, ctx, db, by)
 	}

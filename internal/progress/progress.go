@@ -34,14 +34,14 @@ type Loop struct {
 	turned atomic.Int64
 }
 
-type key struct{}
+type partKey struct{}
 
 // With returns a context that carries p.
-func With(ctx context.Context, p *Part) context.Context { return context.WithValue(ctx, key{}, p) }
+func With(ctx context.Context, p *Part) context.Context { return context.WithValue(ctx, partKey{}, p) }
 
 // From returns the part of a context, or nil.
 func From(ctx context.Context) *Part {
-	p, _ := ctx.Value(key{}).(*Part)
+	p, _ := ctx.Value(partKey{}).(*Part)
 	return p
 }
 

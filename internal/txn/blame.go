@@ -68,7 +68,7 @@ func name(batch *pgx.Batch, conn *pgconn.PgConn) {
 // [ErrAlone]. Otherwise an outage is assumed: if the connection is closed, the error becomes
 // [ErrTaken].
 func (o *Opened) blame(ctx context.Context, err error) error {
-	if err == nil || !o.lent || ctx.Err() != nil || errors.Is(err, ErrEnded) || errors.Is(err, ErrTaken) || !pawl.Unreachable(err) {
+	if err == nil || !o.wasLent || ctx.Err() != nil || errors.Is(err, ErrEnded) || errors.Is(err, ErrTaken) || !pawl.Unreachable(err) {
 		return err
 	}
 	settings, alone := "", false

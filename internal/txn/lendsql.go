@@ -16,8 +16,8 @@ import (
 	"github.com/pawl-go/pawl"
 )
 
-// acquired is a pool connection that is held for one transaction.
-type acquired interface {
+// pooledConn is a pool connection that is held for one transaction.
+type pooledConn interface {
 	Conn() *pgx.Conn
 	Release()
 }
@@ -33,7 +33,7 @@ func (c withDriver) Release() { _ = c.driver.Close() }
 // acquire takes a connection from the pool. pgx's connector must acquire a connection itself to put
 // its database/sql driver around it. That costs some microseconds (BenchmarkLendSQL), so only an
 // Opener with SQL pays it.
-func (o Opener) acquire(ctx context.Context) (acquired, error) {
+func (o Opener) acquire(ctx context.Context) (pooledConn, error) {
 	if !o.SQL {
 		conn, err := o.Pool.Acquire(ctx)
 		if err != nil {
@@ -48,7 +48,7 @@ func (o Opener) acquire(ctx context.Context) (acquired, error) {
 	return withDriver{conn.(*stdlib.Conn)}, nil
 }
 
-var _ acquired = (*pgxpool.Conn)(nil)
+var _ pooledConn = (*pgxpool.Conn)(nil)
 
 var errNoDriver = errors.New("the transaction was not opened for database/sql")
 

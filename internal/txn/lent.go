@@ -32,11 +32,11 @@ type tenure struct {
 	conn *pgconn.PgConn
 	over atomic.Bool
 	// the handler called Commit or Rollback, or sent such a statement; it was not sent
-	ended       atomic.Bool
-	using       sync.RWMutex // read-locked while a statement is sent
-	connExposed atomic.Bool  // the handler may have the connection itself; see Unbroken
-	soils       atomic.Bool  // a statement may change the session beyond the transaction
-	drops       atomic.Bool  // a statement dropped pgx's prepared statements
+	triedToEnd     atomic.Bool
+	using          sync.RWMutex // read-locked while a statement is sent
+	connExposed    atomic.Bool  // the handler may have the connection itself; see Unbroken
+	changesSession atomic.Bool  // a statement may change the session beyond the transaction
+	dropsPrepared  atomic.Bool  // a statement dropped pgx's prepared statements
 
 	// closes a *sql.Tx that could not be closed because a statement ran or rows stayed open
 	stranded atomic.Pointer[func()]
@@ -91,7 +91,7 @@ func (t *tenure) taken() []func(pawl.DB) {
 func (t *tenure) end() error {
 	t.over.Store(true)
 	switch {
-	case t.ended.Load():
+	case t.triedToEnd.Load():
 		return errors.Join(ErrLost, ErrEnded)
 	case t.stranded.Load() != nil, !t.using.TryLock():
 		return errors.Join(ErrLost, errRunning)
@@ -124,7 +124,7 @@ const severLimit = 2 * time.Second
 // enter must be called before statements are sent. If it returns nil, the caller must call leave.
 func (t *tenure) enter(queries ...string) error {
 	t.using.RLock()
-	if t.over.Load() || t.ended.Load() {
+	if t.over.Load() || t.triedToEnd.Load() {
 		t.using.RUnlock()
 		return pgx.ErrTxClosed
 	}
@@ -133,17 +133,17 @@ func (t *tenure) enter(queries ...string) error {
 		t.connExposed.Store(true)
 	}
 	for _, query := range queries {
-		soils, drops, ends := look(query)
-		if soils || drops {
-			t.soils.Store(true)
+		changes, drops, ends := look(query)
+		if changes || drops {
+			t.changesSession.Store(true)
 		}
 		if drops {
-			t.drops.Store(true)
+			t.dropsPrepared.Store(true)
 		}
 		if ends != "" {
 			t.using.RUnlock()
 			// as by Commit and Rollback: the handler takes the transaction for ended
-			t.ended.Store(true)
+			t.triedToEnd.Store(true)
 			return fmt.Errorf("%w: %s was not sent; return nil to commit, or an error to roll back", ErrEnded, ends)
 		}
 	}
@@ -157,7 +157,7 @@ func (t *tenure) leave() { t.using.RUnlock() }
 func (l *lent) Commit(ctx context.Context) error {
 	if !l.nested && l.tenure.enter() == nil {
 		l.leave()
-		l.ended.Store(true)
+		l.triedToEnd.Store(true)
 		return ErrEnded
 	}
 	return l.finish(ctx, l.Tx.Commit)
@@ -167,7 +167,7 @@ func (l *lent) Commit(ctx context.Context) error {
 func (l *lent) Rollback(ctx context.Context) error {
 	if !l.nested && l.tenure.enter() == nil {
 		l.leave()
-		l.ended.Store(true)
+		l.triedToEnd.Store(true)
 		return nil
 	}
 	return l.finish(ctx, l.Tx.Rollback)
@@ -213,10 +213,10 @@ func (l *lent) enter(queries ...string) error {
 // Call it after that statement was sent.
 func (l *lent) forget(ctx context.Context) {
 	conn := l.Tx.Conn()
-	if !l.drops.Load() || conn.IsClosed() || conn.PgConn().IsBusy() {
+	if !l.dropsPrepared.Load() || conn.IsClosed() || conn.PgConn().IsBusy() {
 		return
 	}
-	l.drops.Store(false)
+	l.dropsPrepared.Store(false)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), markLimit)
 	defer cancel()
 	_ = conn.DeallocateAll(ctx)

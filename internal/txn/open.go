@@ -34,12 +34,12 @@ var (
 // BEGIN and the first statements travel in one message, the last statements and COMMIT in another.
 type Opened struct {
 	pgx.Tx
-	conn           acquired
+	conn           pooledConn
 	driver         *stdlib.Conn // of conn, if the [Opener] has SQL
 	before         settings     // of the session, before BEGIN
 	server         string       // serverRun of its server; see blame
 	savepoint      savepoint    // the savepoint to which user code is rolled back
-	lent           bool         // user code has had the transaction
+	wasLent        bool         // user code has had the transaction
 	userCodeRan    bool         // user code has succeeded since Pawl last restored its settings
 	sessionChanged bool         // user code changed the session
 	connExposed    bool         // user code may have had the connection itself
@@ -157,7 +157,7 @@ func (o Opener) Start(ctx context.Context, op string, level pgx.TxIsoLevel, firs
 }
 
 // acquireInTime takes a connection from the pool within Limit.
-func (o Opener) acquireInTime(ctx context.Context, op string) (acquired, error) {
+func (o Opener) acquireInTime(ctx context.Context, op string) (pooledConn, error) {
 	if o.Limit == 0 {
 		return o.acquire(ctx)
 	}
@@ -196,7 +196,7 @@ func (o *Opened) Guard(ctx context.Context, limit time.Duration, fn func(context
 	l := lend(o.Tx, o.driver)
 	failure := o.run(ctx, l, limit, fn)
 	if failure == nil {
-		if failure = o.pass(ctx); failure == nil {
+		if failure = o.noteSuccess(ctx); failure == nil {
 			o.userCodeRan = true
 			o.after = append(o.after, l.taken()...)
 			return nil
@@ -245,7 +245,7 @@ func (o *Opened) endedByText(ctx context.Context, xact string, b *bare) bool {
 	case 'I':
 		return true
 	case 'E':
-		return b.ended(ctx, o.Tx.Conn())
+		return b.mayBeReplaced(ctx, o.Tx.Conn())
 	}
 	var now *string
 	err := o.Tx.QueryRow(ctx, "select pg_catalog.pg_current_xact_id_if_assigned()::pg_catalog.text").Scan(&now)
@@ -280,28 +280,28 @@ func legible(conn *pgconn.PgConn) bool {
 }
 
 func (o *Opened) run(ctx context.Context, l *lent, limit time.Duration, fn func(context.Context, pgx.Tx) error) error {
-	o.lent = true
+	o.wasLent = true
 	failure := Run(ctx, limit, func(ctx context.Context) error { return fn(ctx, l) })
 	unbelievable := l.end()
 	if errors.Is(unbelievable, errRunning) {
 		l.sever(ctx, o.Tx.Conn().PgConn())
 	}
-	o.sessionChanged = o.sessionChanged || l.soils.Load()
+	o.sessionChanged = o.sessionChanged || l.changesSession.Load()
 	o.connExposed = o.connExposed || l.connExposed.Load()
 	l.forget(ctx)
 	switch {
 	case failure == nil:
 		return unbelievable
-	case errors.Is(failure, ErrEnded) && l.ended.Load():
+	case errors.Is(failure, ErrEnded) && l.triedToEnd.Load():
 		return errors.Join(ErrLost, failure)
 	}
 	return failure
 }
 
-// pass records that user code has succeeded behind the savepoint. It normally sends nothing: the
+// noteSuccess records that user code has succeeded behind the savepoint. It normally sends nothing: the
 // release travels with a later message. If the connection's state is unexpected, pass sends the
 // release, whose error tells the reason.
-func (o *Opened) pass(ctx context.Context) error {
+func (o *Opened) noteSuccess(ctx context.Context) error {
 	if conn := o.Tx.Conn().PgConn(); conn.IsClosed() || conn.IsBusy() || conn.TxStatus() != 'T' {
 		_, err := o.Tx.Exec(ctx, releaseSavepoint)
 		return err

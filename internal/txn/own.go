@@ -196,7 +196,7 @@ func (r ownResults) Close() error { return r.of.judged(r.BatchResults.Close()) }
 
 // refused names the setting of user code that made a statement of Pawl's fail; see [Refusal].
 func (o *Opened) refused(err error) error {
-	if !o.lent {
+	if !o.wasLent {
 		return err
 	}
 	return Refusal(err)

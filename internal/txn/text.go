@@ -2,7 +2,7 @@ package txn
 
 import "strings"
 
-// look finds the side effects of the statements in a text. soils: a statement changes the session
+// look finds the side effects of the statements in a text. changes: a statement changes the session
 // beyond the end of the transaction (SET without LOCAL, set_config for the session, RESET, LISTEN,
 // LOAD). drops: a statement drops what is prepared (DEALLOCATE ALL, DISCARD ALL). ends: the first
 // word of a statement that ends the transaction.
@@ -14,14 +14,14 @@ import "strings"
 // The body of a SQL function (BEGIN ATOMIC … END) may contain semicolons. Its statements are
 // checked like others, since none that ends a transaction may stand there; its END ends no
 // transaction. look assumes standard_conforming_strings; see Unbroken.
-func look(text string) (soils, drops bool, ends string) {
-	soils = configures(text)
+func look(text string) (changes, drops bool, ends string) {
+	changes = configures(text)
 	bodies := 0 // open bodies of functions
 	for more := true; more; {
 		var s statement
 		s, text, more = next(text)
-		soils = soils || s.soils()
-		drops = drops || s.drops()
+		changes = changes || s.changesSession()
+		drops = drops || s.dropsPrepared()
 		switch {
 		case s.words[0] == "end" && bodies > 0:
 			bodies--
@@ -32,7 +32,7 @@ func look(text string) (soils, drops bool, ends string) {
 			bodies++
 		}
 	}
-	return soils, drops, ends
+	return changes, drops, ends
 }
 
 // configures reports whether a call of set_config may change the session, that is, its last
@@ -88,7 +88,7 @@ type statement struct {
 	opens bool
 }
 
-func (s statement) soils() bool {
+func (s statement) changesSession() bool {
 	w := s.words
 	switch w[0] {
 	case "reset", "listen", "load":
@@ -99,7 +99,7 @@ func (s statement) soils() bool {
 	return false
 }
 
-func (s statement) drops() bool {
+func (s statement) dropsPrepared() bool {
 	w := s.words
 	return w[0] == "deallocate" && (w[1] == "all" || w[2] == "all") || w[0] == "discard" && w[1] == "all"
 }

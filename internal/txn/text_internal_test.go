@@ -44,8 +44,8 @@ func TestLook_FindsSessionChanges(t *testing.T) {
 		"select set_config('role', 'x', false)": true, "select pg_catalog.set_config($1, coalesce($2, 'a,b)'), TRUE )": false, "select SET_CONFIG('role', $1, $2)": true,
 		"select set_config('a', f(1, (2)), true), set_config('b', 'true', false)": true, `select "set_config" ('a', 'b', true)`: false,
 		"select set_config('a', 'b, true)', false)": true, "select set_config('a', 'b', true); select 1": false, "select set_config(": true} {
-		if soils, _, _ := look(query); soils != want {
-			t.Errorf("%q: %v", query, soils)
+		if changes, _, _ := look(query); changes != want {
+			t.Errorf("%q: %v", query, changes)
 		}
 	}
 }

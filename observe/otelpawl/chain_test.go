@@ -177,7 +177,7 @@ func TestTracing_Sink(t *testing.T) {
 func TestTracing_SinkOfABroker(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	sink, err := pawlsqs.OpenSink(t.Context(), b.queue("orders"), "orders", "")
+	sink, err := pawlsqs.OpenSink(t.Context(), b.queue("orders"), "orders", pawlsqs.SinkConfig{})
 	b.must(err)
 	traced := b.tracing.Sink("main", sink)
 	carrier, is := traced.(pawl.Carrier)
@@ -233,20 +233,20 @@ func (brokerOf) Release(context.Context, time.Duration, ...pawl.Delivery) error 
 func (brokerOf) Info() pawl.SourceInfo                                          { return pawl.SourceInfo{} }
 func (b brokerOf) Broker() (system, destination string)                         { return "rabbitmq", string(b) }
 
-// A sink that publishes runs still does when it is traced, with a span for each run, and keeps its
+// A sink that publishes batches still does when it is traced, with a span for each run, and keeps its
 // Carries method.
 func TestTracing_SinkThatTakesRuns(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	full := errors.New("the partition is full")
-	log := runFunc{sinkFunc(nil), func(ms []pawl.Message) (int, error) { return min(len(ms), 2), full }}
-	traced := b.tracing.Sink("main", log).(pawl.RunSink)
+	log := batchFunc{sinkFunc(nil), func(ms []pawl.Message) (int, error) { return min(len(ms), 2), full }}
+	traced := b.tracing.Sink("main", log).(pawl.BatchSink)
 	if _, is := traced.(pawl.Carrier); is {
 		t.Error("a sink without Carries has it when it is traced")
 	}
 	ms := []pawl.Message{{ID: "1"}, {ID: "2"}, {ID: "3"}}
 	for _, n := range []int{2, 3} {
-		accepted, err := traced.PublishRun(t.Context(), ms[:n])
+		accepted, err := traced.PublishBatch(t.Context(), ms[:n])
 		if accepted != 2 || !errors.Is(err, full) {
 			t.Errorf("of %d accepted %d, %v", n, accepted, err)
 		}
@@ -255,22 +255,24 @@ func TestTracing_SinkThatTakesRuns(t *testing.T) {
 	if spans[0].Status.Code != codes.Unset || spans[1].Status.Code != codes.Error || attributeOf(spans[1], "messaging.batch.message_count") != "3" {
 		t.Errorf("spans %+v", spans)
 	}
-	both, is := b.tracing.Sink("main", carryingRuns{log}).(pawl.Carrier)
-	if _, takesRuns := both.(pawl.RunSink); !is || !takesRuns || both.Carries(ms[0]) == nil {
-		t.Error("what the sink can carry, or that it takes runs, is lost")
+	both, is := b.tracing.Sink("main", carryingBatches{log}).(pawl.Carrier)
+	if _, takesBatches := both.(pawl.BatchSink); !is || !takesBatches || both.Carries(ms[0]) == nil {
+		t.Error("what the sink can carry, or that it takes batches, is lost")
 	}
 }
 
-type runFunc struct {
+type batchFunc struct {
 	sinkFunc
-	run func([]pawl.Message) (int, error)
+	publish func([]pawl.Message) (int, error)
 }
 
-func (f runFunc) PublishRun(_ context.Context, ms []pawl.Message) (int, error) { return f.run(ms) }
+func (f batchFunc) PublishBatch(_ context.Context, ms []pawl.Message) (int, error) {
+	return f.publish(ms)
+}
 
-type carryingRuns struct{ runFunc }
+type carryingBatches struct{ batchFunc }
 
-func (carryingRuns) Carries(pawl.Message) error { return errors.New("it does not fit") }
+func (carryingBatches) Carries(pawl.Message) error { return errors.New("it does not fit") }
 
 type sinkFunc func(context.Context, []pawl.Message) []error
 

@@ -32,7 +32,7 @@ func (t *Tracing) HTTP(next http.Handler) http.Handler {
 		}
 		ctx, span := t.tracer.Start(ctx, called, options...)
 		defer span.End()
-		answer := &answered{ResponseWriter: w}
+		answer := &statusWriter{ResponseWriter: w}
 		defer answer.tell(span)
 		next.ServeHTTP(answer, r.WithContext(Inject(ctx)))
 	})
@@ -48,20 +48,20 @@ func methodOf(r *http.Request) string {
 	return "_OTHER"
 }
 
-// answered records the status of a response.
-type answered struct {
+// statusWriter records the status of a response.
+type statusWriter struct {
 	http.ResponseWriter
 	status int
 }
 
-func (a *answered) WriteHeader(status int) {
+func (a *statusWriter) WriteHeader(status int) {
 	if a.status < 200 {
 		a.status = status
 	}
 	a.ResponseWriter.WriteHeader(status)
 }
 
-func (a *answered) Write(b []byte) (int, error) {
+func (a *statusWriter) Write(b []byte) (int, error) {
 	if a.status < 200 {
 		a.status = http.StatusOK
 	}
@@ -69,9 +69,9 @@ func (a *answered) Write(b []byte) (int, error) {
 }
 
 // Unwrap is for [http.ResponseController].
-func (a *answered) Unwrap() http.ResponseWriter { return a.ResponseWriter }
+func (a *statusWriter) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 
-func (a *answered) tell(span trace.Span) {
+func (a *statusWriter) tell(span trace.Span) {
 	switch {
 	case a.status == 0:
 		span.SetStatus(codes.Error, "no response")

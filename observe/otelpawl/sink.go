@@ -11,10 +11,10 @@ import (
 	"github.com/pawl-go/pawl"
 )
 
-// Sink returns next with a span around each call of Publish and PublishRun, for outbox.Config. The
+// Sink returns next with a span around each call of Publish and PublishBatch, for outbox.Config. The
 // span is named "send" and the destination, and links to the trace in which each event was
 // appended. The events themselves carry that trace, not the relay's. The result is a [pawl.Carrier]
-// or a [pawl.RunSink] if next is.
+// or a [pawl.BatchSink] if next is.
 //
 // If next is a [pawl.Broker], such as a sink of package pawlsqs, the span has its system and queue
 // as messaging.system and messaging.destination.name. Otherwise these are "pawl" and the name of
@@ -22,15 +22,15 @@ import (
 func (t *Tracing) Sink(sink string, next pawl.Sink) pawl.Sink {
 	traced := tracedSink{t, sink, next}
 	carrier, carries := next.(pawl.Carrier)
-	log, takesRuns := next.(pawl.RunSink)
+	log, takesBatches := next.(pawl.BatchSink)
 	switch {
-	case carries && takesRuns:
+	case carries && takesBatches:
 		return struct {
-			tracedRunSink
+			tracedBatchSink
 			carrying
-		}{tracedRunSink{traced, log}, carrying{carrier}}
-	case takesRuns:
-		return tracedRunSink{traced, log}
+		}{tracedBatchSink{traced, log}, carrying{carrier}}
+	case takesBatches:
+		return tracedBatchSink{traced, log}
 	case carries:
 		return struct {
 			tracedSink
@@ -59,16 +59,16 @@ func (s tracedSink) Publish(ctx context.Context, ms []pawl.Message) []error {
 	return errs
 }
 
-// A tracedRunSink also publishes runs.
-type tracedRunSink struct {
+// A tracedBatchSink also publishes batches of one aggregate.
+type tracedBatchSink struct {
 	tracedSink
-	log pawl.RunSink
+	log pawl.BatchSink
 }
 
-func (s tracedRunSink) PublishRun(ctx context.Context, ms []pawl.Message) (accepted int, err error) {
+func (s tracedBatchSink) PublishBatch(ctx context.Context, ms []pawl.Message) (accepted int, err error) {
 	ctx, span := s.start(ctx, ms)
 	defer span.End()
-	accepted, err = s.log.PublishRun(ctx, ms)
+	accepted, err = s.log.PublishBatch(ctx, ms)
 	if accepted != len(ms) { // otherwise the caller ignores err
 		failed(span, err)
 	}

@@ -37,7 +37,7 @@ begin
 end
 $$;
 
--- The row of a job, locked; null if there is none. One that waits is processing here while it is in the run of its head.
+-- The row of a job, locked; null if there is none. One that waits is processing here while it is in the batch of its head.
 create or replace function pawl_v1._job_locked(p_id bigint)
 returns pawl.job
 language plpgsql
@@ -73,7 +73,7 @@ begin
         where h.lane_id = v_job.lane_id
           and h.lane_head
           and h.status = 'processing'
-          and h.run_end >= v_job.position) then
+          and h.batch_end >= v_job.position) then
     v_job.status := 'processing';
   end if;
   return v_job;

@@ -5,7 +5,7 @@
 -- Ends a job that has not ended. A job that waits will not run. One that runs is refused its end: its attempt is told when its worker
 -- next reports, and what it has done outside of the database stays done.
 --
--- outcome 'cancelled' (detail.status: what it was; 'processing': an attempt was running, or it is in the run of its head, see lane_run),
+-- outcome 'cancelled' (detail.status: what it was; 'processing': an attempt was running, or it is in the batch of its head, see lane_batch),
 -- 'refused' (detail.status, detail.hint: it has ended, or waits for a verdict), 'absent': it has finished, was discarded, or was never
 -- there. Its key stays remembered.
 -- In a lane the next gets its turn: detail as of job_finish.

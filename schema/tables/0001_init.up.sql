@@ -136,7 +136,7 @@ create table pawl.job (
   crashes          pawl.count not null default 0, -- deaths at which it was in hand
   crashes_alone    pawl.count not null default 0, -- of these, the ones at which nothing else was
   max_attempts     pawl.max_attempts not null default 25,
-  run_end          bigint,                      -- the last position of the run that it heads; negative: it and those up to there go alone
+  batch_end        bigint,                      -- the last position of the batch that it heads; negative: it and those up to there go alone
   lane_head        boolean not null default false, -- its turn: nothing else of its lane may run. In a lane so are pending,
                                                 -- processing and unknown; a dead letter that has it blocks the lane
   status           pawl.job_status not null default 'pending',

@@ -38,7 +38,7 @@ type handout struct {
 
 func (s *Source) delivery(h handout) pawl.Delivery {
 	p, r := h.at.of.topicPartition, h.record
-	key, fault := callback.Get("Config.Key", func() string { return s.config.Key.KeyOf(Record{Record: r, TopicID: h.topic}) })
+	key, fault := callback.Get("Config.Key", func() string { return s.config.Key.KeyOf(Record{Raw: r, TopicID: h.topic}) })
 	d := pawl.Delivery{
 		Key:         key,
 		Fault:       fault,

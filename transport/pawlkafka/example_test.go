@@ -47,7 +47,7 @@ func ExampleOpen() {
 
 // Keys of senders that put them elsewhere.
 func ExampleKeyFirst() {
-	record := pawlkafka.Record{Record: &kgo.Record{Topic: "orders", Offset: 17, Key: []byte("customer-3"), Value: []byte(`{"order":{"id":"o-7"}}`),
+	record := pawlkafka.Record{Raw: &kgo.Record{Topic: "orders", Offset: 17, Key: []byte("customer-3"), Value: []byte(`{"order":{"id":"o-7"}}`),
 		Headers: []kgo.RecordHeader{{Key: "ce_source", Value: []byte("/shop")}, {Key: "ce_id", Value: []byte("e-1")}}}}
 	for _, from := range []pawlkafka.KeyFrom{
 		pawlkafka.DefaultKey(),
@@ -55,7 +55,7 @@ func ExampleKeyFirst() {
 		pawlkafka.KeyCloudEvent(),
 		pawlkafka.KeyJSON("/order/id"),
 		pawlkafka.KeyFirst(pawlkafka.KeyHeader("request-id"), pawlkafka.KeyJSON("/order/id")),
-		pawlkafka.KeyFunc(func(r pawlkafka.Record) string { return "orders/" + fmt.Sprint(len(r.Value)) }),
+		pawlkafka.KeyFunc(func(r pawlkafka.Record) string { return "orders/" + fmt.Sprint(len(r.Raw.Value)) }),
 		pawlkafka.KeyPosition(), // the place in the log: recognises a redelivery, not a resend
 	} {
 		fmt.Printf("%q\n", from.KeyOf(record))
@@ -78,8 +78,8 @@ func ExampleOpenSink() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer sink.Close()
-	relay, err := outbox.NewRelay(pool, outbox.Config{Publisher: sink})
+	defer func() { _ = sink.Close() }()
+	relay, err := outbox.NewRelay(pool, outbox.Config{Sink: sink})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -19,7 +19,7 @@ import (
 // that was found at first stays.
 func (s *Source) Identify(d pawl.Delivery) pawl.Delivery {
 	r := recordOf(d)
-	d.Key, d.Fault = callback.Get("Config.Key", func() string { return s.config.Key.KeyOf(Record{Record: r}) })
+	d.Key, d.Fault = callback.Get("Config.Key", func() string { return s.config.Key.KeyOf(Record{Raw: r}) })
 	d.KeyFault, d.OrderingKey = "", orderingKey(r)
 	return d
 }

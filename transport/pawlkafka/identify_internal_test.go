@@ -25,9 +25,10 @@ func TestIdentify_AsReceivedNow(t *testing.T) {
 		"tombstone": {Topic: "t", Key: []byte("account"), Timestamp: at, Headers: []kgo.RecordHeader{{Key: "key", Value: []byte("order-1")}}},
 	}
 	for config, from := range map[string]KeyFrom{"header": KeyHeader("key"), "json": KeyJSON("/id"), "function": KeyFunc(func(r Record) string {
-		return r.Topic + string(r.Key) + string(r.Value) + r.Timestamp.String() + string(rune('0'+r.Partition)) + string(rune('0'+r.Offset)) + headerOf(r.Record, "\xff")
+		raw := r.Raw
+		return raw.Topic + string(raw.Key) + string(raw.Value) + raw.Timestamp.String() + string(rune('0'+raw.Partition)) + string(rune('0'+raw.Offset)) + headerOf(raw, "\xff")
 	}), "null": KeyFunc(func(r Record) string {
-		if r.Value == nil {
+		if r.Raw.Value == nil {
 			return "null"
 		}
 		return ""

@@ -14,8 +14,8 @@ const DefaultKeyHeader = "Idempotency-Key"
 
 // A Record is a record as it was fetched, for a [KeyFrom].
 type Record struct {
-	*kgo.Record
-	TopicID [16]byte // of the topic, which has another one when it is deleted and made again
+	Raw     *kgo.Record // as the client returned it; do not change it
+	TopicID [16]byte    // of the topic, which has another one when it is deleted and made again
 }
 
 // KeyFrom finds the idempotency key of a record: the sender's name for the intent, the same for every resend.
@@ -36,14 +36,14 @@ func DefaultKey() KeyFrom { return KeyFirst(KeyHeader(DefaultKeyHeader), KeyClou
 
 // KeyHeader takes the key from the header of that name, in that case. Of a header that is there several times the last counts.
 func KeyHeader(name string) KeyFrom {
-	return adapter.Named[Record]{By: "KeyHeader", Name: name, Of: func(r Record, name string) string { return headerOf(r.Record, name) }}
+	return adapter.Named[Record]{By: "KeyHeader", Name: name, Of: func(r Record, name string) string { return headerOf(r.Raw, name) }}
 }
 
 // KeyCloudEvent takes the source and the id of a CloudEvent, from the headers ce_source and ce_id, joined as [pawl.Key] does; if the two are
 // longer than a key may be, it is their SHA-256. An event in structured mode has its attributes in the body: take KeyFunc, and pawl.Key of both.
 func KeyCloudEvent() KeyFrom {
 	return KeyFunc(func(r Record) string {
-		return adapter.EventKey(func(name string) string { return headerOf(r.Record, name) }, adapter.EventKafka)
+		return adapter.EventKey(func(name string) string { return headerOf(r.Raw, name) }, adapter.EventKafka)
 	})
 }
 
@@ -54,7 +54,7 @@ func KeyFirst(all ...KeyFrom) KeyFrom { return adapter.First[Record, KeyFrom](al
 // the key as it is, a number as it is written (1 and 1.0 are two keys). Anything else, or a value that is not one JSON
 // document, has no key.
 func KeyJSON(pointer string) KeyFrom {
-	return adapter.JSON[Record]{Pointer: pointer, Body: func(r Record) []byte { return r.Value }}
+	return adapter.JSON[Record]{Pointer: pointer, Body: func(r Record) []byte { return r.Raw.Value }}
 }
 
 // KeyPosition takes the place of the record in its log: the id of the topic, the partition, the epoch of the leader that wrote it, and the
@@ -69,6 +69,6 @@ func KeyPosition() KeyFrom {
 		if !id.known() {
 			return ""
 		}
-		return pawl.Key(id.String(), fmt.Sprint(r.Partition), fmt.Sprint(r.LeaderEpoch), fmt.Sprint(r.Offset))
+		return pawl.Key(id.String(), fmt.Sprint(r.Raw.Partition), fmt.Sprint(r.Raw.LeaderEpoch), fmt.Sprint(r.Raw.Offset))
 	})
 }

@@ -21,7 +21,7 @@ func TestSource_KeyPanics(t *testing.T) {
 	t.Parallel()
 	topic := createTopic(t, addr(t), 1, nil)
 	source, err := pawlkafka.Open(t.Context(), quick(addr(t)), unique(t), []string{topic}, pawlkafka.Config{
-		Key: pawlkafka.KeyFunc(func(r pawlkafka.Record) string { return string(r.Headers[0].Value) })})
+		Key: pawlkafka.KeyFunc(func(r pawlkafka.Record) string { return string(r.Raw.Headers[0].Value) })})
 	if err != nil {
 		t.Fatal(err)
 	}

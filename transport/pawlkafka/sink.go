@@ -56,9 +56,9 @@ type Sink struct {
 type traffic struct{ sent, answered int64 }
 
 var (
-	_ pawl.RunSink = (*Sink)(nil)
-	_ pawl.Carrier = (*Sink)(nil)
-	_ pawl.Broker  = (*Sink)(nil)
+	_ pawl.BatchSink = (*Sink)(nil)
+	_ pawl.Carrier   = (*Sink)(nil)
+	_ pawl.Broker    = (*Sink)(nil)
 )
 
 // publishSlack is how long a Publish may take longer than its context: the client answers within it, and if not it is left behind.
@@ -99,7 +99,7 @@ func OpenSink(ctx context.Context, opts []kgo.Opt, topics []string, cfg SinkConf
 func (s *Sink) options(theirs []kgo.Opt) []kgo.Opt {
 	all := []kgo.Opt{kgo.RequiredAcks(kgo.AllISRAcks()), kgo.AllowIdempotentProduceCancellation(), kgo.ProducerLinger(2 * time.Millisecond)}
 	return append(append(all, theirs...),
-		kgo.RecordPartitioner(runPartitioner()),
+		kgo.RecordPartitioner(newPartitioner()),
 		kgo.ProducerBatchMaxBytesFn(func(topic string) int32 {
 			if limit, known := s.limits[topic]; known {
 				return int32(limit)
@@ -176,8 +176,11 @@ func replicas(d kadm.TopicDetail) (most int) {
 	return most
 }
 
-// Close ends the sink's client. Call it when no Publish runs any more.
-func (s *Sink) Close() { s.client.Close() }
+// Close ends the sink's client. Call it when no Publish runs any more. It returns nil.
+func (s *Sink) Close() error {
+	s.client.Close()
+	return nil
+}
 
 // Broker returns kafka and the names of the topics, for traces.
 func (s *Sink) Broker() (system, destination string) { return "kafka", strings.Join(s.topics, ",") }
@@ -266,10 +269,12 @@ func (s *Sink) Publish(ctx context.Context, ms []pawl.Message) []error {
 	return errs
 }
 
-// PublishRun implements [pawl.RunSink]. A run goes to one partition, where the broker takes its records in their order or not at all: each batch
-// carries the number of its first record, and one that does not follow the last accepted one is refused. The broker knows the last number once it
-// has taken one record of this producer, so in a new partition the first record goes alone.
-func (s *Sink) PublishRun(ctx context.Context, ms []pawl.Message) (accepted int, err error) {
+// PublishBatch implements [pawl.BatchSink]. The messages of a call go to one partition, where the
+// broker takes their records in order or not at all: each batch of the producer carries the number of
+// its first record, and one that does not follow the last accepted one is refused. The broker knows
+// the last number once it has taken one record of this producer, so in a new partition the first
+// record goes alone.
+func (s *Sink) PublishBatch(ctx context.Context, ms []pawl.Message) (accepted int, err error) {
 	if err := fault.At("kafka.publish.before"); err != nil {
 		return 0, pawl.SinkDown(err)
 	}
@@ -286,10 +291,10 @@ func (s *Sink) PublishRun(ctx context.Context, ms []pawl.Message) (accepted int,
 	if len(records) == 0 {
 		return 0, unfit
 	}
-	within, run := withRun(ctx)
+	within, one := withOnePartition(ctx)
 	f := newFlight(len(records))
 	s.send(within, f, records[:1])
-	if !s.knows(records[0].Topic, run) && f.gather(ctx)[0] != nil {
+	if !s.knows(records[0].Topic, one) && f.gather(ctx)[0] != nil {
 		return 0, s.failure(f.errs[0], f.alone[0])
 	}
 	s.send(within, f, records[1:])
@@ -306,11 +311,11 @@ func (s *Sink) PublishRun(ctx context.Context, ms []pawl.Message) (accepted int,
 	return accepted, unfit
 }
 
-// knows reports whether the broker has taken a record of ours in the partition to which a run goes.
-func (s *Sink) knows(topic string, r *run) bool {
+// knows reports whether the broker has taken a record of ours in the partition of a PublishBatch.
+func (s *Sink) knows(topic string, one *onePartition) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.confirmed[topicPartition{topic, r.partition.Load()}]
+	return s.confirmed[topicPartition{topic, one.number.Load()}]
 }
 
 // A flight is records on their way.

@@ -28,7 +28,7 @@ func openSink(t testing.TB, at string, topics []string, cfg pawlkafka.SinkConfig
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(s.Close)
+	t.Cleanup(func() { _ = s.Close() })
 	return s
 }
 
@@ -196,8 +196,8 @@ func logOf(t testing.TB, at, topic string, partition int32) (all []*kgo.Record) 
 	return all
 }
 
-// When the broker refuses a batch in the middle of a run, nothing behind it is in the log, and what is said to be accepted is.
-func TestSink_RunIsAcceptedInOrderOrNotAtAll(t *testing.T) {
+// When the broker refuses a batch of the producer in the middle of a call, nothing behind it is in the log, and what is said to be accepted is.
+func TestSink_BatchIsAcceptedInOrderOrNotAtAll(t *testing.T) {
 	t.Parallel()
 	at := addr(t)
 	admin := kadm.NewClient(client(t, at))
@@ -206,7 +206,7 @@ func TestSink_RunIsAcceptedInOrderOrNotAtAll(t *testing.T) {
 		sink := openSink(t, at, []string{topic}, pawlkafka.SinkConfig{}, kgo.ProducerBatchCompression(kgo.NoCompression()))
 		before := 0
 		if warm {
-			n, err := sink.PublishRun(t.Context(), []pawl.Message{event("warm", "a", []byte("x"))})
+			n, err := sink.PublishBatch(t.Context(), []pawl.Message{event("warm", "a", []byte("x"))})
 			if n != 1 || err != nil {
 				t.Fatal(n, err)
 			}
@@ -221,16 +221,16 @@ func TestSink_RunIsAcceptedInOrderOrNotAtAll(t *testing.T) {
 			all, err := admin.DescribeTopicConfigs(t.Context(), topic)
 			return err == nil && len(all) == 1 && slices.ContainsFunc(all[0].Configs, func(c kadm.Config) bool { return c.Key == "max.message.bytes" && c.MaybeValue() == limit })
 		})
-		var run []pawl.Message
+		var ms []pawl.Message
 		for n := range 20 {
 			size := 300_000
 			if n == 0 || n > 10+round {
 				size = 10 // the first is taken, and the last would be
 			}
-			run = append(run, event(fmt.Sprint(n), "a", bytes.Repeat([]byte{byte(n)}, size)))
+			ms = append(ms, event(fmt.Sprint(n), "a", bytes.Repeat([]byte{byte(n)}, size)))
 		}
-		accepted, err := sink.PublishRun(t.Context(), run)
-		if err == nil || accepted == len(run) {
+		accepted, err := sink.PublishBatch(t.Context(), ms)
+		if err == nil || accepted == len(ms) {
 			t.Fatalf("accepted %d, %v: the attack did not take place", accepted, err)
 		}
 		if !pawl.IsSinkDown(err) {
@@ -245,7 +245,7 @@ func TestSink_RunIsAcceptedInOrderOrNotAtAll(t *testing.T) {
 				t.Errorf("at %d is event %s", i, header(r, pawlkafka.DefaultKeyHeader))
 			}
 		}
-		t.Logf("round %d: accepted %d of %d: %v", round, accepted, len(run), err)
+		t.Logf("round %d: accepted %d of %d: %v", round, accepted, len(ms), err)
 	}
 }
 
@@ -284,7 +284,7 @@ func TestSink_ReturnsWhenItsContextEnds(t *testing.T) {
 	})
 }
 
-// The broker is killed again and again while runs of ten aggregates are published, each again until it is accepted: everything that was
+// The broker is killed again and again while batches of ten aggregates are published, each again until it is accepted: everything that was
 // confirmed is in the log, and the first deliveries of each aggregate are in order.
 func TestSink_BrokerKilled(t *testing.T) {
 	t.Parallel()
@@ -301,12 +301,12 @@ func TestSink_BrokerKilled(t *testing.T) {
 	for a := range aggregates {
 		publishers.Go(func() {
 			for publishing.Err() == nil {
-				var run []pawl.Message
+				var ms []pawl.Message
 				for n := range 20 {
-					run = append(run, event(fmt.Sprint(a, "-", confirmed[a]+n), fmt.Sprint("order-", a), []byte(fmt.Sprint(confirmed[a]+n))))
+					ms = append(ms, event(fmt.Sprint(a, "-", confirmed[a]+n), fmt.Sprint("order-", a), []byte(fmt.Sprint(confirmed[a]+n))))
 				}
 				ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-				n, err := sink.PublishRun(ctx, run)
+				n, err := sink.PublishBatch(ctx, ms)
 				cancel()
 				confirmed[a] += n
 				accepted.Add(int64(n))
@@ -360,7 +360,7 @@ func TestSink_BrokerKilled(t *testing.T) {
 			t.Errorf("of aggregate %d are %d confirmed, %d in the log", a, confirmed[a], got)
 		}
 	}
-	t.Logf("%d confirmed, %d runs unknown, %d records twice", total, unknown, again)
+	t.Logf("%d confirmed, %d batches unknown, %d records twice", total, unknown, again)
 	if unknown == 0 || total == 0 {
 		t.Error("the attack did not take place")
 	}

@@ -337,7 +337,7 @@ func BenchmarkSinkBesideABareClient(b *testing.B) {
 		for _, m := range ms {
 			all = append(all, named(m, prefix))
 		}
-		if n, err := sink.PublishRun(b.Context(), all); n != len(all) || err != nil {
+		if n, err := sink.PublishBatch(b.Context(), all); n != len(all) || err != nil {
 			b.Fatal(n, err)
 		}
 	})

@@ -33,7 +33,7 @@ type binding struct {
 // A binder keeps the binding, and knows when it is in doubt: after a reconnect, after JetStream said that the consumer is gone, and when the
 // consumer counts its deliveries from 1 again.
 type binder struct {
-	turn       chan struct{} // held by who asks
+	asking     chan struct{} // held by the call that asks JetStream
 	now        atomic.Pointer[binding]
 	reconnects atomic.Uint64 // of the connection, when JetStream was asked
 	doubt      atomic.Bool
@@ -57,8 +57,8 @@ func (s *Source) bind(ctx context.Context) (*binding, error) {
 		return b, nil
 	}
 	select {
-	case s.bound.turn <- struct{}{}:
-		defer func() { <-s.bound.turn }()
+	case s.binder.asking <- struct{}{}:
+		defer func() { <-s.binder.asking }()
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
@@ -69,28 +69,28 @@ func (s *Source) bind(ctx context.Context) (*binding, error) {
 }
 
 func (s *Source) certain() *binding {
-	b := s.bound.now.Load()
-	if b == nil || s.bound.doubt.Load() || s.bound.reconnects.Load() != s.conn.Stats().Reconnects {
+	b := s.binder.now.Load()
+	if b == nil || s.binder.doubt.Load() || s.binder.reconnects.Load() != s.conn.Stats().Reconnects {
 		return nil
 	}
 	return b
 }
 
-// rebind asks JetStream. The caller has the turn.
+// rebind asks JetStream. The caller holds binder.asking.
 func (s *Source) rebind(ctx context.Context) (*binding, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	reconnects := s.conn.Stats().Reconnects
-	s.bound.doubt.Store(false)
+	s.binder.doubt.Store(false)
 	b, err := s.look(ctx)
 	if err != nil {
-		s.bound.doubt.Store(true)
+		s.binder.doubt.Store(true)
 		return nil, err
 	}
-	before := s.bound.now.Swap(b)
-	s.bound.reconnects.Store(reconnects)
-	s.bound.delivered.Store(0) // what comes from now on is of this identity
-	s.bound.asked.Store(time.Now().UnixNano())
+	before := s.binder.now.Swap(b)
+	s.binder.reconnects.Store(reconnects)
+	s.binder.delivered.Store(0) // what comes from now on is of this identity
+	s.binder.asked.Store(time.Now().UnixNano())
 	switch {
 	case before == nil:
 	case before.identity != b.identity:
@@ -172,21 +172,21 @@ const (
 
 // recent is the binding, asked for again if it is old. If that fails, it is the last one.
 func (s *Source) recent() *binding {
-	b := s.bound.now.Load()
-	if time.Since(time.Unix(0, s.bound.asked.Load())) < lookEvery {
+	b := s.binder.now.Load()
+	if time.Since(time.Unix(0, s.binder.asked.Load())) < lookEvery {
 		return b
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
 	defer cancel()
 	select {
-	case s.bound.turn <- struct{}{}:
-		defer func() { <-s.bound.turn }()
+	case s.binder.asking <- struct{}{}:
+		defer func() { <-s.binder.asking }()
 	case <-ctx.Done():
 		return b
 	}
 	if fresh, err := s.rebind(ctx); err == nil {
 		return fresh
 	}
-	s.bound.asked.Store(time.Now().Add(lookAgain - lookEvery).UnixNano())
+	s.binder.asked.Store(time.Now().Add(lookAgain - lookEvery).UnixNano())
 	return b
 }

@@ -154,7 +154,7 @@ func ExampleOpenSink() {
 		if err != nil {
 			return err
 		}
-		relay, err := outbox.NewRelay(pool, outbox.Config{Publisher: sink})
+		relay, err := outbox.NewRelay(pool, outbox.Config{Sink: sink})
 		if err != nil {
 			return err
 		}

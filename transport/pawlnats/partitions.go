@@ -197,7 +197,7 @@ func (p *Partitions) serve(ctx context.Context, s *Source) {
 
 // offer hands a delivery to a Receive, or gives it back.
 func (p *Partitions) offer(ctx context.Context, s *Source, d pawl.Delivery) {
-	timer := time.NewTimer(s.bound.now.Load().ackWait / 2)
+	timer := time.NewTimer(s.binder.now.Load().ackWait / 2)
 	defer timer.Stop()
 	select {
 	case p.offered <- d:

@@ -117,7 +117,7 @@ func (p *pull) cut(ctx context.Context) []*nats.Msg {
 // the server does not answer at all, the connection looks alive and is dead: nats.go would notice after its own pings, in four minutes by
 // default.
 func (s *Source) unanswered(ctx context.Context) error {
-	s.bound.doubt.Store(true)
+	s.binder.doubt.Store(true)
 	flushing, cancel := context.WithTimeout(ctx, pongWait)
 	defer cancel()
 	if err := s.conn.FlushWithContext(flushing); err != nil && ctx.Err() == nil {

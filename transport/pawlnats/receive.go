@@ -54,10 +54,10 @@ func (s *Source) pullOnce(ctx context.Context, most int) ([]pawl.Delivery, error
 	if err != nil {
 		return nil, err
 	}
-	before := s.bound.delivered.Load()
+	before := s.binder.delivered.Load()
 	messages, err := s.pull(ctx, b, min(most, b.batch))
 	if errors.Is(err, jetstream.ErrConsumerDeleted) || errors.Is(err, nats.ErrNoResponders) {
-		s.bound.doubt.Store(true)
+		s.binder.doubt.Store(true)
 	}
 	if err == nil {
 		s.counters.polls.Add(1)
@@ -65,7 +65,7 @@ func (s *Source) pullOnce(ctx context.Context, most int) ([]pawl.Delivery, error
 	metas := make([]*nats.MsgMetadata, len(messages)) // nil: not from JetStream, another published to our inbox
 	for i, m := range messages {
 		if metas[i], _ = m.Metadata(); metas[i] != nil && metas[i].Sequence.Consumer <= before {
-			s.bound.doubt.Store(true)
+			s.binder.doubt.Store(true)
 		}
 	}
 	if b, err = s.rebound(ctx, b, err); b == nil {
@@ -79,7 +79,7 @@ func (s *Source) pullOnce(ctx context.Context, most int) ([]pawl.Delivery, error
 		if meta == nil {
 			continue
 		}
-		s.bound.deliveredUpTo(meta.Sequence.Consumer)
+		s.binder.deliveredUpTo(meta.Sequence.Consumer)
 		d := s.delivery(m, meta, b)
 		lost += s.hold(d.Handle.(*arrival))
 		if d.Receives > 1 {
@@ -103,7 +103,7 @@ func (s *Source) pullOnce(ctx context.Context, most int) ([]pawl.Delivery, error
 // rebound is the binding of messages that were just received. It is asked for anew if the consumer numbered them as it had numbered others before:
 // then it was made anew, or its server has forgotten, in a crash, what it had delivered.
 func (s *Source) rebound(ctx context.Context, b *binding, err error) (*binding, error) {
-	if err != nil || !s.bound.doubt.Load() {
+	if err != nil || !s.binder.doubt.Load() {
 		return b, err
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)

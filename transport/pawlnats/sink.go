@@ -23,7 +23,7 @@ const (
 	publishWait = 5 * time.Second // for the confirmation of one message
 )
 
-// SinkConfig shapes a [Sink]. One of Subject and SubjectOf is required.
+// SinkConfig shapes a [Sink]. Set one of Subject and SubjectOf.
 type SinkConfig struct {
 	// Subject is that of every message.
 	Subject string
@@ -55,9 +55,9 @@ type Sink struct {
 }
 
 var (
-	_ pawl.Carrier = (*Sink)(nil)
-	_ pawl.RunSink = (*Sink)(nil)
-	_ pawl.Broker  = (*Sink)(nil)
+	_ pawl.Carrier   = (*Sink)(nil)
+	_ pawl.BatchSink = (*Sink)(nil)
+	_ pawl.Broker    = (*Sink)(nil)
 )
 
 // OpenSink finds the stream. It makes nothing. It returns an error that says in one line what to do
@@ -144,9 +144,9 @@ func (s *Sink) Publish(ctx context.Context, ms []pawl.Message) []error {
 	return nil
 }
 
-// PublishRun implements [pawl.RunSink]: it sends the events of an aggregate one by one, each after the one before was confirmed. So none can
+// PublishBatch implements [pawl.BatchSink]: it sends the events of an aggregate one by one, each after the one before was confirmed. So none can
 // overtake another, also if JetStream refuses one, or its leader moves.
-func (s *Sink) PublishRun(ctx context.Context, ms []pawl.Message) (accepted int, err error) {
+func (s *Sink) PublishBatch(ctx context.Context, ms []pawl.Message) (accepted int, err error) {
 	for _, m := range ms {
 		if err := s.publish(ctx, m); err != nil {
 			return accepted, err

@@ -294,8 +294,8 @@ func TestSink_ServerAway(t *testing.T) {
 	}
 }
 
-// A run stops at the first event that is not confirmed, and none behind it is sent.
-func TestSink_RunKeepsItsOrder(t *testing.T) {
+// A batch stops at the first event that is not confirmed, and none behind it is sent.
+func TestSink_BatchKeepsItsOrder(t *testing.T) {
 	t.Parallel()
 	f := setup(t, options{})
 	sink := f.sink(pawlnats.SinkConfig{})
@@ -304,11 +304,11 @@ func TestSink_RunKeepsItsOrder(t *testing.T) {
 		ms = append(ms, event(fmt.Sprint("e", i), nil))
 	}
 	ms[6].Headers["a b"] = "no header"
-	n, err := sink.PublishRun(t.Context(), ms)
+	n, err := sink.PublishBatch(t.Context(), ms)
 	if n != 6 || !pawl.IsFinal(err) || f.stored() != 6 {
 		t.Errorf("%d accepted, %d stored, %v", n, f.stored(), err)
 	}
-	if n, err := sink.PublishRun(t.Context(), append(ms[:6:6], ms[7:]...)); n != 9 || err != nil || f.stored() != 9 {
+	if n, err := sink.PublishBatch(t.Context(), append(ms[:6:6], ms[7:]...)); n != 9 || err != nil || f.stored() != 9 {
 		t.Errorf("%d accepted, %d stored, %v", n, f.stored(), err)
 	}
 	for i, d := range f.get(9) {

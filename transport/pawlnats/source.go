@@ -24,7 +24,7 @@ type Source struct {
 	consumer string
 	pulls    string // the subject of pull requests
 	config   Config
-	bound    binder
+	binder   binder
 	held     handles
 	pace     adapter.Pacer
 	counters counters
@@ -66,7 +66,7 @@ func Open(ctx context.Context, js jetstream.JetStream, stream, consumer string, 
 		return nil, err
 	}
 	s := &Source{conn: js.Conn(), js: js, stream: stream, consumer: consumer, config: cfg, held: handles{bySequence: map[uint64]*arrival{}},
-		pulls: apiPrefix(js) + "CONSUMER.MSG.NEXT." + stream + "." + consumer, bound: binder{turn: make(chan struct{}, 1)}}
+		pulls: apiPrefix(js) + "CONSUMER.MSG.NEXT." + stream + "." + consumer, binder: binder{asking: make(chan struct{}, 1)}}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	b, err := s.bind(ctx)

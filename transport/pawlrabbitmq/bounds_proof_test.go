@@ -141,6 +141,6 @@ func (s shortened) Publish(ctx context.Context, ms []pawl.Message) []error {
 	return s.Sink.Publish(ctx, s.cut(ms))
 }
 
-func (s shortened) PublishRun(ctx context.Context, ms []pawl.Message) (int, error) {
-	return s.Sink.PublishRun(ctx, s.cut(ms))
+func (s shortened) PublishBatch(ctx context.Context, ms []pawl.Message) (int, error) {
+	return s.Sink.PublishBatch(ctx, s.cut(ms))
 }

@@ -77,7 +77,7 @@ func awaitFirst(s counted.Spec) {
 }
 
 func openCountedSink(ctx context.Context, s counted.Spec) (pawl.Sink, error) {
-	return pawlrabbitmq.OpenSink(ctx, dialer(s.Addr), "", pawlrabbitmq.SinkConfig{RoutingKey: pawlrabbitmq.RouteTo(s.Name)})
+	return pawlrabbitmq.OpenSink(ctx, dialer(s.Addr), "", pawlrabbitmq.SinkConfig{RoutingKey: s.Name})
 }
 
 func countedRabbit(ordered bool) counted.Transport {

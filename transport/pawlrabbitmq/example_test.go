@@ -67,13 +67,13 @@ func ExampleOpenSink() {
 		log.Fatal(err)
 	}
 	sink, err := pawlrabbitmq.OpenSink(ctx, pawlrabbitmq.URL("amqps://shop:secret@rabbit.example.com/shop"), "events", pawlrabbitmq.SinkConfig{
-		RoutingKey: func(m pawl.Message) string { return m.AggregateType + "." + m.Type },
+		RoutingKeyOf: func(m pawl.Message) string { return m.AggregateType + "." + m.Type },
 	})
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer sink.Close()
-	relay, err := outbox.NewRelay(pool, outbox.Config{Publisher: sink})
+	defer func() { _ = sink.Close() }()
+	relay, err := outbox.NewRelay(pool, outbox.Config{Sink: sink})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -82,9 +82,9 @@ func ExampleOpenSink() {
 	}
 }
 
-// RouteTo sends every event to one queue, through the default exchange.
-func ExampleRouteTo() {
-	_, _ = pawlrabbitmq.OpenSink(context.Background(), pawlrabbitmq.URL("amqp://localhost"), "", pawlrabbitmq.SinkConfig{RoutingKey: pawlrabbitmq.RouteTo("orders")})
+// The default exchange sends every event to the queue that the routing key names.
+func ExampleSinkConfig() {
+	_, _ = pawlrabbitmq.OpenSink(context.Background(), pawlrabbitmq.URL("amqp://localhost"), "", pawlrabbitmq.SinkConfig{RoutingKey: "orders"})
 }
 
 // A key is taken from where the producer puts it.

@@ -24,14 +24,14 @@ type managed struct {
 const managementTries = 30
 
 // askManagement asks the management API for a queue.
-func askManagement(ctx context.Context, address, vhost, queue string) (facts, error) {
+func askManagement(ctx context.Context, address, vhost, queue string) (queueFacts, error) {
 	refuse := func(format string, args ...any) error {
 		return &pawl.Error{Op: "rabbitmq.open", Err: fmt.Errorf("the management API: "+format, args...),
 			Hint: "check Config.Management: https://user:password@host:15672, a user with the tag management, and the plugin rabbitmq_management"}
 	}
 	base, err := url.Parse(address)
 	if err != nil || base.Host == "" {
-		return facts{}, refuse("the address is no URL")
+		return queueFacts{}, refuse("the address is no URL")
 	}
 	user := base.User
 	base.User = nil
@@ -44,16 +44,16 @@ func askManagement(ctx context.Context, address, vhost, queue string) (facts, er
 		status, err := getJSON(ctx, at, user, &m)
 		switch {
 		case err != nil:
-			return facts{}, refuse("%w", err)
+			return queueFacts{}, refuse("%w", err)
 		case status == http.StatusOK && m.Type != "":
 			return m.facts(), nil
 		case status != http.StatusNotFound && status != http.StatusOK || try == managementTries:
-			return facts{}, refuse("it answers %d for %s", status, at)
+			return queueFacts{}, refuse("it answers %d for %s", status, at)
 		}
 		select {
 		case <-time.After(200 * time.Millisecond):
 		case <-ctx.Done():
-			return facts{}, refuse("%w", ctx.Err())
+			return queueFacts{}, refuse("%w", ctx.Err())
 		}
 	}
 }
@@ -80,8 +80,8 @@ func getJSON(ctx context.Context, address string, user *url.Userinfo, into any) 
 
 // facts joins the arguments of a queue and its policies, which count only where there is no argument. Of two limits RabbitMQ takes the smaller one;
 // the one of the argument is close enough for a warning.
-func (m managed) facts() facts {
-	f := facts{kind: m.Type, durable: m.Durable, arguments: map[string]string{}, policies: true}
+func (m managed) facts() queueFacts {
+	f := queueFacts{kind: m.Type, durable: m.Durable, arguments: map[string]string{}, policies: true}
 	for name, value := range m.Policy {
 		f.arguments["x-"+name] = numberOrText(value)
 	}

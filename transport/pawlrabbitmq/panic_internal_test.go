@@ -45,7 +45,7 @@ func TestDialer_Panics(t *testing.T) {
 // An event on which RoutingKey panics is charged, and no final failure.
 func TestSink_RoutingKeyPanics(t *testing.T) {
 	t.Parallel()
-	s := &Sink{config: SinkConfig{RoutingKey: func(pawl.Message) string { panic("boom") }}}
+	s := &Sink{config: SinkConfig{RoutingKeyOf: func(pawl.Message) string { panic("boom") }}}
 	if err := s.Carries(pawl.Message{}); err == nil || pawl.IsFinal(misfit(err)) {
 		t.Error(err)
 	}

@@ -38,7 +38,7 @@ func (s *Sink) Carries(m pawl.Message) error {
 }
 
 func (s *Sink) parcel(m pawl.Message) (parcel, error) {
-	key, err := callback.Get("SinkConfig.RoutingKey", func() string { return s.config.RoutingKey(m) })
+	key, err := callback.Get("SinkConfig.RoutingKeyOf", func() string { return s.config.RoutingKeyOf(m) })
 	if err != nil {
 		return parcel{}, err
 	}

@@ -37,15 +37,15 @@ type session struct {
 // connection returns the connection, made anew if it is lost.
 func (s *Source) connection(ctx context.Context) (*amqp.Connection, error) {
 	select {
-	case s.turn <- struct{}{}:
-		defer func() { <-s.turn }()
+	case s.connecting <- struct{}{}:
+		defer func() { <-s.connecting }()
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
 	return s.connected(ctx)
 }
 
-// connected is connection for a caller that has the turn.
+// connected is connection for a caller that holds Source.connecting.
 func (s *Source) connected(ctx context.Context) (*amqp.Connection, error) {
 	s.mu.Lock()
 	conn, finished := s.conn, s.finished
@@ -76,8 +76,8 @@ func (s *Source) receiving(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
 	select {
-	case s.turn <- struct{}{}:
-		defer func() { <-s.turn }()
+	case s.connecting <- struct{}{}:
+		defer func() { <-s.connecting }()
 	case <-ctx.Done():
 		return ctx.Err()
 	}

@@ -230,7 +230,7 @@ func (s *Source) requeue(ds []pawl.Delivery) {
 	defer s.mu.Unlock()
 	for _, d := range ds {
 		h := d.Handle.(*handle)
-		h.turns--
+		h.handouts--
 		s.takeBack(h.arrival, ready)
 	}
 }

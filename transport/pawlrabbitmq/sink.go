@@ -22,18 +22,19 @@ const (
 	maxMaxSize     = 512 << 20
 )
 
-// SinkConfig shapes a [Sink].
+// SinkConfig shapes a [Sink]. The zero value is fit for production. Set at most one of RoutingKey and
+// RoutingKeyOf.
 type SinkConfig struct {
-	// RoutingKey chooses the routing key of a message, at most 255 octets; it must always answer the same for one message. Default: its Type, as a
-	// topic exchange wants. For the default exchange, named "", it is the name of a queue: see [RouteTo].
-	RoutingKey func(m pawl.Message) string
+	// RoutingKey is that of every message, at most 255 octets. For the default exchange, named "", it
+	// is the name of a queue.
+	RoutingKey string
+	// RoutingKeyOf chooses the routing key of a message, at most 255 octets; it must always answer the
+	// same for one message. Default: its Type, as a topic exchange wants.
+	RoutingKeyOf func(m pawl.Message) string
 	// MaxSize is the broker's max_message_size, in octets of the payload. A larger one becomes a dead letter; without this limit it would close
 	// the channel. Default 16 MiB, which is that of RabbitMQ 4, allowed 1 octet to 512 MiB, the most that RabbitMQ can be set to.
 	MaxSize int
 }
-
-// RouteTo sends every message with one routing key.
-func RouteTo(key string) func(pawl.Message) string { return func(pawl.Message) string { return key } }
 
 // A Sink publishes the events of an outbox to an exchange: give it to outbox.Config. Its methods may be called from many goroutines. It has a
 // connection of its own and connects again by itself.
@@ -46,29 +47,26 @@ func RouteTo(key string) func(pawl.Message) string { return func(pawl.Message) s
 // If no confirmation comes, it is unknown whether the message is stored: it is published again, with the same id, and receivers absorb it. The event's
 // id is the property message-id and the header Idempotency-Key. The other headers go along, as the AMQP binding of CloudEvents 1.0 names them.
 type Sink struct {
-	dial     Dialer
-	exchange string
-	config   SinkConfig
-	turn     chan struct{} // held by who connects
+	dial       Dialer
+	exchange   string
+	config     SinkConfig
+	connecting chan struct{} // held by the call that connects
 
-	mu     sync.Mutex
-	line   *line // nil: to be connected
-	closed bool
+	mu      sync.Mutex
+	channel *confirmChannel // nil: to be connected
+	closed  bool
 }
 
 var (
-	_ pawl.Carrier = (*Sink)(nil)
-	_ pawl.RunSink = (*Sink)(nil)
-	_ pawl.Broker  = (*Sink)(nil)
+	_ pawl.Carrier   = (*Sink)(nil)
+	_ pawl.BatchSink = (*Sink)(nil)
+	_ pawl.Broker    = (*Sink)(nil)
 )
 
 // OpenSink connects and finds the exchange; "" is the default exchange, which routes to the queue that the routing key names. It makes nothing. Close
 // the sink after the relay has ended.
 func OpenSink(ctx context.Context, dial Dialer, exchange string, cfg SinkConfig) (*Sink, error) {
 	const op = "rabbitmq.sink"
-	if cfg.RoutingKey == nil {
-		cfg.RoutingKey = func(m pawl.Message) string { return m.Type }
-	}
 	if cfg.MaxSize == 0 {
 		cfg.MaxSize = defaultMaxSize
 	}
@@ -77,8 +75,14 @@ func OpenSink(ctx context.Context, dial Dialer, exchange string, cfg SinkConfig)
 		return nil, adapter.BadArgument(op, "the Dialer is missing: pass URL(\"amqp://…\")")
 	case cfg.MaxSize < 1 || cfg.MaxSize > maxMaxSize:
 		return nil, adapter.BadArgument(op, "MaxSize is %d, allowed are 1 to %d", cfg.MaxSize, maxMaxSize)
+	case cfg.RoutingKey != "" && cfg.RoutingKeyOf != nil:
+		return nil, adapter.BadArgument(op, "set one of RoutingKey and RoutingKeyOf")
+	case cfg.RoutingKey != "":
+		cfg.RoutingKeyOf = func(pawl.Message) string { return cfg.RoutingKey }
+	case cfg.RoutingKeyOf == nil:
+		cfg.RoutingKeyOf = func(m pawl.Message) string { return m.Type }
 	}
-	s := &Sink{dial: dial, exchange: exchange, config: cfg, turn: make(chan struct{}, 1)}
+	s := &Sink{dial: dial, exchange: exchange, config: cfg, connecting: make(chan struct{}, 1)}
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
 	l, err := s.connected(ctx)
@@ -95,8 +99,8 @@ func (s *Sink) Broker() (system, destination string) { return "rabbitmq", s.exch
 // Close closes the connection. Publish after it returns an error.
 func (s *Sink) Close() error {
 	s.mu.Lock()
-	l := s.line
-	s.line, s.closed = nil, true
+	l := s.channel
+	s.channel, s.closed = nil, true
 	s.mu.Unlock()
 	if l == nil || l.conn.IsClosed() {
 		return nil
@@ -128,9 +132,9 @@ func (s *Sink) Publish(ctx context.Context, ms []pawl.Message) []error {
 	return nil
 }
 
-// PublishRun implements [pawl.RunSink]: it sends the events of an aggregate one by one, each after the one before was confirmed. RabbitMQ may return
+// PublishBatch implements [pawl.BatchSink]: it sends the events of an aggregate one by one, each after the one before was confirmed. RabbitMQ may return
 // or refuse one message and take the next, so no other way keeps their order.
-func (s *Sink) PublishRun(ctx context.Context, ms []pawl.Message) (accepted int, err error) {
+func (s *Sink) PublishBatch(ctx context.Context, ms []pawl.Message) (accepted int, err error) {
 	for _, m := range ms {
 		if errs := s.Publish(ctx, []pawl.Message{m}); errs != nil {
 			return accepted, errs[0]
@@ -181,13 +185,13 @@ func (s *Sink) publish(ctx context.Context, parcels []parcel) []error {
 func (s *Sink) down(err error) error { return pawl.SinkDown(wrap("rabbitmq.sink", s.exchange, err)) }
 
 // outcome waits for what RabbitMQ says of one message. If it says nothing, that is not certain.
-func (s *Sink) outcome(ctx context.Context, l *line, p parcel, one *posted) (err error, certain bool) {
+func (s *Sink) outcome(ctx context.Context, l *confirmChannel, p parcel, one *posted) (err error, certain bool) {
 	if err := l.answer(ctx, one); err != nil {
 		return s.down(fmt.Errorf("it is unknown whether RabbitMQ has the message: %w", err)), false
 	}
 	if one.returned != "" {
 		return &pawl.Error{Op: "rabbitmq.sink", Err: fmt.Errorf("RabbitMQ returned the message: %s, exchange %q, routing key %q", one.returned, s.exchange, p.key),
-			Hint: "bind a queue for this routing key, or correct SinkConfig.RoutingKey"}, true
+			Hint: "bind a queue for this routing key, or correct SinkConfig.RoutingKey or RoutingKeyOf"}, true
 	}
 	if one.acked {
 		return nil, true
@@ -204,19 +208,19 @@ func (s *Sink) outcome(ctx context.Context, l *line, p parcel, one *posted) (err
 	return s.down(fmt.Errorf("it is unknown whether RabbitMQ has the message: %w", reason)), false
 }
 
-// connected returns the line, connected anew if it is lost, and counts the call that uses it: see
+// connected returns the channel, connected anew if it is lost, and counts the call that uses it: see
 // leave.
-func (s *Sink) connected(ctx context.Context) (*line, error) {
+func (s *Sink) connected(ctx context.Context) (*confirmChannel, error) {
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
 	select {
-	case s.turn <- struct{}{}:
-		defer func() { <-s.turn }()
+	case s.connecting <- struct{}{}:
+		defer func() { <-s.connecting }()
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
 	s.mu.Lock()
-	l, closed := s.line, s.closed
+	l, closed := s.channel, s.closed
 	lost := l != nil && (l.ch.IsClosed() || l.conn.IsClosed())
 	if l != nil && !lost {
 		l.calls++
@@ -234,7 +238,7 @@ func (s *Sink) connected(ctx context.Context) (*line, error) {
 	if err != nil {
 		return nil, err
 	}
-	l, err = await(ctx, func() (*line, error) { return newLine(conn, s.exchange) }, func(late *line) {})
+	l, err = await(ctx, func() (*confirmChannel, error) { return newConfirmChannel(conn, s.exchange) }, func(late *confirmChannel) {})
 	if err != nil {
 		go hangUp(conn, 0)
 		return nil, err
@@ -245,32 +249,32 @@ func (s *Sink) connected(ctx context.Context) (*line, error) {
 		go hangUp(conn, 0)
 		return nil, errors.New("the sink is closed")
 	}
-	s.line, l.calls = l, 1
+	s.channel, l.calls = l, 1
 	return l, nil
 }
 
-// leave ends the use of a line by a call.
-func (s *Sink) leave(l *line) {
+// leave ends the use of a channel by a call.
+func (s *Sink) leave(l *confirmChannel) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	l.calls--
 	s.end(l)
 }
 
-// drop gives up a line: later calls connect anew. Other calls that use it still get the answers to
+// drop gives up a channel: later calls connect anew. Other calls that use it still get the answers to
 // their messages.
-func (s *Sink) drop(l *line) {
+func (s *Sink) drop(l *confirmChannel) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.line == l {
-		s.line = nil
+	if s.channel == l {
+		s.channel = nil
 	}
 	l.over = true
 	s.end(l)
 }
 
-// end closes a line that was given up, after its last call.
-func (s *Sink) end(l *line) {
+// end closes a channel that was given up, after its last call.
+func (s *Sink) end(l *confirmChannel) {
 	if l.over && l.calls == 0 {
 		go hangUp(l.conn, 0)
 	}

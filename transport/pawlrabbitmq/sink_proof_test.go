@@ -122,17 +122,17 @@ func TestSink_UnroutableIsAFailure(t *testing.T) {
 	}
 }
 
-// A run stops at the first message that RabbitMQ does not take: nothing behind it is published, so nothing overtakes it.
-func TestSink_RunIsAPrefix(t *testing.T) {
+// A batch stops at the first message that RabbitMQ does not take: nothing behind it is published, so nothing overtakes it.
+func TestSink_BatchIsAPrefix(t *testing.T) {
 	t.Parallel()
 	o := newOutlet(t, sharedServer(t), quorum(), pawlrabbitmq.SinkConfig{})
-	run := []pawl.Message{event("1"), event("2"), typed("3", "nothing"), event("4")}
-	accepted, err := o.sink.PublishRun(t.Context(), run)
+	ms := []pawl.Message{event("1"), event("2"), typed("3", "nothing"), event("4")}
+	accepted, err := o.sink.PublishBatch(t.Context(), ms)
 	if accepted != 2 || err == nil || pawl.IsSinkDown(err) {
 		t.Errorf("accepted %d, %v", accepted, err)
 	}
 	o.must(o.ch.QueueBind(o.queue, "nothing", o.exchange, false, nil))
-	if accepted, err = o.sink.PublishRun(t.Context(), run[2:]); accepted != 2 || err != nil {
+	if accepted, err = o.sink.PublishBatch(t.Context(), ms[2:]); accepted != 2 || err != nil {
 		t.Errorf("accepted %d, %v", accepted, err)
 	}
 	if got := o.ids(); !slices.Equal(got, []string{"1", "2", "3", "4"}) {
@@ -140,18 +140,18 @@ func TestSink_RunIsAPrefix(t *testing.T) {
 	}
 }
 
-// A full queue that rejects is the sink's failure; a run keeps its order through it.
+// A full queue that rejects is the sink's failure; a batch keeps its order through it.
 func TestSink_FullQueueIsDown(t *testing.T) {
 	t.Parallel()
 	o := newOutlet(t, sharedServer(t), amqp.Table{"x-max-length": 2, "x-overflow": "reject-publish"}, pawlrabbitmq.SinkConfig{})
-	run := events("1", "2", "3", "4", "5", "6")
-	accepted, err := o.sink.PublishRun(t.Context(), run)
-	if !pawl.IsSinkDown(err) || accepted == len(run) {
+	ms := events("1", "2", "3", "4", "5", "6")
+	accepted, err := o.sink.PublishBatch(t.Context(), ms)
+	if !pawl.IsSinkDown(err) || accepted == len(ms) {
 		t.Fatalf("accepted %d, %v", accepted, err)
 	}
 	got := o.ids()
-	for len(got) < len(run) {
-		more, err := o.sink.PublishRun(t.Context(), run[accepted:])
+	for len(got) < len(ms) {
+		more, err := o.sink.PublishBatch(t.Context(), ms[accepted:])
 		if err != nil && !pawl.IsSinkDown(err) {
 			t.Fatal(err)
 		}
@@ -276,6 +276,10 @@ func TestSink_OpenAndClose(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), `the exchange "nowhere" does not exist (declare it`) {
 		t.Errorf("got %v", err)
 	}
+	both := pawlrabbitmq.SinkConfig{RoutingKey: "q", RoutingKeyOf: func(m pawl.Message) string { return m.Type }}
+	if _, err := pawlrabbitmq.OpenSink(t.Context(), dialer(server.Addr()), "", both); err == nil || !strings.Contains(err.Error(), "set one of RoutingKey") {
+		t.Errorf("got %v", err)
+	}
 	o := newOutlet(t, server, quorum(), pawlrabbitmq.SinkConfig{})
 	o.must(o.sink.Close())
 	if errs := o.sink.Publish(t.Context(), events("1")); errs == nil || !strings.Contains(errs[0].Error(), "closed") {
@@ -287,7 +291,7 @@ func TestSink_OpenAndClose(t *testing.T) {
 func TestSink_DefaultExchange(t *testing.T) {
 	t.Parallel()
 	o := &outlet{fixture: queueOn(t, sharedServer(t), quorum())}
-	sink := o.openSink(o.server.Addr(), pawlrabbitmq.SinkConfig{RoutingKey: pawlrabbitmq.RouteTo(o.queue)})
+	sink := o.openSink(o.server.Addr(), pawlrabbitmq.SinkConfig{RoutingKey: o.queue})
 	if errs := sink.Publish(t.Context(), events("1", "2", "3")); errs != nil {
 		t.Fatal(errs)
 	}

@@ -16,14 +16,14 @@ import (
 // A Source receives from one queue, on a connection of its own. Its methods may be called from many goroutines. It has goroutines of its own from
 // Open until Finish.
 type Source struct {
-	dial     Dialer
-	queue    string
-	config   Config
-	facts    facts
-	pace     adapter.Pacer
-	counters counters
-	turn     chan struct{} // held by who connects
-	closing  sync.WaitGroup
+	dial       Dialer
+	queue      string
+	config     Config
+	facts      queueFacts
+	pace       adapter.Pacer
+	counters   counters
+	connecting chan struct{} // held by the call that connects
+	closing    sync.WaitGroup
 
 	mu       sync.Mutex
 	conn     *amqp.Connection // nil: to be dialled
@@ -69,7 +69,7 @@ func Open(ctx context.Context, dial Dialer, queue string, cfg Config) (*Source, 
 	case queue == "":
 		return nil, adapter.BadArgument(op, "the queue has no name")
 	}
-	s := &Source{dial: dial, queue: queue, config: cfg, turn: make(chan struct{}, 1), draining: map[*session]bool{}, out: map[string]int{},
+	s := &Source{dial: dial, queue: queue, config: cfg, connecting: make(chan struct{}, 1), draining: map[*session]bool{}, out: map[string]int{},
 		changed: make(chan struct{})}
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()

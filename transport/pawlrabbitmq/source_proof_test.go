@@ -112,7 +112,7 @@ func TestSource_ReceiptsInAnyOrder(t *testing.T) {
 	}
 }
 
-// A receipt counts once, and one of an earlier turn not at all; the channel lives on.
+// A receipt counts once, and one of an earlier handout not at all; the channel lives on.
 func TestSource_SecondReceiptIsRefused(t *testing.T) {
 	t.Parallel()
 	f := setup(t, quorum(), pawlrabbitmq.Config{})
@@ -121,7 +121,7 @@ func TestSource_SecondReceiptIsRefused(t *testing.T) {
 	f.must(f.source.Release(t.Context(), 0, a))
 	again := f.get(2)
 	if err := f.source.Ack(t.Context(), committed(a)...); err == nil {
-		t.Error("the receipt of an earlier turn was taken")
+		t.Error("the receipt of an earlier handout was taken")
 	}
 	f.ack(again...)
 	if err := f.source.Ack(t.Context(), committed(again...)...); err == nil {
@@ -142,7 +142,7 @@ func TestSource_ReleaseCountsNoDelivery(t *testing.T) {
 	for n := 1; n <= 10; n++ {
 		d := f.get(1)[0]
 		if d.Receives != n {
-			t.Fatalf("turn %d is counted as %d", n, d.Receives)
+			t.Fatalf("handout %d is counted as %d", n, d.Receives)
 		}
 		f.must(f.source.Release(t.Context(), 0, d))
 	}

@@ -26,8 +26,8 @@ const (
 	argOverflow   = "x-overflow"
 )
 
-// facts are what is known of a queue.
-type facts struct {
+// queueFacts are what is known of a queue.
+type queueFacts struct {
 	kind      string // quorum, classic, stream
 	durable   bool
 	arguments map[string]string // as text
@@ -37,22 +37,22 @@ type facts struct {
 	blind     error             // why the arguments could not be seen
 }
 
-func (f facts) has(argument string) bool { return f.arguments[argument] != "" }
+func (f queueFacts) has(argument string) bool { return f.arguments[argument] != "" }
 
 // major is the first number of the broker's version; 0 if it does not say.
-func (f facts) major() int {
+func (f queueFacts) major() int {
 	n, _ := strconv.Atoi(strings.SplitN(f.version, ".", 2)[0])
 	return n
 }
 
 // look finds out what is known of a queue: that it exists, and its arguments, from the management API or from AMQP.
-func look(ctx context.Context, conn *amqp.Connection, queue, management string) (facts, error) {
+func look(ctx context.Context, conn *amqp.Connection, queue, management string) (queueFacts, error) {
 	exists := func(ch *amqp.Channel) error {
 		_, err := ch.QueueDeclarePassive(queue, true, false, false, false, nil)
 		return err
 	}
 	if err := onChannel(ctx, conn, exists); err != nil {
-		return facts{}, err
+		return queueFacts{}, err
 	}
 	version, _ := conn.Properties["version"].(string)
 	if management != "" {
@@ -92,8 +92,8 @@ const maxProbes = 24
 // inspect finds out the arguments of a queue. AMQP cannot ask for them, but RabbitMQ refuses a declaration that differs from the queue that is
 // there, and says in which argument and what that is. So the queue is declared with wrong values until all of them are known. Each of these
 // declarations fails, whether the queue exists or not.
-func inspect(ctx context.Context, conn *amqp.Connection, queue string) (facts, error) {
-	f := facts{durable: true, arguments: map[string]string{}, known: map[string]bool{}}
+func inspect(ctx context.Context, conn *amqp.Connection, queue string) (queueFacts, error) {
+	f := queueFacts{durable: true, arguments: map[string]string{}, known: map[string]bool{}}
 	args := amqp.Table{argType: probe, argSingle: probe, argTTL: probe, argLimit: probe, argDeadLetter: int32(0)}
 	autoDelete := false
 	for range maxProbes {
@@ -140,7 +140,7 @@ func kindOf(args amqp.Table) string {
 }
 
 // learn notes the value of an argument, "" for none, and declares the queue with it from now on.
-func (f *facts) learn(name, value string, args amqp.Table) {
+func (f *queueFacts) learn(name, value string, args amqp.Table) {
 	if value == "" {
 		delete(args, name)
 		return
@@ -169,7 +169,7 @@ func difference(e *amqp.Error) (name, value string, ok bool) {
 }
 
 // unfit says what of a queue breaks what this package promises, and how to change it; nil if nothing.
-func (c Config) unfit(queue string, f facts) error {
+func (c Config) unfit(queue string, f queueFacts) error {
 	refuse := func(hint, format string, args ...any) error {
 		return &pawl.Error{Op: "rabbitmq.open", Code: pawl.CodeArgumentInvalid, Err: fmt.Errorf("the queue %q "+format, append([]any{queue}, args...)...), Hint: hint}
 	}
@@ -193,7 +193,7 @@ func (c Config) unfit(queue string, f facts) error {
 const defaultLimit = 20
 
 // warnings say how RabbitMQ may drop messages that have no outcome yet.
-func (f facts) warnings(queue string) (all []string) {
+func (f queueFacts) warnings(queue string) (all []string) {
 	warn := func(format string, args ...any) {
 		all = append(all, fmt.Sprintf("the queue %q "+format, append([]any{queue}, args...)...))
 	}

@@ -19,18 +19,18 @@ func TestForgotten(t *testing.T) {
 	}
 	empty, waits := amqp.Queue{Consumers: 2}, amqp.Queue{Messages: 9, Consumers: 2}
 	for name, c := range map[string]struct {
-		facts facts
+		facts queueFacts
 		looks []look
 	}{
-		"known":                 {facts{}, []look{{0, amqp.Queue{Consumers: 1}, false}, {time.Hour, empty, false}}},
-		"unknown":               {facts{}, []look{{0, empty, false}, {0, amqp.Queue{}, true}}},
-		"unknown, and it waits": {facts{}, []look{{0, amqp.Queue{Messages: 9}, true}}},
-		"passed over":           {facts{}, []look{{0, waits, false}, {idleTime, waits, true}}},
-		"passed over, looks often": {facts{}, []look{{0, waits, false}, {minWait, waits, false}, {minWait, waits, false}, {minWait, waits, false},
+		"known":                 {queueFacts{}, []look{{0, amqp.Queue{Consumers: 1}, false}, {time.Hour, empty, false}}},
+		"unknown":               {queueFacts{}, []look{{0, empty, false}, {0, amqp.Queue{}, true}}},
+		"unknown, and it waits": {queueFacts{}, []look{{0, amqp.Queue{Messages: 9}, true}}},
+		"passed over":           {queueFacts{}, []look{{0, waits, false}, {idleTime, waits, true}}},
+		"passed over, looks often": {queueFacts{}, []look{{0, waits, false}, {minWait, waits, false}, {minWait, waits, false}, {minWait, waits, false},
 			{idleTime - 3*minWait, waits, true}}},
-		"served in between":       {facts{}, []look{{0, waits, false}, {idleTime / 2, empty, false}, {idleTime, waits, false}, {idleTime / 2, waits, false}}},
-		"not known, and it waits": {facts{blind: errors.New("no permission")}, []look{{0, waits, false}, {idleTime, waits, false}, {idleTimeBlind, waits, true}}},
-		"waits behind the active one": {facts{arguments: map[string]string{argSingle: "true"}}, []look{{0, waits, false}, {time.Hour, waits, false},
+		"served in between":       {queueFacts{}, []look{{0, waits, false}, {idleTime / 2, empty, false}, {idleTime, waits, false}, {idleTime / 2, waits, false}}},
+		"not known, and it waits": {queueFacts{blind: errors.New("no permission")}, []look{{0, waits, false}, {idleTime, waits, false}, {idleTimeBlind, waits, true}}},
+		"waits behind the active one": {queueFacts{arguments: map[string]string{argSingle: "true"}}, []look{{0, waits, false}, {time.Hour, waits, false},
 			{time.Hour, waits, false}, {0, amqp.Queue{Messages: 9}, true}}},
 	} {
 		s, one, now := &Source{facts: c.facts}, &session{}, time.Now()

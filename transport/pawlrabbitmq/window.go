@@ -23,21 +23,21 @@ const (
 
 // An arrival is one delivery of RabbitMQ. Its fields are guarded by Source.mu.
 type arrival struct {
-	session *session
-	tag     uint64
-	d       pawl.Delivery
-	state   state
-	due     time.Time // of one that is ready: not before
-	turns   int       // how often it was handed out
+	session  *session
+	tag      uint64
+	d        pawl.Delivery
+	state    state
+	due      time.Time // of one that is ready: not before
+	handouts int       // how often it was handed out
 }
 
 // A handle is our Delivery.Handle: one time that an arrival was handed out.
 type handle struct {
 	*arrival
-	turn int
+	handout int
 }
 
-func (h *handle) valid() bool { return h.state == handed && h.turn == h.turns }
+func (h *handle) valid() bool { return h.state == handed && h.handout == h.handouts }
 
 // arrived takes what RabbitMQ has delivered.
 func (s *Source) arrived(one *session, d amqp.Delivery) {
@@ -128,15 +128,15 @@ func (s *Source) take(most int) (ds []pawl.Delivery, next time.Time) {
 // hand hands an arrival out. The caller has s.mu.
 func (s *Source) hand(a *arrival) pawl.Delivery {
 	a.state = handed
-	a.turns++
+	a.handouts++
 	a.session.out++
 	s.held++
 	if a.d.OrderingKey != "" {
 		s.out[a.d.OrderingKey]++
 	}
 	d := a.d
-	d.Receives += a.turns - 1
-	d.Handle = &handle{a, a.turns}
+	d.Receives += a.handouts - 1
+	d.Handle = &handle{a, a.handouts}
 	return d
 }
 
@@ -244,7 +244,7 @@ func (s *Source) tell(ctx context.Context, ds []pawl.Delivery) {
 			age = max(age, time.Since(d.ProducedAt))
 		}
 		switch h := d.Handle.(*handle); {
-		case h.turn > 1:
+		case h.handout > 1:
 			s.counters.again.Add(1)
 			fallthrough
 		case d.Receives > 1:

@@ -27,7 +27,7 @@ func TestSink_Answers(t *testing.T) {
 		e := &endpoint{server: server, answers: a, cut: make(chan struct{})}
 		client := newClient(e, "http://sqs.test")
 		createQueue(t, client, "q")
-		sink, err := pawlsqs.OpenSink(t.Context(), client, "q", "")
+		sink, err := pawlsqs.OpenSink(t.Context(), client, "q", pawlsqs.SinkConfig{})
 		if err != nil {
 			t.Fatal(err)
 		}

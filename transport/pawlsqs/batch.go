@@ -25,14 +25,14 @@ type outcome struct {
 	again bool  // a fault of the service: the same entry may succeed now
 }
 
-// answered is the response to a batch call, by entry ids.
-type answered struct {
+// batchAnswer is the response to a batch call, by entry ids.
+type batchAnswer struct {
 	successful []string
 	failed     []types.BatchResultErrorEntry
 }
 
 // batchCall sends up to ten entries. ids[i] belongs to entries[i].
-type batchCall func(ctx context.Context, ids []string, entries []entry) (answered, error)
+type batchCall func(ctx context.Context, ids []string, entries []entry) (batchAnswer, error)
 
 var errUnanswered = errors.New("the answer does not mention the entry")
 
@@ -92,7 +92,7 @@ func positions(n int) []string {
 	return ids
 }
 
-func (s *Source) deleteMessages(ctx context.Context, ids []string, entries []entry) (answered, error) {
+func (s *Source) deleteMessages(ctx context.Context, ids []string, entries []entry) (batchAnswer, error) {
 	in := &awssqs.DeleteMessageBatchInput{QueueUrl: &s.url}
 	for i := range entries {
 		in.Entries = append(in.Entries,
@@ -100,16 +100,16 @@ func (s *Source) deleteMessages(ctx context.Context, ids []string, entries []ent
 	}
 	out, err := s.client.DeleteMessageBatch(ctx, in)
 	if err != nil {
-		return answered{}, err
+		return batchAnswer{}, err
 	}
-	reply := answered{failed: out.Failed}
+	reply := batchAnswer{failed: out.Failed}
 	for _, done := range out.Successful {
 		reply.successful = append(reply.successful, aws.ToString(done.Id))
 	}
 	return reply, nil
 }
 
-func (s *Source) changeVisibility(ctx context.Context, ids []string, entries []entry) (answered, error) {
+func (s *Source) changeVisibility(ctx context.Context, ids []string, entries []entry) (batchAnswer, error) {
 	in := &awssqs.ChangeMessageVisibilityBatchInput{QueueUrl: &s.url}
 	for i := range entries {
 		in.Entries = append(in.Entries, types.ChangeMessageVisibilityBatchRequestEntry{
@@ -117,9 +117,9 @@ func (s *Source) changeVisibility(ctx context.Context, ids []string, entries []e
 	}
 	out, err := s.client.ChangeMessageVisibilityBatch(ctx, in)
 	if err != nil {
-		return answered{}, err
+		return batchAnswer{}, err
 	}
-	reply := answered{failed: out.Failed}
+	reply := batchAnswer{failed: out.Failed}
 	for _, done := range out.Successful {
 		reply.successful = append(reply.successful, aws.ToString(done.Id))
 	}

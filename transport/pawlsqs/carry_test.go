@@ -122,9 +122,7 @@ func TestSink_ExactlyOrRefused(t *testing.T) {
 				}
 				return nil
 			}))
-			sink := p.sink()
-			sink.Base64 = base64
-			p.relay(sink)
+			p.relay(p.sink(pawlsqs.SinkConfig{Base64: base64}))
 			p.until("all are decided", func() bool {
 				return p.count("select count(*) from pawl_v1.outbox_pending where status <> 'dead_letter'") == 0
 			})
@@ -162,7 +160,7 @@ func wantBody(t *testing.T, d pawl.Delivery, body []byte, headers map[string]str
 // relay publishes until the test ends.
 func (p *pipeline) relay(sink pawl.Sink) {
 	p.Helper()
-	r, err := outbox.NewRelay(p.pool, outbox.Config{Publisher: sink, Poll: 20 * time.Millisecond, Presence: job.Presence{Off: true}})
+	r, err := outbox.NewRelay(p.pool, outbox.Config{Sink: sink, Poll: 20 * time.Millisecond, Presence: job.Presence{Off: true}})
 	p.must(err)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
@@ -183,14 +181,19 @@ func TestSinkAndSender_ExactlyOrRefused(t *testing.T) {
 		for _, queue := range []string{"q", fifoQueue} {
 			server := sqstest.New(sqstest.Options{})
 			f := openQueue(t, server, newClient(server, "http://sqs.test"), queue, pawlsqs.Config{})
-			sink, err := pawlsqs.OpenSink(t.Context(), f.client, queue, "")
-			f.must(err)
+			sinks := map[bool]*pawlsqs.Sink{}
+			for _, base64 := range []bool{false, true} {
+				var err error
+				sinks[base64], err = pawlsqs.OpenSink(t.Context(), f.client, queue, pawlsqs.SinkConfig{Base64: base64})
+				f.must(err)
+			}
 			sender, err := pawlsqs.OpenSender(t.Context(), f.client, queue, "")
 			f.must(err)
 			sent, refused := map[string][]byte{}, 0
 			headers := map[string]map[string]string{}
 			for i := range 400 {
-				sink.Base64, sender.Base64 = r.IntN(2) == 0, r.IntN(2) == 0
+				var sink *pawlsqs.Sink
+				sink, sender.Base64 = sinks[r.IntN(2) == 0], r.IntN(2) == 0
 				key, body, own := fmt.Sprint(i, name(r, stranger)), payload(r), map[string]string{}
 				for range r.IntN(3) {
 					own[name(r, stranger)] = join(r, stranger)
@@ -251,7 +254,7 @@ func TestSink_ChecksumFailsOneMessage(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		server := sqstest.New(sqstest.Options{})
 		f := open(t, server, newClient(falseSum{server, "bad"}, "http://sqs.test"), pawlsqs.Config{})
-		errs := f.sink().Publish(t.Context(), []pawl.Message{message("e-1", "good"), message("e-2", "bad"), message("e-3", "good")})
+		errs := f.sink(pawlsqs.SinkConfig{}).Publish(t.Context(), []pawl.Message{message("e-1", "good"), message("e-2", "bad"), message("e-3", "good")})
 		if errs[0] != nil || errs[1] == nil || errs[2] != nil || pawl.IsSinkDown(errs[1]) || pawl.IsFinal(errs[1]) {
 			t.Errorf("Publish: %v", errs)
 		}
@@ -311,11 +314,11 @@ func TestSink_RefusalOfOneMessageIsCharged(t *testing.T) {
 			}
 			return nil
 		}}, pawlsqs.Config{})
-		errs := f.sink().Publish(t.Context(), []pawl.Message{message("e-1", "b")})
+		errs := f.sink(pawlsqs.SinkConfig{}).Publish(t.Context(), []pawl.Message{message("e-1", "b")})
 		if pawl.IsSinkDown(errs[0]) || errs[0] == nil {
 			t.Errorf("alone: %v", errs)
 		}
-		for _, err := range f.sink().Publish(t.Context(), []pawl.Message{message("e-1", "b"), message("e-2", "b")}) {
+		for _, err := range f.sink(pawlsqs.SinkConfig{}).Publish(t.Context(), []pawl.Message{message("e-1", "b"), message("e-2", "b")}) {
 			if !pawl.IsSinkDown(err) {
 				t.Errorf("of two: %v", err)
 			}

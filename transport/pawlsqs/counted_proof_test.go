@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 			return pawlsqs.Open(ctx, newClient(nil, "http://"+s.Addr), s.Name+s.Options["suffix"], pawlsqs.Config{Visibility: s.Session, Wait: time.Second})
 		},
 		Sink: func(ctx context.Context, s counted.Spec) (pawl.Sink, error) {
-			return pawlsqs.OpenSink(ctx, newClient(nil, "http://"+s.Addr), s.Name+s.Options["suffix"], "")
+			return pawlsqs.OpenSink(ctx, newClient(nil, "http://"+s.Addr), s.Name+s.Options["suffix"], pawlsqs.SinkConfig{})
 		},
 	})
 }

@@ -27,16 +27,16 @@ type arrival struct {
 
 func handleOf(d pawl.Delivery) *arrival { return d.Handle.(*arrival) }
 
-// attempts holds the ReceiveRequestAttemptIds of a FIFO queue's polls. The id of an unanswered poll
+// attemptIDs holds the ReceiveRequestAttemptIds of a FIFO queue's polls. The id of an unanswered poll
 // is used again by the next one. SQS then returns the messages of the lost response instead of
 // blocking their groups until the timeout. Concurrent polls never share an id, or both would get
 // the same messages.
-type attempts struct {
+type attemptIDs struct {
 	mu         sync.Mutex
 	unanswered []string
 }
 
-func (a *attempts) name() string {
+func (a *attemptIDs) name() string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	last := len(a.unanswered) - 1
@@ -48,7 +48,7 @@ func (a *attempts) name() string {
 	return name
 }
 
-func (a *attempts) lost(name string) {
+func (a *attemptIDs) lost(name string) {
 	a.mu.Lock()
 	a.unanswered = append(a.unanswered, name)
 	a.mu.Unlock()

@@ -249,7 +249,7 @@ func (s *Sender) sendBatch(ctx context.Context, ms []Message, parcels []parcel, 
 	for i := range batch {
 		entries[i].message = batch[i]
 	}
-	for i, o := range twice(ctx, entries, func(ctx context.Context, ids []string, entries []entry) (answered, error) {
+	for i, o := range twice(ctx, entries, func(ctx context.Context, ids []string, entries []entry) (batchAnswer, error) {
 		return s.call(ctx, ms, parcels, ids, entries)
 	}) {
 		if o.err != nil {
@@ -258,7 +258,7 @@ func (s *Sender) sendBatch(ctx context.Context, ms []Message, parcels []parcel, 
 	}
 }
 
-func (s *Sender) call(ctx context.Context, ms []Message, parcels []parcel, ids []string, entries []entry) (answered, error) {
+func (s *Sender) call(ctx context.Context, ms []Message, parcels []parcel, ids []string, entries []entry) (batchAnswer, error) {
 	in := &awssqs.SendMessageBatchInput{QueueUrl: &s.url}
 	for i, e := range entries {
 		m, p := ms[e.message], parcels[e.message]

@@ -18,6 +18,17 @@ import (
 	"github.com/pawl-go/pawl"
 )
 
+// SinkConfig configures a [Sink]. Its zero value suits production.
+type SinkConfig struct {
+	// KeyAttribute is the message attribute for the event's id. Default [DefaultKeyAttribute], which a
+	// [Source] reads by default.
+	KeyAttribute string
+	// Base64 makes the sink encode a payload that SQS cannot carry as it is, such as protobuf or gzip,
+	// and set the attribute [EncodingAttribute]. A [Source] decodes it. The payload grows by a third.
+	// Default false: such an event becomes a dead letter.
+	Base64 bool
+}
+
 // A Sink publishes the events of an outbox to a standard or FIFO queue. Pass it to outbox.Config.
 //
 // The event's id is the key attribute, so a [Source] recognises a second delivery. On a FIFO queue
@@ -31,25 +42,22 @@ import (
 //
 // An event that SQS cannot carry becomes a dead letter at once and is not sent; see [Sink.Carries].
 type Sink struct {
-	// Base64 makes the sink encode a payload that SQS cannot carry as it is, such as protobuf or
-	// gzip, and set [EncodingAttribute]; a [Source] decodes it. The payload grows by a third, and
-	// one attribute less is free. Default false: such an event becomes a dead letter. Set it before
-	// the first Publish.
-	Base64 bool
-
 	client SendAPI
 	url    string
-	name   string
+	config SinkConfig
 	fifo   bool
 }
 
-var _ pawl.Carrier = (*Sink)(nil)
+var (
+	_ pawl.Carrier = (*Sink)(nil)
+	_ pawl.Broker  = (*Sink)(nil)
+)
 
-// OpenSink finds the queue as [Open] does. keyAttribute is the message attribute for the event's
-// id; "" means [DefaultKeyAttribute], which a [Source] reads by default.
-func OpenSink(ctx context.Context, client SendAPI, queue, keyAttribute string) (*Sink, error) {
+// OpenSink finds the queue as [Open] does.
+func OpenSink(ctx context.Context, client SendAPI, queue string, cfg SinkConfig) (*Sink, error) {
 	const op = "sqs.sink"
-	s := &Sink{client: client, name: cmp.Or(keyAttribute, DefaultKeyAttribute), fifo: strings.HasSuffix(queue, ".fifo")}
+	cfg.KeyAttribute = cmp.Or(cfg.KeyAttribute, DefaultKeyAttribute)
+	s := &Sink{client: client, config: cfg, fifo: strings.HasSuffix(queue, ".fifo")}
 	var err error
 	s.url, err = resolve(ctx, op, client, queue)
 	if err != nil {
@@ -109,7 +117,7 @@ func (s *Sink) send(ctx context.Context, all []types.SendMessageBatchRequestEntr
 		entries[i].message = i
 	}
 	var whole error
-	for i, o := range twice(ctx, entries, func(ctx context.Context, ids []string, entries []entry) (answered, error) {
+	for i, o := range twice(ctx, entries, func(ctx context.Context, ids []string, entries []entry) (batchAnswer, error) {
 		in := &awssqs.SendMessageBatchInput{QueueUrl: &s.url}
 		for n, e := range entries {
 			one := all[e.message]
@@ -158,25 +166,25 @@ func (s *Sink) entry(m pawl.Message, p parcel) types.SendMessageBatchRequestEntr
 
 func (s *Sink) parcel(m pawl.Message) (parcel, error) {
 	room := maxAttributes
-	if s.Base64 && fitText(string(m.Payload)) != nil {
+	if s.config.Base64 && fitText(string(m.Payload)) != nil {
 		room-- // for EncodingAttribute
 	}
 	headers, err := s.headers(m, room)
 	if err != nil {
 		return parcel{}, err
 	}
-	return parcelOf(m.Payload, headers, s.Base64)
+	return parcelOf(m.Payload, headers, s.config.Base64)
 }
 
 // headers chooses the attributes to send, at most room.
 func (s *Sink) headers(m pawl.Message, room int) (map[string]string, error) {
-	chosen := map[string]string{s.name: m.ID, pawl.HeaderEventID: m.ID}
+	chosen := map[string]string{s.config.KeyAttribute: m.ID, pawl.HeaderEventID: m.ID}
 	rest := maps.Clone(m.Headers)
 	delete(rest, pawl.HeaderEventID)
-	if value, own := rest[s.name]; own && value != m.ID {
-		return nil, fmt.Errorf("the header %q has the name of the attribute that carries the event's id", s.name)
+	if value, own := rest[s.config.KeyAttribute]; own && value != m.ID {
+		return nil, fmt.Errorf("the header %q has the name of the attribute that carries the event's id", s.config.KeyAttribute)
 	}
-	delete(rest, s.name)
+	delete(rest, s.config.KeyAttribute)
 	take := func(from map[string]string, names ...string) {
 		for _, name := range names {
 			if value, there := from[name]; there && len(chosen) < room {

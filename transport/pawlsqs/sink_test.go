@@ -17,9 +17,9 @@ import (
 	"github.com/pawl-go/pawl/transport/pawlsqs/sqstest"
 )
 
-func (f *fixture) sink() *pawlsqs.Sink {
+func (f *fixture) sink(cfg pawlsqs.SinkConfig) *pawlsqs.Sink {
 	f.Helper()
-	sink, err := pawlsqs.OpenSink(f.Context(), f.client, "q", "")
+	sink, err := pawlsqs.OpenSink(f.Context(), f.client, "q", cfg)
 	f.must(err)
 	return sink
 }
@@ -38,7 +38,7 @@ func TestSink_TheReceiverFindsTheID(t *testing.T) {
 		f := setup(t, sqstest.Faults{}, pawlsqs.Config{})
 		m := message("e-1", "b")
 		m.Headers["tenant"] = "t-9"
-		if errs := f.sink().Publish(t.Context(), []pawl.Message{m}); errors.Join(errs...) != nil {
+		if errs := f.sink(pawlsqs.SinkConfig{}).Publish(t.Context(), []pawl.Message{m}); errors.Join(errs...) != nil {
 			t.Fatal(errs)
 		}
 		d := f.one()
@@ -72,7 +72,7 @@ func TestSink_EachHasItsOwnResult(t *testing.T) {
 		for n := range 3 {
 			ms = append(ms, message(fmt.Sprint("large-", n), strings.Repeat("x", 400<<10)))
 		}
-		for i, err := range f.sink().Publish(t.Context(), ms) {
+		for i, err := range f.sink(pawlsqs.SinkConfig{}).Publish(t.Context(), ms) {
 			if i < 3 != pawl.IsFinal(err) || i >= 3 && err != nil {
 				t.Errorf("%s: %v", ms[i].ID, err)
 			}
@@ -87,7 +87,7 @@ func TestSink_EachHasItsOwnResult(t *testing.T) {
 func TestSink_OutageIsChargedToTheSink(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := setup(t, sqstest.Faults{}, pawlsqs.Config{})
-		sink := f.sink()
+		sink := f.sink(pawlsqs.SinkConfig{})
 		f.server.SetFaults(sqstest.Chaos(1, sqstest.Rates{Error: 1}))
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
@@ -104,7 +104,7 @@ func TestSink_OutageIsChargedToTheSink(t *testing.T) {
 func TestSink_FIFO(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := setupFIFO(t, sqstest.Faults{}, pawlsqs.Config{})
-		sink, err := pawlsqs.OpenSink(t.Context(), f.client, fifoQueue, "")
+		sink, err := pawlsqs.OpenSink(t.Context(), f.client, fifoQueue, pawlsqs.SinkConfig{})
 		f.must(err)
 		alone := message("ünïcode", "b")
 		alone.Group = ""
@@ -142,7 +142,7 @@ func (mute) SendMessageBatch(context.Context, *awssqs.SendMessageBatchInput, ...
 func TestSink_UnmentionedIsNotAccepted(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := setup(t, sqstest.Faults{}, pawlsqs.Config{})
-		sink, err := pawlsqs.OpenSink(t.Context(), mute{f.client}, "q", "")
+		sink, err := pawlsqs.OpenSink(t.Context(), mute{f.client}, "q", pawlsqs.SinkConfig{})
 		f.must(err)
 		for _, err := range sink.Publish(t.Context(), []pawl.Message{message("1", "b"), message("2", "b")}) {
 			if !pawl.IsSinkDown(err) {

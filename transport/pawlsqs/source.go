@@ -27,7 +27,7 @@ type Source struct {
 	config   Config
 	heart    *heart.Heart[string]
 	fifo     bool
-	attempts attempts // for FIFO queues only
+	attempts attemptIDs // for FIFO queues only
 	horizon  adapter.Horizon
 	pace     adapter.Pacer
 	counters counters

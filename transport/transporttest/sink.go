@@ -69,7 +69,7 @@ var sinkSuite = []struct {
 	{"OneCallEndsNoOther", oneEndsNoOther},
 	{"ConnectionEndsInTheMiddle", cutInTheMiddle},
 	{"AnswersForSomeOnly", partlyAnswered},
-	{"RunIsAPrefix", runIsAPrefix},
+	{"BatchIsAPrefix", batchIsAPrefix},
 }
 
 // batch is the number of messages in a call, small enough for one batch of any destination.
@@ -390,31 +390,31 @@ func partlyAnswered(b *sinkBench) {
 	b.goesOn()
 }
 
-// A run is accepted up to the first message without a confirmation, and no further.
-func runIsAPrefix(b *sinkBench) {
-	sink, takes := b.outlet.Sink.(pawl.RunSink)
+// A batch is accepted up to the first message without a confirmation, and no further.
+func batchIsAPrefix(b *sinkBench) {
+	sink, takes := b.outlet.Sink.(pawl.BatchSink)
 	if !takes {
 		return
 	}
 	for _, at := range []int{0, 1, 4, batch - 1} {
 		for _, how := range []string{"refused", "silent", "cut"} {
 			b.calls++
-			var run []pawl.Message
+			var ms []pawl.Message
 			for i := range batch {
-				run = append(run, b.message(b.id(i), 0))
+				ms = append(ms, b.message(b.id(i), 0))
 			}
 			ctx, cancel := context.WithCancel(b.Context())
 			b.answers.keep(nil)
 			switch how {
 			case "refused":
-				b.refuse(run, at)
+				b.refuse(ms, at)
 			default:
-				b.answers.keep(of(run, at))
+				b.answers.keep(of(ms, at))
 			}
 			accepted := make(chan int, 1)
 			go func() {
-				n, err := sink.PublishRun(ctx, run)
-				if n != len(run) && err == nil {
+				n, err := sink.PublishBatch(ctx, ms)
+				if n != len(ms) && err == nil {
 					n = -1
 				}
 				accepted <- n
@@ -435,7 +435,7 @@ func runIsAPrefix(b *sinkBench) {
 				b.Fatalf("%s at %d: accepted %d of %d", how, at, n, batch)
 			}
 			for i := range n {
-				if !b.answers.confirms(run[i].ID) {
+				if !b.answers.confirms(ms[i].ID) {
 					b.Errorf("%s at %d: %d are accepted, and message %d was never confirmed", how, at, n, i)
 				}
 			}

@@ -33,7 +33,7 @@ func TestSinkSuite_NoticesEachMutant(t *testing.T) {
 		"sink: a cut is consent":                  "ConnectionEndsInTheMiddle",
 		"batch: what is not mentioned is sent":    "AnswersForSomeOnly",
 		"batch: off by one":                       "AnswersBelongToTheirMessages",
-		"sink: counts what was accepted":          "RunIsAPrefix",
+		"sink: counts what was accepted":          "BatchIsAPrefix",
 	} {
 		t.Run(mutant, func(t *testing.T) {
 			t.Parallel()
@@ -244,7 +244,7 @@ func (s *sink) publishBatch(ctx context.Context, l *link, ms []pawl.Message) []e
 	return errs
 }
 
-func (s *sink) PublishRun(ctx context.Context, ms []pawl.Message) (accepted int, err error) {
+func (s *sink) PublishBatch(ctx context.Context, ms []pawl.Message) (accepted int, err error) {
 	for _, m := range ms {
 		if errs := s.Publish(ctx, []pawl.Message{m}); errs[0] != nil {
 			if err = errs[0]; s.broken("counts what was accepted") {

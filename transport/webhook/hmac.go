@@ -74,13 +74,13 @@ type HMACConfig struct {
 
 // HMAC is the scheme of senders that have none of their own here.
 func HMAC(c HMACConfig, secrets ...Secret) Scheme {
-	s := &keyed{c: c}
+	s := &hmacScheme{c: c}
 	s.err = s.complete(secrets)
 	return s
 }
 
-// keyed is a scheme of one HMAC in one header.
-type keyed struct {
+// hmacScheme is a scheme of one HMAC in one header.
+type hmacScheme struct {
 	c      HMACConfig
 	keys   []key
 	signed template
@@ -90,7 +90,7 @@ type keyed struct {
 	kept   []string
 }
 
-func (s *keyed) complete(secrets []Secret) (err error) {
+func (s *hmacScheme) complete(secrets []Secret) (err error) {
 	c := &s.c
 	c.Name, c.Hash, c.Encoding = orDefault(c.Name, "hmac"), orDefault(c.Hash, SHA256), orDefault(c.Encoding, Hex)
 	if c.TimestampHeader != "" {
@@ -120,12 +120,12 @@ func (s *keyed) complete(secrets []Secret) (err error) {
 	return err
 }
 
-func (s *keyed) Name() string   { return s.c.Name }
-func (s *keyed) String() string { return s.c.Name }
-func (s *keyed) Sender() Sender { return senderNamed(s.c.Name) }
-func (s *keyed) check() error   { return s.err }
+func (s *hmacScheme) Name() string   { return s.c.Name }
+func (s *hmacScheme) String() string { return s.c.Name }
+func (s *hmacScheme) Sender() Sender { return senderNamed(s.c.Name) }
+func (s *hmacScheme) check() error   { return s.err }
 
-func (s *keyed) headers(http.Header) []string {
+func (s *hmacScheme) headers(http.Header) []string {
 	all := []string{s.c.Header}
 	if s.c.TimestampHeader != "" {
 		all = append(all, s.c.TimestampHeader)
@@ -136,7 +136,7 @@ func (s *keyed) headers(http.Header) []string {
 	return all
 }
 
-func (s *keyed) keeps() []string {
+func (s *hmacScheme) keeps() []string {
 	all := s.kept
 	if s.c.IDHeader != "" {
 		all = append([]string{s.c.IDHeader}, all...)
@@ -144,13 +144,13 @@ func (s *keyed) keeps() []string {
 	return all
 }
 
-func (s *keyed) mac(k key, id, timestamp string, body []byte) string {
+func (s *hmacScheme) mac(k key, id, timestamp string, body []byte) string {
 	m := hmac.New(s.c.Hash.new, k.mac)
 	s.signed.write(m, id, timestamp, body)
 	return s.c.Encoding.text(m.Sum(nil))
 }
 
-func (s *keyed) prove(h http.Header, body []byte) (p proof, err error) {
+func (s *hmacScheme) prove(h http.Header, body []byte) (p proof, err error) {
 	signature, err := only(h, s.c.Header)
 	if err != nil {
 		return proof{}, err
@@ -183,7 +183,7 @@ func (s *keyed) prove(h http.Header, body []byte) (p proof, err error) {
 	return p, nil
 }
 
-func (s *keyed) named(h http.Header, body []byte) (p proof, err error) {
+func (s *hmacScheme) named(h http.Header, body []byte) (p proof, err error) {
 	if err := s.readID(h, &p); err != nil {
 		return proof{}, err
 	}
@@ -192,7 +192,7 @@ func (s *keyed) named(h http.Header, body []byte) (p proof, err error) {
 }
 
 // readID reads the id from its header. A missing one is refused only if it is signed; what has no id is genuine and has no key.
-func (s *keyed) readID(h http.Header, p *proof) (err error) {
+func (s *hmacScheme) readID(h http.Header, p *proof) (err error) {
 	if s.c.IDHeader == "" {
 		return nil
 	}
@@ -206,7 +206,7 @@ func (s *keyed) readID(h http.Header, p *proof) (err error) {
 	return checkID(p.id, s.signed.afterID())
 }
 
-func (s *keyed) identify(h http.Header, body []byte, p *proof) {
+func (s *hmacScheme) identify(h http.Header, body []byte, p *proof) {
 	if s.inBody != "" {
 		p.id, _ = jsonptr.TextAt(body, s.inBody)
 		p.idSigned = p.id != ""
@@ -217,7 +217,7 @@ func (s *keyed) identify(h http.Header, body []byte, p *proof) {
 }
 
 // Sign signs with the first secret.
-func (s *keyed) Sign(id string, at time.Time, body []byte) (http.Header, error) {
+func (s *hmacScheme) Sign(id string, at time.Time, body []byte) (http.Header, error) {
 	if s.err != nil {
 		return nil, invalid("webhook.sign", s.err)
 	}

@@ -7,7 +7,7 @@ import "net/http"
 // id the memory of keys stands. Against another only something that is signed helps: [KeyBody] as [Config.SemanticKey].
 func GitHub(secrets ...Secret) Scheme {
 	return vendor(HMACConfig{Name: "github", Header: "X-Hub-Signature-256", Prefix: "sha256=", IDHeader: "X-GitHub-Delivery"}, secrets,
-		keyed{kept: []string{"X-Github-Event", "X-Github-Hook-Id"}})
+		hmacScheme{kept: []string{"X-Github-Event", "X-Github-Hook-Id"}})
 }
 
 // Slack is the scheme of X-Slack-Signature, v0: the timestamp, X-Slack-Request-Timestamp, is signed. The id is the event_id of
@@ -15,7 +15,7 @@ func GitHub(secrets ...Secret) Scheme {
 func Slack(secrets ...Secret) Scheme {
 	return vendor(HMACConfig{Name: "slack", Header: "X-Slack-Signature", Prefix: "v0=", TimestampHeader: "X-Slack-Request-Timestamp",
 		Signed: "v0:{timestamp}:{body}"}, secrets,
-		keyed{inBody: "/event_id", kept: []string{"X-Slack-Retry-Num", "X-Slack-Retry-Reason"}})
+		hmacScheme{inBody: "/event_id", kept: []string{"X-Slack-Retry-Num", "X-Slack-Retry-Reason"}})
 }
 
 // Shopify is the scheme of X-Shopify-Hmac-Sha256. Shopify signs the body and nothing else: no
@@ -28,35 +28,35 @@ func Slack(secrets ...Secret) Scheme {
 // X-Shopify-Hmac-Sha256 is read by the other names. Sign uses the names with X-.
 func Shopify(secrets ...Secret) Scheme {
 	return twoFamilies{
-		keyed:  shopify(secrets, "X-Shopify-"),
-		second: shopify(secrets, "Shopify-", "Handle", "Action", "Resource-Id"),
+		hmacScheme: shopify(secrets, "X-Shopify-"),
+		second:     shopify(secrets, "Shopify-", "Handle", "Action", "Resource-Id"),
 	}
 }
 
-func shopify(secrets []Secret, prefix string, kept ...string) *keyed {
+func shopify(secrets []Secret, prefix string, kept ...string) *hmacScheme {
 	names := []string{prefix + "Topic"}
 	for _, name := range append([]string{"Shop-Domain", "Triggered-At", "Api-Version", "Event-Id"}, kept...) {
 		names = append(names, prefix+name)
 	}
 	return vendor(HMACConfig{Name: "shopify", Header: prefix + "Hmac-Sha256", Encoding: Base64, IDHeader: prefix + "Webhook-Id"}, secrets,
-		keyed{topic: names[0], kept: names})
+		hmacScheme{topic: names[0], kept: names})
 }
 
 // twoFamilies is a scheme of one sender that names its headers in two ways. Which family it is, the signature's header says; with
 // both or none of them it is the first, so one request is read in one way.
 type twoFamilies struct {
-	*keyed
-	second *keyed
+	*hmacScheme
+	second *hmacScheme
 }
 
-func (s twoFamilies) family(h http.Header) *keyed {
+func (s twoFamilies) family(h http.Header) *hmacScheme {
 	if len(h.Values(s.c.Header)) == 0 && len(h.Values(s.second.c.Header)) > 0 {
 		return s.second
 	}
-	return s.keyed
+	return s.hmacScheme
 }
 
-func (s twoFamilies) keeps() []string { return append(s.keyed.keeps(), s.second.keeps()...) }
+func (s twoFamilies) keeps() []string { return append(s.hmacScheme.keeps(), s.second.keeps()...) }
 
 func (s twoFamilies) headers(h http.Header) []string { return s.family(h).headers(h) }
 
@@ -69,11 +69,11 @@ func (s twoFamilies) named(h http.Header, body []byte) (proof, error) {
 	if len(h.Values(s.c.IDHeader)) == 0 && len(h.Values(s.second.c.IDHeader)) > 0 {
 		return s.second.named(h, body)
 	}
-	return s.keyed.named(h, body)
+	return s.hmacScheme.named(h, body)
 }
 
 // vendor is an HMAC with what only this sender has.
-func vendor(c HMACConfig, secrets []Secret, own keyed) *keyed {
+func vendor(c HMACConfig, secrets []Secret, own hmacScheme) *hmacScheme {
 	own.c = c
 	own.err = own.complete(secrets)
 	return &own

@@ -39,7 +39,7 @@ var rabbitmq = broker.Kind{
 		return pawlrabbitmq.Open(ctx, pawlrabbitmq.URL(address), queue, pawlrabbitmq.Config{Wait: time.Second, Prefetch: 50, Hooks: hooks})
 	},
 	Sink: func(ctx context.Context, address, queue string) (pawl.Sink, error) {
-		return pawlrabbitmq.OpenSink(ctx, pawlrabbitmq.URL(address), "", pawlrabbitmq.SinkConfig{RoutingKey: pawlrabbitmq.RouteTo(queue)})
+		return pawlrabbitmq.OpenSink(ctx, pawlrabbitmq.URL(address), "", pawlrabbitmq.SinkConfig{RoutingKey: queue})
 	},
 }
 

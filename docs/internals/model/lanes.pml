@@ -21,8 +21,8 @@
 #ifndef VERBS
 #define VERBS 1       /* what the operator does */
 #endif
-#ifndef RUNS
-#define RUNS 0        /* heads take along those that wait */
+#ifndef BATCHES
+#define BATCHES 0     /* heads take along those that wait */
 #endif
 #ifndef POLICY
 #define POLICY BLOCK
@@ -62,7 +62,7 @@ bool inverted = 0, twice = 0;
 
 inline committed() { if :: heads > 1 -> twice = 1 :: else fi }
 
-/* A run is a head and those that wait behind it: m1 and m2, in order, 0 for none. They stay WAIT; the head's row guards them. */
+/* A batch is a head and those that wait behind it: m1 and m2, in order, 0 for none. They stay WAIT; the head's row guards them. */
 #define waits(k) (st[k] == WAIT && m1 != k && m2 != k)
 
 /* What the holder of the lane's lock sees waiting first; `but` is deleted in its own transaction. */
@@ -91,15 +91,15 @@ inline end_member(m) {
   fi
 }
 
-/* pawl_v1.lane_run, then the sink: what waits behind the head, in order, cut anywhere. An event is first published after all before it. */
+/* pawl_v1.lane_batch, then the sink: what waits behind the head, in order, cut anywhere. An event is first published after all before it. */
 inline take_run() {
   if
-  :: st[j] == PROC && RUNS ->
+  :: st[j] == PROC && BATCHES ->
      if :: st[1] == WAIT -> m1 = 1 :: else -> if :: st[2] == WAIT -> m1 = 2 :: else -> if :: st[3] == WAIT -> m1 = 3 :: else fi fi fi;
      if :: m1 != 0 && m1 < 2 && st[2] == WAIT -> m2 = 2 :: else -> if :: m1 != 0 && m1 < 3 && st[3] == WAIT -> m2 = 3 :: else fi fi;
      if :: m2 = 0 :: skip fi;
      if :: m1 != 0 && m2 == 0 -> m1 = 0 :: skip fi;
-#ifdef M_RUNSKIP
+#ifdef M_BATCHSKIP
      if :: m2 != 0 -> m1 = m2; m2 = 0 :: else fi;
 #endif
      publish(m1); publish(m2)
@@ -117,7 +117,7 @@ inline publish(m) {
 
 /* pawl_v1.lane_finish locks the members that still wait, up to the first that another transaction has. */
 inline lock_run() {
-#ifndef M_RUNBLIND
+#ifndef M_BATCHBLIND
   if :: m1 != 0 && st[m1] == WAIT && row[m1] -> m1 = 0; m2 = 0 :: else fi;
 #endif
   if :: m1 != 0 && (st[m1] != WAIT || row[m1]) -> m1 = 0 :: else fi;

@@ -48,8 +48,8 @@ lanes() {
   build "-DVERBS=2 -DPOISON=0 -DCRASHES=0" && expect "two verbs, no failures" p_safe 0
 
   for policy in BLOCK PARK; do
-    build "-DPOLICY=$policy -DRUNS=1 -DVERBS=1 -DCRASHES=0" && expect "$policy, runs, an operator" p_safe 0
-    build "-DPOLICY=$policy -DRUNS=1 -DVERBS=0 -DCRASHES=2" && expect "$policy, runs, crashes" p_safe 0 && expect "$policy, runs, crashes" p_live 0
+    build "-DPOLICY=$policy -DBATCHES=1 -DVERBS=1 -DCRASHES=0" && expect "$policy, batches, an operator" p_safe 0
+    build "-DPOLICY=$policy -DBATCHES=1 -DVERBS=0 -DCRASHES=2" && expect "$policy, batches, crashes" p_safe 0 && expect "$policy, batches, crashes" p_live 0
   done
 
   mutant M_LOCKONLY  "-DOLD -DVERBS=0"                p_prompt
@@ -60,8 +60,8 @@ lanes() {
   mutant M_HEADONLY  "-DVERBS=0"                      p_order
   mutant M_POSFIRST  "-DVERBS=0"                      p_order
   mutant M_SKIPROW   "-DVERBS=1"                      p_order
-  mutant M_RUNSKIP   "-DRUNS=1 -DVERBS=0"             p_order
-  mutant M_RUNBLIND  "-DRUNS=1 -DVERBS=1"             p_order
+  mutant M_BATCHSKIP  "-DBATCHES=1 -DVERBS=0"             p_order
+  mutant M_BATCHBLIND "-DBATCHES=1 -DVERBS=1"             p_order
 
 }
 

@@ -94,7 +94,7 @@ func (a assignment) relay(ctx context.Context, pool *pgxpool.Pool, open Opener, 
 	if err != nil {
 		return nil, err
 	}
-	return outbox.NewRelay(pool, outbox.Config{Publisher: sink, Lease: processLease, Timeout: 5 * time.Second, Poll: 50 * time.Millisecond,
+	return outbox.NewRelay(pool, outbox.Config{Sink: sink, Lease: processLease, Timeout: 5 * time.Second, Poll: 50 * time.Millisecond,
 		Probe: 500 * time.Millisecond, Backoff: processBackoff, ShutdownTimeout: shutdownTimeout, Hooks: a.hooks(j)})
 }
 

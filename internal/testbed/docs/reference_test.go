@@ -215,7 +215,7 @@ func TestConfiguration_FieldsAreListed(t *testing.T) {
 		"observe.EventOptions":     {"observe/options.go", "EventOptions"}, "observe.DatabaseOptions": {"observe/options.go", "DatabaseOptions"},
 		"pawlnats.Config": {"transport/pawlnats/config.go", "Config"}, "pawlnats.SinkConfig": {"transport/pawlnats/sink.go", "SinkConfig"},
 		"pawlkafka.Config": {"transport/pawlkafka/config.go", "Config"}, "pawlkafka.SinkConfig": {"transport/pawlkafka/sink.go", "SinkConfig"},
-		"pawlrabbitmq.Config": {"transport/pawlrabbitmq/config.go", "Config"}, "pawlrabbitmq.SinkConfig": {"transport/pawlrabbitmq/sink.go", "SinkConfig"},
+		"pawlrabbitmq.Config": {"transport/pawlrabbitmq/config.go", "Config"}, "pawlrabbitmq.SinkConfig": {"transport/pawlrabbitmq/sink.go", "SinkConfig"}, "pawlsqs.SinkConfig": {"transport/pawlsqs/sink.go", "SinkConfig"},
 		"pawlsqs.Config": {"transport/pawlsqs/config.go", "Config"}, "pawlsqs.Message": {"transport/pawlsqs/send.go", "Message"},
 	} {
 		text, fields := sectionOf(t, page, section), 0

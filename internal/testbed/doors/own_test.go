@@ -55,7 +55,7 @@ var plain = map[string]func(*visit){
 		if err != nil {
 			v.Fatal(err)
 		}
-		relay, err := outbox.NewRelay(v.pool, outbox.Config{Publisher: published(func(ctx context.Context) error { return v.alone(ctx) }),
+		relay, err := outbox.NewRelay(v.pool, outbox.Config{Sink: published(func(ctx context.Context) error { return v.alone(ctx) }),
 			Poll: 10 * time.Millisecond, Hooks: v.hooks(), Backoff: soon})
 		if err != nil {
 			v.Fatal(err)

@@ -306,7 +306,7 @@ var bare = []allowed{
 	{"observe/otelpawl/http.go", "next.ServeHTTP", "net/http calls it, and recovers"},
 	{"observe/otelpawl/sink.go", "c.carrier.Carries", seam},
 	{"observe/otelpawl/sink.go", "s.next.Publish", seam},
-	{"observe/otelpawl/sink.go", "s.log.PublishRun", seam},
+	{"observe/otelpawl/sink.go", "s.log.PublishBatch", seam},
 	{"observe/otelpawl/sink.go", "s.start", seam},
 	{"observe/internal/metrics/scopes.go", "s.of", "it is in Hooks.OnEvent"},
 	{"dashboard/assets.go", "files.ServeHTTP", "it is net/http's own"},

@@ -237,7 +237,7 @@ update pawl.job as j set status = 'processing', claimed_by = d.id, attempts = 1,
 		}
 	}},
 	{"a relay", loops(func(d *demoted, pool *pgxpool.Pool) {
-		r, err := outbox.NewRelay(pool, outbox.Config{Sink: "s", Publisher: outbox.Func(func(ctx context.Context, m pawl.Message) error {
+		r, err := outbox.NewRelay(pool, outbox.Config{SinkName: "s", Sink: outbox.Func(func(ctx context.Context, m pawl.Message) error {
 			_, err := pool.Exec(ctx, "set default_transaction_read_only = off; insert into effect values ('published')")
 			return err
 		})})

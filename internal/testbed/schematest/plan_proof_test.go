@@ -19,7 +19,7 @@ import (
 //
 // Jobs up to 50 are held by worker 1 and jobs up to 100 under their own leases, all with fence 1.
 // Jobs from 101 on are pending. Jobs -1 to -1000 are the held heads of lanes "1" to "1000", and
-// behind each a hundred jobs wait. In the last hundred lanes a process died in a run.
+// behind each a hundred jobs wait. In the last hundred lanes a process died in a batch.
 //
 // Commands up to 50 are held under an expired lease, with fences equal to their keys, as are the
 // last 100,000. The others have succeeded.
@@ -65,9 +65,9 @@ var hot = []struct {
 	{"pawl_v1.job_enqueue('q', 'k', '', '{\"lane\": \"fresh\"}')", []string{"job_wait", "job_head"}},
 	{"pawl_v1.job_enqueue_many('{q,q}', '{k,k}', array[''::bytea, ''], p_options => '{\"lanes\": [\"7\", \"fresh\"]}')", []string{"job_wait", "job_head"}},
 	{"pawl_v1.lane_promote(7)", []string{"job_head"}},
-	{"pawl_v1.lane_run('{7}', '{1}')", []string{"job_pkey"}},
-	{"pawl_v1.lane_run('{-7}', '{1}')", []string{"job_wait", "job_pkey"}},
-	{"pawl_v1.lane_run(array(select generate_series(-400, -1)), array_fill(1::bigint, '{400}'), 50)", []string{"job_wait", "job_pkey"}},
+	{"pawl_v1.lane_batch('{7}', '{1}')", []string{"job_pkey"}},
+	{"pawl_v1.lane_batch('{-7}', '{1}')", []string{"job_wait", "job_pkey"}},
+	{"pawl_v1.lane_batch(array(select generate_series(-400, -1)), array_fill(1::bigint, '{400}'), 50)", []string{"job_wait", "job_pkey"}},
 	{"pawl_v1.lane_finish('{-7}', '{1}', '{-1007,-2007}')", []string{"job_pkey", "job_wait", "job_head"}},
 	// One head is stale, and two members wait in no lane.
 	{"pawl_v1.lane_finish('{-7,-8}', '{1,2}', '{-1007,8,9}')", []string{"job_pkey", "job_wait", "job_head"}},
@@ -154,7 +154,7 @@ insert into pawl.worker (name, lease) values ('w', '1 hour');
 insert into pawl.inbox (consumer, key, hash, job_id) values ('c', 'stored', sha256(''), 7);
 insert into pawl.lane (queue, name) select 'q', n from generate_series(1, 1000) as n;
 select setval('pawl.fence_seq', 1000000);
-insert into pawl.job (id, queue, kind, payload, status, claimed_by, lease_expires_at, fence, attempts, run_end, lane_id, position, lane_head)
+insert into pawl.job (id, queue, kind, payload, status, claimed_by, lease_expires_at, fence, attempts, batch_end, lane_id, position, lane_head)
 overriding system value
 select -n, 'q', 'k', '', case when n <= 1000 then 'processing' else 'waiting' end, case when n <= 1000 then 0 end,
        case when n <= 1000 then now() + interval '1 hour' end, 1, case when n <= 1000 then 1 else 0 end, case when n between 901 and 1000 then -5000 end,

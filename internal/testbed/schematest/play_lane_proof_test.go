@@ -44,9 +44,9 @@ begin
   return v_outcome;
 end $$;
 
--- A holder of a head finishes it with members of its run. The members are locked first, so that
+-- A holder of a head finishes it with members of its batch. The members are locked first, so that
 -- only those that this call finishes are recorded.
-create function play.finish_run(p_id bigint, p_fence bigint, p_members bigint[]) returns text language plpgsql as $$
+create function play.finish_batch(p_id bigint, p_fence bigint, p_members bigint[]) returns text language plpgsql as $$
 declare
   v_before pawl.job[];
   v_said   record;
@@ -144,10 +144,10 @@ const (
 	laneIdle  = workers + "select play.enqueue_lanes('{l}'); select play.claim(1); select play.finish(1, 1);"
 	twoLanes  = workers + "select play.enqueue_lanes('{a,b}'); select play.claim(1, 2);"
 
-	// laneRun has jobs 2 and 3 waiting behind job 1.
-	laneRun = laneHeld + enqueueLane + "; select count(*) from pawl_v1.lane_run('{1}', '{1}');"
+	// laneBatch has jobs 2 and 3 waiting behind job 1.
+	laneBatch = laneHeld + enqueueLane + "; select count(*) from pawl_v1.lane_batch('{1}', '{1}');"
 
-	finishRun   = "select play.finish_run(1, 1, '{2,3}')"
+	finishBatch = "select play.finish_batch(1, 1, '{2,3}')"
 	enqueueLane = "select play.enqueue_lanes('{l}')"
 	promote     = "select p.outcome from pawl_v1.lane_promote(1) as p"
 	sweepLanes  = "select s.promoted from pawl_v1.lane_sweep() as s"
@@ -217,36 +217,36 @@ var laneScenes = []scene{
 	{name: "lane: purge, finish", given: workers + enqueueLane + ";" + claimOne + ";", sides: [][]string{{purge}, {finishOne}}},
 }
 
-// runScenes are the concurrent pairs for runs.
-var runScenes = []scene{
-	{name: "run: finish, enqueue", given: laneRun, sides: [][]string{{finishRun}, {enqueueLane}}},
-	{name: "run: finish aborted, enqueue", given: laneRun, sides: [][]string{{finishRun, rollback}, {enqueueLane}}},
-	{name: "run: finish of a part, enqueue", given: laneRun, sides: [][]string{{"select play.finish_run(1, 1, '{2}')"}, {enqueueLane}}},
-	{name: "run: finish, cancel of a member", given: laneRun, sides: [][]string{{finishRun}, {verbOn("cancel", "2")}}},
-	{name: "run: finish, cancel of a member aborted", given: laneRun, sides: [][]string{{finishRun}, {verbOn("cancel", "2"), rollback}}},
-	{name: "run: finish, discard of the last member", given: laneRun, sides: [][]string{{finishRun}, {verbOn("discard", "3")}}},
-	{name: "run: finish, cancel of the head", given: laneRun, sides: [][]string{{finishRun}, {verbOn("cancel", "1")}}},
-	{name: "run: finish, claim by id of a member", given: laneRun, sides: [][]string{{finishRun}, {"select play.claim_id(2, 2)"}}},
-	{name: "run: finish, sweep, enqueue", given: laneRun + oneIsDead, sides: [][]string{{finishRun}, {sweepEverybody}, {enqueueLane}}},
-	{name: "run: finish, zombie's finish", given: laneRun + oneIsDead + "select play.sweep(); select play.claim(2);", sides: [][]string{{finishTwo}, {finishRun}}},
-	{name: "run: finish, leave", given: laneRun, sides: [][]string{{finishRun}, {"select play.leave(1)"}}},
+// batchScenes are the concurrent pairs for batches.
+var batchScenes = []scene{
+	{name: "batch: finish, enqueue", given: laneBatch, sides: [][]string{{finishBatch}, {enqueueLane}}},
+	{name: "batch: finish aborted, enqueue", given: laneBatch, sides: [][]string{{finishBatch, rollback}, {enqueueLane}}},
+	{name: "batch: finish of a part, enqueue", given: laneBatch, sides: [][]string{{"select play.finish_batch(1, 1, '{2}')"}, {enqueueLane}}},
+	{name: "batch: finish, cancel of a member", given: laneBatch, sides: [][]string{{finishBatch}, {verbOn("cancel", "2")}}},
+	{name: "batch: finish, cancel of a member aborted", given: laneBatch, sides: [][]string{{finishBatch}, {verbOn("cancel", "2"), rollback}}},
+	{name: "batch: finish, discard of the last member", given: laneBatch, sides: [][]string{{finishBatch}, {verbOn("discard", "3")}}},
+	{name: "batch: finish, cancel of the head", given: laneBatch, sides: [][]string{{finishBatch}, {verbOn("cancel", "1")}}},
+	{name: "batch: finish, claim by id of a member", given: laneBatch, sides: [][]string{{finishBatch}, {"select play.claim_id(2, 2)"}}},
+	{name: "batch: finish, sweep, enqueue", given: laneBatch + oneIsDead, sides: [][]string{{finishBatch}, {sweepEverybody}, {enqueueLane}}},
+	{name: "batch: finish, zombie's finish", given: laneBatch + oneIsDead + "select play.sweep(); select play.claim(2);", sides: [][]string{{finishTwo}, {finishBatch}}},
+	{name: "batch: finish, leave", given: laneBatch, sides: [][]string{{finishBatch}, {"select play.leave(1)"}}},
 }
 
 var runMutants = []mutant{
-	{name: "a run's members end without their head", property: "p_order", scene: "run: finish, zombie's finish", edits: []edit{
+	{name: "a batch's members end without their head", property: "p_order", scene: "batch: finish, zombie's finish", edits: []edit{
 		{"lane_finish", "           array_agg(h.lane_id) filter (where h.held),\n           array_agg(h.lane_id) filter (where h.held and h.lane_head),\n",
 			"           array_agg(h.lane_id),\n           array_agg(h.lane_id),\n"},
 		{"lane_finish", "  if v_held is not null then", "  if v_locked <> '{}' then"}}},
-	{name: "a run's head ends without its fence", property: "p_term", scene: "run: finish, zombie's finish", edits: []edit{
+	{name: "a batch's head ends without its fence", property: "p_term", scene: "batch: finish, zombie's finish", edits: []edit{
 		{"lane_finish", " and (j.id, j.fence) in (select g.id, g.fence from unnest(p_ids, p_fences) as g (id, fence)) as held", " as held"}}},
-	{name: "a run's head ends when it was taken back", property: "p_held", scene: "run: finish, sweep, enqueue", edits: []edit{
+	{name: "a batch's head ends when it was taken back", property: "p_held", scene: "batch: finish, sweep, enqueue", edits: []edit{
 		{"lane_finish", "               j.status = 'processing' and (j.id", "               (j.id"}}},
-	{name: "a run goes on behind a locked member", property: "p_order", scene: "run: finish, cancel of a member aborted", edits: []edit{
-		{"_run_members", "where n.whole", "where n.id = any (v_locked)"}}},
-	{name: "a run ends members that do not wait", property: "p_term", scene: "run: finish, cancel of a member", edits: []edit{
-		{"_run_members", "\n         and j.status = 'waiting'\n         and j.lane_id = any (p_lanes)\n       order", "\n         and j.lane_id = any (p_lanes)\n       order"},
-		{"_run_members", "\n         and j.status = 'waiting'\n         and j.lane_id = any (p_lanes)) as n", "\n         and j.lane_id = any (p_lanes)) as n"}}},
-	{name: "a run's end promotes nobody", property: "p_told", scene: "run: finish, enqueue", edits: []edit{{"lane_finish", "when 1 then v_freed", "when 1 then '{}'::jsonb"}}},
+	{name: "a batch goes on behind a locked member", property: "p_order", scene: "batch: finish, cancel of a member aborted", edits: []edit{
+		{"_batch_members", "where n.whole", "where n.id = any (v_locked)"}}},
+	{name: "a batch ends members that do not wait", property: "p_term", scene: "batch: finish, cancel of a member", edits: []edit{
+		{"_batch_members", "\n         and j.status = 'waiting'\n         and j.lane_id = any (p_lanes)\n       order", "\n         and j.lane_id = any (p_lanes)\n       order"},
+		{"_batch_members", "\n         and j.status = 'waiting'\n         and j.lane_id = any (p_lanes)) as n", "\n         and j.lane_id = any (p_lanes)) as n"}}},
+	{name: "a batch's end promotes nobody", property: "p_told", scene: "batch: finish, enqueue", edits: []edit{{"lane_finish", "when 1 then v_freed", "when 1 then '{}'::jsonb"}}},
 }
 
-func init() { scenes = append(scenes, append(laneScenes, runScenes...)...) }
+func init() { scenes = append(scenes, append(laneScenes, batchScenes...)...) }

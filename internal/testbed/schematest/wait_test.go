@@ -41,7 +41,7 @@ var unbounded = map[string]string{
 	"step_purge":      skips,
 	"replay_purge":    skips,
 	"fence_purge":     skips,
-	"lane_run":        skips,
+	"lane_batch":      skips,
 	"lane_purge":      skips,
 	"lane_sweep":      skips,
 	"try_lock":        "it tries, and says busy",

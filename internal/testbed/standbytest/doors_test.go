@@ -355,12 +355,12 @@ func (b *bed) append(name string, events ...outbox.Event) door {
 			return tx.Commit(ctx)
 		}
 	}
-	return door{name, call(b.watched), call(b.patient), "exists (select from pawl.job as j where j.queue = 'outbox/" + events[0].Sink + "')", true}
+	return door{name, call(b.watched), call(b.patient), "exists (select from pawl.job as j where j.queue = 'outbox/" + events[0].SinkName + "')", true}
 }
 
 func (b *bed) appends() []door {
 	made := func(sink, key string) outbox.Event {
-		return outbox.Event{Sink: sink, Type: "made", Scope: "standby", Key: key}
+		return outbox.Event{SinkName: sink, Type: "made", Scope: "standby", Key: key}
 	}
 	return []door{b.append("append", made("one", "1")), b.append("append many", made("many", "1"), made("many", "2"))}
 }

@@ -453,7 +453,7 @@ func TestRelay_PublishesWhatIsReplicated(t *testing.T) {
 	pool := poolOf(t, p.URL(), watch)
 	var published atomic.Int32
 	relay, err := outbox.NewRelay(pool, outbox.Config{Hooks: logTo(t, "relay"), Poll: 50 * time.Millisecond, Presence: job.Presence{Off: true},
-		Publisher: outbox.Func(func(context.Context, pawl.Message) error { published.Add(1); return nil })})
+		Sink: outbox.Func(func(context.Context, pawl.Message) error { published.Add(1); return nil })})
 	if err != nil {
 		t.Fatal(err)
 	}

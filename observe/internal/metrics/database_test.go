@@ -112,7 +112,7 @@ func TestDatabase_ReadsWhatThereIs(t *testing.T) {
 func TestDatabase_AnIdleOutboxIsZeroAndNotAbsent(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	relay, err := outbox.NewRelay(b.pool, outbox.Config{Sink: "quiet", Publisher: outbox.Func(func(context.Context, pawl.Message) error { return nil })})
+	relay, err := outbox.NewRelay(b.pool, outbox.Config{SinkName: "quiet", Sink: outbox.Func(func(context.Context, pawl.Message) error { return nil })})
 	if err != nil {
 		t.Fatal(err)
 	}

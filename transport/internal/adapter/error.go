@@ -26,17 +26,17 @@ func Wrap(op string, err error, diagnose func(err error) (short, hint string)) e
 }
 
 // Short replaces the text of an error with one line. errors.As still finds the error.
-func Short(text string, err error) error { return &cause{text, err} }
+func Short(text string, err error) error { return &diagnosedError{text, err} }
 
-// A cause has a one-line text for a client's error of several lines, and wraps that error for
+// A diagnosedError has a one-line text for a client's error of several lines, and wraps that error for
 // errors.As.
-type cause struct {
+type diagnosedError struct {
 	text string
 	err  error
 }
 
-func (c *cause) Error() string { return c.text }
-func (c *cause) Unwrap() error { return c.err }
+func (c *diagnosedError) Error() string { return c.text }
+func (c *diagnosedError) Unwrap() error { return c.err }
 
 // BadArgument returns the error for a setting that is out of bounds.
 func BadArgument(op, format string, args ...any) error {

@@ -39,7 +39,7 @@ var sqs = Kind{
 		return pawlsqs.Open(ctx, Client(address), queue, pawlsqs.Config{Visibility: Visibility, Wait: time.Second, Hooks: hooks})
 	},
 	Sink: func(ctx context.Context, address, queue string) (pawl.Sink, error) {
-		return pawlsqs.OpenSink(ctx, Client(address), queue, "")
+		return pawlsqs.OpenSink(ctx, Client(address), queue, pawlsqs.SinkConfig{})
 	},
 }
 

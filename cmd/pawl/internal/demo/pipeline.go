@@ -24,7 +24,7 @@ func (c workerConfig) hop(ctx context.Context, pool *pgxpool.Pool, hooks pawl.Ho
 	if err != nil {
 		return nil, err
 	}
-	relay, err := outbox.NewRelay(pool, outbox.Config{Publisher: sink, Sink: c.Schema, Batch: 10, Concurrency: 50,
+	relay, err := outbox.NewRelay(pool, outbox.Config{Sink: sink, SinkName: c.Schema, MaxPublish: 10, Concurrency: 50,
 		Lease: lease, Backoff: backoff, Name: c.name(), Hooks: hooks})
 	if err != nil {
 		return nil, err
@@ -39,7 +39,7 @@ func (c workerConfig) order(ctx context.Context, tx pgx.Tx, o order) error {
 	if err := apply(ctx, tx, c.Schema, o); err != nil || !c.Pipeline {
 		return err
 	}
-	_, err := outbox.Append(ctx, tx, outbox.Event{Sink: c.Schema, Type: "OrderPlaced", AggregateType: "customer", AggregateID: o.Customer,
+	_, err := outbox.Append(ctx, tx, outbox.Event{SinkName: c.Schema, Type: "OrderPlaced", AggregateType: "customer", AggregateID: o.Customer,
 		Scope: c.Schema, Key: o.ID, Value: o})
 	return err
 }

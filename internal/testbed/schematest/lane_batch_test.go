@@ -12,48 +12,48 @@ const fiveInLane = `select pawl_v1.worker_register('one'), pawl_v1.worker_regist
 do $do$ begin for n in 1..5 loop perform pawl_v1.job_enqueue('q', 'k', 'payload', '{"lane": "l"}'); end loop; end $do$;
 select c.id from pawl_v1.job_claim('q', 1, 10) as c`
 
-const runOfOne = "select r.id from pawl_v1.lane_run('{1}', '{1}') as r"
+const batchOfOne = "select b.id from pawl_v1.lane_batch('{1}', '{1}') as b"
 
-// A run contains the jobs that wait behind a head that the caller holds, in order, and at most the
+// A batch contains the jobs that wait behind a head that the caller holds, in order, and at most the
 // requested number.
-func TestRun_IsWhatWaitsBehindAHead(t *testing.T) {
+func TestLaneBatch_IsWhatWaitsBehindAHead(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fiveInLane)
-	b.is(runOfOne, "2, 3, 4, 5")
-	b.is("select r.id, r.head, r.kind, convert_from(r.payload, 'UTF8'), r.detail ->> 'lane' from pawl_v1.lane_run('{1}', '{1}', 1) as r", "2 1 k payload l")
-	b.is("select r.id from pawl_v1.lane_run('{1,99}', '{2,1}') as r", "") // neither is held
+	b.is(batchOfOne, "2, 3, 4, 5")
+	b.is("select b.id, b.head, b.kind, convert_from(b.payload, 'UTF8'), b.detail ->> 'lane' from pawl_v1.lane_batch('{1}', '{1}', 1) as b", "2 1 k payload l")
+	b.is("select b.id from pawl_v1.lane_batch('{1,99}', '{2,1}') as b", "") // neither is held
 	b.is("select count(*) from pawl.job as j where j.status = 'waiting'", "4")
 }
 
-// A run ends before a job that may not run now or has another kind.
-func TestRun_EndsBeforeWhatDiffers(t *testing.T) {
+// A batch ends before a job that may not run now or has another kind.
+func TestLaneBatch_EndsBeforeWhatDiffers(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]string{
 		"not due":      "available_at = clock_timestamp() + interval '1 hour'",
 		"tried before": "attempts = 1",
 		"crashed":      "crashes = 1",
 		"another kind": "kind = 'other'",
-		"goes alone":   "run_end = -9",
+		"goes alone":   "batch_end = -9",
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := setup(t, fiveInLane)
 			b.do("update pawl.job set " + change + " where id = 4")
-			b.is(runOfOne, "2, 3")
+			b.is(batchOfOne, "2, 3")
 			b.do("update pawl.job set " + change + " where id = 2")
-			b.is(runOfOne, "")
+			b.is(batchOfOne, "")
 		})
 	}
 }
 
-// A head that was attempted before has no run, and neither has one in a paused or draining queue,
-// because its run would be new work.
-func TestRun_NoneForAHeadThatGoesAlone(t *testing.T) {
+// A head that was attempted before has no batch, and neither has one in a paused or draining queue,
+// because its batch would be new work.
+func TestLaneBatch_NoneForAHeadThatGoesAlone(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]string{
 		"tried before": "update pawl.job set attempts = 2 where id = 1",
 		"crashed":      "update pawl.job set crashes = 1 where id = 1",
-		"behind one":   "update pawl.job set run_end = -9 where id = 1",
+		"behind one":   "update pawl.job set batch_end = -9 where id = 1",
 		"paused":       "select pawl_v1.queue_set('q', '{\"mode\": \"paused\"}', 'ann', 'test')",
 		"draining":     "select pawl_v1.queue_set('q', '{\"mode\": \"draining\"}', 'ann', 'test')",
 	} {
@@ -61,17 +61,17 @@ func TestRun_NoneForAHeadThatGoesAlone(t *testing.T) {
 			t.Parallel()
 			b := setup(t, fiveInLane)
 			b.do(change)
-			b.is(runOfOne, "")
+			b.is(batchOfOne, "")
 		})
 	}
 }
 
-// Finishing a head finishes the named members of its run, and the next job of the lane becomes the
+// Finishing a head finishes the named members of its batch, and the next job of the lane becomes the
 // head. A finish with a stale fence finishes nothing.
-func TestRun_EndsWithItsHead(t *testing.T) {
+func TestLaneBatch_EndsWithItsHead(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fiveInLane)
-	b.is(runOfOne, "2, 3, 4, 5")
+	b.is(batchOfOne, "2, 3, 4, 5")
 	b.is("select f.id, f.outcome, f.members from pawl_v1.lane_finish('{1}', '{7}', '{2,3}') as f", "1 stale 0")
 	b.is("select count(*) from pawl.job", "5")
 	b.is("select f.id, f.outcome, f.members, f.detail ->> 'promoted' from pawl_v1.lane_finish('{1}', '{1}', '{2,3}') as f", "1 finished 2 1")
@@ -81,17 +81,17 @@ func TestRun_EndsWithItsHead(t *testing.T) {
 }
 
 // Members that an operator has ended are skipped and not counted.
-func TestRun_SkipsMembersThatAnOperatorEnded(t *testing.T) {
+func TestLaneBatch_SkipsMembersThatAnOperatorEnded(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fiveInLane)
-	b.is(runOfOne, "2, 3, 4, 5")
+	b.is(batchOfOne, "2, 3, 4, 5")
 	b.do("select pawl_v1.job_cancel(3, 'ann', 'test')")
 	b.is("select f.outcome, f.members from pawl_v1.lane_finish('{1}', '{1}', '{2,3,4}') as f", "finished 2")
 	b.is("select j.id, j.status from pawl.job as j order by j.id", "3 cancelled, 5 pending")
 }
 
-// A member of a run counts as processing for a cancel, a reschedule or a discard.
-func TestRun_ItsMembersAreProcessing(t *testing.T) {
+// A member of a batch counts as processing for a cancel, a reschedule or a discard.
+func TestLaneBatch_ItsMembersAreProcessing(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fiveInLane)
 	const (
@@ -99,8 +99,8 @@ func TestRun_ItsMembersAreProcessing(t *testing.T) {
 		reschedule = "select c.outcome, c.detail ->> 'status' from pawl_v1.job_reschedule(%d, 1000) as c"
 		discard    = "select c.outcome, c.detail ->> 'status' from pawl_v1.job_discard(%d, 'ann', 'test') as c"
 	)
-	b.is(fmt.Sprintf(reschedule, 5), "rescheduled waiting") // so that it ends the run
-	b.is(runOfOne, "2, 3, 4")
+	b.is(fmt.Sprintf(reschedule, 5), "rescheduled waiting") // so that it ends the batch
+	b.is(batchOfOne, "2, 3, 4")
 	b.is(fmt.Sprintf(reschedule, 2), "refused processing")
 	b.is(fmt.Sprintf(discard, 2), "refused processing")
 	b.is(fmt.Sprintf(cancel, 4), "cancelled processing")
@@ -110,41 +110,41 @@ func TestRun_ItsMembersAreProcessing(t *testing.T) {
 	b.is("select string_agg(j.id || ' ' || j.status, ', ' order by j.id) from pawl.job as j", "3 cancelled, 4 cancelled, 5 cancelled")
 }
 
-// A job behind a head without a run is waiting.
-func TestRun_WithoutOneTheyWait(t *testing.T) {
+// A job behind a head without a batch is waiting.
+func TestLaneBatch_WithoutOneTheyWait(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fiveInLane)
 	b.is("select c.outcome, c.detail ->> 'status' from pawl_v1.job_cancel_own(2) as c", "cancelled waiting")
-	b.is(runOfOne, "3, 4, 5")
+	b.is(batchOfOne, "3, 4, 5")
 	b.do("update pawl.job set status = 'pending', claimed_by = null where id = 1") // released
 	b.is("select c.outcome, c.detail ->> 'status' from pawl_v1.job_cancel_own(3) as c", "cancelled waiting")
 }
 
 // Members of a queue with an archive are archived with one attempt each.
-func TestRun_IsArchived(t *testing.T) {
+func TestLaneBatch_IsArchived(t *testing.T) {
 	t.Parallel()
 	b := setup(t, `select pawl_v1.queue_set('q', '{"archive": true}', 'ann', 'the auditors ask');`+fiveInLane)
-	b.is(runOfOne, "2, 3, 4, 5")
+	b.is(batchOfOne, "2, 3, 4, 5")
 	b.do("select pawl_v1.lane_finish('{1}', '{1}', '{2,3}')")
 	b.is("select a.id, a.attempts, a.lane from pawl_v1.archive as a order by a.id", "1 1 l, 2 1 l, 3 1 l")
 }
 
-// After a process died in a run, the head runs alone, and so does each job up to the last of that
-// run. So the job that kills is found. Later jobs form runs again.
-func TestRun_AfterACrashEachGoesAlone(t *testing.T) {
+// After a process died in a batch, the head runs alone, and so does each job up to the last of that
+// batch. So the job that kills is found. Later jobs form batches again.
+func TestLaneBatch_AfterACrashEachGoesAlone(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fiveInLane)
-	b.is("select r.id from pawl_v1.lane_run('{1}', '{1}', 2) as r", "2, 3")
+	b.is("select b.id from pawl_v1.lane_batch('{1}', '{1}', 2) as b", "2, 3")
 	b.do(oneIsDead)
 	b.do("select pawl_v1.job_sweep('{k}')")
 	for _, id := range []string{"1", "2", "3"} {
 		b.do("update pawl.job set available_at = clock_timestamp() where id = " + id)
 		b.is("select c.id from pawl_v1.job_claim('q', 2, 10) as c", id)
-		b.is("select r.id from pawl.job as j, lateral pawl_v1.lane_run(array[j.id], array[j.fence]) as r where j.id = "+id, "")
+		b.is("select b.id from pawl.job as j, lateral pawl_v1.lane_batch(array[j.id], array[j.fence]) as b where j.id = "+id, "")
 		b.is("select f.outcome from pawl.job as j, lateral pawl_v1.lane_finish(array[j.id], array[j.fence], '{}') as f where j.id = "+id, "finished")
 	}
 	b.is("select c.id from pawl_v1.job_claim('q', 2, 10) as c", "4")
-	b.is("select r.id from pawl_v1.lane_run('{4}', '{1}') as r", "5")
+	b.is("select b.id from pawl_v1.lane_batch('{4}', '{1}') as b", "5")
 }
 
 // fourLanes has jobs 1 to 12, alternating in the lanes a, b, c and d. Jobs 1 to 4 are held with
@@ -154,15 +154,15 @@ do $do$ begin for n in 0..11 loop perform pawl_v1.job_enqueue('q', 'k', '', json
 update pawl.job set available_at = clock_timestamp() + interval '1 hour' where id = 7;
 select c.id from pawl_v1.job_claim('q', 1, 10) as c`
 
-// A call for many heads returns the run of each in order, and finishes each with its own members.
+// A call for many heads returns the batch of each in order, and finishes each with its own members.
 // Members of a head that is not held stay.
-func TestRun_ManyHeadsAtOnce(t *testing.T) {
+func TestLaneBatch_ManyHeadsAtOnce(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fourLanes)
 	// The fence of job 1 differs.
-	const runs = "select r.head, r.id, r.detail ->> 'lane' from pawl_v1.lane_run('{4,3,2,1}', '{1,1,1,7}') as r"
-	b.is(runs, "2 6 b, 2 10 b, 4 8 d, 4 12 d")
-	b.is("select j.id, j.run_end = l.position from pawl.job as j left join pawl.job as l on l.id = j.id + 8 where j.run_end is not null order by j.id", "2 true, 4 true")
+	const batches = "select b.head, b.id, b.detail ->> 'lane' from pawl_v1.lane_batch('{4,3,2,1}', '{1,1,1,7}') as b"
+	b.is(batches, "2 6 b, 2 10 b, 4 8 d, 4 12 d")
+	b.is("select j.id, j.batch_end = l.position from pawl.job as j left join pawl.job as l on l.id = j.id + 8 where j.batch_end is not null order by j.id", "2 true, 4 true")
 	const finish = "select f.id, f.outcome, f.members, f.detail ->> 'promoted' from pawl_v1.lane_finish('{4,3,2,1}', '{1,1,1,7}', '{5,6,8,10}') as f"
 	b.is(finish, "1 stale 0 2, 2 finished 2 <nil>, 3 finished 0 <nil>, 4 finished 1 <nil>")
 	b.is("select j.id, j.status, j.lane_head from pawl.job as j order by j.id",
@@ -171,8 +171,8 @@ func TestRun_ManyHeadsAtOnce(t *testing.T) {
 	b.is(finish, "1 stale 0 <nil>, 2 stale 0 <nil>, 3 stale 0 <nil>, 4 stale 0 <nil>")
 }
 
-// A member that another transaction has locked ends the run of its own lane only.
-func TestRun_ALockedMemberEndsItsOwnRun(t *testing.T) {
+// A member that another transaction has locked ends the batch of its own lane only.
+func TestLaneBatch_ALockedMemberEndsItsOwnBatch(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fourLanes)
 	other := connect(t, b.url)
@@ -190,7 +190,7 @@ func TestRun_ALockedMemberEndsItsOwnRun(t *testing.T) {
 
 // A job that is held without being the head of its lane is finished alone. The waiting jobs belong
 // to another head.
-func TestRun_NoTurnNoMembers(t *testing.T) {
+func TestLaneBatch_NoTurnNoMembers(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fiveInLane)
 	b.do("update pawl.job set lane_head = false where id = 1")
@@ -198,9 +198,9 @@ func TestRun_NoTurnNoMembers(t *testing.T) {
 	b.is("select j.id from pawl.job as j order by j.id", "2, 3, 4, 5")
 }
 
-// Finishing heads archives those of a queue with an archive, with their runs, and deletes the
+// Finishing heads archives those of a queue with an archive, with their batches, and deletes the
 // others.
-func TestRun_ArchivesByQueue(t *testing.T) {
+func TestLaneBatch_ArchivesByQueue(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fiveInLane)
 	b.do(`select pawl_v1.queue_set('kept', '{"archive": true}', 'ann', 'the auditors ask')`)
@@ -211,12 +211,12 @@ func TestRun_ArchivesByQueue(t *testing.T) {
 	b.is("select j.id from pawl.job as j order by j.id", "4, 5, 8")
 }
 
-// lane_run and lane_finish refuse invalid arguments.
-func TestRun_Refuses(t *testing.T) {
+// lane_batch and lane_finish refuse invalid arguments.
+func TestLaneBatch_Refuses(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fiveInLane)
-	for _, call := range []string{"lane_run('{1}', '{1,2}')", "lane_run('{1}', '{1}', 0)", "lane_run('{1}', '{1}', 1001)", `lane_run('{1}', '{1}', 5, '{"x": 1}')`,
-		"lane_run(array_fill(1::bigint, '{501}'), array_fill(1::bigint, '{501}'))", "lane_finish('{1}', '{1,2}', '{}')",
+	for _, call := range []string{"lane_batch('{1}', '{1,2}')", "lane_batch('{1}', '{1}', 0)", "lane_batch('{1}', '{1}', 1001)", `lane_batch('{1}', '{1}', 5, '{"x": 1}')`,
+		"lane_batch(array_fill(1::bigint, '{501}'), array_fill(1::bigint, '{501}'))", "lane_finish('{1}', '{1,2}', '{}')",
 		"lane_finish('{1}', '{1}', array_fill(1::bigint, '{10001}'))", `lane_finish('{1}', '{1}', '{}', '{"x": 1}')`} {
 		b.is("select pawl_v1."+call, "P4004")
 	}

@@ -10,11 +10,11 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 )
 
-// inFlight bounds the messages of a line that are not answered.
-const inFlight = 1024
+// maxInFlight bounds the messages of a channel that are not answered.
+const maxInFlight = 1024
 
-// A line is a connection with one channel in confirm mode.
-type line struct {
+// A confirmChannel is a connection with one channel in confirm mode.
+type confirmChannel struct {
 	conn  *amqp.Connection
 	ch    *amqp.Channel
 	slots chan struct{} // one for each message that is not answered
@@ -31,14 +31,14 @@ type line struct {
 	alarm   string               // why it does; "" if it does not
 }
 
-// newLine opens a channel and finds the exchange.
-func newLine(conn *amqp.Connection, exchange string) (*line, error) {
+// newConfirmChannel opens a channel and finds the exchange.
+func newConfirmChannel(conn *amqp.Connection, exchange string) (*confirmChannel, error) {
 	ch, err := conn.Channel()
 	if err != nil {
 		return nil, err
 	}
 	// RabbitMQ returns a message before it confirms it. So many fit that amqp091-go, which reads both in one goroutine, never waits for us.
-	l := &line{conn: conn, ch: ch, slots: make(chan struct{}, inFlight), returns: ch.NotifyReturn(make(chan amqp.Return, inFlight)),
+	l := &confirmChannel{conn: conn, ch: ch, slots: make(chan struct{}, maxInFlight), returns: ch.NotifyReturn(make(chan amqp.Return, maxInFlight)),
 		ended: ch.NotifyClose(make(chan *amqp.Error, 1)), open: map[string][]*posted{}, stopped: make(chan struct{})}
 	blocks := conn.NotifyBlocked(make(chan amqp.Blocking, 8))
 	go func() {
@@ -54,7 +54,7 @@ func newLine(conn *amqp.Connection, exchange string) (*line, error) {
 	return l, ch.Confirm(false)
 }
 
-func (l *line) block(b amqp.Blocking) {
+func (l *confirmChannel) block(b amqp.Blocking) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
@@ -67,7 +67,7 @@ func (l *line) block(b amqp.Blocking) {
 }
 
 // blocking returns why nothing can be published now; nil if it can.
-func (l *line) blocking() error {
+func (l *confirmChannel) blocking() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.alarm == "" {
@@ -87,7 +87,7 @@ type posted struct {
 }
 
 // send writes messages, as fast as the broker takes them: a write knows no context.
-func (l *line) send(ctx context.Context, exchange string, parcels []parcel) []*posted {
+func (l *confirmChannel) send(ctx context.Context, exchange string, parcels []parcel) []*posted {
 	all := make([]*posted, len(parcels))
 	for i, p := range parcels {
 		all[i] = &posted{id: p.message.MessageId, answered: make(chan struct{})}
@@ -100,7 +100,7 @@ func (l *line) send(ctx context.Context, exchange string, parcels []parcel) []*p
 	return all
 }
 
-func (l *line) post(ctx context.Context, exchange string, p parcel, one *posted) {
+func (l *confirmChannel) post(ctx context.Context, exchange string, p parcel, one *posted) {
 	if one.err = l.enter(ctx, one); one.err != nil {
 		close(one.answered)
 		return
@@ -117,7 +117,7 @@ func (l *line) post(ctx context.Context, exchange string, p parcel, one *posted)
 }
 
 // enter waits for a slot.
-func (l *line) enter(ctx context.Context, one *posted) error {
+func (l *confirmChannel) enter(ctx context.Context, one *posted) error {
 	select {
 	case l.slots <- struct{}{}:
 	case <-ctx.Done():
@@ -135,7 +135,7 @@ func (l *line) enter(ctx context.Context, one *posted) error {
 
 // settle makes the answer to a message known. amqp091-go matches confirmations by their delivery
 // tags. A return has none: it is known by the id.
-func (l *line) settle(one *posted, acked bool, err error) {
+func (l *confirmChannel) settle(one *posted, acked bool, err error) {
 	l.mu.Lock()
 	l.gather()
 	if l.left == 0 && !acked && l.ch.IsClosed() {
@@ -151,7 +151,7 @@ func (l *line) settle(one *posted, acked bool, err error) {
 }
 
 // answer waits until RabbitMQ has answered a message, or its channel has ended.
-func (l *line) answer(ctx context.Context, one *posted) error {
+func (l *confirmChannel) answer(ctx context.Context, one *posted) error {
 	l.mu.Lock()
 	stopped := l.stopped
 	l.mu.Unlock()
@@ -172,7 +172,7 @@ func (l *line) answer(ctx context.Context, one *posted) error {
 	}
 }
 
-func (l *line) stop() error {
+func (l *confirmChannel) stop() error {
 	if err := l.blocking(); err != nil {
 		return err
 	}
@@ -182,7 +182,7 @@ func (l *line) stop() error {
 // gather reads what was returned so far. RabbitMQ returns a message before it confirms it, so a
 // return is read before its message is settled. If several with one id are on their way, it counts
 // for each: to publish one again does no harm.
-func (l *line) gather() {
+func (l *confirmChannel) gather() {
 	for {
 		select {
 		case r, open := <-l.returns:
@@ -200,7 +200,7 @@ func (l *line) gather() {
 }
 
 // reason is why the channel was closed.
-func (l *line) reason() error {
+func (l *confirmChannel) reason() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	select {

@@ -7,8 +7,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// LaneRunRow is a job that waits behind a head, as returned by lane_run.
-type LaneRunRow struct {
+// LaneBatchRow is a job that waits behind a head, as returned by lane_batch.
+type LaneBatchRow struct {
 	Head, ID    int64
 	Kind        string
 	Payload     []byte
@@ -18,11 +18,11 @@ type LaneRunRow struct {
 	Place       Place
 }
 
-const runSQL = "select r.head, r.id, r.kind, r.payload, r.headers, r.max_attempts, r.created_at, r.detail from pawl_v1.lane_run($1, $2, $3) as r"
+const laneBatchSQL = "select b.head, b.id, b.kind, b.payload, b.headers, b.max_attempts, b.created_at, b.detail from pawl_v1.lane_batch($1, $2, $3) as b"
 
-// LaneRun calls pawl_v1.lane_run.
-func LaneRun(ctx context.Context, db DB, heads []Holding, limit int) ([]LaneRunRow, error) {
-	return many(ctx, db, "lane.run", runSQL, append(identities(heads), limit), func(row pgx.CollectableRow) (r LaneRunRow, err error) {
+// LaneBatch calls pawl_v1.lane_batch.
+func LaneBatch(ctx context.Context, db DB, heads []Holding, limit int) ([]LaneBatchRow, error) {
+	return many(ctx, db, "lane.batch", laneBatchSQL, append(identities(heads), limit), func(row pgx.CollectableRow) (r LaneBatchRow, err error) {
 		return r, row.Scan(&r.Head, &r.ID, &r.Kind, &r.Payload, &r.Headers, &r.MaxAttempts, &r.CreatedAt, &r.Place)
 	})
 }
@@ -48,7 +48,7 @@ func LaneFinish(ctx context.Context, db DB, heads []Holding, members []int64) ([
 }
 
 // Ended is the error with which a handler of package outbox reports that it ended the job and its
-// run itself.
+// batch itself.
 type Ended struct {
 	LaneFinishRow       // Outcome "" or "locked": the end is unknown
 	Asked         bool  // an earlier try may have ended it

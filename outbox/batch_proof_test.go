@@ -14,8 +14,8 @@ import (
 	"github.com/pawl-go/pawl/outbox"
 )
 
-// Relays that take runs are killed at random moments: an event is first published after all before it, and none is lost.
-func TestRun_SurvivesKills(t *testing.T) {
+// Relays that take batches are killed at random moments: an event is first published after all before it, and none is lost.
+func TestBatch_SurvivesKills(t *testing.T) {
 	t.Parallel()
 	b := setup(t, chaosTables)
 	c := &consumer{bed: b, payloads: map[string]string{}}
@@ -29,7 +29,7 @@ func TestRun_SurvivesKills(t *testing.T) {
 	}
 	kills := 0
 	for kills < 8 && b.count("select count(*) from pawl.job") > 0 {
-		p := b.runProcess(server.URL, fmt.Sprintf("outbox.publish.after=kill@%d", rand.IntN(3)))
+		p := b.batchProcess(server.URL, fmt.Sprintf("outbox.publish.after=kill@%d", rand.IntN(3)))
 		dead := make(chan error, 1)
 		go func() { dead <- p.Wait() }()
 		select {
@@ -40,7 +40,7 @@ func TestRun_SurvivesKills(t *testing.T) {
 		}
 		kills++
 	}
-	b.relay(func(cfg *outbox.Config) { cfg.Publisher = oneByOne{outbox.Func(post(server.URL)), post(server.URL)} })
+	b.relay(func(cfg *outbox.Config) { cfg.Sink = oneByOne{outbox.Func(post(server.URL)), post(server.URL)} })
 	b.untilDone()
 	c.mu.Lock()
 	defer c.mu.Unlock()

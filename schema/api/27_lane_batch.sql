@@ -1,13 +1,13 @@
--- Runs: a holder of heads works on those that wait behind them as well, in order, where the work takes ordered batches.
+-- Batches: a holder of heads works on those that wait behind them as well, in order, where the work takes ordered batches.
 -- Those stay 'waiting': only the head has the turn, and its fence guards all of them.
 
--- What waits behind some heads that the caller holds, in the order in which it would be promoted: up to p_limit jobs a lane. Work on each run in
--- its order, the head first, then call lane_finish for the prefix that is done. A run ends before the first job that is not due, was tried before or is of another kind.
--- A head that was tried before, or was in hand when its process died, has no run, nor have those that waited in its run then, nor those
+-- What waits behind some heads that the caller holds, in the order in which it would be promoted: up to p_limit jobs a lane. Work on each batch in
+-- its order, the head first, then call lane_finish for the prefix that is done. A batch ends before the first job that is not due, was tried before or is of another kind.
+-- A head that was tried before, or was in hand when its process died, has no batch, nor have those that waited in its batch then, nor those
 -- of a queue that is paused or drains. It never waits.
 --
--- One row a job; none for a head without a run. head: the job whose fence guards it. detail: lane and position.
-create or replace function pawl_v1.lane_run(p_ids bigint[], p_fences bigint[], p_limit int default 100, p_options jsonb default '{}')
+-- One row a job; none for a head without a batch. head: the job whose fence guards it. detail: lane and position.
+create or replace function pawl_v1.lane_batch(p_ids bigint[], p_fences bigint[], p_limit int default 100, p_options jsonb default '{}')
 returns table (
   head bigint, id bigint, kind text, payload bytea, headers jsonb, max_attempts int, created_at timestamptz, detail jsonb
 )
@@ -36,7 +36,7 @@ begin
          and j.status = 'processing'
          and j.attempts = 1
          and j.crashes = 0
-         and coalesce(j.run_end, 0) >= 0
+         and coalesce(j.batch_end, 0) >= 0
          and not exists (select from pawl.queue as q where q.name = j.queue and q.mode in ('paused', 'draining'))
        order by j.id
          for no key update skip locked) as h;
@@ -44,7 +44,7 @@ begin
     return;
   end if;
   return query
-  with run as (
+  with batch as (
     select h.id as head, h.lane, n.*
       from unnest(v_heads, v_lanes, v_names, v_kinds) as h (id, lane_id, lane, kind)
      cross join lateral (
@@ -52,7 +52,7 @@ begin
               from (
                 select j.id, j.kind, j.payload, j.headers, j.max_attempts, j.created_at, j.position,
                        j.available_at <= clock_timestamp() and j.attempts = 0 and j.crashes = 0 and j.kind = h.kind
-                         and j.run_end is null as fits
+                         and j.batch_end is null as fits
                   from pawl.job as j
                  where j.lane_id = h.lane_id
                    and j.status = 'waiting'
@@ -61,23 +61,23 @@ begin
      where n.fit
   ), noted as ( -- Written, so that the caller's COMMIT waits for the synchronous standbys, and with it whatever was read here.
     update pawl.job as j
-       set run_end = e.position
-      from (select r.head, max(r.position) as position from run as r group by r.head) as e
+       set batch_end = e.position
+      from (select b.head, max(b.position) as position from batch as b group by b.head) as e
      where j.id = any (array(select unnest(v_heads)))
        and j.id = e.head
   )
-  select r.head, r.id, r.kind::text, r.payload, r.headers, r.max_attempts::int, r.created_at,
-         jsonb_build_object('lane', r.lane, 'position', r.position)
-    from run as r
-   order by r.head, r.position;
+  select b.head, b.id, b.kind::text, b.payload, b.headers, b.max_attempts::int, b.created_at,
+         jsonb_build_object('lane', b.lane, 'position', b.position)
+    from batch as b
+   order by b.head, b.position;
 end
 $$;
 
--- Ends heads well, and of their runs those in p_members: as job_finish_many with skip_stale, in one transaction. Pass a prefix of each run.
+-- Ends heads well, and of their batches those in p_members: as job_finish_many with skip_stale, in one transaction. Pass a prefix of each batch.
 -- Members of a head that is not held any more are not ended. Of each lane it ends members up to the first that another transaction has locked,
--- and passes by those that an operator has ended. When a head that crashed in a run has ended, those that waited in that run are to go alone.
+-- and passes by those that an operator has ended. When a head that crashed in a batch has ended, those that waited in that batch are to go alone.
 --
--- outcome per head as of job_finish_many. members: how many of its run were ended.
+-- outcome per head as of job_finish_many. members: how many of its batch were ended.
 create or replace function pawl_v1.lane_finish(p_ids bigint[], p_fences bigint[], p_members bigint[], p_options jsonb default '{}')
 returns table (id bigint, outcome text, members int, detail jsonb)
 language plpgsql
@@ -89,8 +89,8 @@ declare
   v_fences  bigint[]; -- of v_held
   v_lanes   bigint[]; -- of v_held
   v_turns   bigint[]; -- those of v_lanes whose turn one of v_held has
-  v_alone   bigint[]; -- of v_lanes: the lanes in which a process died in a run
-  v_ends    bigint[]; -- of v_alone: the last position of that run
+  v_alone   bigint[]; -- of v_lanes: the lanes in which a process died in a batch
+  v_ends    bigint[]; -- of v_alone: the last position of that batch
   v_members bigint[];
   v_behind  bigint[]; -- the lanes of v_members
   v_freed   jsonb := '{}';
@@ -105,10 +105,10 @@ begin
            array_agg(h.lane_id) filter (where h.held),
            array_agg(h.lane_id) filter (where h.held and h.lane_head),
            array_agg(h.lane_id) filter (where h.held and h.crashed),
-           array_agg(abs(h.run_end)) filter (where h.held and h.crashed)
+           array_agg(abs(h.batch_end)) filter (where h.held and h.crashed)
       into v_locked, v_held, v_fences, v_lanes, v_turns, v_alone, v_ends
       from (
-        select j.id, j.fence, j.lane_id, j.lane_head, j.run_end, j.run_end < 0 or j.run_end > 0 and j.crashes > 0 as crashed,
+        select j.id, j.fence, j.lane_id, j.lane_head, j.batch_end, j.batch_end < 0 or j.batch_end > 0 and j.crashes > 0 as crashed,
                j.status = 'processing' and (j.id, j.fence) in (select g.id, g.fence from unnest(p_ids, p_fences) as g (id, fence)) as held
           from pawl.job as j
          where j.id = any (array(select unnest(p_ids))) -- see job_claim
@@ -121,11 +121,11 @@ begin
     if cardinality(p_members) > 0 then
       select m.ids, m.lanes
         into v_members, v_behind
-        from pawl_v1._run_members(v_turns, p_members) as m;
+        from pawl_v1._batch_members(v_turns, p_members) as m;
     end if;
-    perform pawl_v1._run_end(v_held || v_members);
+    perform pawl_v1._batch_remove(v_held || v_members);
     if v_alone is not null then
-      perform pawl_v1._run_hand_down(v_alone, v_ends);
+      perform pawl_v1._batch_hand_down(v_alone, v_ends);
     end if;
     v_freed := pawl_v1._lanes_free(array_remove(v_lanes, null));
   end if;
@@ -143,7 +143,7 @@ $$;
 
 -- Locks those of some jobs that wait in these lanes, and returns them with their lanes: in each lane, up to the first that another transaction
 -- has locked. If it has locked them all, as a rule, it does not look for that one.
-create or replace function pawl_v1._run_members(p_lanes bigint[], p_members bigint[], out ids bigint[], out lanes bigint[])
+create or replace function pawl_v1._batch_members(p_lanes bigint[], p_members bigint[], out ids bigint[], out lanes bigint[])
 language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
@@ -176,8 +176,8 @@ begin
 end
 $$;
 
--- Deletes heads and members of their runs. Those of a queue with an archive are archived, a member with one attempt. The caller has locked them.
-create or replace function pawl_v1._run_end(p_ids bigint[])
+-- Deletes heads and members of their batches. Those of a queue with an archive are archived, a member with one attempt. The caller has locked them.
+create or replace function pawl_v1._batch_remove(p_ids bigint[])
 returns void
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -204,8 +204,8 @@ begin
 end
 $$;
 
--- Marks the next job of each lane to go alone, up to the last position of the run in which a process died. Call it when their heads have ended.
-create or replace function pawl_v1._run_hand_down(p_lanes bigint[], p_ends bigint[])
+-- Marks the next job of each lane to go alone, up to the last position of the batch in which a process died. Call it when their heads have ended.
+create or replace function pawl_v1._batch_hand_down(p_lanes bigint[], p_ends bigint[])
 returns void
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -214,11 +214,11 @@ declare
   v_head record;
 begin
   for v_head in
-    select h.lane_id, h.run_end
-      from unnest(p_lanes, p_ends) as h (lane_id, run_end)
+    select h.lane_id, h.batch_end
+      from unnest(p_lanes, p_ends) as h (lane_id, batch_end)
   loop
     update pawl.job as j
-       set run_end = - v_head.run_end
+       set batch_end = - v_head.batch_end
      where j.id = (
              select n.id
                from (
@@ -229,7 +229,7 @@ begin
                   order by w.position
                   limit 1) as n
                join pawl.job as l on l.id = n.id
-              where n.position <= v_head.run_end
+              where n.position <= v_head.batch_end
                 for update of l skip locked);
   end loop;
 end

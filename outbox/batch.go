@@ -12,8 +12,9 @@ import (
 	"github.com/pawl-go/pawl/job"
 )
 
-// A run is the event that has the turn in its aggregate, and those that wait behind it. Only the first is claimed.
-type run struct {
+// A batch is the event that has the turn in its aggregate, and those that wait behind it. Only the
+// first is claimed.
+type batch struct {
 	head     contract.Holding
 	place    int // of the head among the tasks
 	messages []pawl.Message
@@ -22,37 +23,38 @@ type run struct {
 	err      error   // why the next was not
 }
 
-// runsOf returns the runs of the heads among ms, by their places there: also those of a head with nothing behind it, for its end must tell
-// what follows to go alone if a process died with it. It is nil if the sink takes no runs.
-func (r *Relay) runsOf(ctx context.Context, ts []job.Task[[]byte], ms []pawl.Message, places []int, trials []trial) map[int]*run {
+// batchesOf returns the batches of the heads among ms, by their places there. Heads without followers
+// are included: finishing one records whether its followers must be published singly after a crash.
+// It is nil if the sink takes no batches.
+func (r *Relay) batchesOf(ctx context.Context, ts []job.Task[[]byte], ms []pawl.Message, places []int, trials []trial) map[int]*batch {
 	r.breaker.mark(trials)
-	if r.runs == nil {
+	if r.batchSink == nil {
 		return nil
 	}
-	runs, byHead := map[int]*run{}, map[int64]*run{}
+	batches, byHead := map[int]*batch{}, map[int64]*batch{}
 	var fit []contract.Holding
 	for n, i := range places {
 		t := ts[i]
 		if t.Lane == "" {
 			continue
 		}
-		one := &run{head: contract.Holding{ID: t.ID, Fence: t.Fence}, place: i, messages: ms[n : n+1 : n+1]}
-		runs[n], byHead[t.ID] = one, one
+		one := &batch{head: contract.Holding{ID: t.ID, Fence: t.Fence}, place: i, messages: ms[n : n+1 : n+1]}
+		batches[n], byHead[t.ID] = one, one
 		if t.Attempt == 1 && !trials[n].suspect {
 			fit = append(fit, one.head)
 		}
 	}
 	if len(fit) == 0 {
-		return runs
+		return batches
 	}
-	var rows []contract.LaneRunRow
-	err := r.inTurn(ctx, func() (err error) {
-		rows, err = contract.LaneRun(ctx, r.pool, fit, r.share(len(fit)))
+	var rows []contract.LaneBatchRow
+	err := r.limited(ctx, func() (err error) {
+		rows, err = contract.LaneBatch(ctx, r.pool, fit, r.share(len(fit)))
 		return err
 	})
 	if err != nil { // each head goes alone
-		r.cfg.Hooks.Emit(ctx, pawl.Event{Kind: pawl.EventError, Op: "outbox.run", Scope: QueueOf(r.cfg.Sink), Err: err})
-		return runs
+		r.cfg.Hooks.Emit(ctx, pawl.Event{Kind: pawl.EventError, Op: "outbox.batch", Scope: QueueOf(r.cfg.SinkName), Err: err})
+		return batches
 	}
 	cut := map[int64]bool{}
 	for _, row := range rows {
@@ -63,27 +65,28 @@ func (r *Relay) runsOf(ctx context.Context, ts []job.Task[[]byte], ms []pawl.Mes
 			one.messages, one.ids = append(one.messages, m), append(one.ids, row.ID)
 		}
 	}
-	return runs
+	return batches
 }
 
-// inTurn makes a call about runs, once few enough are on their way.
-func (r *Relay) inTurn(ctx context.Context, fn func() error) error {
+// limited makes a call of the database about batches, once fewer than batchCalls are on their way.
+func (r *Relay) limited(ctx context.Context, fn func() error) error {
 	select {
 	case r.calls <- struct{}{}:
 		defer func() { <-r.calls }()
 		return fn()
 	case <-ctx.Done():
-		return pawl.Wrap("outbox.run", context.Cause(ctx))
+		return pawl.Wrap("outbox.batch", context.Cause(ctx))
 	}
 }
 
-// share is how many events behind each of so many heads are asked for, so that a batch stays within ten times [Config.Run].
+// share is how many events behind each of so many heads are asked for, so that those of one call of
+// publish stay within ten times [Config.MaxBatch].
 func (r *Relay) share(heads int) int {
-	return min(r.cfg.Run-1, max(1, 10*r.cfg.Run/heads))
+	return min(r.cfg.MaxBatch-1, max(1, 10*r.cfg.MaxBatch/heads))
 }
 
-// callRun is one call of PublishRun.
-func (r *Relay) callRun(ctx context.Context, one *run, t *trial) {
+// publishBatch is one call of PublishBatch.
+func (r *Relay) publishBatch(ctx context.Context, one *batch, t *trial) {
 	err := fault.At("outbox.publish.before")
 	if err == nil {
 		type answer struct {
@@ -92,7 +95,7 @@ func (r *Relay) callRun(ctx context.Context, one *run, t *trial) {
 		}
 		var a answer
 		a, err = askSink(ctx, func() (a answer) {
-			a.accepted, a.err = r.runs.PublishRun(ctx, one.messages)
+			a.accepted, a.err = r.batchSink.PublishBatch(ctx, one.messages)
 			return a
 		})
 		_ = fault.At("outbox.publish.after")
@@ -115,9 +118,9 @@ func (r *Relay) callRun(ctx context.Context, one *run, t *trial) {
 	}
 }
 
-// broken are the trials of the events at which runs ended early. They say something of the sink; the events are not charged.
-func broken(runs map[int]*run) (trials []trial) {
-	for _, one := range runs {
+// broken are the trials of the events at which batches ended early. They say something of the sink; the events are not charged.
+func broken(batches map[int]*batch) (trials []trial) {
+	for _, one := range batches {
 		if one.err != nil {
 			trials = append(trials, trial{event: one.ids[one.accepted-1], alone: true, err: one.err})
 		}
@@ -125,12 +128,12 @@ func broken(runs map[int]*run) (trials []trial) {
 	return trials
 }
 
-// finish ends the heads that were accepted, each with what was accepted of its run, and sets their verdicts.
-func (r *Relay) finish(ctx context.Context, ts []job.Task[[]byte], runs map[int]*run, verdicts []error) {
+// finish ends the heads that were accepted, each with what was accepted of its batch, and sets their verdicts.
+func (r *Relay) finish(ctx context.Context, ts []job.Task[[]byte], batches map[int]*batch, verdicts []error) {
 	var heads []contract.Holding
 	var members []int64
-	var done []*run
-	for _, one := range runs {
+	var done []*batch
+	for _, one := range batches {
 		if verdicts[one.place] != nil {
 			continue
 		}
@@ -154,7 +157,7 @@ func (r *Relay) finish(ctx context.Context, ts []job.Task[[]byte], runs map[int]
 	}
 }
 
-// endLimit bounds how long the end of runs is asked for. After it they are given back and published again.
+// endLimit bounds how long the end of batches is asked for. After it they are given back and published again.
 const endLimit = 10 * time.Second
 
 // end calls lane_finish until the end of each head is known. It does not end with ctx: the sink has accepted.
@@ -167,7 +170,7 @@ func (r *Relay) end(ctx context.Context, heads []contract.Holding, members []int
 	}
 	for wait := 10 * time.Millisecond; ; wait = min(2*wait, time.Second) {
 		var rows []contract.LaneFinishRow
-		err := r.inTurn(ctx, func() (err error) {
+		err := r.limited(ctx, func() (err error) {
 			rows, err = contract.LaneFinish(ctx, r.pool, heads, members)
 			return err
 		})

@@ -12,10 +12,10 @@ import (
 	"github.com/pawl-go/pawl/outbox"
 )
 
-// A run contains only replicated events. lane_run returns when the standby has what lane_run has
+// A batch contains only replicated events. lane_batch returns when the standby has what lane_run has
 // seen. That also holds if an operator cancels the wait of the append that it saw, and its own
 // wait.
-func TestRun_AnswersWhatIsReplicated(t *testing.T) {
+func TestLaneBatch_AnswersWhatIsReplicated(t *testing.T) {
 	t.Parallel()
 	p := pair(t)
 	pool := poolOf(t, p.URL(), watch)
@@ -44,7 +44,7 @@ func TestRun_AnswersWhatIsReplicated(t *testing.T) {
 	go func() {
 		defer close(asked)
 		for {
-			if rows, err := contract.LaneRun(context.Background(), pool, []contract.Holding{head}, 10); err == nil {
+			if rows, err := contract.LaneBatch(context.Background(), pool, []contract.Holding{head}, 10); err == nil {
 				answered.Store(int32(len(rows)))
 				return
 			}
@@ -59,6 +59,6 @@ func TestRun_AnswersWhatIsReplicated(t *testing.T) {
 	p.Join()
 	<-asked
 	if n := answered.Load(); n != 1 {
-		t.Errorf("a run of %d events, want 1", n)
+		t.Errorf("a batch of %d events, want 1", n)
 	}
 }

@@ -21,19 +21,19 @@ import (
 )
 
 // A partition is a sink that takes ordered batches, as a partition of a log does: it appends what it accepts, in order. cut says
-// how many messages of a run it accepts, how many it says, and why not the rest.
+// how many messages of a batch it accepts, how many it says, and why not the rest.
 type partition struct {
 	*bed
 	cut func(ms []pawl.Message) (accept, say int, err error)
 
-	runs int
-	most int // messages in one call
+	batches int
+	most    int // messages in one call
 }
 
-func (p *partition) PublishRun(_ context.Context, ms []pawl.Message) (int, error) {
+func (p *partition) PublishBatch(_ context.Context, ms []pawl.Message) (int, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.runs, p.most = p.runs+1, max(p.most, len(ms))
+	p.batches, p.most = p.batches+1, max(p.most, len(ms))
 	accept, say, err := len(ms), len(ms), error(nil)
 	if p.cut != nil {
 		accept, say, err = p.cut(ms)
@@ -42,17 +42,17 @@ func (p *partition) PublishRun(_ context.Context, ms []pawl.Message) (int, error
 	return say, err
 }
 
-// calls are how many runs there were, and how many messages the longest had.
-func (p *partition) calls() (runs, most int) {
+// calls are how many batches there were, and how many messages the longest had.
+func (p *partition) calls() (batches, most int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.runs, p.most
+	return p.batches, p.most
 }
 
 func (b *bed) partition() *partition { return &partition{bed: b} }
 
 func (p *partition) relay(change ...func(*outbox.Config)) (stop func()) {
-	_, stop = p.bed.relay(append([]func(*outbox.Config){func(cfg *outbox.Config) { cfg.Publisher = p }}, change...)...)
+	_, stop = p.bed.relay(append([]func(*outbox.Config){func(cfg *outbox.Config) { cfg.Sink = p }}, change...)...)
 	return stop
 }
 
@@ -97,24 +97,24 @@ func (b *bed) wantRewinds(want []string) (repeated int) {
 }
 
 // The events of one aggregate are published in order, each once, in far fewer calls than events; so are those of others beside it.
-func TestRun_OneAggregateInOrder(t *testing.T) {
+func TestBatch_OneAggregateInOrder(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	p := b.partition()
 	want := b.numbered("1", 300)
-	p.relay(func(cfg *outbox.Config) { cfg.Run = 100 })
+	p.relay(func(cfg *outbox.Config) { cfg.MaxBatch = 100 })
 	b.untilDone()
 	b.wantInOrder(want...)
-	if runs, most := p.calls(); runs > 10 || most > 100 || most < 50 {
-		t.Errorf("%d calls for 300 events, at most %d in one", runs, most)
+	if batches, most := p.calls(); batches > 10 || most > 100 || most < 50 {
+		t.Errorf("%d calls for 300 events, at most %d in one", batches, most)
 	}
 	b.wait("each event counted once", func() bool { return b.counters.Count(pawl.EventSucceeded) == 300 })
 	b.wantCount("select count(*) from pawl.job", 0)
 }
 
 // A sink that accepts a prefix and fails gets the rest again, from the event that it refused on. Nothing is skipped or repeated, and only
-// an event that was refused as the first of its run is charged.
-func TestRun_APrefixIsAccepted(t *testing.T) {
+// an event that was refused as the first of its batch is charged.
+func TestBatch_APrefixIsAccepted(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	p := b.partition()
@@ -130,7 +130,7 @@ func TestRun_APrefixIsAccepted(t *testing.T) {
 }
 
 // An event that the sink refuses for good stops its aggregate there: those before it are published, those behind it wait.
-func TestRun_ARefusedEventStopsItsAggregate(t *testing.T) {
+func TestBatch_ARefusedEventStopsItsAggregate(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	p := b.partition()
@@ -157,7 +157,7 @@ func TestRun_ARefusedEventStopsItsAggregate(t *testing.T) {
 }
 
 // A sink that accepts more than it says gets those again, in order.
-func TestRun_ASinkThatAcceptsMoreThanItSays(t *testing.T) {
+func TestBatch_ASinkThatAcceptsMoreThanItSays(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	p := b.partition()
@@ -175,7 +175,7 @@ func TestRun_ASinkThatAcceptsMoreThanItSays(t *testing.T) {
 }
 
 // A sink whose answer cannot be right ends nothing.
-func TestRun_AnImpossibleAnswerIsAFailure(t *testing.T) {
+func TestBatch_AnImpossibleAnswerIsAFailure(t *testing.T) {
 	t.Parallel()
 	for _, say := range []int{-1, 1000} {
 		t.Run(strconv.Itoa(say), func(t *testing.T) {
@@ -198,9 +198,9 @@ func TestRun_AnImpossibleAnswerIsAFailure(t *testing.T) {
 	}
 }
 
-// An event that is cancelled or moved while a run with it is being published is told to be
+// An event that is cancelled or moved while a batch with it is being published is told to be
 // processing: it may be published, and here it is.
-func TestRun_AnEventInItIsProcessing(t *testing.T) {
+func TestBatch_AnEventInItIsProcessing(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	p := b.partition()
@@ -215,7 +215,7 @@ func TestRun_AnEventInItIsProcessing(t *testing.T) {
 	defer stop()
 	if n := <-begun; n != 3 {
 		close(on)
-		t.Fatalf("a run of %d", n)
+		t.Fatalf("a batch of %d", n)
 	}
 	var third int64
 	err := b.pool.QueryRow(t.Context(), "select max(j.id) from pawl.job as j").Scan(&third)
@@ -242,8 +242,8 @@ func TestRun_AnEventInItIsProcessing(t *testing.T) {
 	}
 }
 
-// Two relays, and sinks that cut runs at random: each aggregate is published in order, and each event once.
-func TestRun_TwoRelays(t *testing.T) {
+// Two relays, and sinks that cut batches at random: each aggregate is published in order, and each event once.
+func TestBatch_TwoRelays(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	random := rand.New(rand.NewPCG(5, 6))
@@ -259,7 +259,7 @@ func TestRun_TwoRelays(t *testing.T) {
 	for range 2 {
 		p := b.partition()
 		p.cut = cut
-		p.relay(func(cfg *outbox.Config) { cfg.Run = 30 })
+		p.relay(func(cfg *outbox.Config) { cfg.MaxBatch = 30 })
 	}
 	b.untilDone()
 	b.mu.Lock()
@@ -277,8 +277,8 @@ func TestRun_TwoRelays(t *testing.T) {
 	}
 }
 
-// If the reply to the end of a run is lost, the run is ended once or published again: no event is skipped.
-func TestRun_TheReplyToItsEndIsLost(t *testing.T) {
+// If the reply to the end of a batch is lost, the batch is ended once or published again: no event is skipped.
+func TestBatch_TheReplyToItsEndIsLost(t *testing.T) {
 	t.Parallel()
 	for name, cut := range map[string]wireproxy.Cut{"committed": wireproxy.BeforeReply, "rolled back": wireproxy.BeforeSend} {
 		t.Run(name, func(t *testing.T) {
@@ -306,9 +306,9 @@ func TestRun_TheReplyToItsEndIsLost(t *testing.T) {
 	}
 }
 
-// A relay that dies in a run is charged to the head alone, and its events then go one by one up to the end of that run: whichever
+// A relay that dies in a batch is charged to the head alone, and its events then go one by one up to the end of that batch: whichever
 // killed the process is found.
-func TestRun_ACrashRepeatsItAndItsEventsGoAlone(t *testing.T) {
+func TestBatch_ACrashRepeatsItAndItsEventsGoAlone(t *testing.T) {
 	t.Parallel()
 	for point, before := range map[string]int{"outbox.publish.before": 0, "outbox.publish.after": 20, "job.finish.before": 20} {
 		t.Run(point, func(t *testing.T) {
@@ -318,7 +318,7 @@ func TestRun_ACrashRepeatsItAndItsEventsGoAlone(t *testing.T) {
 			server := httptest.NewServer(c)
 			t.Cleanup(server.Close)
 			want := b.numbered("1", 20)
-			if err := b.runProcess(server.URL, point+"=kill").Wait(); err == nil {
+			if err := b.batchProcess(server.URL, point+"=kill").Wait(); err == nil {
 				t.Fatal("the relay did not die")
 			}
 			c.mu.Lock()
@@ -327,25 +327,25 @@ func TestRun_ACrashRepeatsItAndItsEventsGoAlone(t *testing.T) {
 			if arrived != before {
 				t.Errorf("%d arrived before the crash, want %d", arrived, before)
 			}
-			late := b.numbered("1", 10) // not in the run that died
+			late := b.numbered("1", 10) // not in the batch that died
 			p := b.partition()
 			p.relay()
 			b.untilDone()
 			b.wantInOrder(append(want, late...)...)
-			if runs, most := p.calls(); runs == 0 || most != 10 {
-				t.Errorf("%d runs of at most %d, want those that came later in one", runs, most)
+			if batches, most := p.calls(); batches == 0 || most != 10 {
+				t.Errorf("%d batches of at most %d, want those that came later in one", batches, most)
 			}
 		})
 	}
 }
 
-// oneByOne publishes a run one message after the other, and stops at the first that fails.
+// oneByOne publishes a batch one message after the other, and stops at the first that fails.
 type oneByOne struct {
 	pawl.Sink
 	publish func(context.Context, pawl.Message) error
 }
 
-func (s oneByOne) PublishRun(ctx context.Context, ms []pawl.Message) (int, error) {
+func (s oneByOne) PublishBatch(ctx context.Context, ms []pawl.Message) (int, error) {
 	for i, m := range ms {
 		if err := s.publish(ctx, m); err != nil {
 			return i, err
@@ -354,9 +354,9 @@ func (s oneByOne) PublishRun(ctx context.Context, ms []pawl.Message) (int, error
 	return len(ms), nil
 }
 
-// runProcess starts a relay process whose sink takes runs.
-func (b *bed) runProcess(sink, faults string) *exec.Cmd {
-	text, err := json.Marshal(relayOrder{URL: b.url, Sink: sink, Faults: faults, Runs: true})
+// batchProcess starts a relay process whose sink takes batches.
+func (b *bed) batchProcess(sink, faults string) *exec.Cmd {
+	text, err := json.Marshal(relayOrder{URL: b.url, Sink: sink, Faults: faults, Batches: true})
 	b.must(err)
 	return b.start(text)
 }
