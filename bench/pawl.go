@@ -123,7 +123,7 @@ func pawlHandler(t task) job.Handler {
 		}
 		_, err := tx.Exec(ctx, insertEffects, ids)
 		return err
-	}).With(job.Policy{BatchSize: batchSize})
+	}).With(job.ManyPolicy{BatchSize: batchSize})
 }
 
 // pawlEvents counts ended jobs and logs events that should not happen in a benchmark.

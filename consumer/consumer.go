@@ -2,11 +2,13 @@ package consumer
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pawl-go/pawl"
@@ -79,24 +81,39 @@ func New(pool *pgxpool.Pool, cfg Config) (*Consumer, error) {
 // retrying configures the worker of stored deliveries.
 func (c *Consumer) retrying() job.Config {
 	cfg, h := c.cfg, c.handler
-	// A delivery that must wait at its gate is copied from its job's row.
-	stored, working := job.HandleTx(storedKind, c.retry), cfg.RetryConcurrency
-	if h.sql {
-		stored = job.HandleSQL(storedKind, c.retrySQL)
-	}
-	stored = stored.With(job.Policy{KeepRow: h.gate != nil})
-	if h.form == leased || h.form == triggered {
-		stored = job.Handle(storedKind, c.workLeased)
-	}
+	working := cfg.RetryConcurrency
 	if h.mode == StoreFirst {
 		working = cfg.Concurrency
 	}
 	return job.Config{
 		Queues:   []job.Queue{{Name: c.queue, Concurrency: working}},
-		Handlers: []job.Handler{stored},
+		Handlers: []job.Handler{c.retryHandler()},
 		Lease:    h.Lease, MaxCrashes: h.MaxCrashes, Timeout: h.Timeout, Backoff: h.Backoff,
 		Presence: cfg.Presence, ShutdownTimeout: cfg.ShutdownTimeout, Hooks: c.noting(), MaxConns: cfg.MaxConns,
 	}
+}
+
+// retryHandler returns the handler of stored deliveries.
+func (c *Consumer) retryHandler() job.Handler {
+	switch h := c.handler; {
+	case h.form == leased, h.form == triggered:
+		return job.Handle(storedKind, c.workLeased)
+	case h.gate != nil:
+		return c.retryGate()
+	case h.sql:
+		return job.HandleSQL(storedKind, c.retrySQL)
+	}
+	return job.HandleTx(storedKind, c.retry)
+}
+
+// retryGate is a batch of one. It leaves the job's row in place until the handler has returned: a
+// delivery that must wait at its gate is copied from there. HandleTx deletes the row first.
+func (c *Consumer) retryGate() job.Handler {
+	h := job.HandleManyTx(storedKind, func(ctx context.Context, tx pgx.Tx, ts []job.Task[[]byte]) error { return c.retry(ctx, tx, ts[0]) })
+	if c.handler.sql {
+		h = job.HandleManySQL(storedKind, func(ctx context.Context, tx *sql.Tx, ts []job.Task[[]byte]) error { return c.retrySQL(ctx, tx, ts[0]) })
+	}
+	return h.With(job.ManyPolicy{BatchSize: 1})
 }
 
 // Run consumes until ctx ends, then drains and returns nil. It returns an error only if it cannot start: the database

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -252,5 +253,36 @@ func TestKeep(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// A stored delivery ends before its handler runs, which saves a message. Only behind a gate its job's
+// row stays until the handler has returned.
+func TestGate_AloneKeepsTheRow(t *testing.T) {
+	t.Parallel()
+	for name, want := range map[string]int32{"no gate": 0, "a gate": 1} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, ran)
+			if want > 0 {
+				b.gate(consumer.GateStrict)
+			}
+			var calls, rows atomic.Int32
+			b.form.handle = func(ctx context.Context, tx pgx.Tx, _ pawl.Delivery) error {
+				if calls.Add(1) == 1 {
+					return errors.New("not now")
+				}
+				var n int32
+				err := tx.QueryRow(ctx, "select count(*) from pawl.job").Scan(&n)
+				rows.Store(n)
+				return err
+			}
+			b.source.Send(numbered("a", 0))
+			b.consume()
+			b.until("it is done", func() bool { return b.count("select count(*) from pawl.inbox where processed_at is not null") == 1 })
+			if calls.Load() < 2 || rows.Load() != want {
+				t.Errorf("%d calls, the last finds %d rows, want %d", calls.Load(), rows.Load(), want)
+			}
+		})
 	}
 }

@@ -15,7 +15,8 @@ import (
 	"github.com/pawl-go/pawl/ops"
 )
 
-// actions makes the links to the verbs that a thing allows; none, if the user may not change anything.
+// actions returns links to the verbs that an object allows, or none if the user may not change
+// anything.
 func (v *view) actions(row operator.Row) verbs {
 	if !v.Change {
 		return nil
@@ -34,7 +35,7 @@ func (v *view) actions(row operator.Row) verbs {
 // maxForm bounds the form of an action.
 const maxForm = 64 << 10
 
-// mayChange returns why the user may not execute actions.
+// mayChange returns an error if the user may not execute actions.
 func (v *view) mayChange() error {
 	switch {
 	case v.h.cfg.Operators == nil:
@@ -45,8 +46,9 @@ func (v *view) mayChange() error {
 	return nil
 }
 
-// form serves what changes something: a GET asks, and only a POST executes. Whether the user may is decided here, for all of them. act returns
-// the id of what it has begun; empty: it has done all, and the view says what.
+// form serves an action: GET shows its form and only POST executes it. It checks the user's rights
+// for all actions. act returns the id of a bulk action that goes on, or "" if the view has the
+// result.
 func (h *Handler) form(address, title string, ask func(*view) error, act func(*view) (run string, err error)) {
 	serve := func(method string, do func(*view) (string, error)) {
 		h.mux.HandleFunc(method+" "+address, func(w http.ResponseWriter, r *http.Request) {
@@ -76,7 +78,7 @@ func (h *Handler) form(address, title string, ask func(*view) error, act func(*v
 	serve(http.MethodPost, act)
 }
 
-// ask is the page before an action: it says what the verb can cause, and asks why.
+// ask shows the page before an action: what the verb can cause, and a field for the reason.
 func (v *view) ask(a operator.Verb) error {
 	first := a.Noun.Fields[0].Name
 	if v.param(first) == "" {
@@ -117,7 +119,7 @@ func (v *view) question(a operator.Verb, problem string) question {
 	return q
 }
 
-// execute does an action, or says what it would do.
+// execute does an action, or a dry run of it.
 func (v *view) execute(a operator.Verb) error {
 	by, dry := ops.By{Actor: v.User.Name, Reason: strings.TrimSpace(v.param("reason"))}, v.param("mode") != "execute"
 	if dry {
@@ -154,7 +156,7 @@ func (v *view) execute(a operator.Verb) error {
 	return nil
 }
 
-// do does it, if the form has all that the verb needs, and says what was seen of the thing.
+// do executes the verb if the form is complete. It returns what it read of the object.
 func (v *view) do(a operator.Verb, by ops.By) (r ops.Result, err error) {
 	if err := a.Wrong(v.param, true); err != nil {
 		return r, err
@@ -167,14 +169,15 @@ func (v *view) do(a operator.Verb, by ops.By) (r ops.Result, err error) {
 	return a.Run(v.ctx(), v.h.cfg.Operators, v.param, by)
 }
 
-// unanswered reports whether a change may have been made all the same: there was a connection to send it on, and no refusal came back.
+// unanswered reports whether the change may have been made although an error came back: the request
+// was sent and the database did not refuse it.
 func unanswered(err error) bool {
 	var connect *pgconn.ConnectError
 	var refused *pgconn.PgError
 	return !errors.As(err, &connect) && (!errors.As(err, &refused) || refused.SeverityUnlocalized != "ERROR")
 }
 
-// readForm makes the parameters those of the form. None is taken from the address.
+// readForm replaces the view's parameters by those of the form, and takes none from the address.
 func (v *view) readForm() error {
 	if err := v.request.ParseForm(); err != nil {
 		return badParameter{"form", "", fmt.Sprintf("a form of at most %s", octets(maxForm))}
@@ -183,7 +186,7 @@ func (v *view) readForm() error {
 	return asText(v.given)
 }
 
-// outcome says what an action did, or would do.
+// outcome shows what an action did, or would do.
 func (v *view) outcome(a operator.Verb, q question, r ops.Result, dry bool) []block {
 	said := note{Class: "done", Text: fmt.Sprintf("%s: %s.", q.What, r.Outcome)}
 	if dry {

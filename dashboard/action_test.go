@@ -15,7 +15,7 @@ import (
 	"github.com/pawl-go/pawl/job"
 )
 
-// dead enqueues a job and makes a dead letter of it.
+// dead enqueues a job and dead-letters it.
 func (b *bed) dead() (id int64) {
 	b.Helper()
 	e, err := job.Enqueue(b.Context(), b.pool, job.Request{Queue: "q", Kind: "k", Payload: []byte(`{"secret": 1}`)})
@@ -30,7 +30,7 @@ func retry(id, reason, mode string) url.Values {
 	return url.Values{"id": {id}, "fence": {"7"}, "reason": {reason}, "mode": {mode}}
 }
 
-// An action is executed by a POST with a reason, and leaves a record with the name of its user. A dry run changes nothing.
+// A POST with a reason executes an action and records the user's name. A dry run changes nothing.
 func TestAction_NeedsAReasonAndLeavesARecord(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "", nil)
@@ -70,7 +70,7 @@ func TestAction_NeedsAReasonAndLeavesARecord(t *testing.T) {
 	}
 }
 
-// Every verb is refused to those who may only read, whatever stands in the page, and to pages of other sites.
+// Every verb refuses users who may only read, and requests from other sites.
 func TestAction_IsRefused(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "", nil)
@@ -108,7 +108,8 @@ func TestAction_IsRefused(t *testing.T) {
 	unchanged("refused actions")
 }
 
-// Payloads are shown to those who may see them, redacted, and each time that is logged without the payload.
+// Payloads are shown, redacted, to users with MaySeePayloads. Each time is logged without the
+// payload.
 func TestPayload_IsClosedByDefault(t *testing.T) {
 	t.Parallel()
 	var log strings.Builder
@@ -133,7 +134,7 @@ func TestPayload_IsClosedByDefault(t *testing.T) {
 	}
 }
 
-// Nothing is answered before Authorize has said who asks.
+// The dashboard calls Authorize before it answers anything.
 func TestAuthorize_DecidesFirst(t *testing.T) {
 	t.Parallel()
 	refusal := error(&dashboard.Refusal{Status: http.StatusSeeOther, Header: http.Header{"Location": {"/login"}}, Err: errors.New("no session")})
@@ -145,7 +146,8 @@ func TestAuthorize_DecidesFirst(t *testing.T) {
 			t.Errorf("%s: %d %v", address, a.status, a.header)
 		}
 	}
-	refusal = &dashboard.Refusal{Status: http.StatusSeeOther, Header: http.Header{"Location": {"/login"}}} // and no reason
+	// A Refusal without a reason.
+	refusal = &dashboard.Refusal{Status: http.StatusSeeOther, Header: http.Header{"Location": {"/login"}}}
 	if a := b.get("jobs"); a.status != http.StatusSeeOther || refusal.Error() == "" {
 		t.Errorf("without a reason: %d", a.status)
 	}
@@ -159,7 +161,8 @@ func TestAuthorize_DecidesFirst(t *testing.T) {
 	}
 }
 
-// What keeps a page from being framed, sniffed, stored or extended stands on every answer, refusals included.
+// Every response has the headers against framing, sniffing, caching and injected code. Refusals
+// have them too.
 func TestHeaders_OnEveryAnswer(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "", nil)
@@ -177,7 +180,7 @@ func TestHeaders_OnEveryAnswer(t *testing.T) {
 	}
 }
 
-// A dashboard that could not know who asks does not start.
+// A dashboard without Authorize does not start.
 func TestNew_RefusesToStartWithoutAuthorize(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "", nil)
@@ -191,7 +194,7 @@ func TestNew_RefusesToStartWithoutAuthorize(t *testing.T) {
 	}
 }
 
-// linkTo is the address of an action, as a page has it.
+// linkTo returns the address of an action from a page.
 func (b *bed) linkTo(page, verb string) (address *url.URL) {
 	b.Helper()
 	body := b.get(page).body
@@ -206,7 +209,8 @@ func (b *bed) linkTo(page, verb string) (address *url.URL) {
 	return address
 }
 
-// A form that is sent again, or by two operators at once, runs a schedule once. After another look it runs again.
+// A form that is sent again, or by two operators at once, runs a schedule once. A form from a
+// reloaded page runs it again.
 func TestAction_RunsAScheduleOnceForEachLook(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "", nil)
@@ -239,7 +243,7 @@ func TestAction_RunsAScheduleOnceForEachLook(t *testing.T) {
 	}
 }
 
-// A gate that had no number when it was looked at is not set by who has not seen the number that it has now.
+// A form of a gate without a number is refused if the gate has got a number since.
 func TestAction_SetsAGateThatHadNoNumberOnce(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "", nil)

@@ -8,7 +8,7 @@ import (
 //go:embed assets
 var assetFiles embed.FS
 
-// assets serves the style sheet and the script. They come from the binary, so they fit its pages.
+// assets serves the style sheet and the script from the binary, so they match its pages.
 func assets() http.Handler {
 	files := http.FileServerFS(assetFiles)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// What is large stays where it is: no page grows with a payload, and a form has a bound.
+// No page grows with a payload, and a form has a bound.
 func TestAttack_Large(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "", nil)
@@ -42,7 +42,7 @@ select 'q', 'k', convert_to(repeat('x', 4194304), 'UTF8'), jsonb_build_object('p
 	}
 }
 
-// What is no text is refused wherever a text is expected, in addresses and in forms, before it reaches the database.
+// Addresses and forms refuse octets that are not text before they reach the database.
 func TestAttack_OctetsThatAreNoText(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "", nil)
@@ -66,7 +66,8 @@ func TestAttack_OctetsThatAreNoText(t *testing.T) {
 	}
 }
 
-// A body of several parts gives no parameters, whatever the method is: it would come by the checks of addresses and forms.
+// A multipart body gives no parameters, with any method, since it would bypass the checks of
+// addresses and forms.
 func TestAttack_BodiesOfSeveralParts(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "", nil)
@@ -99,7 +100,7 @@ func TestAttack_BodiesOfSeveralParts(t *testing.T) {
 	}
 }
 
-// Requests that no browser makes get no file, no action, no other site and no error of the server.
+// Malformed requests get no file, no action, no redirect to another site and no 5xx.
 func TestAttack_PathsAndHeaders(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "/p", nil)

@@ -10,16 +10,16 @@ import (
 	"github.com/pawl-go/pawl/ops"
 )
 
-// A record is one row of the audit, and what was changed.
+// A record is one row of the audit with the object that was changed.
 type record struct {
 	ops.Change
 	Target string `json:"target"` // "job 17"
 }
 
-// auditPage is how many records a page has.
+// auditPage is the number of records on a page.
 const auditPage = 50
 
-// audit lists what was changed by hand, the newest first.
+// audit lists changes by operators, newest first.
 func audit(v *view) error {
 	q := catalog.AuditQuery{Actor: v.param("actor"), Verb: v.param("verb"), Page: catalog.Page{Limit: auditPage + 1}}
 	if after := v.param("after"); after != "" {
@@ -42,7 +42,7 @@ func audit(v *view) error {
 	return nil
 }
 
-// changeTable shows what was done with one thing.
+// changeTable shows the changes to one object.
 func (v *view) changeTable(all []ops.Change, empty string) table {
 	records := make([]record, len(all))
 	for i, c := range all {

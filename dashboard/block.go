@@ -7,8 +7,8 @@ import (
 	"github.com/pawl-go/pawl/ops"
 )
 
-// A page is made of blocks, one below the other. The templates know the blocks and nothing else, so what is escaped and how it looks is decided
-// once, for all pages.
+// A page is a list of blocks. The templates know only blocks, so escaping and looks are decided
+// once for all pages.
 type block interface{ Kind() string }
 
 // A heading begins a section.
@@ -21,7 +21,7 @@ type note struct {
 	Hint  string // the next step; optional
 }
 
-// facts are names and values of one thing.
+// facts are names and values of one object.
 type facts []fact
 
 type fact struct {
@@ -29,13 +29,13 @@ type fact struct {
 	Value cell
 }
 
-// A table shows many things of one kind.
+// A table shows objects of one kind.
 type table struct {
 	Caption string
-	Head    []string // a name that begins with "#" is that of figures, which stand to the right
+	Head    []string // a name that begins with "#" is a column of numbers, aligned right
 	Rows    [][]cell
-	Next    string // address of the next page; empty: this is the last
-	Empty   string // stands there if it has no rows
+	Next    string // address of the next page, or "" on the last
+	Empty   string // shown if there are no rows
 }
 
 // A cell is one value.
@@ -59,14 +59,14 @@ type field struct {
 	Options                  []string // a choice of these; empty: any text
 }
 
-// needs are what an operator should look at, and how many there are.
+// needs are kinds of objects that need an operator, with their counts.
 type needs []need
 
 type need struct {
 	Count, Text, Link, Class string
 }
 
-// verbs are links to the pages that ask before an action.
+// verbs are links to the forms of actions.
 type verbs []verbLink
 
 type verbLink struct {
@@ -90,7 +90,7 @@ func (timeline) Kind() string { return "timeline" }
 // add puts blocks at the end of the page.
 func (v *view) add(blocks ...block) { v.Blocks = append(v.Blocks, blocks...) }
 
-// The cells that pages are made of.
+// Constructors of cells.
 
 func plain(value any) cell { return cell{Text: fmt.Sprint(value)} }
 
@@ -102,7 +102,7 @@ func linked(value any, link string) cell {
 
 func figure(n int) cell { return cell{Text: number(n)} }
 
-// capped is a figure of glance.
+// capped is a count of glance.
 func capped(n int) cell {
 	if n > countLimit {
 		return cell{Text: number(countLimit) + "+"}
@@ -110,7 +110,7 @@ func capped(n int) cell {
 	return figure(n)
 }
 
-// alarming is a figure that needs a person if it is not zero.
+// alarming is a count that needs an operator if it is not zero.
 func alarming(n int, class string) cell {
 	c := capped(n)
 	if n > 0 {
@@ -119,8 +119,8 @@ func alarming(n int, class string) cell {
 	return c
 }
 
-// ended is a figure of the jobs of a queue that wait for a person or were cancelled. glance counts these kinds together, so that each
-// may be more than it says if all of them are more than it counts.
+// ended is a count of a queue's dead letters, unknown or cancelled jobs. glance counts these
+// together up to countLimit, so beyond that limit each count is a lower bound.
 func ended(q ops.Queue, n int, class string) cell {
 	c := alarming(n, class)
 	if q.Dead+q.Unknown+q.Cancelled > countLimit && n <= countLimit {
@@ -133,7 +133,7 @@ func status(s ops.Status) cell { return cell{Status: s} }
 
 func at(t time.Time) cell { return cell{At: t} }
 
-// yes is a cell for a fact that is true or not.
+// yes is a cell for a boolean.
 func yes(is bool, text, not string) cell {
 	if is {
 		return plain(text)

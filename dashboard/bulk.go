@@ -16,13 +16,13 @@ import (
 	"github.com/pawl-go/pawl/ops"
 )
 
-// allOf is the title of a bulk action, which does one verb to all dead letters that a filter selects.
+// allOf is the title of a bulk action: one verb for all dead letters that a filter selects.
 func allOf(a operator.Verb) string { return a.Title + " all of these" }
 
 // bulkNames are the parameters of a filter.
 var bulkNames = []string{"queue", "kind", "error", "older_than"}
 
-// bulkLinks lead from a list of dead letters to what can be done to all of them.
+// bulkLinks lead from a list of dead letters to the bulk actions.
 func (v *view) bulkLinks() verbs {
 	if !v.Change {
 		return nil
@@ -40,7 +40,7 @@ func (v *view) bulkLinks() verbs {
 	return links
 }
 
-// bulkWhat names what a filter selects.
+// bulkWhat describes the selection of a filter.
 func (v *view) bulkWhat() string {
 	what := "dead letters"
 	for _, part := range [][2]string{{"kind", " of kind %s"}, {"queue", " of queue %s"}, {"error", " whose last error holds %q"}, {"older_than", " older than %s"}} {
@@ -53,7 +53,8 @@ func (v *view) bulkWhat() string {
 	return what
 }
 
-// questionAll adds the form of a bulk action, with how many it is about, how many of them may take effect twice, and the first of them: what a dry run says.
+// questionAll adds the form of a bulk action with the result of a dry run: how many dead letters it
+// affects, how many of them may take effect twice, and the first of them.
 func (v *view) questionAll(a operator.Verb, problem string) error {
 	s, err := v.selected(string(ops.StatusDeadLetter))
 	if err != nil {
@@ -88,7 +89,7 @@ func (v *view) questionAll(a operator.Verb, problem string) error {
 	return nil
 }
 
-// beginAll begins a bulk action. It goes on without the browser; a page shows how far it is.
+// beginAll begins a bulk action. It goes on if the browser leaves; a page shows its progress.
 func (v *view) beginAll(a operator.Verb) (id string, err error) {
 	s, err := v.selected(string(ops.StatusDeadLetter))
 	if err != nil {
@@ -109,7 +110,8 @@ func (v *view) beginAll(a operator.Verb) (id string, err error) {
 	})
 }
 
-// more is by how many the selection has grown since the form was made; 0 if either number is not known.
+// more returns by how many the selection has grown since the form was shown, or 0 if either count
+// is unknown.
 func (v *view) more(s ops.Jobs) int {
 	seen, err := strconv.Atoi(v.param("selected"))
 	if err != nil {
@@ -122,7 +124,7 @@ func (v *view) more(s ops.Jobs) int {
 	return max(now-seen, 0)
 }
 
-// begin begins an action that takes long, and returns the id under which it is remembered.
+// begin starts a bulk action in the background and returns its id.
 func (v *view) begin(title, what string, do func(ctx context.Context, progress func(ops.Tally)) (ops.Tally, error)) (id string, err error) {
 	run := &bulkRun{title: title, what: what, user: v.User.Name, began: time.Now()}
 	ctx, stop := context.WithCancel(context.WithoutCancel(v.ctx()))
@@ -139,7 +141,7 @@ func (v *view) begin(title, what string, do func(ctx context.Context, progress f
 	return id, nil
 }
 
-// A bulkRun is a bulk action that was begun.
+// A bulkRun is a bulk action that was started.
 type bulkRun struct {
 	title, what, user string
 
@@ -170,10 +172,10 @@ func (r *bulkRun) state() (t ops.Tally, ended bool, err error) {
 	return r.tally, r.ended, r.err
 }
 
-// mostRuns is how many bulk actions are remembered. If all of them still run, no other is begun.
+// mostRuns bounds the bulk actions that are remembered. If all of them still run, no other starts.
 const mostRuns = 20
 
-// bulkRuns are those of this process, the newest last.
+// bulkRuns are the bulk actions of this process, newest last.
 type bulkRuns struct {
 	mu   sync.Mutex
 	ids  []string
@@ -209,7 +211,7 @@ func (b *bulkRuns) get(id string) (*bulkRun, error) {
 	return nil, fmt.Errorf("%w: this process knows no such bulk action: it was begun by another process, or before a restart. What was done is in the audit", pawl.ErrNotFound)
 }
 
-// run shows how far a bulk action is.
+// run shows the progress of a bulk action.
 func run(v *view) error {
 	if err := v.mayChange(); err != nil {
 		return err
@@ -247,7 +249,7 @@ type stopForm struct{ Address, ID string }
 
 func (stopForm) Kind() string { return "stop" }
 
-// stopRun stops a bulk action after the transaction in hand.
+// stopRun stops a bulk action after its current transaction.
 func stopRun(v *view) (id string, err error) {
 	running, err := v.h.bulk.get(v.param("id"))
 	if err != nil {

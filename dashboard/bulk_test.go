@@ -11,7 +11,8 @@ import (
 	"github.com/pawl-go/pawl/internal/testbed/patience"
 )
 
-// All dead letters of a filter are retried, but for those that may take effect a second time; the page says how far it is.
+// All dead letters of a filter are retried except those that may take effect twice. A page shows
+// the progress.
 func TestBulk_RetriesAFilterAndLeavesDoublesOut(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "/p", nil)
@@ -52,7 +53,7 @@ select 'q' || g % 2, 'k', 'x', 'dead_letter', jsonb_build_array(jsonb_build_obje
 	}
 }
 
-// A bulk action needs the same rights as others, and is not begun by another site or by opening an address.
+// A bulk action needs the same rights as others. Neither another site nor a GET starts it.
 func TestBulk_IsRefused(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "", nil)
@@ -76,7 +77,7 @@ func TestBulk_IsRefused(t *testing.T) {
 	}
 }
 
-// What came after the operator looked is not discarded unseen.
+// Dead letters that came after the form was shown are not discarded.
 func TestBulk_AsksAgainIfMoreHaveCome(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "", nil)

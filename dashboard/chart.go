@@ -13,17 +13,17 @@ import (
 	"github.com/pawl-go/pawl/internal/catalog"
 )
 
-// charts are figures side by side, of what workers and consumers have counted.
+// charts stand side by side. They show the counts of workers and consumers.
 type charts []chart
 
 func (charts) Kind() string { return "charts" }
 
-// A chart shows how some numbers went.
+// A chart shows numbers over time.
 type chart struct {
 	Title  string
-	Unit   string // what a figure is of: "per minute"
+	Unit   string // "per minute"
 	Series []series
-	Top    string // the figure at the upper end
+	Top    string // the number at the upper end
 	Begin  string // the time at the left end
 	End    string
 
@@ -36,7 +36,7 @@ type series struct {
 	Class  string
 	Last   string
 	Most   string
-	Lines  []string // points of polylines; several where figures are missing
+	Lines  []string // points of polylines; several where numbers are missing
 	points []point
 }
 
@@ -46,13 +46,13 @@ type point struct {
 	known bool
 }
 
-// The field in which the lines of a chart lie, in units of its view box.
+// The area of a chart's lines, in units of its view box.
 const (
 	chartLeft, chartRight = 4.0, 316.0
 	chartHigh, chartLow   = 14.0, 84.0
 )
 
-// A period is what charts reach back to.
+// A period is how far back charts reach.
 type period struct {
 	span   string        // of pawl.rollup
 	step   time.Duration // of the chart: one span or several
@@ -61,19 +61,20 @@ type period struct {
 	layout string // of the times at the ends
 }
 
-// periods are those that a viewer can choose. Minutes are kept for 24 hours: of the step that began so long ago, some are gone.
+// periods are the choices of a viewer. Minutes are kept for 24 hours, so the oldest step of the
+// last day is incomplete.
 var periods = map[string]period{
 	"hour": {"minute", time.Minute, 60, "per minute", "15:04 UTC"},
 	"day":  {"minute", 10 * time.Minute, 24*6 - 1, "per 10 minutes", "Jan 2 15:04 UTC"},
 	"week": {"hour", time.Hour, 7 * 24, "per hour", "Jan 2 15:04 UTC"},
 }
 
-// A chartPlan says what a chart is made of.
+// A chartPlan is the definition of a chart.
 type chartPlan struct {
 	title  string
-	levels bool // numbers that were measured; otherwise events that were counted
+	levels bool // measured numbers; otherwise counts of events
 	ages   bool // in milliseconds
-	whole  bool // of all queues together only
+	whole  bool // only for all queues together
 	lines  []linePlan
 }
 
@@ -93,13 +94,15 @@ var chartPlans = []chartPlan{
 	{title: "Workers", levels: true, whole: true, lines: []linePlan{{"alive", []string{measured}}, {"silent", []string{"workers_silent"}}}},
 }
 
-// measured is the level that is there whenever levels were measured; leftOut is there if that was not done of all queues.
+// measured is a level that exists for each measurement. leftOut exists if a measurement left out
+// some queues.
 const (
 	measured = "workers"
 	leftOut  = "queues_left_out"
 )
 
-// history adds the charts of all, or of one queue or consumer, until the last whole step. If they cannot be read the page goes on without them.
+// history adds the charts of everything, or of one queue or consumer, up to the last whole step. If
+// they cannot be read, the page has none.
 func (v *view) history(source, scope string) {
 	name := cmp.Or(v.param("charts"), "hour")
 	p, known := periods[name]
@@ -136,7 +139,7 @@ func (v *view) history(source, scope string) {
 	v.add(all)
 }
 
-// periodLinks lead to the same page with charts of another period.
+// periodLinks are links to the same page with charts of other periods.
 func (v *view) periodLinks(chosen string) periodChoice {
 	var all periodChoice
 	for _, name := range []string{"hour", "day", "week"} {
@@ -147,7 +150,7 @@ func (v *view) periodLinks(chosen string) periodChoice {
 	return all
 }
 
-// A periodChoice is a row of links of which one is chosen.
+// A periodChoice is a row of links with one chosen.
 type periodChoice []choice
 
 type choice struct {
@@ -163,10 +166,10 @@ type rollupRow struct {
 	Value int64     `json:"value"`
 }
 
-// queueLevels are the levels that a queue has.
+// queueLevels are the levels of a queue.
 var queueLevels = []string{"due", "oldest_due_ms", "processing", "dead_letters", "unknown"}
 
-// rollupNames are all names that charts are made of.
+// rollupNames are the names that charts read.
 func rollupNames() (names []string) {
 	names = append(names, leftOut)
 	for _, plan := range chartPlans {
@@ -177,7 +180,8 @@ func rollupNames() (names []string) {
 	return names
 }
 
-// moments are the steps in which levels were measured: of one queue, or of all together. A queue whose levels are 0 has no row of its own.
+// moments are the steps with a measurement, for one queue or all together. A queue whose levels are
+// all 0 has no row.
 func moments(p period, rows []rollupRow, one bool) map[time.Time]bool {
 	was, without, own := map[time.Time]bool{}, map[time.Time]bool{}, map[time.Time]bool{}
 	for _, r := range rows {
@@ -197,7 +201,8 @@ func moments(p period, rows []rollupRow, one bool) map[time.Time]bool {
 	return was
 }
 
-// draw makes a chart of rows, of one queue or of all. A count that is not there is 0; a level is known at the moments at which levels were measured.
+// draw makes a chart of rows, for one queue or for all. A missing count is 0. A level is known only
+// at the moments of measurements.
 func (plan chartPlan) draw(p period, from time.Time, rows []rollupRow, one bool) chart {
 	c := chart{Title: plan.title, Unit: p.unit, Begin: from.Format(p.layout), End: from.Add(time.Duration(p.steps) * p.step).Format(p.layout), write: func(n int64) string { return number(n) }}
 	switch {
@@ -240,10 +245,11 @@ func (plan chartPlan) draw(p period, from time.Time, rows []rollupRow, one bool)
 	return c
 }
 
-// fresh is of how many steps at the end the last figure is named: the very last may not have been measured yet.
+// fresh is the number of steps at the end whose last number is shown as the current one, since the
+// very last step may not be measured yet.
 const fresh = 2
 
-// place computes where the points of a line lie.
+// place computes the points of a line.
 func (s *series) place(top int64, write func(int64) string) {
 	var line []string
 	end := func() {
@@ -276,7 +282,8 @@ func (s *series) place(top int64, write func(int64) string) {
 	}
 }
 
-// roundUp is the next of 1, 2 or 5 with zeros behind it, at least 1. Of milliseconds at least a second.
+// roundUp returns the next number of the form 1, 2 or 5 times a power of ten, at least 1. For
+// milliseconds it returns at least a second.
 func roundUp(n int64, ages bool) int64 {
 	if ages && n < 1000 {
 		return 1000
@@ -291,7 +298,7 @@ func roundUp(n int64, ages bool) int64 {
 	return n
 }
 
-// Said is what a chart says to those who do not see it.
+// Said is the text of a chart for screen readers.
 func (c chart) Said() string {
 	parts := []string{c.Title}
 	for _, s := range c.Series {
@@ -300,7 +307,8 @@ func (c chart) Said() string {
 	return strings.Join(parts, ". ")
 }
 
-// Table has the figures of a chart, from the newest on, without moments at which all are 0 or unknown.
+// Table returns the numbers of a chart, newest first, without moments at which all are 0 or
+// unknown.
 func (c chart) Table() table {
 	t := table{Caption: c.Title + " from " + c.Begin + " to " + c.End, Head: []string{"from"}, Empty: "All figures are 0."}
 	for _, s := range c.Series {

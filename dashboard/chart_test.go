@@ -9,7 +9,7 @@ import (
 	"github.com/pawl-go/pawl/dashboard"
 )
 
-// rolled puts a number into a step before the current one.
+// rolled inserts a number for a step before the current one.
 func (b *bed) rolled(span string, before int, kind, source, scope, name string, value int) {
 	b.Helper()
 	b.exec(fmt.Sprintf(`insert into pawl.rollup (span, at, kind, source, scope, name, value)
@@ -21,7 +21,7 @@ var (
 	figures  = regexp.MustCompile(`(?s)<figure><figcaption><strong>([^<]*)</strong>.*?</figure>`)
 )
 
-// charts are the figures of a page by their titles.
+// charts returns the charts of a page by title.
 func charts(body string) map[string]string {
 	all := map[string]string{}
 	for _, m := range figures.FindAllStringSubmatch(body, -1) {
@@ -30,14 +30,15 @@ func charts(body string) map[string]string {
 	return all
 }
 
-// What was counted is summed up over all queues and consumers, or shown of one; a level is shown where levels were measured, and nowhere else.
+// Counts are summed over all queues and consumers, or shown for one. A level is shown only where
+// levels were measured.
 func TestCharts_ShowWhatWasCounted(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "", nil)
 	if body := b.get("").body; !strings.Contains(body, "Nothing was counted in this time") {
 		t.Errorf("before the first count: %s", body)
 	}
-	for before := 2; before < 62; before++ { // the current minute, which may end meanwhile, has nothing
+	for before := 2; before < 62; before++ { // none in the current minute, which may end
 		if before%20 > 1 {
 			b.rolled("minute", before, "level", "queue", "", "workers", 2)
 			b.rolled("minute", before, "level", "queue", "", "due", 70)
@@ -46,7 +47,7 @@ func TestCharts_ShowWhatWasCounted(t *testing.T) {
 	b.rolled("minute", 5, "count", "queue", "q", "succeeded", 1200)
 	b.rolled("minute", 5, "count", "consumer", "q", "succeeded", 34)
 	b.rolled("minute", 7, "count", "consumer", "c", "duplicate_skipped", 5)
-	b.rolled("minute", 15, "count", "queue", "elsewhere", "succeeded", 77) // in a step of ten minutes that is over
+	b.rolled("minute", 15, "count", "queue", "elsewhere", "succeeded", 77) // in a step that is over
 	b.rolled("minute", 6, "level", "queue", "q", "due", 9)
 	b.rolled("hour", 30, "count", "queue", "q", "stale_takeover", 3)
 	for address, want := range map[string]map[string][]string{
@@ -84,7 +85,7 @@ func TestCharts_ShowWhatWasCounted(t *testing.T) {
 	}
 }
 
-// A queue whose levels were not measured, because too many others need a person more, shows a gap and no 0.
+// A queue that was left out of a measurement shows a gap instead of 0.
 func TestCharts_OfAQueueThatWasLeftOut(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "", nil)
@@ -109,7 +110,7 @@ func TestCharts_OfAQueueThatWasLeftOut(t *testing.T) {
 	}
 }
 
-// What was measured long ago does not pass for the figure of now: no worker measures any more.
+// A measurement from long ago is not shown as the current number.
 func TestCharts_NameNoOldFigureNow(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "", nil)
@@ -123,7 +124,7 @@ func TestCharts_NameNoOldFigureNow(t *testing.T) {
 	}
 }
 
-// The chart of a day begins with a step of which all minutes are kept.
+// The chart of a day begins with a complete step.
 func TestCharts_OfADayBeginWithAWholeStep(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "", nil)
@@ -135,7 +136,7 @@ select 'minute', date_trunc('minute', now(), 'UTC') - n * interval '1 minute', '
 	}
 }
 
-// The upper end of a chart is a round figure that no line passes.
+// The upper end of a chart is a round number that no line exceeds.
 func TestCharts_RoundUp(t *testing.T) {
 	t.Parallel()
 	for n, want := range map[int64]int64{0: 1, 1: 1, 2: 2, 3: 5, 5: 5, 6: 10, 10: 10, 11: 20, 99: 100, 100: 100, 101: 200, 1000: 1000, 499_999: 500_000, 1 << 60: 2_000_000_000_000_000_000} {

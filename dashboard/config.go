@@ -10,45 +10,48 @@ import (
 	"github.com/pawl-go/pawl"
 )
 
-// Config says what a dashboard shows, and to whom.
+// Config configures a dashboard.
 type Config struct {
-	// Pool is what the pages are read from. Required. Its login needs the rights of pawl_reader. The dashboard takes up to 4 connections of
-	// it at once, each for at most 4 seconds.
+	// Pool is the database that pages read. Required. Its login needs the rights of pawl_reader.
+	// The dashboard takes at most 4 of its connections at once, each for at most 4 s.
 	Pool *pgxpool.Pool
-	// Operators is what actions are executed on. Its login needs the rights of pawl_operator. Default: nil, and the dashboard is read-only
-	// for everyone. It may be the same pool as Pool.
+	// Operators executes actions. Its login needs the rights of pawl_operator. It may be the same
+	// as Pool. Default nil: the dashboard is read-only for all users.
 	Operators *pgxpool.Pool
-	// Authorize says who makes a request, and what that user may do. Required. If it returns an error, the request is answered with 403, or
-	// with the status of a [Refusal], and the error is logged. It is called for every request, assets included.
+	// Authorize returns the user of a request and the user's rights. Required. It is called for
+	// every request, also for assets. If it returns an error, the dashboard answers 403, or the
+	// status of a [Refusal], and logs the error.
 	Authorize func(*http.Request) (User, error)
-	// Redact returns a payload as it may be shown. It is called before a payload is shown to a user who may see payloads. Default: the payload
-	// is shown as it is.
+	// Redact returns the form of a payload that may be shown. It is called before a payload is
+	// shown to a user with MaySeePayloads. Default: the payload is shown unchanged.
 	Redact func(Payload) []byte
-	// Name is shown on every page, as "production". Default: the name of the database.
+	// Name is shown on every page, for example "production". Default: the name of the database.
 	Name string
-	// Logger receives refused requests, payloads that were shown, actions and failed reads. It never receives a payload. Default:
-	// slog.Default().
+	// Logger receives refused requests, actions, failed reads and which payloads were shown. It
+	// never receives a payload. Default: slog.Default().
 	Logger *slog.Logger
 }
 
-// A User is who makes a request, and what that user may do.
+// A User makes a request. Its fields are the user's rights.
 type User struct {
-	// Name is written into the audit with every action: an e-mail address or a login, 1 to 255 octets. Required.
+	// Name is recorded in the audit with every action: an e-mail address or a login, 1 to 255
+	// octets. Required.
 	Name string
 	// MayChange allows actions, if the dashboard has [Config.Operators].
 	MayChange bool
-	// MaySeePayloads allows the user to open payloads. Each time that is logged.
+	// MaySeePayloads allows the user to open payloads. The dashboard logs each time.
 	MaySeePayloads bool
 }
 
-// A Payload is what [Config.Redact] is asked about.
+// A Payload is the argument of [Config.Redact].
 type Payload struct {
 	Queue, Kind string
 	JobID       int64
 	Body        []byte
 }
 
-// A Refusal is an error of [Config.Authorize] with a status of its own, such as 401 with a challenge, or 303 to a login page.
+// A Refusal is an error of [Config.Authorize] that sets the response's status, such as 401 with a
+// challenge or 303 to a login page.
 type Refusal struct {
 	Status int         // 300 to 499
 	Header http.Header // added to the response, such as Location or WWW-Authenticate

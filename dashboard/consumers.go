@@ -11,7 +11,7 @@ import (
 	"github.com/pawl-go/pawl/ops"
 )
 
-// consumers lists the consumers that have said for how long they remember.
+// consumers lists the consumers that have reported their retention.
 func consumers(v *view) error {
 	o, err := see(v, glance)
 	if err != nil {
@@ -37,7 +37,7 @@ func consumers(v *view) error {
 	return nil
 }
 
-// consumer lists the deliveries of one consumer that were kept as they came.
+// consumer lists the kept deliveries of one consumer.
 func consumer(v *view) error {
 	s := ops.Deliveries{Consumer: v.param("name"), After: v.param("after")}
 	v.Title = "Consumer " + s.Consumer
@@ -76,15 +76,15 @@ func consumer(v *view) error {
 	return nil
 }
 
-// storedQueue is the queue of the deliveries that a consumer has stored, its dead letters among them.
+// storedQueue is the queue of a consumer's stored deliveries and dead letters.
 func storedQueue(consumer string) string { return "inbox/" + consumer }
 
-// deliveryFilter is the form that finds one delivery.
+// deliveryFilter is the form that searches one delivery.
 func (v *view) deliveryFilter(consumer string) filter {
 	return filter{Address: v.Link.To("delivery"), Fields: []field{{Name: "consumer", Label: "consumer", Value: consumer}, {Name: "key", Label: "key of a delivery"}}}
 }
 
-// instant is a parameter that is a time.
+// instant parses a parameter as a time.
 func (v *view) instant(name string) (time.Time, error) {
 	value := v.param(name)
 	if value == "" {
@@ -98,7 +98,7 @@ func (v *view) instant(name string) (time.Time, error) {
 	return time.Time{}, badParameter{name, value, "a time such as 2026-01-31 or 2026-01-31T12:00:00Z"}
 }
 
-// delivery shows what is remembered of one delivery.
+// delivery shows the inbox row of one delivery.
 func delivery(v *view) error {
 	ref := ops.DeliveryRef{Consumer: v.param("consumer"), Key: v.param("key")}
 	if ref.Key == "" {
@@ -126,7 +126,7 @@ func delivery(v *view) error {
 	return nil
 }
 
-// forgotten shows a delivery that the consumer does not remember. It may have been kept as it came.
+// forgotten shows a delivery without an inbox row. It may be among the kept deliveries.
 func (v *view) forgotten(ref ops.DeliveryRef) error {
 	changes, err := see(v, ref.Changes)
 	if err != nil {
@@ -161,7 +161,7 @@ func gates(v *view) error {
 	return nil
 }
 
-// optional is a number that may not be there.
+// optional formats a number that may be missing.
 func optional(n *int64) cell {
 	if n == nil {
 		return cell{}

@@ -17,10 +17,10 @@ import (
 	"github.com/pawl-go/pawl/schema"
 )
 
-// attack is what an attacker puts wherever a text is stored.
+// attack is a hostile text.
 const attack = `"><svg onload=alert(1)>'{{.}}</script><script>alert(2)</script>&amp;` + "\u202e\x01"
 
-// fill puts one of everything into the tables, each with hostile texts.
+// fill inserts one row of each kind with hostile texts.
 func (b *bed) fill() {
 	b.Helper()
 	b.exec(`insert into pawl.worker (name, seen_at) values ($1::text, clock_timestamp()), ($1::text || '2', clock_timestamp() - interval '1 hour')`, attack)
@@ -53,7 +53,7 @@ var (
 	risky     = regexp.MustCompile(`(?i)^<script>|\son\w+=|\sstyle=|'`)
 )
 
-// markup returns what of a page a browser could execute.
+// markup returns the parts of a page that a browser could execute.
 func markup(body string) string {
 	for _, one := range tag.FindAllString(body, -1) {
 		if bare := quoted.ReplaceAllString(one, ""); risky.MatchString(bare) || strings.Contains(strings.ToLower(one), "\"javascript:") {
@@ -67,7 +67,8 @@ func markup(body string) string {
 	return ""
 }
 
-// Every page that can be reached answers, under every path; all of its links lead on below that path; and nothing that was stored becomes markup.
+// Every linked page answers, at any mount path. Its links stay below that path, and no stored text
+// becomes markup.
 func TestPages_AllLinksLeadToPages(t *testing.T) {
 	t.Parallel()
 	for _, path := range []string{"", "/p", "/a/b"} {
@@ -80,7 +81,7 @@ func TestPages_AllLinksLeadToPages(t *testing.T) {
 	}
 }
 
-// Without the slash behind the path under which it is mounted, the browser is led to the one with it.
+// A request for the mount path without a slash is redirected to the one with a slash.
 func TestPages_WithoutTheSlash(t *testing.T) {
 	t.Parallel()
 	for path, want := range map[string]string{"/p": "p/", "/a/b": "b/"} {
@@ -91,7 +92,8 @@ func TestPages_WithoutTheSlash(t *testing.T) {
 	}
 }
 
-// The pages need the rights of pawl_reader and no more, and run nothing that others have created in the database.
+// The pages need only the rights of pawl_reader, and call no function that others created in the
+// database.
 func TestPages_OfAReaderCallNothingOfOthers(t *testing.T) {
 	t.Parallel()
 	for name, path := range hostile.Paths {
@@ -118,7 +120,7 @@ func TestPages_OfAReaderCallNothingOfOthers(t *testing.T) {
 	}
 }
 
-// asReader makes a pool on the same database whose sessions are those of a reader.
+// asReader returns a pool on the same database with the role pawl_reader.
 func asReader(t *testing.T, pool *pgxpool.Pool, path string) *pgxpool.Pool {
 	t.Helper()
 	c := pool.Config()

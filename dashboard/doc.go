@@ -1,8 +1,10 @@
-// Package dashboard serves web pages that show what Pawl does in one database, and lets operators change it.
+// Package dashboard serves web pages that show Pawl's state in one database and let operators
+// change it.
 //
-// The pages show queues, jobs, dead letters, lanes, consumers, commands, steps, outbox events, schedules, workers, the findings of package
-// doctor and the audit. The story page shows everything that is known of one key as a timeline. Every action is a verb of package ops: it
-// needs a reason, writes an audit row, and says first what it can cause.
+// The pages show queues, jobs, dead letters, lanes, consumers, commands, steps, outbox events,
+// schedules, workers, the findings of package doctor and the audit. The story page shows all facts
+// about one key as a timeline. Every action is a verb of package ops: it needs a reason, writes an
+// audit row, and first shows what it can cause.
 //
 //	browser ──▶ Authorize ──▶ page ──▶ ops, doctor ──▶ PostgreSQL (read only, 2 s at most)
 //	                      └─▶ action ─▶ ops.By{user, reason} ──▶ PostgreSQL (as pawl_operator)
@@ -11,7 +13,7 @@
 //
 //	board, err := dashboard.New(dashboard.Config{
 //		Pool:      pool,     // a login with the rights of pawl_reader
-//		Operators: operator, // a login with the rights of pawl_operator; leave it out for a read-only dashboard
+//		Operators: operator, // a login with the rights of pawl_operator; nil: read-only
 //		Authorize: func(r *http.Request) (dashboard.User, error) {
 //			session, err := sessions.Of(r)
 //			return dashboard.User{Name: session.Email, MayChange: session.OnCall}, err
@@ -19,7 +21,8 @@
 //	})
 //	mux.Handle("/pawl/", http.StripPrefix("/pawl", board))
 //
-// Or start it alone, for yourself: pawl dashboard.
+// Or start it for yourself with `pawl dashboard`.
 //
-// The pages work without JavaScript. They load nothing from other hosts, and their Content-Security-Policy allows no inline code.
+// The pages work without JavaScript. They load nothing from other hosts, and their
+// Content-Security-Policy allows no inline code.
 package dashboard

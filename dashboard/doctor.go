@@ -14,7 +14,7 @@ import (
 	"github.com/pawl-go/pawl/ops"
 )
 
-// diagnosis shows what package doctor finds, and what stands still until a person decides.
+// diagnosis shows the findings of package doctor, and everything that waits for a decision.
 func diagnosis(v *view) error {
 	d, err := see(v, func(ctx context.Context, db pawl.DB) (doctor.Diagnosis, error) {
 		return doctor.Diagnose(ctx, db, doctor.Limits{})
@@ -36,7 +36,7 @@ func diagnosis(v *view) error {
 	return nil
 }
 
-// trouble says what went wrong in a part that selects nothing, so that nothing can be narrowed.
+// trouble shows an error of a part that has no filter to narrow.
 func trouble(err error) string {
 	if errors.Is(err, errSlow) {
 		return "this took too long and was stopped"
@@ -67,7 +67,8 @@ func (v *view) diagnosed(d doctor.Diagnosis) {
 	v.add(note{Class: "quiet", Text: "Checks that were made: " + strings.Join(d.Checked, ", ") + "."})
 }
 
-// mostOfAClass is how many are shown of each class of what stands still, so that ten thousand dead letters do not hide one call of unknown outcome.
+// mostOfAClass bounds the rows of each class, so that ten thousand dead letters do not hide one
+// call of unknown outcome.
 const mostOfAClass = 20
 
 func (v *view) staleTable(all []ops.Stale) table {

@@ -14,7 +14,8 @@ import (
 	"github.com/pawl-go/pawl/ops"
 )
 
-// functions are what templates may call. None returns template.HTML or its like: html/template escapes everything.
+// functions are the functions of the templates. None returns template.HTML or the like, so
+// html/template escapes everything.
 var functions = template.FuncMap{
 	"ago":      ago,
 	"until":    func(at, now time.Time) string { return span(at.Sub(now)) },
@@ -31,7 +32,7 @@ var functions = template.FuncMap{
 	"headText": func(head string) string { return strings.TrimPrefix(head, "#") },
 }
 
-// ago is how long before now something was.
+// ago returns the time since a moment.
 func ago(at, now time.Time) string {
 	if at.IsZero() {
 		return "–"
@@ -78,7 +79,7 @@ func octets(n int) string {
 	return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20))
 }
 
-// stamp is a time in UTC, as people compare it with logs.
+// stamp formats a time in UTC, as in logs.
 func stamp(at time.Time) string {
 	if at.IsZero() {
 		return "–"
@@ -86,7 +87,8 @@ func stamp(at time.Time) string {
 	return at.UTC().Format("2006-01-02 15:04:05.000 UTC")
 }
 
-// visible replaces what a browser does not show, or shows out of order: control characters and marks of direction.
+// visible replaces characters that a browser hides or reorders: control characters and direction
+// marks.
 func visible(text string) string {
 	return strings.Map(func(r rune) rune {
 		if r == '\n' || r == '\t' || unicode.IsPrint(r) {
@@ -96,7 +98,7 @@ func visible(text string) string {
 	}, text)
 }
 
-// short cuts a text for a table.
+// short truncates a text for a table.
 func short(limit int, text string) string {
 	runes := []rune(visible(text))
 	if len(runes) <= limit {
@@ -108,7 +110,7 @@ func short(limit int, text string) string {
 // A member is a name and a value of a JSON object.
 type member struct{ Name, Value string }
 
-// details are the members of a JSON object by name, without those that are null.
+// details returns the members of a JSON object that are not null, sorted by name.
 func details(object json.RawMessage) (members []member) {
 	var all map[string]any
 	decoder := json.NewDecoder(strings.NewReader(string(object)))
@@ -131,7 +133,8 @@ func details(object json.RawMessage) (members []member) {
 	return members
 }
 
-// state is the class of a status: how much it needs a person. The word of the status stands beside it, so that colour is never all.
+// state returns the CSS class of a status. The status itself is shown as text, so colour is never
+// the only sign.
 func state(s ops.Status) string {
 	switch s {
 	case ops.StatusDeadLetter, ops.StatusUnknown, ops.StatusFailedFinal:
@@ -144,5 +147,5 @@ func state(s ops.Status) string {
 	return "plain"
 }
 
-// hexDump shows octets that are no text.
+// hexDump shows octets that are not text.
 func hexDump(body []byte) string { return hex.Dump(body) }

@@ -8,11 +8,12 @@ import (
 	"github.com/pawl-go/pawl/ops"
 )
 
-// countLimit is how far counts go: a greater number means more than countLimit.
+// countLimit is the highest exact count. A greater number means more than countLimit.
 const countLimit = catalog.GlanceLimit
 
-// glance is what [ops.Look] shows, but for the lag of the outbox, at a cost that does not grow with the tables: its counts stop at countLimit + 1. The
-// dead letters, unknown and cancelled jobs of a queue are counted together.
+// glance is what [ops.Look] shows without the lag of the outbox. Its cost does not grow with the
+// tables, since counts stop at countLimit + 1. It counts the dead letters, unknown and cancelled
+// jobs of a queue together.
 func glance(ctx context.Context, db pawl.DB) (o ops.Overview, err error) {
 	standing, err := catalog.GlanceStanding[ops.Overview](ctx, db)
 	if err != nil {

@@ -13,7 +13,8 @@ import (
 	"github.com/pawl-go/pawl/internal/operator"
 )
 
-// A Handler serves the dashboard. Mount it at any path with [http.StripPrefix]: its links are relative. It is safe for concurrent use.
+// A Handler serves the dashboard. Its links are relative, so you can mount it at any path with
+// [http.StripPrefix]. It is safe for concurrent use.
 type Handler struct {
 	cfg    Config
 	mux    *http.ServeMux
@@ -84,7 +85,9 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.refuse(w, r, http.StatusBadRequest, user.Name, err)
 		return
 	}
-	if r.URL.Path == "" { // mounted at /pawl and asked for /pawl: without the slash, relative links would lead elsewhere
+	// If the handler is mounted at /pawl, relative links of /pawl without the slash would lead
+	// elsewhere.
+	if r.URL.Path == "" {
 		path, _, _ := strings.Cut(r.RequestURI, "?")
 		seeOther(w, path[strings.LastIndexByte(path, '/')+1:]+"/")
 		return
@@ -92,7 +95,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.mux.ServeHTTP(w, r.WithContext(withUser(r.Context(), user)))
 }
 
-// asText refuses parameters that no text of PostgreSQL can be: octets that are no UTF-8, and NUL.
+// asText refuses parameters that cannot be a PostgreSQL text: invalid UTF-8 and NUL.
 func asText(parameters url.Values) error {
 	for name, values := range parameters {
 		for _, value := range values {
@@ -104,13 +107,15 @@ func asText(parameters url.Values) error {
 	return nil
 }
 
-// seeOther leads to a relative address. http.Redirect would make it absolute, without the path under which the handler is mounted.
+// seeOther redirects to a relative address. http.Redirect would make it absolute and lose the path
+// where the handler is mounted.
 func seeOther(w http.ResponseWriter, address string) {
 	w.Header().Set("Location", address)
 	w.WriteHeader(http.StatusSeeOther)
 }
 
-// guard sets what keeps a page from being framed, sniffed, kept or extended. Sources: CSP Level 3, Fetch, HTML.
+// guard sets headers against framing, content sniffing, caching and injected code. Sources: CSP
+// Level 3, Fetch, HTML.
 func guard(header http.Header) {
 	header.Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "+
 		"form-action 'self'; base-uri 'none'; frame-ancestors 'none'")
@@ -122,13 +127,13 @@ func guard(header http.Header) {
 	header.Set("Cache-Control", "no-store")
 }
 
-// refuse answers without a page. The reason is logged and not shown.
+// refuse answers without a page. It logs the reason and does not show it.
 func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, status int, user string, err error) {
 	if status < 300 || status > 499 {
 		status = http.StatusForbidden
 	}
 	level, what := slog.LevelWarn, "dashboard: request refused"
-	if status < 400 { // to a login page, or with a session from there
+	if status < 400 { // a redirect to or from a login page
 		level, what = slog.LevelInfo, "dashboard: request redirected"
 	}
 	h.cfg.Logger.LogAttrs(r.Context(), level, what, slog.String("method", r.Method), slog.String("path", r.URL.Path),
@@ -137,6 +142,6 @@ func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, status int, use
 }
 
 const (
-	readPlaces  = 4               // connections that the pages take at once
-	readTimeout = 2 * time.Second // of one statement
+	readPlaces  = 4               // connections that pages take at once
+	readTimeout = 2 * time.Second // for one statement
 )

@@ -25,7 +25,7 @@ func jobs(v *view) error {
 	return v.jobTable("jobs", v.param("status"))
 }
 
-// deadLetters lists those that wait for an operator, with what can be done to all of a selection.
+// deadLetters lists the jobs that wait for an operator, with the bulk actions for the selection.
 func deadLetters(v *view) error {
 	if err := v.jobFilter("dead-letters", false); err != nil {
 		return err
@@ -39,10 +39,11 @@ func deadLetters(v *view) error {
 	return v.jobTable("dead-letters", string(ops.StatusDeadLetter))
 }
 
-// Of so many dead letters the causes are looked at, and so many causes are shown.
+// Limits of the causes: how many dead letters are read, and how many causes are shown.
 const causesOf, mostCauses = 1000, 10
 
-// A cause is what dead letters of a queue and a kind have died of. Numbers in the error stand as "…".
+// A cause is a common error of dead letters of one queue and kind. Numbers in the error are shown
+// as "…".
 type cause struct {
 	Queue string `json:"queue"`
 	Kind  string `json:"kind"`
@@ -50,7 +51,7 @@ type cause struct {
 	Jobs  int    `json:"jobs"`
 }
 
-// fragment is the longest part of the error without a number: what a list can be filtered by.
+// fragment returns the longest part of the error without a number, for the filter of a list.
 func (c cause) fragment() (longest string) {
 	for part := range strings.SplitSeq(c.Cause, "…") {
 		if part = strings.TrimSpace(part); len(part) > len(longest) {
@@ -60,7 +61,7 @@ func (c cause) fragment() (longest string) {
 	return longest
 }
 
-// causes adds what the dead letters have died of, so that ten thousand of one cause are one line.
+// causes adds a table of causes, so that ten thousand dead letters of one cause are one line.
 func (v *view) causes() error {
 	s, err := v.selected(string(ops.StatusDeadLetter))
 	if err != nil {
@@ -109,7 +110,7 @@ func (v *view) jobFilter(page string, any bool) error {
 	return nil
 }
 
-// selected is what the form selects.
+// selected returns the selection of the form.
 func (v *view) selected(status string) (s ops.Jobs, err error) {
 	s = ops.Jobs{Queue: v.param("queue"), Kind: v.param("kind"), Error: v.param("error"), After: v.param("after")}
 	if status != "" {
@@ -152,7 +153,7 @@ func (v *view) jobRows(caption string, all []ops.Job) table {
 
 func attempts(j ops.Job) string { return fmt.Sprintf("%d of %d", j.Attempts, j.MaxAttempts) }
 
-// doubling says whether a retry may take effect a second time.
+// doubling warns if a retry may take effect a second time.
 func doubling(j ops.Job) cell {
 	if j.MayDouble() {
 		return cell{Text: "may take effect a second time", Class: "bad"}
@@ -160,7 +161,7 @@ func doubling(j ops.Job) cell {
 	return plain("")
 }
 
-// storyCell is a key, with a link to its story.
+// storyCell is a key with a link to its story.
 func (v *view) storyCell(key, scope string) cell {
 	if key == "" {
 		return cell{}
@@ -168,7 +169,7 @@ func (v *view) storyCell(key, scope string) cell {
 	return cell{Text: short(80, key), Link: v.Link.Story(key, scope), Mono: true}
 }
 
-// job shows one job: also one that has finished, if the archive or the audit knows it.
+// job shows one job. A finished job is shown if the archive or the audit has it.
 func job(v *view) error {
 	id, err := v.id("id")
 	if err != nil {
@@ -226,7 +227,7 @@ func (v *view) jobFacts(j ops.Job) facts {
 	return append(all, fact{"payload", payload})
 }
 
-// endedJob shows a job without a row.
+// endedJob shows a job that has no row any more.
 func (v *view) endedJob(ref ops.JobRef) error {
 	j, err := see(v, func(ctx context.Context, db pawl.DB) (ops.Job, error) { return ref.Archived(ctx, db) })
 	if err != nil && !errors.Is(err, pawl.ErrNotFound) {
@@ -259,10 +260,10 @@ func (v *view) errorTable(all []ops.JobError) table {
 	return t
 }
 
-// maxShown is how much of a payload is shown.
+// maxShown bounds the part of a payload that is shown.
 const maxShown = 64 << 10
 
-// payload shows the payload of a job, to a user who may see it. It is logged who has seen which.
+// payload shows the payload of a job to a user with MaySeePayloads, and logs that.
 func payload(v *view) error {
 	if !v.User.MaySeePayloads {
 		return fmt.Errorf("%w: you may not see payloads", errForbidden)
@@ -304,7 +305,7 @@ func payload(v *view) error {
 	return nil
 }
 
-// id is a parameter that is the id of a job.
+// id parses a parameter as the id of a job.
 func (v *view) id(name string) (int64, error) {
 	value := v.param(name)
 	id, err := strconv.ParseInt(value, 10, 64)

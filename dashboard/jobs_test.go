@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// Ten thousand dead letters of one cause are one line, which leads to a list of them.
+// Ten thousand dead letters of one cause are one line with a link to their list.
 func TestDeadLetters_ByCause(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "", nil)

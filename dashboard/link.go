@@ -6,15 +6,17 @@ import (
 	"strings"
 )
 
-// A link makes the addresses of pages. They are relative to the page that shows them, so the dashboard works under every path.
+// A link makes addresses of pages, relative to the current page, so that the dashboard works at
+// every path.
 type link struct{ root string }
 
-// linkFrom returns the links of a page at this path, as the handler sees it.
+// linkFrom returns the link maker for a page at this path below the handler.
 func linkFrom(path string) link {
 	return link{"./" + strings.Repeat("../", max(strings.Count(path, "/")-1, 0))}
 }
 
-// To is the address of a page with parameters: names and values in turn. Parameters without a value are left out.
+// To returns the address of a page. parameters are names and values in turn; those without a value
+// are left out.
 func (l link) To(page string, parameters ...any) string {
 	values := url.Values{}
 	for i := 0; i+1 < len(parameters); i += 2 {
@@ -29,7 +31,8 @@ func (l link) To(page string, parameters ...any) string {
 	return address
 }
 
-// Job, Lane, … are the addresses of one thing. Names go into parameters: a key may hold slashes, dots, and octets that paths do not take.
+// Job, Lane and the like return the address of one object. Names are parameters, since a key may
+// hold slashes, dots and octets that are not allowed in paths.
 
 func (l link) Job(id int64) string { return l.To("job", "id", id) }
 

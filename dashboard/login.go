@@ -13,23 +13,23 @@ import (
 	"time"
 )
 
-// A Login lets one browser in, for a dashboard that one person runs on the own machine: the browser
-// that first opens the address with the token. Its Authorize is for [Config], its Mount for the
-// handler. It refuses requests that do not name a loopback host, so that no other site's name can
-// be pointed at it. The session ends after 12 hours.
+// A Login authorizes one browser, for a dashboard on your own machine: the first browser that opens
+// the address with the token. Set its Authorize in [Config] and wrap the handler with Mount. It
+// refuses requests whose Host is not a loopback name, which prevents DNS rebinding. The session
+// ends after 12 hours.
 type Login struct {
 	user User
 	path string
 
 	mu      sync.Mutex
-	token   string // empty: it was used
+	token   string // "" after it was used
 	session string
 	ends    time.Time
 }
 
 const (
 	tokenParameter = "token"
-	sessionCookie  = "pawl_session_" // and the port as the browser names it: one dashboard must not log out of another
+	sessionCookie  = "pawl_session_" // and the port, so that two dashboards have two cookies
 	sessionLimit   = 12 * time.Hour
 )
 
@@ -38,9 +38,8 @@ func NewLogin(user User) *Login {
 	return &Login{user: user, path: "/" + rand.Text() + "/", token: rand.Text(), session: rand.Text()}
 }
 
-// Path is where Mount serves, as in "/ABC…/": a secret. Browsers send a cookie to all ports of a
-// host, on each of which another program, also of another user, may listen; but only with requests
-// below the path of the cookie.
+// Path is the secret path of Mount, as in "/ABC…/". Browsers send a cookie to all ports of a host,
+// where programs of other users may listen, but only with requests below the cookie's path.
 func (l *Login) Path() string { return l.path }
 
 // Mount serves a handler below [Login.Path], and nothing elsewhere.
@@ -53,14 +52,15 @@ func (l *Login) Mount(next http.Handler) http.Handler {
 	return pages
 }
 
-// Query is what stands behind the address of the dashboard, for its first request: "?token=…". It works once.
+// Query returns the query of the first request, "?token=…". It works once.
 func (l *Login) Query() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return "?" + tokenParameter + "=" + l.token
 }
 
-// Authorize knows the browser by its session cookie. With the token, it gives the cookie and leads to the same page without the token.
+// Authorize recognizes the browser by its session cookie. For a request with the token it sets the
+// cookie and redirects to the same page without the token.
 func (l *Login) Authorize(r *http.Request) (User, error) {
 	if !loopback(r.Host) {
 		return User{}, errors.New("the request names the host " + r.Host + ", which is not this machine's loopback address")
@@ -77,7 +77,7 @@ func (l *Login) Authorize(r *http.Request) (User, error) {
 	if !l.redeem(r.URL.Query().Get(tokenParameter)) {
 		return User{}, &Refusal{Status: http.StatusUnauthorized, Err: errors.New("no session: open the address that was printed at the start; it works once, so start the command again for another browser")}
 	}
-	_, port, _ := net.SplitHostPort(r.Host) // empty: that of http
+	_, port, _ := net.SplitHostPort(r.Host) // "" is port 80
 	cookie := http.Cookie{Name: sessionCookie + port, Value: l.session, Path: "/", MaxAge: int(sessionLimit.Seconds()), HttpOnly: true, SameSite: http.SameSiteStrictMode}
 	if strings.HasPrefix(r.RequestURI, l.path) {
 		cookie.Path = l.path
@@ -95,7 +95,7 @@ func withQuery(query string) string {
 	return "?" + query
 }
 
-// redeem reports whether this is the token, which is then used up.
+// redeem reports whether this is the token. The token is then used up.
 func (l *Login) redeem(token string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -106,14 +106,14 @@ func (l *Login) redeem(token string) bool {
 	return true
 }
 
-// over reports whether the session is. Before it began it is known to none.
+// over reports whether the session has ended.
 func (l *Login) over() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return !time.Now().Before(l.ends)
 }
 
-// loopback reports whether a Host header names this machine and nothing else.
+// loopback reports whether a Host header is a loopback name or address.
 func loopback(host string) bool {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name

@@ -14,7 +14,8 @@ import (
 	"github.com/pawl-go/pawl/dashboard"
 )
 
-// The token lets in the first browser that brings it, and no other; requests that name another host are refused even with the session.
+// The token authorizes the first browser that sends it and no other. Requests with another Host are
+// refused even with the session.
 func TestLogin_TheTokenWorksOnce(t *testing.T) {
 	t.Parallel()
 	login := dashboard.NewLogin(operator)
@@ -70,7 +71,7 @@ func TestLogin_TheTokenWorksOnce(t *testing.T) {
 	}
 }
 
-// Cookies go to all ports of a host. The login of one dashboard does not end that of another beside it.
+// Cookies go to all ports of a host. The login of one dashboard does not end another's.
 func TestLogin_BesideAnother(t *testing.T) {
 	t.Parallel()
 	jar, err := cookiejar.New(nil)
@@ -95,13 +96,13 @@ func TestLogin_BesideAnother(t *testing.T) {
 	}
 }
 
-// Browsers send a cookie to all ports of a host, where programs of other users may listen. The
-// session of a mounted login goes to none of them: its cookie belongs to a path that others do not
-// know, and nothing is served elsewhere.
+// Browsers send a cookie to all ports of a host, where programs of other users may listen. A
+// mounted login's cookie does not reach them, since its path is secret and nothing else is served.
 func TestLogin_OtherPortsGetNoSession(t *testing.T) {
 	t.Parallel()
 	login := dashboard.NewLogin(operator)
-	board := httptest.NewServer(login.Mount(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { // as the dashboard does
+	// It sets a cookie as the dashboard does.
+	board := httptest.NewServer(login.Mount(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var refusal *dashboard.Refusal
 		if _, err := login.Authorize(r); errors.As(err, &refusal) {
 			maps.Copy(w.Header(), refusal.Header)
@@ -145,8 +146,7 @@ func TestLogin_OtherPortsGetNoSession(t *testing.T) {
 	}
 }
 
-// A session ends after twelve hours, also for one who goes on sending its cookie, and no token
-// begins it again.
+// A session ends after twelve hours even if it is in use, and no token begins it again.
 func TestLogin_TheSessionEnds(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

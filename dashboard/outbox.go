@@ -2,7 +2,7 @@ package dashboard
 
 import "github.com/pawl-go/pawl/ops"
 
-// outbox lists the events that are not published yet.
+// outbox lists unpublished events.
 func outbox(v *view) error {
 	s := ops.Outbox{Sink: v.param("sink"), EventType: v.param("type"), Heads: v.param("heads") == "yes", After: v.param("after")}
 	if status := v.param("status"); status != "" {

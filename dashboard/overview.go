@@ -8,7 +8,7 @@ import (
 	"github.com/pawl-go/pawl/ops"
 )
 
-// overview shows what needs a person first, then how everything stands.
+// overview shows first everything that needs an operator, then the state of queues and workers.
 func overview(v *view) error {
 	o, err := see(v, glance)
 	if err != nil {
@@ -21,7 +21,7 @@ func overview(v *view) error {
 	return nil
 }
 
-// needed are what a person should look at.
+// needed returns everything that needs an operator.
 func (v *view) needed(o ops.Overview) needs {
 	var dead, unknown, blocked, due int
 	var oldest time.Time
@@ -60,7 +60,7 @@ func (v *view) needed(o ops.Overview) needs {
 	}
 }
 
-// queues shows all queues. An outbox is the queue "outbox/SINK".
+// queues lists all queues. An outbox is the queue "outbox/SINK".
 func queues(v *view) error {
 	o, err := see(v, glance)
 	if err != nil {
@@ -121,7 +121,7 @@ func queue(v *view) error {
 	return nil
 }
 
-// workers shows the processes that have registered.
+// workers lists the registered processes.
 func workers(v *view) error {
 	o, err := see(v, glance)
 	if err != nil {
@@ -151,5 +151,5 @@ func (v *view) workerTable(all []ops.Worker, now time.Time) table {
 	return t
 }
 
-// isOutbox reports whether a queue holds the events of a sink, and of which.
+// isOutbox returns the sink whose events a queue holds, if it holds any sink's.
 func isOutbox(queue string) (sink string, is bool) { return strings.CutPrefix(queue, "outbox/") }

@@ -14,12 +14,12 @@ import (
 	"github.com/pawl-go/pawl"
 )
 
-// A page is one kind of page: where it is, what it is called, and how it is filled.
+// A page is one kind of page: its address, its title and the function that fills it.
 type page struct {
 	pattern string // of http.ServeMux, without the method
 	title   string
-	menu    bool // it stands in the menu
-	live    bool // it may be refreshed by itself
+	menu    bool // listed in the menu
+	live    bool // may refresh itself
 	fill    func(*view) error
 }
 
@@ -53,30 +53,30 @@ var pages = []page{
 	{"/run", "Bulk action", false, false, run},
 }
 
-// A view is one page on its way to the browser. Its exported fields and methods are what the templates see.
+// A view is one page of one request. The templates use its exported fields and methods.
 type view struct {
 	Page   page
-	Title  string // of this page; default: that of its kind
+	Title  string // default: that of the page's kind
 	Name   string // of the dashboard
 	User   User
 	Link   link
 	Blocks []block
-	ReadAt time.Time // the database's clock at the reading; zero: the page shows nothing that was read
+	ReadAt time.Time // by the database's clock; zero if nothing was read
 	Change bool      // the user may change things here
 
-	Refresh int // seconds until the browser loads the page again by itself; 0: never
+	Refresh int // seconds until the page loads itself again; 0 is never
 
 	began   time.Time
 	h       *Handler
 	request *http.Request
-	given   url.Values // not those of http.Request, which reads a body of several parts whatever the method is
+	given   url.Values // not http.Request.Form, which reads multipart bodies with any method
 	status  int
 }
 
-// Took is how long it took until now.
+// Took returns the time since the request began.
 func (v *view) Took() time.Duration { return time.Since(v.began) }
 
-// Menu are the pages of the menu.
+// Menu returns the pages of the menu.
 func (v *view) Menu() (all []page) {
 	for _, p := range pages {
 		if p.menu {
@@ -86,11 +86,11 @@ func (v *view) Menu() (all []page) {
 	return all
 }
 
-// MenuTitle and Live are for the templates.
+// MenuTitle and Live give the templates fields of a page.
 func (p page) MenuTitle() string { return p.title }
 func (p page) Live() bool        { return p.live }
 
-// Path is the address of a page of the menu, without the slash in front.
+// Path returns the address of a page of the menu, without the leading slash.
 func (p page) Path() string {
 	if p.pattern == "/{$}" {
 		return ""
@@ -98,13 +98,13 @@ func (p page) Path() string {
 	return p.pattern[1:]
 }
 
-// param is a parameter: of the address, or of the form once that was read.
+// param returns a parameter of the address, or of the form after readForm.
 func (v *view) param(name string) string { return v.given.Get(name) }
 
 // ctx ends with the request.
 func (v *view) ctx() context.Context { return v.request.Context() }
 
-// see reads something for the view.
+// see runs a read for the view.
 func see[T any](v *view, ask func(context.Context, pawl.DB) (T, error)) (T, error) {
 	return read(v.ctx(), v.h.reader, ask)
 }
@@ -126,7 +126,7 @@ func (h *Handler) page(p page) http.HandlerFunc {
 	}
 }
 
-// trouble makes the view say what went wrong, and what to do about it.
+// trouble makes the view show an error and its next step.
 func (v *view) trouble(err error) {
 	problem := note{Class: "trouble", Text: err.Error()}
 	var e *pawl.Error
@@ -142,7 +142,7 @@ func (v *view) trouble(err error) {
 		v.status = http.StatusForbidden
 	case errors.Is(err, errSlow), errors.Is(err, errBusy):
 		v.status = http.StatusServiceUnavailable
-	case v.ctx().Err() != nil: // its viewer has left
+	case v.ctx().Err() != nil: // the browser has left
 		v.status = http.StatusServiceUnavailable
 	default:
 		v.status = http.StatusInternalServerError
@@ -151,7 +151,7 @@ func (v *view) trouble(err error) {
 	v.Page.live, v.Blocks = false, append(v.Blocks, problem)
 }
 
-// A badParameter is an address that was typed or edited by hand.
+// A badParameter is an invalid parameter, as of an address that was typed by hand.
 type badParameter struct{ name, value, want string }
 
 func (b badParameter) Error() string {
@@ -173,7 +173,7 @@ func (v *view) write(w http.ResponseWriter) {
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	w.WriteHeader(v.status)
-	_, _ = body.WriteTo(w) // the viewer may have left
+	_, _ = body.WriteTo(w) // the browser may have left
 }
 
 //go:embed templates/*.html

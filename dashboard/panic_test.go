@@ -8,7 +8,7 @@ import (
 	"github.com/pawl-go/pawl/dashboard"
 )
 
-// A request is answered 500 while Authorize panics, and nothing is shown.
+// If Authorize panics, the response is 500 and shows nothing.
 func TestAuthorize_Panics(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "", func(c *dashboard.Config) { c.Authorize = func(*http.Request) (dashboard.User, error) { panic("boom") } })
@@ -17,7 +17,7 @@ func TestAuthorize_Panics(t *testing.T) {
 	}
 }
 
-// A payload that Redact panics on is not shown.
+// If Redact panics, the payload is not shown.
 func TestRedact_Panics(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "", func(c *dashboard.Config) { c.Redact = func(dashboard.Payload) []byte { panic("boom") } })

@@ -9,16 +9,16 @@ import (
 	"github.com/pawl-go/pawl/ops"
 )
 
-// A picture draws a story: a lane for each thing, and a column for each moment, under the number that the moment has in the list. Columns
-// are equally wide, since a millisecond and a week may follow each other.
+// A picture draws a story: a row for each object, and a column for each moment, numbered as in the
+// list. Columns are equally wide, since a millisecond and a week may follow each other.
 type picture struct {
 	Width, Height int
 	Lanes         []pictureLane
 	Columns       []pictureText
 	Bars          []pictureLine
 	Marks         []pictureMark
-	Now           float64 // where the line is that ends the past; 0: all is past
-	Left          int     // moments that found no room
+	Now           float64 // the line between past and future; 0 if all is past
+	Left          int     // moments without room
 }
 
 type pictureLane struct {
@@ -32,7 +32,7 @@ type pictureText struct {
 	Text string
 }
 
-// A pictureLine is what lasted: a call of a provider, or a lease that runs.
+// A pictureLine is something with a duration: a call of a provider, or a running lease.
 type pictureLine struct {
 	X1, X2, Y float64
 	Class     string
@@ -48,7 +48,7 @@ type pictureMark struct {
 func (picture) Kind() string { return "picture" }
 
 const (
-	pictureMargin = 190 // for the names of lanes
+	pictureMargin = 190 // for the names of rows
 	pictureStep   = 34
 	pictureRow    = 34
 	pictureTop    = 26
@@ -56,7 +56,7 @@ const (
 	mostColumns   = 80
 )
 
-// pictureOf draws the moments that have a time. It is nil if there is nothing to see.
+// pictureOf draws the moments that have a time. It returns nil if there are too few.
 func (v *view) pictureOf(s ops.Story, t timeline) *picture {
 	p := &picture{Width: pictureMargin, Height: pictureTop}
 	lanes := map[string]int{}
@@ -106,7 +106,7 @@ func (v *view) pictureOf(s ops.Story, t timeline) *picture {
 	return p
 }
 
-// addLeases draws the leases that still run, from now to the right end.
+// addLeases draws the running leases, from now to the right end.
 func (p *picture) addLeases(s ops.Story, t timeline, lanes map[string]int, end float64) {
 	for _, m := range t {
 		ends, err := time.Parse(time.RFC3339Nano, m.detail("lease_expires_at"))
@@ -122,7 +122,7 @@ func (p *picture) addLeases(s ops.Story, t timeline, lanes map[string]int, end f
 	}
 }
 
-// detail is a member of what is known of the moment.
+// detail returns a member of the moment's details.
 func (m moment) detail(name string) string {
 	for _, d := range m.Details {
 		if d.Name == name {
@@ -132,7 +132,7 @@ func (m moment) detail(name string) string {
 	return ""
 }
 
-// shapeOf is the sign of a class, so that colour is never all.
+// shapeOf returns the shape of a class, so that colour is never the only sign.
 func shapeOf(class string, x, y float64) string {
 	const r = 6.0
 	switch class {
@@ -143,10 +143,11 @@ func shapeOf(class string, x, y float64) string {
 	case "hand": // a diamond
 		return fmt.Sprintf("M%g,%gL%g,%gL%g,%gL%g,%gZ", x, y-r, x+r, y, x, y+r, x-r, y)
 	}
-	return fmt.Sprintf("M%g,%gA%[3]g,%[3]g 0 1,0 %[4]g,%[2]gA%[3]g,%[3]g 0 1,0 %[1]g,%[2]gZ", x-r, y, r, x+r) // a disc
+	// A disc.
+	return fmt.Sprintf("M%g,%gA%[3]g,%[3]g 0 1,0 %[4]g,%[2]gA%[3]g,%[3]g 0 1,0 %[1]g,%[2]gZ", x-r, y, r, x+r)
 }
 
-// Said is what the picture says to those who do not see it.
+// Said is the text of the picture for screen readers.
 func (p picture) Said() string {
 	var names []string
 	for _, l := range p.Lanes {

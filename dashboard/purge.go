@@ -13,14 +13,14 @@ import (
 	"github.com/pawl-go/pawl/ops"
 )
 
-// purgeFields are what the page asks for.
+// purgeFields are the fields of the form.
 var purgeFields = []field{
 	{Name: "table", Label: "table", Options: ops.Tables()},
 	{Name: "consumer", Label: "consumer (of inbox and delivery)"},
 	{Name: "older_than", Label: "older than, as 720h (of inbox, delivery, replay and fence)"},
 }
 
-// purgeLink leads to the page, for a user who may change things.
+// purgeLink links to the page if the user may execute actions.
 func (v *view) purgeLink() verbs {
 	if !v.Change {
 		return nil
@@ -38,7 +38,7 @@ func (v *view) purgeQuestion(problem string) question {
 	return q
 }
 
-// purgeRule is what the form says.
+// purgeRule returns the rule in the form.
 func (v *view) purgeRule() (r ops.PurgeRule, err error) {
 	r = ops.PurgeRule{Table: v.param("table"), Consumer: v.param("consumer")}
 	if age := v.param("older_than"); age != "" {
@@ -49,13 +49,13 @@ func (v *view) purgeRule() (r ops.PurgeRule, err error) {
 	return r, r.Check()
 }
 
-// askPurge is the page before a purge.
+// askPurge shows the form of a purge.
 func askPurge(v *view) error {
 	v.add(v.purgeQuestion(""))
 	return nil
 }
 
-// purge counts what would go, or begins a purge.
+// purge counts the rows that would be deleted, or begins a purge.
 func purge(v *view) (id string, err error) {
 	id, err = v.beginPurge()
 	if errors.As(err, new(badParameter)) || errors.Is(err, pawl.ErrArgumentInvalid) {

@@ -10,7 +10,8 @@ import (
 	"github.com/pawl-go/pawl/internal/testbed/patience"
 )
 
-// What need not be remembered any more is counted, then deleted with a reason; what a table cannot use is said, and a user who may only read deletes nothing.
+// A purge first counts the rows, then deletes them with a reason. It refuses fields that a table
+// does not have, and users who may only read.
 func TestPurge(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "", nil)

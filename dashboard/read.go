@@ -12,14 +12,15 @@ import (
 	"github.com/pawl-go/pawl"
 )
 
-// A reader reads for pages: in transactions that cannot write, whose statements the server ends after readTimeout, and only as many at once as there
-// are places. A page that its viewer has left is not read on.
+// A reader reads for pages, in read-only transactions. The server ends their statements after
+// readTimeout. At most readPlaces reads run at once. If the browser leaves, its read is cancelled.
 type reader struct {
 	pool   *pgxpool.Pool
 	places chan struct{}
 }
 
-// errSlow is shown in place of what took longer than readTimeout, or twice as long in several statements; errBusy in place of what did not begin in that time.
+// errSlow is shown if a statement took longer than readTimeout, or several took twice as long.
+// errBusy is shown if a read could not begin in that time.
 var (
 	errSlow = errors.New("this took too long and was stopped: narrow the selection")
 	errBusy = errors.New("there was no connection to the database in time: too many pages are read at once, or it does not answer; try again")
@@ -27,7 +28,7 @@ var (
 
 // read runs ask in a read-only transaction.
 func read[T any](ctx context.Context, r reader, ask func(context.Context, pawl.DB) (T, error)) (answer T, err error) {
-	ctx, cancel := context.WithTimeout(ctx, 2*readTimeout) // the place, the connection and the answer
+	ctx, cancel := context.WithTimeout(ctx, 2*readTimeout) // for place, connection and answer
 	defer cancel()
 	select {
 	case r.places <- struct{}{}:
@@ -43,7 +44,8 @@ func read[T any](ctx context.Context, r reader, ask func(context.Context, pawl.D
 		return answer, pawl.Wrap("dashboard.read", err)
 	}
 	defer func() {
-		late, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*readTimeout) // the place is held until then
+		// The place stays taken until the connection is free again.
+		late, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*readTimeout)
 		defer cancel()
 		_ = tx.Rollback(late)
 	}()

@@ -16,8 +16,8 @@ import (
 	"github.com/pawl-go/pawl/internal/testbed/patience"
 )
 
-// Rows of a trigger whose attempts are used up are on the doctor's page: how many, of which table,
-// and what to do. Who does that finds them gone after the sweeper has counted again.
+// The doctor's page shows a trigger's rows whose attempts are used up: how many, of which table,
+// and the next step. After that step and another pass of the sweeper they are gone from the page.
 func TestDoctor_ShowsRowsWhoseAttemptsAreUsedUp(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "", nil)
@@ -35,7 +35,7 @@ insert into shop.orders (id, status, attempt_count, last_error, claimed_at) valu
 	drive := func(ctx context.Context, id string) error {
 		return rows.Once(ctx, id, func(context.Context, pgx.Tx) (any, error) { return nil, ends })
 	}
-	// finding is the line of the page about the rows, after the first pass of another sweeper.
+	// finding returns the page's line about the rows, after the first pass of another sweeper.
 	finding := func() string {
 		sweeper, err := rows.Sweeper(guard.SweeperConfig{MaxAttempts: 3, PendingAfter: time.Minute, Hooks: pawl.Hooks{OnEvent: func(context.Context, pawl.Event) {}}}, drive)
 		if err != nil {
@@ -65,7 +65,8 @@ insert into shop.orders (id, status, attempt_count, last_error, claimed_at) valu
 	b.exec("update shop.orders set attempt_count = 0, status = 'pending' where status = 'error' and last_error like 'final: %'")
 	b.exec("update shop.orders set claimed_at = now() - interval '1 hour'")
 	patience.Until(t, "the page shows them no more", func() bool {
-		b.exec("update pawl.rollup set at = at - interval '1 day' where name = 'final_rows' and value > 0") // the highest count of a minute stays until the next
+		// The highest count of a minute stays until the next minute.
+		b.exec("update pawl.rollup set at = at - interval '1 day' where name = 'final_rows' and value > 0")
 		return finding() == ""
 	})
 	if n := one[int](b, "select count(*) from shop.orders where status = 'completed'"); n != 3 {

@@ -17,7 +17,7 @@ import (
 	"github.com/pawl-go/pawl/pawltest"
 )
 
-// A bed is a database with a dashboard in front of it.
+// A bed is a database and its dashboard.
 type bed struct {
 	*testing.T
 	pool *pgxpool.Pool
@@ -25,10 +25,10 @@ type bed struct {
 	url  string // of the dashboard, with a slash at the end
 }
 
-// operator may do everything.
+// operator is a user with all rights.
 var operator = dashboard.User{Name: "ann@example.com", MayChange: true, MaySeePayloads: true}
 
-// setup serves a dashboard under a path.
+// setup serves a dashboard below a path.
 func setup(t *testing.T, path string, change func(*dashboard.Config)) *bed {
 	t.Helper()
 	b := &bed{T: t, pool: pawltest.DB(t), user: operator}
@@ -54,14 +54,14 @@ func (b *bed) exec(statement string, args ...any) {
 	}
 }
 
-// An answer is what the dashboard said.
+// An answer is a response of the dashboard.
 type answer struct {
 	status int
 	header http.Header
 	body   string
 }
 
-// get gets a page. If the machine was too slow for it, the page says so, and get asks again.
+// get requests a page. It asks again if the page says that the database was too slow.
 func (b *bed) get(address string) (a answer) {
 	b.Helper()
 	patience.Until(b, "the database answers in time for "+address, func() bool {

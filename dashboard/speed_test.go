@@ -6,8 +6,8 @@ import (
 )
 
 // With 100,000 dead letters, a page of a list reads little more than it shows. A page with a chart
-// reads the minutes of its hour, once or twice: 30,000 rows here. The question whether to retry all
-// reads what it asks about. On a quiet machine each then comes in less than 200 ms.
+// reads the minutes of its hour once or twice: 30,000 rows here. The form of a bulk action reads
+// its selection. On a quiet machine each page takes less than 200 ms.
 func TestPages_AreQuickWithManyDeadLetters(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "", nil)
@@ -29,7 +29,7 @@ select 'minute', date_trunc('minute', now(), 'UTC') - m * interval '1 minute', '
 		"all/retry?queue=q1":       68_000,
 	} {
 		var read int64
-		for range 5 { // a page that was asked for again, because the machine was slow, is read twice
+		for range 5 { // get may read a page twice
 			before := b.read()
 			if a := b.get(address); a.status != http.StatusOK {
 				t.Fatalf("%s: %d\n%s", address, a.status, a.body)
@@ -45,7 +45,7 @@ select 'minute', date_trunc('minute', now(), 'UTC') - m * interval '1 minute', '
 	}
 }
 
-// read counts the rows and index entries that sessions of the pool have read of Pawl's tables.
+// read returns how many rows and index entries of Pawl's tables the pool's sessions have read.
 func (b *bed) read() (n int64) {
 	b.Helper()
 	for _, c := range b.pool.AcquireAllIdle(b.Context()) {

@@ -39,7 +39,7 @@ func (v *view) stepTable(all []ops.Step, next string) table {
 	return t
 }
 
-// step shows one call of another system, with what was seen of each try.
+// step shows one call of another system with all its tries.
 func step(v *view) error {
 	ref := ops.StepRef{Scope: v.param("scope"), Key: v.param("key"), Step: v.param("step")}
 	v.Title = "Step " + ref.Step

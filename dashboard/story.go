@@ -12,21 +12,21 @@ import (
 	"github.com/pawl-go/pawl/ops"
 )
 
-// A timeline is the story of one intent.
+// A timeline is the story of one key.
 type timeline []moment
 
-// A moment is one line of it.
+// A moment is one line of a timeline.
 type moment struct {
 	At      time.Time
-	Later   string // than the moment before: "+1.9 s"
-	Mark    string // a sign that stands for the class, beside the words
+	Later   string // since the moment before: "+1.9 s"
+	Mark    string // a sign for the class, beside the words
 	Class   string
 	Subject cell
 	Event   string
 	Details []member
 }
 
-// story shows everything that is known of one key, in the order of time: the facts of pawl explain.
+// story shows all facts about one key in the order of time, as `pawl explain` does.
 func story(v *view) error {
 	key, scope := v.param("key"), v.param("scope")
 	v.add(filter{Address: v.Link.To("story"), Fields: []field{{Name: "key", Label: "key or job id", Value: key}, {Name: "scope", Label: "only in this scope, consumer or queue", Value: scope}}})
@@ -36,7 +36,8 @@ func story(v *view) error {
 	}
 	s, err := see(v, func(ctx context.Context, db pawl.DB) (ops.Story, error) {
 		s, err := ops.Explain(ctx, db, key, scope)
-		if typed := strings.TrimSpace(key); err == nil && !s.Known() && typed != key && typed != "" { // copied with the space around it, unless a key is like that
+		// A key that was pasted with spaces around it is tried without them.
+		if typed := strings.TrimSpace(key); err == nil && !s.Known() && typed != key && typed != "" {
 			key = typed
 			return ops.Explain(ctx, db, key, scope)
 		}
@@ -67,7 +68,7 @@ func story(v *view) error {
 	if scope != "" {
 		command += "--scope " + texts.ShellWord(scope) + " "
 	}
-	if strings.HasPrefix(key, "-") { // otherwise it would be a flag
+	if strings.HasPrefix(key, "-") { // or the command would read a flag
 		command += "-- "
 	}
 	command += texts.ShellWord(key)
@@ -91,7 +92,7 @@ func (v *view) timeline(s ops.Story) (t timeline) {
 	return t
 }
 
-// after is how much later than the moment before.
+// after formats the time since the moment before.
 func after(before, t time.Time) string {
 	if before.IsZero() || t.IsZero() || t.Before(before) {
 		return ""
@@ -99,7 +100,7 @@ func after(before, t time.Time) string {
 	return "+" + span(t.Sub(before))
 }
 
-// subject names what a moment is about, and leads there.
+// subject returns the object of a moment and a link to it.
 func (v *view) subject(m ops.Moment) cell {
 	c := cell{Text: strings.TrimSpace(m.Kind + " " + m.Scope + " " + m.Key)}
 	switch m.Kind {
@@ -121,7 +122,7 @@ func (v *view) subject(m ops.Moment) cell {
 	return c
 }
 
-// stepOf is the name of the step that a moment is about.
+// stepOf returns the name of a moment's step.
 func stepOf(detail json.RawMessage) string {
 	var d struct{ Step string }
 	if json.Unmarshal(detail, &d) != nil {
@@ -130,7 +131,7 @@ func stepOf(detail json.RawMessage) string {
 	return d.Step
 }
 
-// markOf is the sign and the class of a moment, by what happened.
+// markOf returns the sign and the class of a moment.
 func markOf(m ops.Moment) (mark, class string) {
 	switch m.Event {
 	case "dead_letter", "unknown", "failed_final", "lease_ended":
@@ -142,7 +143,7 @@ func markOf(m ops.Moment) (mark, class string) {
 	case "memory_ends":
 		return "○", "plain"
 	}
-	if strings.Contains(m.Event, "_") { // a verb of an operator
+	if strings.Contains(m.Event, "_") { // an operator's verb
 		return "◆", "hand"
 	}
 	return "○", "plain"

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// The picture has a mark for each moment of the list that has a time, and a lane for each thing.
+// The picture has a mark for each moment with a time, and a row for each object.
 func TestStory_PictureAndListSayTheSame(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "", nil)
@@ -41,7 +41,8 @@ select 'orders', 'order-17', sha256('x'), j.id, clock_timestamp() - interval '2 
 	}
 }
 
-// A key is asked for as it is, octet by octet; space around it is cut off only if no key is like that. The command that says the same takes no key for a flag.
+// A key is searched octet by octet. Spaces around it are cut off only if there is no such key. The
+// command on the page takes no key for a flag.
 func TestStory_OfTheKeyAsItIs(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "", nil)

@@ -15,7 +15,7 @@ import (
 	"github.com/pawl-go/pawl/pawltest"
 )
 
-// poolOf is a pool on a database that outlives the requests of a test.
+// poolOf returns a pool that outlives the requests of a test.
 func poolOf(t *testing.T, url string) *pgxpool.Pool {
 	t.Helper()
 	pool, err := pgxpool.New(t.Context(), url)
@@ -26,7 +26,8 @@ func poolOf(t *testing.T, url string) *pgxpool.Pool {
 	return pool
 }
 
-// If the reply to an action is lost, the page does not say that nothing was done: it leads to where that stands. What was refused says nothing of the kind.
+// If the reply to an action is lost, the page says that it may have been done, and links to the
+// record. If the action was refused, it does not.
 func TestAction_WhoseReplyIsLost(t *testing.T) {
 	t.Parallel()
 	database := pawltest.URL(t)
@@ -58,7 +59,7 @@ func TestAction_WhoseReplyIsLost(t *testing.T) {
 	}
 }
 
-// While no connection is free, pages say that, and do not advise to select less.
+// While no connection is free, pages say that instead of advising a narrower selection.
 func TestPages_WithoutAConnection(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "", nil)

@@ -9,7 +9,7 @@ import (
 	table "github.com/pawl-go/pawl/internal/operator" // operator is a user of these tests
 )
 
-// everyState has a thing in each state that a verb needs.
+// everyState has an object in each state that a verb needs.
 const everyState = `
 insert into pawl.job (queue, kind, payload, status, fence) values ('q', 'k', '', 'dead_letter', 7);
 select pawl_v1.job_enqueue('w', 'k', ''), pawl_v1.job_claim('w', null);
@@ -30,12 +30,13 @@ insert into pawl.command (scope, key, hash, expires_at, status) values ('s', 'k'
 select pawl_v1.step_begin('s', n, 'charge', sha256('p'), '{"recovery": "at_most_once", "provider": "stripe", "provider_key": "p"}') from unnest('{1,2}'::text[]) as n;
 select pawl_v1.step_end('s', c.key, 'charge', c.fence, case c.key when '1' then 'ambiguous' else 'refused' end, null, '{"error": "cut"}') from pawl.step_call as c`
 
-// pagesOfThings show what everyState has.
+// pagesOfThings are the pages of the objects in everyState.
 var pagesOfThings = []string{"job?id=1", "job?id=2", "lane?queue=lanes&name=a", "queue?name=q", "queue?name=kept", "schedule?name=runs", "schedule?name=stands",
 	"delivery?consumer=c&key=m", "gate?consumer=c&resource=r", "command?scope=s&key=k", "step?scope=s&key=1&step=charge", "step?scope=s&key=2&step=charge"}
 
-// The page of a thing leads to each verb that it allows. The form says all that was seen of it, and is refused if it does not. If it is not so any more,
-// nothing changes, unless the verb is harmless: what has taken effect is not replayed anyhow.
+// The page of an object links to each verb that it allows. The form carries the state that the page
+// showed, and is refused without it. If the object's state is another one now, nothing changes,
+// unless the verb cannot replay an effect.
 func TestVerbs_AreOfferedAndSayWhatWasSeen(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "", nil)

@@ -67,7 +67,7 @@ func TestWorker_AHandlerThatIsLostAloneIsCharged(t *testing.T) {
 					}
 					return nil
 				})
-				c.handlers, c.concurrency = []job.Handler{h.With(job.Policy{BatchSize: 4})}, 8
+				c.handlers, c.concurrency = []job.Handler{inBatches(4, h)}, 8
 				c.hire()
 				c.untilDone()
 				if name == "read-only" && strings.HasSuffix(form, "batch") {

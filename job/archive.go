@@ -29,7 +29,7 @@ func (k *archiveKeeper) keep(ctx context.Context) {
 	if time.Now().Before(k.due) {
 		return
 	}
-	limited, cancel := context.WithTimeout(ctx, settleLimit)
+	limited, cancel := context.WithTimeout(ctx, statementLimit)
 	defer cancel()
 	// The level is named, since a database may have another one as its default, at which the sweep refuses to run.
 	err := pgx.BeginTxFunc(limited, k.w.pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {

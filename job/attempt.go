@@ -21,12 +21,12 @@ type attempt struct {
 	context.Context // of its handler
 	cancel          context.CancelCauseFunc
 	w               *Worker
-	l               *producer      // has a slot taken for each of the jobs; nil: they are had by others
+	producer        *producer      // has a slot taken for each of the jobs; nil: they are had by others
 	loop            *progress.Loop // of the producer, in the Run that claimed the jobs
 	s               *session
-	h               *Handler
+	h               *settings
 	jobs            []Job
-	ran             bool          // a suspect goes back if the process has another
+	executed        bool          // a suspect goes back if the process has another
 	over            chan struct{} // closed when it has ended; nil: nobody asks
 
 	leave func()      // of a suspect: ends its stay in the gate
@@ -45,7 +45,7 @@ type attempt struct {
 	unanswered bool // a COMMIT of it was not answered: jobs that are not ours any more have ended by it
 }
 
-// Value tells what the handler calls of the attempt's Exclusive.
+// Value gives the code that the handler calls the attempt's Exclusive.
 func (a *attempt) Value(key any) any {
 	if key == (verdict.ExclusiveKey{}) {
 		return &a.exclusive
@@ -53,7 +53,7 @@ func (a *attempt) Value(key any) any {
 	return a.Context.Value(key)
 }
 
-// execute goes on until the attempt has ended, or the finisher has it.
+// execute goes on until the attempt has ended, or the finishBatcher has it.
 func (a *attempt) execute() {
 	over := true
 	defer func() {
@@ -69,28 +69,28 @@ func (a *attempt) execute() {
 	if a.w.chargeLosses(a) || (suspect || a.w.losses.Last(j.ID)) && !a.w.acquireExclusive(a) || suspect && !a.w.isolate(a) {
 		return
 	}
-	a.ran = true
+	a.executed = true
 	switch a.h.form {
 	case simple:
-		over = !a.runSimple()
+		over = !a.executeSimple()
 	case many:
-		a.runMany()
+		a.executeMany()
 	case then:
-		a.runThen()
+		a.executeThen()
 	default:
-		a.runTx()
+		a.executeTx()
 	}
 }
 
 // chargeLosses fails a job that was lost too often in a row, and reports whether it did: the server
-// has just answered the claim, so this can be told now.
+// has just answered the claim, so it can be recorded now.
 func (w *Worker) chargeLosses(a *attempt) bool {
 	j := a.jobs[0]
 	if w.losses.Count(j.ID) < verdict.Bound {
 		return false
 	}
 	w.losses.Charged(j.ID)
-	a.ran = true
+	a.executed = true
 	w.settle(a.s.ctx, j, txn.Taken())
 	return true
 }
@@ -130,10 +130,10 @@ func endAll(all ...*attempt) {
 	solo.Process.Leave(leaving)
 	for i, jobs := 0, 0; i < len(all); i++ {
 		jobs += len(all[i].jobs)
-		if l := all[i].l; i+1 == len(all) || all[i+1].l != l {
-			if l != nil {
+		if p := all[i].producer; i+1 == len(all) || all[i+1].producer != p {
+			if p != nil {
 				all[i].loop.Tick()
-				l.capacity.give(jobs)
+				p.capacity.give(jobs)
 			}
 			jobs = 0
 		}
@@ -174,8 +174,8 @@ func (a *attempt) leaveBehind(jobs []Job) {
 
 var errIgnored = errors.New("the handler ignored the end of its context and was left behind")
 
-// runTx runs the transaction, again if it lost a race, and settles what it leaves open.
-func (a *attempt) runTx() {
+// executeTx runs the transaction, again if it lost a race, and settles what it leaves open.
+func (a *attempt) executeTx() {
 	w, jobs := a.w, a.jobs
 	select {
 	case w.conns <- struct{}{}:

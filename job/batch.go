@@ -130,7 +130,7 @@ func (a *attempt) handle(ctx context.Context, tx *txn.Opened, jobs []Job) ([]fai
 	return append(first, second...), err
 }
 
-func (w *Worker) record(ctx context.Context, tx pgx.Tx, h *Handler, failures []failure) ([]Failed, []contract.Lanes, error) {
+func (w *Worker) record(ctx context.Context, tx pgx.Tx, h *settings, failures []failure) ([]Failed, []contract.Lanes, error) {
 	failed, lanes := make([]Failed, len(failures)), make([]contract.Lanes, len(failures))
 	for i, f := range failures {
 		var err error

@@ -20,18 +20,18 @@ type capacity struct {
 	keeps      bool          // the producer takes what is done
 	exchanging bool          // and it comes round soon
 	done       []*attempt
-	enough     int // of slots that are free, or whose jobs are done: who waits is told
+	enough     int // of slots that are free, or whose jobs are done: waits end
 }
 
 func newCapacity(size int) *capacity { return &capacity{size: size, free: size} }
 
 // take waits for one slot, takes up to limit, and returns how many it took: none if ctx has ended.
-func (s *capacity) take(ctx context.Context, limit int) (taken int) {
+func (c *capacity) take(ctx context.Context, limit int) (taken int) {
 	for ctx.Err() == nil {
-		s.mu.Lock()
-		taken, given := min(s.free, limit), s.next()
-		s.free -= taken
-		s.mu.Unlock()
+		c.mu.Lock()
+		taken, given := min(c.free, limit), c.next()
+		c.free -= taken
+		c.mu.Unlock()
 		if taken > 0 {
 			return taken
 		}
@@ -44,15 +44,15 @@ func (s *capacity) take(ctx context.Context, limit int) (taken int) {
 }
 
 // gather waits until so many slots are free or their jobs are done, but not for long.
-func (s *capacity) gather(ctx context.Context, enough int, patience time.Duration) {
+func (c *capacity) gather(ctx context.Context, enough int, patience time.Duration) {
 	var late <-chan time.Time
 	for {
-		s.mu.Lock()
-		ready, given := s.free+len(s.done), s.next()
-		s.enough = min(enough, s.size)
-		s.exchanging = s.keeps
-		s.mu.Unlock()
-		if ready >= min(enough, s.size) {
+		c.mu.Lock()
+		ready, given := c.free+len(c.done), c.next()
+		c.enough = min(enough, c.size)
+		c.exchanging = c.keeps
+		c.mu.Unlock()
+		if ready >= min(enough, c.size) {
 			return
 		}
 		if late == nil {
@@ -69,16 +69,16 @@ func (s *capacity) gather(ctx context.Context, enough int, patience time.Duratio
 }
 
 // takeDone waits for one slot or one attempt whose job is done, and takes up to limit of each; nothing if ctx has ended.
-func (s *capacity) takeDone(ctx context.Context, limit int) (done []*attempt, taken int) {
+func (c *capacity) takeDone(ctx context.Context, limit int) (done []*attempt, taken int) {
 	for ctx.Err() == nil {
-		s.mu.Lock()
-		n := min(len(s.done), limit)
-		done, s.done = s.done[:n:n], s.done[n:]
-		taken = min(s.free, limit-n)
-		s.free -= taken
-		s.enough = 1
-		given := s.next()
-		s.mu.Unlock()
+		c.mu.Lock()
+		n := min(len(c.done), limit)
+		done, c.done = c.done[:n:n], c.done[n:]
+		taken = min(c.free, limit-n)
+		c.free -= taken
+		c.enough = 1
+		given := c.next()
+		c.mu.Unlock()
 		if n+taken > 0 {
 			return done, taken
 		}
@@ -91,31 +91,31 @@ func (s *capacity) takeDone(ctx context.Context, limit int) (done []*attempt, ta
 }
 
 // hand keeps an attempt for the producer's next exchange. It reports false if none comes soon.
-func (s *capacity) hand(a *attempt) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !s.exchanging {
+func (c *capacity) hand(a *attempt) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.exchanging {
 		return false
 	}
-	s.done = append(s.done, a)
-	if s.free+len(s.done) >= s.enough {
-		s.tell()
+	c.done = append(c.done, a)
+	if c.free+len(c.done) >= c.enough {
+		c.wakeWaiters()
 	}
 	return true
 }
 
 // rest returns what is done when no exchange comes soon. Until the next gather nothing is kept.
-func (s *capacity) rest() (done []*attempt) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	done, s.done, s.exchanging = s.done, nil, false
+func (c *capacity) rest() (done []*attempt) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	done, c.done, c.exchanging = c.done, nil, false
 	return done
 }
 
 // takeAll takes slot after slot until it has them all or ctx ends.
-func (s *capacity) takeAll(ctx context.Context) (taken int) {
-	for taken < s.size {
-		n := s.take(ctx, s.size-taken)
+func (c *capacity) takeAll(ctx context.Context) (taken int) {
+	for taken < c.size {
+		n := c.take(ctx, c.size-taken)
 		if n == 0 {
 			break
 		}
@@ -124,25 +124,25 @@ func (s *capacity) takeAll(ctx context.Context) (taken int) {
 	return taken
 }
 
-func (s *capacity) give(n int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.free += n
-	s.tell()
+func (c *capacity) give(n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.free += n
+	c.wakeWaiters()
 }
 
-// tell wakes who waits. It is called with the lock held, as next is.
-func (s *capacity) tell() {
-	if s.given != nil {
-		close(s.given)
-		s.given = nil
+// wakeWaiters ends the waits of take, gather and takeDone. The caller holds mu, as of next.
+func (c *capacity) wakeWaiters() {
+	if c.given != nil {
+		close(c.given)
+		c.given = nil
 	}
 }
 
 // next returns what the next give closes.
-func (s *capacity) next() <-chan struct{} {
-	if s.given == nil {
-		s.given = make(chan struct{})
+func (c *capacity) next() <-chan struct{} {
+	if c.given == nil {
+		c.given = make(chan struct{})
 	}
-	return s.given
+	return c.given
 }

@@ -128,9 +128,9 @@ func (o order) handler(pool *pgxpool.Pool) job.Handler {
 			return nil
 		})
 	case "then":
-		return job.HandleThenTx("k", none, func(ctx context.Context, tx pgx.Tx, t task, _ int) error { return work(ctx, tx, t.Job) })
+		return job.HandleThenTx(octets, none, func(ctx context.Context, tx pgx.Tx, t task, _ int) error { return work(ctx, tx, t.Job) })
 	case "sql then":
-		return job.HandleThenSQL("k", none, func(ctx context.Context, tx *sql.Tx, t task, _ int) error { return work(ctx, pawl.SQLTx(tx), t.Job) })
+		return job.HandleThenSQL(octets, none, func(ctx context.Context, tx *sql.Tx, t task, _ int) error { return work(ctx, pawl.SQLTx(tx), t.Job) })
 	case "batch":
 		return job.HandleManyTx("k", func(ctx context.Context, tx pgx.Tx, ts []task) error {
 			for _, t := range ts {

@@ -37,14 +37,12 @@ func TestHandleTx_ClosesWhereItMust(t *testing.T) {
 	plain := func(ctx context.Context, tx pgx.Tx) error { _, err := tx.Exec(ctx, "select 1"); return err }
 	for name, c := range map[string]struct {
 		request job.Request
-		policy  job.Policy
 		archive bool
 		do      func(context.Context, pgx.Tx) error
 		closes  int32
 	}{
 		"a job":          {do: plain},
 		"in a lane":      {request: job.Request{Lane: "l"}, do: plain, closes: 1},
-		"kept":           {policy: job.Policy{KeepRow: true}, do: plain, closes: 1},
 		"in an archive":  {archive: true, do: plain, closes: 1},
 		"its connection": {do: func(_ context.Context, tx pgx.Tx) error { tx.Conn(); return nil }, closes: 1},
 	} {
@@ -62,7 +60,7 @@ func TestHandleTx_ClosesWhereItMust(t *testing.T) {
 			}
 			c.request.Queue, c.request.Kind = "q", "k"
 			b.enqueue(c.request)
-			handler := job.HandleTx("k", func(ctx context.Context, tx pgx.Tx, _ job.Task[[]byte]) error { return c.do(ctx, tx) }).With(c.policy)
+			handler := job.HandleTx("k", func(ctx context.Context, tx pgx.Tx, _ job.Task[[]byte]) error { return c.do(ctx, tx) })
 			pawltest.Drain(t, pool, job.Config{Queues: []job.Queue{{Name: "q"}}, Handlers: []job.Handler{handler}})
 			b.wantCount("select count(*) from pawl.job", 0)
 			if got := count.Load(); got != c.closes {

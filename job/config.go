@@ -84,13 +84,15 @@ const (
 	defaultSimples = 32
 )
 
-func (c *Config) complete(conns int) error {
+// complete checks the configuration, fills in the defaults, and returns what is known of the
+// handlers.
+func (c *Config) complete(conns int) ([]settings, error) {
 	defaulted(&c.Lease, 30*time.Second)
 	defaulted(&c.Timeout, 30*time.Second)
 	defaulted(&c.Poll, 500*time.Millisecond)
 	defaulted(&c.ShutdownTimeout, 25*time.Second)
 	if err := c.deriveQueues(); err != nil {
-		return err
+		return nil, err
 	}
 	if c.Name == "" {
 		host, _ := os.Hostname()
@@ -100,34 +102,46 @@ func (c *Config) complete(conns int) error {
 		}
 	}
 	if c.MaxCrashes < 0 || c.MaxCrashes > 1000 {
-		return fmt.Errorf("the limit MaxCrashes must lie between 1 and 1000, it is %d", c.MaxCrashes)
+		return nil, fmt.Errorf("the limit MaxCrashes must lie between 1 and 1000, it is %d", c.MaxCrashes)
 	}
 	if c.Lease < time.Second || c.Lease > 12*time.Hour {
-		return fmt.Errorf("the Lease must lie between 1s and 12h, it is %v", c.Lease)
+		return nil, fmt.Errorf("the Lease must lie between 1s and 12h, it is %v", c.Lease)
 	}
-	if err := c.completeHandlers(); err != nil {
-		return err
+	handlers, err := c.completeHandlers()
+	if err != nil {
+		return nil, err
 	}
-	return c.completeQueues(conns)
+	return handlers, c.completeQueues(conns, handlers)
 }
 
-func (c *Config) completeHandlers() error {
-	if len(c.Handlers) == 0 {
-		return errors.New("the field Handlers is required: make them with HandleTx or another form, or with a Definition")
-	}
-	handlers, seen := make([]Handler, len(c.Handlers)), map[string]bool{}
+// settings returns what is known of the handlers, as they were given.
+func (c *Config) settings() []settings {
+	all := make([]settings, len(c.Handlers))
 	for i, h := range c.Handlers {
+		if h != nil {
+			all[i] = h.settings()
+		}
+	}
+	return all
+}
+
+func (c *Config) completeHandlers() ([]settings, error) {
+	if len(c.Handlers) == 0 {
+		return nil, errors.New("the field Handlers is required: make them with HandleTx or another form, or with a Definition")
+	}
+	handlers, seen := c.settings(), map[string]bool{}
+	for i, h := range handlers {
 		switch {
 		case h.form == 0:
-			return fmt.Errorf("handler %d is empty: make it with HandleTx or another form, or with a Definition", i)
+			return nil, fmt.Errorf("handler %d is empty: make it with HandleTx or another form, or with a Definition", i)
 		case len(h.kind) < 1 || len(h.kind) > 255:
-			return fmt.Errorf("a kind must have 1 to 255 octets, it is %.300q", h.kind)
+			return nil, fmt.Errorf("a kind must have 1 to 255 octets, it is %.300q", h.kind)
 		case h.empty:
-			return fmt.Errorf("a function of the handler for kind %q is nil", h.kind)
+			return nil, fmt.Errorf("a function of the handler for kind %q is nil", h.kind)
 		case seen[h.kind]:
-			return fmt.Errorf("two handlers for kind %q", h.kind)
+			return nil, fmt.Errorf("two handlers for kind %q", h.kind)
 		case h.policy.BatchSize < 0 || h.policy.BatchSize > maxBatch:
-			return fmt.Errorf("the BatchSize of kind %q must lie between 1 and %d, it is %d", h.kind, maxBatch, h.policy.BatchSize)
+			return nil, fmt.Errorf("the BatchSize of kind %q must lie between 1 and %d, it is %d", h.kind, maxBatch, h.policy.BatchSize)
 		}
 		seen[h.kind] = true
 		defaulted(&h.policy.Timeout, c.Timeout)
@@ -137,8 +151,7 @@ func (c *Config) completeHandlers() error {
 		}
 		handlers[i] = h.wrapped(c.Middleware)
 	}
-	c.Handlers = handlers
-	return nil
+	return handlers, nil
 }
 
 // deriveQueues works on the queues of the handlers' definitions, if the configuration names none.
@@ -147,7 +160,7 @@ func (c *Config) deriveQueues() error {
 		return nil
 	}
 	var queues []Queue
-	for _, h := range c.Handlers {
+	for _, h := range c.settings() {
 		if h.queue == "" && h.form != 0 {
 			return fmt.Errorf("the field Queues is required: the handler for kind %q is not of a Definition, which would name its queue", h.kind)
 		}
@@ -159,7 +172,7 @@ func (c *Config) deriveQueues() error {
 	return nil
 }
 
-func (c *Config) completeQueues(conns int) error {
+func (c *Config) completeQueues(conns int, handlers []settings) error {
 	if len(c.Queues) == 0 {
 		return errors.New("the field Queues is required")
 	}
@@ -172,7 +185,7 @@ func (c *Config) completeQueues(conns int) error {
 			return fmt.Errorf("queue %q is named twice", q.Name)
 		}
 		seen[q.Name] = true
-		defaulted(&q.Concurrency, c.concurrency(conns))
+		defaulted(&q.Concurrency, c.concurrency(conns, handlers))
 		queues[i] = q
 	}
 	c.Queues = queues
@@ -196,32 +209,32 @@ const housekeeping = conns.Housekeeping
 // queue where Concurrency is left to its default; one if there are only batches and jobs of a HandleThenTx; none for other forms; and 2 for housekeeping. Presence
 // takes one beside the pool.
 func (c Config) MinConns() int {
-	handlers := 0
+	handlers, forms := 0, c.settings()
 	switch {
-	case c.has(transactional):
+	case has(forms, transactional):
 		_ = c.deriveQueues() // of this copy; New says what is missing
 		for _, q := range c.Queues {
 			handlers += max(1, q.Concurrency)
 		}
-	case c.has(batch), c.has(then):
+	case has(forms, batch), has(forms, then):
 		handlers = 1
 	}
 	return handlers + housekeeping
 }
 
 // concurrency is the default of one queue.
-func (c *Config) concurrency(conns int) int {
+func (c *Config) concurrency(conns int, handlers []settings) int {
 	switch {
-	case c.has(transactional):
+	case has(handlers, transactional):
 		return max(1, min(4, (conns-housekeeping)/len(c.Queues)))
-	case c.has(batch), c.has(many):
-		return 2 * c.largestBatch()
+	case has(handlers, batch), has(handlers, many):
+		return 2 * largestBatch(handlers)
 	}
 	return defaultSimples
 }
 
-func (c *Config) has(f form) bool {
-	for _, h := range c.Handlers {
+func has(handlers []settings, f form) bool {
+	for _, h := range handlers {
 		if h.form == f {
 			return true
 		}
@@ -229,8 +242,8 @@ func (c *Config) has(f form) bool {
 	return false
 }
 
-func (c *Config) largestBatch() (most int) {
-	for _, h := range c.Handlers {
+func largestBatch(handlers []settings) (most int) {
+	for _, h := range handlers {
 		if h.form == batch || h.form == many {
 			most = max(most, h.policy.BatchSize)
 		}

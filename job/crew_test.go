@@ -115,6 +115,17 @@ func (c *crew) complete() job.Config {
 	return config
 }
 
+// octets are the jobs of these tests, for the forms that take a Definition.
+var octets = job.Define("k", job.Defaults[[]byte]{})
+
+// inBatches bounds the batches of a handler that takes many jobs.
+func inBatches(of int, h job.Handler) job.Handler {
+	if many, is := h.(job.ManyHandler); is {
+		return many.With(job.ManyPolicy{BatchSize: of})
+	}
+	return h
+}
+
 // inTx makes a handler of a function that wants the job and not its decoded payload.
 func inTx(kind string, fn func(ctx context.Context, tx pgx.Tx, j job.Job) error) job.Handler {
 	return job.HandleTx(kind, func(ctx context.Context, tx pgx.Tx, t job.Task[[]byte]) error { return fn(ctx, tx, t.Job) })

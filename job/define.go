@@ -94,37 +94,43 @@ func (d Definition[T]) EnqueueMany(ctx context.Context, db DB, values []T) ([]En
 }
 
 // Handle is the function [Handle] for these jobs.
-func (d Definition[T]) Handle(fn func(ctx context.Context, t Task[T]) error) Handler {
-	return d.handler(Handle(d.kind, fn))
+func (d Definition[T]) Handle(fn func(ctx context.Context, t Task[T]) error) SingleHandler {
+	return d.single(Handle(d.kind, fn))
 }
 
 // HandleMany is the function [HandleMany] for these jobs.
-func (d Definition[T]) HandleMany(fn func(ctx context.Context, ts []Task[T]) []error) Handler {
-	return d.handler(HandleMany(d.kind, fn))
+func (d Definition[T]) HandleMany(fn func(ctx context.Context, ts []Task[T]) []error) ManyHandler {
+	return d.many(HandleMany(d.kind, fn))
 }
 
 // HandleTx is the function [HandleTx] for these jobs.
-func (d Definition[T]) HandleTx(fn func(ctx context.Context, tx pgx.Tx, t Task[T]) error) Handler {
-	return d.handler(HandleTx(d.kind, fn))
+func (d Definition[T]) HandleTx(fn func(ctx context.Context, tx pgx.Tx, t Task[T]) error) SingleHandler {
+	return d.single(HandleTx(d.kind, fn))
 }
 
 // HandleManyTx is the function [HandleManyTx] for these jobs.
-func (d Definition[T]) HandleManyTx(fn func(ctx context.Context, tx pgx.Tx, ts []Task[T]) error) Handler {
-	return d.handler(HandleManyTx(d.kind, fn))
+func (d Definition[T]) HandleManyTx(fn func(ctx context.Context, tx pgx.Tx, ts []Task[T]) error) ManyHandler {
+	return d.many(HandleManyTx(d.kind, fn))
 }
 
 // HandleSQL is the function [HandleSQL] for these jobs.
-func (d Definition[T]) HandleSQL(fn func(ctx context.Context, tx *sql.Tx, t Task[T]) error) Handler {
-	return d.handler(HandleSQL(d.kind, fn))
+func (d Definition[T]) HandleSQL(fn func(ctx context.Context, tx *sql.Tx, t Task[T]) error) SingleHandler {
+	return d.single(HandleSQL(d.kind, fn))
 }
 
 // HandleManySQL is the function [HandleManySQL] for these jobs.
-func (d Definition[T]) HandleManySQL(fn func(ctx context.Context, tx *sql.Tx, ts []Task[T]) error) Handler {
-	return d.handler(HandleManySQL(d.kind, fn))
+func (d Definition[T]) HandleManySQL(fn func(ctx context.Context, tx *sql.Tx, ts []Task[T]) error) ManyHandler {
+	return d.many(HandleManySQL(d.kind, fn))
 }
 
-// handler notes the queue of the definition in a handler.
-func (d Definition[T]) handler(h Handler) Handler {
-	h.queue = d.defaults.Queue
+// single notes the queue of the definition in a handler.
+func (d Definition[T]) single(h SingleHandler) SingleHandler {
+	h.given.queue = d.defaults.Queue
+	return h
+}
+
+// many notes the queue of the definition in a handler.
+func (d Definition[T]) many(h ManyHandler) ManyHandler {
+	h.given.queue = d.defaults.Queue
 	return h
 }

@@ -179,10 +179,10 @@ func TestHold_InTheLentTransaction(t *testing.T) {
 		"sql batch": job.HandleManySQL("k", func(ctx context.Context, tx *sql.Tx, ts []task) error {
 			return errors.Join(ts[0].Hold(ctx, pawl.SQLTx(tx)), applySQL(ctx, tx, ts[0].Job))
 		}),
-		"then": job.HandleThenTx("k", none, func(ctx context.Context, tx pgx.Tx, t task, _ int) error {
+		"then": job.HandleThenTx(octets, none, func(ctx context.Context, tx pgx.Tx, t task, _ int) error {
 			return errors.Join(t.Hold(ctx, tx), apply(ctx, tx, t.Job))
 		}),
-		"sql then": job.HandleThenSQL("k", none, func(ctx context.Context, tx *sql.Tx, t task, _ int) error {
+		"sql then": job.HandleThenSQL(octets, none, func(ctx context.Context, tx *sql.Tx, t task, _ int) error {
 			return errors.Join(t.Hold(ctx, pawl.SQLTx(tx)), applySQL(ctx, tx, t.Job))
 		}),
 	} {

@@ -18,7 +18,7 @@ import (
 
 // A Request is one job to enqueue. The zero value of each option is fit for production.
 type Request struct {
-	// Queue is whose turn the job waits for; Kind selects the handler. 1 to 255 octets each.
+	// Queue is where the job waits; Kind selects the handler. 1 to 255 octets each.
 	Queue, Kind string
 	// Payload is sent as it is, exact octets, at most 4 MiB. Small is fast: every status change copies payloads under 2 kB.
 	Payload []byte

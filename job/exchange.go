@@ -17,34 +17,34 @@ import (
 // reports how many it started, and whether the producer may go on. No handler starts before the answer has come, and with it the COMMIT.
 //
 // exchange: a crash before COMMIT costs a second run of those handlers; after it, a crash of the jobs that were claimed.
-func (l *producer) exchange(ctx context.Context, s *session, done []*attempt, free int, due bool, p pass) (started int, open bool) {
+func (p *producer) exchange(ctx context.Context, s *session, done []*attempt, free int, due bool, pass pass) (started int, open bool) {
 	room := free + len(done) // inside the gate, as the jobs that are claimed will be
-	row, err := l.askExchange(ctx, s, done, free, due, p)
+	row, err := p.askExchange(ctx, s, done, free, due, pass)
 	if err == nil {
 		err = fault.At("job.exchange.after")
 	}
 	if err != nil { // what is not known of the ends is asked again; what is not known of the claims ends the session
 		solo.Process.Leave(room)
-		l.capacity.give(free)
-		l.w.finishOnAll(done, nil, err)
-		return 0, l.w.claimFailed(ctx, s, err)
+		p.capacity.give(free)
+		p.w.finishAgainAll(done, nil, err)
+		return 0, p.w.claimFailed(ctx, s, err)
 	}
-	l.loop.Tick()
-	l.w.promoter.after(l.queue.Name, row.Lanes)
-	over := l.w.finishOnAll(done, row.Failed, nil)
+	p.loop.Tick()
+	p.w.promoter.after(p.queue.Name, row.Lanes)
+	over := p.w.finishAgainAll(done, row.Failed, nil)
 	solo.Process.Leave(room - len(row.Jobs))
 	have := free
 	for _, a := range over {
 		have += len(a.jobs)
-		a.l = nil // its slot is had by another
+		a.producer = nil // its slot is had by another
 	}
-	l.capacity.give(have - len(row.Jobs))
+	p.capacity.give(have - len(row.Jobs))
 	if len(over) > 0 {
-		l.w.hooks.Go(func() { finishedAll(over) })
+		p.w.hooks.Go(func() { finishedAll(over) })
 	}
-	l.launch(s, l.attempts(s, byID(row.Jobs))...)
+	p.launch(s, p.attempts(s, byID(row.Jobs))...)
 	if row.LeaseLost {
-		l.w.giveUp(ctx, s, &pawl.Error{Op: "job.exchange", Code: pawl.CodeFenceLost})
+		p.w.giveUp(ctx, s, &pawl.Error{Op: "job.exchange", Code: pawl.CodeFenceLost})
 		return 0, false
 	}
 	return len(row.Jobs), true
@@ -52,21 +52,21 @@ func (l *producer) exchange(ctx context.Context, s *session, done []*attempt, fr
 
 var errExchange = errors.New("job_exchange did not say what became of each job")
 
-func (l *producer) askExchange(ctx context.Context, s *session, done []*attempt, free int, due bool, p pass) (row contract.JobExchangeRow, err error) {
-	defer func() { l.mark.end(p, row.Jobs, time.Now()) }()
-	ctx, cancel := lingering(ctx, settleLimit) // a worker that stops ends what is done
+func (p *producer) askExchange(ctx context.Context, s *session, done []*attempt, free int, due bool, pass pass) (row contract.JobExchangeRow, err error) {
+	defer func() { p.mark.end(pass, row.Jobs, time.Now()) }()
+	ctx, cancel := lingering(ctx, statementLimit) // a worker that stops ends what is done
 	defer cancel()
 	ends := make([]contract.Holding, len(done))
 	for i, a := range done {
 		ends[i] = contract.Holding{ID: a.jobs[0].ID, Fence: a.jobs[0].Fence}
 	}
-	conn, err := conns.Acquire(ctx, l.w.pool)
+	conn, err := conns.Acquire(ctx, p.w.pool)
 	if err != nil {
 		return row, pawl.Wrap("job.exchange", err)
 	}
 	defer conn.Release()
-	p.began = time.Now()
-	row, err = contract.JobExchange(ctx, conn, ends, l.queue.Name, s.id, free, l.w.kinds, due, p.since)
+	pass.began = time.Now()
+	row, err = contract.JobExchange(ctx, conn, ends, p.queue.Name, s.id, free, p.w.kinds, due, pass.since)
 	if err == nil && row.Finished+len(row.Failed) != len(ends) {
 		err = errExchange
 	}
@@ -83,8 +83,9 @@ func lingering(ctx context.Context, after time.Duration) (_ context.Context, can
 	return longer, func() { stop(); end() }
 }
 
-// finishOnAll goes on asking for the ends of attempts that failed, or of all with err. It returns the others.
-func (w *Worker) finishOnAll(all []*attempt, failed []contract.JobEndRow, err error) (finished []*attempt) {
+// finishAgainAll goes on asking for the ends of attempts that failed, or of all with err. It
+// returns the others.
+func (w *Worker) finishAgainAll(all []*attempt, failed []contract.JobEndRow, err error) (finished []*attempt) {
 	outcomes := make(map[int64]string, len(failed))
 	for _, f := range failed {
 		outcomes[f.ID] = f.Outcome
@@ -96,7 +97,7 @@ func (w *Worker) finishOnAll(all []*attempt, failed []contract.JobEndRow, err er
 			continue
 		}
 		a.ending = jobEnd{job: &a.jobs[0], of: a, outcome: outcome, err: err}
-		go a.finishOn()
+		go a.finishAgain()
 	}
 	return finished
 }

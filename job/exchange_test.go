@@ -162,16 +162,16 @@ create trigger hold after delete on pawl.job referencing old table as gone for e
 	}
 	const each, all = 100, 500
 	c.concurrency = 3*each + 1
-	var goOn [4]chan struct{}
-	for part := range goOn {
-		goOn[part] = make(chan struct{})
+	var proceed [4]chan struct{}
+	for part := range proceed {
+		proceed[part] = make(chan struct{})
 	}
 	var begun, ended atomic.Int32
 	c.handlers = simply(func(_ context.Context, j job.Job) error {
 		begun.Add(1)
 		defer ended.Add(1)
 		if n := int(j.ID - 1); n < c.concurrency {
-			<-goOn[n/each]
+			<-proceed[n/each]
 		}
 		return nil
 	})
@@ -180,17 +180,17 @@ create trigger hold after delete on pawl.job referencing old table as gone for e
 	c.untilTrue("all slots are used", func() bool { return int(begun.Load()) == c.concurrency })
 	// pg_stat_activity shows no wait_event for a moment, once a second, while a waiting session looks for deadlocks.
 	const turns = "select count(*) from pg_locks where database = (select oid from pg_database where datname = current_database()) and locktype = 'advisory' and not granted"
-	close(goOn[3])
+	close(proceed[3])
 	c.until("the turn of one job does not wait", turns, 1)
-	close(goOn[0])
+	close(proceed[0])
 	c.untilTrue("a hundred are done", func() bool { return ended.Load() == each+1 })
 	patience.Elapse(100 * time.Millisecond) // and handed to the line: what is not yet comes with its next turn
 	c.must(single.Commit(t.Context()))
 	c.until("the one job has not ended", fmt.Sprintf("select count(*) from pawl.job where id = %d", c.concurrency), 0)
 	c.until("the turn of a hundred jobs does not wait", turns, 1)
-	close(goOn[1])
+	close(proceed[1])
 	c.until("the line does not make the next turn meanwhile", turns, 2)
-	close(goOn[2])
+	close(proceed[2])
 	patience.Watch(300*time.Millisecond, func() { c.wantCount(turns, 2) })
 	c.must(several.Commit(t.Context()))
 	c.untilDone()
@@ -249,8 +249,8 @@ func TestTurn_AHookThatHangsDoesNotKeepRun(t *testing.T) {
 func TestTurn_EndsDoNotWaitAtTheDoor(t *testing.T) {
 	c := setupCrew(t)
 	c.concurrency = 2
-	begun, goOn := make(chan struct{}), make(chan struct{})
-	c.handlers = simply(func(context.Context, job.Job) error { begun <- struct{}{}; <-goOn; return nil })
+	begun, proceed := make(chan struct{}), make(chan struct{})
+	c.handlers = simply(func(context.Context, job.Job) error { begun <- struct{}{}; <-proceed; return nil })
 	c.hire()
 	for range 5 {
 		c.enqueueMany(1, job.Request{})
@@ -261,7 +261,7 @@ func TestTurn_EndsDoNotWaitAtTheDoor(t *testing.T) {
 		alone := make(chan bool, 1)
 		go func() { alone <- suspect.Alone(t.Context()) }()
 		c.untilTrue("the line is at the door, or the suspect has given up", func() bool { return solo.Process.Waiting() > 0 || len(alone) > 0 })
-		goOn <- struct{}{}
+		proceed <- struct{}{}
 		was := <-alone
 		suspect.Leave()
 		if was {
@@ -277,12 +277,12 @@ func TestTurn_EndsWithItsLeaseLost(t *testing.T) {
 	t.Parallel()
 	c := setupCrew(t)
 	c.concurrency, c.config.Lease = 1, time.Hour
-	begun, goOn := make(chan struct{}), make(chan struct{})
+	begun, proceed := make(chan struct{}), make(chan struct{})
 	var calls atomic.Int32
 	c.handlers = simply(func(context.Context, job.Job) error {
 		if calls.Add(1) == 1 {
 			close(begun)
-			<-goOn
+			<-proceed
 		}
 		return nil
 	})
@@ -294,7 +294,7 @@ func TestTurn_EndsWithItsLeaseLost(t *testing.T) {
 	c.exec(fmt.Sprintf("create trigger over before update on pawl.worker for each row when (new.id = %d) execute function over()",
 		one[int64](c, "select w.id from pawl.worker as w")))
 	c.exec("update pawl.worker set seen_at = now()")
-	close(goOn)
+	close(proceed)
 	c.untilDone()
 	if n := calls.Load(); n != 3 {
 		t.Errorf("%d calls for 3 jobs", n)

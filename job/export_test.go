@@ -32,7 +32,7 @@ func NewArchiveKeeper(pool *pgxpool.Pool, cfg Config) (keep func(context.Context
 // FinishTogether ends attempts whose handlers are done at the same time, and returns what became of
 // each.
 func FinishTogether(pool *pgxpool.Pool, jobs ...Job) (outcomes []string) {
-	for _, e := range newFinisher(pool, newPromoter(pool, func(string) {})).finish(jobs) {
+	for _, e := range newFinishBatcher(pool, newLanePromoter(pool, func(string) {})).finish(jobs) {
 		outcomes = append(outcomes, e.outcome)
 	}
 	return outcomes

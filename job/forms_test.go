@@ -61,14 +61,14 @@ func (c *crew) handlerOf(form string, verdict func(job.Job) error) job.Handler {
 			return nil
 		})
 	case "call":
-		return job.HandleThenTx("k", func(_ context.Context, t task) (int, error) { return 0, verdict(t.Job) },
+		return job.HandleThenTx(octets, func(_ context.Context, t task) (int, error) { return 0, verdict(t.Job) },
 			func(ctx context.Context, tx pgx.Tx, t task, _ int) error { return apply(ctx, tx, t.Job) })
 	case "then":
-		return job.HandleThenTx("k", none, func(ctx context.Context, tx pgx.Tx, t task, _ int) error {
+		return job.HandleThenTx(octets, none, func(ctx context.Context, tx pgx.Tx, t task, _ int) error {
 			return errors.Join(apply(ctx, tx, t.Job), verdict(t.Job))
 		})
 	case "sql then":
-		return job.HandleThenSQL("k", none, func(ctx context.Context, tx *sql.Tx, t task, _ int) error {
+		return job.HandleThenSQL(octets, none, func(ctx context.Context, tx *sql.Tx, t task, _ int) error {
 			return errors.Join(applySQL(ctx, tx, t.Job), verdict(t.Job))
 		})
 	}
@@ -226,7 +226,7 @@ func TestHandleManyTx_CommitsTogether(t *testing.T) {
 			}
 		}
 		return nil
-	}).With(job.Policy{BatchSize: 50})}
+	}).With(job.ManyPolicy{BatchSize: 50})}
 	c.enqueueMany(500, job.Request{})
 	c.hire()
 	c.untilDone()
@@ -423,8 +423,11 @@ func TestWorker_Process(t *testing.T) {
 	if got := process(later); got != job.NotDue {
 		t.Errorf("a later job: %s", got)
 	}
-	if got, err := w.ProcessEarly(t.Context(), later); got != job.Done || err != nil {
-		t.Errorf("a later job, early: %s, %v", got, err)
+	if changed, err := job.Reschedule(t.Context(), c.pool, later, 0); !changed.Done || err != nil {
+		t.Errorf("%+v, %v", changed, err)
+	}
+	if got := process(later); got != job.Done {
+		t.Errorf("a later job, due now: %s", got)
 	}
 	c.wantEffects(2)
 	foreign := c.enqueue(job.Request{Queue: "elsewhere", Kind: "k"}).ID
@@ -460,15 +463,15 @@ func TestHandleTx_FinishInsideIsChargedAndSaid(t *testing.T) {
 		return err
 	}
 	for name, form := range map[string]struct {
-		keep bool
-		end  func(ctx context.Context, tx pgx.Tx, t job.Task[[]byte]) error
-		runs int
-		says string
+		archive bool // the row stays until job_close
+		end     func(ctx context.Context, tx pgx.Tx, t job.Task[[]byte]) error
+		runs    int
+		says    string
 	}{
 		"Finish, ended first": {false, finish, 1, "do not call Finish in HandleTx"}, // final: it would fail each time
-		"Finish, row kept":    {true, finish, 1, "do not call Finish in HandleTx"},
+		"Finish, archive":     {true, finish, 1, "do not call Finish in HandleTx"},
 		"by SQL, ended first": {false, bySQL, 3, "P4020"},
-		"by SQL, row kept":    {true, bySQL, 3, "the handler ended its job itself"},
+		"by SQL, archive":     {true, bySQL, 3, "the handler ended its job itself"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -477,7 +480,10 @@ func TestHandleTx_FinishInsideIsChargedAndSaid(t *testing.T) {
 			c.handlers = []job.Handler{job.HandleTx("k", func(ctx context.Context, tx pgx.Tx, t job.Task[[]byte]) error {
 				calls.Add(1)
 				return errors.Join(apply(ctx, tx, t.Job), form.end(ctx, tx, t))
-			}).With(job.Policy{KeepRow: form.keep})}
+			})}
+			if form.archive {
+				c.exec("select pawl_v1.queue_set('q', '{\"archive\": true}', 'ann', 'r')")
+			}
 			c.enqueueMany(1, job.Request{MaxAttempts: 3})
 			c.hire()
 			c.until("it is no dead letter", "select count(*) from pawl.job where status = 'dead_letter'", 1)

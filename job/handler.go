@@ -19,13 +19,65 @@ type Task[T any] struct {
 	Value T // from Payload, which is JSON; a T of []byte gets it as it is
 }
 
-// A Handler runs the jobs of one kind. Make it with [Handle], [HandleMany], [HandleTx], [HandleManyTx], [HandleThenTx], [HandleSQL],
-// [HandleManySQL] or [HandleThenSQL], or with the methods of a [Definition].
-type Handler struct {
+// A Handler runs the jobs of one kind. It is your function, its form and its policy: a
+// [SingleHandler] or a [ManyHandler]. Make it with [Handle] or another form, or with the methods of
+// a [Definition].
+type Handler interface {
+	// Kind returns the kind of the jobs it runs.
+	Kind() string
+	// Queue returns the queue of its [Definition]; empty if it is of none.
+	Queue() string
+	settings() settings
+}
+
+// A SingleHandler is a handler for one job at a time, made by [Handle], [HandleTx], [HandleThenTx],
+// [HandleSQL] or [HandleThenSQL].
+type SingleHandler struct{ given settings }
+
+// With returns the handler under a policy of its own.
+func (h SingleHandler) With(p Policy) SingleHandler {
+	h.given.policy = ManyPolicy{Policy: p}
+	return h
+}
+
+// Policy returns the handler's policy, as it was given.
+func (h SingleHandler) Policy() Policy { return h.given.policy.Policy }
+
+// Kind returns the kind of the jobs it runs.
+func (h SingleHandler) Kind() string { return h.given.kind }
+
+// Queue returns the queue of its [Definition]; empty if it is of none.
+func (h SingleHandler) Queue() string { return h.given.queue }
+
+func (h SingleHandler) settings() settings { return h.given }
+
+// A ManyHandler is a handler for many jobs at once, made by [HandleMany], [HandleManyTx] or
+// [HandleManySQL].
+type ManyHandler struct{ given settings }
+
+// With returns the handler under a policy of its own.
+func (h ManyHandler) With(p ManyPolicy) ManyHandler {
+	h.given.policy = p
+	return h
+}
+
+// Policy returns the handler's policy, as it was given.
+func (h ManyHandler) Policy() ManyPolicy { return h.given.policy }
+
+// Kind returns the kind of the jobs it runs.
+func (h ManyHandler) Kind() string { return h.given.kind }
+
+// Queue returns the queue of its [Definition]; empty if it is of none.
+func (h ManyHandler) Queue() string { return h.given.queue }
+
+func (h ManyHandler) settings() settings { return h.given }
+
+// settings are what a worker knows of a handler.
+type settings struct {
 	kind   string
 	queue  string // of its definition, if it is of one
 	form   form
-	policy Policy
+	policy ManyPolicy                                              // BatchSize is zero in the forms for one job
 	call   call                                                    // in the form then it is what first returned
 	first  func(ctx context.Context, j Job) (then call, err error) // of the form then; else nil
 	sql    bool                                                    // its transactions lend a *sql.Tx
@@ -53,25 +105,16 @@ type Policy struct {
 	Timeout time.Duration
 	// Backoff between the tries of one job. Default that of the worker.
 	Backoff Backoff
-	// BatchSize is the most jobs [HandleManyTx] or [HandleMany] is handed at once. More is faster until the transaction is long;
-	// one failing job makes the batch of a HandleManyTx run again in halves. Default 100, at most 500.
+}
+
+// ManyPolicy is the policy of [HandleMany], [HandleManyTx] and [HandleManySQL].
+type ManyPolicy struct {
+	Policy
+	// BatchSize is the most jobs that one call is handed. More is faster until the transaction is
+	// long. One failing job makes the batch of a [HandleManyTx] run again in halves. Default 100,
+	// at most 500.
 	BatchSize int
-	// KeepRow leaves the job's row where it is until the handler of a [HandleTx] has returned, for one that reads or copies it by SQL.
-	// By default the transaction ends the job first and then calls the handler, which is faster. Default false.
-	KeepRow bool
 }
-
-// With returns the handler under a policy of its own.
-func (h Handler) With(p Policy) Handler {
-	h.policy = p
-	return h
-}
-
-// Queue returns the queue of its [Definition]; empty if it is of none.
-func (h Handler) Queue() string { return h.queue }
-
-// Kind returns the kind of the jobs it runs.
-func (h Handler) Kind() string { return h.kind }
 
 // Handle registers the simple form: fn runs without a transaction, and the job is finished after it returned nil. A crash
 // in between runs the job again, so what fn does must bear repeating; for rows of yours in the same database use
@@ -81,14 +124,14 @@ func (h Handler) Kind() string { return h.kind }
 // if that transaction committed.
 //
 // An error or a panic means another try; see [RetryAfter], [Snooze], [Cancel] and [pawl.Final] for other ends.
-func Handle[T any](kind string, fn func(ctx context.Context, t Task[T]) error) Handler {
-	return Handler{kind: kind, form: simple, empty: fn == nil, call: func(ctx context.Context, _ pgx.Tx, jobs []Job) error {
+func Handle[T any](kind string, fn func(ctx context.Context, t Task[T]) error) SingleHandler {
+	return SingleHandler{settings{kind: kind, form: simple, empty: fn == nil, call: func(ctx context.Context, _ pgx.Tx, jobs []Job) error {
 		task, err := decodeOne[T](jobs[0])
 		if err != nil {
 			return err
 		}
 		return fn(ctx, task)
-	}}
+	}}}
 }
 
 // HandleTx registers the transactional form: the job ends in the transaction that fn is handed, before fn is called. What fn writes
@@ -96,28 +139,28 @@ func Handle[T any](kind string, fn func(ctx context.Context, t Task[T]) error) H
 // roll back tx, nor keep it, and nothing may leave the process while it runs.
 //
 // An error or a panic rolls the transaction back and means another try; see [RetryAfter], [Snooze], [Cancel] and [pawl.Final].
-func HandleTx[T any](kind string, fn func(ctx context.Context, tx pgx.Tx, t Task[T]) error) Handler {
-	return Handler{kind: kind, form: transactional, empty: fn == nil, call: func(ctx context.Context, tx pgx.Tx, jobs []Job) error {
+func HandleTx[T any](kind string, fn func(ctx context.Context, tx pgx.Tx, t Task[T]) error) SingleHandler {
+	return SingleHandler{settings{kind: kind, form: transactional, empty: fn == nil, call: func(ctx context.Context, tx pgx.Tx, jobs []Job) error {
 		task, err := decodeOne[T](jobs[0])
 		if err != nil {
 			return err
 		}
 		return fn(ctx, tx, task)
-	}}
+	}}}
 }
 
 // HandleManyTx registers the batch form: as [HandleTx], for many jobs in one transaction, sorted by id. If fn fails, its
 // rows are rolled back and it is called again with each half, down to the jobs that fail by themselves: only they are
 // charged. So it may see one job several times, never twice in one committed transaction. Of several jobs the context has no
 // trace, as theirs differ; see [Job.Trace].
-func HandleManyTx[T any](kind string, fn func(ctx context.Context, tx pgx.Tx, ts []Task[T]) error) Handler {
-	return Handler{kind: kind, form: batch, empty: fn == nil, call: func(ctx context.Context, tx pgx.Tx, jobs []Job) error {
+func HandleManyTx[T any](kind string, fn func(ctx context.Context, tx pgx.Tx, ts []Task[T]) error) ManyHandler {
+	return ManyHandler{settings{kind: kind, form: batch, empty: fn == nil, call: func(ctx context.Context, tx pgx.Tx, jobs []Job) error {
 		tasks, err := decode[T](jobs)
 		if err != nil {
 			return err
 		}
 		return fn(ctx, tx, tasks)
-	}}
+	}}}
 }
 
 // HandleMany registers the simple form for many jobs at once, where what fn calls takes many at a time: fn runs without a
@@ -125,8 +168,8 @@ func HandleManyTx[T any](kind string, fn func(ctx context.Context, tx pgx.Tx, ts
 // order, or nil if all succeeded; each is judged as if [Handle] had returned it. A crash runs all of them again.
 //
 // No two jobs of a call are of one lane. The context has no trace, as theirs differ; see [Job.Trace].
-func HandleMany[T any](kind string, fn func(ctx context.Context, ts []Task[T]) []error) Handler {
-	return Handler{kind: kind, form: many, empty: fn == nil, call: func(ctx context.Context, _ pgx.Tx, jobs []Job) error {
+func HandleMany[T any](kind string, fn func(ctx context.Context, ts []Task[T]) []error) ManyHandler {
+	return ManyHandler{settings{kind: kind, form: many, empty: fn == nil, call: func(ctx context.Context, _ pgx.Tx, jobs []Job) error {
 		errs, tasks, places := make([]error, len(jobs)), make([]Task[T], 0, len(jobs)), make([]int, 0, len(jobs))
 		for i, j := range jobs {
 			task, err := decodeOne[T](j)
@@ -147,7 +190,7 @@ func HandleMany[T any](kind string, fn func(ctx context.Context, ts []Task[T]) [
 			return nil
 		}
 		return eachError(errs)
-	}}
+	}}}
 }
 
 // eachError is what became of each job of a HandleMany.
@@ -190,7 +233,7 @@ type Call struct {
 type Middleware func(ctx context.Context, c Call, next func(context.Context) error) error
 
 // wrapped returns the call of h inside the middleware, the first outermost.
-func (h Handler) wrapped(all []Middleware) Handler {
+func (h settings) wrapped(all []Middleware) settings {
 	if len(all) == 0 {
 		return h
 	}

@@ -20,11 +20,13 @@ import (
 // kicks the producer (docs/decisions/0050-wake-ups.md). Without a presence connection it only polls.
 
 const (
-	// drowsy is for how long a producer finds nothing before it asks: about three brief polls. A queue that is busy but not full is found empty
-	// again and again. Were each of these moments announced, most enqueues would notify, and transactions that notify commit one at a time.
-	drowsy = 60 * time.Millisecond
-	// mostVain bounds the doubling of drowsy: of a queue whose producers are woken in vain again and again, because it is paused, the jobs are of other
-	// kinds, or another worker is faster, one is announced about once a second.
+	// idleLong is for how long a producer finds nothing before it asks: about three brief polls. A
+	// queue that is busy but not full is found empty again and again. Were each of these moments
+	// announced, most enqueues would notify, and transactions that notify commit one at a time.
+	idleLong = 60 * time.Millisecond
+	// mostVain bounds the doubling of idleLong: of a queue whose producers are woken in vain again
+	// and again, because it is paused, the jobs are of other kinds, or another worker is faster,
+	// one is announced about once a second.
 	mostVain = 4
 	// calmPoll is the pause after a notification that was for another worker of the queue.
 	calmPoll = 8 * briefPoll
@@ -45,50 +47,50 @@ type idleness struct {
 	beside             atomic.Int64 // jobs that a slow pass has found since the producer looked
 }
 
-// idle is told that a claim found nothing.
-func (l *producer) idle() {
+// idle notes that a claim found nothing.
+func (p *producer) idle() {
 	now := time.Now()
-	if l.idleness.since.IsZero() {
-		l.idleness.since = now
+	if p.idleness.since.IsZero() {
+		p.idleness.since = now
 	}
-	if l.idleness.asleep.Load() || now.Before(l.idleness.again) || now.Sub(l.idleness.since) < drowsy<<min(l.idleness.vain, mostVain) {
+	if p.idleness.asleep.Load() || now.Before(p.idleness.again) || now.Sub(p.idleness.since) < idleLong<<min(p.idleness.vain, mostVain) {
 		return
 	}
-	l.idleness.asked, l.idleness.again = true, now.Add(askAgain)
-	l.w.announcer.ask(l, true)
+	p.idleness.asked, p.idleness.again = true, now.Add(askAgain)
+	p.w.announcer.ask(p, true)
 }
 
-// found is told that a claim found so many jobs.
-func (l *producer) found(ctx context.Context, jobs int) {
+// found notes that a claim found so many jobs.
+func (p *producer) found(ctx context.Context, jobs int) {
 	switch {
-	case l.idleness.woken:
-		l.w.announcer.woken.Add(1)
-		l.w.emit(ctx, pawl.Event{Kind: pawl.EventWoken, Op: "job.claim", Scope: l.queue.Name, Count: jobs})
-	case !l.idleness.since.IsZero() && time.Since(l.idleness.since) >= drowsy:
-		l.w.announcer.polled.Add(1)
-		l.w.emit(ctx, pawl.Event{Kind: pawl.EventPolled, Op: "job.claim", Scope: l.queue.Name, Count: jobs})
+	case p.idleness.woken:
+		p.w.announcer.woken.Add(1)
+		p.w.emit(ctx, pawl.Event{Kind: pawl.EventWoken, Op: "job.claim", Scope: p.queue.Name, Count: jobs})
+	case !p.idleness.since.IsZero() && time.Since(p.idleness.since) >= idleLong:
+		p.w.announcer.polled.Add(1)
+		p.w.emit(ctx, pawl.Event{Kind: pawl.EventPolled, Op: "job.claim", Scope: p.queue.Name, Count: jobs})
 	}
-	l.busy()
+	p.busy()
 }
 
-// busy is told that a claim found something, or that the producer ends.
-func (l *producer) busy() {
-	l.idleness.since, l.idleness.vain, l.idleness.again, l.idleness.woken = time.Time{}, 0, time.Time{}, false
-	if l.idleness.asked {
-		l.idleness.asked = false
-		l.w.announcer.ask(l, false)
+// busy notes that a claim found something, or that the producer ends.
+func (p *producer) busy() {
+	p.idleness.since, p.idleness.vain, p.idleness.again, p.idleness.woken = time.Time{}, 0, time.Time{}, false
+	if p.idleness.asked {
+		p.idleness.asked = false
+		p.w.announcer.ask(p, false)
 	}
 }
 
 // longer is the pause after this one. After a notification it is shorter again: until a producer is announced anew only polls find what comes.
-func (l *producer) longer(pause time.Duration) time.Duration {
-	pause = min(2*pause, l.w.cfg.Poll)
-	if l.idleness.woken = l.idleness.heard.Swap(false); !l.idleness.woken {
+func (p *producer) longer(pause time.Duration) time.Duration {
+	pause = min(2*pause, p.w.cfg.Poll)
+	if p.idleness.woken = p.idleness.heard.Swap(false); !p.idleness.woken {
 		return pause
 	}
-	l.idleness.since, l.idleness.again = time.Time{}, time.Time{}
-	l.idleness.vain++
-	if l.idleness.own.Swap(false) {
+	p.idleness.since, p.idleness.again = time.Time{}, time.Time{}
+	p.idleness.vain++
+	if p.idleness.own.Swap(false) {
 		return briefPoll
 	}
 	return min(pause, calmPoll)
@@ -103,31 +105,31 @@ type announcer struct {
 	woken, polled atomic.Int64 // how often a producer that was idle found jobs, after a notification and by a poll
 }
 
-func (s *announcer) ask(l *producer, asleep bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.asked == nil {
-		s.asked = map[*producer]bool{}
+func (a *announcer) ask(p *producer, asleep bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.asked == nil {
+		a.asked = map[*producer]bool{}
 	}
-	s.asked[l] = asleep
-	if s.poke != nil {
-		s.poke()
+	a.asked[p] = asleep
+	if a.poke != nil {
+		a.poke()
 	}
 }
 
 // take returns what was asked for since the last call, and has the next ask call poke.
-func (s *announcer) take(poke func()) (asleep, awake []*producer) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for l, down := range s.asked {
+func (a *announcer) take(poke func()) (asleep, awake []*producer) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for p, down := range a.asked {
 		if down {
-			asleep = append(asleep, l)
+			asleep = append(asleep, p)
 		} else {
-			awake = append(awake, l)
+			awake = append(awake, p)
 		}
 	}
-	clear(s.asked)
-	s.poke = poke
+	clear(a.asked)
+	a.poke = poke
 	return asleep, awake
 }
 
@@ -138,94 +140,94 @@ type listener struct {
 }
 
 // notified does what the producers ask for and waits for a notification; nil, if a producer asks for something meanwhile.
-func (w *Worker) notified(ctx context.Context, b *listener) (*pgconn.Notification, error) {
+func (w *Worker) notified(ctx context.Context, l *listener) (*pgconn.Notification, error) {
 	waiting, stop := context.WithCancel(ctx)
 	defer stop()
 	asleep, awake := w.announcer.take(stop)
-	err := w.rise(ctx, b, awake)
+	err := w.withdraw(ctx, l, awake)
 	if err == nil {
-		err = w.announce(ctx, b, asleep)
+		err = w.announce(ctx, l, asleep)
 	}
 	if err != nil {
 		return nil, err
 	}
-	n, err := b.conn.WaitForNotification(waiting)
-	if err != nil && waiting.Err() != nil && ctx.Err() == nil && !b.conn.IsClosed() {
+	n, err := l.conn.WaitForNotification(waiting)
+	if err != nil && waiting.Err() != nil && ctx.Err() == nil && !l.conn.IsClosed() {
 		err = nil // poked
 	}
 	return n, err
 }
 
 // announce says that producers are asleep, and kicks them to look once more: an enqueue that committed just before sent no notification.
-func (w *Worker) announce(ctx context.Context, b *listener, asleep []*producer) error {
+func (w *Worker) announce(ctx context.Context, l *listener, asleep []*producer) error {
 	if len(asleep) == 0 {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleLimit)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), statementLimit)
 	defer cancel()
-	rows, err := contract.WorkerAsleep(ctx, b.conn, namesOf(asleep))
+	rows, err := contract.WorkerAsleep(ctx, l.conn, namesOf(asleep))
 	if err != nil {
 		return err
 	}
 	for _, r := range rows {
-		l := asleep[slices.IndexFunc(asleep, func(l *producer) bool { return l.queue.Name == r.Queue })]
-		b.signals[l] = r.Signal
+		p := asleep[slices.IndexFunc(asleep, func(p *producer) bool { return p.queue.Name == r.Queue })]
+		l.signals[p] = r.Signal
 		if r.Outcome == "asleep" {
-			l.idleness.asleep.Store(true)
-			l.kickNow()
+			p.idleness.asleep.Store(true)
+			p.kickNow()
 		}
 	}
 	return nil
 }
 
 // wake kicks the producers that a notification means, and takes back what they have announced.
-func (w *Worker) wake(ctx context.Context, b *listener, signal string) error {
+func (w *Worker) wake(ctx context.Context, l *listener, signal string) error {
 	if signal == kick.Schedules {
 		kick.Keepers()
 		return nil
 	}
 	var awake []*producer
-	for l, s := range b.signals {
+	for p, s := range l.signals {
 		if s != signal {
 			continue
 		}
-		if l.idleness.asleep.Load() {
-			l.idleness.own.Store(true)
-			awake = append(awake, l)
+		if p.idleness.asleep.Load() {
+			p.idleness.own.Store(true)
+			awake = append(awake, p)
 		}
-		l.idleness.heard.Store(true)
-		l.kickNow()
+		p.idleness.heard.Store(true)
+		p.kickNow()
 	}
-	return w.rise(ctx, b, awake)
+	return w.withdraw(ctx, l, awake)
 }
 
-// rise takes back that producers are asleep.
-func (w *Worker) rise(ctx context.Context, b *listener, awake []*producer) error {
+// withdraw takes back that producers are asleep.
+func (w *Worker) withdraw(ctx context.Context, l *listener, awake []*producer) error {
 	var announced []*producer
-	for _, l := range awake {
-		if l.idleness.asleep.Swap(false) {
-			announced = append(announced, l)
+	for _, p := range awake {
+		if p.idleness.asleep.Swap(false) {
+			announced = append(announced, p)
 		}
 	}
 	if len(announced) == 0 {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleLimit)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), statementLimit)
 	defer cancel()
-	return contract.WorkerAwake(ctx, b.conn, namesOf(announced))
+	return contract.WorkerAwake(ctx, l.conn, namesOf(announced))
 }
 
 // close forgets what was announced on the connection, which has ended.
-func (b *listener) close() {
-	for l := range b.signals {
-		l.idleness.asleep.Store(false)
+func (l *listener) close() {
+	for p := range l.signals {
+		p.idleness.asleep.Store(false)
 	}
 }
 
-func namesOf(lines []*producer) []string {
-	names := make([]string, len(lines))
-	for i, l := range lines {
-		names[i] = l.queue.Name
+func namesOf(producers []*producer) []string {
+	names := make([]string, len(producers))
+	for i, p := range producers {
+		names[i] = p.queue.Name
 	}
 	return names
 }

@@ -30,7 +30,7 @@ func (k *keyKeeper) keep(ctx context.Context) {
 	if began.Before(k.due) {
 		return
 	}
-	limited, cancel := context.WithTimeout(ctx, settleLimit)
+	limited, cancel := context.WithTimeout(ctx, statementLimit)
 	defer cancel()
 	batch := k.pace.Rows()
 	row, err := contract.JobKeyPurge(limited, k.w.pool, contract.PurgeArgs{OlderThan: -1, Limit: batch, Since: k.since})

@@ -40,7 +40,7 @@ type lanePages = func(ctx context.Context, db contract.DB, after int64, limit in
 
 func (k *laneKeeper) take(ctx context.Context, op string, r *round, pages lanePages) (count int) {
 	count, err := r.take(func(after int64) (contract.LaneSweepRow, error) {
-		limited, cancel := context.WithTimeout(ctx, settleLimit)
+		limited, cancel := context.WithTimeout(ctx, statementLimit)
 		defer cancel()
 		return pages(limited, k.w.pool, after, lanePage)
 	})

@@ -78,14 +78,14 @@ func TestLane_WorkerPromotesWhatItHadToSkip(t *testing.T) {
 			t.Parallel()
 			c := setupCrew(t, ran)
 			c.config.Poll = time.Hour
-			began, goOn := make(chan struct{}, 1), make(chan struct{})
+			began, proceed := make(chan struct{}, 1), make(chan struct{})
 			c.handlers = []job.Handler{order{Form: form.form, Lanes: true}.handler(c.pool)}
 			c.config.Middleware = []job.Middleware{func(ctx context.Context, call job.Call, next func(context.Context) error) error {
 				if string(call.Jobs[0].Payload) != "0" {
 					return next(ctx)
 				}
 				began <- struct{}{}
-				<-goOn
+				<-proceed
 				if form.err != nil {
 					return form.err
 				}
@@ -95,7 +95,7 @@ func TestLane_WorkerPromotesWhatItHadToSkip(t *testing.T) {
 			c.hire()
 			<-began
 			release := c.lockLane("l")
-			close(goOn)
+			close(proceed)
 			c.until("nobody promotes", promoteWaits, 1)
 			c.wantCount("select count(*) from ran where seq = 1", 0)
 			release()

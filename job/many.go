@@ -9,9 +9,9 @@ import (
 	"github.com/pawl-go/pawl/internal/txn"
 )
 
-// runMany calls the handler for many jobs, then finishes those it is done with. A crash in between costs a second run of
-// the handler for all of them.
-func (a *attempt) runMany() {
+// executeMany calls the handler for many jobs, then finishes those it is done with. A crash in
+// between costs a second run of the handler for all of them.
+func (a *attempt) executeMany() {
 	w, s, h, jobs := a.w, a.s, a.h, a.jobs
 	if err := fault.At("job.handle.before"); err != nil {
 		w.settleAll(s.ctx, jobs, err)

@@ -46,7 +46,7 @@ func TestHandleMany_EachHasItsOwnEnd(t *testing.T) {
 			}
 		}
 		return errs
-	}).With(job.Policy{BatchSize: 10})}
+	}).With(job.ManyPolicy{BatchSize: 10})}
 	for _, what := range []string{"fine", "final", "cancel", "again", "later"} {
 		c.enqueue(job.Request{Queue: "q", Kind: "k", Value: what})
 	}

@@ -31,10 +31,10 @@ func TestWorker_QueueIsPaused(t *testing.T) {
 	c := setupCrew(t)
 	c.config.Poll = 200 * time.Millisecond
 	c.concurrency = 2
-	entered, goOn := make(chan struct{}, 100), make(chan struct{})
+	entered, proceed := make(chan struct{}, 100), make(chan struct{})
 	c.handler = func(ctx context.Context, tx pgx.Tx, j job.Job) error {
 		entered <- struct{}{}
-		<-goOn
+		<-proceed
 		return apply(ctx, tx, j)
 	}
 	c.enqueueMany(20, job.Request{})
@@ -42,7 +42,7 @@ func TestWorker_QueueIsPaused(t *testing.T) {
 	<-entered
 	<-entered
 	c.setMode(ops.QueuePaused)
-	close(goOn)
+	close(proceed)
 	c.until("what is held ends", "select count(*) from effect", 2)
 	beat := "select count(*) from pawl.worker as w where w.seen_at > $1"
 	since := one[time.Time](c, "select clock_timestamp() + interval '500 milliseconds'") // two polls

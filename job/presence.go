@@ -20,18 +20,18 @@ const presenceAgain = 30 * time.Second
 // attend holds the session's presence lock on a connection of its own until the returned function is called. Without the
 // lock the lease alone decides, which costs time after a crash and nothing else; so no error here ends anything.
 func (w *Worker) attend(ctx context.Context, s *session) (depart func()) {
-	settle := sync.OnceFunc(func() { close(s.settled) })
+	known := sync.OnceFunc(func() { close(s.presenceKnown) })
 	if w.cfg.Presence.Off {
-		settle()
+		known()
 		return func() {}
 	}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	var done sync.WaitGroup
 	done.Go(func() {
 		for wait := time.Second; ; wait = min(2*wait, presenceAgain) {
-			held, err := w.bePresent(ctx, s, settle)
+			held, err := w.bePresent(ctx, s, known)
 			s.present.Store(false)
-			settle()
+			known()
 			if ctx.Err() != nil {
 				return
 			}
@@ -49,7 +49,7 @@ func (w *Worker) attend(ctx context.Context, s *session) (depart func()) {
 
 // bePresent connects, takes the lock and keeps it for as long as the connection lives. The sweep runs on it too: only a
 // session that is some seconds old may judge by presence, and those of a pool come and go.
-func (w *Worker) bePresent(ctx context.Context, s *session, settle func()) (held bool, err error) {
+func (w *Worker) bePresent(ctx context.Context, s *session, known func()) (held bool, err error) {
 	conn, err := w.connectDirect(ctx)
 	if err != nil {
 		return false, err
@@ -72,21 +72,21 @@ func (w *Worker) bePresent(ctx context.Context, s *session, settle func()) (held
 		if present {
 			break
 		}
-		settle()
+		known()
 		if !pace.Sleep(ctx, time.Second) { // a sweep is looking, or the server has not noticed the old connection's end
 			return false, ctx.Err()
 		}
 	}
 	s.present.Store(true)
-	settle()
+	known()
 	if _, err := conn.Exec(ctx, "listen pawl_jobs"); err != nil {
 		return true, err
 	}
 	w.Kick() // for what was not heard until now
-	b := &listener{conn: conn, signals: map[*producer]string{}}
-	defer b.close()
+	l := &listener{conn: conn, signals: map[*producer]string{}}
+	defer l.close()
 	for {
-		if err := w.listen(ctx, b); ctx.Err() != nil || conn.IsClosed() {
+		if err := w.listen(ctx, l); ctx.Err() != nil || conn.IsClosed() {
 			return true, err
 		}
 		if w.mayJudge(s) {
@@ -103,13 +103,13 @@ func (w *Worker) bePresent(ctx context.Context, s *session, settle func()) (held
 
 // listen lets producers sleep and wakes them until it is time for the next sweep. Reading notices at once that the server closed the connection;
 // asking, which follows, notices one that died in silence.
-func (w *Worker) listen(ctx context.Context, b *listener) error {
+func (w *Worker) listen(ctx context.Context, l *listener) error {
 	ctx, cancel := context.WithTimeout(ctx, w.sweepPause())
 	defer cancel()
 	for {
-		n, err := w.notified(ctx, b)
+		n, err := w.notified(ctx, l)
 		if err == nil && n != nil {
-			err = w.wake(ctx, b, n.Payload)
+			err = w.wake(ctx, l, n.Payload)
 		}
 		if err != nil {
 			return err
@@ -117,11 +117,11 @@ func (w *Worker) listen(ctx context.Context, b *listener) error {
 	}
 }
 
-// presenceKnown waits, for a second at most, until it is known whether the session is present: what a process claims that dies at
-// once would else wait for the lease.
-func (w *Worker) presenceKnown(ctx context.Context, s *session) {
+// awaitPresence waits, for a second at most, until it is known whether the session is present: what
+// a process claims that dies at once would else wait for the lease.
+func (w *Worker) awaitPresence(ctx context.Context, s *session) {
 	select {
-	case <-s.settled:
+	case <-s.presenceKnown:
 	case <-time.After(time.Second):
 	case <-ctx.Done():
 	}
@@ -129,7 +129,7 @@ func (w *Worker) presenceKnown(ctx context.Context, s *session) {
 
 // stillAt asks which session answers. Another one than home does not hold the presence lock.
 func stillAt(ctx context.Context, conn *pgx.Conn, home uint32) error {
-	ctx, cancel := context.WithTimeout(ctx, settleLimit)
+	ctx, cancel := context.WithTimeout(ctx, statementLimit)
 	defer cancel()
 	session, err := conns.Session(ctx, conn)
 	if err == nil && session != home {
@@ -149,7 +149,7 @@ func throughPooler(err error) error {
 
 // connectDirect connects as the pool does, or to Presence.URL.
 func (w *Worker) connectDirect(ctx context.Context) (*pgx.Conn, error) {
-	ctx, cancel := context.WithTimeout(ctx, settleLimit)
+	ctx, cancel := context.WithTimeout(ctx, statementLimit)
 	defer cancel()
 	return conns.Direct(ctx, w.pool, w.cfg.Presence.URL)
 }

@@ -45,14 +45,14 @@ func TestCancel_EndsTheRunningHandler(t *testing.T) {
 					return errors.Join(applySQL(ctx, tx, ts[0].Job), hang(ctx))
 				})}
 			case "call":
-				c.handlers = []job.Handler{job.HandleThenTx("k", func(ctx context.Context, _ task) (int, error) { return 0, hang(ctx) },
+				c.handlers = []job.Handler{job.HandleThenTx(octets, func(ctx context.Context, _ task) (int, error) { return 0, hang(ctx) },
 					func(ctx context.Context, tx pgx.Tx, t task, _ int) error { return apply(ctx, tx, t.Job) })}
 			case "then":
-				c.handlers = []job.Handler{job.HandleThenTx("k", none, func(ctx context.Context, tx pgx.Tx, t task, _ int) error {
+				c.handlers = []job.Handler{job.HandleThenTx(octets, none, func(ctx context.Context, tx pgx.Tx, t task, _ int) error {
 					return errors.Join(apply(ctx, tx, t.Job), hang(ctx))
 				})}
 			case "sql then":
-				c.handlers = []job.Handler{job.HandleThenSQL("k", none, func(ctx context.Context, tx *sql.Tx, t task, _ int) error {
+				c.handlers = []job.Handler{job.HandleThenSQL(octets, none, func(ctx context.Context, tx *sql.Tx, t task, _ int) error {
 					return errors.Join(applySQL(ctx, tx, t.Job), hang(ctx))
 				})}
 			case "simple":

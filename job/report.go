@@ -47,7 +47,7 @@ func (s *stopwatch) p99() (runs int64, took time.Duration) {
 }
 
 // timed returns the handler with a stopwatch at each of its runs, those that fail as well.
-func (h Handler) timed() Handler {
+func (h settings) timed() settings {
 	inner, watch := h.call, new(stopwatch)
 	h.watch = watch
 	if first := h.first; first != nil { // what its Timeout is for
@@ -77,7 +77,7 @@ func (w *Worker) reportable(s *session) reported {
 		now.wakeups = "off"
 	case s.present.Load():
 		now.wakeups = "on"
-	case isClosed(s.settled):
+	case isClosed(s.presenceKnown):
 		now.wakeups = "none"
 	}
 	return now

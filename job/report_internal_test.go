@@ -40,7 +40,7 @@ func TestStopwatch(t *testing.T) {
 func TestHandler_TimedWhateverItsEnd(t *testing.T) {
 	t.Parallel()
 	for _, end := range []func() error{func() error { return nil }, func() error { return errors.New("no") }, func() error { panic("no") }} {
-		h := Handler{call: func(context.Context, pgx.Tx, []Job) error { return end() }}.timed()
+		h := settings{call: func(context.Context, pgx.Tx, []Job) error { return end() }}.timed()
 		func() {
 			defer func() { _ = recover() }()
 			_ = h.call(t.Context(), nil, nil)

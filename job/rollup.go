@@ -15,8 +15,9 @@ import (
 	"github.com/pawl-go/pawl/internal/contract"
 )
 
-// tell tells the hooks of an event, counts it for the charts, and notes a refusal for the job's story.
-func (w *Worker) tell(ctx context.Context, e pawl.Event) {
+// emitAsIs passes an event to the hooks, counts it for the charts, and notes a refusal for the
+// job's story. [Worker.emit] adds a scope to an event that has none.
+func (w *Worker) emitAsIs(ctx context.Context, e pawl.Event) {
 	w.counted.Count(e)
 	if e.Kind == pawl.EventStaleWriteRefused && e.Fence != 0 {
 		w.counted.Refused(contract.StaleWrite{Scope: e.Scope, Key: strconv.FormatInt(e.JobID, 10), Fence: e.Fence, Worker: w.cfg.Name})
@@ -24,7 +25,8 @@ func (w *Worker) tell(ctx context.Context, e pawl.Event) {
 	w.cfg.Hooks.Emit(ctx, e)
 }
 
-// keepCounts adds to the database what was counted and noted, and measures how the queues stand if it is this worker's turn.
+// keepCounts adds to the database what was counted and noted, and measures how the queues stand if
+// no other worker has done so.
 func (w *Worker) keepCounts(ctx context.Context) {
 	w.counted.Keep(ctx, w.measure, func(err error) {
 		w.emit(ctx, pawl.Event{Kind: pawl.EventError, Op: "rollup.add", Err: err})

@@ -18,25 +18,25 @@ import (
 // A session is one incarnation of the worker in the database: a worker row, and the lease of everything claimed under
 // it. When the lease is lost the handlers' context ends and a new session begins.
 type session struct {
-	id         int64
-	ctx        context.Context    // of the handlers
-	end        context.CancelFunc // of it; see lose
-	doubtful   context.Context    // ended by doubt
-	doubt      context.CancelFunc
-	began      time.Time
-	beat       time.Time     // last renewal, monotonic; only keepAlive touches it
-	watched    bool          // the pool's connections are
-	reported   time.Time     // when a beat last took a report along; as beat
-	givenUp    atomic.Bool   // its end was told of
-	present    atomic.Bool   // the presence lock is held
-	pooled     atomic.Bool   // the presence connection goes through a pooler that changes sessions
-	lastReport reported      // what the last report said of these; as beat
-	checked    time.Time     // when rows seemed hidden last; as beat
-	recalls    []int64       // that the last beat's answer has told of: the next one says that it arrived; as beat
-	settled    chan struct{} // closed when it is, or cannot be had
-	depart     func()        // ends the presence
+	id            int64
+	ctx           context.Context    // of the handlers
+	end           context.CancelFunc // of it; see lose
+	doubtful      context.Context    // ended by doubt
+	doubt         context.CancelFunc
+	began         time.Time
+	beat          time.Time     // last renewal, monotonic; only keepAlive touches it
+	watched       bool          // the pool's connections are
+	reported      time.Time     // when a beat last took a report along; as beat
+	givenUp       atomic.Bool   // giveUp has emitted its event
+	present       atomic.Bool   // the presence lock is held
+	pooled        atomic.Bool   // the presence connection goes through a pooler that changes sessions
+	lastReport    reported      // what the last report said of these; as beat
+	checked       time.Time     // when rows seemed hidden last; as beat
+	recalls       []int64       // in the answer to the last beat: the next one acknowledges them; as beat
+	presenceKnown chan struct{} // closed when the session is present, or cannot be
+	depart        func()        // ends the presence
 
-	quiet    context.Context // of what is told of the session's jobs: without an end
+	quiet    context.Context // of the events of its jobs: it does not end
 	inFlight inFlight
 }
 
@@ -51,28 +51,28 @@ type inFlight struct {
 	all map[*attempt]struct{}
 }
 
-func (h *inFlight) add(all []*attempt) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.all == nil {
-		h.all = map[*attempt]struct{}{}
+func (f *inFlight) add(all []*attempt) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.all == nil {
+		f.all = map[*attempt]struct{}{}
 	}
 	for _, a := range all {
-		h.all[a] = struct{}{}
+		f.all[a] = struct{}{}
 	}
 }
 
-func (h *inFlight) remove(a *attempt) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	delete(h.all, a)
+func (f *inFlight) remove(a *attempt) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.all, a)
 }
 
 // recall ends the contexts of cancelled jobs.
-func (h *inFlight) recall(ids []int64) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for a := range h.all {
+func (f *inFlight) recall(ids []int64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for a := range f.all {
 		if slices.ContainsFunc(a.jobs, func(j Job) bool { return slices.Contains(ids, j.ID) }) {
 			a.cancel(errRecalled)
 		}
@@ -83,21 +83,21 @@ func (h *inFlight) recall(ids []int64) {
 var errRecalled = errors.New("an operator has recalled the job")
 
 // register begins a session. If ctx ends meanwhile, register still waits for the answer, for
-// settleLimit at most: a worker that does not know its id cannot leave, and then counts as one that
-// died.
+// statementLimit at most: a worker that does not know its id cannot leave, and then counts as one
+// that died.
 func (w *Worker) register(ctx context.Context) (*session, error) {
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
 	}
 	asking, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
-	defer context.AfterFunc(ctx, func() { time.AfterFunc(settleLimit, cancel) })()
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(statementLimit, cancel) })()
 	asked := time.Now()
 	id, err := contract.WorkerRegister(asking, w.pool, w.cfg.Name, w.cfg.Lease, w.queues())
 	if err != nil {
 		return nil, err
 	}
-	s := &session{id: id, began: asked, beat: asked, settled: make(chan struct{})}
+	s := &session{id: id, began: asked, beat: asked, presenceKnown: make(chan struct{})}
 	s.quiet = context.WithoutCancel(ctx)
 	s.ctx, s.end = context.WithCancel(s.quiet)
 	s.doubtful, s.doubt = context.WithCancel(context.Background())
@@ -108,8 +108,8 @@ func (w *Worker) register(ctx context.Context) (*session, error) {
 
 // queues names what the worker works on.
 func (w *Worker) queues() (names []string) {
-	for _, l := range w.producers {
-		names = append(names, l.queue.Name)
+	for _, p := range w.producers {
+		names = append(names, p.queue.Name)
 	}
 	return names
 }
@@ -164,7 +164,7 @@ func (w *Worker) keepAlive(ctx context.Context, s *session) {
 			w.recall(ctx, s, row.Recalled)
 			if row.Hidden && asked.Sub(s.checked) >= hiddenEvery {
 				s.checked = asked
-				w.tellHidden(ctx)
+				w.emitHidden(ctx)
 			}
 		case err == nil:
 			w.giveUp(ctx, s, &pawl.Error{Op: "worker.heartbeat", Code: pawl.CodeFenceLost})
@@ -182,10 +182,10 @@ func (w *Worker) keepAlive(ctx context.Context, s *session) {
 // hiddenEvery is how often a worker says that row level security hides jobs from it.
 const hiddenEvery = time.Minute
 
-// tellHidden says so if row level security, which was turned on while the worker ran, hides jobs from
-// it: claims find nothing then, and the jobs wait.
-func (w *Worker) tellHidden(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, settleLimit)
+// emitHidden emits an event if row level security hides jobs from the worker, because it was turned
+// on while the worker ran. Claims find nothing then, and the jobs wait.
+func (w *Worker) emitHidden(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, statementLimit)
 	defer cancel()
 	if err := migrate.Check(ctx, w.pool); errors.Is(err, pawl.ErrSchemaMismatch) {
 		w.emit(ctx, pawl.Event{Kind: pawl.EventError, Op: "worker.heartbeat", Err: err})
@@ -201,7 +201,8 @@ func (w *Worker) recall(ctx context.Context, s *session, ids []int64) {
 	}
 }
 
-// giveUp ends the session. A heartbeat and a claim may both learn that the lease is lost: the first one tells of it.
+// giveUp ends the session. A heartbeat and a claim may both learn that the lease is lost: the first
+// one emits the event.
 func (w *Worker) giveUp(ctx context.Context, s *session, why error) {
 	if s.givenUp.CompareAndSwap(false, true) {
 		w.emit(ctx, pawl.Event{Kind: pawl.EventError, Op: "worker.lease_lost", Err: why})
@@ -211,7 +212,7 @@ func (w *Worker) giveUp(ctx context.Context, s *session, why error) {
 
 // leave ends the session in good order: what it still holds goes back at once, uncharged.
 func (w *Worker) leave(ctx context.Context, s *session) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleLimit)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), statementLimit)
 	defer cancel()
 	_, err := contract.WorkerLeave(ctx, w.pool, s.id)
 	if err == nil {

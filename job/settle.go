@@ -14,11 +14,12 @@ import (
 	"github.com/pawl-go/pawl/internal/txn"
 )
 
-// settleLimit bounds one try to tell the database how an attempt ended.
-const settleLimit = 5 * time.Second
+// statementLimit bounds each statement of the worker's own, such as one that records how an attempt
+// ended.
+const statementLimit = 5 * time.Second
 
-// An unsettled attempt ended, but the database could not be told. Its row still counts as processing under our live
-// lease, so nobody else would ever take it back: we must keep asking.
+// An unsettled attempt ended, but that could not be recorded. Its row still counts as processing
+// under our live lease, so nobody else would ever take it back: we must keep asking.
 type unsettled struct {
 	job   Job
 	cause error // nil: give it back uncharged
@@ -71,7 +72,7 @@ func (w *Worker) forgetUnsettled() []unsettled {
 }
 
 func (w *Worker) trySettle(ctx context.Context, u unsettled) {
-	ctx, cancel := context.WithTimeout(ctx, settleLimit)
+	ctx, cancel := context.WithTimeout(ctx, statementLimit)
 	defer cancel()
 	var err error
 	if u.cause == nil {

@@ -13,9 +13,9 @@ import (
 	"github.com/pawl-go/pawl/internal/txn"
 )
 
-// runSimple calls the handler, then hands the job over to be finished, and reports whether it did. A crash in between costs a second
-// run of the handler.
-func (a *attempt) runSimple() (handed bool) {
+// executeSimple calls the handler, then hands the job over to be finished, and reports whether it
+// did. A crash in between costs a second run of the handler.
+func (a *attempt) executeSimple() (handed bool) {
 	if err := fault.At("job.handle.before"); err != nil {
 		a.w.settle(a.s.ctx, a.jobs[0], err)
 		return false
@@ -54,8 +54,8 @@ func (a *attempt) returned(err error) (handed bool) {
 			a.w.settle(a.s.ctx, a.jobs[0], nil)
 			return false
 		}
-		if !a.l.capacity.hand(a) {
-			a.w.finisher.take(a)
+		if !a.producer.capacity.hand(a) {
+			a.w.finishBatcher.take(a)
 		}
 		return true
 	}
@@ -99,7 +99,7 @@ func (a *attempt) unfinished(j Job, err error) {
 // databaseAway asks whether an error that looks like a broken connection is an outage of ours, which is not charged, or one
 // of whatever else the handler talks to, which is.
 func (w *Worker) databaseAway(ctx context.Context) bool {
-	ctx, cancel := context.WithTimeout(ctx, settleLimit)
+	ctx, cancel := context.WithTimeout(ctx, statementLimit)
 	defer cancel()
 	return w.pool.Ping(ctx) != nil
 }
@@ -111,11 +111,11 @@ func (w *Worker) finish(s *session, jobs []Job, took time.Duration) {
 		w.settleAll(s.ctx, jobs, nil)
 		return
 	}
-	w.finishOn(s, w.finisher.finish(jobs), took)
+	w.finishAgain(s, w.finishBatcher.finish(jobs), took)
 }
 
-// finishOn goes on asking for what a first try did not end.
-func (w *Worker) finishOn(s *session, ends []*jobEnd, took time.Duration) {
+// finishAgain goes on asking for what a first try did not end.
+func (w *Worker) finishAgain(s *session, ends []*jobEnd, took time.Duration) {
 	for asked, wait := false, 10*time.Millisecond; ; wait = min(2*wait, time.Second) {
 		err := w.finished(s, ends, asked, took)
 		jobs := openOf(ends)
@@ -133,7 +133,7 @@ func (w *Worker) finishOn(s *session, ends []*jobEnd, took time.Duration) {
 			w.emit(s.ctx, event)
 			return
 		}
-		ends = w.finisher.finish(jobs)
+		ends = w.finishBatcher.finish(jobs)
 	}
 }
 

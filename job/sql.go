@@ -15,19 +15,19 @@ import (
 //
 // Statements of other transactions, such as those of your *sql.DB, are not part of it. Make the *sql.DB of the rest of your program with
 // stdlib.OpenDBFromPool, so that both share one pool. In calls of Pawl pass pawl.SQLTx(tx).
-func HandleSQL[T any](kind string, fn func(ctx context.Context, tx *sql.Tx, t Task[T]) error) Handler {
+func HandleSQL[T any](kind string, fn func(ctx context.Context, tx *sql.Tx, t Task[T]) error) SingleHandler {
 	h := HandleTx(kind, func(ctx context.Context, tx pgx.Tx, t Task[T]) error {
 		return txn.LendSQL(ctx, tx, func(tx *sql.Tx) error { return fn(ctx, tx, t) })
 	})
-	h.sql, h.empty = true, fn == nil
+	h.given.sql, h.given.empty = true, fn == nil
 	return h
 }
 
 // HandleManySQL is [HandleManyTx] for database/sql: see [HandleSQL].
-func HandleManySQL[T any](kind string, fn func(ctx context.Context, tx *sql.Tx, ts []Task[T]) error) Handler {
+func HandleManySQL[T any](kind string, fn func(ctx context.Context, tx *sql.Tx, ts []Task[T]) error) ManyHandler {
 	h := HandleManyTx(kind, func(ctx context.Context, tx pgx.Tx, ts []Task[T]) error {
 		return txn.LendSQL(ctx, tx, func(tx *sql.Tx) error { return fn(ctx, tx, ts) })
 	})
-	h.sql, h.empty = true, fn == nil
+	h.given.sql, h.given.empty = true, fn == nil
 	return h
 }

@@ -30,8 +30,8 @@ func TestWorker_SQLAboveReadCommitted(t *testing.T) {
 				}
 			}
 			return nil
-		}).With(job.Policy{BatchSize: 5}),
-		"then": job.HandleThenSQL("k", func(context.Context, task) (int, error) { return 0, nil },
+		}).With(job.ManyPolicy{BatchSize: 5}),
+		"then": job.HandleThenSQL(octets, func(context.Context, task) (int, error) { return 0, nil },
 			func(ctx context.Context, tx *sql.Tx, t task, _ int) error { return count(ctx, tx, t.Job) }),
 	} {
 		for _, level := range []string{"repeatable%20read", "serializable"} {

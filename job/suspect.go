@@ -13,8 +13,8 @@ import (
 	"github.com/pawl-go/pawl/internal/solo"
 )
 
-// markPatience bounds one try to tell the database that a suspect is alone, or is so no longer. The door opens so much earlier
-// than it must.
+// markPatience bounds one try to record that a suspect is alone, or is so no longer. The door opens
+// so much earlier than it must.
 const markPatience = 500 * time.Millisecond
 
 // suspectPause is how long a suspect rests that was claimed while the process had another in hand.
@@ -32,7 +32,7 @@ func (w *Worker) isolate(a *attempt) (ok bool) {
 		w.putBack(s, j)
 		return false
 	}
-	// Whatever its attempt waits for beside its handler, others get their turn.
+	// Other suspects go on, whatever the attempt waits for beside its handler.
 	leave := func() {
 		suspect.Leave()
 		a.exclusive.Release()
@@ -102,7 +102,7 @@ func (w *Worker) clearMark(s *session, j Job) error {
 
 // putBack releases a suspect that may not run now, uncharged, for a moment.
 func (w *Worker) putBack(s *session, j Job) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.ctx), settleLimit)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.ctx), statementLimit)
 	defer cancel()
 	if _, _, err := contract.JobRelease(ctx, w.pool, j.ID, j.Fence, suspectPause); err != nil {
 		w.settle(s.ctx, j, nil)

@@ -45,7 +45,7 @@ func (w *Worker) sweepPause() time.Duration {
 }
 
 func (w *Worker) sweep(ctx context.Context, db DB) error {
-	limited, cancel := context.WithTimeout(ctx, settleLimit)
+	limited, cancel := context.WithTimeout(ctx, statementLimit)
 	defer cancel()
 	swept, err := contract.JobSweep(limited, db, w.kinds, w.cfg.MaxCrashes)
 	if err != nil {
@@ -55,7 +55,7 @@ func (w *Worker) sweep(ctx context.Context, db DB) error {
 		return err
 	}
 	emit := func(kind pawl.EventKind, count int) { // without a scope: the jobs may be of any queue
-		w.tell(context.WithoutCancel(ctx), pawl.Event{Kind: kind, Op: "job.sweep", Count: count})
+		w.emitAsIs(context.WithoutCancel(ctx), pawl.Event{Kind: kind, Op: "job.sweep", Count: count})
 	}
 	if swept.Requeued > 0 {
 		emit(pawl.EventStaleTakeover, swept.Requeued)

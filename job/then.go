@@ -11,9 +11,11 @@ import (
 	"github.com/pawl-go/pawl/internal/txn"
 )
 
-// HandleThenTx registers the form for a call of another system whose answer becomes rows of yours. call runs without a transaction, under
-// the worker's lease. What it returns is handed to commit, with a transaction that ends the job: the rows that commit writes and the end of the
-// job commit together or not at all, and only if this attempt still owns the job. kind is the kind of the jobs, or their [Definition].
+// HandleThenTx registers the form for a call of another system whose answer becomes rows of yours.
+// call runs without a transaction, under the worker's lease. What it returns is handed to commit,
+// with a transaction that ends the job: the rows that commit writes and the end of the job commit
+// together or not at all, and only if this attempt still owns the job. d says what the jobs are:
+// see [Define].
 //
 // If the process dies after call has returned and before the commit, the job runs again, and call with it. So it does if commit returns an
 // error. What must not be called twice is a step of package step, run inside of call: a step that has ended answers from the database. If the
@@ -22,23 +24,23 @@ import (
 //
 // [Policy.Timeout] bounds call. commit has as long, and 30 s at most, because an open transaction holds back vacuum. An error or a panic in
 // either means another try; see [RetryAfter], [Snooze], [Cancel] and [pawl.Final]. A connection of the pool is taken for commit only.
-func HandleThenTx[T, V any, K string | Definition[T]](kind K, call func(ctx context.Context, t Task[T]) (V, error), commit func(ctx context.Context, tx pgx.Tx, t Task[T], value V) error) Handler {
-	h := handleThen(kind, call, commit)
-	h.empty = call == nil || commit == nil
+func HandleThenTx[T, V any](d Definition[T], call func(ctx context.Context, t Task[T]) (V, error), commit func(ctx context.Context, tx pgx.Tx, t Task[T], value V) error) SingleHandler {
+	h := handleThen(d, call, commit)
+	h.given.empty = call == nil || commit == nil
 	return h
 }
 
 // HandleThenSQL is [HandleThenTx] for database/sql: see [HandleSQL].
-func HandleThenSQL[T, V any, K string | Definition[T]](kind K, call func(ctx context.Context, t Task[T]) (V, error), commit func(ctx context.Context, tx *sql.Tx, t Task[T], value V) error) Handler {
-	h := handleThen(kind, call, func(ctx context.Context, tx pgx.Tx, t Task[T], value V) error {
+func HandleThenSQL[T, V any](d Definition[T], call func(ctx context.Context, t Task[T]) (V, error), commit func(ctx context.Context, tx *sql.Tx, t Task[T], value V) error) SingleHandler {
+	h := handleThen(d, call, func(ctx context.Context, tx pgx.Tx, t Task[T], value V) error {
 		return txn.LendSQL(ctx, tx, func(tx *sql.Tx) error { return commit(ctx, tx, t, value) })
 	})
-	h.sql, h.empty = true, call == nil || commit == nil
+	h.given.sql, h.given.empty = true, call == nil || commit == nil
 	return h
 }
 
-func handleThen[T, V any, K string | Definition[T]](kind K, work func(context.Context, Task[T]) (V, error), commit func(context.Context, pgx.Tx, Task[T], V) error) Handler {
-	h := Handler{form: then, first: func(ctx context.Context, j Job) (call, error) {
+func handleThen[T, V any](d Definition[T], work func(context.Context, Task[T]) (V, error), commit func(context.Context, pgx.Tx, Task[T], V) error) SingleHandler {
+	return d.single(SingleHandler{settings{kind: d.kind, form: then, first: func(ctx context.Context, j Job) (call, error) {
 		t, err := decodeOne[T](j)
 		if err != nil {
 			return nil, err
@@ -51,22 +53,15 @@ func handleThen[T, V any, K string | Definition[T]](kind K, work func(context.Co
 			t.Job = jobs[0] // as it is lent the transaction
 			return commit(ctx, tx, t, value)
 		}, nil
-	}}
-	switch k := any(kind).(type) {
-	case string:
-		h.kind = k
-	case Definition[T]:
-		h.kind, h.queue = k.kind, k.defaults.Queue
-	}
-	return h
+	}}})
 }
 
 // commitTimeout bounds the transaction behind a call, however long that took.
 const commitTimeout = 30 * time.Second
 
-// runThen calls the handler, then runs the transaction that ends the job with what the handler returned. A crash in between costs a
-// second call.
-func (a *attempt) runThen() {
+// executeThen calls the handler, then runs the transaction that ends the job with what the handler
+// returned. A crash in between costs a second call.
+func (a *attempt) executeThen() {
 	if err := fault.At("job.handle.before"); err != nil {
 		a.w.settle(a.s.ctx, a.jobs[0], err)
 		return
@@ -85,5 +80,5 @@ func (a *attempt) runThen() {
 	}
 	h.policy.Timeout = min(h.policy.Timeout, commitTimeout)
 	a.h = &h
-	a.runTx()
+	a.executeTx()
 }

@@ -23,7 +23,7 @@ func TestHandleThenTx_WhatRunsAgain(t *testing.T) {
 			t.Parallel()
 			c := setupCrew(t)
 			var calls, commits atomic.Int32
-			c.handlers = []job.Handler{job.HandleThenTx("k", func(context.Context, job.Task[[]byte]) (int32, error) { return calls.Add(1), nil },
+			c.handlers = []job.Handler{job.HandleThenTx(octets, func(context.Context, job.Task[[]byte]) (int32, error) { return calls.Add(1), nil },
 				func(ctx context.Context, tx pgx.Tx, t job.Task[[]byte], n int32) error {
 					if n != calls.Load() {
 						return pawl.Final(errors.New("the value of another call"))
@@ -55,7 +55,7 @@ func TestHandleThenTx_CallsHoldNoConnection(t *testing.T) {
 	const many = 30
 	c.concurrency = many
 	var in atomic.Int32
-	c.handlers = []job.Handler{job.HandleThenTx("k", func(ctx context.Context, _ job.Task[[]byte]) (int, error) {
+	c.handlers = []job.Handler{job.HandleThenTx(octets, func(ctx context.Context, _ job.Task[[]byte]) (int, error) {
 		in.Add(1)
 		return 0, patience.Poll(ctx, func() bool { return in.Load() >= many })
 	}, func(ctx context.Context, tx pgx.Tx, t job.Task[[]byte], _ int) error { return apply(ctx, tx, t.Job) })}
@@ -75,7 +75,7 @@ func TestHandleThenTx_FinishIsRefused(t *testing.T) {
 		t.Run(where, func(t *testing.T) {
 			t.Parallel()
 			c := setupCrew(t)
-			c.handlers = []job.Handler{job.HandleThenTx("k", func(ctx context.Context, t job.Task[[]byte]) (int, error) {
+			c.handlers = []job.Handler{job.HandleThenTx(octets, func(ctx context.Context, t job.Task[[]byte]) (int, error) {
 				if where == "call" {
 					return 0, finish(ctx, c, t.Job)
 				}
@@ -100,7 +100,7 @@ func TestHandleThenTx_CommitIsShort(t *testing.T) {
 			deadline, _ := ctx.Deadline()
 			return time.Until(deadline)
 		}
-		c.handlers = []job.Handler{job.HandleThenTx("k", func(ctx context.Context, _ job.Task[[]byte]) (time.Duration, error) { return left(ctx), nil },
+		c.handlers = []job.Handler{job.HandleThenTx(octets, func(ctx context.Context, _ job.Task[[]byte]) (time.Duration, error) { return left(ctx), nil },
 			func(ctx context.Context, tx pgx.Tx, j job.Task[[]byte], called time.Duration) error {
 				if got := left(ctx); got <= 0 || got > want || called <= 0 || called > timeout || timeout > want && called <= want {
 					t.Errorf("with a Timeout of %v call has %v, commit %v", timeout, called, got)
@@ -142,7 +142,7 @@ func TestHandleThenTx_Middleware(t *testing.T) {
 func TestHandleThenTx_RefusesWhatDoesNotDecode(t *testing.T) {
 	t.Parallel()
 	c := setupCrew(t)
-	c.handlers = []job.Handler{job.HandleThenTx("k", func(context.Context, job.Task[mail]) (int, error) { panic("called") },
+	c.handlers = []job.Handler{job.HandleThenTx(job.Define("k", job.Defaults[mail]{}), func(context.Context, job.Task[mail]) (int, error) { panic("called") },
 		func(context.Context, pgx.Tx, job.Task[mail], int) error { panic("called") })}
 	c.enqueueMany(1, job.Request{Payload: []byte("no JSON")})
 	c.hire()

@@ -34,7 +34,7 @@ func (a *attempt) tryOne() error {
 		return err
 	}
 	var opened contract.JobOpenRow
-	tx, err := txn.Opener{Pool: w.pool, SQL: h.sql, Limit: txn.AnswerLimit}.Start(ctx, "job.begin", "", contract.JobOpenStep(j.ID, j.Fence, h.policy.Timeout+w.abandon, h.policy.KeepRow, &opened))
+	tx, err := txn.Opener{Pool: w.pool, SQL: h.sql, Limit: txn.AnswerLimit}.Start(ctx, "job.begin", "", contract.JobOpenStep(j.ID, j.Fence, h.policy.Timeout+w.abandon, &opened))
 	if err != nil {
 		return err
 	}
@@ -86,8 +86,8 @@ func (a *attempt) tryOne() error {
 	return nil
 }
 
-// ended tells of jobs that have ended well, and sees to who is next in their lanes. A crash before it costs those a second, until a
-// lane sweep.
+// ended emits the event of jobs that have ended well, and has those behind them in their lanes
+// promoted. A crash before it costs those a second, until a lane sweep.
 func (w *Worker) ended(ctx context.Context, jobs []Job, freed contract.Lanes, took time.Duration) {
 	w.promoter.after(jobs[0].Queue, freed)
 	e := w.event(jobs, "job.commit", nil)

@@ -11,8 +11,8 @@ import (
 // While some transaction anywhere in the database is old, vacuum cannot remove the entries of finished jobs; a claim
 // that walks them all gets slower with every job that was ever done (docs/decisions/0014-watermark.md).
 //
-// A job can become claimable behind the mark: it was enqueued in a transaction that stayed open, or its row was locked when
-// its turn came. So every so often a pass begins further back.
+// A job can become claimable behind the mark: it was enqueued in a transaction that stayed open, or
+// its row was locked when a claim came to it. So every so often a pass begins further back.
 type watermark struct {
 	mu     sync.Mutex
 	newest contract.Marks // the available_at of the last job claimed

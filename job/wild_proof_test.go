@@ -81,7 +81,7 @@ func TestWildProcess(t *testing.T) {
 	healthy.Handlers = []job.Handler{
 		job.Handle("simple", func(ctx context.Context, t task) error { return note(ctx, pool, t.Job) }),
 		job.HandleTx("transactional", func(ctx context.Context, tx pgx.Tx, t task) error { return note(ctx, tx, t.Job) }),
-		job.HandleManyTx("batch", func(ctx context.Context, tx pgx.Tx, ts []task) error { return note(ctx, tx, ts[0].Job) }).With(job.Policy{BatchSize: 2}),
+		job.HandleManyTx("batch", func(ctx context.Context, tx pgx.Tx, ts []task) error { return note(ctx, tx, ts[0].Job) }).With(job.ManyPolicy{BatchSize: 2}),
 	}
 	wild := job.Config{Queues: []job.Queue{{Name: "wild", Concurrency: 6}}, Lease: 2 * time.Second, Poll: 50 * time.Millisecond, Timeout: time.Second, Name: "wild", Hooks: hooks,
 		Backoff: job.Backoff{Base: 100 * time.Millisecond, Max: time.Second},

@@ -28,19 +28,19 @@ const abandonAfter = 5 * time.Second
 
 // A Worker claims the jobs of some queues and runs their handlers.
 type Worker struct {
-	pool      *pgxpool.Pool
-	cfg       Config
-	handlers  map[string]*Handler // by kind
-	kinds     []string
-	producers []*producer
-	conns     chan struct{} // one token a handler that has a transaction
-	finisher  *finisher
-	losses    verdict.Losses[int64] // of jobs, by id
-	promoter  *promoter
-	announcer announcer
-	session   atomic.Pointer[session] // the current one, while Run works
-	abandon   time.Duration
-	ready     chan struct{} // closed when the first session has begun
+	pool          *pgxpool.Pool
+	cfg           Config
+	handlers      map[string]*settings // by kind
+	kinds         []string
+	producers     []*producer
+	conns         chan struct{} // one token a handler that has a transaction
+	finishBatcher *finishBatcher
+	losses        verdict.Losses[int64] // of jobs, by id
+	promoter      *lanePromoter
+	announcer     announcer
+	session       atomic.Pointer[session] // the current one, while Run works
+	abandon       time.Duration
+	ready         chan struct{} // closed when the first session has begun
 
 	hooks   *sync.WaitGroup // the hooks, of jobs that have ended; of the current Run
 	counted *rollup.Recorder
@@ -57,18 +57,19 @@ func NewWorker(pool *pgxpool.Pool, cfg Config) (*Worker, error) {
 		return nil, &pawl.Error{Op: "job.worker", Code: pawl.CodeArgumentInvalid, Err: errors.New("the pool is missing")}
 	}
 	limit, err := conns.Limit(cfg.MaxConns, int(pool.Config().MaxConns))
+	var handlers []settings
 	if err == nil {
-		err = cfg.complete(limit)
+		handlers, err = cfg.complete(limit)
 	}
 	if err != nil {
 		return nil, &pawl.Error{Op: "job.worker", Code: pawl.CodeArgumentInvalid, Err: err}
 	}
-	w := &Worker{pool: pool, cfg: cfg, handlers: map[string]*Handler{}, abandon: abandonAfter, ready: make(chan struct{}),
+	w := &Worker{pool: pool, cfg: cfg, handlers: map[string]*settings{}, abandon: abandonAfter, ready: make(chan struct{}),
 		conns: make(chan struct{}, max(1, limit-conns.Housekeeping))}
 	w.counted = rollup.New(pool, rollup.Queue)
-	w.promoter = newPromoter(pool, w.kickQueue)
-	w.finisher = newFinisher(pool, w.promoter)
-	for _, h := range cfg.Handlers {
+	w.promoter = newLanePromoter(pool, w.kickQueue)
+	w.finishBatcher = newFinishBatcher(pool, w.promoter)
+	for _, h := range handlers {
 		timed := h.timed()
 		w.handlers[h.kind] = &timed
 		w.kinds = append(w.kinds, h.kind)
@@ -114,7 +115,8 @@ func (w *Worker) Run(ctx context.Context) error {
 	}
 }
 
-// awaitHooks waits until the hooks have been told of what has ended, for as long as for a handler that ignores its context.
+// awaitHooks waits until the hooks of all ended jobs have returned, for as long as for a handler
+// that ignores its context.
 func (w *Worker) awaitHooks() {
 	all := w.hooks
 	over := make(chan struct{})
@@ -137,12 +139,12 @@ func unlessOver(ctx context.Context, err error) error {
 func (w *Worker) watchProgress(ctx context.Context) {
 	w.progress = progress.From(ctx)
 	var longest time.Duration
-	for _, h := range w.cfg.Handlers {
+	for _, h := range w.handlers {
 		longest = max(longest, h.policy.Timeout)
 	}
-	for _, l := range w.producers {
+	for _, p := range w.producers {
 		// Twice: a transaction that lost a race runs again.
-		l.loop = w.progress.Loop("queue "+l.queue.Name, w.cfg.Poll+2*(longest+w.abandon), l.due)
+		p.loop = w.progress.Loop("queue "+p.queue.Name, w.cfg.Poll+2*(longest+w.abandon), p.due)
 	}
 }
 
@@ -165,9 +167,9 @@ func (w *Worker) work(ctx context.Context, s *session) {
 	all.Go(func() { w.keepHouse(until, s) })
 	all.Go(func() { w.keepCounts(until) })
 	all.Go(func() { w.keepSettling(until) })
-	w.presenceKnown(until, s)
-	for _, l := range w.producers {
-		all.Go(func() { l.work(until, s) })
+	w.awaitPresence(until, s)
+	for _, p := range w.producers {
+		all.Go(func() { p.work(until, s) })
 	}
 	all.Wait()
 }
@@ -195,8 +197,8 @@ func (w *Worker) drain(ctx context.Context, s *session) {
 func (w *Worker) idle(ctx context.Context, limit time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	for _, l := range w.producers {
-		defer l.capacity.give(l.capacity.takeAll(ctx))
+	for _, p := range w.producers {
+		defer p.capacity.give(p.capacity.takeAll(ctx))
 	}
 }
 
@@ -206,9 +208,9 @@ func (w *Worker) Kick() { w.kickQueue("") }
 
 // kickQueue kicks one queue, or all if the name is empty.
 func (w *Worker) kickQueue(name string) {
-	for _, l := range w.producers {
-		if name == "" || name == l.queue.Name {
-			l.kickNow()
+	for _, p := range w.producers {
+		if name == "" || name == p.queue.Name {
+			p.kickNow()
 		}
 	}
 }
@@ -237,15 +239,6 @@ const (
 // a process died and this process has another such job in hand; [pawl.ErrArgumentInvalid] for a queue or kind that is not its own,
 // with the job left or given back; those of the database.
 func (w *Worker) Process(ctx context.Context, id int64) (Processed, error) {
-	return w.process(ctx, id, false)
-}
-
-// ProcessEarly is [Worker.Process] for a job that need not be due: one that waits between two tries, or for its time.
-func (w *Worker) ProcessEarly(ctx context.Context, id int64) (Processed, error) {
-	return w.process(ctx, id, true)
-}
-
-func (w *Worker) process(ctx context.Context, id int64, early bool) (Processed, error) {
 	s := w.session.Load()
 	if s == nil || s.lost() {
 		return "", &pawl.Error{Op: "job.process", Code: pawl.CodeInProgress, Err: fmt.Errorf("the worker %q is not running", w.cfg.Name),
@@ -254,24 +247,24 @@ func (w *Worker) process(ctx context.Context, id int64, early bool) (Processed, 
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(s.ctx, cancel)()
-	l, readOn, err := w.producerOf(ctx, id)
+	p, readOn, err := w.producerOf(ctx, id)
 	switch {
 	case err != nil:
 		return "", err
-	case l == nil:
+	case p == nil:
 		return Absent, txn.Replicated(ctx, w.pool, readOn) // its end may not be replicated yet
 	}
-	if l.capacity.take(ctx, 1) == 0 {
+	if p.capacity.take(ctx, 1) == 0 {
 		return "", &pawl.Error{Op: "job.process", Code: pawl.CodeInProgress, Err: errors.New("no slot of its queue became free"), Hint: "try again"}
 	}
 	if err := solo.Process.Enter(ctx, 1); err != nil {
-		l.capacity.give(1)
+		p.capacity.give(1)
 		return "", &pawl.Error{Op: "job.process", Code: pawl.CodeInProgress, Err: err, Hint: "try again"}
 	}
-	row, err := contract.JobClaimID(ctx, w.pool, id, s.id, early)
+	row, err := contract.JobClaimID(ctx, w.pool, id, s.id)
 	if err != nil || row.Outcome != "claimed" {
 		solo.Process.Leave(1)
-		l.capacity.give(1)
+		p.capacity.give(1)
 		if err != nil {
 			w.claimFailed(ctx, s, err)
 		} else {
@@ -279,38 +272,38 @@ func (w *Worker) process(ctx context.Context, id int64, early bool) (Processed, 
 		}
 		return Processed(row.Outcome), err
 	}
-	return w.processClaimed(ctx, s, l, claimed(row.Job))
+	return w.processClaimed(ctx, s, p, claimed(row.Job))
 }
 
 // producerOf returns the producer of a job's queue, so that its slot is had before the job is claimed; nil
 // if there is no such job, and where that was read.
-func (w *Worker) producerOf(ctx context.Context, id int64) (l *producer, readOn string, err error) {
+func (w *Worker) producerOf(ctx context.Context, id int64) (p *producer, readOn string, err error) {
 	queue, readOn, err := catalog.JobQueue(ctx, w.pool, id)
 	if err != nil || queue == "" {
 		return nil, readOn, err
 	}
-	for _, l := range w.producers {
-		if l.queue.Name == queue {
-			return l, readOn, nil
+	for _, p := range w.producers {
+		if p.queue.Name == queue {
+			return p, readOn, nil
 		}
 	}
 	return nil, "", &pawl.Error{Op: "job.process", Code: pawl.CodeArgumentInvalid, Err: fmt.Errorf("job %d is in queue %q, which this worker does not serve", id, queue)}
 }
 
 // processClaimed runs a job that was claimed by its id, in a slot of its queue.
-func (w *Worker) processClaimed(ctx context.Context, s *session, l *producer, j Job) (Processed, error) {
+func (w *Worker) processClaimed(ctx context.Context, s *session, p *producer, j Job) (Processed, error) {
 	if w.handlers[j.Kind] == nil {
 		w.settle(ctx, j, nil)
 		solo.Process.Leave(1)
-		l.capacity.give(1)
+		p.capacity.give(1)
 		return "", &pawl.Error{Op: "job.process", Code: pawl.CodeArgumentInvalid,
 			Err: fmt.Errorf("job %d is of kind %q in queue %q, which this worker does not serve", j.ID, j.Kind, j.Queue)}
 	}
-	a := l.attempts(s, []Job{j})[0]
+	a := p.attempts(s, []Job{j})[0]
 	a.over = make(chan struct{})
-	l.launch(s, a)
+	p.launch(s, a)
 	<-a.over
-	if !a.ran {
+	if !a.executed {
 		return "", &pawl.Error{Op: "job.process", Code: pawl.CodeInProgress, Err: fmt.Errorf("job %d may have killed a process or the server, and another such job is in hand", j.ID),
 			Hint: "a process runs one of them at a time; try again"}
 	}
@@ -339,5 +332,5 @@ func (w *Worker) emit(ctx context.Context, e pawl.Event) {
 	if e.Scope == "" {
 		e.Scope = w.cfg.Queues[0].Name
 	}
-	w.tell(context.WithoutCancel(ctx), e)
+	w.emitAsIs(context.WithoutCancel(ctx), e)
 }

@@ -51,18 +51,18 @@ func TestWorker_HeartbeatCarriesALongJob(t *testing.T) {
 func TestWorker_OpenTransactionKeepsItsJob(t *testing.T) {
 	t.Parallel()
 	c := setupCrew(t)
-	entered, goOn := make(chan struct{}), make(chan struct{})
+	entered, proceed := make(chan struct{}), make(chan struct{})
 	c.concurrency = 1 // with a free slot it would claim, and learn of its burial before the next heartbeat
 	c.handler = func(ctx context.Context, tx pgx.Tx, j job.Job) error {
 		close(entered)
-		<-goOn
+		<-proceed
 		return apply(ctx, tx, j)
 	}
 	c.enqueueMany(1, job.Request{MaxAttempts: 1})
 	c.hire()
 	<-entered
 	c.exec(bury)
-	close(goOn)
+	close(proceed)
 	c.untilDone()
 	c.wantEffects(1)
 	c.wantCount("select count(*) from pawl.job", 0)
@@ -189,12 +189,12 @@ func TestWorker_SuspectsRunAlone(t *testing.T) {
 func TestWorker_SuspectsDoNotWaitForTheDeaf(t *testing.T) {
 	c := setupCrew(t)
 	c.concurrency, c.config.Timeout, c.abandon = 3, 100*time.Millisecond, 100*time.Millisecond
-	entered, goOn := make(chan struct{}), make(chan struct{})
-	defer close(goOn)
+	entered, proceed := make(chan struct{}), make(chan struct{})
+	defer close(proceed)
 	c.handler = func(ctx context.Context, tx pgx.Tx, j job.Job) error {
 		if j.Attempt == 1 && j.Crashes == 0 {
 			close(entered)
-			<-goOn
+			<-proceed
 		}
 		return apply(ctx, tx, j)
 	}

@@ -23,10 +23,10 @@ func TestWorker_StopFinishesWhatRuns(t *testing.T) {
 	t.Parallel()
 	c := setupCrew(t)
 	c.concurrency = 2
-	entered, goOn := make(chan struct{}, 5), make(chan struct{})
+	entered, proceed := make(chan struct{}, 5), make(chan struct{})
 	c.handler = func(ctx context.Context, tx pgx.Tx, j job.Job) error {
 		entered <- struct{}{}
-		<-goOn
+		<-proceed
 		return apply(ctx, tx, j)
 	}
 	c.enqueueMany(5, job.Request{})
@@ -38,7 +38,7 @@ func TestWorker_StopFinishesWhatRuns(t *testing.T) {
 		stop()
 		close(stopped)
 	}()
-	close(goOn)
+	close(proceed)
 	<-stopped
 	c.wantCount("select count(*) from effect", 5-len(c.pendingUncharged()))
 	c.wantCount("select count(*) from pawl.job where status <> 'pending'", 0)
@@ -89,17 +89,17 @@ func TestWorker_StopLeavesADeafHandlerBehind(t *testing.T) {
 	t.Parallel()
 	c := setupCrew(t)
 	c.config.ShutdownTimeout, c.abandon = 50*time.Millisecond, 50*time.Millisecond
-	entered, goOn := make(chan struct{}), make(chan struct{})
+	entered, proceed := make(chan struct{}), make(chan struct{})
 	c.handler = func(ctx context.Context, tx pgx.Tx, j job.Job) error {
 		close(entered)
-		<-goOn
+		<-proceed
 		return apply(context.WithoutCancel(ctx), tx, j)
 	}
 	c.enqueueMany(1, job.Request{MaxAttempts: 1})
 	stop := c.hire()
 	<-entered
 	stop()
-	close(goOn)
+	close(proceed)
 	c.until("the job is not given back", "select count(*) from pawl.job where status = 'pending' and attempts = 0", 1)
 	c.wantEffects(0)
 }
@@ -111,7 +111,7 @@ func TestWorker_DeafHandlerIsReplaced(t *testing.T) {
 	c := setupCrew(t)
 	c.config.Timeout, c.abandon, c.config.Lease = 200*time.Millisecond, 200*time.Millisecond, time.Second
 	var calls atomic.Int32
-	goOn, woke := make(chan struct{}), make(chan error, 1)
+	proceed, woke := make(chan struct{}), make(chan error, 1)
 	c.handler = func(ctx context.Context, tx pgx.Tx, j job.Job) error {
 		if calls.Add(1) > 1 {
 			return apply(ctx, tx, j)
@@ -119,7 +119,7 @@ func TestWorker_DeafHandlerIsReplaced(t *testing.T) {
 		if err := apply(ctx, tx, j); err != nil {
 			return err
 		}
-		<-goOn
+		<-proceed
 		err := apply(context.WithoutCancel(ctx), tx, j)
 		woke <- err
 		return nil
@@ -128,7 +128,7 @@ func TestWorker_DeafHandlerIsReplaced(t *testing.T) {
 	c.hire()
 	c.untilDone()
 	c.wantEffects(1)
-	close(goOn)
+	close(proceed)
 	if err := <-woke; err == nil {
 		t.Error("the handler left behind could still write")
 	}
@@ -177,13 +177,13 @@ func TestWorker_SettlesWhenTheDatabaseAllowsIt(t *testing.T) {
 	c := setupCrew(t)
 	c.config.Lease = time.Minute // a busy machine must not lose it
 	var calls atomic.Int32
-	entered, goOn := make(chan struct{}), make(chan struct{})
+	entered, proceed := make(chan struct{}), make(chan struct{})
 	c.handler = func(ctx context.Context, tx pgx.Tx, j job.Job) error {
 		if calls.Add(1) > 1 {
 			return apply(ctx, tx, j)
 		}
 		close(entered)
-		<-goOn
+		<-proceed
 		_, err := tx.Exec(ctx, "select pg_terminate_backend(pg_backend_pid())")
 		return err
 	}
@@ -196,7 +196,7 @@ func TestWorker_SettlesWhenTheDatabaseAllowsIt(t *testing.T) {
 		locked <- err
 	}()
 	c.until("the lock is not waited for", "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock' and query like 'lock table%'", 1)
-	close(goOn)
+	close(proceed)
 	c.must(<-locked)
 	c.untilTrue("settling failed once", func() bool { return c.saw(pawl.EventError, "job.settle") > 0 })
 	c.wantCount("select count(*) from pawl.job where status = 'processing'", 1)

@@ -236,7 +236,7 @@ func TestWorker_LostCommitReply(t *testing.T) {
 				proxy, through := wireproxy.Start(t, url)
 				c := setupCrewOn(t, through)
 				h := c.handlerOf(form, func(job.Job) error { return nil })
-				c.handlers, c.concurrency = []job.Handler{h.With(job.Policy{BatchSize: 2})}, 4
+				c.handlers, c.concurrency = []job.Handler{inBatches(2, h)}, 4
 				c.enqueueMany(40, job.Request{})
 				var commits atomic.Int32
 				proxy.OnCommit(func() wireproxy.Cut {
@@ -351,10 +351,12 @@ func TestNewWorker_RefusesBadConfiguration(t *testing.T) {
 		"nameless queue": func(o *job.Config) { o.Queues = []job.Queue{{}} },
 		"queue twice":    func(o *job.Config) { o.Queues = append(o.Queues, o.Queues...) },
 		"no handler":     func(o *job.Config) { o.Handlers = nil },
-		"empty handler":  func(o *job.Config) { o.Handlers = []job.Handler{{}} },
+		"nil handler":    func(o *job.Config) { o.Handlers = []job.Handler{nil} },
+		"empty handler":  func(o *job.Config) { o.Handlers = []job.Handler{job.SingleHandler{}} },
+		"empty batch":    func(o *job.Config) { o.Handlers = []job.Handler{job.ManyHandler{}} },
 		"kind twice":     func(o *job.Config) { o.Handlers = append(o.Handlers, o.Handlers...) },
 		"nameless kind":  func(o *job.Config) { o.Handlers = []job.Handler{inTx("", apply)} },
-		"batch too big":  func(o *job.Config) { o.Handlers[0] = o.Handlers[0].With(job.Policy{BatchSize: 501}) },
+		"batch too big":  func(o *job.Config) { o.Handlers[0] = inBatches(501, c.handlerOf("batch", nil)) },
 		"short lease":    func(o *job.Config) { o.Lease = 999 * time.Millisecond },
 		"long lease":     func(o *job.Config) { o.Lease = 13 * time.Hour },
 		"pool too small": func(o *job.Config) { o.Queues[0].Concurrency = 11 },

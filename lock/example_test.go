@@ -11,7 +11,7 @@ import (
 	"github.com/pawl-go/pawl/lock"
 )
 
-// The day of a merchant is closed by one transaction at a time; that it is closed is a row of yours.
+// One transaction at a time closes a merchant's day. Your own row records that it is closed.
 func ExampleTryLock() {
 	ctx := context.Background()
 	pool, drop := database("create table closed_day (merchant text, day date, primary key (merchant, day))")
@@ -42,7 +42,7 @@ func ExampleTryLock() {
 	// <nil>
 }
 
-// Attempt 2 of job 17 has written. Attempt 1, which was asleep, is refused.
+// Attempt 1 of job 17 stalled, and attempt 2 has written. The late write of attempt 1 is refused.
 func ExampleAcceptFence() {
 	ctx := context.Background()
 	pool, drop := database("create table report (id int primary key, body text)")

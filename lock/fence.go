@@ -8,19 +8,21 @@ import (
 	"github.com/pawl-go/pawl/internal/contract"
 )
 
-// FenceHeader names the HTTP header that carries a fence to a store which checks it: a decimal number, 1 or more.
+// FenceHeader is the HTTP header that carries a fence to a store that checks it: a decimal number,
+// 1 or more.
 const FenceHeader = "Pawl-Fence"
 
-// AcceptFence lets a write to a resource pass if no newer attempt wrote to it. Call it first in the transaction that
-// writes: the resource stays locked until that ends, and the fence is remembered if it commits. The same fence may
-// come again.
+// AcceptFence accepts a write to a resource if no newer attempt has written to it. Call it first in
+// the transaction that writes. The resource stays locked until the transaction ends, and the fence
+// is recorded if it commits. The same fence may come again.
 //
-// errors.Is(err, pawl.ErrFenceLost): a newer attempt was here; roll back. If another transaction writes to the resource for
-// more than 2 s, or under REPEATABLE READ and SERIALIZABLE has just done so, the error is [pawl.Retryable].
+// Errors: [pawl.ErrFenceLost] if a newer attempt has written: roll back. The error is
+// [pawl.Retryable] if another transaction holds the resource for more than 2 s, and under
+// REPEATABLE READ and SERIALIZABLE also if one has just written to it.
 //
-// Fences are comparable when they come from one source, such as the claims of one job, so put the source into the name
-// of the resource: "job 17 report". It has 1 to 255 octets. What Pawl remembers per resource is one row; nothing
-// removes it, and while a stale attempt may still come nothing should.
+// Fences are comparable if they come from one source, such as the claims of one job. So put the
+// source into the resource's name, of 1 to 255 octets: "job 17 report". Pawl keeps one row for each
+// resource and never deletes it, because a stale attempt may still come.
 func AcceptFence(ctx context.Context, tx pgx.Tx, resource string, fence int64) error {
 	return contract.FenceAccept(ctx, tx, resource, fence)
 }

@@ -30,7 +30,7 @@ func commit(t *testing.T, tx pgx.Tx) {
 	}
 }
 
-// A name is one transaction's until that ends, and nobody else's meanwhile.
+// A transaction has a name until it ends. Others are refused meanwhile.
 func TestTryLock_UntilTheEndOfTheTransaction(t *testing.T) {
 	t.Parallel()
 	pool := pawltest.DB(t)
@@ -52,7 +52,7 @@ func TestTryLock_UntilTheEndOfTheTransaction(t *testing.T) {
 	}
 }
 
-// A stale attempt is refused whatever it asked for before, and the refusal takes its rows along.
+// A stale attempt is refused even if it was accepted before, and its rows are rolled back.
 func TestAcceptFence_RefusesTheStale(t *testing.T) {
 	t.Parallel()
 	pool := pawltest.DB(t, "create table report (body text)")
@@ -76,7 +76,7 @@ func TestAcceptFence_RefusesTheStale(t *testing.T) {
 	}
 }
 
-// What an old snapshot cannot judge is an error that says so, never an acceptance.
+// If an old snapshot cannot see the newest fence, AcceptFence returns an error.
 func TestAcceptFence_OldSnapshotIsRetryable(t *testing.T) {
 	t.Parallel()
 	for _, level := range []pgx.TxIsoLevel{pgx.RepeatableRead, pgx.Serializable} {

@@ -18,8 +18,8 @@ import (
 	"github.com/pawl-go/pawl/pawltest"
 )
 
-// A store is a service of its own, with its own database, that keeps one body per path. Whoever writes sends the fence of
-// the attempt; a stale one is answered 409.
+// A store is a service with its own database that keeps one body per path. A writer sends the fence
+// of its attempt. The store answers 409 to a stale fence.
 type store struct{ pool *pgxpool.Pool }
 
 const storeSchema = "create table kept (path text primary key, body text not null)"
@@ -30,7 +30,8 @@ func (s store) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, lock.FenceHeader+" is missing or not a positive number", http.StatusBadRequest)
 		return
 	}
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, 1<<20)) // before the transaction: the caller may be slow
+	// The body is read before the transaction begins, since the caller may be slow.
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, 1<<20))
 	if err != nil {
 		http.Error(w, "cannot read the body", http.StatusBadRequest)
 		return
@@ -54,7 +55,7 @@ func (s store) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// put is what an attempt of a job does: it sends its fence along.
+// put writes to the store as an attempt of a job does, with its fence.
 func put(url string, fence int64, body string) (status int, err error) {
 	r, err := http.NewRequest(http.MethodPut, url, strings.NewReader(body))
 	if err != nil {
@@ -68,7 +69,7 @@ func put(url string, fence int64, body string) (status int, err error) {
 	return resp.StatusCode, resp.Body.Close()
 }
 
-// A service that other processes write to refuses the attempt that was overtaken.
+// A service with several writers refuses a stale attempt.
 func Example_store() {
 	pool, drop := database(storeSchema)
 	defer drop()
@@ -82,7 +83,7 @@ func Example_store() {
 	// 409 <nil>
 }
 
-// Attempt 1 is on its way when attempt 2 writes. It arrives, and changes nothing.
+// The request of attempt 1 arrives after attempt 2 has written. It changes nothing.
 func TestStore_DelayedAttemptIsRefused(t *testing.T) {
 	t.Parallel()
 	pool := pawltest.DB(t, storeSchema)

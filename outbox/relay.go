@@ -39,7 +39,7 @@ func NewRelay(pool *pgxpool.Pool, cfg Config) (*Relay, error) {
 	if cfg.MaxBatch > 1 {
 		r.batchSink, _ = cfg.Sink.(pawl.BatchSink)
 	}
-	handler := job.HandleMany(kind, r.publish).With(job.Policy{Timeout: cfg.Timeout, Backoff: cfg.Backoff, BatchSize: cfg.MaxPublish})
+	handler := job.HandleMany(kind, r.publish).With(job.ManyPolicy{Policy: job.Policy{Timeout: cfg.Timeout, Backoff: cfg.Backoff}, BatchSize: cfg.MaxPublish})
 	var err error
 	r.worker, err = job.NewWorker(pool, job.Config{
 		Queues:   []job.Queue{{Name: QueueOf(cfg.SinkName), Concurrency: cfg.Concurrency, Admit: r.breaker.admit}},

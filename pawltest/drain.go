@@ -124,8 +124,15 @@ func (d *drain) work(ctx context.Context, own, eyes *pgxpool.Pool, cfg job.Confi
 // config is the worker's: the caller's, watched.
 func (d *drain) config(cfg job.Config) job.Config {
 	cfg.Queues = slices.Clone(cfg.Queues)
+	var handlers []job.Handler
+	for _, h := range cfg.Handlers {
+		if h != nil { // else the worker refuses it
+			handlers = append(handlers, h)
+			d.kinds = append(d.kinds, h.Kind())
+		}
+	}
 	if len(cfg.Queues) == 0 { // as a worker has it
-		for _, h := range cfg.Handlers {
+		for _, h := range handlers {
 			if q := h.Queue(); q != "" && !slices.ContainsFunc(cfg.Queues, func(other job.Queue) bool { return other.Name == q }) {
 				cfg.Queues = append(cfg.Queues, job.Queue{Name: q})
 			}
@@ -136,9 +143,6 @@ func (d *drain) config(cfg job.Config) job.Config {
 		if d.once {
 			cfg.Queues[i].Admit = func() int { return 0 } // each job is asked for by its id
 		}
-	}
-	for _, h := range cfg.Handlers {
-		d.kinds = append(d.kinds, h.Kind())
 	}
 	cfg.Poll, cfg.Presence = drainPoll, job.Presence{Off: true}
 	cfg.Middleware = append([]job.Middleware{d.call}, cfg.Middleware...)
@@ -227,7 +231,8 @@ func (d *drain) untilIdle(ctx context.Context) (there []ops.Job, err error) {
 	}
 }
 
-// todo returns the jobs on which there is work, and those among them that the worker must be asked to take.
+// todo returns the jobs on which there is work, and those among them that the worker does not take
+// by itself.
 func (d *drain) todo(s standing) (work, asked []ops.Job) {
 	for _, j := range s.jobs {
 		is, ask := d.needs(s, j)
@@ -265,16 +270,19 @@ func (d *drain) needs(s standing, j ops.Job) (work, ask bool) {
 // our request, which would then run it once more.
 const dueSoon = time.Second
 
-// process asks the worker for one job. Whatever it answers, the database is asked next; that the worker is not running yet is no error.
-func (d *drain) process(ctx context.Context, j ops.Job) error {
-	do := d.worker.ProcessEarly
+// process has the worker try one job: by its id, or, for a retry, by making it due. Whatever comes
+// of it, the database is asked next. A worker that is not running yet is no error.
+func (d *drain) process(ctx context.Context, j ops.Job) (err error) {
 	if d.once {
-		do = d.worker.Process
+		_, err = d.worker.Process(ctx, j.ID)
+	} else {
+		_, err = job.Reschedule(ctx, d.pool, j.ID, 0)
+		d.worker.Kick()
 	}
-	if _, err := do(ctx, j.ID); err != nil && !pawl.Retryable(err) {
-		return err
+	if pawl.Retryable(err) {
+		return nil
 	}
-	return nil
+	return err
 }
 
 func (d *drain) last(id int64) tried {

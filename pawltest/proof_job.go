@@ -50,6 +50,9 @@ func (p JobProof) begin(ctx context.Context, t *trial, of *process) (life, error
 	if p.Make != nil {
 		h = p.Make(of.yours)
 	}
+	if h == nil {
+		return nil, errors.New("a JobProof needs a Handler, or Make, which makes one")
+	}
 	requests, err := p.requests(h)
 	if err == nil && t.first() {
 		_, err = job.EnqueueMany(ctx, t.eyes, requests)

@@ -29,9 +29,6 @@ func TestJobProof_GoodHandlers(t *testing.T) {
 		make func(*pgxpool.Pool) job.Handler
 	}{
 		"HandleTx": {1, func(*pgxpool.Pool) job.Handler { return job.HandleTx("pay", pay) }},
-		"HandleTx, its row kept": {1, func(*pgxpool.Pool) job.Handler {
-			return job.HandleTx("pay", pay).With(job.Policy{KeepRow: true})
-		}},
 		"HandleTx, that enqueues": {1, func(*pgxpool.Pool) job.Handler {
 			return job.HandleTx("pay", func(ctx context.Context, tx pgx.Tx, t job.Task[cents]) error {
 				if _, err := job.Enqueue(ctx, tx, job.Request{Queue: "mail", Kind: "receipt", Value: t.Value}); err != nil {

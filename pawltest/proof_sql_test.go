@@ -82,7 +82,7 @@ func TestJobProof_HandleThenTx(t *testing.T) {
 	var calls, lives atomic.Int32
 	pawltest.CrashEverywhere(t, pawltest.JobProof{Schema: []string{idInvoices}, Jobs: []job.Request{{Value: "i1"}}, Make: func(*pgxpool.Pool) job.Handler {
 		lives.Add(1)
-		return job.HandleThenTx("k", func(_ context.Context, t job.Task[string]) (string, error) {
+		return job.HandleThenTx(job.Define("k", job.Defaults[string]{}), func(_ context.Context, t job.Task[string]) (string, error) {
 			calls.Add(1)
 			return "receipt of " + t.Value, nil
 		}, func(ctx context.Context, tx pgx.Tx, _ job.Task[string], receipt string) error {

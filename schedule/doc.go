@@ -1,18 +1,19 @@
-// Package schedule enqueues jobs at their time: every five minutes, or by a cron expression.
+// Package schedule enqueues jobs at fixed times: every five minutes, or by a cron expression.
 //
 //	Put ──▶ pawl.schedule ──▶ Keeper: due? ──▶ schedule_tick ──▶ pawl.job ──▶ your handler
 //	          next tick              │          one transaction:
 //	             ▲                   │          the tick's job, and the next tick
 //	             └───────────────────┘
 //
-// The next tick stands in the database, not in a process. So a process that starts again more often than its schedules tick loses
-// none, and one that was away finds what it owes: the last tick that was missed, or [MissedAll] of them.
+// The next tick is a row in the database, so restarts lose no tick. After an outage a keeper
+// enqueues the last missed tick, or all of them with [MissedAll].
 //
-// Keepers may run in every process. Each tick is enqueued by one of them, in one transaction with the move to the next, under a fence
-// that the slower one has lost; and its job has the key of the schedule and the moment. Due is what the database's clock says.
+// A keeper may run in every process. One transaction enqueues a tick's job and moves the schedule
+// to its next tick, under a fence, so one keeper enqueues each tick. The job's key is the schedule
+// and the moment. The database's clock decides when a tick is due.
 //
-// An interval ([Every]) counts in absolute time. A time of day belongs to package schedule/cron, a module of its own, whose page says
-// what happens when clocks are changed.
+// An interval ([Every]) counts in absolute time. For times of day use the module schedule/cron; its
+// page says what happens when clocks change.
 //
 // Operators see and change schedules with package ops and `pawl schedules`.
 package schedule

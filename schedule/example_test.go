@@ -14,8 +14,8 @@ import (
 	"github.com/pawl-go/pawl/schedule"
 )
 
-// A program puts its schedules each time it starts, and runs a keeper beside its worker. The handler is told which tick it is for, so
-// that a job that runs late still reports on the right day.
+// A program puts its schedules each time it starts, and runs a keeper beside its worker. TickOf
+// returns the tick of a job, so that a late job still reports on the right day.
 func Example() {
 	ctx, stop := context.WithTimeout(context.Background(), 20*time.Second)
 	defer stop()

@@ -11,7 +11,7 @@ import (
 	"github.com/pawl-go/pawl/schedule"
 )
 
-// Put on a database without Pawl's schema says what to do about it.
+// Put on a database without Pawl's schema returns the command that installs it.
 func TestPut_NamesTheNextStepOfASetup(t *testing.T) {
 	t.Parallel()
 	pool, err := pgxpool.New(t.Context(), pgtest.URL(t, pgtest.Template{Name: "empty"}))

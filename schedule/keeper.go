@@ -21,34 +21,37 @@ import (
 	"github.com/pawl-go/pawl/migrate"
 )
 
-// Config configures a [Keeper]. Its zero value keeps intervals.
+// Config configures a [Keeper]. Its zero value ticks schedules with intervals.
 type Config struct {
-	// Schedules are those of this program. Run puts them before it keeps any: see [Put]. Those that other programs have put, and those that
-	// are not in the list any more, are kept as well: delete one with `pawl schedules delete`. Default none.
+	// Schedules are those of this program. Run calls [Put] for each before it starts. The keeper
+	// also ticks schedules of other programs, and those that were removed from this list. To delete
+	// one run `pawl schedules delete`. Default none.
 	Schedules []Schedule
-	// Cron reads cron expressions: cron.Parse of package schedule/cron. Without it schedules with one are left to other keepers.
+	// Cron reads cron expressions: cron.Parse of the module schedule/cron. Without it, schedules
+	// with an expression are left to other keepers.
 	Cron func(expression, zone string) (Plan, error)
-	// Poll is the longest pause between two looks at the schedules. A keeper wakes up for the ticks that it knows of. If a worker with a
-	// presence connection runs in the same process, the keeper learns within milliseconds of a schedule that was put, resumed or changed and is due
-	// within a second; otherwise Poll bounds how late it notices. Shorter asks the database more often. Default 1 s, at least 10 ms.
+	// Poll is the longest pause between two reads of the schedules; a known tick ends it sooner. It
+	// bounds how late the keeper notices a schedule that was put, resumed or changed. If a worker
+	// with a presence connection runs in the same process, the keeper notices within milliseconds a
+	// schedule that is due within a second. Shorter reads more often. Default 1 s, at least 10 ms.
 	Poll time.Duration
-	// Hooks receive what happens.
+	// Hooks receive events.
 	Hooks pawl.Hooks
 }
 
-// A Keeper enqueues the ticks of all schedules. Run one in each of your processes, or in some: more than one costs a look at the table
-// now and then, and none doubles a tick.
+// A Keeper enqueues the ticks of all schedules. Run one in each process, or in some of them.
+// Several keepers never enqueue a tick twice.
 type Keeper struct {
 	pool   *pgxpool.Pool
 	cfg    Config
-	failed map[string]time.Time // schedules that cannot tick, and when to try again
-	last   attempt              // that found nothing owed
-	loop   *progress.Loop       // nil unless somebody looks
+	failed map[string]time.Time // when to try schedules again whose tick failed
+	last   attempt              // the last one that another keeper won
+	loop   *progress.Loop       // nil if no liveness check is registered
 	begun  sync.Once
 	ready  chan struct{} // closed when the schedules are put
 }
 
-// An attempt is to tick a schedule as it was read.
+// An attempt identifies a schedule's tick: the fence grows with each.
 type attempt struct {
 	name  string
 	fence int64
@@ -74,15 +77,16 @@ func NewKeeper(pool *pgxpool.Pool, cfg Config) (*Keeper, error) {
 }
 
 const (
-	pageSize  = 100              // schedules of one look
-	callTime  = 10 * time.Second // of one call; a tick may have a thousand jobs
-	failWait  = 5 * time.Second  // until a schedule that cannot tick is tried again
-	lostWait  = time.Second      // until the database is tried again
+	pageSize  = 100              // schedules in one read
+	callTime  = 10 * time.Second // timeout of one call; MissedAll may enqueue 1,000 jobs
+	failWait  = 5 * time.Second  // before a schedule whose tick failed is tried again
+	lostWait  = time.Second      // before the database is tried again
 	briefWait = time.Millisecond
 )
 
-// Run keeps the schedules until ctx ends, and returns nil. While the database is away it keeps trying. It returns an error only if it
-// cannot start: the database is unreachable, its schema does not fit, or it refuses one of Config.Schedules. One Run at a time.
+// Run enqueues ticks until ctx ends, then returns nil. While the database is unreachable it keeps
+// trying. It returns an error only if it cannot start: the database is unreachable, its schema does
+// not match, or it refuses one of Config.Schedules. Only one Run may be active at a time.
 func (k *Keeper) Run(ctx context.Context) error {
 	if err := migrate.Check(ctx, k.pool); err != nil && ctx.Err() == nil {
 		return err
@@ -104,10 +108,11 @@ func (k *Keeper) Run(ctx context.Context) error {
 	return nil
 }
 
-// Ready is closed when Run has put Config.Schedules, for the first time.
+// Ready returns a channel that is closed when Run has put Config.Schedules for the first time.
 func (k *Keeper) Ready() <-chan struct{} { return k.ready }
 
-// put stores the schedules of the configuration. While the database is away, or an open transaction holds one of them, it keeps trying.
+// put stores Config.Schedules. It retries while the database is unreachable or an open transaction
+// holds one of them.
 func (k *Keeper) put(ctx context.Context) error {
 	for _, s := range k.cfg.Schedules {
 		for {
@@ -130,7 +135,7 @@ func (k *Keeper) put(ctx context.Context) error {
 	return nil
 }
 
-// round enqueues what is due and returns how long nothing will be.
+// round enqueues the ticks that are due and returns how long to wait for the next.
 func (k *Keeper) round(ctx context.Context) time.Duration {
 	limited, cancel := context.WithTimeout(ctx, callTime)
 	rows, err := catalog.ScheduleNext(limited, k.pool, k.cfg.Cron != nil, k.failing(), pageSize)
@@ -158,28 +163,28 @@ func (k *Keeper) round(ctx context.Context) time.Duration {
 	if len(rows) == 0 {
 		return k.cfg.Poll
 	}
-	return briefWait // each of them has another tick to wait for: look again
+	return briefWait // all of this page have ticked: read again
 }
 
-// overdue is for how long a tick must have been due before a keeper that does not move counts as stuck.
+// overdue is how long a tick must have been due before the liveness check calls the keeper stuck.
 const overdue = time.Second
 
-// due asks whether a schedule has a tick that the keeper could enqueue and has not.
+// due reports whether a tick is overdue that this keeper could enqueue.
 func (k *Keeper) due(ctx context.Context, db pawl.DB) (bool, error) {
 	rows, err := catalog.ScheduleNext(ctx, db, k.cfg.Cron != nil, nil, 1)
 	return len(rows) > 0 && until(rows[0]) < -overdue, err
 }
 
-// ownFault tells what is wrong with one schedule, or locked, from a database that is away: then no schedule is to blame.
+// ownFault reports whether one schedule is at fault, or locked, rather than the whole database.
 func ownFault(err error) bool {
 	var pg *pgconn.PgError
 	return errors.Is(err, errPlan) || errors.As(err, &pg) && pg.SeverityUnlocalized == "ERROR"
 }
 
-// errPlan is in the error of a cron expression that cannot be read, or has no further tick.
+// errPlan marks errors of a cron expression that cannot be parsed or has no further tick.
 var errPlan = errors.New("the plan cannot be followed")
 
-// until is how long the tick of a schedule is still away, by the database's clock.
+// until returns the time to a schedule's next tick, by the database's clock.
 func until(r catalog.ScheduleRow) time.Duration {
 	if r.NextAt == nil {
 		return 0
@@ -187,7 +192,7 @@ func until(r catalog.ScheduleRow) time.Duration {
 	return r.NextAt.Sub(r.ReadAt)
 }
 
-// failing names the schedules that are not tried now.
+// failing returns the schedules that wait for failWait after a failed tick.
 func (k *Keeper) failing() (names []string) {
 	for name, again := range k.failed {
 		if time.Now().After(again) {
@@ -199,8 +204,8 @@ func (k *Keeper) failing() (names []string) {
 	return names
 }
 
-// tick enqueues what one schedule owes. A crash before the call leaves it owed, after it all is done; the one that lost its reply has
-// an old fence when it asks again.
+// tick enqueues the due ticks of one schedule. After a crash before COMMIT they are still due. If
+// the reply was lost after COMMIT, the next try has an old fence and enqueues nothing.
 func (k *Keeper) tick(ctx context.Context, r catalog.ScheduleRow) error {
 	ticks, skipped, next, err := k.ticks(r)
 	if err != nil {
@@ -214,7 +219,7 @@ func (k *Keeper) tick(ctx context.Context, r catalog.ScheduleRow) error {
 	row, err := contract.ScheduleTick(limited, k.pool, r.Name, r.Fence, ticks, next)
 	if err != nil {
 		if ctx.Err() != nil {
-			return nil // stopping; whoever looks next sees whether it ticked
+			return nil // shutting down: the next round, of any keeper, reads whether it ticked
 		}
 		return err
 	}
@@ -233,9 +238,9 @@ func (k *Keeper) tick(ctx context.Context, r catalog.ScheduleRow) error {
 	return nil
 }
 
-// beaten is called after a tick that found nothing owed: another keeper was faster. If the same is
-// found twice, the keeper may see the schedule and not change it, as if row level security was turned
-// on while it ran.
+// beaten handles a tick that another keeper enqueued first. If the same fence loses twice, nothing
+// moves the schedule: perhaps row level security lets this login read but not change it. Then
+// beaten returns the error of the schema check.
 func (k *Keeper) beaten(ctx context.Context, r catalog.ScheduleRow) error {
 	now := attempt{r.Name, r.Fence}
 	twice := k.last == now
@@ -248,7 +253,8 @@ func (k *Keeper) beaten(ctx context.Context, r catalog.ScheduleRow) error {
 	return migrate.Check(ctx, k.pool)
 }
 
-// ticks reads a cron expression; the database itself counts intervals.
+// ticks returns the due ticks of a cron expression, how many were skipped, and the next one. For an
+// interval it returns nothing, since the database computes those.
 func (k *Keeper) ticks(r catalog.ScheduleRow) (ticks []time.Time, skipped int, next time.Time, err error) {
 	if r.Cron == nil {
 		return nil, 0, time.Time{}, nil
@@ -274,7 +280,7 @@ func (k *Keeper) ticks(r catalog.ScheduleRow) (ticks []time.Time, skipped int, n
 		err = fmt.Errorf("%w: %w", errPlan, err)
 	}
 	if ticks == nil {
-		ticks = []time.Time{} // null is for intervals
+		ticks = []time.Time{} // SQL null would mean an interval
 	}
 	return ticks, skipped, next, err
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/pawl-go/pawl/schedule"
 )
 
-// hours reads any expression as "at the full hour", in UTC: the keeper knows plans, not parsers.
+// hours is a parser that reads every expression as "at the full hour", in UTC.
 func hours(expression, zone string) (schedule.Plan, error) {
 	if expression == "nonsense" {
 		return schedule.Plan{}, errors.New("no expression")
@@ -36,7 +36,7 @@ func hourly(t *testing.T) schedule.Plan {
 	return plan
 }
 
-// A keeper is ready when its schedules are put, and not while an open transaction holds one of them.
+// A keeper is not ready while an open transaction holds one of its schedules.
 func TestKeeper_ReadyOnceItsSchedulesArePut(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -63,7 +63,8 @@ func TestKeeper_ReadyOnceItsSchedulesArePut(t *testing.T) {
 	b.must(<-done)
 }
 
-// Five keepers, one interval: each tick is enqueued once, on its grid, and tells its handler which it is.
+// With five keepers each tick of an interval is enqueued once, on its grid, and the handler gets
+// it.
 func TestKeepers_TickOnce(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -89,7 +90,8 @@ func TestKeepers_TickOnce(t *testing.T) {
 	}
 }
 
-// Nobody kept the schedules for five hours: the last tick is enqueued, or all of them in their order. Time is moved in the rows.
+// After five hours without a keeper the last tick is enqueued, or all of them in order. The test
+// moves the times in the rows.
 func TestKeeper_MissedTicksOfCron(t *testing.T) {
 	t.Parallel()
 	for missed, want := range map[schedule.Missed]int{schedule.MissedLast: 1, schedule.MissedAll: 6} {
@@ -116,7 +118,7 @@ func TestKeeper_MissedTicksOfCron(t *testing.T) {
 	}
 }
 
-// An expression that came through SQL has no next tick yet: a keeper finds it, and owes what has passed since it was put.
+// An expression that was put by SQL has no next tick. A keeper enqueues the ticks since it was put.
 func TestKeeper_FindsTheFirstTick(t *testing.T) {
 	t.Parallel()
 	patience.Hour(t)
@@ -131,8 +133,8 @@ func TestKeeper_FindsTheFirstTick(t *testing.T) {
 	}
 }
 
-// A keeper without a parser leaves expressions to others. One that cannot read an expression, or finds a schedule locked, says so and
-// goes on with the others.
+// A keeper without a parser leaves expressions to other keepers. If it cannot parse an expression,
+// or a schedule is locked, it reports that and ticks the others.
 func TestKeeper_OneDoesNotStopTheOthers(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -161,7 +163,7 @@ func TestKeeper_OneDoesNotStopTheOthers(t *testing.T) {
 	b.until("the locked one ticks", ticked, "locked", 1)
 }
 
-// The database goes away and comes back: the keeper is still there, and what fell due meanwhile is not lost.
+// A keeper survives an outage of the database and then enqueues the ticks that fell due.
 func TestKeeper_SurvivesAnOutage(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -184,7 +186,8 @@ func TestKeeper_SurvivesAnOutage(t *testing.T) {
 	b.grid("s", first, every)
 }
 
-// It stops at once, also while it waits for a tick that is far away; and it does not start on a database without the schema.
+// A keeper stops at once while it waits for a far tick. It does not start on a database without the
+// schema.
 func TestKeeper_StartsAndStops(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -202,7 +205,7 @@ func TestKeeper_StartsAndStops(t *testing.T) {
 	}
 }
 
-// A schedule that is put, resumed or changed is noticed within Poll, although the keeper sleeps.
+// A sleeping keeper notices within Poll a schedule that is put, resumed or changed.
 func TestKeeper_NoticesWithinPoll(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -216,7 +219,7 @@ func TestKeeper_NoticesWithinPoll(t *testing.T) {
 	}
 }
 
-// Put is told what is wrong, and works in a transaction of the caller's, also of database/sql.
+// Put returns an error that names what is wrong. It works in a transaction of pgx and database/sql.
 func TestPut(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -286,7 +289,8 @@ func TestPut(t *testing.T) {
 	}
 }
 
-// JSON replaces octets that are no UTF-8 by one and the same letter: jobs of two lanes would be in one.
+// Put refuses a Lane that is not UTF-8: JSON replaces each such octet by the same letter, which
+// would join two lanes.
 func TestPut_RefusesWhatIsNoUTF8(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -298,7 +302,7 @@ func TestPut_RefusesWhatIsNoUTF8(t *testing.T) {
 	}
 }
 
-// A keeper puts the schedules of its configuration when it starts, as often as it does, and waits for one that is locked.
+// A keeper puts the schedules of its configuration at each start, and waits for a locked one.
 func TestKeeper_PutsItsSchedules(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -325,8 +329,8 @@ func TestKeeper_PutsItsSchedules(t *testing.T) {
 	}
 }
 
-// Two versions of a program run at once during a deploy, and each of their starts puts another plan, whose FirstAt has passed. No moment
-// ticks twice, although its key is purged, and ticks never go back.
+// During a deploy two versions of a program put different plans at each start, whose FirstAt has
+// passed. No moment ticks twice, even after its key is purged, and ticks never go back.
 func TestKeepers_TwoPlansInTurn(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -349,8 +353,8 @@ func TestKeepers_TwoPlansInTurn(t *testing.T) {
 	}
 }
 
-// A keeper that looks once in an hour, beside a worker, ticks soon after a schedule was put or resumed, whoever did it. Without the worker's presence it
-// waits for its next look.
+// A keeper that polls once an hour, beside a worker, ticks soon after any client put or resumed a
+// schedule. Without the worker's presence it waits for its next poll.
 func TestKeeper_LearnsOfSchedules(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

@@ -12,8 +12,7 @@ import (
 	"github.com/pawl-go/pawl/schedule"
 )
 
-// A schedule whose expression makes the parser, or its plan, not return is tried again; the others
-// tick on.
+// If the parser or a plan panics, its schedule is tried again and the others go on ticking.
 func TestKeeper_CronPanics(t *testing.T) {
 	t.Parallel()
 	for name, parse := range map[string]func(expression, zone string) (schedule.Plan, error){
@@ -39,7 +38,7 @@ func TestKeeper_CronPanics(t *testing.T) {
 	}
 }
 
-// A plan of the configuration that panics when a keeper puts it ends Run with an error.
+// If a plan of the configuration panics when a keeper puts it, Run returns an error.
 func TestKeeper_PlanPanics(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

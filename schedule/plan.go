@@ -6,24 +6,27 @@ import (
 	"time"
 )
 
-// A Plan says when a schedule ticks. It is made by [Every], or by cron.Parse of package schedule/cron.
+// A Plan is when a schedule ticks. [Every] makes one, and so does cron.Parse of the module
+// schedule/cron.
 type Plan struct {
 	every            time.Duration
 	expression, zone string
 	next             func(after time.Time) time.Time
 }
 
-// Every ticks once an interval: 100 ms to 365 days, whole milliseconds. The ticks keep their grid, however late each is enqueued.
+// Every ticks once an interval of 100 ms to 365 days, in whole milliseconds. A tick that is enqueued
+// late does not move the next.
 func Every(interval time.Duration) Plan { return Plan{every: interval} }
 
-// Cron makes a plan of an expression and the IANA name of its time zone. It is for parsers: next returns the first tick after a moment,
-// or the zero time if there is none, and must answer the same in every process.
+// Cron makes a plan for a parser of expressions. zone is the IANA name of the time zone. next
+// returns the first tick after a moment, or the zero time if there is none. It must give the same
+// answer in every process.
 func Cron(expression, zone string, next func(after time.Time) time.Time) Plan {
 	return Plan{expression: expression, zone: zone, next: next}
 }
 
-// Next returns the first tick of a cron expression after a moment. Of an interval, whose ticks depend on its first, it is the moment
-// one interval later.
+// Next returns the first tick of a cron expression after a moment. For an interval, whose ticks
+// depend on the first, it returns the moment one interval later.
 func (p Plan) Next(after time.Time) time.Time {
 	if p.next != nil {
 		return p.next(after)
@@ -39,7 +42,7 @@ func (p Plan) String() string {
 	return "every " + p.every.String()
 }
 
-// The bounds of an interval, as the table has them.
+// The bounds of an interval. The table pawl.schedule checks them too.
 const (
 	minEvery = 100 * time.Millisecond
 	maxEvery = 365 * 24 * time.Hour
@@ -58,13 +61,13 @@ func (p Plan) check() error {
 }
 
 const (
-	missedLimit = 1000 // ticks of one schedule_tick
-	// horizon bounds the walk through what was missed: a minute's schedule over it is half a million steps.
+	missedLimit = 1000 // ticks in one call of schedule_tick
+	// horizon bounds the walk over missed ticks. With one tick a minute that is 576,000 steps.
 	horizon = 400 * 24 * time.Hour
 )
 
-// owed walks from the first tick that is due to now. It returns the newest limit of the ticks, how many older ones it left out, and
-// the first tick after now. What is older than the horizon is not counted.
+// owed walks from the first due tick to now. It returns the newest ticks, at most limit, how many
+// older ones it skipped, and the first tick after now. It ignores ticks older than the horizon.
 func (p Plan) owed(first, now time.Time, limit int) (ticks []time.Time, skipped int, next time.Time) {
 	if now.Sub(first) > horizon {
 		first = p.Next(now.Add(-horizon))

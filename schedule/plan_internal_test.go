@@ -11,7 +11,7 @@ func each(step time.Duration) Plan {
 	return Cron("each", "UTC", func(after time.Time) time.Time { return after.Truncate(step).Add(step) })
 }
 
-// What is owed at a moment, in virtual time: up to the limit, the newest, in order, and what comes next.
+// owed returns the newest due ticks up to the limit, in order, and the next one.
 func TestPlan_Owed(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -46,7 +46,7 @@ func TestPlan_Owed(t *testing.T) {
 	}
 }
 
-// A minute's schedule that nobody kept for longer than the horizon is walked in reasonable time.
+// owed takes a bounded number of steps for a schedule that was not kept for 50 years.
 func TestPlan_OwedIsBounded(t *testing.T) {
 	t.Parallel()
 	steps := 0

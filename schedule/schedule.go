@@ -13,57 +13,62 @@ import (
 	"github.com/pawl-go/pawl/job"
 )
 
-// A Schedule is a job that is enqueued again and again. Only Name, Plan, Queue and Kind are required.
+// A Schedule is a job that is enqueued again and again. Only Name, Plan, Queue and Kind are
+// required.
 type Schedule struct {
-	// Name is its identity: 1 to 200 octets.
+	// Name identifies the schedule: 1 to 200 octets.
 	Name string
-	// Plan says when.
+	// Plan is when the schedule ticks.
 	Plan Plan
-	// Queue and Kind of the job, as of [job.Request].
+	// Queue and Kind of the job, as in [job.Request].
 	Queue, Kind string
-	// Payload of each job, exact octets; or Value, which is encoded as JSON. Which tick it is stands in the headers: [TickOf].
+	// Payload of each job, exact octets; or Value, which is encoded as JSON. The job's headers hold
+	// the tick: see [TickOf].
 	Payload []byte
 	Value   any
-	// Missed says what becomes of ticks that nobody enqueued when they were due, in an outage for instance. Default MissedLast.
+	// Missed is the policy for ticks that were not enqueued when they were due, as in an outage.
+	// Default MissedLast.
 	Missed Missed
-	// FirstAt is where the ticks begin: an interval ticks there for the first time, an expression no sooner. If it has passed, a schedule that
-	// is new is due at once, and Missed says what of all that followed. One whose Plan changes ticks at the next moment of its grid: no tick
-	// is made twice. Default one interval from now, or the expression's next.
+	// FirstAt is the first tick of an interval, and the earliest of an expression. If it has
+	// passed, a new schedule is due at once, and Missed decides about the ticks since. If the Plan
+	// of a schedule changes, it ticks next at the next moment of the new grid, so no tick comes
+	// twice. Default one interval from now, or the next moment of the expression.
 	FirstAt time.Time
 	// Priority, MaxAttempts and Headers are those of [job.Request].
 	Priority, MaxAttempts int
 	Headers               map[string]any
-	// Lane makes a tick's job wait for the one before it, as of [job.Request]: without, a job that takes longer than the interval runs
-	// beside the next. LanePolicy as of [job.Request].
+	// Lane makes a tick's job wait for the one before it. Without a Lane, a job that takes longer
+	// than the interval runs beside the next. Lane and LanePolicy are those of [job.Request].
 	Lane       string
 	LanePolicy job.LanePolicy
 }
 
-// Missed says what becomes of ticks that nobody enqueued when they were due.
+// Missed is the policy for ticks that were not enqueued when they were due.
 type Missed string
 
-// What is enqueued after an outage.
+// The policies for missed ticks.
 const (
-	MissedLast Missed = "last" // the newest one; the others are left out
-	MissedAll  Missed = "all"  // every one, oldest first, but no more than the newest 1,000
+	MissedLast Missed = "last" // enqueue the newest and skip the others
+	MissedAll  Missed = "all"  // enqueue all, oldest first, but at most the newest 1,000
 )
 
-// Stored is what became of [Put].
+// Stored is the outcome of [Put].
 type Stored string
 
 // The outcomes of Put.
 const (
 	Created   Stored = "created"
 	Changed   Stored = "changed"
-	Unchanged Stored = "unchanged" // it was there just so
+	Unchanged Stored = "unchanged"
 )
 
-// Put stores a schedule under its name. Call it each time the program starts: while the plan stays the same, so does the next tick,
-// however often that is. With another plan it ticks by that from now on, whatever its FirstAt; what is due already is still enqueued, and an
-// interval is counted from there. One that an operator has paused stays paused. In a transaction of yours it holds from your COMMIT.
+// Put stores a schedule under its name. Call it each time the program starts: while the plan stays
+// the same, the next tick does not move. A new plan applies from now on and ignores FirstAt; a tick
+// that is already due is still enqueued, and a new interval counts from there. A paused schedule
+// stays paused. In your transaction, Put takes effect at your COMMIT.
 //
-// Errors: [pawl.ErrScopeInvalid] for a name; [pawl.ErrArgumentInvalid] outside a bound; a [pawl.Retryable] one if somebody else
-// changes the same schedule for more than 2 s.
+// Errors: [pawl.ErrScopeInvalid] for the Name; [pawl.ErrArgumentInvalid] outside a bound; a
+// [pawl.Retryable] error if another transaction holds the schedule for more than 2 s.
 func Put(ctx context.Context, db pawl.DB, s Schedule) (Stored, error) {
 	args, err := s.args()
 	if err != nil {
@@ -85,10 +90,12 @@ func Put(ctx context.Context, db pawl.DB, s Schedule) (Stored, error) {
 	return "", &pawl.Error{Op: "schedule.put", Code: pawl.CodeUnknownState, Err: fmt.Errorf("outcome %q", row.Outcome)}
 }
 
-// first returns the first tick of a cron expression: from FirstAt on, or from now on by the database's clock.
+// first returns the first tick of a cron expression: from FirstAt on, or from now on by the
+// database's clock.
 func (s Schedule) first(ctx context.Context, db pawl.DB) (time.Time, error) {
 	if !s.FirstAt.IsZero() {
-		return s.Plan.Next(s.FirstAt.Add(-time.Microsecond)), nil // as fine as the database's
+		// Next is after its argument, and the database counts in microseconds.
+		return s.Plan.Next(s.FirstAt.Add(-time.Microsecond)), nil
 	}
 	now, err := catalog.Now(ctx, db)
 	return s.Plan.Next(now), err
@@ -113,10 +120,10 @@ func (s Schedule) args() (contract.SchedulePutArgs, error) {
 // A Tick is the moment for which a job was enqueued.
 type Tick struct {
 	Schedule string
-	At       time.Time // UTC; the plan's, not that of the enqueueing
+	At       time.Time // when the tick was due, in UTC, not when it was enqueued
 }
 
-// TickOf returns the tick for which a job was enqueued, and false if it is no schedule's.
+// TickOf returns the tick for which a job was enqueued, or false if no schedule enqueued it.
 func TickOf(j job.Job) (Tick, bool) {
 	name, _ := j.Headers["pawl-schedule"].(string)
 	text, _ := j.Headers["pawl-tick"].(string)

@@ -15,7 +15,7 @@ import (
 	"github.com/pawl-go/pawl/schedule"
 )
 
-// A bed is a database of the test's own.
+// A bed is a test's own database.
 type bed struct {
 	*testing.T
 	url      string
@@ -91,19 +91,20 @@ func one[T any](b *bed, query string, args ...any) (value T) {
 	return value
 }
 
-// until waits until a query answers true.
+// until waits until a query returns true.
 func (b *bed) until(what, query string, args ...any) {
 	b.Helper()
 	patience.Until(b, what, func() bool { return one[bool](b, query, args...) })
 }
 
-// untilReported waits until the keepers have reported so many of one event.
+// untilReported waits until the keepers have reported an event at least want times.
 func (b *bed) untilReported(kind pawl.EventKind, want int64) {
 	b.Helper()
 	patience.Until(b, fmt.Sprintf("%d events %s", want, kind), func() bool { return b.counters.Count(kind) >= want })
 }
 
-// grid reads what a schedule has ticked so far, and requires that it is every tick of its interval, each once.
+// grid returns a schedule's ticks so far. It fails the test unless each tick of the interval is
+// there exactly once.
 func (b *bed) grid(name string, first time.Time, every time.Duration) (made int) {
 	b.Helper()
 	var distinct int

@@ -26,7 +26,7 @@ var (
 	stormSeed  = flag.Uint64("storm.seed", 0, "of the times of death; 0 means a new one")
 )
 
-// childEnv holds an order, as JSON, for a keeper process.
+// childEnv holds the configuration of a keeper process as JSON.
 const childEnv = "PAWL_TEST_KEEPER"
 
 type order struct {
@@ -39,7 +39,8 @@ func (o order) schedule() schedule.Schedule {
 	return schedule.Schedule{Name: "s", Queue: "q", Kind: "k", Plan: schedule.Every(o.Every), Missed: schedule.MissedAll}
 }
 
-// TestKeeperProcess is no test: it is the program that the storm starts. Like any, it puts its schedule when it starts.
+// TestKeeperProcess is the keeper program that the storm starts. It puts its schedule when it
+// starts.
 func TestKeeperProcess(t *testing.T) {
 	var o order
 	if text := os.Getenv(childEnv); text == "" {
@@ -66,8 +67,8 @@ func TestKeeperProcess(t *testing.T) {
 	_ = k.Run(t.Context())
 }
 
-// T68: programs with keepers are killed and started again more often than the interval, three at a time, at random moments and right
-// before and after a tick. Each puts the schedule when it starts. No tick is doubled, none is lost.
+// T68: three programs with keepers are killed and restarted more often than the interval, at random
+// moments and right before and after a tick. No tick is doubled or lost.
 func TestT68_KilledMoreOftenThanTheInterval(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -92,7 +93,8 @@ func TestT68_KilledMoreOftenThanTheInterval(t *testing.T) {
 				victim, life := o, time.Duration(float64(*stormEvery)*(0.3+0.6*random.Float64()))
 				switch random.IntN(4) {
 				case 0:
-					victim.Faults, life = "schedule.tick.before=kill", 20*time.Second // it kills itself, at the next tick
+					// The process kills itself at its next tick.
+					victim.Faults, life = "schedule.tick.before=kill", 20*time.Second
 				case 1:
 					victim.Faults, life = "schedule.tick.after=kill", 20*time.Second
 				}
@@ -117,7 +119,8 @@ func TestT68_KilledMoreOftenThanTheInterval(t *testing.T) {
 	}
 }
 
-// runKeeper starts a process and kills it after a while; it reports whether the process had killed itself by then.
+// runKeeper starts a process and kills it later. It reports whether the process had already killed
+// itself.
 func runKeeper(t *testing.T, o order, life time.Duration) (itself bool) {
 	text, err := json.Marshal(o)
 	if err != nil {

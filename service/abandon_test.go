@@ -16,7 +16,7 @@ import (
 	"github.com/pawl-go/pawl/service"
 )
 
-// An owner is a source that owns something beyond its deliveries, such as a membership of a group.
+// An owner is a source with a resource of its own, such as a membership of a group.
 type owner struct {
 	pawltest.Source
 	finished atomic.Int32
@@ -27,9 +27,9 @@ func (o *owner) Finish(context.Context) error {
 	return nil
 }
 
-// However an app does not come to run its consumers, their sources are finished, once: else a
-// process that goes on would keep a membership, and with it partitions that it does not serve. A
-// listener is closed.
+// If an app fails before it runs its consumers, it finishes their sources once and closes
+// listeners. Otherwise the process would keep a membership, and with it partitions that it does not
+// serve.
 func TestRun_FinishesSourcesThatNeverRan(t *testing.T) {
 	t.Parallel()
 	taken := func(b *bed) string { return b.listener().Addr().String() }

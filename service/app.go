@@ -19,21 +19,22 @@ import (
 	"github.com/pawl-go/pawl/schedule"
 )
 
-// An App is a program's parts and the pool that they share. Add the parts, then call [App.Run]; what is wrong with a part is an error of Run.
+// An App is a program's parts and the pool that they share. Add the parts, then call [App.Run]. Run
+// returns the errors in the configuration of parts.
 type App struct {
 	pool    *pgxpool.Pool
 	cfg     Config
 	parts   []*part
 	begun   atomic.Bool
 	started atomic.Bool // all parts are at work
-	stopped atomic.Bool // it was told to stop
+	stopped atomic.Bool // it is shutting down
 	health  health
 	house   *housekeeper
 }
 
 // New returns an app without parts.
 //
-// Errors: [pawl.ErrArgumentInvalid], with the field and what to set instead.
+// Errors: [pawl.ErrArgumentInvalid], with the field and the value to set.
 func New(pool *pgxpool.Pool, cfg Config) (*App, error) {
 	if pool == nil {
 		return nil, invalid("service.new", errors.New("the pool is missing"))
@@ -48,8 +49,8 @@ func invalid(op string, err error) error {
 	return &pawl.Error{Op: op, Code: pawl.CodeArgumentInvalid, Err: err}
 }
 
-// Consumer adds a consumer. Its Hooks, Presence, ShutdownTimeout and MaxConns follow from the app unless they are set; a ShutdownTimeout above
-// half of the app's is refused by Run.
+// Consumer adds a consumer. Unless you set them, its Hooks, Presence, ShutdownTimeout and MaxConns
+// come from the app. Run refuses a ShutdownTimeout above half of the app's.
 func (a *App) Consumer(cfg consumer.Config) {
 	a.add(&part{name: "consumer " + cfg.Name, stage: stageConsume, least: least(cfg.MaxConns, cfg.MinConns()), grows: cfg.MaxConns == 0,
 		abandon: func(ctx context.Context) error { return finish(ctx, cfg.Source) },
@@ -62,14 +63,15 @@ func (a *App) Consumer(cfg consumer.Config) {
 		}})
 }
 
-// Worker adds a worker of jobs. What follows from the app is as with [App.Consumer].
+// Worker adds a worker of jobs. The same fields as for [App.Consumer] come from the app.
 func (a *App) Worker(cfg job.Config) {
 	name := "worker"
 	for _, q := range cfg.Queues {
 		name += " " + q.Name
 	}
 	a.add(&part{name: name, stage: StageWork, least: least(cfg.MaxConns, cfg.MinConns()),
-		grows: cfg.MaxConns == 0 && cfg.MinConns() > conns.Housekeeping, // else its handlers take none
+		// Otherwise its handlers take no connections.
+		grows: cfg.MaxConns == 0 && cfg.MinConns() > conns.Housekeeping,
 		build: func(share int) (r runner, err error) {
 			cfg.Hooks, cfg.Presence, cfg.MaxConns = a.cfg.hooks(cfg.Hooks), a.cfg.presence(cfg.Presence), share
 			if cfg.ShutdownTimeout, err = a.cfg.within(cfg.ShutdownTimeout, handlerShare); err != nil {
@@ -79,9 +81,10 @@ func (a *App) Worker(cfg job.Config) {
 		}})
 }
 
-// Relay adds a relay of the outbox. Its Hooks, Presence and ShutdownTimeout follow from the app unless they are set; a ShutdownTimeout above a
-// twentieth of the app's is refused by Run. When the app stops, the relay first publishes the events that are due, for a twentieth of the
-// app's ShutdownTimeout at most.
+// Relay adds a relay of the outbox. Unless you set them, its Hooks, Presence and ShutdownTimeout
+// come from the app. Run refuses a ShutdownTimeout above a twentieth of the app's. When the app
+// shuts down, the relay first publishes due events, for at most a twentieth of the app's
+// ShutdownTimeout.
 func (a *App) Relay(cfg outbox.Config) {
 	if cfg.SinkName == "" {
 		cfg.SinkName = outbox.DefaultSink
@@ -96,7 +99,8 @@ func (a *App) Relay(cfg outbox.Config) {
 		}})
 }
 
-// Schedules adds a keeper, which enqueues the ticks of all schedules. Its Hooks are the app's unless they are set.
+// Schedules adds a keeper, which enqueues the ticks of all schedules. Unless you set them, its
+// Hooks come from the app.
 func (a *App) Schedules(cfg schedule.Config) {
 	a.add(&part{name: "schedules", stage: StageWork, least: 1, build: func(int) (runner, error) {
 		cfg.Hooks = a.cfg.hooks(cfg.Hooks)
@@ -104,31 +108,36 @@ func (a *App) Schedules(cfg schedule.Config) {
 	}})
 }
 
-// HTTPConfig configures an HTTP server: of commands, of webhooks, of your own pages. Handler or Server is required, and Listener or Address.
+// HTTPConfig configures an HTTP server. Handler or Server is required, and Listener or Address.
 type HTTPConfig struct {
-	// Listener, or else Address, is where it serves: Run opens an Address before it starts anything.
+	// Listener, or else Address, is where the server accepts connections. Run opens the Address
+	// before it starts any part.
 	Listener net.Listener
 	Address  string
-	// Handler answers the requests. A webhook's [webhook.Receiver] is such a handler, and the Source of a consumer that is a part of its own.
+	// Handler answers requests. A [webhook.Receiver] is such a handler, and also the Source of a
+	// consumer, which you add as another part.
 	//
 	// [webhook.Receiver]: https://pkg.go.dev/github.com/pawl-go/pawl/transport/webhook#Receiver
 	Handler http.Handler
-	// Server, if not nil, serves in place of one with a ReadHeaderTimeout of 10 s and no other limits. Its Handler is used if Handler is nil.
-	// With a TLSConfig it serves TLS. A BaseContext of its own should carry the hooks: [pawl.WithHooks].
+	// Server replaces the default server, which has a ReadHeaderTimeout of 10 s and no other
+	// limits. Its Handler is used if Handler is nil. If it has a TLSConfig it serves TLS. If it has
+	// a BaseContext, add the hooks to it with [pawl.WithHooks].
 	Server *http.Server
-	// MaxConns is how many connections of the pool the requests take at once. Nothing keeps them from taking more while others are free: it is
-	// what the other parts leave to them. 0 if they take none, as those of a webhook's receiver.
+	// MaxConns is the number of connections that the other parts leave to requests. It does not
+	// limit requests: they may take more while connections are free. Set 0 if requests take none,
+	// as those of a webhook's receiver.
 	MaxConns int
 }
 
-// HTTP adds an HTTP server. When the app stops, it stops accepting first. Requests under way have three fifths of the app's ShutdownTimeout
-// to finish; then their connections are closed.
+// HTTP adds an HTTP server. When the app shuts down, the server first stops accepting connections.
+// Running requests have three fifths of the app's ShutdownTimeout to finish; then their connections
+// are closed.
 func (a *App) HTTP(cfg HTTPConfig) {
 	p := &part{name: "HTTP " + cfg.Address, stage: StageReceive, least: max(0, cfg.MaxConns)}
 	if cfg.Listener != nil {
 		p.name = "HTTP " + cfg.Listener.Addr().String()
 		p.abandon = func(context.Context) error {
-			_ = cfg.Listener.Close() // once more, if it was served
+			_ = cfg.Listener.Close() // a second time if it was served
 			return nil
 		}
 	}
@@ -136,22 +145,22 @@ func (a *App) HTTP(cfg HTTPConfig) {
 	a.add(p)
 }
 
-// A Part is anything else that runs until its context ends. Only Name and Run are required.
+// A Part is any other component that runs until its context ends. Only Name and Run are required.
 type Part struct {
 	// Name is shown in errors.
 	Name string
-	// Run works until ctx ends and then stops in good order. If it returns an error before, the app stops and Run of the app returns it; nil is
-	// no reason to stop.
+	// Run works until ctx ends, then shuts down. If it returns an error earlier, the app shuts down
+	// and [App.Run] returns that error. If it returns nil earlier, the app goes on.
 	Run func(ctx context.Context) error
-	// Ready, if not nil, is closed when the part is at work. What starts after it waits.
+	// Ready, if not nil, is closed when the part is at work. Parts that start later wait for it.
 	Ready <-chan struct{}
-	// MaxConns is how many connections of the pool it takes at once. Default 0.
+	// MaxConns is the most connections of the pool that it takes at once. Default 0.
 	MaxConns int
-	// Stage says when it starts and stops. Default StageWork.
+	// Stage is when it starts and stops. Default StageWork.
 	Stage Stage
 }
 
-// Add adds a part of your own: a [webhook.Reconciler] for instance, or a consumer that you have made yourself.
+// Add adds another part, such as a [webhook.Reconciler] or a consumer that you made yourself.
 //
 // [webhook.Reconciler]: https://pkg.go.dev/github.com/pawl-go/pawl/transport/webhook#Reconciler
 func (a *App) Add(p Part) {
@@ -168,7 +177,7 @@ func (a *App) Add(p Part) {
 
 func (a *App) add(p *part) { a.parts = append(a.parts, p) }
 
-// least is what a part needs of the pool: its limit if it has one.
+// least returns how many connections a part needs: its limit if it has one.
 func least(limit, needed int) int {
 	if limit > 0 {
 		return limit
@@ -176,7 +185,7 @@ func least(limit, needed int) int {
 	return needed
 }
 
-// A custom part is one of the user's.
+// A custom is a part of the user.
 type custom struct{ part Part }
 
 func (c custom) Run(ctx context.Context) error {

@@ -8,30 +8,36 @@ import (
 	"github.com/pawl-go/pawl/job"
 )
 
-// Config configures an [App]. The zero value is fit for production. [FromEnv] fills it in from the environment.
+// Config configures an [App]. Its zero value suits production. [FromEnv] reads it from the
+// environment.
 type Config struct {
-	// Hooks receive what happens in every part, and in what the parts call: sources, steps,
-	// commands and webhooks without hooks of their own, see [pawl.WithHooks]. A part that has hooks
-	// of its own calls both. Default: log to [log/slog.Default].
+	// Hooks receive the events of every part, and of the sources, steps, commands and webhooks that
+	// parts call and that have no hooks of their own: see [pawl.WithHooks]. A part with hooks of
+	// its own calls both. Default: log to [log/slog.Default].
 	Hooks pawl.Hooks
-	// Presence of every consumer, worker and relay that has none of its own; see [job.Presence].
+	// Presence is the default of every consumer, worker and relay: see [job.Presence].
 	Presence job.Presence
-	// ShutdownTimeout is how long a stop takes at most. Handlers get half of it to finish; then their contexts end, and what they held is handed
-	// back. A handler that ignores the end of its context is given up 5 s later: below 20 s there is no time for that. What has not ended
-	// after all of it is left behind, and Run returns. The platform must allow StopDelay and this, and some seconds more. Default 25 s,
-	// inside the 30 s that Kubernetes and ECS give; 1 s at least.
+	// ShutdownTimeout bounds a shutdown. Handlers get half of it to finish. Then their contexts
+	// end, and their jobs and deliveries are released. A handler that ignores its context is
+	// abandoned 5 s later, for which a timeout below 20 s has no time. After the ShutdownTimeout
+	// Run returns and abandons all that still runs. The platform must allow StopDelay,
+	// ShutdownTimeout and some seconds more. Default 25 s, inside the 30 s that Kubernetes and ECS
+	// give. At least 1 s.
 	ShutdownTimeout time.Duration
-	// StopDelay is how long the app works on after it was told to stop, while [App.Ready] answers 503 already. Set it where requests still
-	// come after SIGTERM because a load balancer has not noticed yet: 5 s is usual on Kubernetes. Default 0.
+	// StopDelay is how long the app goes on working after ctx has ended. [App.Ready] answers 503
+	// meanwhile. Set it if a load balancer still sends requests after SIGTERM; 5 s are usual on
+	// Kubernetes. Default 0.
 	StopDelay time.Duration
-	// StallAfter is how long a loop may stand still, beyond what its handlers' timeouts explain, before it is suspected of being stuck.
-	// Shorter restarts a stuck process sooner, and may restart one that was only slow. Default 1 min, 1 s at least.
+	// StallAfter is how long a loop may make no progress, beyond its handlers' timeouts, before the
+	// liveness check suspects it. Shorter restarts a stuck process sooner, and may restart a slow
+	// one. Default 1 min, at least 1 s.
 	StallAfter time.Duration
-	// HealthAddress is where GET /livez and GET /readyz are served, from before the first part starts until after the last has ended, for
-	// instance ":8081". Default none: mount [App.Live] and [App.Ready] where you like.
+	// HealthAddress is where the app serves GET /livez and GET /readyz, for example ":8081", from
+	// before the first part starts until after the last has ended. Default none: mount [App.Live]
+	// and [App.Ready] yourself.
 	HealthAddress string
 
-	closes bool // Run closes the pool: FromEnv has made it
+	closes bool // FromEnv made the pool, so Run closes it
 }
 
 func (c *Config) complete() error {
@@ -51,22 +57,22 @@ func (c *Config) complete() error {
 	return nil
 }
 
-// What a stop gives to whom, as parts of ShutdownTimeout.
+// The schedule of a shutdown, in fractions of ShutdownTimeout.
 //
 //	0                   HTTP servers stop accepting
 //	at most 1/10 later  consumers stop receiving
 //	at most 1/10 later  workers stop claiming, schedules end
-//	at most 3/4         relays look for the last events
+//	at most 3/4         relays publish the last events
 //	all of it           Run returns
 const (
-	headStart    = 10 // each stage but the last begins so much after the one before it at the latest: a tenth
-	handlerShare = 2  // consumers and workers let handlers finish for a half
-	relayShare   = 20 // relays let a call finish, and are waited for until they have published, for a twentieth
+	headStart    = 10 // a stage waits at most a tenth for the one before it
+	handlerShare = 2  // handlers of consumers and workers have a half to finish
+	relayShare   = 20 // relays have a twentieth to publish, and a twentieth to finish a call
 )
 
 func (c *Config) lastStage() time.Duration { return c.ShutdownTimeout * 3 / 4 }
 
-// within returns how long a part lets its handlers finish. One that wants more than there is is refused.
+// within returns how long a part lets its handlers finish. It refuses more than the part's share.
 func (c *Config) within(own time.Duration, share int) (time.Duration, error) {
 	limit := c.ShutdownTimeout / time.Duration(share)
 	switch {
@@ -79,7 +85,7 @@ func (c *Config) within(own time.Duration, share int) (time.Duration, error) {
 	return limit, nil
 }
 
-// hooks returns those of a part: the app's, its own, or both.
+// hooks returns the hooks of a part: the app's, its own, or both.
 func (c *Config) hooks(own pawl.Hooks) pawl.Hooks {
 	switch {
 	case own.OnEvent == nil:

@@ -16,21 +16,25 @@ import (
 	"github.com/pawl-go/pawl/job"
 )
 
-// usualConns is the size of a pool that nothing was said about. pgx's own default, the number of processors, fits one small part.
+// usualConns is the default size of the pool. pgx's default, the number of processors, fits one
+// small part.
 const usualConns = 20
 
-// FromEnv makes a pool and a configuration from the environment, and connects to nothing yet. [App.Run] closes the pool when all parts have
-// ended: do not close it yourself, since that waits for handlers that were left behind.
+// FromEnv makes a pool and a configuration from the environment. It opens no connection. [App.Run]
+// closes the pool when all parts have ended. Do not close it yourself: Close waits for abandoned
+// handlers.
 //
 //	DATABASE_URL           required (or PAWL_DATABASE_URL): a URL or keywords, as pgx takes them
 //	PAWL_MAX_CONNS         the size of the pool, unless the URL has pool_max_conns. Default 20
-//	PAWL_PRESENCE          "off", or the URL of a direct connection, if DATABASE_URL goes through a pooler in transaction mode
+//	PAWL_PRESENCE          "off", or the URL of a direct connection, if DATABASE_URL goes
+//	                       through a pooler in transaction mode
 //	PAWL_SHUTDOWN_TIMEOUT  a duration such as 25s: [Config].ShutdownTimeout
 //	PAWL_STOP_DELAY        a duration such as 5s: [Config].StopDelay
 //	PAWL_STALL_AFTER       a duration such as 1m: [Config].StallAfter
 //	PAWL_HEALTH_ADDRESS    for instance :8081: [Config].HealthAddress
 //
-// Errors: [pawl.ErrArgumentInvalid], with the variable and the next step. They do not show what DATABASE_URL holds.
+// Errors: [pawl.ErrArgumentInvalid], with the variable and the next step. They never show the value
+// of DATABASE_URL.
 func FromEnv(ctx context.Context) (*pgxpool.Pool, Config, error) {
 	cfg, err := configFrom(os.Getenv)
 	if err != nil {
@@ -94,13 +98,14 @@ func poolFrom(ctx context.Context, env func(string) string) (*pgxpool.Pool, erro
 	return pgxpool.NewWithConfig(ctx, settings)
 }
 
-// saysMaxConns reports whether a URL, which can be read, has pool_max_conns as a setting.
+// saysMaxConns reports whether a valid URL has the setting pool_max_conns.
 func saysMaxConns(url string) bool {
 	settings, err := pgx.ParseConfig(url)
 	return err == nil && settings.RuntimeParams["pool_max_conns"] != ""
 }
 
-// wrong says which variable is wrong and what to do. It shows no value that may hold a password.
+// wrong returns the error of a variable with the next step. It shows no value that may hold a
+// password.
 func wrong(variable, what, next string) error {
 	return &pawl.Error{Op: "service.env", Code: pawl.CodeArgumentInvalid, Err: fmt.Errorf("the variable %s %s", variable, what), Hint: next}
 }

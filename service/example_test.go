@@ -14,7 +14,8 @@ import (
 	"github.com/pawl-go/pawl/service"
 )
 
-// A consumer, a worker and an HTTP server share a pool. A pool that is too small is refused before anything starts.
+// A consumer, a worker and an HTTP server share a pool. Run refuses a pool that is too small before
+// it starts a part.
 func ExampleApp() {
 	run := func(ctx context.Context) error {
 		pool, cfg, err := service.FromEnv(ctx)
@@ -36,7 +37,8 @@ func ExampleApp() {
 		return app.Run(ctx)
 	}
 	os.Setenv("DATABASE_URL", "postgres://localhost/shop?pool_max_conns=12") // yours is set outside
-	fmt.Println(run(context.Background()))                                   // yours: service.Main(run)
+	// In a main function write service.Main(run).
+	fmt.Println(run(context.Background()))
 	// Output:
 	// service.run: P4004 an argument is missing or out of its bounds: the pool has 12 connections, but the parts need 13 at least: consumer orders 4, worker ledger 3, HTTP localhost:8080 6 (set pool_max_conns=13 in the database URL, or more, or lower their Concurrency)
 }

@@ -19,32 +19,35 @@ import (
 )
 
 const (
-	// askLimit bounds the question whether the app is ready, for which a probe waits, and lookLimit those about loops that stand still.
+	// askLimit bounds a readiness check, for which a probe waits. lookLimit bounds a check of loops
+	// without progress.
 	askLimit  = 3 * time.Second
 	lookLimit = 8 * time.Second
-	// poolPatience is how long such a question waits for a connection of the pool before it makes one beside it.
+	// poolPatience is how long a check waits for a connection of the pool before it opens its own.
 	poolPatience = 500 * time.Millisecond
-	// freshFor is how long an answer about the database serves further probes.
+	// freshFor is how long the result of a readiness check is reused.
 	freshFor = time.Second
-	// recoverFor bounds how long a loop that stands still is watched while work is due, before it counts as stuck: after an outage
-	// it needs a moment to notice that the database is back.
+	// recoverFor is how long work must be due for a loop without progress before it counts as
+	// stuck: after an outage it needs a moment to notice that the database is back.
 	recoverFor = 10 * time.Second
 )
 
-// health is what the app knows of itself. Probes read it; they wait for nothing but the database's word on readiness.
+// health is the state that probes read. Only a readiness probe waits, for the database.
 type health struct {
-	mu       sync.Mutex
-	suspects map[*progress.Loop]time.Time // since when work is known to be due for a loop that stands still
-	stuck    []string                     // for people
+	mu sync.Mutex
+	// Since when work has been due for a loop without progress.
+	suspects map[*progress.Loop]time.Time
+	stuck    []string // names of the loops
 
-	asking  sync.Mutex // one asks the database at a time
+	asking  sync.Mutex // held by the readiness check that asks the database
 	asked   time.Time
 	refusal error
 }
 
-// Live answers 200 while the process makes progress, else 503 with the loops that are stuck. A loop is stuck if it has not gone round for
-// StallAfter and what its handlers' timeouts allow, the database can be reached on a connection of its own, and there is work for the loop.
-// An idle process is live, and so is one whose database is away: a restart would not help.
+// Live answers 200 while the process makes progress, else 503 with the names of stuck loops. A loop
+// is stuck if three things hold: it made no progress for StallAfter beyond its handlers' timeouts,
+// a new connection reaches the database, and work is due for the loop. A process is live while it
+// is idle or its database is unreachable, since a restart would not help.
 func (a *App) Live() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		a.health.mu.Lock()
@@ -58,10 +61,10 @@ func (a *App) Live() http.Handler {
 	})
 }
 
-// Ready answers 200 while all parts are at work, their workers are registered in the database, the
-// database answers and its schema fits; else 503 with the reason. What the database or its driver
-// says names hosts and users, so it is not in the answer, which others may read: the error event
-// with the Op service.ready has it. From the moment when the app is told to stop it answers 503.
+// Ready answers 200 while all parts are at work, their workers are registered in the database, and
+// the database answers with a matching schema. Otherwise, and from the beginning of a shutdown on,
+// it answers 503 with the reason. Errors of the database name hosts and users, so they are not in
+// the response but in the event error with the Op service.ready.
 func (a *App) Ready() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if err := a.ready(r.Context()); err != nil {
@@ -97,7 +100,7 @@ func (a *App) ready(ctx context.Context) error {
 		return a.health.refusal
 	}
 	err := a.fits(ctx)
-	if ctx.Err() != nil { // the probe has gone, and the answer says nothing
+	if ctx.Err() != nil { // the probe has left, so the error is not the database's
 		return errNoAnswer
 	}
 	if err != nil && a.health.refusal == nil {
@@ -107,11 +110,11 @@ func (a *App) ready(ctx context.Context) error {
 	return a.health.refusal
 }
 
-// errNoAnswer is what a probe is told of a database that cannot be asked.
+// errNoAnswer is the reason that a probe gets if the database does not answer.
 var errNoAnswer = errors.New("the database does not answer as it should: see the error event with the Op service.ready")
 
-// public is what others may read of an error: our own words about the schema, and nothing that the
-// database has said.
+// public returns the part of an error that a response may show: Pawl's message about the schema,
+// and nothing of the database's message.
 func public(err error) error {
 	if err == nil || errors.Is(err, pawl.ErrSchemaMismatch) {
 		return err
@@ -119,7 +122,7 @@ func public(err error) error {
 	return errNoAnswer
 }
 
-// fits asks the database whether its schema fits: through the pool, or beside it if all of its connections are in use.
+// fits checks the schema, through the pool, or on a new connection if all of the pool are in use.
 func (a *App) fits(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, askLimit)
 	defer cancel()
@@ -132,7 +135,7 @@ func (a *App) fits(ctx context.Context) error {
 	return a.beside(ctx, func(db pawl.DB) error { return migrate.Check(ctx, db) })
 }
 
-// beside runs questions on a connection of their own.
+// beside runs checks on a connection outside of the pool.
 func (a *App) beside(ctx context.Context, ask func(pawl.DB) error) error {
 	conn, err := conns.Direct(ctx, a.pool, a.cfg.Presence.URL)
 	if err != nil {
@@ -146,7 +149,7 @@ func (a *App) beside(ctx context.Context, ask func(pawl.DB) error) error {
 	return ask(conn)
 }
 
-// watch looks for loops that stand still, until ctx ends.
+// watch looks for loops without progress until ctx ends.
 func (a *App) watch(ctx context.Context) {
 	a.health.suspects = map[*progress.Loop]time.Time{}
 	for pace.Sleep(ctx, min(a.cfg.StallAfter/4, 5*time.Second)) {
@@ -154,7 +157,7 @@ func (a *App) watch(ctx context.Context) {
 	}
 }
 
-// still returns the loops that have not gone round for longer than anything explains.
+// still returns the loops without progress for longer than their limit and StallAfter.
 func (a *App) still() (loops []*progress.Loop) {
 	for _, p := range a.parts {
 		if p.hasEnded() {
@@ -169,7 +172,8 @@ func (a *App) still() (loops []*progress.Loop) {
 	return loops
 }
 
-// look compares the loops that stand still with what is due for them. It asks the database for nothing while all go round.
+// look checks whether work is due for the loops without progress. It does not query the database
+// while all loops make progress.
 func (a *App) look(ctx context.Context) {
 	still := a.still()
 	due := a.due(ctx, still)
@@ -198,7 +202,7 @@ func (a *App) look(ctx context.Context) {
 	}
 }
 
-// due returns the loops for which there is work. Of a database that does not answer nothing is known, and nobody is blamed.
+// due returns the loops for which work is due. If the database does not answer, it returns none.
 func (a *App) due(ctx context.Context, loops []*progress.Loop) (due []*progress.Loop) {
 	if len(loops) == 0 {
 		return nil

@@ -20,10 +20,11 @@ import (
 	"github.com/pawl-go/pawl/service"
 )
 
-// impatient suspects a loop as soon as it may.
+// impatient has the shortest StallAfter.
 var impatient = service.Config{StallAfter: time.Second}
 
-// longer is beyond the patience with a loop whose handlers have a Timeout of 100 ms: twice that and 5 s, StallAfter twice, and some.
+// longer exceeds the limit of a loop whose handlers have a Timeout of 100 ms: twice 100 ms and 5 s,
+// twice StallAfter, and a margin.
 const longer = 16 * time.Second
 
 func (r *running) untilLive(want int) (text string) {
@@ -36,15 +37,16 @@ func (r *running) untilLive(want int) (text string) {
 	return text
 }
 
-// A worker whose slots are all held by handlers that hang is stuck once work is due for it, and live again when they let go. An idle one in the
-// same process is not.
+// A worker is stuck if hanging handlers hold all of its slots and work is due. It is live again
+// when they return. An idle worker in the same process is not stuck.
 func TestLive_NoticesHandlersThatHang(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	release := make(chan struct{})
 	app := b.app(b.pool(b.url, 20), impatient)
 	app.Worker(job.Config{Queues: []job.Queue{{Name: "q", Concurrency: 2}}, Timeout: 100 * time.Millisecond, Handlers: []job.Handler{
-		job.Handle("k", func(context.Context, job.Task[[]byte]) error { <-release; return nil }), // it ignores its context
+		// The handler ignores its context.
+		job.Handle("k", func(context.Context, job.Task[[]byte]) error { <-release; return nil }),
 	}})
 	app.Worker(job.Config{Queues: []job.Queue{{Name: "idle"}}, Timeout: 100 * time.Millisecond, Handlers: []job.Handler{job.HandleTx("k", ignoreJob)}})
 	r := b.run(app)
@@ -61,7 +63,7 @@ func TestLive_NoticesHandlersThatHang(t *testing.T) {
 	b.must(r.end())
 }
 
-// An idle process is live, however long it idles.
+// An idle process stays live.
 func TestLive_WhileNothingIsDue(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -78,8 +80,8 @@ func TestLive_WhileNothingIsDue(t *testing.T) {
 	b.must(r.end())
 }
 
-// A process whose connections have gone silent is stuck if the database can be reached another way and work is due; with the whole database
-// out of reach it is live, and not ready.
+// A process whose connections have gone silent is stuck if a new connection reaches the database
+// and work is due. If the database is unreachable, it is live and not ready.
 func TestLive_NoticesSilentConnections(t *testing.T) {
 	t.Parallel()
 	for name, everything := range map[string]bool{"the pool's": false, "all": true} {
@@ -99,7 +101,7 @@ func TestLive_NoticesSilentConnections(t *testing.T) {
 			defer thaw()
 			b.enqueue(2)
 			if everything {
-				// Two questions that are not answered come on top.
+				// Two checks without an answer come on top.
 				for end := time.Now().Add(2 * longer); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
 					if status, text := probe(app.Live()); status != http.StatusOK {
 						t.Fatalf("%d %s", status, text)
@@ -119,7 +121,7 @@ func TestLive_NoticesSilentConnections(t *testing.T) {
 	}
 }
 
-// A consumer whose handlers hang takes nothing more from its source: it is stuck.
+// A consumer whose handlers hang receives nothing more and is stuck.
 func TestLive_NoticesAConsumerThatHangs(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

@@ -18,8 +18,9 @@ func (b *bed) enqueue(n int) {
 	}
 }
 
-// Ready says no before the parts are at work, while they stop, and when the schema does not fit any more. While it says no because of a stop,
-// the app works on for StopDelay. The health address answers all along.
+// Ready answers 503 before the parts are at work, during a shutdown, and when the schema no longer
+// matches. After the beginning of a shutdown the app works on for StopDelay. The health address
+// answers until Run returns.
 func TestReady(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

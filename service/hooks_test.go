@@ -21,7 +21,8 @@ import (
 	"github.com/pawl-go/pawl/step"
 )
 
-// What the parts call, and has no hooks of its own, tells the app's: a step, a command, a handler of each kind, a part of one's own.
+// Steps, commands, handlers of each kind and a user's part call the app's hooks if they have none
+// of their own.
 func TestApp_GivesHooksToWhatItsPartsCall(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

@@ -10,10 +10,10 @@ import (
 	"github.com/pawl-go/pawl"
 )
 
-// readHeaderTimeout keeps clients that send nothing from holding connections.
+// readHeaderTimeout ends connections of clients that send nothing.
 const readHeaderTimeout = 10 * time.Second
 
-// A server is an HTTP server as a part.
+// A server is the runner of an HTTP server.
 type server struct {
 	app      *App
 	address  string
@@ -30,7 +30,9 @@ func newServer(cfg HTTPConfig, a *App) (*server, error) {
 		s.http.Handler = cfg.Handler
 	}
 	if s.http.BaseContext == nil {
-		s.http.BaseContext = func(net.Listener) context.Context { return pawl.WithHooks(context.Background(), a.house.hooks(a.cfg.Hooks)) }
+		s.http.BaseContext = func(net.Listener) context.Context {
+			return pawl.WithHooks(context.Background(), a.house.hooks(a.cfg.Hooks))
+		}
 	}
 	switch {
 	case s.http.Handler == nil:
@@ -49,7 +51,7 @@ func (s *server) listen() (err error) {
 	return err
 }
 
-// Run serves until ctx ends; then it takes no more requests and lets those finish that are under way.
+// Run serves until ctx ends. Then it accepts no more requests and waits for running ones.
 func (s *server) Run(ctx context.Context) error {
 	ended := make(chan error, 1)
 	go func() {
@@ -73,12 +75,13 @@ func (s *server) Run(ctx context.Context) error {
 	return nil
 }
 
-// open listens on all addresses and begins to answer for health. What it returns ends that, and closes listeners that nothing serves.
+// open listens on all addresses and starts the health server. The returned function stops that
+// server and closes listeners that no part serves.
 func (a *App) open() (end func(), err error) {
 	var opened []net.Listener
 	done := func() {
 		for _, l := range opened {
-			_ = l.Close() // once more, if it was served
+			_ = l.Close() // a second time if it was served
 		}
 	}
 	for _, p := range a.parts {

@@ -8,8 +8,8 @@ import (
 	"syscall"
 )
 
-// Main runs a program: it ends run's context at SIGTERM and SIGINT, and a second signal ends the process at once. If run returns an error,
-// Main prints it to stderr and exits with code 1.
+// Main calls run and ends its context at SIGTERM or SIGINT. A second signal kills the process. If
+// run returns an error, Main prints it to stderr and exits with code 1.
 //
 //	func main() { service.Main(run) }
 func Main(run func(ctx context.Context) error) {

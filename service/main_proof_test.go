@@ -10,8 +10,8 @@ import (
 	"github.com/pawl-go/pawl/job"
 )
 
-// On SIGTERM a process ends within its ShutdownTimeout. Work in hand that can end does; the rest is
-// rolled back and handed back uncharged, for others to claim at once.
+// On SIGTERM a process ends within its ShutdownTimeout. Handlers that can finish do. The others are
+// rolled back, and their jobs released without a charge, for other processes to claim at once.
 func TestMain_EndsWithinTheDeadline(t *testing.T) {
 	t.Parallel()
 	const deadline = 20 * time.Second

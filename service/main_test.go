@@ -20,10 +20,10 @@ import (
 	"github.com/pawl-go/pawl/service"
 )
 
-// childEnv marks the process that [TestServiceProcess] is.
+// childEnv marks a process that runs [TestServiceProcess] as a program.
 const childEnv = "PAWL_TEST_SERVICE"
 
-// TestServiceProcess is no test: it is the program that other tests start.
+// TestServiceProcess is the program that other tests start.
 func TestServiceProcess(t *testing.T) {
 	if os.Getenv(childEnv) == "" {
 		return
@@ -57,7 +57,7 @@ func TestServiceProcess(t *testing.T) {
 	os.Exit(0)
 }
 
-// A program is a process of it.
+// A program is a running process of TestServiceProcess.
 type program struct {
 	cmd   *exec.Cmd
 	said  *bytes.Buffer
@@ -80,7 +80,7 @@ func (b *bed) awaitEnd(p *program) error {
 	return patience.Receive(b, "the process ends", p.ended)
 }
 
-// A second signal ends the process at once, and an error ends it with code 1 and the next step.
+// A second signal kills the process. An error ends it with code 1 and the next step.
 func TestMain_SecondSignalAndErrors(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "create table effect (v text)")

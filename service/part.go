@@ -11,14 +11,14 @@ import (
 	"github.com/pawl-go/pawl/internal/progress"
 )
 
-// A Stage says when a part stops: the earlier stage first. Parts start in the opposite order. Consumers have a stage of their own, after
-// StageReceive.
+// A Stage is when a part stops; parts start in the opposite order. Consumers have their own stage,
+// directly after StageReceive.
 type Stage int
 
 const (
 	StageWork    Stage = iota // with workers and schedules
-	StageReceive              // first, with HTTP servers: what hands work to consumers
-	StagePublish              // last, with relays: what sends out what the others have done
+	StageReceive              // first, with HTTP servers: parts that hand work to consumers
+	StagePublish              // last, with relays: parts that send the results of others
 
 	stageConsume // of consumers
 )
@@ -31,25 +31,25 @@ type runner interface {
 	Run(ctx context.Context) error
 }
 
-// A part is one thing that the app runs.
+// A part is one component that the app runs.
 type part struct {
 	name      string
 	stage     Stage
-	least     int    // connections of the pool that it needs
-	grows     bool   // and whether it can use more
-	mayEnd    bool   // by itself, without an error
-	publishes string // the queue of the events, of a relay
+	least     int    // the connections that it needs
+	grows     bool   // it can use more connections
+	mayEnd    bool   // it may return nil before its context ends
+	publishes string // a relay's queue
 	build     func(share int) (runner, error)
-	abandon   func(ctx context.Context) error // gives up what it owns, if Run will not: see App.abandon; nil: it owns nothing
+	abandon   func(ctx context.Context) error // closes what it owns if Run did not; may be nil
 
 	runner   runner
 	progress *progress.Part
-	stop     context.CancelFunc // nil: it was not begun
+	stop     context.CancelFunc // nil if it was not started
 	ended    chan struct{}      // closed when Run has returned
-	err      error              // of Run; read when ended is closed
+	err      error              // of Run; read it after ended is closed
 }
 
-// assemble divides the pool and makes the parts, without starting anything.
+// assemble divides the pool and makes the runners. It starts nothing.
 func (a *App) assemble() error {
 	if len(a.parts) == 0 {
 		return invalid("service.run", errors.New("the app has no parts: add some with Consumer, Worker, Relay, Schedules, HTTP or Add"))
@@ -74,7 +74,7 @@ func (a *App) assemble() error {
 	return failed
 }
 
-// tooSmall says what the parts need of the pool, and what to set.
+// tooSmall returns the error for a pool that is too small, with the number to set.
 func (a *App) tooSmall(pool int) error {
 	sum, parts := 0, make([]string, 0, len(a.parts))
 	for _, p := range a.parts {
@@ -88,23 +88,23 @@ func (a *App) tooSmall(pool int) error {
 		Hint: fmt.Sprintf("set pool_max_conns=%d in the database URL, or more, or lower their Concurrency", sum)}
 }
 
-// begin starts a part. Its context ends when the part is stopped, and not with ctx.
+// begin starts a part. The part's context ends when the part is stopped, not when ctx ends.
 func (p *part) begin(ctx context.Context, failed chan<- *part) {
 	ctx, p.stop = context.WithCancel(context.WithoutCancel(ctx))
 	go func() {
 		err := errors.New("its goroutine exited")
-		defer func() { p.finish(ctx, err, failed) }() // also if it exits
+		defer func() { p.finish(ctx, err, failed) }() // deferred, since Run may call runtime.Goexit
 		err = p.runner.Run(progress.With(ctx, p.progress))
 	}()
 }
 
-// finish notes how a part ended, and tells the app of one that failed.
+// finish records how a part ended. If it failed, finish sends it to failed.
 func (p *part) finish(ctx context.Context, err error, failed chan<- *part) {
 	switch {
 	case err == nil && ctx.Err() == nil && !p.mayEnd:
 		err = errors.New("it ended without being told to")
 	case errors.Is(err, context.Canceled) && ctx.Err() != nil:
-		err = nil // it was told to
+		err = nil // the part was stopped
 	}
 	if err != nil {
 		p.err = fmt.Errorf("%s: %w", p.name, err)
@@ -115,7 +115,7 @@ func (p *part) finish(ctx context.Context, err error, failed chan<- *part) {
 	}
 }
 
-// ready returns a channel that is closed when the part is at work; nil if it is at once.
+// ready returns a channel that is closed when the part is at work, or nil if it is so at once.
 func (p *part) ready() <-chan struct{} {
 	if r, tells := p.runner.(interface{ Ready() <-chan struct{} }); tells {
 		return r.Ready()
@@ -123,7 +123,7 @@ func (p *part) ready() <-chan struct{} {
 	return nil
 }
 
-// over reports whether the part has ended, or was never begun.
+// over reports whether the part has ended or was never started.
 func (p *part) over() bool { return p.stop == nil || p.hasEnded() }
 
 func (p *part) hasEnded() bool {

@@ -14,8 +14,8 @@ import (
 	"github.com/pawl-go/pawl/service"
 )
 
-// Who may ask whether an app is ready, which may be each host of a network, learns nothing of the
-// database from the answer. The operator learns all of it from an event.
+// The response of a readiness probe, which each host of a network may send, shows nothing of the
+// database's error. An event has the whole error.
 func TestReady_SaysNothingOfTheDatabase(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -28,7 +28,8 @@ func TestReady_SaysNothingOfTheDatabase(t *testing.T) {
 			told = append(told, e.Err.Error())
 		}
 	}}})
-	app.HTTP(service.HTTPConfig{Listener: b.listener(), Handler: http.NotFoundHandler()}) // a worker would say first that it is not registered
+	// A worker would say first that it is not registered.
+	app.HTTP(service.HTTPConfig{Listener: b.listener(), Handler: http.NotFoundHandler()})
 	r := b.run(app)
 	admin, err := pgx.Connect(t.Context(), pgtest.ServerURL(t))
 	b.must(err)

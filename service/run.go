@@ -15,21 +15,20 @@ import (
 	"github.com/pawl-go/pawl/migrate"
 )
 
-// startLimit is how long a part may take to start.
+// startLimit bounds the start of all parts.
 const startLimit = time.Minute
 
-// drainPoll is how often a stop looks whether the last events are out.
+// drainPoll is how often a shutdown checks whether the last events are published.
 const drainPoll = 20 * time.Millisecond
 
 // Run checks the schema, starts the parts, and works until ctx ends or a part fails. Then it stops
-// all parts in order, and returns nil, or what went wrong: the errors of the parts that failed, and
-// the names of those that have not ended within ShutdownTimeout, which are left behind. Call it
-// once.
+// all parts in order. It returns nil, or the errors of failed parts and the names of parts that did
+// not end within ShutdownTimeout, which it abandons. Call it once.
 //
-// Errors before anything has started: [pawl.ErrArgumentInvalid] for a part's configuration, and for
-// a pool that is too small, with the number to set; [pawl.ErrSchemaMismatch]; an address that
-// cannot be listened on; those of the database. The sources of consumers that are a
-// [pawl.Finisher], and listeners, are closed then as well.
+// Errors before a part has started: [pawl.ErrArgumentInvalid] for a part's configuration, or for a
+// pool that is too small, with the number to set; [pawl.ErrSchemaMismatch]; an address that cannot
+// be opened; those of the database. Run then also closes listeners, and sources that are a
+// [pawl.Finisher].
 func (a *App) Run(ctx context.Context) error {
 	if a.begun.Swap(true) {
 		return invalid("service.run", errors.New("Run was called before: make another App"))
@@ -82,8 +81,8 @@ func (a *App) run(ctx context.Context) error {
 	return err
 }
 
-// abandon gives up what the parts own that never ran, and what a consumer owns that could have been
-// run again: nothing runs an App again.
+// abandon closes what is owned by parts that never ran, and by consumers that ended with a
+// retryable error: an App runs once.
 func (a *App) abandon(ctx context.Context) {
 	for _, p := range a.parts {
 		if p.abandon == nil || p.stop != nil && !(p.hasEnded() && pawl.Retryable(p.err)) {
@@ -95,10 +94,10 @@ func (a *App) abandon(ctx context.Context) {
 	}
 }
 
-// finishLimit is how long a source may take to end, as in package consumer.
+// finishLimit is how long a source may take to finish, as in package consumer.
 const finishLimit = 10 * time.Second
 
-// finish ends a source that owns something beyond its deliveries, in place of its consumer.
+// finish closes a source that is a [pawl.Finisher], in place of its consumer.
 func finish(ctx context.Context, source pawl.Source) error {
 	f, can := source.(pawl.Finisher)
 	if !can {
@@ -109,18 +108,19 @@ func finish(ctx context.Context, source pawl.Source) error {
 	return callback.Do("Source.Finish", func() error { return f.Finish(ctx) })
 }
 
-// check refuses a database that does not fit, before anything is started.
+// check returns an error if the database's schema does not match.
 func (a *App) check(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, startLimit)
 	defer cancel()
 	err := migrate.Check(ctx, a.pool)
 	if errors.Is(ctx.Err(), context.Canceled) {
-		return nil // told to stop
+		return nil // shutting down
 	}
 	return err
 }
 
-// start begins stage after stage, the last to stop first, and waits until each is at work. It returns early if a part fails or ctx ends.
+// start starts stage after stage, in the reverse of stopOrder, and waits until each is at work. It
+// returns early if a part fails or ctx ends.
 func (a *App) start(ctx context.Context, failed chan *part) error {
 	ctx = pawl.WithHooks(ctx, a.house.hooks(a.cfg.Hooks))
 	late := time.NewTimer(startLimit)
@@ -136,7 +136,7 @@ func (a *App) start(ctx context.Context, failed chan *part) error {
 			}
 			select {
 			case <-ready:
-			case <-p.ended: // its error, if it has one, is told by stop
+			case <-p.ended: // stop returns its error
 				if p.err != nil {
 					return nil
 				}
@@ -153,7 +153,7 @@ func (a *App) start(ctx context.Context, failed chan *part) error {
 	return nil
 }
 
-// of yields the parts of a stage.
+// of yields the parts of some stages.
 func (a *App) of(stages ...Stage) func(yield func(*part) bool) {
 	return func(yield func(*part) bool) {
 		for _, p := range a.parts {
@@ -164,8 +164,9 @@ func (a *App) of(stages ...Stage) func(yield func(*part) bool) {
 	}
 }
 
-// stop ends stage after stage. A stage begins when those before it have ended, or when they have had their head start; the relays when all
-// others have ended, or late enough. It returns what the parts have returned, within ShutdownTimeout.
+// stop stops stage after stage. It waits for each until its parts have ended, but at most for the
+// head start, and before the relays at most until lastStage. It returns the parts' errors, within
+// ShutdownTimeout.
 func (a *App) stop() error {
 	began := time.Now()
 	deadline := began.Add(a.cfg.ShutdownTimeout)
@@ -180,7 +181,7 @@ func (a *App) stop() error {
 	return a.result()
 }
 
-// end tells the parts of a stage to stop.
+// end ends the contexts of a stage's parts.
 func (a *App) end(stage Stage) {
 	for p := range a.of(stage) {
 		if p.stop != nil {
@@ -189,7 +190,7 @@ func (a *App) end(stage Stage) {
 	}
 }
 
-// await waits until parts have ended, or until a point in time.
+// await waits until parts have ended, or until a deadline.
 func await(until time.Time, parts func(func(*part) bool)) {
 	late := time.NewTimer(time.Until(until))
 	defer late.Stop()
@@ -205,8 +206,8 @@ func await(until time.Time, parts func(func(*part) bool)) {
 	}
 }
 
-// publishLast waits until the relays have published what was committed until now, for a moment at most: a sink that is down would keep the
-// process from ending, and another relay publishes what is left.
+// publishLast waits until the relays have published all events committed so far. The wait is
+// bounded, since the sink may be down; another relay publishes the rest.
 func (a *App) publishLast() {
 	ctx, cancel := context.WithTimeout(context.Background(), a.cfg.ShutdownTimeout/relayShare)
 	defer cancel()
@@ -230,7 +231,7 @@ func (a *App) publishLast() {
 	}
 }
 
-// result joins what went wrong, in the order of the parts.
+// result joins the errors of the parts, in order.
 func (a *App) result() (err error) {
 	var behind []string
 	for _, p := range a.parts {
@@ -248,7 +249,7 @@ func (a *App) result() (err error) {
 		Hint: "end the process: what it held goes on elsewhere; raise ShutdownTimeout, or have handlers return when their context ends"})
 }
 
-// closeLimit is how long the end of the pool is waited for: handlers that were left behind keep it open.
+// closeLimit bounds the wait for the pool to close, which abandoned handlers may hold open.
 const closeLimit = time.Second
 
 func (a *App) closePool() {

@@ -35,8 +35,8 @@ func ignoreJob(context.Context, pgx.Tx, job.Task[[]byte]) error { return nil }
 
 func swallow(context.Context, pawl.Message) error { return nil }
 
-// The parts of one pool are added up, and a pool that is too small is refused with the number to set, which then is enough: with defaults and
-// with numbers of the user's.
+// Run adds up the connections of all parts. If the pool is too small, the error has the number to
+// set, and that number suffices, with defaults and with a user's numbers.
 func TestRun_RefusesAPoolThatIsTooSmall(t *testing.T) {
 	t.Parallel()
 	for name, concurrency := range map[string]int{"defaults": 0, "numbers": 3} {
@@ -80,8 +80,9 @@ func TestRun_RefusesAPoolThatIsTooSmall(t *testing.T) {
 	}
 }
 
-// A stop strands nothing: a webhook that was accepted is answered by its consumer, a job in hand is done, and the event that it appends in the
-// last moment is published; meanwhile no new request is taken. Parts of the user's stop with their stage.
+// A shutdown leaves no work behind. The consumer answers an accepted webhook, a running job
+// finishes, and the event that it appends at the end is published. No new request is accepted. A
+// user's parts stop with their stage.
 func TestRun_StopsInOrder(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "create table hook (v text)", "create table booked (v text)")
@@ -203,7 +204,7 @@ func TestRun_StopsInOrder(t *testing.T) {
 	}
 }
 
-// A part that fails, at its start or later, stops the others in good order, and Run returns its error.
+// If a part fails, at its start or later, the app shuts the others down and Run returns the error.
 func TestRun_OnePartFails(t *testing.T) {
 	t.Parallel()
 	boom := errors.New("boom")
@@ -242,7 +243,8 @@ func TestRun_OnePartFails(t *testing.T) {
 	}
 }
 
-// Nothing starts on a schema that does not fit, nor if an address is taken, nor with a part that is configured badly; all of these are told.
+// No part starts if the schema does not match, an address is taken, or a part's configuration is
+// invalid. Run returns each of these errors.
 func TestRun_RefusesBeforeItStarts(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -287,7 +289,7 @@ func TestRun_RefusesBeforeItStarts(t *testing.T) {
 	}
 }
 
-// Hooks and presence are given once, and reach every part; a part's own hooks are called too.
+// The app's hooks and presence reach every part. A part's own hooks are called too.
 func TestApp_GivesHooksAndPresenceToEveryPart(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

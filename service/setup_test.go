@@ -17,7 +17,7 @@ import (
 	"github.com/pawl-go/pawl/service"
 )
 
-// A bed is one database and what looks at it.
+// A bed is a test's database with the tools to observe it.
 type bed struct {
 	*testing.T
 	url  string
@@ -31,7 +31,7 @@ func setup(t *testing.T, extra ...string) *bed {
 	return b
 }
 
-// pool opens a pool. The test's end waits for no handler that was left behind.
+// pool opens a pool. The end of the test does not wait for abandoned handlers.
 func (b *bed) pool(url string, conns int32) *pgxpool.Pool {
 	b.Helper()
 	settings, err := pgxpool.ParseConfig(url)
@@ -50,7 +50,7 @@ func (b *bed) app(pool *pgxpool.Pool, cfg service.Config) *service.App {
 	return app
 }
 
-// A running app.
+// A running is an app that was started.
 type running struct {
 	*bed
 	app   *service.App
@@ -58,7 +58,7 @@ type running struct {
 	ended chan error
 }
 
-// run starts the app and returns once it says that it is ready.
+// run starts the app and returns when it is ready.
 func (b *bed) run(app *service.App) *running {
 	b.Helper()
 	ctx, stop := context.WithCancel(context.Background())
@@ -77,7 +77,7 @@ func (b *bed) run(app *service.App) *running {
 	return r
 }
 
-// end stops the app and returns what Run does.
+// end stops the app and returns Run's error.
 func (r *running) end() error {
 	r.Helper()
 	r.stop()
@@ -121,7 +121,7 @@ func (b *bed) listener() net.Listener {
 	return l
 }
 
-// probe asks as a platform does.
+// probe sends a probe as a platform does.
 func probe(h http.Handler) (status int, text string) {
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))
@@ -129,7 +129,7 @@ func probe(h http.Handler) (status int, text string) {
 	return w.Code, string(body)
 }
 
-// insert writes one row of a handler.
+// insert writes one row.
 func insert(ctx context.Context, tx pgx.Tx, table string, value any) error {
 	_, err := tx.Exec(ctx, fmt.Sprintf("insert into %s values ($1)", pgx.Identifier{table}.Sanitize()), fmt.Sprint(value))
 	return err

@@ -4,36 +4,27 @@ package main
 
 import (
 	"context"
-	"log"
 	"os"
-	"os/signal"
-	"syscall"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/pawl-go/pawl/consumer"
+	"github.com/pawl-go/pawl/service"
 	"github.com/pawl-go/pawl/transport/pawlnats"
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
 	if len(os.Args) > 1 && os.Args[1] == "setup" {
-		if err := setup(ctx, os.Getenv("NATS_URL")); err != nil {
-			log.Fatal(err)
-		}
+		service.Main(setup)
 		return
 	}
-	if err := run(ctx, os.Getenv("DATABASE_URL"), os.Getenv("NATS_URL")); err != nil {
-		log.Fatal(err)
-	}
+	service.Main(run)
 }
 
-// connect reconnects forever, and detects a dead connection within 20 s.
+// connect returns a client that reconnects without limit and notices a dead connection within 20 s.
 func connect(url string) (jetstream.JetStream, error) {
 	conn, err := nats.Connect(url, nats.Name("orders"), nats.MaxReconnects(-1), nats.PingInterval(10*time.Second))
 	if err != nil {
@@ -42,10 +33,10 @@ func connect(url string) (jetstream.JetStream, error) {
 	return jetstream.New(conn)
 }
 
-// setup creates the stream and its consumer once, as an operator does. The program itself only
-// checks them.
-func setup(ctx context.Context, url string) error {
-	js, err := connect(url)
+// setup makes the stream and its consumer. Run it once, as an operator: the program only checks
+// them.
+func setup(ctx context.Context) error {
+	js, err := connect(os.Getenv("NATS_URL"))
 	if err != nil {
 		return err
 	}
@@ -59,13 +50,12 @@ func setup(ctx context.Context, url string) error {
 	return err
 }
 
-func run(ctx context.Context, database, url string) error {
-	pool, err := pgxpool.New(ctx, database)
+func run(ctx context.Context) error {
+	pool, cfg, err := service.FromEnv(ctx)
 	if err != nil {
 		return err
 	}
-	defer pool.Close()
-	js, err := connect(url)
+	js, err := connect(os.Getenv("NATS_URL"))
 	if err != nil {
 		return err
 	}
@@ -74,22 +64,23 @@ func run(ctx context.Context, database, url string) error {
 	if err != nil {
 		return err
 	}
-	c, err := consumer.New(pool, consumer.Config{Name: "orders", Source: source, Handler: consumer.HandleTx(apply)})
+	app, err := service.New(pool, cfg)
 	if err != nil {
 		return err
 	}
-	return c.Run(ctx)
+	app.Consumer(consumer.Config{Name: "orders", Source: source, Handler: consumer.HandleTx(apply)})
+	return app.Run(ctx)
 }
 
-// An Order is the payload of a message. A payload that is not such JSON becomes a dead letter,
-// because no retry can help.
+// An Order is the payload of a message. A message that is not such JSON becomes a dead letter.
 type Order struct {
 	ID    string `json:"id"`
 	Cents int64  `json:"cents"`
 }
 
-// apply writes one order. Its row and the record of the delivery commit together.
+// apply writes one order, in the transaction that records the message as processed. Both commit, or
+// neither does. If apply returns an error, Pawl keeps the message and retries it with back-off.
 func apply(ctx context.Context, tx pgx.Tx, m consumer.Message[Order]) error {
 	_, err := tx.Exec(ctx, "insert into orders (id, cents) values ($1, $2)", m.Value.ID, m.Value.Cents)
-	return err // retried from the database, with back-off
+	return err
 }

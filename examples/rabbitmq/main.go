@@ -4,37 +4,28 @@ package main
 
 import (
 	"context"
-	"log"
 	"os"
-	"os/signal"
-	"syscall"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/pawl-go/pawl/consumer"
+	"github.com/pawl-go/pawl/service"
 	"github.com/pawl-go/pawl/transport/pawlrabbitmq"
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
 	if len(os.Args) > 1 && os.Args[1] == "setup" {
-		if err := setup(os.Getenv("RABBITMQ_URL")); err != nil {
-			log.Fatal(err)
-		}
+		service.Main(setup)
 		return
 	}
-	if err := run(ctx, os.Getenv("DATABASE_URL"), os.Getenv("RABBITMQ_URL")); err != nil {
-		log.Fatal(err)
-	}
+	service.Main(run)
 }
 
-// setup creates the queue and its dead letter exchange once, as an operator does. The program
-// itself only checks them.
-func setup(url string) error {
-	conn, err := amqp.Dial(url)
+// setup makes the queue and its dead letter exchange. Run it once, as an operator: the program only
+// checks them.
+func setup(context.Context) error {
+	conn, err := amqp.Dial(os.Getenv("RABBITMQ_URL"))
 	if err != nil {
 		return err
 	}
@@ -57,32 +48,32 @@ func setup(url string) error {
 	return err
 }
 
-func run(ctx context.Context, database, url string) error {
-	pool, err := pgxpool.New(ctx, database)
+func run(ctx context.Context) error {
+	pool, cfg, err := service.FromEnv(ctx)
 	if err != nil {
 		return err
 	}
-	defer pool.Close()
-	source, err := pawlrabbitmq.Open(ctx, pawlrabbitmq.URL(url), "orders", pawlrabbitmq.Config{})
+	source, err := pawlrabbitmq.Open(ctx, pawlrabbitmq.URL(os.Getenv("RABBITMQ_URL")), "orders", pawlrabbitmq.Config{})
 	if err != nil {
 		return err
 	}
-	c, err := consumer.New(pool, consumer.Config{Name: "orders", Source: source, Handler: consumer.HandleTx(apply)})
+	app, err := service.New(pool, cfg)
 	if err != nil {
 		return err
 	}
-	return c.Run(ctx) // closes the source's connection last
+	app.Consumer(consumer.Config{Name: "orders", Source: source, Handler: consumer.HandleTx(apply)})
+	return app.Run(ctx) // it closes the source's connection last
 }
 
-// An Order is the payload of a message. A payload that is not such JSON becomes a dead letter,
-// because no retry can help.
+// An Order is the payload of a message. A message that is not such JSON becomes a dead letter.
 type Order struct {
 	ID    string `json:"id"`
 	Cents int64  `json:"cents"`
 }
 
-// apply writes one order. Its row and the record of the delivery commit together.
+// apply writes one order, in the transaction that records the message as processed. Both commit, or
+// neither does. If apply returns an error, Pawl keeps the message and retries it with back-off.
 func apply(ctx context.Context, tx pgx.Tx, m consumer.Message[Order]) error {
 	_, err := tx.Exec(ctx, "insert into orders (id, cents) values ($1, $2)", m.Value.ID, m.Value.Cents)
-	return err // retried from the database, with back-off
+	return err
 }

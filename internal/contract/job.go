@@ -210,9 +210,7 @@ type JobClaimIDRow struct {
 }
 
 // JobClaimID calls pawl_v1.job_claim_id for a registered worker.
-func JobClaimID(ctx context.Context, db DB, id, worker int64, early bool) (JobClaimIDRow, error) {
-	o := Options{}
-	set(o, "early", early)
+func JobClaimID(ctx context.Context, db DB, id, worker int64) (JobClaimIDRow, error) {
 	var (
 		r                              JobClaimIDRow
 		fence                          *int64
@@ -222,7 +220,7 @@ func JobClaimID(ctx context.Context, db DB, id, worker int64, early bool) (JobCl
 	)
 	err := one(ctx, db, "job.claim_id", `select c.outcome, c.fence, c.queue, c.kind, c.payload, c.headers, c.attempts, c.max_attempts,
        c.crashes, c.created_at, c.available_at, c.detail, coalesce(c.detail operator(pg_catalog.->>) 'unproved', '')
-  from pawl_v1.job_claim_id($1, $2, $3::pg_catalog.jsonb) as c`, []any{id, worker, o.text()},
+  from pawl_v1.job_claim_id($1, $2) as c`, []any{id, worker},
 		&r.Outcome, &fence, &queue, &kind, &r.Job.Payload, &r.Job.Headers, &attempts, &maxAttempts, &crashes, &createdAt, &availableAt,
 		&r.Job.Place, &r.ReadOn)
 	if availableAt != nil {
@@ -247,7 +245,7 @@ const (
 	holdSQL       = "select h.outcome from pawl_v1.job_hold($1, $2) as h"
 	holdManySQL   = "select h.id, h.outcome, h.detail from pawl_v1.job_hold_many($1, $2) as h"
 	finishSQL     = "select f.outcome, f.detail from pawl_v1.job_finish($1, $2) as f"
-	openSQL       = "select o.outcome, o.xact, o.lane from pawl_v1.job_open($1, $2, $3, $4) as o"
+	openSQL       = "select o.outcome, o.xact, o.lane from pawl_v1.job_open($1, $2, $3) as o"
 	closeSQL      = "select c.outcome, c.detail from pawl_v1.job_close($1, $2, $3, $4, $5) as c"
 	finishManySQL = "select f.id, f.outcome, f.detail from pawl_v1.job_finish_many($1, $2, $3::pg_catalog.jsonb) as f"
 )
@@ -265,9 +263,9 @@ type JobOpenRow struct {
 }
 
 // JobOpenStep calls pawl_v1.job_open.
-func JobOpenStep(id, fence int64, idle time.Duration, keep bool, into *JobOpenRow) Step {
+func JobOpenStep(id, fence int64, idle time.Duration, into *JobOpenRow) Step {
 	ms := int32(min(idle.Milliseconds(), math.MaxInt32))
-	return step("job.open", openSQL, []any{id, fence, ms, keep}, &into.Outcome, &into.Xact, &into.Lane)
+	return step("job.open", openSQL, []any{id, fence, ms}, &into.Outcome, &into.Xact, &into.Lane)
 }
 
 // JobCloseStep calls pawl_v1.job_close with the result of job_open.

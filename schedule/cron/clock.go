@@ -2,12 +2,13 @@ package cron
 
 import (
 	"time"
-	_ "time/tzdata" // for images without zones; every process must read an expression alike
+	_ "time/tzdata" // for images without time zones: every process must compute the same ticks
 
 	netresearch "github.com/netresearch/go-cron"
 )
 
-// A plan is an expression over the wall clocks of a zone. A wall-clock time is kept as a time in UTC with the same fields.
+// A plan is an expression in the wall-clock time of a zone. A wall-clock time is a time.Time in UTC
+// with the same fields.
 type plan struct {
 	zone   *time.Location
 	spec   *netresearch.SpecSchedule
@@ -23,14 +24,15 @@ func (p plan) next(after time.Time) time.Time {
 		if wall = p.spec.Next(wall); wall.IsZero() {
 			return time.Time{}
 		}
-		// A clock that was set back shows again what it has shown: that tick is over.
+		// After a clock goes back it shows the same times again, whose ticks are over.
 		if at := momentOf(wall, p.zone); at.After(after) {
 			return at
 		}
 	}
 }
 
-// nextElapsed goes by the clock as it is until it is changed, and from there by the new one.
+// nextElapsed returns the next tick of an expression that allows all hours: it applies the offset
+// before a change of clocks up to the change, and the new one from there.
 func (p plan) nextElapsed(after time.Time) time.Time {
 	for {
 		wall := p.spec.Next(wallOf(after, p.zone))
@@ -56,9 +58,10 @@ func offset(at time.Time, zone *time.Location) time.Duration {
 	return time.Duration(seconds) * time.Second
 }
 
-// momentOf returns when the clocks show a time: the first time if they show it twice, and if they skip it, the moment of the change.
+// momentOf returns when the clocks show a wall-clock time: the first of two moments, or the moment
+// of the change if the clocks skip that time.
 func momentOf(wall time.Time, zone *time.Location) time.Time {
-	// No zone is a day away from UTC: one of these moments is before the answer, the other behind it.
+	// Every zone is less than a day away from UTC, so these two moments enclose the answer.
 	before, behind := wall.Add(-24*time.Hour), wall.Add(24*time.Hour)
 	for _, near := range []time.Time{before, behind} {
 		if at := wall.Add(-offset(near, zone)); wallOf(at, zone).Equal(wall) {

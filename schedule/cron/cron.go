@@ -12,16 +12,17 @@ import (
 	"github.com/pawl-go/pawl/schedule"
 )
 
-// searchYears is how far Next looks. From one 29 February to the next there may be eight years.
+// searchYears bounds the search for the next tick. Two 29 Februaries may be eight years apart.
 const searchYears = 9
 
 var parser = netresearch.MustNewParser(netresearch.Minute | netresearch.Hour | netresearch.Dom | netresearch.Month | netresearch.Dow |
 	netresearch.Descriptor | netresearch.Extended | netresearch.DowOrDom).WithMaxSearchYears(searchYears)
 
-// Parse reads a cron expression, whose times are those of a time zone, by its IANA name ("Europe/Berlin"); an empty one is UTC. It is
-// what [schedule.Config] wants as Cron.
+// Parse parses a cron expression in the time zone with an IANA name ("Europe/Berlin"). An empty
+// zone is UTC. Set it as [schedule.Config].Cron.
 //
-// Errors: [pawl.ErrArgumentInvalid] for what is no expression, never ticks, or is no known zone.
+// Errors: [pawl.ErrArgumentInvalid] if the expression cannot be parsed or never ticks, or if the
+// zone is unknown.
 func Parse(expression, zone string) (schedule.Plan, error) {
 	p, err := parse(expression, zone)
 	if err != nil {
@@ -31,7 +32,7 @@ func Parse(expression, zone string) (schedule.Plan, error) {
 	return schedule.Cron(expression, p.zone.String(), p.next), nil
 }
 
-// MustParse is Parse for constants: it panics.
+// MustParse is [Parse] for constants. It panics on an error.
 func MustParse(expression, zone string) schedule.Plan {
 	p, err := Parse(expression, zone)
 	if err != nil {
@@ -51,7 +52,8 @@ func parse(expression, zone string) (plan, error) {
 	if strings.HasPrefix(expression, "TZ=") || strings.HasPrefix(expression, "CRON_TZ=") {
 		return plan{}, errors.New("the zone has an argument of its own")
 	}
-	parsed, err := parser.Parse(strings.ToLower(expression)) // in upper case the parser takes the H of THU for a hash
+	// In upper case the parser takes the H of THU for a hash.
+	parsed, err := parser.Parse(strings.ToLower(expression))
 	if err != nil {
 		return plan{}, err
 	}
@@ -59,7 +61,7 @@ func parse(expression, zone string) (plan, error) {
 	if !ok {
 		return plan{}, errors.New("an interval is made by schedule.Every")
 	}
-	spec.Location = time.UTC // wall-clock times are sought where no clock is ever changed
+	spec.Location = time.UTC // the search for wall-clock times must not meet a change of clocks
 	p := plan{zone: location, spec: spec, hourly: spec.Hour&everyHour == everyHour}
 	if p.next(time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)).IsZero() {
 		return plan{}, errors.New("there is no such day")

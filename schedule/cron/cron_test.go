@@ -11,7 +11,7 @@ import (
 	"github.com/pawl-go/pawl/schedule/cron"
 )
 
-// ticks returns the ticks of an expression in a stretch of time, as the clocks of its zone show them.
+// ticks returns the ticks of an expression in a period, as its zone's clocks show them.
 func ticks(t *testing.T, expression, zone, from, to string) (shown []string) {
 	t.Helper()
 	location, err := time.LoadLocation(zone)
@@ -38,7 +38,7 @@ func at(t *testing.T, text string) time.Time {
 	return moment
 }
 
-// What the page of the package says of clocks that are changed, in zones that do it differently.
+// The package's table of changes of clocks holds in zones with different rules.
 func TestPlan_ChangesOfClocks(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ name, expression, zone, from, to, want string }{
@@ -54,11 +54,13 @@ func TestPlan_ChangesOfClocks(t *testing.T) {
 		{"@hourly", "@hourly", "Europe/Berlin", "2026-03-29T00:30+01", "2026-03-29T04:30+02", "29T01:00+01 29T03:00+02 29T04:00+02"},
 		{"every second hour is certain hours", "0 */2 * * *", "Europe/Berlin", "2026-10-25T00:30+02", "2026-10-25T05:00+01", "25T02:00+02 25T04:00+01"},
 
-		// New York: 2026-03-08 02:00-05 becomes 03:00-04, 2026-11-01 02:00-04 becomes 01:00-05. The parser alone says 03:30, and 01:30 twice.
+		// New York: 2026-03-08 02:00-05 becomes 03:00-04, 2026-11-01 02:00-04 becomes 01:00-05. The
+		// parser alone says 03:30, and 01:30 twice.
 		{"New York, forward", "30 2 * * *", "America/New_York", "2026-03-07T12:00-05", "2026-03-09T12:00-04", "08T03:00-04 09T02:30-04"},
 		{"New York, back", "30 1 * * *", "America/New_York", "2026-10-31T12:00-04", "2026-11-02T12:00-05", "01T01:30-04 02T01:30-05"},
 
-		// Lord Howe: half an hour. 2026-04-05 02:00+11 becomes 01:30+10:30; 2026-10-04 02:00+10:30 becomes 02:30+11.
+		// Lord Howe: half an hour. 2026-04-05 02:00+11 becomes 01:30+10:30; 2026-10-04 02:00+10:30
+		// becomes 02:30+11.
 		{"half an hour forward, certain hour", "10 2 * * *", "Australia/Lord_Howe", "2026-10-03T00:00Z", "2026-10-04T00:00Z", "04T02:30+11"},
 		{"half an hour forward, behind the gap", "40 2 * * *", "Australia/Lord_Howe", "2026-10-03T00:00Z", "2026-10-04T00:00Z", "04T02:40+11"},
 		{"half an hour back, certain hour", "45 1 * * *", "Australia/Lord_Howe", "2026-04-04T00:00Z", "2026-04-05T00:00Z", "05T01:45+11"},
@@ -75,8 +77,8 @@ func TestPlan_ChangesOfClocks(t *testing.T) {
 	}
 }
 
-// In virtual time, minute by minute through 2026: an oracle that knows nothing of the plan but the rule, in words, finds the same ticks. It
-// looks at what the clocks show at each minute.
+// An oracle goes through 2026 minute by minute, reads the clocks and applies the documented rule.
+// It finds the same ticks as the plan.
 func TestPlan_AYearMinuteByMinute(t *testing.T) {
 	t.Parallel()
 	for _, zone := range []string{"Europe/Berlin", "Australia/Lord_Howe", "Africa/Cairo", "Africa/Casablanca"} {
@@ -117,7 +119,7 @@ func TestPlan_AYearMinuteByMinute(t *testing.T) {
 	}
 }
 
-// An oracle says whether a minute is due by what the clocks show.
+// An oracle decides by the clocks whether a minute is due.
 type oracle struct {
 	text         string
 	hour, minute func(int) bool // no hour: every hour
@@ -148,7 +150,7 @@ func (o *oracle) look(t *testing.T, now, shown, highest time.Time) {
 
 func is(want int) func(int) bool { return func(n int) bool { return n == want } }
 
-// The next tick does not depend on where the look for it began.
+// The next tick does not depend on where the search began.
 func TestPlan_NextFromAnywhere(t *testing.T) {
 	t.Parallel()
 	for _, expression := range []string{"30 2 * * *", "*/20 1-3 * * *", "*/30 * * * *", "15 * * * *"} {
@@ -174,7 +176,8 @@ func TestPlan_NextFromAnywhere(t *testing.T) {
 func TestParse_Forms(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ expression, from, to, want string }{
-		{"0 0 1 * 1", "2026-11-01T12:00Z", "2026-12-02T00:00Z", "02 09 16 23 30 01"}, // both days given: one is enough
+		// If both day fields are given, one that matches is enough.
+		{"0 0 1 * 1", "2026-11-01T12:00Z", "2026-12-02T00:00Z", "02 09 16 23 30 01"},
 		{"0 0 * * THU", "2026-11-01T12:00Z", "2026-11-15T00:00Z", "05 12"},
 		{"0 0 * * 7", "2026-11-01T12:00Z", "2026-11-16T00:00Z", "08 15"},
 		{"0 0 * * sun-mon", "2026-11-01T12:00Z", "2026-11-10T00:00Z", "02 08 09"},
@@ -223,7 +226,7 @@ func TestParse_Refuses(t *testing.T) {
 	cron.MustParse("never", "UTC")
 }
 
-// Whatever somebody writes into the table, a keeper neither hangs nor panics on it, and ticks go forward.
+// A keeper neither hangs nor panics on arbitrary text in the table, and ticks only go forward.
 func FuzzParse(f *testing.F) {
 	for _, seed := range []string{"* * * * *", "30 2 * * *", "0 0 l-2 * fri#l", "@weekly", "59 23 31 12 7", "0 */5 1-7 * mon"} {
 		f.Add(seed, "Europe/Berlin", int64(1774746000))

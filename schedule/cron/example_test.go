@@ -7,7 +7,7 @@ import (
 	"github.com/pawl-go/pawl/schedule/cron"
 )
 
-// On the night on which Berlin's clocks go from 02:00 to 03:00, half past two does not exist: it ticks at the change.
+// When Berlin's clocks go from 02:00 to 03:00, 02:30 does not exist. The plan ticks at the change.
 func ExampleParse() {
 	plan, err := cron.Parse("30 2 * * *", "Europe/Berlin")
 	if err != nil {

@@ -198,6 +198,7 @@ func TestConfiguration_FieldsAreListed(t *testing.T) {
 		"consumer.TriggerPolicy": {"consumer/forms_policy.go", "TriggerPolicy"}, "consumer.SequenceGate": {"consumer/handle_gate.go", "SequenceGate"},
 		"consumer.Retention": {"consumer/config.go", "Retention"},
 		"job.Queue":          {"job/config.go", "Queue"}, "job.Presence": {"job/config.go", "Presence"}, "job.Policy": {"job/handler.go", "Policy"},
+		"job.ManyPolicy": {"job/handler.go", "ManyPolicy"},
 		"job.Defaults":   {"job/define.go", "Defaults"},
 		"service.Config": {"service/config.go", "Config"}, "service.HTTPConfig": {"service/app.go", "HTTPConfig"}, "service.Part": {"service/app.go", "Part"},
 		"command.Options": {"command/once.go", "Options"}, "command.LeaseOptions": {"command/lease.go", "LeaseOptions"},
@@ -353,8 +354,8 @@ func TestSQS_NamesTests(t *testing.T) {
 // The guides contain the programs that their tests run.
 func TestStart_ShowsTheExample(t *testing.T) {
 	t.Parallel()
-	if _, consumer, _ := strings.Cut(read(t, "examples/consume/main.go"), "\nfunc run("); !strings.Contains(read(t, "README.md"), "```go\nfunc run("+consumer+"```\n") {
-		t.Error("README.md does not show examples/consume/main.go as it is, from func run on")
+	if _, consumer, _ := strings.Cut(read(t, "examples/consume/main.go"), "\nfunc main("); !strings.Contains(read(t, "README.md"), "```go\nfunc main("+consumer+"```\n") {
+		t.Error("README.md does not show examples/consume/main.go as it is, from func main on")
 	}
 	if !strings.Contains(read(t, "docs/start.md"), "```go\n"+read(t, "examples/consume/main.go")+"```\n") {
 		t.Error("docs/start.md does not show examples/consume/main.go as it is")

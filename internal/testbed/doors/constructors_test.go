@@ -58,11 +58,11 @@ func TestConstructors_RefuseNil(t *testing.T) {
 		"Handle": job.Handle[[]byte]("k", nil), "HandleMany": job.HandleMany[[]byte]("k", nil),
 		"HandleTx": job.HandleTx[[]byte]("k", nil), "HandleManyTx": job.HandleManyTx[[]byte]("k", nil),
 		"HandleSQL": job.HandleSQL[[]byte]("k", nil), "HandleManySQL": job.HandleManySQL[[]byte]("k", nil),
-		"HandleThenTx, call":    job.HandleThenTx("k", nil, func(context.Context, pgx.Tx, task, int) error { return nil }),
-		"HandleThenTx, commit":  job.HandleThenTx("k", func(context.Context, task) (int, error) { return 0, nil }, nil),
-		"HandleThenSQL, call":   job.HandleThenSQL("k", nil, func(context.Context, *sql.Tx, task, int) error { return nil }),
-		"HandleThenSQL, commit": job.HandleThenSQL("k", func(context.Context, task) (int, error) { return 0, nil }, nil),
-		"Definition":            job.Define("k", job.Defaults[[]byte]{}).HandleTx(nil),
+		"HandleThenTx, call":    job.HandleThenTx(octets, nil, func(context.Context, pgx.Tx, task, int) error { return nil }),
+		"HandleThenTx, commit":  job.HandleThenTx(octets, func(context.Context, task) (int, error) { return 0, nil }, nil),
+		"HandleThenSQL, call":   job.HandleThenSQL(octets, nil, func(context.Context, *sql.Tx, task, int) error { return nil }),
+		"HandleThenSQL, commit": job.HandleThenSQL(octets, func(context.Context, task) (int, error) { return 0, nil }, nil),
+		"Definition":            octets.HandleTx(nil),
 	} {
 		_, err := job.NewWorker(pool, job.Config{Queues: []job.Queue{{Name: "q"}}, Handlers: []job.Handler{h}})
 		if !errors.Is(err, pawl.ErrArgumentInvalid) || !strings.Contains(err.Error(), "is nil") {

@@ -140,6 +140,9 @@ func (v *visit) hooks() pawl.Hooks {
 	return pawl.Hooks{OnEvent: func(_ context.Context, e pawl.Event) { v.tell(e.Err) }}
 }
 
+// octets are the jobs of these tests, for the forms that take a Definition.
+var octets = job.Define("k", job.Defaults[[]byte]{})
+
 var print = pawl.FingerprintOf([]byte("payload"))
 
 // soon is the delay before a job or a delivery is retried.
@@ -271,23 +274,22 @@ func (v *visit) thrice(ask func() error) {
 }
 
 var doors = map[string]func(*visit){
-	"job, HandleTx":           func(v *visit) { v.job("plain", "", v.handleTx()) },
-	"job, HandleTx, lane":     func(v *visit) { v.job("laned", v.key, v.handleTx()) },
-	"job, HandleTx, archive":  func(v *visit) { v.job("archived", "", v.handleTx()) },
-	"job, HandleTx, row kept": func(v *visit) { v.job("kept", "", v.handleTx().With(job.Policy{KeepRow: true})) },
+	"job, HandleTx":          func(v *visit) { v.job("plain", "", v.handleTx()) },
+	"job, HandleTx, lane":    func(v *visit) { v.job("laned", v.key, v.handleTx()) },
+	"job, HandleTx, archive": func(v *visit) { v.job("archived", "", v.handleTx()) },
 	"job, HandleManyTx": func(v *visit) {
 		v.job("batch", "", job.HandleManyTx("k", func(ctx context.Context, tx pgx.Tx, _ []job.Task[[]byte]) error { return inPgx(v.do)(ctx, tx) }))
 	},
-	"job, HandleSQL":           func(v *visit) { v.job("sql", "", v.handleSQL()) },
-	"job, HandleSQL, row kept": func(v *visit) { v.job("sql kept", "", v.handleSQL().With(job.Policy{KeepRow: true})) },
+	"job, HandleSQL":          func(v *visit) { v.job("sql", "", v.handleSQL()) },
+	"job, HandleSQL, archive": func(v *visit) { v.job("archived", "", v.handleSQL()) },
 	"job, HandleManySQL": func(v *visit) {
 		v.job("sql batch", "", job.HandleManySQL("k", func(ctx context.Context, tx *sql.Tx, _ []job.Task[[]byte]) error { return inSQL(v.do)(ctx, tx) }))
 	},
 	"job, HandleThenTx": func(v *visit) {
-		v.job("then", "", job.HandleThenTx("k", v.call, func(ctx context.Context, tx pgx.Tx, _ job.Task[[]byte], _ int) error { return inPgx(v.do)(ctx, tx) }))
+		v.job("then", "", job.HandleThenTx(octets, v.call, func(ctx context.Context, tx pgx.Tx, _ job.Task[[]byte], _ int) error { return inPgx(v.do)(ctx, tx) }))
 	},
 	"job, HandleThenSQL": func(v *visit) {
-		v.job("sql then", "", job.HandleThenSQL("k", v.call, func(ctx context.Context, tx *sql.Tx, _ job.Task[[]byte], _ int) error { return inSQL(v.do)(ctx, tx) }))
+		v.job("sql then", "", job.HandleThenSQL(octets, v.call, func(ctx context.Context, tx *sql.Tx, _ job.Task[[]byte], _ int) error { return inSQL(v.do)(ctx, tx) }))
 	},
 	"consumer": func(v *visit) {
 		v.consumer(v.applyTx().With(consumer.TxPolicy{Policy: v.policy()}))

@@ -10,10 +10,11 @@ import (
 	"github.com/pawl-go/pawl/internal/contract"
 )
 
-// A finisher ends simple jobs in batches: those that come while one batch is on its way form the next.
-type finisher struct {
+// A finishBatcher ends simple jobs in batches: those that come while one batch is on its way form
+// the next.
+type finishBatcher struct {
 	pool     *pgxpool.Pool
-	promoter *promoter
+	promoter *lanePromoter
 	mu       sync.Mutex
 	waiting  []*jobEnd
 	busy     bool
@@ -28,12 +29,12 @@ type jobEnd struct {
 	all     *sync.WaitGroup // of those that were asked for together
 }
 
-func newFinisher(pool *pgxpool.Pool, p *promoter) *finisher {
-	return &finisher{pool: pool, promoter: p}
+func newFinishBatcher(pool *pgxpool.Pool, p *lanePromoter) *finishBatcher {
+	return &finishBatcher{pool: pool, promoter: p}
 }
 
 // take ends the jobs of attempts, which are over with that.
-func (f *finisher) take(all ...*attempt) {
+func (f *finishBatcher) take(all ...*attempt) {
 	ends := make([]*jobEnd, len(all))
 	for i, a := range all {
 		a.ending = jobEnd{job: &a.jobs[0], of: a}
@@ -43,7 +44,7 @@ func (f *finisher) take(all ...*attempt) {
 }
 
 // finish returns what became of each job.
-func (f *finisher) finish(jobs []Job) (ends []*jobEnd) {
+func (f *finishBatcher) finish(jobs []Job) (ends []*jobEnd) {
 	var all sync.WaitGroup
 	all.Add(len(jobs))
 	for i := range jobs {
@@ -54,7 +55,7 @@ func (f *finisher) finish(jobs []Job) (ends []*jobEnd) {
 	return ends
 }
 
-func (f *finisher) add(ends ...*jobEnd) {
+func (f *finishBatcher) add(ends ...*jobEnd) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.waiting = append(f.waiting, ends...)
@@ -64,7 +65,7 @@ func (f *finisher) add(ends ...*jobEnd) {
 	}
 }
 
-func (f *finisher) flushAll() {
+func (f *finishBatcher) flushAll() {
 	for {
 		f.mu.Lock()
 		n := together(f.waiting)
@@ -102,8 +103,8 @@ func distinct(n int, id func(int) int64) int {
 	return n
 }
 
-func (f *finisher) flush(all []*jobEnd) {
-	ctx, cancel := context.WithTimeout(context.Background(), settleLimit)
+func (f *finishBatcher) flush(all []*jobEnd) {
+	ctx, cancel := context.WithTimeout(context.Background(), statementLimit)
 	defer cancel()
 	held, byID := make([]contract.Holding, len(all)), make(map[int64]*jobEnd, len(all))
 	for i, e := range all {
@@ -123,7 +124,7 @@ func (f *finisher) flush(all []*jobEnd) {
 		case e.outcome == "finished":
 			over = append(over, e.of)
 		default:
-			go e.of.finishOn()
+			go e.of.finishAgain()
 		}
 	}
 	if len(over) > 0 {
@@ -137,12 +138,12 @@ func finishedAll(all []*attempt) {
 	for _, a := range all {
 		event := a.w.event(a.jobs, "job.finish", nil)
 		event.Kind, event.Took = pawl.EventSucceeded, a.took
-		a.w.tell(a.s.quiet, event)
+		a.w.emitAsIs(a.s.quiet, event)
 	}
 }
 
-// finishOn sees to an attempt whose job could not be ended at the first try.
-func (a *attempt) finishOn() {
+// finishAgain goes on asking for the end of an attempt whose job the first try did not end.
+func (a *attempt) finishAgain() {
 	defer endAll(a)
-	a.w.finishOn(a.s, []*jobEnd{&a.ending}, a.took)
+	a.w.finishAgain(a.s, []*jobEnd{&a.ending}, a.took)
 }

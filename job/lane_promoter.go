@@ -11,12 +11,13 @@ import (
 	"github.com/pawl-go/pawl/internal/contract"
 )
 
-// promoteBacklog bounds the lanes that wait for the promoter.
+// promoteBacklog bounds the lanes that wait for the lanePromoter.
 const promoteBacklog = 1000
 
-// A promoter gives the turn in lanes that the end of a job had to skip because somebody had them locked: one after the
-// other, each waiting 250 ms at most. What it cannot get, and what comes in too fast, is left to the lane sweep.
-type promoter struct {
+// A lanePromoter gives the turn to the next job (lane_promote) in lanes that the end of a job had
+// to skip because they were locked. It takes one after the other, and waits 250 ms at most for
+// each. What it cannot get, and what comes in too fast, is left to the lane sweep.
+type lanePromoter struct {
 	pool *pgxpool.Pool
 	kick func(queue string)
 
@@ -31,13 +32,13 @@ type skippedLane struct {
 	queue string
 }
 
-func newPromoter(pool *pgxpool.Pool, kick func(queue string)) *promoter {
-	return &promoter{pool: pool, kick: kick}
+func newLanePromoter(pool *pgxpool.Pool, kick func(queue string)) *lanePromoter {
+	return &lanePromoter{pool: pool, kick: kick}
 }
 
-// after is told what the end of jobs did for those behind them, when its transaction has committed. The queue may be
-// empty, which means any. It does not wait.
-func (p *promoter) after(queue string, lanes contract.Lanes) {
+// after takes what the end of jobs did for those behind them, when its transaction has committed.
+// The queue may be empty, which means any. It does not wait.
+func (p *lanePromoter) after(queue string, lanes contract.Lanes) {
 	if lanes.Promoted > 0 {
 		p.kick(queue)
 	}
@@ -58,7 +59,7 @@ func (p *promoter) after(queue string, lanes contract.Lanes) {
 	}
 }
 
-func (p *promoter) promoteAll() {
+func (p *lanePromoter) promoteAll() {
 	for {
 		p.mu.Lock()
 		now := p.skipped
@@ -75,8 +76,8 @@ func (p *promoter) promoteAll() {
 }
 
 // promote may fail: 55P03 means that the lane is still locked, and anything else that the database is away.
-func (p *promoter) promote(lanes []skippedLane) {
-	ctx, cancel := context.WithTimeout(context.Background(), settleLimit)
+func (p *lanePromoter) promote(lanes []skippedLane) {
+	ctx, cancel := context.WithTimeout(context.Background(), statementLimit)
 	defer cancel()
 	for _, l := range lanes {
 		promoted, err := contract.LanePromote(ctx, p.pool, l.id)
@@ -89,8 +90,9 @@ func (p *promoter) promote(lanes []skippedLane) {
 	}
 }
 
-// wait returns when nothing is left to promote: one try of all that was skipped takes no longer than settleLimit.
-func (p *promoter) wait() {
+// wait returns when nothing is left to promote: one try of all that was skipped takes no longer
+// than statementLimit.
+func (p *lanePromoter) wait() {
 	p.mu.Lock()
 	idle := p.idle
 	p.mu.Unlock()
