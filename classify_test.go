@@ -74,7 +74,7 @@ func TestClassify_PageShowsTheTable(t *testing.T) {
 	var want strings.Builder
 	want.WriteString("| SQLSTATE | meaning | again? | who | what |\n|---|---|---|---|---|\n")
 	for _, c := range pawl.Classes() {
-		fmt.Fprintf(&want, "| %s%s | %s | %s | %s | %s |\n", c.Code, strings.Repeat("x", 5-len(c.Code)), c.Why, c.Retry, c.By, c.Redo)
+		fmt.Fprintf(&want, "| %s%s | %s | %s | `%s` | %s |\n", c.Code, strings.Repeat("x", 5-len(c.Code)), c.Why, c.Retry, c.By, c.Redo)
 	}
 	page, err := os.ReadFile(path)
 	if err != nil {

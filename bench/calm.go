@@ -136,11 +136,11 @@ func calmText(s Settings) string {
 	if s.StealMedian == nil || s.StealLargest == nil {
 		return ""
 	}
-	text := fmt.Sprintf("During the rounds the host took %s of the processors' time in the median and %s at most, and the load average was %s before the run and %s after it",
+	text := fmt.Sprintf("During the rounds the host took %s of the processors' time in the median and %s at most. The load average was %s before the run and %s after it",
 		percent(*s.StealMedian), percent(*s.StealLargest), s.LoadAverage, s.LoadAfter)
 	switch {
 	case !s.Calm:
-		return text + "; the rounds did not wait for others to be quiet."
+		return text + ". The rounds did not wait until other processes were quiet."
 	case s.Restless == 0:
 		return fmt.Sprintf("Each round began when other processes and the host used less than %s of the processors. %s.", percent(calmShare), text)
 	}

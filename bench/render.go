@@ -97,10 +97,10 @@ func (p publication) command() string {
 const method = `## How it was measured
 
 Each contender gets a fresh database on one durable private server, and the contenders take turns in one run. A rate is the median of the
-rounds, with the extremes beside it. River runs with the settings of its own benchmark: 2,000 workers, a fetch every 2 ms. "loop" is what one
-writes by hand with FOR UPDATE SKIP LOCKED. It has no retries and no dead letters, and no lease unless its line says so. "pgbench" is the
-floor: the SQL alone, driven by a C client. "CPU × River" compares the processor time of a job, client and server together. It moves less
-than a rate when others use the machine.
+rounds, with the extremes beside it. River runs with the settings of its own benchmark: 2,000 workers, a fetch every 2 ms. "loop" is a loop
+written by hand with FOR UPDATE SKIP LOCKED. It has no retries and no dead letters, and no lease unless its line says so. "pgbench" is the
+floor: the SQL alone, sent by a C client. "CPU × River" compares the processor time of a job, client and server together. If other
+processes use the machine, it changes less than a rate.
 
 `
 
@@ -111,7 +111,7 @@ func (p publication) page() string {
 	if d := rateChart(p.main); d != nil {
 		out.WriteString(p.chart(d))
 	}
-	out.WriteString("What each row does is in [bench](../bench). `go run ./bench -quick` measures your machine. This page is generated, so do not edit it:\n\n```sh\n" +
+	out.WriteString("The code of each row is in [bench](../bench). To measure your machine, run `go run ./bench -quick`. This page is generated, so do not edit it:\n\n```sh\n" +
 		p.command() + "\n```\n\n")
 	out.WriteString(p.bars() + method + settingsBlock(p.main))
 	if p.second != nil {

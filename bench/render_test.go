@@ -121,9 +121,9 @@ func TestTakeaway_FollowsFromTheFigures(t *testing.T) {
 	p := recorded()
 	got := takeaway(p.main)
 	for _, want := range []string{
-		"Pawl works off 2.1 times as many jobs a second as River if they do nothing. ",
-		"An idle worker starts a job 3.10 ms after it was enqueued (River: 2.80 ms), another one within 2.4 s of a SIGKILL, " +
-			"and one that was frozen past its lease leaves 1 row of a job. ",
+		"Pawl runs 2.1 times as many jobs a second as River if they do nothing. ",
+		"An idle worker starts a job 3.10 ms after it was enqueued (River: 2.80 ms). If a worker is killed by SIGKILL, another one starts its job " +
+			"within 2.4 s. If a worker is frozen past its lease, its job writes 1 row in all. ",
 		" River is ahead in 1 of 2 shared rows ([pickup](#enqueue-to-handler-idle)).",
 	} {
 		if !strings.Contains(got, want) {
@@ -131,11 +131,11 @@ func TestTakeaway_FollowsFromTheFigures(t *testing.T) {
 		}
 	}
 	p.main.Rows[0].Lines[2].Rounds = []Round{{Value: 135_000}}
-	if got, want := takeaway(p.main), "A loop without leases and retries works off 3.0 times as many jobs"; !strings.Contains(got, want) {
+	if got, want := takeaway(p.main), "A loop without leases and retries runs 3.0 times as many jobs"; !strings.Contains(got, want) {
 		t.Errorf("what is faster must be said: %s", got)
 	}
 	p.main.Rows[3].Lines[1].Rounds[0].Value = 2
-	if got := takeaway(p.main); !strings.Contains(got, "leaves 2 rows of a job.") {
+	if got := takeaway(p.main); !strings.Contains(got, "its job writes 2 rows in all.") {
 		t.Errorf("two rows must be said: %s", got)
 	}
 	if got := takeaway(Report{}); got != "" {

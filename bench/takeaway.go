@@ -7,62 +7,59 @@ import (
 	"strings"
 )
 
-// takeaway returns the summary, three sentences that follow from the figures. It omits what the run
-// has not measured.
+// takeaway returns the summary, sentences that follow from the figures. It omits what the run has
+// not measured.
 func takeaway(r Report) string {
 	return strings.Join(slices.DeleteFunc([]string{speed(r), patience(r), price(r)}, func(s string) bool { return s == "" }), " ")
 }
 
-// speed returns the sentence about rates of jobs.
+// speed returns the sentences about rates of jobs.
 func speed(r Report) string {
 	var parts []string
 	for _, c := range []struct{ row, who, text string }{
-		{"noop", "Pawl", "%s as many jobs a second as River if they do nothing"},
-		{"step", "Pawl", "%s as many if each writes a row in the transaction that ends it"},
-		{"effect-batch", "Pawl, batch", "%s as many if each writes a row, in batches of 100"},
+		{"noop", "Pawl", "Pawl runs %s as many jobs a second as River if they do nothing."},
+		{"step", "Pawl", "If each writes a row in the transaction that ends it, Pawl runs %s as many as River."},
+		{"effect-batch", "Pawl, batch", "In batches of 100 of these, Pawl runs %s as many as River."},
 	} {
 		if f, ok := r.fold(c.row, c.who, "River"); ok {
 			parts = append(parts, fmt.Sprintf(c.text, f))
 		}
 	}
-	if len(parts) == 0 {
-		return ""
-	}
-	return "Pawl works off " + enumerated(parts) + "."
+	return strings.Join(parts, " ")
 }
 
-// patience returns the sentence about how long a job waits, also if its worker dies or freezes.
+// patience returns the sentences about how long a job waits, also if its worker dies or freezes.
 func patience(r Report) string {
 	var parts []string
 	if own, _, ok := r.times("pickup", "Pawl"); ok {
-		text := "an idle worker starts a job " + own + " after it was enqueued"
+		text := "An idle worker starts a job " + own + " after it was enqueued"
 		if theirs, _, ok := r.times("pickup", "River"); ok {
 			text += " (River: " + theirs + ")"
 		}
-		parts = append(parts, text)
+		parts = append(parts, text+".")
 	}
 	if _, tail, ok := r.times("crash", "Pawl"); ok {
-		parts = append(parts, "another one within "+tail+" of a SIGKILL")
+		parts = append(parts, "If a worker is killed by SIGKILL, another one starts its job within "+tail+".")
 	}
 	if rows, ok := r.zombieRows(); ok {
-		parts = append(parts, "one that was frozen past its lease leaves "+counted(rows, "row")+" of a job")
+		parts = append(parts, "If a worker is frozen past its lease, its job writes "+counted(rows, "row")+" in all.")
 	}
-	return capital(enumerated(parts))
+	return strings.Join(parts, " ")
 }
 
-// price returns the sentence about what is slower than with alternatives.
+// price returns the sentences about what is slower than with alternatives.
 func price(r Report) string {
 	var parts []string
 	if f, ok := r.fold("command-fresh", "Pawl", "by hand"); ok {
-		parts = append(parts, "a command under an idempotency key runs at "+f+" the rate of a table written by hand")
+		parts = append(parts, "A command under an idempotency key runs at "+f+" the rate of a table of keys written by hand.")
 	}
 	if f, ok := r.fold("noop", "loop", "Pawl"); ok && !strings.HasPrefix(f, "0.") {
-		parts = append(parts, "a loop without leases and retries works off "+f+" as many jobs")
+		parts = append(parts, "A loop without leases and retries runs "+f+" as many jobs as Pawl.")
 	}
 	if faster, all := r.riverFaster(); all > 0 {
-		parts = append(parts, fmt.Sprintf("River is ahead in %d of %s%s", len(faster), counted(all, "shared row"), linked(faster)))
+		parts = append(parts, fmt.Sprintf("River is ahead in %d of %s%s.", len(faster), counted(all, "shared row"), linked(faster)))
 	}
-	return capital(enumerated(parts))
+	return strings.Join(parts, " ")
 }
 
 // fold returns one line's figure as a multiple of another's, as text.
@@ -152,19 +149,4 @@ func anchor(title string) string {
 		}
 		return -1
 	}, strings.ToLower(title))
-}
-
-func enumerated(parts []string) string {
-	if n := len(parts); n > 1 {
-		return strings.Join(parts[:n-1], ", ") + ", and " + parts[n-1]
-	}
-	return strings.Join(parts, "")
-}
-
-// capital makes a text a sentence. The text may be empty.
-func capital(text string) string {
-	if text == "" {
-		return ""
-	}
-	return strings.ToUpper(text[:1]) + text[1:] + "."
 }

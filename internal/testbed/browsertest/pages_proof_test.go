@@ -125,8 +125,8 @@ func gallery() string {
 	var out strings.Builder
 	out.WriteString(`# The dashboard's pages
 
-Pictures of every page, with a shop in the middle of its day: in light and dark, and on a phone. The browser tests take them
-(` + "`internal/testbed/browsertest`" + `), from the real pages. What the pages are for stands in [Dashboard](dashboard.md).
+Pictures of every page, with the data of a small shop: in light and dark, and on a phone. The browser tests take them
+(` + "`internal/testbed/browsertest`" + `), from the real pages. [Dashboard](dashboard.md) says what each page is for.
 `)
 	for _, p := range places {
 		fmt.Fprintf(&out, "\n## %s\n\n| light | dark | phone |\n|---|---|---|\n|", p.title)
