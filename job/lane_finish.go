@@ -8,8 +8,9 @@ import (
 	"github.com/pawl-go/pawl/internal/contract"
 )
 
-// endedItself sees to a job that the handler has ended with those behind it (lane_finish), and reports whether err says so. If the
-// end is not known, the job is released: that is the question and the answer in one.
+// endedItself handles a job that its handler has ended together with the jobs behind it
+// (lane_finish), and reports whether err says so. If the end is unknown, the job is released, which
+// also finds out whether it has ended.
 func (a *attempt) endedItself(j Job, err error, took time.Duration) bool {
 	var end *contract.Ended
 	if !errors.As(err, &end) {
