@@ -11,7 +11,7 @@ import (
 // Use it for a Retry-After header. The attempt is charged. At most a year.
 func RetryAfter(in time.Duration, err error) error {
 	if err == nil {
-		err = errors.New("the handler asked to be tried again")
+		err = errors.New("the handler asked for a retry")
 	}
 	return &answer.Answer{What: answer.RetryAfter, In: in, Err: err}
 }

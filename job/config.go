@@ -170,7 +170,7 @@ func (c *Config) deriveQueues() error {
 	var queues []Queue
 	for _, h := range c.settings() {
 		if h.queue == "" && h.form != 0 {
-			return fmt.Errorf("the field Queues is required: the handler for kind %q is not of a Definition, which would name its queue", h.kind)
+			return fmt.Errorf("the field Queues is required: the handler for kind %q does not come from a Definition, which has a queue", h.kind)
 		}
 		if h.queue != "" && !slices.ContainsFunc(queues, func(q Queue) bool { return q.Name == h.queue }) {
 			queues = append(queues, Queue{Name: h.queue})

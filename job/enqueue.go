@@ -59,7 +59,7 @@ type LanePolicy string
 
 // The policies of a lane.
 const (
-	// the lane stops until an operator retries or discards the job, or unblocks the lane
+	// LaneBlock stops the lane until an operator retries or discards the job, or unblocks the lane.
 	LaneBlock LanePolicy = "block"
 	LanePark  LanePolicy = "park" // the lane continues; a retried job gets its old position back
 	LaneSkip  LanePolicy = "skip" // the lane continues; a retried job runs outside the lane
@@ -160,7 +160,7 @@ func commonPolicy(requests []Request) (policy LanePolicy, err error) {
 			policy, first = r.LanePolicy, false
 		case r.LanePolicy != policy:
 			return "", fmt.Errorf("request %d: %w", i, &pawl.Error{Op: "job.enqueue", Code: pawl.CodeArgumentInvalid,
-				Err: fmt.Errorf("the LanePolicy is %q, that of the lanes before it %q", r.LanePolicy, policy), Hint: "send one batch a policy"})
+				Err: fmt.Errorf("the LanePolicy is %q, but earlier requests have %q", r.LanePolicy, policy), Hint: "send one batch for each LanePolicy"})
 		}
 	}
 	return policy, nil

@@ -53,7 +53,7 @@ func (p *producer) exchange(ctx context.Context, s *session, done []*attempt, fr
 	return len(row.Jobs), true
 }
 
-var errExchange = errors.New("job_exchange did not say what became of each job")
+var errExchange = errors.New("job_exchange did not return the outcome of each job")
 
 func (p *producer) askExchange(ctx context.Context, s *session, done []*attempt, free int, due bool, pass pass) (row contract.JobExchangeRow, err error) {
 	defer func() { p.mark.end(pass, row.Jobs, time.Now()) }()

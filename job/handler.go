@@ -77,14 +77,12 @@ type settings struct {
 	kind   string
 	queue  string // of its definition, or ""
 	form   form
-	policy ManyPolicy // BatchSize is zero in the forms for one job
-	// in the form then, the call that first returned
-	call  call
-	first func(ctx context.Context, j Job) (then call, err error) // only in the form then
-	// its transactions are lent as *sql.Tx
-	sql   bool
-	empty bool       // a function is missing
-	watch *stopwatch // set by timed
+	policy ManyPolicy                                              // BatchSize is zero in the forms for one job
+	call   call                                                    // in the form then, returned by first
+	first  func(ctx context.Context, j Job) (then call, err error) // only in the form then
+	sql    bool                                                    // lends a *sql.Tx
+	empty  bool                                                    // a function is missing
+	watch  *stopwatch                                              // set by timed
 }
 
 // A call runs a handler. tx is nil in the forms without a transaction.
@@ -191,7 +189,7 @@ func HandleMany[T any](kind string, fn func(ctx context.Context, ts []Task[T]) [
 		if len(tasks) > 0 {
 			answers := fn(ctx, tasks)
 			if len(answers) != 0 && len(answers) != len(tasks) {
-				return fmt.Errorf("the handler answered %d errors for %d jobs", len(answers), len(tasks))
+				return fmt.Errorf("the handler returned %d errors for %d jobs", len(answers), len(tasks))
 			}
 			for n, err := range answers {
 				errs[places[n]] = err
@@ -259,14 +257,14 @@ func (h settings) wrapped(all []Middleware) settings {
 	}
 	inside := func(inner call) call {
 		return func(ctx context.Context, tx pgx.Tx, jobs []Job) error {
-			// middleware may change them for the handler, but not for the worker
+			// Middleware may change the jobs for the handler, but not for the worker.
 			jobs = slices.Clone(jobs)
 			return around(ctx, Call{h.kind, jobs, tx}, func(ctx context.Context) error { return inner(ctx, tx, jobs) })
 		}
 	}
 	if first := h.first; first != nil {
 		h.first = func(ctx context.Context, j Job) (then call, err error) {
-			// if middleware does not call next
+			// If middleware does not call next.
 			then = func(context.Context, pgx.Tx, []Job) error { return nil }
 			err = around(ctx, Call{h.kind, []Job{j}, nil}, func(ctx context.Context) error {
 				commit, err := first(ctx, j)

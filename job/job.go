@@ -25,7 +25,7 @@ type Tx = pawl.Tx
 // A Job is one claimed attempt.
 type Job struct {
 	ID int64
-	// grows by one at every claim; pass it to systems that must refuse a stale attempt
+	// Fence grows by one at every claim. Pass it to systems that must reject a stale attempt.
 	Fence       int64
 	Queue, Kind string
 	Payload     []byte
@@ -94,7 +94,7 @@ func (j Job) Owner() pawl.Owner {
 // returns an error that makes the job a dead letter.
 func (j Job) Finish(ctx context.Context, tx Tx) error {
 	if j.lent != nil || j.tied {
-		return pawl.Final(&pawl.Error{Op: "job.finish", Code: pawl.CodeArgumentInvalid, Err: errors.New("the job ends with the transaction that its handler is handed"),
+		return pawl.Final(&pawl.Error{Op: "job.finish", Code: pawl.CodeArgumentInvalid, Err: errors.New("the job ends with the transaction that its handler is lent"),
 			Hint: "do not call Finish in HandleTx or another form with a transaction; return nil"})
 	}
 	lanes, err := contract.JobFinish(ctx, tx, j.ID, j.Fence)

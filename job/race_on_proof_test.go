@@ -2,5 +2,6 @@
 
 package job_test
 
-// raceFactor is how much more memory the race detector takes (its documentation says 5 to 10 times).
+// raceFactor is how much more memory the race detector may use. Its documentation says 5 to 10
+// times.
 const raceFactor = 10

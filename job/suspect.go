@@ -72,7 +72,7 @@ func (w *Worker) mark(s *session, j Job) error {
 	defer cancel()
 	outcome, err := contract.WorkerIsolate(ctx, w.pool, s.id, j.ID, j.Fence, true)
 	if err == nil && outcome != "alone" {
-		err = &pawl.Error{Op: "worker.isolate", Code: pawl.CodeFenceLost, Err: fmt.Errorf("the answer is %q", outcome)}
+		err = &pawl.Error{Op: "worker.isolate", Code: pawl.CodeFenceLost, Err: fmt.Errorf("worker_isolate returned %q", outcome)}
 	}
 	if err == nil {
 		err = fault.At("worker.isolate.after")

@@ -21,7 +21,7 @@ func (e errOwn) Unwrap() error { return e.error }
 
 // errEndedJob is the failure of a handler that ended its job itself, with SQL. The database rejects
 // the second end.
-var errEndedJob = errOwn{errors.New("the handler ended its job itself, which the transaction that it was handed does")}
+var errEndedJob = errOwn{errors.New("the handler ended its job itself; the transaction that it was lent does that")}
 
 // tryOne runs one transaction: end the job, call the handler, close, commit. A nil error means that
 // the database has the outcome. After an errOwn, the rollback has restored the row, and this

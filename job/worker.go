@@ -255,7 +255,7 @@ func (w *Worker) Process(ctx context.Context, id int64) (Processed, error) {
 	case err != nil:
 		return "", err
 	case p == nil:
-		// the job's end may not be replicated yet
+		// The job's end may not be replicated yet.
 		return Absent, txn.Replicated(ctx, w.pool, readOn)
 	}
 	if p.capacity.take(ctx, 1) == 0 {
@@ -308,7 +308,7 @@ func (w *Worker) processClaimed(ctx context.Context, s *session, p *producer, j 
 	p.launch(s, a)
 	<-a.over
 	if !a.executed {
-		return "", &pawl.Error{Op: "job.process", Code: pawl.CodeInProgress, Err: fmt.Errorf("job %d may have killed a process or the server, and another such job is in hand", j.ID),
+		return "", &pawl.Error{Op: "job.process", Code: pawl.CodeInProgress, Err: fmt.Errorf("job %d may have killed a process or the server, and this process runs another such job", j.ID),
 			Hint: "a process runs one of them at a time; try again"}
 	}
 	return Done, nil
