@@ -10,8 +10,7 @@ import (
 	"github.com/pawl-go/pawl/job"
 )
 
-// harms are ways in which a handler loses its transaction at each attempt, while the server stays
-// available to others.
+// harms are ways in which a handler loses its transaction while others can use the server.
 var harms = map[string]struct {
 	do       string        // by a trigger on the handler's table
 	deferred bool          // at COMMIT

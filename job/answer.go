@@ -17,8 +17,7 @@ func RetryAfter(in time.Duration, err error) error {
 }
 
 // Snooze returns an error that releases the job until later, uncharged and without an entry in its
-// error history. Use it if it is too early and nothing has failed. The rows that the handler wrote
-// in the job's transaction are rolled back. At most a year.
+// error history. Use it if it is too early. The handler's rows are rolled back. At most a year.
 func Snooze(in time.Duration) error { return &answer.Answer{What: answer.Snooze, In: in} }
 
 // Cancel returns an error that ends the job without success and without a retry, because it is no

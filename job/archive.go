@@ -13,8 +13,7 @@ import (
 
 const archiveSweepEvery = time.Minute
 
-// An archiveKeeper empties archive tables whose rows are older than a week. Every worker has one. A
-// locked table is left for the next sweep.
+// An archiveKeeper empties unlocked archive tables older than a week. Every worker has one.
 type archiveKeeper struct {
 	w     *Worker
 	every time.Duration

@@ -12,9 +12,8 @@ import (
 	"github.com/pawl-go/pawl/pawltest"
 )
 
-// A worker empties the table whose rows are a week old, about once a minute, even if the database's
-// default isolation level is one that the sweep refuses. A locked table causes no error and is
-// emptied the next time.
+// A worker empties the table of a week ago, about once a minute, even if the database's default
+// isolation level is one that the sweep refuses. A locked table is emptied the next time.
 func TestArchiveKeeper(t *testing.T) {
 	t.Parallel()
 	url := pawltest.URL(t, `do $$ begin execute format('insert into pawl.archive_%s

@@ -12,8 +12,7 @@ import (
 	"github.com/pawl-go/pawl/job"
 )
 
-// A job that commits between the last claim and the announcement notifies no worker. The claim that
-// follows the announcement finds it.
+// The claim after the announcement finds a job that committed just before it and did not notify.
 func TestWake_LooksOnceMore(t *testing.T) {
 	t.Parallel()
 	c := setupCrew(t, `create table once (); alter function pawl_v1.worker_asleep(text[]) rename to worker_asleep_itself;
@@ -42,8 +41,7 @@ end $$`)
 	c.wantEffects(1)
 }
 
-// When the announced worker takes a long job, another worker of the queue is announced at once,
-// because the notification woke both.
+// When the announced worker takes a long job, another is announced, because both were notified.
 func TestWake_TheNextIsAnnounced(t *testing.T) {
 	t.Parallel()
 	c := setupCrew(t)

@@ -99,9 +99,8 @@ func TestWake_FromEverywhere(t *testing.T) {
 	c.wantEffects(jobs)
 }
 
-// The sessions of the worker and of the enqueuer have short timeouts for statements and locks. The
-// pool cancels on the server when its client stops waiting, so the wait for notifications is
-// interrupted often.
+// Sessions have short timeouts for statements and locks, and the pool cancels on the server. So the
+// wait for notifications is interrupted often.
 func TestWake_ImpatientSessions(t *testing.T) {
 	t.Parallel()
 	c := setupCrewOn(t, pawltest.URL(t, effects)+"&lock_timeout=1&statement_timeout=20000&idle_session_timeout=20000&idle_in_transaction_session_timeout=20000")
@@ -227,8 +226,7 @@ func TestWake_AfterAnOutage(t *testing.T) {
 	c.wantEffects(c.wakes("after the outage", func() { c.enqueueMany(1, job.Request{}) }))
 }
 
-// A server crash ends all sessions and frees all locks. Afterwards workers are announced again, and
-// enqueues wake them.
+// After a server crash, which frees all locks, workers are announced again, and enqueues wake them.
 func TestWake_AfterACrashOfTheServer(t *testing.T) {
 	t.Parallel()
 	server, err := postgres.Start(t.Context(), postgres.Options{RAM: true})
@@ -298,9 +296,8 @@ func TestWake_AFrozenWorkerIsNotAnnouncedBeyondItsLease(t *testing.T) {
 	c.wantEffects(6)
 }
 
-// An enqueue in a long transaction wakes the worker at its commit, if the worker slept before the
-// enqueue. If the worker falls asleep after it, the next poll finds the job, or a kick wakes the
-// worker.
+// An enqueue in a long transaction wakes the worker at its commit, if the worker slept before. If
+// it falls asleep after the enqueue, the next poll finds the job, or a kick wakes it.
 func TestWake_OpenTransactions(t *testing.T) {
 	t.Parallel()
 	c := setupCrew(t)
@@ -344,8 +341,7 @@ func TestWake_InVainIsRare(t *testing.T) {
 	heard, announced := 0, 0
 	var all sync.WaitGroup
 	all.Go(func() {
-		// On a busy machine several enqueues notify before the worker has withdrawn its
-		// announcement. They count as one.
+		// On a busy machine several enqueues may notify for one announcement.
 		for last := (time.Time{}); ; last = time.Now() {
 			if n, err := conn.WaitForNotification(t.Context()); err != nil || n.Payload == "the last" {
 				return
@@ -370,8 +366,7 @@ func TestWake_InVainIsRare(t *testing.T) {
 	}
 }
 
-// A slow claim runs in the background while the producer finds no job. A notification whose job
-// that claim finds was not in vain.
+// A slow claim runs in the background. A notification whose job it finds was not in vain.
 func TestWake_SlowClaims(t *testing.T) {
 	t.Parallel()
 	c := setupCrew(t, `alter function pawl_v1.job_claim(text, bigint, int, jsonb) rename to job_claim_itself;
@@ -395,8 +390,7 @@ end $$`)
 	c.wantEffects(times)
 }
 
-// Without a presence connection no worker is announced, no enqueue notifies, and polls find the
-// jobs.
+// Without a presence connection no enqueue notifies, and polls find the jobs.
 func TestWake_WithoutPresence(t *testing.T) {
 	t.Parallel()
 	c := setupCrew(t)
@@ -419,8 +413,7 @@ func TestWake_WithoutPresence(t *testing.T) {
 	c.wantEffects(5)
 }
 
-// A worker that found a job by a poll withdraws its announcement. It is busy, and an enqueue would
-// wake no other worker.
+// A busy worker withdraws its announcement, because an enqueue would wake no other worker.
 func TestWake_AWorkingWorkerIsAwake(t *testing.T) {
 	t.Parallel()
 	c := setupCrew(t)
@@ -437,8 +430,7 @@ func TestWake_AWorkingWorkerIsAwake(t *testing.T) {
 	c.untilAnnounced(1)
 }
 
-// A stopping worker withdraws its announcement at once, even if its handlers of other queues
-// continue.
+// A stopping worker withdraws its announcement at once, even while its handlers run.
 func TestWake_AStoppingWorkerIsAwake(t *testing.T) {
 	t.Parallel()
 	c := setupCrew(t)

@@ -15,9 +15,8 @@ import (
 	"github.com/pawl-go/pawl/internal/verdict"
 )
 
-// An attempt runs a claimed job, or a batch of one kind, until the database has the outcome or the
-// job is left to keepSettling. It enters the process's gate before the claim, as one ordinary
-// entrant for each job.
+// An attempt runs a claimed job, or a batch of one kind, until its outcome is recorded or left to
+// keepSettling. It enters the process's gate before the claim, as one entrant for each job.
 type attempt struct {
 	context.Context // of its handler
 	cancel          context.CancelCauseFunc
@@ -96,8 +95,8 @@ func (w *Worker) chargeLosses(a *attempt) bool {
 	return true
 }
 
-// acquireExclusive ensures that only one suspect, or attempt whose loss would be charged, runs at a
-// time. If another holds Exclusive, the job is put back.
+// acquireExclusive acquires Exclusive for a suspect, or for a job whose next loss is charged. If it
+// is not free, the job is put back.
 func (w *Worker) acquireExclusive(a *attempt) bool {
 	if a.exclusive.TryAcquire() {
 		return true
@@ -144,8 +143,7 @@ func endAll(all ...*attempt) {
 	}
 }
 
-// departing leaves the gate for a suspect. For an ordinary attempt it returns the number of
-// entrants, and the caller must leave for them.
+// departing leaves the gate for a suspect. Else it returns how many entrants must leave.
 func (a *attempt) departing() int {
 	a.exclusive.Release()
 	switch {
@@ -157,8 +155,7 @@ func (a *attempt) departing() int {
 	return 0
 }
 
-// watch abandons a handler that runs for abandonAfter past its Timeout: see leaveBehind. Call stop
-// when the handler has returned.
+// watch abandons a handler that runs too long past its Timeout. Call stop when it has returned.
 func (a *attempt) watch(jobs []Job) (stop func()) {
 	overdue := time.AfterFunc(a.h.policy.Timeout+a.w.abandon, func() { a.leaveBehind(jobs) })
 	return func() { overdue.Stop() }
@@ -176,8 +173,7 @@ func (a *attempt) leaveBehind(jobs []Job) {
 
 var errIgnored = errors.New("the handler ignored the end of its context and was left behind")
 
-// executeTx runs the transaction, again if it lost a race, and settles the jobs that it did not
-// end.
+// executeTx runs the transaction, again if it lost a race, and settles the remaining jobs.
 func (a *attempt) executeTx() {
 	w, jobs := a.w, a.jobs
 	select {
@@ -212,8 +208,7 @@ func (a *attempt) executeTx() {
 	a.conclude(jobs, err, lost)
 }
 
-// lostByHandler reports whether a handler lost its transaction, so that the failure could not be
-// recorded in it.
+// lostByHandler reports whether a handler lost the transaction, so that it can record no failure.
 func lostByHandler(err error) bool {
 	return errors.Is(err, txn.ErrAlone) || errors.Is(err, txn.ErrLost) && !errors.Is(err, txn.ErrEnded) && !pawl.Unreachable(err)
 }
@@ -255,8 +250,7 @@ func (a *attempt) conclude(jobs []Job, err error, lost bool) {
 	case pawl.MayHaveHappened(err):
 		event.Kind = pawl.EventCommitUnknown
 	case s.lost(), pawl.Unreachable(err), verdict.IsBusy(pawl.CodeOf(err)):
-		// The session, the database or a row lock of another transaction failed the attempt: not
-		// charged.
+		// Not charged: a lost session, an outage, or a row lock of another transaction.
 		event.Kind = pawl.EventWastedWork
 	default:
 		w.losses.Charged(jobs[0].ID)
@@ -266,8 +260,7 @@ func (a *attempt) conclude(jobs []Job, err error, lost bool) {
 	w.giveBack(s, jobs, event)
 }
 
-// giveBack emits why the attempt failed and releases its jobs. Releasing also finds out whether an
-// unanswered COMMIT took effect.
+// giveBack emits why and releases the jobs, which also resolves a COMMIT without a reply.
 func (w *Worker) giveBack(s *session, jobs []Job, why pawl.Event) {
 	w.emit(s.ctx, why)
 	if why.Kind == pawl.EventWastedWork {

@@ -20,15 +20,14 @@ type failure struct {
 	cause error
 }
 
-// tryBatch runs one transaction for some jobs: hold, call the handler, finish, commit. A nil error
-// means that the database has the outcome of each.
+// tryBatch runs one transaction: hold, call the handler, finish, commit. A nil error means that the
+// database has the outcome of each job.
 func (a *attempt) tryBatch(jobs []Job) error {
 	var ctx context.Context = a
 	w, h := a.w, a.h
 	// hold: a crash here costs a retry, once the process is known to be dead. A process that
 	// freezes before it is rejected when it continues. One that freezes after it keeps the rows
-	// locked until the server ends the idle transaction. Only then can another worker claim the
-	// jobs.
+	// locked until the server ends the idle transaction. Only then can others claim the jobs.
 	if err := fault.At("job.hold.before"); err != nil {
 		return err
 	}
@@ -52,8 +51,7 @@ func (a *attempt) tryBatch(jobs []Job) error {
 	}
 	took := time.Since(start)
 
-	// record and finish: failures are recorded in the transaction that holds the jobs, so that no
-	// other attempt can claim them in between.
+	// Failures are recorded while the rows are locked, so that no other attempt can claim them.
 	failed, lanes, err := w.record(ctx, tx, h, failures)
 	if err != nil {
 		return err
@@ -75,8 +73,7 @@ func (a *attempt) tryBatch(jobs []Job) error {
 	return nil
 }
 
-// hold opens the transaction, locks the jobs' rows in the order of their ids, and returns the jobs
-// that this attempt still owns.
+// hold opens the transaction, locks the rows in the order of ids, and returns the jobs still owned.
 func (a *attempt) hold(jobs []Job) (tx *txn.Opened, held []Job, err error) {
 	var ctx context.Context = a
 	w, h := a.w, a.h

@@ -9,8 +9,7 @@ import (
 // capacity counts the free slots of a queue. Slots given back together can be taken together. Given
 // back singly, a batch of a hundred would be followed by a hundred batches of one.
 //
-// It also keeps attempts whose handlers have returned, until the producer's next exchange ends
-// their jobs.
+// It also keeps attempts whose handlers have returned, for the producer's next exchange.
 type capacity struct {
 	mu         sync.Mutex
 	size       int
@@ -24,8 +23,7 @@ type capacity struct {
 
 func newCapacity(size int) *capacity { return &capacity{size: size, free: size} }
 
-// take waits for one slot, takes up to limit slots and returns their number. It returns 0 if ctx
-// has ended.
+// take waits for one slot and takes up to limit. It returns 0 if ctx has ended.
 func (c *capacity) take(ctx context.Context, limit int) (taken int) {
 	for ctx.Err() == nil {
 		c.mu.Lock()
@@ -68,8 +66,7 @@ func (c *capacity) gather(ctx context.Context, enough int, patience time.Duratio
 	}
 }
 
-// takeDone waits for one free slot or one done attempt, and takes up to limit of both together. It
-// returns nothing if ctx has ended.
+// takeDone waits for a free slot or a done attempt, and takes up to limit of both until ctx ends.
 func (c *capacity) takeDone(ctx context.Context, limit int) (done []*attempt, taken int) {
 	for ctx.Err() == nil {
 		c.mu.Lock()

@@ -53,8 +53,7 @@ type order struct {
 // poison is the payload that kills the process which handles it.
 const poison = "poison"
 
-// TestWorkerProcess is not a test but the worker process that other tests start. It prints its
-// events.
+// TestWorkerProcess is not a test but the worker process of other tests. It prints its events.
 func TestWorkerProcess(t *testing.T) {
 	var o order
 	if text := os.Getenv(childEnv); text == "" {

@@ -15,11 +15,10 @@ import (
 // Config configures a [Worker]. Handlers are required. Queues are required if a handler does not
 // come from a [Definition]. The zero value of each other field is fit for production.
 type Config struct {
-	// Queues are the only queues to work on. Default the queues of the handlers' definitions (see
-	// [Define]), each with the default Concurrency.
+	// Queues to work on. Default the queues of the handlers' definitions (see [Define]), each with
+	// the default Concurrency.
 	Queues []Queue
-	// Handlers are the handlers of this worker, one for each kind. Jobs of other kinds are never
-	// claimed or dead-lettered by this worker.
+	// Handlers, one for each kind. This worker never claims or dead-letters jobs of other kinds.
 	Handlers []Handler
 	// Middleware runs around every call of a handler, the first outermost.
 	Middleware []Middleware
@@ -29,8 +28,7 @@ type Config struct {
 	Lease time.Duration
 	// Presence detects that a process has died before its lease ends.
 	Presence Presence
-	// Timeout cancels a handler's context. A long transaction holds back vacuum for the whole
-	// database. Default 30 s.
+	// Timeout cancels a handler's context. Long transactions hold back vacuum. Default 30 s.
 	Timeout time.Duration
 	// Poll is the longest pause between claims of an idle queue. An enqueue wakes an idle worker.
 	// Polls find jobs whose time has come, and all jobs if Presence is off. Shorter starts those
@@ -39,11 +37,10 @@ type Config struct {
 	Poll time.Duration
 	// Backoff is the wait between the attempts of one job.
 	Backoff Backoff
-	// MaxCrashes is the number of process deaths, while no other job ran beside it, that make a job
-	// a dead letter. In total, three times as many make it one. After the first death the job
-	// starts alone, so a job that kills its process at once is alone at the next deaths. Fewer end
-	// a poison job sooner. More spare healthy jobs where processes are killed often. Default 4, at
-	// most 1000.
+	// MaxCrashes is the number of process deaths, while the job ran alone, that make it a dead
+	// letter. In total, three times as many make it one. After the first death the job starts
+	// alone. Fewer end a poison job sooner. More spare healthy jobs where processes are killed
+	// often. Default 4, at most 1000.
 	MaxCrashes int
 	// ShutdownTimeout is how long a stopping worker waits for its handlers before it cancels their
 	// contexts. The default of 25 s fits in the 30 s that Kubernetes and ECS give.
@@ -52,9 +49,8 @@ type Config struct {
 	Name string
 	// Hooks receive the worker's events.
 	Hooks pawl.Hooks
-	// MaxConns is the most connections of the pool that the worker uses at once. Its defaults
-	// follow from it. Set it if several parts share a pool; package service sets it. Default all of
-	// the pool.
+	// MaxConns is the most connections of the pool that the worker uses at once. Set it if several
+	// parts share a pool; package service sets it. Default all of the pool.
 	MaxConns int
 }
 
@@ -81,9 +77,8 @@ type Presence struct {
 	// Off uses the lease alone, without a connection beside the pool. New jobs then wait for the
 	// next poll, because nothing wakes the worker.
 	Off bool
-	// URL is a direct connection, for pools that connect through a pooler in transaction mode.
-	// Session locks do not work there, so the lease alone decides. Default the settings of the
-	// pool.
+	// URL is a direct connection, if the pool connects through a pooler in transaction mode. There,
+	// session locks do not work and the lease alone decides. Default the settings of the pool.
 	URL string
 }
 
@@ -214,9 +209,8 @@ func (c *Config) limited() string {
 const housekeeping = conns.Housekeeping
 
 // MinConns is the smallest pool with which the worker can run. Housekeeping needs 2 connections.
-// With a HandleTx, each queue needs its Concurrency, or 1 if that is left to its default. Otherwise
-// a HandleManyTx or a HandleThenTx needs 1, and other forms need none. The presence connection is
-// not from the pool.
+// With a HandleTx, each queue needs its Concurrency, or 1 by default. Otherwise a HandleManyTx or a
+// HandleThenTx needs 1. The presence connection is not from the pool.
 func (c Config) MinConns() int {
 	handlers, forms := 0, c.settings()
 	switch {

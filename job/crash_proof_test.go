@@ -98,8 +98,7 @@ func measureCrashes(c *crew, o order, kills int) (took []time.Duration) {
 	return took
 }
 
-// reruns returns how long after died each job began its second run. The database uses this
-// machine's clock.
+// reruns returns how long after died each job ran again. The database uses this machine's clock.
 func (c *crew) reruns(died time.Time) []time.Duration {
 	c.Helper()
 	rows, err := c.pool.Query(c.Context(), "select max(r.at) from run as r group by r.job having count(*) = 2")
@@ -173,8 +172,7 @@ func TestCrash_PoisonTakesNobodyWithIt(t *testing.T) {
 	}
 }
 
-// A worker's memory does not grow with the backlog: with a million waiting jobs the process stays
-// below 64 MiB.
+// A worker's memory does not grow with the backlog: below 64 MiB with a million waiting jobs.
 func TestWorker_MemoryIsFlat(t *testing.T) {
 	t.Parallel()
 	c := setupCrew(t)

@@ -18,11 +18,9 @@ type Defaults[T any] struct {
 	Key func(T) string
 	// Retention is how long a key is remembered. Default 24 h.
 	Retention time.Duration
-	// Lane is the ordered sequence of a value's job. A value with the lane "" is in none. Default
-	// none.
+	// Lane is the ordered sequence of a value's job; "" is none. Default none.
 	Lane func(T) string
-	// LanePolicy is what a lane does when the job that has the turn becomes a dead letter. Default
-	// [LaneBlock].
+	// LanePolicy is what a lane does when its head becomes a dead letter. Default [LaneBlock].
 	LanePolicy LanePolicy
 	// MaxAttempts is the number of attempts before a job becomes a dead letter. Default 25.
 	MaxAttempts int
@@ -40,9 +38,8 @@ type Definition[T any] struct {
 	defaults Defaults[T]
 }
 
-// Define returns the definition of a kind. The payload is a T encoded as JSON, or the octets
-// themselves if T is []byte. The bounds of kind and defaults are checked by Enqueue and by
-// [NewWorker].
+// Define returns the definition of a kind. The payload is a T encoded as JSON, or the octets if T
+// is []byte. Enqueue and [NewWorker] check the bounds.
 func Define[T any](kind string, d Defaults[T]) Definition[T] {
 	if d.Queue == "" {
 		d.Queue = defaultQueue
@@ -58,8 +55,7 @@ func (d Definition[T]) Kind() string { return d.kind }
 // Queue returns the queue in which the jobs wait.
 func (d Definition[T]) Queue() string { return d.defaults.Queue }
 
-// Request returns the request for one job. Change it before you pass it to [Enqueue], for instance
-// its StartIn or headers.
+// Request returns the request for one job, for instance to change its StartIn before [Enqueue].
 func (d Definition[T]) Request(value T) Request {
 	r := Request{Queue: d.defaults.Queue, Kind: d.kind, Retention: d.defaults.Retention, MaxAttempts: d.defaults.MaxAttempts,
 		Priority: d.defaults.Priority, StartIn: d.defaults.StartIn}
@@ -89,8 +85,7 @@ func (d Definition[T]) Enqueue(ctx context.Context, db DB, value T) (Enqueued, e
 	return Enqueue(ctx, db, d.Request(value))
 }
 
-// EnqueueMany stores a job for each of up to 10,000 values, all or none: see the function
-// [EnqueueMany].
+// EnqueueMany stores jobs for up to 10,000 values, all or none: see the function [EnqueueMany].
 func (d Definition[T]) EnqueueMany(ctx context.Context, db DB, values []T) ([]Enqueued, error) {
 	requests := make([]Request, len(values))
 	for i, v := range values {

@@ -22,8 +22,7 @@ type charge struct {
 
 func byCharge(c charge) string { return c.ID }
 
-// Each request has the options of its definition. Options that the definition leaves out have the
-// request's defaults.
+// Each request has the options of its definition, and otherwise the request's defaults.
 func TestDefinition_SaysItOnce(t *testing.T) {
 	t.Parallel()
 	full := job.Define("charge", job.Defaults[charge]{Queue: "payments", Key: byCharge, Retention: time.Hour, Lane: func(c charge) string { return c.Account },
@@ -147,8 +146,7 @@ func TestDefinition_HandlesOnItsQueue(t *testing.T) {
 	c.wantEffects(len(all))
 }
 
-// The worker serves only the configured queues. Without them, a handler that comes from no
-// definition is rejected.
+// Without Queues, a handler that comes from no definition is rejected.
 func TestConfig_Queues(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -167,8 +165,7 @@ func TestConfig_Queues(t *testing.T) {
 	}
 }
 
-// In every form, Hold in the lent transaction does nothing, because the worker has checked the
-// fence. It does not wait.
+// In every form, Hold in the lent transaction does nothing and does not wait.
 func TestHold_InTheLentTransaction(t *testing.T) {
 	t.Parallel()
 	type task = job.Task[[]byte]

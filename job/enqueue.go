@@ -20,8 +20,7 @@ import (
 type Request struct {
 	// Queue is where the job waits. Kind selects the handler. Both have 1 to 255 octets.
 	Queue, Kind string
-	// Payload is stored unchanged, at most 4 MiB. Small payloads are faster: every status change
-	// copies payloads under 2 kB.
+	// Payload is stored unchanged, at most 4 MiB. Every status change copies payloads under 2 kB.
 	Payload []byte
 	// Value is encoded as JSON into Payload, for handlers that decode a type. Set one of the two.
 	Value any
@@ -30,16 +29,14 @@ type Request struct {
 	Key string
 	// Fingerprint detects a different payload under the same Key. Default: over Kind and Payload.
 	Fingerprint pawl.Fingerprint
-	// Retention is how long the key is remembered, even after the job has finished. If it is
-	// shorter than the longest retry of your callers, a duplicate can run. Default 24 h, 1 s to 10
-	// years.
+	// Retention is how long the key is remembered, even after the job has finished. A caller that
+	// retries later can enqueue a duplicate. Default 24 h, 1 s to 10 years.
 	Retention time.Duration
 	// Priority 1 is claimed first, 4 last. Default 2.
 	Priority int
 	// StartIn delays the first attempt. Default 0, at most a year.
 	StartIn time.Duration
-	// MaxAttempts is the number of attempts before the job becomes a dead letter. Default 25, 1 to
-	// 1000.
+	// MaxAttempts is the number of attempts before a dead letter. Default 25, 1 to 1000.
 	MaxAttempts int
 	// Headers are stored with the payload. The trace of the context is added; see [pawl.WithTrace].
 	Headers map[string]any
@@ -48,9 +45,8 @@ type Request struct {
 	// transaction short: until it ends, other enqueues into the lane wait, and the lane may stop.
 	// Default none, up to 255 octets.
 	Lane string
-	// LanePolicy is what the lane does when the job that has the turn becomes a dead letter; see
-	// [LaneBlock]. It applies if this request creates the lane. An existing lane keeps its policy.
-	// Default LaneBlock.
+	// LanePolicy is what the lane does when its head becomes a dead letter; see [LaneBlock]. It
+	// applies if this request creates the lane. Default LaneBlock.
 	LanePolicy LanePolicy
 }
 
@@ -68,8 +64,7 @@ const (
 // Enqueued is the result of a request.
 type Enqueued struct {
 	ID int64
-	// Duplicate means that an earlier request with this key created the job ID, which may have
-	// finished since.
+	// Duplicate: an earlier request with this key created the job ID, which may have finished.
 	Duplicate bool
 }
 
@@ -81,8 +76,7 @@ type Enqueued struct {
 // Enqueue returns it once it is ([pawl.ErrCommitUnknown] if it cannot find out). In your
 // transaction the result is valid after your COMMIT, and not after a rollback.
 //
-// Errors: [pawl.ErrKeyReused] if the key was used with another payload; [pawl.ErrArgumentInvalid]
-// outside a bound.
+// Errors: [pawl.ErrKeyReused] for another payload; [pawl.ErrArgumentInvalid] outside a bound.
 func Enqueue(ctx context.Context, db DB, r Request) (Enqueued, error) {
 	args, err := r.args(ctx)
 	if err != nil {
@@ -141,8 +135,7 @@ func EnqueueMany(ctx context.Context, db DB, requests []Request) ([]Enqueued, er
 	return answers, nil
 }
 
-// proved waits until what was read at readOn is replicated, if db is a pool. In a caller's
-// transaction, the COMMIT proves it.
+// proved waits until the read is replicated, if db is a pool. In a transaction, COMMIT proves it.
 func proved(ctx context.Context, db DB, readOn string) error {
 	if pool, is := db.(*pgxpool.Pool); is {
 		return txn.Replicated(ctx, pool, readOn)
@@ -218,8 +211,7 @@ func withTrace(ctx context.Context, headers map[string]any) map[string]any {
 	return all
 }
 
-// traceOf adds the trace of the job's enqueuer to ctx. Several jobs have different traces, so none
-// is added.
+// traceOf adds the trace of a single job's enqueuer to ctx. Several jobs have different traces.
 func traceOf(ctx context.Context, jobs []Job) context.Context {
 	if len(jobs) != 1 || jobs[0].Headers == nil {
 		return ctx

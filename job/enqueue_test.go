@@ -128,8 +128,7 @@ func TestEnqueue_DatabaseSQL(t *testing.T) {
 	}
 }
 
-// A job claimed with pgx is held and finished in a database/sql transaction. A stale attempt aborts
-// it.
+// A job claimed with pgx is held and finished in a *sql.Tx. A stale attempt aborts it.
 func TestFinish_DatabaseSQL(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -158,8 +157,7 @@ func TestFinish_DatabaseSQL(t *testing.T) {
 	b.wantCount("select count(*) from pawl.job", 0)
 }
 
-// JSON replaces all octets that are not UTF-8 with the same character. Two keys would become one,
-// and the second job would not be enqueued.
+// JSON replaces all octets that are not UTF-8 with one character, so two keys would become one.
 func TestEnqueue_KeysThatAreNoUTF8DoNotMeet(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

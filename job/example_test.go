@@ -58,8 +58,7 @@ func Example() {
 	// 1 booking of 1250
 }
 
-// One of three documents cannot be indexed. The batch runs again in halves, and only that job is
-// charged.
+// One of three documents cannot be indexed. The batch runs again in halves; one job is charged.
 func ExampleHandleManyTx() {
 	ctx, pool, end := example("create table word (text text)")
 	defer end()
@@ -120,8 +119,7 @@ func ExampleEnqueue_databaseSQL() {
 	// 0 jobs
 }
 
-// A report that is too early is snoozed and not charged. A charge that was rate limited waits as
-// long as the other system asks.
+// A report that is too early is snoozed, uncharged. A rate-limited charge waits as long as asked.
 func ExampleSnooze() {
 	ctx, pool, end := example("")
 	defer end()

@@ -17,8 +17,8 @@ import (
 // slots, which are taken, and for the slots of the ended attempts. It reports how many jobs it
 // started and whether the producer may continue. No handler starts before the reply to COMMIT.
 //
-// exchange: a crash before COMMIT costs a second run of the done handlers. A crash after it counts
-// as a crash of the claimed jobs.
+// exchange: a crash before COMMIT costs a second run of those handlers, and after it a counted
+// crash.
 func (p *producer) exchange(ctx context.Context, s *session, done []*attempt, free int, due bool, pass pass) (started int, open bool) {
 	room := free + len(done) // entrants of the gate
 	row, err := p.askExchange(ctx, s, done, free, due, pass)
@@ -86,8 +86,7 @@ func lingering(ctx context.Context, after time.Duration) (_ context.Context, can
 	return longer, func() { stop(); end() }
 }
 
-// finishAgainAll continues to end the failed attempts, or all if err is not nil. It returns the
-// others.
+// finishAgainAll retries failed ends, or all ends after err. It returns the other attempts.
 func (w *Worker) finishAgainAll(all []*attempt, failed []contract.JobEndRow, err error) (finished []*attempt) {
 	outcomes := make(map[int64]string, len(failed))
 	for _, f := range failed {

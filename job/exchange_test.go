@@ -181,8 +181,8 @@ create trigger hold after delete on pawl.job referencing old table as gone for e
 	c.enqueueMany(all, job.Request{})
 	c.hire()
 	c.untilTrue("all slots are used", func() bool { return int(begun.Load()) == c.concurrency })
-	// pg_stat_activity shows no wait_event for a moment, once a second, while a waiting session
-	// checks for deadlocks.
+	// pg_stat_activity hides wait_event for a moment, once a second, during the check for
+	// deadlocks.
 	const turns = "select count(*) from pg_locks where database = (select oid from pg_database where datname = current_database()) and locktype = 'advisory' and not granted"
 	close(proceed[3])
 	c.until("the exchange of one job does not wait", turns, 1)
@@ -249,10 +249,9 @@ func TestTurn_AHookThatHangsDoesNotKeepRun(t *testing.T) {
 	stop()
 }
 
-// While a suspect waits to be alone, the ends of done jobs do not wait for an exchange, because the
-// producer waits at the gate. The test is not parallel, because other tests' handlers would be in
-// the gate. On a busy machine an end may be late once; one that waits at the gate is late each
-// time.
+// While a suspect waits to be alone, ends do not wait for an exchange, because the producer waits
+// at the gate. The test is not parallel, because other tests' handlers would be in the gate. An end
+// may be late once on a busy machine; one that waits at the gate is late each time.
 func TestTurn_EndsDoNotWaitAtTheGate(t *testing.T) {
 	c := setupCrew(t)
 	c.concurrency = 2
@@ -311,8 +310,7 @@ func TestTurn_EndsWithItsLeaseLost(t *testing.T) {
 	}
 }
 
-// Two workers exchange on one queue, with and without lanes. Each job runs once, and the jobs of a
-// lane run in order.
+// Two workers on one queue run each job once, and the jobs of a lane in order.
 func TestTurn_TwoWorkersOnAQueue(t *testing.T) {
 	t.Parallel()
 	c := setupCrew(t)

@@ -10,8 +10,7 @@ import (
 	"github.com/pawl-go/pawl/internal/contract"
 )
 
-// A finishBatcher ends simple jobs in batches. Jobs that arrive during one call form the next
-// batch.
+// A finishBatcher ends simple jobs in batches. Jobs that arrive during a call form the next one.
 type finishBatcher struct {
 	pool     *pgxpool.Pool
 	promoter *lanePromoter
@@ -20,8 +19,7 @@ type finishBatcher struct {
 	busy     bool
 }
 
-// A jobEnd is a job whose handler has returned. Either of is set, or a caller of finish waits for
-// all.
+// A jobEnd is a job whose handler has returned. Either of is set, or a finish waits for all.
 type jobEnd struct {
 	job     *Job
 	outcome string // "finished", "stale" or "locked"; "" after an error
@@ -82,8 +80,7 @@ func (f *finishBatcher) flushAll() {
 }
 
 // together returns how many of the first ends go into one call. The reply names jobs, not attempts,
-// so no job may be in it twice. A process that stalled past its lease may end two attempts of one
-// job.
+// and a process that stalled past its lease may end two attempts of one job.
 func together(all []*jobEnd) int {
 	all = all[:min(len(all), maxBatch)]
 	return distinct(len(all), func(i int) int64 { return all[i].job.ID })

@@ -121,8 +121,7 @@ func TestVerdicts(t *testing.T) {
 	}
 }
 
-// A typed handler gets its payload decoded, and the trace of the enqueuer. A payload that does not
-// decode becomes a dead letter at once.
+// A handler gets the decoded payload and the enqueuer's trace. Bad JSON is dead-lettered at once.
 func TestHandle_DecodesThePayload(t *testing.T) {
 	t.Parallel()
 	c := setupCrew(t)
@@ -175,8 +174,7 @@ func TestWorker_EventsNameTheKind(t *testing.T) {
 	}
 }
 
-// A call for one job has that job's trace. A call for several has none, because theirs differ, and
-// each job has its own.
+// A call for one job has that job's trace. A call for several has none.
 func TestHandleManyTx_ManyJobsHaveNoTrace(t *testing.T) {
 	t.Parallel()
 	const trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-%016d-01"
@@ -261,8 +259,7 @@ func TestHandleManyTx_ChargesOnlyWhatFails(t *testing.T) {
 	c.wantCount("select count(*) from pawl.job where status = 'dead_letter' and payload = 'poison' and attempts = 1", 2)
 }
 
-// A job whose row another transaction has locked is left out of its batch and released uncharged.
-// The other jobs succeed.
+// A job whose row is locked is left out of its batch and released uncharged.
 func TestHandleManyTx_LeavesOutWhatIsLocked(t *testing.T) {
 	t.Parallel()
 	c := setupCrew(t)
@@ -371,8 +368,7 @@ func TestMiddleware(t *testing.T) {
 	c.wantText("select string_agg(who, ',') from trail", "k1,k2")
 }
 
-// One worker serves several queues, each with its own Concurrency. Jobs of unknown kinds stay
-// pending.
+// A worker serves several queues with their own Concurrency, and leaves unknown kinds pending.
 func TestWorker_QueuesAndKinds(t *testing.T) {
 	t.Parallel()
 	c := setupCrew(t)
@@ -444,8 +440,7 @@ func TestWorker_Process(t *testing.T) {
 	c.wantEffects(2)
 }
 
-// An outage of another system is charged, even if its error looks like a broken database
-// connection.
+// An outage of another system is charged, even if its error looks like one of the database.
 func TestHandle_ForeignOutageIsCharged(t *testing.T) {
 	t.Parallel()
 	c := setupCrew(t)

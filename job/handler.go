@@ -19,9 +19,8 @@ type Task[T any] struct {
 	Value T // decoded from the JSON in Payload; a []byte gets the octets unchanged
 }
 
-// A Handler runs the jobs of one kind. It is your function with its form and policy: a
-// [SingleHandler] or a [ManyHandler]. Make it with [Handle] or another form, or with the methods of
-// a [Definition].
+// A Handler runs the jobs of one kind: your function with its form and policy. Make it with
+// [Handle] or another form, or with the methods of a [Definition].
 type Handler interface {
 	// Kind returns the kind of the jobs it runs.
 	Kind() string
@@ -30,8 +29,7 @@ type Handler interface {
 	settings() settings
 }
 
-// A SingleHandler is a handler for one job at a time, made by [Handle], [HandleTx], [HandleThenTx],
-// [HandleSQL] or [HandleThenSQL].
+// A SingleHandler is a handler for one job at a time, made by [Handle], [HandleTx] and others.
 type SingleHandler struct{ given settings }
 
 // With returns the handler with policy p.
@@ -51,7 +49,7 @@ func (h SingleHandler) Queue() string { return h.given.queue }
 
 func (h SingleHandler) settings() settings { return h.given }
 
-// A ManyHandler is a handler for many jobs at once, made by [HandleMany], [HandleManyTx] or
+// A ManyHandler is a handler for many jobs, made by [HandleMany], [HandleManyTx] or
 // [HandleManySQL].
 type ManyHandler struct{ given settings }
 
@@ -77,12 +75,13 @@ type settings struct {
 	kind   string
 	queue  string // of its definition, or ""
 	form   form
-	policy ManyPolicy                                              // BatchSize is zero in the forms for one job
-	call   call                                                    // in the form then, returned by first
-	first  func(ctx context.Context, j Job) (then call, err error) // only in the form then
-	sql    bool                                                    // lends a *sql.Tx
-	empty  bool                                                    // a function is missing
-	watch  *stopwatch                                              // set by timed
+	policy ManyPolicy // BatchSize is zero in the forms for one job
+	call   call       // in the form then, returned by first
+	// first is only in the form then.
+	first func(ctx context.Context, j Job) (then call, err error)
+	sql   bool       // lends a *sql.Tx
+	empty bool       // a function is missing
+	watch *stopwatch // set by timed
 }
 
 // A call runs a handler. tx is nil in the forms without a transaction.
@@ -101,8 +100,8 @@ const (
 
 // Policy overrides the worker's settings for one kind. The zero value overrides nothing.
 type Policy struct {
-	// Timeout cancels the handler's context. In a [HandleThenTx] it applies to call, and to commit
-	// with at most 30 s. Default the worker's.
+	// Timeout cancels the handler's context. The commit of a [HandleThenTx] has at most 30 s.
+	// Default the worker's.
 	Timeout time.Duration
 	// Backoff is the wait between the attempts of one job. Default the worker's.
 	Backoff Backoff
@@ -112,8 +111,7 @@ type Policy struct {
 type ManyPolicy struct {
 	Policy
 	// BatchSize is the most jobs in one call. Larger is faster until the transaction becomes long.
-	// If one job fails, the batch of a [HandleManyTx] runs again in halves. Default 100, at most
-	// 500.
+	// If one job fails, a [HandleManyTx] runs again in halves. Default 100, at most 500.
 	BatchSize int
 }
 
@@ -125,8 +123,7 @@ type ManyPolicy struct {
 // fn may end the job in its own transaction: call [Job.Hold] first and [Job.Finish] before COMMIT.
 // Then return nil if and only if that transaction committed.
 //
-// An error or a panic schedules a retry. For other results see [RetryAfter], [Snooze], [Cancel] and
-// [pawl.Final].
+// An error or a panic schedules a retry; see [RetryAfter], [Snooze], [Cancel] and [pawl.Final].
 func Handle[T any](kind string, fn func(ctx context.Context, t Task[T]) error) SingleHandler {
 	return SingleHandler{settings{kind: kind, form: simple, empty: fn == nil, call: func(ctx context.Context, _ pgx.Tx, jobs []Job) error {
 		task, err := decodeOne[T](jobs[0])
@@ -155,10 +152,9 @@ func HandleTx[T any](kind string, fn func(ctx context.Context, tx pgx.Tx, t Task
 }
 
 // HandleManyTx makes a handler of the batch form: [HandleTx] for many jobs in one transaction,
-// sorted by id. If fn fails, its rows are rolled back and it is called again with each half, down
-// to single jobs. Only jobs that fail alone are charged. fn may see a job several times, but never
-// twice in one committed transaction. With several jobs the context has no trace, because theirs
-// differ; see [Job.Trace].
+// sorted by id. If fn fails, its rows are rolled back and it is called again with each half. Only
+// jobs that fail alone are charged. fn may see a job several times, but never twice in one
+// committed transaction. With several jobs the context has no trace; see [Job.Trace].
 func HandleManyTx[T any](kind string, fn func(ctx context.Context, tx pgx.Tx, ts []Task[T]) error) ManyHandler {
 	return ManyHandler{settings{kind: kind, form: batch, empty: fn == nil, call: func(ctx context.Context, tx pgx.Tx, jobs []Job) error {
 		tasks, err := decode[T](jobs)
@@ -175,8 +171,7 @@ func HandleManyTx[T any](kind string, fn func(ctx context.Context, tx pgx.Tx, ts
 // nil if all succeeded. Each error has the effect that it has in [Handle]. A crash runs all jobs
 // again.
 //
-// No two jobs of a call are of one lane. The context has no trace, because theirs differ; see
-// [Job.Trace].
+// No two jobs of a call are of one lane. The context has no trace; see [Job.Trace].
 func HandleMany[T any](kind string, fn func(ctx context.Context, ts []Task[T]) []error) ManyHandler {
 	return ManyHandler{settings{kind: kind, form: many, empty: fn == nil, call: func(ctx context.Context, _ pgx.Tx, jobs []Job) error {
 		errs, tasks, places := make([]error, len(jobs)), make([]Task[T], 0, len(jobs)), make([]int, 0, len(jobs))
@@ -233,8 +228,7 @@ func decodeOne[T any](j Job) (t Task[T], err error) {
 type Call struct {
 	Kind string
 	Jobs []Job // one, except in the forms for many jobs
-	// Tx is nil in the forms without a transaction. For database/sql it is the transaction of the
-	// *sql.Tx.
+	// Tx is nil in the forms without a transaction, and that of the *sql.Tx for database/sql.
 	Tx pgx.Tx
 }
 

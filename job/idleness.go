@@ -16,10 +16,9 @@ import (
 )
 
 // A producer that finds no job polls a few times in quick succession. Then it asks to be announced
-// as asleep and claims once more. After that it polls at longer and longer pauses. While it is
-// announced, each enqueue notifies the presence connection, which withdraws the announcement and
-// kicks the producer (docs/decisions/0050-wake-ups.md). Without a presence connection it only
-// polls.
+// as asleep, claims once more, and polls at longer and longer pauses. While it is announced, an
+// enqueue notifies the presence connection, which withdraws the announcement and kicks the producer
+// (docs/decisions/0050-wake-ups.md). Without that connection it only polls.
 
 const (
 	// idleLong is how long a producer finds no job before it asks: about three brief polls. A queue
@@ -85,8 +84,7 @@ func (p *producer) busy() {
 	}
 }
 
-// longer returns the next pause. After a notification it is short again, because only polls find
-// jobs until the producer is announced again.
+// longer returns the next pause. It is short after a notification: only polls find jobs then.
 func (p *producer) longer(pause time.Duration) time.Duration {
 	pause = min(2*pause, p.w.cfg.Poll)
 	if p.idleness.woken = p.idleness.heard.Swap(false); !p.idleness.woken {
@@ -106,8 +104,7 @@ type announcer struct {
 	asked map[*producer]bool // true: announce; false: withdraw
 	poke  func()             // ends the presence connection's wait for notifications
 
-	// woken and polled count how often an idle producer found jobs after a notification, and by a
-	// poll.
+	// How often an idle producer found jobs after a notification, and by a poll.
 	woken, polled atomic.Int64
 }
 
@@ -145,8 +142,7 @@ type listener struct {
 	signals map[*producer]string // the notification payload of its queue
 }
 
-// notified handles the producers' requests and waits for a notification. It returns nil if another
-// request comes first.
+// notified handles requests and waits for a notification. Nil: another request came first.
 func (w *Worker) notified(ctx context.Context, l *listener) (*pgconn.Notification, error) {
 	waiting, stop := context.WithCancel(ctx)
 	defer stop()

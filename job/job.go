@@ -73,8 +73,7 @@ func (j Job) Hold(ctx context.Context, tx Tx) error {
 }
 
 // Owner returns the owner of the job's steps, for package step. It is the same at every attempt. It
-// contains the creation time, so it differs if a restored database gives the same id to another
-// job.
+// differs if a restored database gives the id to another job.
 func (j Job) Owner() pawl.Owner {
 	return contract.OwnerOf("job", j.Queue, fmt.Sprintf("%d@%d", j.ID, j.CreatedAt.UnixMicro()), j.ID)
 }
@@ -106,8 +105,7 @@ func (j Job) Finish(ctx context.Context, tx Tx) error {
 
 // Failed is the result of a failed attempt.
 type Failed struct {
-	// "pending": it will be retried. "dead_letter" or "cancelled": it will not. "unknown": it waits
-	// for a verdict.
+	// "pending" (to be retried), "dead_letter", "cancelled" or "unknown" (waits for a verdict).
 	Status      string
 	AvailableAt time.Time // of the next attempt; zero after a Snooze
 }

@@ -98,8 +98,7 @@ func TestClaim_TakesDueJobsByPriorityThenAge(t *testing.T) {
 	}
 }
 
-// The fence grows at every claim and never decreases, independently of the attempt count (trap
-// T59).
+// The fence grows at every claim, independently of the attempt count (trap T59).
 func TestT59_FenceIsNotTheAttemptNumber(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -119,8 +118,7 @@ func TestT59_FenceIsNotTheAttemptNumber(t *testing.T) {
 	}
 }
 
-// A worker paused past its lease cannot finish, fail, hold or release the job after another has
-// claimed it (traps T57, T58).
+// A worker paused past its lease is rejected after another has claimed the job (traps T57, T58).
 func TestT57_T58_LateHolderIsRefused(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -193,8 +191,7 @@ func TestFail_DeadLetterKeepsPayloadAndErrors(t *testing.T) {
 	}
 }
 
-// Repeated sweeps requeue the jobs of a dead worker once, and do not touch finished jobs (trap
-// T60).
+// Sweeps requeue the jobs of a dead worker once, and leave finished jobs alone (trap T60).
 func TestT60_SweepTouchesOnlyTheDeadWorkersJobs(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -213,8 +210,7 @@ func TestT60_SweepTouchesOnlyTheDeadWorkersJobs(t *testing.T) {
 	}
 }
 
-// A job held by an open transaction has a live holder. The sweep skips it, and requeues it after
-// the transaction has ended.
+// The sweep skips a job held by an open transaction, and requeues it after that has ended.
 func TestSweep_LeavesHeldJobsAlone(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -260,9 +256,8 @@ func TestClaim_NeedsALease(t *testing.T) {
 	}
 }
 
-// One poison job among others becomes one dead letter, and the others succeed. A process that runs
-// the poison dies with all its jobs. That happens once with other jobs, then alone as often as a
-// suspect may.
+// One poison job among others becomes one dead letter, and the others succeed. Its process dies
+// once with other jobs, then alone as often as a suspect may.
 func TestSweep_PoisonTakesNobodyWithIt(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -312,8 +307,7 @@ func TestSweep_PoisonTakesNobodyWithIt(t *testing.T) {
 	b.wantCount("select count(*) from pawl.job", 1)
 }
 
-// Headers that Go cannot read are rejected at enqueue. One such job would fail every batch in which
-// it is claimed.
+// Headers that Go cannot read are rejected: they would fail every batch of the job.
 func TestEnqueue_RefusesHeadersThatAreNoObject(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

@@ -11,8 +11,7 @@ import (
 
 const keyPurgeEvery = time.Minute
 
-// A keyKeeper purges expired enqueue keys whose jobs have ended. Every worker has one, for the keys
-// of all queues.
+// A keyKeeper purges expired keys of ended jobs, in all queues. Every worker has one.
 type keyKeeper struct {
 	w     *Worker
 	due   time.Time

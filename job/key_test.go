@@ -10,8 +10,7 @@ import (
 	"github.com/pawl-go/pawl/pawltest"
 )
 
-// A worker purges keys about once a minute, and batch after batch while there are many. A key whose
-// job has a row stays.
+// A worker purges keys in batches, about once a minute. A key whose job has a row stays.
 func TestKeyKeeper(t *testing.T) {
 	t.Parallel()
 	pool := pawltest.DB(t, `

@@ -8,9 +8,8 @@ import (
 	"github.com/pawl-go/pawl/internal/contract"
 )
 
-// endedItself handles a job that its handler has ended together with the jobs behind it
-// (lane_finish), and reports whether err says so. If the end is unknown, the job is released, which
-// also finds out whether it has ended.
+// endedItself handles a job that its handler ended with the jobs behind it (lane_finish), and
+// reports whether err says so. If the end is unknown, it releases the job, which resolves that.
 func (a *attempt) endedItself(j Job, err error, took time.Duration) bool {
 	var end *contract.Ended
 	if !errors.As(err, &end) {

@@ -36,8 +36,7 @@ func newLanePromoter(pool *pgxpool.Pool, kick func(queue string)) *lanePromoter 
 	return &lanePromoter{pool: pool, kick: kick}
 }
 
-// after handles the lanes of ended jobs. Call it after the transaction has committed. An empty
-// queue means all queues. It does not wait.
+// after handles the lanes of ended jobs, after their COMMIT, without waiting. queue may be "": all.
 func (p *lanePromoter) after(queue string, lanes contract.Lanes) {
 	if lanes.Promoted > 0 {
 		p.kick(queue)
@@ -75,8 +74,7 @@ func (p *lanePromoter) promoteAll() {
 	}
 }
 
-// promote ignores errors: 55P03 means that the lane is still locked, and other errors that the
-// database is unreachable.
+// promote ignores errors: 55P03 means a lane that is still locked, others an outage.
 func (p *lanePromoter) promote(lanes []skippedLane) {
 	ctx, cancel := context.WithTimeout(context.Background(), statementLimit)
 	defer cancel()

@@ -28,8 +28,7 @@ func (b *bed) inLane(lane string, policy job.LanePolicy, payloads ...string) {
 	}
 }
 
-// lockLane locks a lane, as an open transaction that enqueued into it, until the returned function
-// is called.
+// lockLane locks a lane, as a transaction that enqueued into it, until release is called.
 func (b *bed) lockLane(lane string) (release func()) {
 	b.Helper()
 	tx := b.begin()
@@ -44,8 +43,7 @@ const (
  where datname = current_database() and wait_event_type = 'Lock' and query like '%lane_promote%'`
 )
 
-// In every form, a worker that polls once an hour finishes a lane without a pause, because each end
-// kicks the next claim.
+// In every form, each end kicks the next claim, so a lane does not wait for polls.
 func TestLane_EachEndStartsTheNext(t *testing.T) {
 	t.Parallel()
 	for _, form := range []string{"transactional", "batch", "simple", "own", "own sql"} {
@@ -107,8 +105,7 @@ func TestLane_WorkerPromotesWhatItHadToSkip(t *testing.T) {
 	}
 }
 
-// A process that finishes a job without a worker may die before it promotes. The workers' lane
-// sweep promotes the next job.
+// If a process dies before it promotes, the workers' lane sweep promotes the next job.
 func TestLane_SweepPromotesAfterADeath(t *testing.T) {
 	t.Parallel()
 	c := setupCrew(t, ran)

@@ -65,8 +65,7 @@ func TestHandleMany_EachHasItsOwnEnd(t *testing.T) {
 	}
 }
 
-// If a handler for many jobs panics, or returns the wrong number of errors, all its jobs are
-// charged.
+// A panic, or the wrong number of errors, charges all jobs of the call.
 func TestHandleMany_FailsAsAWhole(t *testing.T) {
 	t.Parallel()
 	for name, fn := range map[string]func() []error{
@@ -126,12 +125,10 @@ func TestQueue_Gate(t *testing.T) {
 	c.wantEffects(3)
 }
 
-// silentEnqueues disables all notifications except those of job_kick, as max_prepared_transactions
-// above 0 does.
+// silentEnqueues disables all notifications but job_kick's, as max_prepared_transactions > 0 does.
 const silentEnqueues = "create or replace function pawl_v1._wake(p_queues text[]) returns void language plpgsql as 'begin end'"
 
-// A kick through the database wakes a listening worker of any process. A kick for another queue
-// does not.
+// A kick through the database wakes a listening worker of the queue in any process.
 func TestKick_ThroughTheDatabase(t *testing.T) {
 	t.Parallel()
 	c := setupCrew(t, silentEnqueues)

@@ -9,8 +9,7 @@ import (
 	"github.com/pawl-go/pawl/pawltest"
 )
 
-// Workers of one process have different names, by their first queue, even if the queue's name is
-// long.
+// Workers of one process have different names, by their first queue, however long.
 func TestWorker_NamesTellWorkersOfOneProcessApart(t *testing.T) {
 	t.Parallel()
 	pool := pawltest.DB(t)

@@ -17,8 +17,7 @@ type Changed struct {
 	// "cancelled" or "succeeded". It is empty if there is no such job: it has finished, was
 	// discarded, or never existed.
 	Was string
-	// Hint says why the job was not changed, and the next step. It is empty if Done, or if there is
-	// no such job.
+	// Hint says why the job was not changed, and the next step. Empty if Done or without a job.
 	Hint string
 }
 
@@ -35,8 +34,7 @@ type Changed struct {
 // row remains until an operator retries or discards it.
 //
 // Errors: 55P03, which is [pawl.Retryable], if an open transaction has locked the job's row for 2
-// s. That is usually its handler's transaction, as in [HandleTx]. Let it end and look at its
-// result.
+// s. That is usually its handler's: let it end and look at its result.
 func CancelByID(ctx context.Context, db DB, id int64) (Changed, error) {
 	row, err := contract.JobCancelOwn(ctx, db, id)
 	return changed(ctx, db, row, err)

@@ -11,8 +11,7 @@ import (
 	"github.com/pawl-go/pawl/schema"
 )
 
-// As the application's role, in its own transaction: a cancelled job does not run, and a rollback
-// undoes the cancel.
+// As the application's role: a cancelled job does not run, and a rollback undoes the cancel.
 func TestCancelByID_CountsIfTheTransactionCommits(t *testing.T) {
 	t.Parallel()
 	c := setupCrewOn(t, pawltest.URL(t, effects, schema.Roles(), "grant insert on effect to pawl_app"))

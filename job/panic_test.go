@@ -10,8 +10,7 @@ import (
 	"github.com/pawl-go/pawl/job"
 )
 
-// If Admit panics or exits, no job is claimed, and the worker emits an error. It continues and
-// calls Admit again.
+// If Admit panics or exits, the worker claims no job, emits an error and calls it again.
 func TestQueue_GatePanics(t *testing.T) {
 	t.Parallel()
 	for how, end := range map[string]func(){"panics": func() { panic("boom") }, "exits": runtime.Goexit} {

@@ -84,8 +84,7 @@ func TestWorker_QueueIsDrained(t *testing.T) {
 	c.wantEffects(12)
 }
 
-// A message that names a job of a paused queue can be acknowledged. The job is stored, and a worker
-// claims it after the resume.
+// A message that names a job of a paused queue can be acknowledged: the job runs after the resume.
 func TestWorker_ProcessOfAPausedQueue(t *testing.T) {
 	t.Parallel()
 	c := setupCrew(t)

@@ -17,9 +17,8 @@ import (
 // presenceAgain is the longest pause between two attempts to connect.
 const presenceAgain = 30 * time.Second
 
-// attend holds the session's presence lock on its own connection until the returned function is
-// called. Without the lock only the lease detects a crash, which takes longer. So no error here
-// ends the session.
+// attend holds the session's presence lock on its own connection until depart is called. Without
+// the lock, only the lease detects a crash. So no error here ends the session.
 func (w *Worker) attend(ctx context.Context, s *session) (depart func()) {
 	known := sync.OnceFunc(func() { close(s.presenceKnown) })
 	if w.cfg.Presence.Off {
@@ -48,9 +47,8 @@ func (w *Worker) attend(ctx context.Context, s *session) (depart func()) {
 	return func() { cancel(); done.Wait() }
 }
 
-// bePresent connects, takes the lock and keeps it while the connection lives. The sweep also runs
-// on this connection: only a session that is some seconds old may judge presence, and pool
-// connections are often younger.
+// bePresent connects, takes the lock and keeps it. The sweep also runs on this connection: only a
+// session some seconds old may judge presence, and pool connections are often younger.
 func (w *Worker) bePresent(ctx context.Context, s *session, known func()) (held bool, err error) {
 	conn, err := w.connectDirect(ctx)
 	if err != nil {
@@ -75,8 +73,7 @@ func (w *Worker) bePresent(ctx context.Context, s *session, known func()) (held 
 			break
 		}
 		known()
-		// A sweep is checking the lock, or the server has not noticed the end of the old
-		// connection.
+		// A sweep is checking the lock, or the old connection has not ended on the server.
 		if !pace.Sleep(ctx, time.Second) {
 			return false, ctx.Err()
 		}
@@ -105,9 +102,8 @@ func (w *Worker) bePresent(ctx context.Context, s *session, known func()) (held 
 	}
 }
 
-// listen announces producers and wakes them, until the next sweep is due. Reading notices a
-// connection that the server closed. The sweep's query, which follows, notices one that broke
-// silently.
+// listen announces producers and wakes them, until the next sweep is due. Reading notices a closed
+// connection. The sweep's query notices one that broke silently.
 func (w *Worker) listen(ctx context.Context, l *listener) error {
 	ctx, cancel := context.WithTimeout(ctx, w.sweepPause())
 	defer cancel()
@@ -122,8 +118,8 @@ func (w *Worker) listen(ctx context.Context, l *listener) error {
 	}
 }
 
-// awaitPresence waits up to a second until presenceKnown. Jobs claimed by a process that dies
-// before it is present wait for its lease.
+// awaitPresence waits a second at most: jobs claimed before the session is present wait for the
+// lease if the process dies.
 func (w *Worker) awaitPresence(ctx context.Context, s *session) {
 	select {
 	case <-s.presenceKnown:

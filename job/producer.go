@@ -110,9 +110,8 @@ func (p *producer) work(ctx context.Context, s *session) {
 	}
 }
 
-// next waits for done attempts or free slots, and takes them. If it returns done attempts, they and
-// the free slots are inside the process's gate. Both results are empty if Admit allows no job. It
-// reports whether ctx is still open.
+// next waits for done attempts or free slots, and takes them. If it returns done attempts, all are
+// inside the gate. Both are empty if Admit allows no job. It reports whether ctx is open.
 func (p *producer) next(ctx context.Context) (done []*attempt, free int, open bool) {
 	for {
 		p.capacity.gather(ctx, p.queue.Concurrency/2, gatherFor)
@@ -133,8 +132,7 @@ func (p *producer) next(ctx context.Context) (done []*attempt, free int, open bo
 	}
 }
 
-// ask claims for the free slots and ends the done attempts. It reports how many jobs it started and
-// whether the producer may continue.
+// ask claims for the free slots and ends the done attempts. For its results see exchange.
 func (p *producer) ask(ctx context.Context, s *session, done []*attempt, free int, due bool, pass pass) (started int, open bool) {
 	if len(done) > 0 {
 		return p.exchange(ctx, s, done, free, due, pass)
@@ -157,8 +155,7 @@ func (p *producer) due(ctx context.Context, db DB) (bool, error) {
 	return catalog.JobsDue(ctx, db, catalog.DueJobs{Queue: p.queue.Name, Kinds: p.w.kinds, For: overdue})
 }
 
-// admitted returns how many of the taken slots Admit allows, and gives the others back. If Admit
-// panics, it allows none.
+// admitted returns how many slots Admit allows, none if it panics, and gives the others back.
 func (p *producer) admitted(ctx context.Context, taken int) int {
 	if p.queue.Admit == nil {
 		return taken
@@ -215,8 +212,7 @@ func (p *producer) launch(s *session, all ...*attempt) {
 	}
 }
 
-// attemptsAtOnce is how many attempts are allocated in one block. A long attempt keeps its block in
-// memory.
+// attemptsAtOnce is the size of a block of attempts. A long attempt keeps its block in memory.
 const attemptsAtOnce = 64
 
 // attempts groups claimed jobs into attempts: a batch of one kind, or one job.
@@ -257,8 +253,7 @@ func (p *producer) kickNow() {
 	}
 }
 
-// rest waits for d, a kick, or until a suspect may be claimed. It reports whether ctx is still
-// open.
+// rest waits for d, a kick or a suspect's turn, and reports whether ctx is open.
 func (p *producer) rest(ctx context.Context, d time.Duration, suspects <-chan struct{}) bool {
 	p.handOn()
 	select {

@@ -84,8 +84,7 @@ func TestCancel_EndsTheRunningHandler(t *testing.T) {
 	}
 }
 
-// If a recall comes when the handler has returned, or is ignored by it, the finished job does not
-// run again.
+// A recall after the handler's return, or ignored by it, does not run a finished job again.
 func TestRecall_WhatIsDoneIsFinished(t *testing.T) {
 	t.Parallel()
 	c := setupCrew(t)

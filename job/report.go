@@ -34,8 +34,7 @@ func (s *stopwatch) add(took time.Duration) {
 	s.runs++
 }
 
-// p99 returns the number of runs, and the duration that 99 of 100 recent runs did not exceed, 0
-// without any.
+// p99 returns the number of runs, and the time that 99 of 100 recent ones did not exceed.
 func (s *stopwatch) p99() (runs int64, took time.Duration) {
 	s.mu.Lock()
 	runs, recent := s.runs, slices.Clone(s.recent)

@@ -12,8 +12,7 @@ import (
 	"github.com/pawl-go/pawl/job"
 )
 
-// A worker reports its queues and the durations of its handlers, including failed runs. The
-// database records how long it was silent.
+// A worker reports its queues and its handlers' durations. The database records its silence.
 func TestWorker_Reports(t *testing.T) {
 	t.Parallel()
 	c := setupCrew(t)
@@ -29,8 +28,7 @@ func TestWorker_Reports(t *testing.T) {
    and w.silence between interval '0.1 ms' and interval '1 hour'`, 1)
 }
 
-// A worker reports whether enqueues wake it, for doctor's check wakeups. It reports a change with
-// its next heartbeat.
+// A worker reports whether enqueues wake it, and a change with its next heartbeat.
 func TestWorker_ReportsWakeups(t *testing.T) {
 	t.Parallel()
 	const says = "select count(*) from pawl.worker as w where w.report ->> 'wakeups' = "

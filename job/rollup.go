@@ -25,8 +25,7 @@ func (w *Worker) emitAsIs(ctx context.Context, e pawl.Event) {
 	w.cfg.Hooks.Emit(ctx, e)
 }
 
-// keepCounts adds the counts to the database, and measures the queues if no other worker has done
-// so.
+// keepCounts adds the counts, and measures the queues if no other worker has done so.
 func (w *Worker) keepCounts(ctx context.Context) {
 	w.counted.Keep(ctx, w.measure, func(err error) {
 		w.emit(ctx, pawl.Event{Kind: pawl.EventError, Op: "rollup.add", Err: err})
@@ -85,8 +84,7 @@ func (w *Worker) measure(ctx context.Context) (r contract.Rollup, err error) {
 	return r, err
 }
 
-// manyQueues is the number of queues whose levels are added by name: those most in need of
-// attention.
+// manyQueues is how many queues have levels by name: those most in need of attention.
 const manyQueues = 50
 
 // addStandings adds the sum of all queues' levels, and the levels of single queues that are not 0.

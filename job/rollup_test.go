@@ -37,8 +37,7 @@ func TestWorker_AddsItsCounts(t *testing.T) {
 	b.wantCount("select sum(r.value) from pawl.rollup as r where r.span = 'hour' and r.scope = 'counted' and r.name = 'failed'", 1)
 }
 
-// With many queues, those most in need of attention are measured by name. The number of others that
-// have levels is recorded.
+// With many queues, those most in need are measured by name, and the rest are counted.
 func TestWorker_MeasuresManyQueues(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -65,8 +64,7 @@ func TestWorker_MeasuresManyQueues(t *testing.T) {
 	}
 }
 
-// The levels are those of a glance: the sums of all queues, and the levels of each queue that are
-// not 0.
+// The levels are sums of all queues, and each queue's levels that are not 0.
 func TestWorker_MeasuresLevels(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

@@ -52,8 +52,7 @@ func TestRunners_BlockingHandlersGetAllSlots(t *testing.T) {
 	}
 }
 
-// A handler that exits its goroutine costs its attempt. The slot becomes free, and the next job
-// runs.
+// A handler that exits its goroutine costs its attempt, and its slot becomes free.
 func TestRunners_ExitCostsOneAttempt(t *testing.T) {
 	t.Parallel()
 	c := setupCrew(t)
@@ -74,8 +73,7 @@ func TestRunners_ExitCostsOneAttempt(t *testing.T) {
 	c.untilTrue("all healthy jobs have an event", func() bool { return c.counters.Count(pawl.EventSucceeded) == 15 })
 }
 
-// The limit reaches a handler that waits for Done, one that polls Err, and one that derives its own
-// context.
+// The limit reaches handlers that wait for Done, poll Err, or derive their own context.
 func TestRunners_LimitReachesHandlers(t *testing.T) {
 	t.Parallel()
 	for name, wait := range map[string]func(ctx context.Context) error{
@@ -134,8 +132,7 @@ func TestRunners_RecallReachesErr(t *testing.T) {
 	c.wantCount("select count(*) from pawl.job where status = 'cancelled'", 1)
 }
 
-// A claim returns the same in every query mode of pgx: in binary, or in text as through some
-// poolers.
+// A claim returns the same in every query mode of pgx, binary or text.
 func TestClaim_IsTheSameInEveryMode(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

@@ -15,9 +15,8 @@ import (
 	"github.com/pawl-go/pawl/migrate"
 )
 
-// A session is one registration of the worker in the database: a worker row, and the lease of all
-// jobs claimed under it. When the lease is lost, the handlers' contexts end and a new session
-// begins.
+// A session is one registration of the worker: a row, and the lease of the jobs claimed under it.
+// When the lease is lost, the handlers' contexts end and a new session begins.
 type session struct {
 	id         int64
 	ctx        context.Context    // parent of the handlers' contexts
@@ -202,8 +201,7 @@ func (w *Worker) recall(ctx context.Context, s *session, ids []int64) {
 	}
 }
 
-// giveUp ends the session after its lease was lost. The heartbeat and a claim may both call it, but
-// only the first call emits the event.
+// giveUp ends the session after its lease was lost. Only the first call emits the event.
 func (w *Worker) giveUp(ctx context.Context, s *session, why error) {
 	if s.givenUp.CompareAndSwap(false, true) {
 		w.emit(ctx, pawl.Event{Kind: pawl.EventError, Op: "worker.lease_lost", Err: why})

@@ -14,8 +14,7 @@ import (
 	"github.com/pawl-go/pawl/internal/txn"
 )
 
-// statementLimit bounds each statement of the worker itself, such as one that records the outcome
-// of an attempt.
+// statementLimit bounds each statement of the worker itself.
 const statementLimit = 5 * time.Second
 
 // An unsettled attempt has ended, but its outcome could not be recorded. The job still counts as
@@ -25,8 +24,7 @@ type unsettled struct {
 	cause error // nil: release it uncharged
 }
 
-// settle records the outcome of an attempt in its own transaction, because the attempt's is gone.
-// If that fails, keepSettling retries.
+// settle records an attempt's outcome in its own transaction. If that fails, keepSettling retries.
 func (w *Worker) settle(ctx context.Context, j Job, cause error) {
 	w.trySettle(context.WithoutCancel(ctx), unsettled{j, cause})
 }
@@ -37,8 +35,7 @@ func (w *Worker) settleAll(ctx context.Context, jobs []Job, cause error) {
 	}
 }
 
-// keepSettling retries what could not be settled. It is separate from the heartbeat, because a
-// locked row makes each retry wait.
+// keepSettling retries apart from the heartbeat, because a locked row makes each retry wait.
 func (w *Worker) keepSettling(ctx context.Context) {
 	for pace.Sleep(ctx, w.cfg.Lease/3) {
 		for _, u := range w.forgetUnsettled() {

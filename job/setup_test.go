@@ -125,8 +125,7 @@ func (b *bed) wantDetail(err error, want string) {
 	}
 }
 
-// untilBlocked waits until a session of this database waits for a lock. Heartbeats do not count,
-// because they may wait for a sweep.
+// untilBlocked waits until a session waits for a lock. Heartbeats may wait for a sweep.
 func (b *bed) untilBlocked() {
 	b.Helper()
 	b.until("no session waits", "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock' and query not like '%worker_heartbeat%'", 1)

@@ -38,8 +38,7 @@ func (a *attempt) continueAfterExit(err error) {
 	}
 }
 
-// returned handles the result of a simple handler, and reports whether the job was passed on to be
-// finished.
+// returned handles the handler's result, and reports whether the job goes on to be finished.
 func (a *attempt) returned(err error) (handed bool) {
 	err = txn.Overrun(a.limited, a.h.policy.Timeout, err)
 	a.returns()
@@ -63,8 +62,7 @@ func (a *attempt) returned(err error) (handed bool) {
 	return false
 }
 
-// unfinished settles a job whose handler failed. A handler that returned nil has done its job, even
-// if the job was recalled meanwhile.
+// unfinished settles a job whose handler failed. A recalled job whose handler succeeded is done.
 func (a *attempt) unfinished(j Job, err error) {
 	w, s := a.w, a.s
 	event := w.event([]Job{j}, "job.finish", err)
@@ -177,8 +175,7 @@ func openOf(ends []*jobEnd) (jobs []Job) {
 	return jobs
 }
 
-// confirm checks that the handler's own transaction finished the job. If it did, the job cannot be
-// released.
+// confirm checks that the handler's own transaction finished the job: it cannot be released then.
 func (w *Worker) confirm(s *session, j Job, took time.Duration) {
 	event := w.event([]Job{j}, "job.finish", nil)
 	released, err := j.Release(context.WithoutCancel(s.ctx), w.pool)

@@ -19,8 +19,7 @@ import (
 // Only the tests of this file with their own processes are parallel. The gate belongs to the
 // process, and other tests' handlers would be in it.
 
-// healthyWait is how long healthy work may wait for suspects in a row, plus slack for a busy
-// machine.
+// healthyWait is how long healthy work may wait for suspects in a row, plus slack.
 const healthyWait = solo.AloneWait + solo.AloneFor + 45*time.Second
 
 // hire2 starts a worker for the queues q, with the given slots, and r, with four slots.
@@ -85,8 +84,7 @@ func TestProcess_WaitsForASlotOutsideOfTheGate(t *testing.T) {
 	}
 }
 
-// Process claims no job before it has a slot. A job that waits for a slot is not processing and
-// does not delay a suspect.
+// A job that Process claims later is not processing while it waits for a slot.
 func TestProcess_ClaimsNothingWithoutASlot(t *testing.T) {
 	c := setupCrew(t)
 	entered, proceed := make(chan struct{}), make(chan struct{})
@@ -151,8 +149,7 @@ func TestProcess_ThatWaitsForASlotIsNoCompany(t *testing.T) {
 				_, err = w.Process(t.Context(), byID)
 			}
 		}()
-		// The wait for the slot is not visible here. If it has not begun, this round proves
-		// nothing.
+		// The wait is not visible here. If it has not begun, this round proves nothing.
 		patience.Elapse(500 * time.Millisecond)
 		c.exec("insert into pawl.job (queue, kind, payload, crashes) values ('r', 'suspect', '', 1)")
 		c.within(3*healthyWait, "the suspect runs", func() bool { return ran.Load() == round })
@@ -209,8 +206,7 @@ func TestSuspect_HangingSuspectDelaysOthersBriefly(t *testing.T) {
 	c.within(healthyWait, "the next suspect", func() bool { return suspects.Load() == 1 })
 }
 
-// Long handlers hold all slots in every queue of the process. Jobs behind them wait for a slot, but
-// not for a suspect.
+// Jobs behind long handlers in all slots wait for a slot, but not for a suspect.
 func TestSuspect_WithAllSlotsHeld(t *testing.T) {
 	c := setupCrew(t)
 	var ran atomic.Int32
@@ -227,8 +223,7 @@ func TestSuspect_WithAllSlotsHeld(t *testing.T) {
 	c.within(healthyWait, "suspects and others", func() bool { return ran.Load() == 9 })
 }
 
-// Two suspects of one process never run together, even in different queues and workers, and none
-// starves.
+// Two suspects of one process never run together, in any queue or worker, and none starves.
 func TestSuspect_OneAtATime(t *testing.T) {
 	c := setupCrew(t)
 	var running, ran, together atomic.Int32
@@ -283,8 +278,7 @@ func TestSuspect_IsMarkedOnlyWhileAlone(t *testing.T) {
 	c.wantCount("select count(*) from pawl.worker where alone_job is not null", 0)
 }
 
-// If a suspect's mark cannot be cleared, healthy work does not wait longer. The mark is cleared
-// later.
+// If a mark cannot be cleared, healthy work does not wait longer. It is cleared later.
 func TestSuspect_FailedUnmarkDelaysNoOthers(t *testing.T) {
 	c := setupCrew(t)
 	var fast atomic.Int32
@@ -309,8 +303,7 @@ func TestSuspect_FailedUnmarkDelaysNoOthers(t *testing.T) {
 	c.until("the mark stands", "select count(*) from pawl.worker where alone_job is not null", 0)
 }
 
-// If Process is called for a suspect while the process runs another, it returns an error, and the
-// job stays uncharged.
+// Process of a suspect returns an error while another runs, and the job stays uncharged.
 func TestProcess_OfASecondSuspect(t *testing.T) {
 	c := setupCrew(t)
 	entered, proceed := make(chan struct{}), make(chan struct{})

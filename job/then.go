@@ -59,8 +59,7 @@ func handleThen[T, V any](d Definition[T], work func(context.Context, Task[T]) (
 // commitTimeout bounds the transaction of commit, even if the Timeout is longer.
 const commitTimeout = 30 * time.Second
 
-// executeThen calls the handler, then runs the transaction that ends the job with the result. A
-// crash in between costs a second call.
+// executeThen runs call, then the transaction of commit. A crash in between costs a second call.
 func (a *attempt) executeThen() {
 	if err := fault.At("job.handle.before"); err != nil {
 		a.w.settle(a.s.ctx, a.jobs[0], err)

@@ -15,8 +15,7 @@ import (
 	"github.com/pawl-go/pawl/job"
 )
 
-// If commit fails, call runs again with the next attempt. If the transaction loses a race, only
-// commit runs again.
+// A failed commit runs call again in the next attempt. A lost race runs only commit again.
 func TestHandleThenTx_WhatRunsAgain(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string]int32{"boom": 2, "40001": 1} {
@@ -49,8 +48,7 @@ func TestHandleThenTx_WhatRunsAgain(t *testing.T) {
 	}
 }
 
-// call uses no connection: as many run at once as there are slots, on a pool with fewer
-// connections.
+// call uses no connection: more run at once than the pool has connections.
 func TestHandleThenTx_CallsHoldNoConnection(t *testing.T) {
 	t.Parallel()
 	c := setupCrew(t)
@@ -116,8 +114,7 @@ func TestHandleThenTx_CommitIsShort(t *testing.T) {
 	}
 }
 
-// Middleware runs around call, without a transaction, and around commit, with it. Its error counts
-// in both.
+// Middleware runs around call, without a transaction, and around commit, with it.
 func TestHandleThenTx_Middleware(t *testing.T) {
 	t.Parallel()
 	c := setupCrew(t)

@@ -19,20 +19,17 @@ type errOwn struct{ error }
 
 func (e errOwn) Unwrap() error { return e.error }
 
-// errEndedJob is the failure of a handler that ended its job itself, with SQL. The database rejects
-// the second end.
+// errEndedJob is the failure of a handler that ended its job with SQL. The second end is rejected.
 var errEndedJob = errOwn{errors.New("the handler ended its job itself; the transaction that it was lent does that")}
 
 // tryOne runs one transaction: end the job, call the handler, close, commit. A nil error means that
-// the database has the outcome. After an errOwn, the rollback has restored the row, and this
-// attempt still owns the job.
+// the database has the outcome. After an errOwn, this attempt still owns the job.
 func (a *attempt) tryOne() error {
 	var ctx context.Context = a
 	w, h, j := a.w, a.h, a.jobs[0]
 	// open: a crash here costs a retry, once the process is known to be dead. A process that
 	// freezes before job_open is rejected when it continues. One that freezes after it keeps the
-	// row locked until the server ends the idle transaction. Only then can another worker claim the
-	// job.
+	// row locked until the server ends the idle transaction. Only then can others claim the job.
 	if err := fault.At("job.hold.before"); err != nil {
 		return err
 	}
@@ -46,8 +43,7 @@ func (a *attempt) tryOne() error {
 		return err
 	}
 
-	// handle: a crash here costs the same. Neither the handler's rows nor the end of the job were
-	// visible.
+	// handle: a crash here costs the same. The handler's rows were never visible.
 	start := time.Now()
 	returned := a.watch(a.jobs)
 	lend := func(ctx context.Context, limit time.Duration, fn func(context.Context, pgx.Tx) error) error {

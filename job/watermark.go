@@ -69,8 +69,7 @@ func (m *watermark) begin(now time.Time) pass {
 }
 
 func (t *passTimes) due(now time.Time, every time.Duration) bool {
-	// The shorter of the last two: one slow pass on a busy machine must not hide a straggler for 20
-	// times as long.
+	// One slow pass on a busy machine must not hide a straggler for 20 times as long.
 	took := min(t.took, t.before)
 	return !t.going && (took < cheapPass || now.Sub(t.began) >= max(every, passFactor*took))
 }

@@ -7,8 +7,7 @@ import (
 	"github.com/pawl-go/pawl/internal/contract"
 )
 
-// A claim begins shortly behind the last one, by priority. At intervals, and always if it is cheap,
-// it begins further back.
+// A claim begins shortly behind the last one, and at intervals, or if cheap, further back.
 func TestWatermark(t *testing.T) {
 	t.Parallel()
 	const all, second, near = 0, 1, 2

@@ -176,8 +176,7 @@ func (c *crew) healthySuspects() (n int) {
 	return n
 }
 
-// keepWild keeps one wild process alive. It wakes the process when it is frozen and restarts it
-// when it is dead.
+// keepWild keeps one wild process alive: it wakes a frozen process and restarts a dead one.
 func (c *crew) keepWild(ctx context.Context, logs string) {
 	for ctx.Err() == nil {
 		cmd := exec.Command(os.Args[0], "-test.run=^TestWildProcess$")

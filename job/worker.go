@@ -22,8 +22,7 @@ import (
 	"github.com/pawl-go/pawl/migrate"
 )
 
-// abandonAfter is how long a handler may run after its context has ended. Then the worker abandons
-// it, and the server ends its transaction.
+// abandonAfter is how long a handler may run after its context has ended, before it is abandoned.
 const abandonAfter = 5 * time.Second
 
 // A Worker claims the jobs of some queues and runs their handlers.
@@ -147,12 +146,10 @@ func (w *Worker) watchProgress(ctx context.Context) {
 	}
 }
 
-// Ready is closed when Run has first registered the worker in the database. From then on, other
-// workers notice its death.
+// Ready is closed when Run has registered the worker. From then on, others notice its death.
 func (w *Worker) Ready() <-chan struct{} { return w.ready }
 
-// work claims and starts jobs until ctx ends, the session loses its lease, or the session may hold
-// claims that it does not know.
+// work claims and starts jobs until ctx ends, the lease is lost, or a claim had no reply.
 func (w *Worker) work(ctx context.Context, s *session) {
 	until, stop := context.WithCancel(ctx)
 	defer stop()
@@ -176,9 +173,8 @@ func (w *Worker) work(ctx context.Context, s *session) {
 }
 
 // drain lets running handlers finish within ShutdownTimeout. Then it cancels their contexts and, if
-// the worker is stopping, waits up to w.abandon. The lease is renewed until the end, so that
-// released jobs do not count as crashed. If the lease is lost, drain only cancels the contexts,
-// because the work is lost.
+// the worker stops, waits up to w.abandon. The lease is renewed until the end, so that released
+// jobs do not count as crashed. If the lease is lost, it only cancels the contexts.
 func (w *Worker) drain(ctx context.Context, s *session) {
 	detached, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var background sync.WaitGroup

@@ -15,9 +15,8 @@ import (
 	"github.com/pawl-go/pawl/job"
 )
 
-// bury expires all leases and sweeps, in one transaction, so that no heartbeat can come in between.
-// It waits for claims in flight, which lock their worker's row FOR KEY SHARE, because a sweep skips
-// such a worker.
+// bury expires all leases and sweeps, in one transaction, before the next heartbeat. It waits for
+// claims in flight: they lock their worker's row FOR KEY SHARE, and a sweep skips such workers.
 const bury = "select pg_advisory_xact_lock(1885435756, 1); select from pawl.worker for update; update pawl.worker set seen_at = now() - lease * 2; select pawl_v1.job_sweep('{k}')"
 
 // Heartbeats keep a job through several leases while its handler runs.
@@ -47,8 +46,7 @@ func TestWorker_HeartbeatCarriesALongJob(t *testing.T) {
 	}
 }
 
-// A sweep takes no job from a handler with an open transaction, because that holds the row. The
-// worker's next heartbeat revives it.
+// A sweep skips a job held by an open transaction. The worker's next heartbeat revives it.
 func TestWorker_OpenTransactionKeepsItsJob(t *testing.T) {
 	t.Parallel()
 	c := setupCrew(t)
@@ -124,9 +122,8 @@ func TestWorker_SweptWorkerRegistersAgain(t *testing.T) {
 	}
 }
 
-// Two workers are swept again and again. Concurrent sweeps are safe, and every job takes effect
-// once. The test is not parallel, because swept jobs run alone in the process and would keep other
-// tests' handlers out.
+// Two workers are swept again and again, and every job takes effect once. Not parallel: swept jobs
+// run alone in the process and would keep other tests' handlers out.
 func TestWorker_SweepsAtOnceAreSafe(t *testing.T) {
 	c := setupCrew(t)
 	c.config.Lease, c.config.MaxCrashes = time.Second, 1000

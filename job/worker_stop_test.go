@@ -83,8 +83,7 @@ func TestWorker_StopGivesBackTheRest(t *testing.T) {
 	c.wantCount("select count(*) from pawl.worker", 0)
 }
 
-// A handler that ignores its context does not keep Run from returning. Its later writes are lost,
-// and its job is released uncharged.
+// A handler that ignores its context does not keep Run from returning. Its writes are lost.
 func TestWorker_StopAbandonsAHungHandler(t *testing.T) {
 	t.Parallel()
 	c := setupCrew(t)

@@ -34,8 +34,7 @@ type nilError struct{ text string }
 
 func (e *nilError) Error() string { return e.text } // panics on a nil pointer
 
-// failures are the ways in which a handler may fail, with the number of attempts charged, of three,
-// and a part of the last error.
+// failures are the ways to fail, with the attempts charged of three, and a part of the last error.
 var failures = map[string]struct {
 	fail     func(context.Context, pgx.Tx) error
 	attempts int
@@ -68,8 +67,7 @@ var failures = map[string]struct {
 	"rollback as text, ignored": {func(ctx context.Context, tx pgx.Tx) error { _, _ = tx.Exec(ctx, "rollback"); return nil }, 3, "must not commit or roll back"},
 }
 
-// When a handler fails, its rows are rolled back and the attempt is charged. The last attempt makes
-// a dead letter with the error.
+// A failed handler's rows are rolled back, and its attempts are charged up to a dead letter.
 func TestWorker_FailuresAreChargedThenDeadLetter(t *testing.T) {
 	t.Parallel()
 	for name, f := range failures {
@@ -262,8 +260,7 @@ func TestWorker_LostCommitReply(t *testing.T) {
 
 var worlds = map[string]wireproxy.Cut{"committed": wireproxy.BeforeReply, "rolled back": wireproxy.BeforeSend}
 
-// In the simple form the reply to a finish is lost. The finish is retried, and no handler runs
-// twice.
+// In the simple form a finish without a reply is retried, and no handler runs twice.
 func TestWorker_LostFinishReply(t *testing.T) {
 	t.Parallel()
 	for name, world := range worlds {
@@ -294,8 +291,7 @@ func TestWorker_LostFinishReply(t *testing.T) {
 	}
 }
 
-// The reply to a claim is lost, so the worker holds jobs whose ids it does not know. They are not
-// stuck under the lease that it renews.
+// If a claim's reply is lost, its jobs are not stuck under the lease that the worker renews.
 func TestWorker_LostClaimReply(t *testing.T) {
 	t.Parallel()
 	url := pawltest.URL(t, effects)

@@ -68,14 +68,12 @@ func TestZombie_BothAttemptsEndTogether(t *testing.T) {
 	}
 }
 
-// silenced are the events of a zombie whose transaction the server has ended. Either it learns that
-// its lease is lost, or its COMMIT has no reply and it cannot know the outcome. The database has
-// it.
+// silenced are the events of a zombie whose transaction the server has ended: its lease is lost, or
+// its COMMIT has no reply.
 var silenced = []string{"commit_unknown job.finish", "wasted_work job.finish"}
 
 // A process is stopped with its transaction open, after it wrote its rows. It keeps the job's row
-// locked until the server ends the idle transaction. Then another process finishes the job, and the
-// zombie's rows are rolled back.
+// locked until the server ends the idle transaction. Then another process finishes the job.
 func TestZombie_StoppedBeforeCommit(t *testing.T) {
 	t.Parallel()
 	for _, form := range formsOfOne {
@@ -128,9 +126,8 @@ func TestZombie_OwnTransactionIsRefused(t *testing.T) {
 	}
 }
 
-// In the batch form the jobs' rows are locked from the start, so a frozen process keeps them until
-// the server ends the idle transaction. Then another process finishes all jobs, and the zombie's
-// rows are rolled back.
+// A frozen process keeps the rows of its batch locked until the server ends the idle transaction.
+// Then another process finishes all jobs, and the zombie's rows are rolled back.
 func TestZombie_BatchStoppedBeforeCommit(t *testing.T) {
 	t.Parallel()
 	c := setupCrew(t)
@@ -146,8 +143,7 @@ func TestZombie_BatchStoppedBeforeCommit(t *testing.T) {
 	c.wantEffects(20)
 }
 
-// A batch stopped before it holds its rows is rejected job by job when it continues, and its
-// handler is not called.
+// A batch stopped before hold is rejected job by job, and its handler is not called.
 func TestZombie_BatchStoppedBeforeHold(t *testing.T) {
 	t.Parallel()
 	c := setupCrew(t)
@@ -162,8 +158,7 @@ func TestZombie_BatchStoppedBeforeHold(t *testing.T) {
 	c.wantEffects(20)
 }
 
-// In the simple form the effect of a zombie's handler remains. Its finish is rejected, counted, and
-// shown by explain.
+// A zombie's simple handler has its effect. Its finish is rejected, counted, and shown by explain.
 func TestZombie_SimpleFinishIsRefused(t *testing.T) {
 	t.Parallel()
 	c := setupCrew(t)
