@@ -89,8 +89,8 @@ func (j Job) Owner() pawl.Owner {
 // promotes it after fn returns. Elsewhere the workers' lane sweep promotes it, about a second after
 // that transaction ends at the latest.
 //
-// Call Finish only in handlers of [Handle]. In the other forms the worker ends the job, and Finish
-// returns an error that makes the job a dead letter.
+// Call Finish only in handlers of [Handle]. In the forms with a transaction the worker ends the
+// job, and Finish returns an error that makes the job a dead letter.
 func (j Job) Finish(ctx context.Context, tx Tx) error {
 	if j.lent != nil || j.tied {
 		return pawl.Final(&pawl.Error{Op: "job.finish", Code: pawl.CodeArgumentInvalid, Err: errors.New("the job ends with the transaction that its handler is lent"),
