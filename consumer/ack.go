@@ -26,8 +26,8 @@ type outcome struct {
 	failure error         // why this delivery of a batch could not be claimed
 }
 
-// acknowledge passes the receipt of a decided delivery to ackAll, or to proveAll first if the
-// outcome may not be replicated.
+// acknowledge passes the receipt to ackAll, or first to proveAll if the outcome may not be
+// replicated.
 func (c *Consumer) acknowledge(d pawl.Delivery, o outcome, stopped <-chan struct{}) {
 	c.setbacks.Store(0)
 	if o.readOn != "" {
@@ -43,8 +43,8 @@ func (c *Consumer) acknowledge(d pawl.Delivery, o outcome, stopped <-chan struct
 	}
 }
 
-// receiptOf makes the receipt of a delivery whose outcome the database holds. An outcome that was
-// only read must be proved first.
+// receiptOf makes a receipt. The database must hold the outcome; if it was only read, prove it
+// first.
 func receiptOf(d pawl.Delivery) pawl.Receipt { return receipt.Committed[pawl.Receipt](d.Handle) }
 
 // An unproved delivery is a duplicate whose row may not have reached the standbys.
@@ -147,8 +147,7 @@ var over = func() <-chan time.Time {
 	return ended
 }()
 
-// ack acknowledges a batch at the source. A failure is reported and not retried: the messages come
-// again and are absorbed.
+// ack acknowledges receipts. It does not retry: an unacknowledged message returns and is absorbed.
 func (c *Consumer) ack(ctx context.Context, batch []pawl.Receipt) {
 	ctx, cancel := context.WithTimeout(ctx, sourcePatience)
 	defer cancel()
@@ -161,8 +160,8 @@ func (c *Consumer) ack(ctx context.Context, batch []pawl.Receipt) {
 	}
 }
 
-// giveBack releases deliveries to the source, those of one ordering key in one call. If that fails,
-// the broker redelivers them later.
+// giveBack releases deliveries, those of one ordering key together. If that fails, the broker
+// redelivers them later.
 func (c *Consumer) giveBack(ctx context.Context, wait time.Duration, ds ...pawl.Delivery) {
 	if len(ds) == 0 {
 		return

@@ -47,9 +47,8 @@ func (c *Consumer) conflict(ctx context.Context, d pawl.Delivery, err error) out
 	return outcome{wait: pace.Jittered(2 * time.Second)}
 }
 
-// refused reports whether the database refuses a delivery for its content: an argument of Pawl's
-// functions is out of bounds, or a type does not accept the data. It is not called for errors of
-// the handler, which are outcomes.
+// refused reports whether the database refuses a delivery for its content: an argument is out of
+// bounds, or a type does not accept the data. Errors of the handler are outcomes, not asked here.
 func refused(err error) bool {
 	switch code := pawl.CodeOf(err); code {
 	case pawl.CodeScopeInvalid, pawl.CodeKeyInvalid, pawl.CodeFingerprintInvalid, pawl.CodeArgumentInvalid:
@@ -59,10 +58,9 @@ func refused(err error) bool {
 	}
 }
 
-// away reports whether an error means that the database is unavailable. A trigger's error comes
-// from user code. It counts only if the database was not reached or a whole table is locked. Any
-// error of our own transaction counts, except lost races and errors about the delivery: see package
-// verdict.
+// away reports whether an error means that the database is unavailable. A trigger's error is the
+// user's, and counts only if the database was not reached or a whole table is locked. Any error of
+// our own transaction counts, except lost races and errors about the delivery: see package verdict.
 func away(op string, err error) bool {
 	switch own := verdict.Of(pawl.CodeOf(err)).Own; {
 	case pawl.Unreachable(err), pawl.MayHaveHappened(err), errors.Is(err, pawl.ErrSchemaMismatch), errors.Is(err, delivery.ErrTableLocked):

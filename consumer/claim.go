@@ -17,9 +17,8 @@ import (
 	"github.com/pawl-go/pawl/lock"
 )
 
-// claim opens the transaction and inserts the inbox row as its first statement, in one message.
-// With an ordering key, claim locks the lane first. An earlier delivery of the lane has then
-// committed or been stored.
+// claim opens the transaction and inserts the inbox row as its first statement, in one message. It
+// locks a lane first, so that an earlier delivery of the lane has committed or been stored.
 //
 // claim: a crash after it costs a redelivery; the row was never visible.
 func (c *Consumer) claim(ctx context.Context, it item) (*txn.Opened, delivery.Claim, error) {
@@ -109,9 +108,8 @@ type share struct {
 	disp    *disposition // nil: not decided yet
 }
 
-// withoutHandler returns the disposition when the handler must not run. The delivery is then a
-// duplicate or stale, its lane is not free, its resource is busy, or it was decided earlier. Nil
-// means: run it.
+// withoutHandler returns the disposition when the handler must not run: duplicate, stale, lane not
+// free, resource busy, or decided earlier. Nil means: run it.
 func (c *Consumer) withoutHandler(ctx context.Context, tx *txn.Opened, claim delivery.Claim, it item) (*disposition, error) {
 	if !claim.Fresh {
 		if it.preset != nil {

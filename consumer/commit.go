@@ -102,8 +102,7 @@ func (c *Consumer) commitMany(ctx context.Context, tx *txn.Opened, shares []*sha
 	return outcomes, nil
 }
 
-// refusedMany returns a lostError if the COMMIT of a batch was refused because of a handler's
-// writes.
+// refusedMany returns a lostError if COMMIT was refused because of a handler's writes.
 func (c *Consumer) refusedMany(ctx context.Context, shares []*share, err error) error {
 	if endedByText(err) {
 		return &lostError{err}
@@ -115,11 +114,9 @@ func (c *Consumer) refusedMany(ctx context.Context, shares []*share, err error) 
 	return err
 }
 
-// commitRows commits the handler's rows and the inbox rows together. With KeepAll it also keeps the
-// deliveries.
+// commitRows commits the handler's rows, the inbox rows and, with KeepAll, the deliveries.
 //
-// commit: a crash before COMMIT arrives costs a redelivery; after it, nothing: the duplicate is
-// absorbed.
+// commit: a crash before COMMIT arrives costs a redelivery; after it, an absorbed duplicate.
 func (c *Consumer) commitRows(ctx context.Context, tx *txn.Opened, items ...item) error {
 	if err := fault.At("consumer.commit.before"); err != nil {
 		return err
@@ -140,8 +137,7 @@ func (c *Consumer) commitRows(ctx context.Context, tx *txn.Opened, items ...item
 	return nil
 }
 
-// definite reports whether COMMIT was refused for a reason that stays if the transaction runs
-// again.
+// definite reports whether COMMIT was refused for a reason that another run would meet again.
 func definite(err error) bool {
 	return pawl.CodeOf(err) != "" && !txn.LostRace(err) && !pawl.MayHaveHappened(err) && !pawl.Unreachable(err)
 }

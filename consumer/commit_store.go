@@ -99,8 +99,7 @@ func (c *Consumer) keepsAttributes(it item) bool {
 	return true
 }
 
-// queueKeep queues the statement that keeps a delivery as received, with the attributes that Keep
-// allows.
+// queueKeep queues the statement that keeps a delivery, with the attributes that Keep allows.
 func (c *Consumer) queueKeep(b *pgx.Batch, it item) {
 	headers := map[string]any{}
 	for _, name := range c.cfg.Keep.Attributes {
@@ -151,8 +150,7 @@ func (c *Consumer) storageOf(it item) delivery.Replay {
 	return r
 }
 
-// envelopeOf returns the headers, apart from the attributes, that a delivery needs to be handled
-// later.
+// envelopeOf returns the headers, apart from attributes, that handling a delivery later needs.
 func envelopeOf(it item) map[string]any {
 	h := map[string]any{headerInboxKey: it.intent.Key, headerKey: text.Storable(it.Key), headerMessageID: text.Storable(it.MessageID)}
 	for name, value := range map[string]string{headerOrderingKey: it.OrderingKey, headerSemanticKey: it.SemanticKey} {

@@ -35,8 +35,7 @@ type Config struct {
 	// queue keep a message. New refuses less than the source declares, and requires Forever if the
 	// source declares forever. Not with a Trigger, which follows the source.
 	Retention Retention
-	// Keep selects the deliveries that are kept as received, in table pawl.delivery. Not with a
-	// Trigger.
+	// Keep selects the deliveries that are kept, in table pawl.delivery. Not with a Trigger.
 	Keep Keep
 	// Concurrency is how many fresh deliveries are handled at once; each holds one connection of
 	// the pool. For a HandleManyTx it counts batches, and in mode StoreFirst stored deliveries. By
@@ -69,8 +68,7 @@ type Config struct {
 	// once a minute, with the last reason. Deliveries already received may exceed the bound.
 	//
 	// Lower stops sooner, also on a harmless run of bad messages; higher makes more dead letters.
-	// Default 1,000, or no bound if senders wait for each acknowledgement, as for MaxStored.
-	// Negative: no bound.
+	// Default 1,000, or no bound if senders wait for acknowledgements. Negative: no bound.
 	MaxDead int
 	// Presence is the evidence that a process has died before its lease ends; see [job.Presence].
 	Presence job.Presence
@@ -101,8 +99,7 @@ func (c Config) MinConns() int {
 type Retention struct {
 	// ClientRetry is how long a sender keeps trying with the same key.
 	ClientRetry time.Duration
-	// QueueRedelivery is how long the broker may redeliver a message, including its dead letter
-	// queue and redrives.
+	// QueueRedelivery is how long the broker may redeliver, with dead letter queue and redrives.
 	QueueRedelivery time.Duration
 	// Reconciliation is how far back a sender may resend messages that seem to be missing.
 	Reconciliation time.Duration
@@ -127,8 +124,7 @@ type Keep struct {
 	Mode KeepMode
 	// Retention is how long they are kept. Default 14 days.
 	Retention time.Duration
-	// Attributes names the attributes that are kept with them. Default: those that the source names
-	// as evidence, or else none.
+	// Attributes names the attributes kept with them. Default: the source's evidence attributes.
 	Attributes []string
 }
 
@@ -136,17 +132,15 @@ type Keep struct {
 type KeepMode int
 
 const (
-	// KeepAll if the source's deliveries are evidence, else KeepFailed
-	KeepDefault KeepMode = iota
-	KeepFailed           // those whose handler failed, and those that became dead letters
+	KeepDefault KeepMode = iota // KeepAll for evidence, else KeepFailed
+	KeepFailed                  // those whose handler failed, and those that became dead letters
 	KeepAll
 	KeepOff
 )
 
 var errNoHandler = errors.New("the Handler is missing: make one with HandleTx, HandleManyTx, Handle or Trigger")
 
-// complete checks the configuration, fills in the defaults, and returns the settings of the handler
-// and the source.
+// complete checks the configuration and fills in the defaults.
 func (c *Config) complete(conns int) (h settings, info pawl.SourceInfo, err error) {
 	if c.Source == nil {
 		return h, info, errors.New("the Source is missing")

@@ -42,9 +42,8 @@ type Consumer struct {
 	deaths   deaths
 	losses   verdict.Losses[string] // by inbox key
 	loop     *progress.Loop         // receiving and handling; nil if no liveness check watches
-	// our own statements failed or went unanswered, and no probe has succeeded since
-	away     atomic.Bool
-	setbacks atomic.Int32 // successful probes in a row, with no delivery decided in between
+	away     atomic.Bool            // our statements failed; no probe succeeded since
+	setbacks atomic.Int32           // successful probes in a row, with no delivery decided in between
 }
 
 // storedKind is the kind of the job that owns a stored delivery.
@@ -161,12 +160,10 @@ func (c *Consumer) Run(ctx context.Context) error {
 	return nil
 }
 
-// Ready is closed when Run has first registered this process in the database. From then on other
-// processes notice its death.
+// Ready is closed when Run has registered this process in the database, so its death is noticed.
 func (c *Consumer) Ready() <-chan struct{} { return c.retries.Ready() }
 
-// longestPoll is how long one Receive may take: the 20 s of an SQS poll, and as much again for the
-// reply.
+// longestPoll is how long one Receive may take: an SQS poll of 20 s, and as much for the reply.
 const longestPoll = 40 * time.Second
 
 // watchProgress registers the receive loop with the service's liveness check. The loop always
@@ -176,8 +173,7 @@ func (c *Consumer) watchProgress(ctx context.Context) {
 	c.loop = progress.From(ctx).Loop("receiving of "+c.cfg.Name, longestPoll+2*(c.handler.Timeout+abandonAfter), nil)
 }
 
-// awaitWorker waits until this process is registered in the database. Before that, its death would
-// not be noticed.
+// awaitWorker waits until this process is registered, because its death is not noticed before.
 func (c *Consumer) awaitWorker(ctx context.Context) {
 	if c.handler.form == triggered {
 		return // a Trigger's deliveries are never suspected

@@ -11,8 +11,7 @@ import (
 	"github.com/pawl-go/pawl/internal/verdict"
 )
 
-// askAgain bounds how often a delivery is claimed again after an unanswered COMMIT. After that it
-// is released to the source.
+// askAgain bounds the claims after an unanswered COMMIT. After that the delivery is released.
 const askAgain = 5
 
 // deliver takes one delivery through the steps, in their order. A decided outcome is in the
@@ -38,9 +37,8 @@ func (c *Consumer) deliver(ctx context.Context, d pawl.Delivery) outcome {
 	return c.runUntilKnown(ctx, it)
 }
 
-// runUntilKnown runs the transaction of a delivery until its outcome is known. A known key with
-// another payload becomes a dead letter. So does a delivery that the database refuses, since it
-// would refuse it each time.
+// runUntilKnown runs the transaction of a delivery until its outcome is known. A mismatch becomes a
+// dead letter, and so does a delivery that the database would refuse each time.
 func (c *Consumer) runUntilKnown(ctx context.Context, it item) outcome {
 	o, err := c.apply(ctx, it)
 	if errors.As(err, new(mismatch)) || refused(err) {
@@ -144,10 +142,9 @@ func (c *Consumer) runTransaction(ctx context.Context, it item, leaveProcess fun
 	return c.commit(ctx, tx, claim, it, disp)
 }
 
-// retryTransaction runs a whole transaction again after a lost race or an unanswered COMMIT. In the
-// latter case the new claim waits for the old transaction and then shows which one won. The handler
-// is called only if that claim is fresh. If the server answers other connections, the result is a
-// lostError.
+// retryTransaction runs a whole transaction again after a lost race or an unanswered COMMIT. After
+// the latter, the new claim waits for the old transaction and shows which one won. The handler is
+// called only if that claim is fresh. If the server answers others, the error is a lostError.
 func (c *Consumer) retryTransaction(ctx context.Context, d pawl.Delivery, once func() error) (err error) {
 	for asked := 0; asked <= askAgain; asked++ {
 		err = txn.Restart(ctx, once)

@@ -43,7 +43,6 @@
 // Outside the steps are config.go, the forms of handlers in forms.go, stored.go for deliveries that
 // are retried from the database, and retention.go.
 //
-// A crash at any step costs a redelivery or a retry, never a second effect. Once a delivery has
-// been stored, its row counts the retries, so retries and dead letters look alike with every
-// broker.
+// A crash at any step costs a redelivery or a retry, never a second effect. A stored delivery
+// counts its retries in its row, so retries and dead letters look alike with every broker.
 package consumer

@@ -12,8 +12,7 @@ import (
 // abandons it. The database alone then decides its transaction.
 const abandonAfter = 5 * time.Second
 
-// handleAll runs the handling goroutines until work is closed and empty, or until ShutdownTimeout
-// after the end of ctx.
+// handleAll runs the handling goroutines until work is closed and empty, or ShutdownTimeout ends.
 func (c *Consumer) handleAll(ctx context.Context, work <-chan pawl.Delivery, stopped <-chan struct{}) {
 	handling, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
@@ -76,8 +75,7 @@ func (c *Consumer) finishBatch(stopping, ctx context.Context, all []pawl.Deliver
 	}
 }
 
-// finishGroup delivers a delivery and then those that wait behind it, until one is released or
-// stopping ends.
+// finishGroup delivers d and then those behind it, until one is released or stopping ends.
 func (c *Consumer) finishGroup(stopping, ctx context.Context, d pawl.Delivery, stopped <-chan struct{}) {
 	for found := true; found; {
 		o := c.deliver(ctx, d)

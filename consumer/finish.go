@@ -9,8 +9,7 @@ import (
 	"github.com/pawl-go/pawl/internal/callback"
 )
 
-// A sourceGuard prevents a release after the source is finished. Release holds it for reading,
-// finish for writing.
+// A sourceGuard prevents a release after finish. Release holds it for reading, finish for writing.
 type sourceGuard struct {
 	sync.RWMutex
 	done bool
@@ -19,8 +18,7 @@ type sourceGuard struct {
 // finish ends a [pawl.Finisher]. All acknowledgements are done, and an abandoned handler cannot
 // release while it runs or afterwards.
 //
-// finish: a crash before it costs redeliveries, and the time until the broker notices that this
-// process is gone.
+// finish: a crash before it costs redeliveries, after the broker notices that the process is gone.
 func (c *Consumer) finish(ctx context.Context) {
 	f, can := c.cfg.Source.(pawl.Finisher)
 	if !can {

@@ -20,8 +20,7 @@ type Message[T any] struct {
 // A Handler is your function with its form and its policy. Make it with [HandleTx], [HandleManyTx],
 // [HandleSQL], [HandleManySQL], [Handle] or [Trigger].
 //
-// In every form, a payload that is not JSON of the function's type becomes a dead letter at once,
-// with the reason.
+// A payload that is not JSON of the function's type becomes a dead letter at once, with the reason.
 type Handler interface {
 	settings() settings
 }
@@ -58,12 +57,11 @@ func (h TxHandler) With(p TxPolicy) TxHandler {
 	return h
 }
 
-// Policy returns the handler\'s policy, as it was given.
+// Policy returns the handler's policy, as it was given.
 func (h TxHandler) Policy() TxPolicy { return h.policy }
 
-// Apply calls the function for one delivery in a transaction of yours. It decodes the payload, and
-// neither claims nor commits. Use it in tests, or in an endpoint of your own that claims with
-// package inbox.
+// Apply decodes a delivery and calls the function in a transaction of yours. It neither claims nor
+// commits. Use it in tests, or in an endpoint of your own that claims with package inbox.
 func (h TxHandler) Apply(ctx context.Context, tx pgx.Tx, d pawl.Delivery) error {
 	if h.call == nil {
 		return errNoHandler
@@ -109,7 +107,7 @@ func (h ManyTxHandler) With(p ManyTxPolicy) ManyTxHandler {
 	return h
 }
 
-// Policy returns the handler\'s policy, as it was given.
+// Policy returns the handler's policy, as it was given.
 func (h ManyTxHandler) Policy() ManyTxPolicy { return h.policy }
 
 func (h ManyTxHandler) settings() settings {
@@ -120,9 +118,8 @@ func (h ManyTxHandler) settings() settings {
 // on it under a lease. Use it for work that takes minutes or calls other systems.
 //
 // Writes of fn through [Attempt.Commit] take effect once. Make each call to another system a step
-// of package step, whose owner is the [Attempt]. Any other effect must bear repeating, since a
-// crash runs fn again. fn works on one delivery of a SemanticKey at a time, and on none after the
-// key took effect.
+// of package step, whose owner is the [Attempt]. Anything else must bear repeating, since a crash
+// runs fn again. fn works on one delivery of a SemanticKey at a time, until the key takes effect.
 //
 // Returning nil without a Commit settles the delivery. After an error or a panic it is retried; see
 // [job.RetryAfter], [job.Snooze], [job.Cancel] and [pawl.Final].
@@ -151,7 +148,7 @@ func (h LeasedHandler) With(p Policy) LeasedHandler {
 	return h
 }
 
-// Policy returns the handler\'s policy, as it was given.
+// Policy returns the handler's policy, as it was given.
 func (h LeasedHandler) Policy() Policy { return h.policy }
 
 func (h LeasedHandler) settings() settings {
@@ -160,11 +157,9 @@ func (h LeasedHandler) settings() settings {
 
 // Trigger makes the form for messages that only name an existing row: "process order 17". The row
 // is the memory, not the inbox. Build fn on package guard for a table of your own, or on
-// [job.Worker.Process]. The SemanticKey is ignored: if two messages announce one row, the row
-// absorbs the second.
+// [job.Worker.Process]. The SemanticKey is ignored: the row absorbs a second announcement.
 //
-// If fn returns nil, the database holds the outcome and the message is acknowledged. It is also
-// acknowledged after these errors:
+// If fn returns nil, the database holds the outcome. The message is acknowledged then, and after:
 //
 //   - [pawl.ErrAlreadyHandled], which is logged at debug
 //   - [pawl.ErrFailureRecorded]: the row holds the error, and its sweeper retries it
@@ -198,7 +193,7 @@ func (h TriggerHandler) With(p TriggerPolicy) TriggerHandler {
 	return h
 }
 
-// Policy returns the handler\'s policy, as it was given.
+// Policy returns the handler's policy, as it was given.
 func (h TriggerHandler) Policy() TriggerPolicy { return h.policy }
 
 func (h TriggerHandler) settings() settings {

@@ -12,8 +12,7 @@ type Policy struct {
 	// Timeout is when the context of one call is cancelled. A long transaction holds back vacuum
 	// for the whole database. Default 30 s, or 15 min for [Handle], which holds none.
 	Timeout time.Duration
-	// MaxAttempts is how often a delivery is tried before it becomes a dead letter, including the
-	// first try. Default 25, 1 to 1000.
+	// MaxAttempts is after how many tries a delivery becomes a dead letter. Default 25, 1 to 1000.
 	MaxAttempts int
 	// Backoff is the pause between tries.
 	Backoff job.Backoff
@@ -44,12 +43,11 @@ type TxPolicy struct {
 	// Mode is when a delivery is handled and what retries it. Default [RetryFromDatabase].
 	Mode Mode
 	// Exclusive names a resource that two handlers of any consumer must not use at once. A second
-	// delivery is released or, if it is stored, retried a second later. It takes an advisory lock,
-	// "consumer" and the name, in the handler's transaction, as SQL's try_lock does. For the name
-	// "" it takes none. Default none.
+	// delivery is released or, if it is stored, retried a second later. In the handler's
+	// transaction it takes an advisory lock, "consumer" and the name, as SQL's try_lock does.
+	// Default, and for "": none.
 	Exclusive func(pawl.Delivery) string
-	// SequenceGate lets deliveries take effect in the order of their senders' numbers. Not with
-	// [StoreFirst]. Default none.
+	// SequenceGate orders effects by the senders' numbers. Not with [StoreFirst]. Default none.
 	SequenceGate *SequenceGate
 }
 
@@ -71,18 +69,16 @@ type TriggerPolicy struct {
 type Mode int
 
 const (
-	// RetryFromDatabase handles a delivery on arrival, in the transaction of its claim, and
-	// acknowledges it after COMMIT. A failed delivery is stored as a job, acknowledged, and retried
-	// from the database.
+	// RetryFromDatabase handles a delivery on arrival, in the transaction of its claim. A failed
+	// delivery is stored as a job, acknowledged, and retried from the database.
 	RetryFromDatabase Mode = iota
 	// RetryFromSource handles a delivery on arrival. A failed one leaves nothing in the database
 	// and is released to the source, with a delay of a minute. A receiver of webhooks answers 503,
 	// and the sender keeps the retry schedule and the dead letters. A failure that is [pawl.Final],
 	// or lost the transaction, is stored all the same.
 	//
-	// New refuses this mode if released deliveries hold up others at the source
-	// ([pawl.SourceInfo]). That holds for Kafka, for RabbitMQ, and for NATS unless the consumer's
-	// MaxAckPending is -1.
+	// New refuses this mode if released deliveries hold up others ([pawl.SourceInfo]): with Kafka,
+	// with RabbitMQ, and with NATS unless the consumer's MaxAckPending is -1.
 	RetryFromSource
 	// StoreFirst stores a delivery as a job, acknowledges it, and handles it from the database. Use
 	// it for handlers that take long, and for sources whose redeliveries are expensive.

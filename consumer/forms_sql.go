@@ -11,14 +11,12 @@ import (
 )
 
 // HandleSQL is [HandleTx] for database/sql, and so for GORM, ent, bun, sqlx and sqlc. tx is the
-// transaction in which the delivery is claimed, on a connection of the consumer's pool, through
-// pgx's driver. Commit on tx is an error, Rollback makes the try fail, and neither sends anything.
-// When fn returns, open rows and prepared statements are closed. From then on tx returns
-// [sql.ErrTxDone].
+// transaction of the claim, on a connection of the consumer's pool, through pgx's driver. Commit on
+// it is an error, Rollback makes the try fail, and neither sends anything. When fn returns, open
+// rows and prepared statements are closed, and tx returns [sql.ErrTxDone] from then on.
 //
-// Statements of other transactions, such as those of your *sql.DB, are not part of it. Make the
-// *sql.DB of your program with stdlib.OpenDBFromPool, so that both share one pool. In calls of Pawl
-// pass pawl.SQLTx(tx).
+// Statements of your *sql.DB are not part of it. Make the *sql.DB of your program with
+// stdlib.OpenDBFromPool, so that both share one pool. In calls of Pawl pass pawl.SQLTx(tx).
 func HandleSQL[T any](fn func(ctx context.Context, tx *sql.Tx, m Message[T]) error) SQLHandler {
 	if fn == nil {
 		return SQLHandler{}
@@ -44,7 +42,7 @@ func (h SQLHandler) With(p TxPolicy) SQLHandler {
 	return h
 }
 
-// Policy returns the handler\'s policy, as it was given.
+// Policy returns the handler's policy, as it was given.
 func (h SQLHandler) Policy() TxPolicy { return h.policy }
 
 // Apply calls the function for one delivery in a transaction of yours: see [TxHandler.Apply].

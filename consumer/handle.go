@@ -17,8 +17,8 @@ import (
 )
 
 // handle runs your code behind a savepoint and returns how the transaction ends. After an error of
-// the code the claim stands, and the handler's writes are rolled back. The same holds if the gate
-// refuses the delivery, or if its semantic key took effect before.
+// the code the claim stands, and the handler's writes are rolled back. The code is not called if
+// the gate refuses the delivery, or if its semantic key took effect before.
 //
 // handle: a crash in it costs a redelivery; the handler's rows were never visible.
 func (c *Consumer) handle(ctx context.Context, tx *txn.Opened, it item, leaveProcess func()) (*disposition, error) {
@@ -39,9 +39,8 @@ func (c *Consumer) handle(ctx context.Context, tx *txn.Opened, it item, leavePro
 	return successDisposition(time.Since(start)), nil
 }
 
-// failure returns the disposition of a delivery whose handler failed. A durable job takes it over
-// in the transaction that claimed it, after a rollback to the savepoint. No other transaction can
-// win in between.
+// failure returns the disposition of a delivery whose handler failed: a durable job, in the
+// transaction of its claim, after a rollback to the savepoint. No other transaction can win first.
 func (c *Consumer) failure(ctx context.Context, failure error) (*disposition, error) {
 	switch {
 	case !lostForGood(ctx, failure):
@@ -56,15 +55,13 @@ func (c *Consumer) failure(ctx context.Context, failure error) (*disposition, er
 	return c.failureDisposition(failure), nil
 }
 
-// A leftToSource is the failure of a handler whose delivery is released to the source for its
-// retry.
+// A leftToSource is the failure of a handler whose delivery the source retries.
 type leftToSource struct{ error }
 
 func (l leftToSource) Unwrap() error { return l.error }
 
 // A lostError means that the handler lost the transaction, so another one must record the outcome.
-// It does not unwrap, because the decision whether to run the lost transaction again is already
-// made.
+// It does not unwrap: whether to run the lost transaction again is already decided.
 type lostError struct{ failure error }
 
 func (e *lostError) Error() string { return "the transaction was lost: " + e.failure.Error() }
@@ -89,8 +86,7 @@ func chargeable(ctx context.Context, failure error) bool {
 	return errors.Is(failure, txn.ErrLost) && !pawl.Unreachable(failure)
 }
 
-// endedByText reports whether a handler ended its transaction in a way that may have made rows
-// durable.
+// endedByText reports whether a handler ended its transaction and may have made rows durable.
 func endedByText(failure error) bool {
 	return errors.Is(failure, txn.ErrEnded) && pawl.MayHaveHappened(failure)
 }

@@ -38,8 +38,7 @@ func (c *Consumer) unlessRepeated(ctx context.Context, tx pgx.Tx, d pawl.Deliver
 }
 
 // semanticDuplicate reports, for a delivery whose handler is not called now, whether its semantic
-// key took effect before. It leaves no claim on the key. While another transaction holds the key,
-// the answer is no.
+// key took effect before. It keeps no claim, and returns false while another transaction has one.
 func (c *Consumer) semanticDuplicate(ctx context.Context, tx pgx.Tx, it item) (first delivery.Claim, yes bool, err error) {
 	if it.SemanticKey == "" {
 		return first, false, nil

@@ -42,8 +42,7 @@ func brokeOff(err error) bool {
 	return pawl.Unreachable(err) && !errors.As(err, new(*pgconn.ConnectError)) && !txn.Lost(err)
 }
 
-// asFailedTrigger returns the item of a delivery whose trigger failed, for a retry from the
-// database.
+// asFailedTrigger returns the item that stores a failed trigger's delivery for a retry.
 func (c *Consumer) asFailedTrigger(d pawl.Delivery, why error) item {
 	return item{Delivery: d, sent: d.Key, preset: c.failureDisposition(why), intent: c.storedTrigger(d)}
 }
@@ -56,8 +55,7 @@ func (c *Consumer) storedTrigger(d pawl.Delivery) pawl.Intent {
 	return pawl.Intent{Scope: c.cfg.Name, Key: reservedPrefix + "trigger/" + what.String(), Fingerprint: print}
 }
 
-// rowHolds reports whether a trigger's error says that the row holds the outcome or will be
-// processed again.
+// rowHolds reports whether the row holds the outcome or will be processed again.
 func rowHolds(err error) bool {
 	return err == nil || errors.Is(err, pawl.ErrAlreadyHandled) || errors.Is(err, pawl.ErrFailureRecorded) ||
 		errors.Is(err, pawl.ErrInProgress) && pawl.Swept(err)

@@ -55,8 +55,7 @@ func plausibleTime(at time.Time) time.Time {
 // endOf9999 is the start of the year 10000, in seconds since 1970.
 const endOf9999 = 253402300800
 
-// unreadable returns the error of a message on which a user function panicked. The message becomes
-// a dead letter.
+// unreadable returns the error of a message on which a user function panicked: a dead letter.
 func unreadable(fault error) error {
 	return &pawl.Error{Op: "consumer.claim", Code: pawl.CodeFingerprintInvalid, Err: fault, Hint: "mend the function; the dead letter has the payload"}
 }
@@ -141,10 +140,9 @@ func (c *Consumer) presetFor(ctx context.Context, d pawl.Delivery) (*disposition
 }
 
 // asDeadLetter returns the item for a delivery that cannot be claimed under its key: a dead letter
-// with its payload and the reason. Its inbox key is derived from this very message, so a redelivery
-// is a duplicate and not a second dead letter. If an operator retries it, the consumer identifies
-// it again: see [Consumer.deliverAgain]. If the delivery is too large, the dead letter says what
-// was cut: see [keepable].
+// with its payload and the reason. Its inbox key is derived from this message, so a redelivery is a
+// duplicate and not a second dead letter. If an operator retries it, [Consumer.deliverAgain]
+// identifies it again. If the delivery is too large, [keepable] cuts it.
 func (c *Consumer) asDeadLetter(it item, why error) item {
 	d := it.Delivery
 	kind := pawl.EventInvalid

@@ -52,8 +52,7 @@ func octetsOfTexts(d pawl.Delivery) int {
 	return n
 }
 
-// keepable returns the delivery without the parts that cannot be stored, and headers that describe
-// those parts.
+// keepable returns the delivery without the parts that cannot be stored, and headers that say so.
 func keepable(d pawl.Delivery) (pawl.Delivery, map[string]any) {
 	payload, texts := len(d.Payload), octetsOfTexts(d)
 	if payload <= maxKept && texts <= maxKept {
@@ -75,8 +74,7 @@ func keepable(d pawl.Delivery) (pawl.Delivery, map[string]any) {
 	return d, omitted
 }
 
-// kept returns an error for a stored delivery that was not kept whole. It can be neither handled
-// nor identified.
+// kept returns an error for a stored delivery that was not kept whole, so it cannot be handled.
 func kept(j job.Job) error {
 	if partial, _ := j.Headers[headerPartial].(bool); !partial {
 		return nil

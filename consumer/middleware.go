@@ -12,15 +12,13 @@ import (
 type Call struct {
 	Consumer   string
 	Deliveries []pawl.Delivery // exactly one, except in the batch forms
-	// Tx is nil in the forms without a transaction. For database/sql it is the transaction of the
-	// *sql.Tx.
+	// Tx is nil in the forms without a transaction. For database/sql it is that of the *sql.Tx.
 	Tx pgx.Tx
 }
 
-// Middleware runs around every call of a handler, at the first try of a delivery and at every
-// retry. It calls next once, and returns its error or another. It counts towards the handler's
-// Timeout, and its writes through Call.Tx commit or roll back with the handler's. The payload is
-// decoded inside next.
+// Middleware runs around every call of a handler, at every try. It must call next once, and return
+// its error or another. It counts towards the handler's Timeout, and its writes through Call.Tx
+// commit or roll back with the handler's. The payload is decoded inside next.
 type Middleware func(ctx context.Context, c Call, next func(context.Context) error) error
 
 type form int

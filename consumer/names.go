@@ -27,8 +27,7 @@ func printOf(d pawl.Delivery) pawl.Fingerprint {
 // reservedPrefix begins Pawl's own inbox keys; a sender's key must not begin with it.
 const reservedPrefix = "pawl/"
 
-// ownKey reports whether an inbox key is one of Pawl's own, so its delivery was not claimed under
-// the key of its intent.
+// ownKey reports whether an inbox key is one of Pawl's own, and not the key of an intent.
 func ownKey(inboxKey string) bool { return strings.HasPrefix(inboxKey, reservedPrefix) }
 
 const semanticPrefix = reservedPrefix + "semantic/"

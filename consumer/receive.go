@@ -14,17 +14,16 @@ import (
 )
 
 // defaultBatch is how many deliveries are requested at once and acknowledged in one call, if the
-// source declares nothing: the largest batch of SQS. It is also the most that can be fetched and
-// not started. After a crash these stay invisible until their timeout. maxHint bounds what a source
-// may declare.
+// source declares nothing: the largest batch of SQS. It is also the most that a crash leaves
+// fetched, not started, and invisible until the timeout. maxHint bounds what a source may declare.
 const (
 	defaultBatch = 10
 	maxHint      = 10_000
 )
 
-// pingPatience bounds each step of the probe that checks whether the database is back. shortProbe
-// bounds the pause between probes during shortAbsence, in which a restart or a switchover ends.
-// longestProbe bounds it afterwards.
+// pingPatience bounds each step of the probe that asks whether the database is back. shortProbe
+// bounds the pause between probes during shortAbsence, long enough for a switchover, and
+// longestProbe afterwards.
 const (
 	pingPatience = 5 * time.Second
 	shortAbsence = 10 * time.Second
@@ -32,8 +31,7 @@ const (
 	longestProbe = 2 * time.Second
 )
 
-// longestBackoff bounds the pause after errors of the source, and after database errors that a
-// probe does not reproduce.
+// longestBackoff bounds the pause after errors of the source, or after setbacksAtOnce setbacks.
 const longestBackoff = 20 * time.Second
 
 // receive fetches batches and hands them to the handling goroutines, at most one batch ahead, until
@@ -75,10 +73,9 @@ func (c *Consumer) received(ctx context.Context, most int) (batch []pawl.Deliver
 	return batch, err
 }
 
-// awaitDatabase pauses receiving while the database is unavailable. Deliveries received meanwhile
-// would only be released. The broker counts receives, and would move good messages to its dead
-// letter queue (trap T43). If probes succeed while our own transactions still fail, receiving slows
-// down.
+// awaitDatabase pauses receiving while the database is unavailable. Deliveries could only be
+// released, and the broker would count receives and dead-letter good messages (trap T43). If probes
+// succeed while our own transactions still fail, receiving slows down.
 func (c *Consumer) awaitDatabase(ctx context.Context) {
 	if !c.away.Load() {
 		return

@@ -24,8 +24,7 @@ const (
 	tellEvery = time.Minute
 )
 
-// A bound limits the open stored deliveries: at most, receiving stops. All processes of a consumer
-// count the same rows.
+// A bound limits the open stored deliveries of a consumer, in all its processes together.
 type bound struct {
 	most   int          // not positive: no bound
 	stored atomic.Int64 // by this process since the last count; 1 before the first
@@ -35,9 +34,8 @@ type bound struct {
 	told          time.Time // when the pause was last reported
 }
 
-// due reports whether the stored deliveries must be counted, and how long to wait first. This
-// process must have stored some. A count is due when its time has come, or when the stored ones may
-// reach the bound.
+// due reports whether to count the stored deliveries, and how long to wait first. If this process
+// has stored some, a count is due in time, or when those may reach the bound.
 func (b *bound) due() (wait time.Duration, due bool) {
 	stored := int(b.stored.Load())
 	switch {
@@ -74,8 +72,7 @@ func (c *Consumer) awaitBound(ctx context.Context) {
 	}
 }
 
-// countStored counts the open deliveries up to the bound, and returns the pause before the next
-// count.
+// countStored counts the open deliveries up to the bound, and returns the pause after it.
 func (c *Consumer) countStored(ctx context.Context) (wait time.Duration) {
 	b, start := &c.bound, time.Now()
 	stored := b.stored.Swap(0)

@@ -15,8 +15,7 @@ const (
 	// effectWeighs is how many dead letters one effect offsets. If more than one in eleven
 	// deliveries takes effect, the consumer is not paused.
 	effectWeighs = 10
-	// firstProbe and longestDeadProbe bound the pause before a paused consumer receives one more
-	// delivery.
+	// firstProbe and longestDeadProbe bound the pause before a paused consumer receives a delivery.
 	firstProbe       = time.Second
 	longestDeadProbe = 30 * time.Second
 )

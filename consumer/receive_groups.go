@@ -66,8 +66,7 @@ func (g *groups) next(d pawl.Delivery) (next pawl.Delivery, found bool) {
 	return waiting[0], true
 }
 
-// disband ends the turn of a delivery that is released, and returns it with those behind it, which
-// must be released too.
+// disband returns a delivery that is released, and those behind it, which must be released too.
 func (g *groups) disband(d pawl.Delivery) []pawl.Delivery {
 	all := []pawl.Delivery{d}
 	if d.OrderingKey == "" {

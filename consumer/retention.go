@@ -12,15 +12,14 @@ import (
 )
 
 const (
-	longestQueue  = 28 * 24 * time.Hour // at most 14 days in an SQS queue, and 14 in its dead letter queue
+	longestQueue  = 28 * 24 * time.Hour // 14 days in an SQS queue, 14 in its dead letter queue
 	purgeEvery    = time.Minute
 	purgePatience = 5 * time.Second // for one batch
 	manyRows      = 1_000_000       // with more rows, remembering everything causes a warning
 )
 
 // keepInbox deletes rows older than the window until ctx ends. Rows stay a tenth longer, and at
-// least an hour. A delivery's age is taken from the sender's clock, which may be ahead of the
-// database's.
+// least an hour: a delivery's age is the sender's, whose clock may be ahead of the database's.
 func (c *Consumer) keepInbox(ctx context.Context) {
 	window := c.cfg.Retention.Window()
 	if window == 0 && c.handler.form != triggered {
@@ -68,8 +67,7 @@ func (c *Consumer) promise(ctx context.Context, window time.Duration) time.Durat
 
 type purgeFunc = func(ctx context.Context, db pawl.DB, b delivery.PurgeBatch) (delivery.Purged, error)
 
-// purge deletes in batches as large as 20 ms allow, and rests after each for four times its
-// duration.
+// purge deletes in batches that take up to 20 ms, and rests after each for four times as long.
 func (c *Consumer) purge(ctx context.Context, op string, some purgeFunc, olderThan time.Duration) {
 	var size pace.Pace
 	for next := ""; ctx.Err() == nil; {

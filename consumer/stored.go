@@ -31,9 +31,9 @@ func (c *Consumer) retryStored(ctx context.Context) {
 	}
 }
 
-// retry calls the handler for a stored delivery, in the transaction that holds the delivery's job.
-// It settles the inbox row first: if the job no longer owns the delivery (P4020), the handler is
-// not called.
+// retry calls the handler for a stored delivery, in the transaction of the delivery's job. It
+// settles the inbox row first: if the job no longer owns the delivery (P4020), the handler is not
+// called.
 func (c *Consumer) retry(ctx context.Context, tx pgx.Tx, t job.Task[[]byte]) error {
 	d := storedDelivery(t.Job)
 	if err := c.settle(ctx, tx, t.Job); err != nil {
@@ -54,8 +54,7 @@ func (c *Consumer) retry(ctx context.Context, tx pgx.Tx, t job.Task[[]byte]) err
 	return c.retryGated(ctx, tx, t.Job, d)
 }
 
-// retrySQL is retry for a handler that takes a *sql.Tx. The handler gets a *sql.Tx of its own on
-// the same transaction.
+// retrySQL is retry for a handler that takes a *sql.Tx, on the same transaction.
 func (c *Consumer) retrySQL(ctx context.Context, tx *sql.Tx, t job.Task[[]byte]) error {
 	return c.retry(ctx, txn.Beneath(tx), t)
 }
@@ -122,8 +121,7 @@ func (c *Consumer) retrigger(ctx context.Context, t *try) error {
 	return err
 }
 
-// settle marks the inbox row of a stored delivery as processed. If the job no longer owns the
-// delivery, the error is final.
+// settle marks the inbox row as processed. If the job no longer owns it, the error is final.
 func (c *Consumer) settle(ctx context.Context, tx pgx.Tx, j job.Job) error {
 	err := delivery.Settle(ctx, tx, c.cfg.Name, textAt(j.Headers, headerInboxKey), j.ID)
 	if errors.Is(err, pawl.ErrFenceLost) {

@@ -19,9 +19,9 @@ import (
 	"github.com/pawl-go/pawl/job"
 )
 
-// deliverAgain delivers a job again that does not own the key of its intent: an invalid delivery,
-// or a mismatch, whose key was known with another payload. The consumer identifies it by the
-// current configuration and claims its key, in the transaction that ends the job.
+// deliverAgain delivers again a job that does not own the key of its intent: an invalid delivery or
+// a mismatch. The consumer identifies it by the current configuration and claims its key, in the
+// transaction that ends the job.
 //
 // The delivery becomes a new job under that key, in its lane. Or it ends like any delivery whose
 // handler is not called: as a duplicate, or as a dead letter that is stale or a mismatch. So a
@@ -122,8 +122,7 @@ func (c *Consumer) moved(ctx context.Context, j job.Job) (moved bool, err error)
 	return moved, err
 }
 
-// claimBehind claims a delivery in its lane behind a savepoint, so that a refusal leaves the
-// transaction usable.
+// claimBehind claims in a lane behind a savepoint, so that the transaction survives a refusal.
 func claimBehind(ctx context.Context, tx pgx.Tx, it item) (claim delivery.Claim, err error) {
 	savepoint, err := tx.Begin(ctx)
 	if err != nil {

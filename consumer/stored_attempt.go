@@ -34,8 +34,8 @@ type try struct {
 // Number counts the tries of this delivery from 1.
 func (a *Attempt[T]) Number() int { return a.try.job.Attempt }
 
-// Fence grows with every attempt. Pass it to systems that must refuse a stale attempt, for instance
-// through [lock.AcceptFence].
+// Fence grows with every attempt. Pass it to systems that must refuse stale ones; see
+// [lock.AcceptFence].
 //
 // [lock.AcceptFence]: https://pkg.go.dev/github.com/pawl-go/pawl/lock#AcceptFence
 func (a *Attempt[T]) Fence() int64 { return a.try.job.Fence }
@@ -46,8 +46,7 @@ func (a *Attempt[T]) Fence() int64 { return a.try.job.Fence }
 // Errors: [pawl.ErrFenceLost].
 func (a *Attempt[T]) Hold(ctx context.Context, tx pawl.Tx) error { return a.try.job.Hold(ctx, tx) }
 
-// Owner is the same for every attempt of the delivery, and for all deliveries with its SemanticKey:
-// see package step.
+// Owner is the same for all attempts and all deliveries of a SemanticKey: see package step.
 func (a *Attempt[T]) Owner() pawl.Owner {
 	headers := a.try.job.Headers
 	return contract.OwnerOf("inbox", a.try.consumer.cfg.Name, cmp.Or(textAt(headers, headerStepKey), textAt(headers, headerInboxKey)), a.try.job.ID)
@@ -64,8 +63,7 @@ func (a *Attempt[T]) Job() int64 { return a.try.job.ID }
 // delivery's SemanticKey took effect meanwhile, the delivery is settled without running fn. Only a
 // consumer of this name with another form can cause that.
 //
-// Errors: [pawl.ErrFenceLost] if a newer attempt owns the delivery, and nothing was written; the
-// error of fn.
+// Errors: [pawl.ErrFenceLost] if a newer attempt owns the delivery; the error of fn.
 func (a *Attempt[T]) Commit(ctx context.Context, fn func(ctx context.Context, tx pgx.Tx) error) error {
 	return a.try.end(ctx, false, fn)
 }
@@ -77,8 +75,7 @@ func (a *Attempt[T]) CommitSQL(ctx context.Context, fn func(ctx context.Context,
 	})
 }
 
-// commitTimeout bounds the transaction of an attempt, because an open transaction holds back
-// vacuum.
+// commitTimeout bounds an attempt's transaction, because it holds back vacuum while it is open.
 const commitTimeout = 30 * time.Second
 
 // end settles the delivery together with the writes of fn. Set onSQL if fn needs a *sql.Tx.

@@ -13,15 +13,12 @@ const (
 	headerKeyFault    = "pawl-key-fault"
 	headerVerifiedBy  = "pawl-verified-by"
 	headerFingerprint = "pawl-fingerprint" // the source's, in hexadecimal
-	// The values of headerExact are texts that PostgreSQL cannot store unchanged, in base64, by
-	// name.
+	// Texts that PostgreSQL cannot store unchanged, in base64, by name.
 	headerExact = "pawl-exact"
-	// If headerPartial is true, parts were not kept, so the delivery can be neither identified nor
-	// handled again.
+	// True: parts were not kept, so the delivery can be neither identified nor handled again.
 	headerPartial = "pawl-partial"
 
-	// The sizes are those of a payload or of texts that were not kept; the SHA-256 is in
-	// hexadecimal.
+	// Sizes of a payload and of texts that were not kept, and the SHA-256 in hexadecimal.
 	headerPayloadOctets = "pawl-payload-octets"
 	headerPayloadSHA256 = "pawl-payload-sha256"
 	headerTextOctets    = "pawl-text-octets"

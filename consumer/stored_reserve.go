@@ -15,8 +15,7 @@ import (
 )
 
 const (
-	// Pauses before the next try while another delivery of the semantic key is being worked on, or
-	// waits for a verdict on a step.
+	// Pauses while another delivery of the semantic key is being worked on, or waits for a verdict.
 	workingLook = time.Second
 	verdictLook = 15 * time.Second
 )
