@@ -43,7 +43,7 @@ type Consumer struct {
 	losses   verdict.Losses[string] // by inbox key
 	loop     *progress.Loop         // receiving and handling; nil if no liveness check watches
 	away     atomic.Bool            // our statements failed; no probe succeeded since
-	setbacks atomic.Int32           // successful probes in a row, with no delivery decided in between
+	setbacks atomic.Int32           // probes that succeeded since a delivery was decided
 }
 
 // storedKind is the kind of the job that owns a stored delivery.
