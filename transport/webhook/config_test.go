@@ -52,7 +52,7 @@ func TestNew_Refuses(t *testing.T) {
 		"carries the signature":           {Scheme: webhook.HMAC(webhook.HMACConfig{}, secrets(plain)...)},
 		`hash "md5"`:                      {Scheme: hmac(webhook.HMACConfig{Hash: "md5"})},
 		`encoding "base32"`:               {Scheme: hmac(webhook.HMACConfig{Encoding: "base32"})},
-		"characters that none":            {Scheme: hmac(webhook.HMACConfig{IDHeader: "a:b"})},
+		"characters that are not":         {Scheme: hmac(webhook.HMACConfig{IDHeader: "a:b"})},
 		"must end with {body}":            {Scheme: hmac(webhook.HMACConfig{Signed: "{body}."})},
 		"each placeholder once":           {Scheme: hmac(webhook.HMACConfig{Signed: "{body}.{body}"})},
 		"a header that has no name":       {Scheme: hmac(webhook.HMACConfig{Signed: "{id}.{body}"})},
@@ -121,7 +121,7 @@ func TestKeys(t *testing.T) {
 		"two documents":     {webhook.KeyJSON("/id"), `{"id":"a"}{"id":"b"}`, "", "not one JSON document"},
 		"hash":              {webhook.KeyBody(), "x", "sha256:2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a4881", ""},
 		"function":          {webhook.KeyFunc(func(m webhook.Verified) string { return m.ID + "!" }), body, "evt_1!", ""},
-		"function, nothing": {webhook.KeyFunc(func(webhook.Verified) string { return "" }), body, "", "found none"},
+		"function, nothing": {webhook.KeyFunc(func(webhook.Verified) string { return "" }), body, "", "returned no key"},
 	} {
 		v := s.verifier(t, func(c2 *webhook.Config) { c2.Key = c.from })
 		m, err := v.Verify(s.sign(t, now, c.body), []byte(c.body))
