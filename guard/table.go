@@ -22,7 +22,7 @@ type Table struct {
 	Status      string // text or an enum; default "status"
 	Result      string // the result of the work; default None
 	CompletedAt string // timestamptz; default "completed_at"
-	// ClaimedAt is the timestamptz of the last attempt, and the claim's token. Default "claimed_at".
+	// ClaimedAt is the timestamptz of the last attempt and the claim's token. Default "claimed_at".
 	ClaimedAt    string
 	LastError    string // text; default "last_error"
 	AttemptCount string // integer, not null; default "attempt_count"

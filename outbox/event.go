@@ -69,7 +69,7 @@ const kind = "event"
 type Appended struct {
 	EventID string // by which receivers recognise the event
 	JobID   int64
-	// Duplicate: an earlier call with this scope, key and type appended it. This call stored none.
+	// Duplicate: an earlier call with this scope, key and type appended it. It is stored once.
 	Duplicate bool
 }
 

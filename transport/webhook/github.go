@@ -22,14 +22,16 @@ import (
 type GitHubConfig struct {
 	// Hook is the API path: "repos/OWNER/REPO/hooks/ID", "orgs/ORG/hooks/ID", or "app/hook".
 	Hook string
-	// Token returns an API token that may administer the webhook, before each request.
+	// Token returns an API token that may administer the webhook; for an App, its JWT. It is called
+	// before each request.
 	Token func(ctx context.Context) (string, error)
 	// API is the API's URL. Default https://api.github.com; for Enterprise Server
 	// https://HOST/api/v3.
 	API string
 	// Client sends the requests. Default: a client with a timeout of 30 s.
 	Client *http.Client
-	// LimitWait is the longest wait for GitHub's rate limit. Default 5 min.
+	// LimitWait is the longest wait for GitHub's rate limit; above it, the call fails. Default 5
+	// min.
 	LimitWait time.Duration
 }
 
@@ -199,8 +201,8 @@ func (g *GitHubDeliveries) send(ctx context.Context, method string, at *url.URL,
 	return response.Header, 0, nil
 }
 
-// limitOf returns how long to wait after a rate-limit response, 0 for other responses. A minute
-// without Retry-After and reset time is from GitHub's documentation.
+// limitOf returns how long to wait after a rate-limit response: Retry-After, else the reset time,
+// else a minute, as GitHub documents. It returns 0 for other responses.
 func limitOf(r *http.Response) time.Duration {
 	if r.StatusCode != http.StatusForbidden && r.StatusCode != http.StatusTooManyRequests {
 		return 0

@@ -60,7 +60,8 @@ type HMACConfig struct {
 	Hash Hash
 	// Encoding is Hex (default) or Base64.
 	Encoding Encoding
-	// TimestampHeader carries seconds since 1970. Signed must include it. Default none.
+	// TimestampHeader carries seconds since 1970. Signed must include it. Default none:
+	// requests can then be replayed forever.
 	TimestampHeader string
 	// IDHeader carries the sender's id of the delivery. Default none: set Config.Key.
 	IDHeader string

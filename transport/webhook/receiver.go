@@ -70,7 +70,7 @@ type Receiver struct {
 	mu     sync.Mutex
 	queue  []*arrival // not yet received by the consumer
 	inHand int        // number of arrivals that wait for an answer
-	// closed when the empty queue gets an arrival; nil if Receive does not wait
+	// arrived is closed when the empty queue gets an arrival; nil if Receive does not wait.
 	arrived chan struct{}
 	stopped bool // the consumer has stopped
 }
@@ -128,8 +128,7 @@ func (r *Receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	}
 	answered, err := r.answered(w, m)
 	switch {
-	// net/http compares it this way, too.
-	case callback.CauseOf(err) == http.ErrAbortHandler: //nolint:errorlint
+	case callback.CauseOf(err) == http.ErrAbortHandler: //nolint:errorlint // as net/http does
 		panic(http.ErrAbortHandler)
 	case err != nil:
 		r.emit(req.Context(), pawl.Event{Kind: pawl.EventError, Op: "webhook.accept", Key: m.Key, MessageID: m.ID, Err: err})
@@ -266,8 +265,8 @@ func (a *arrival) tell(err error) {
 	}
 }
 
-// Receive waits up to a second and returns waiting deliveries. After ctx has ended the receiver is
-// stopped: all requests are answered 503 until Receive is called again.
+// Receive waits up to a second and returns waiting deliveries. If ctx has ended, it stops
+// the receiver: waiting and new requests are answered 503 until Receive is called again.
 func (r *Receiver) Receive(ctx context.Context, limit int) ([]pawl.Delivery, error) {
 	wait := time.NewTimer(poll)
 	defer wait.Stop()
@@ -367,8 +366,8 @@ func (r *Receiver) offerAgain(a *arrival) {
 	}
 }
 
-// Info requests the sender's Retention, storing signed deliveries unchanged with the headers of the
-// scheme and Config.Keep, and acknowledging at once.
+// Info tells the consumer to remember keys for the sender's Retention, to store deliveries
+// unchanged with the headers of the scheme and Config.Keep, and to acknowledge at once.
 func (r *Receiver) Info() pawl.SourceInfo {
 	return pawl.SourceInfo{RedeliveryHorizon: r.verifier.cfg.Scheme.Sender().Retention,
 		Evidence: true, EvidenceAttributes: slices.Clone(r.verifier.cfg.Keep), AckAtOnce: true}

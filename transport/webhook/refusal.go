@@ -27,8 +27,8 @@ const (
 	ReasonSignatureMalformed Reason = "signature_malformed" // not of this scheme
 	ReasonTooManySignatures  Reason = "too_many_signatures" // more than 10
 	ReasonSignatureMismatch  Reason = "signature_mismatch"  // forged, changed, or a wrong secret
-	ReasonTimestampStale     Reason = "timestamp_stale"     // older than Config.Tolerance
-	ReasonTimestampFuture    Reason = "timestamp_future"    // too early by Config.Tolerance
+	ReasonTimestampStale     Reason = "timestamp_stale"     // genuine, older than Config.Tolerance
+	ReasonTimestampFuture    Reason = "timestamp_future"    // genuine, ahead of Config.Tolerance
 )
 
 type reasonText struct {
