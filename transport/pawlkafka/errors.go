@@ -13,12 +13,12 @@ import (
 	"github.com/pawl-go/pawl/transport/internal/adapter"
 )
 
-// wrap gives an error of the client its operation and, where we know one, the next step.
+// wrap adds the operation to an error of the client and, if known, a hint.
 func wrap(op, about string, err error) error {
 	return adapter.Wrap(op, err, func(err error) (short, hint string) { return diagnose(about, err) })
 }
 
-// diagnose recognises the mistakes of a first day.
+// diagnose recognises common setup mistakes.
 func diagnose(about string, err error) (short, hint string) {
 	var topic *topicError
 	if errors.As(err, &topic) {
