@@ -139,10 +139,10 @@ func (s *Source) send(ctx context.Context, offsets map[string]map[int32]kgo.Epoc
 			for i := range topic.Partitions {
 				c, ours := chosen[topicPartition{topic.Topic, topic.Partitions[i].Partition}]
 				if !ours {
-					return fmt.Errorf("a commit of %s/%d was not asked for", topic.Topic, topic.Partitions[i].Partition)
+					return fmt.Errorf("a commit contains %s/%d, which was not chosen", topic.Topic, topic.Partitions[i].Partition)
 				}
 				if c.partition.member != req.MemberID { // the client held it back during a rejoin
-					return fmt.Errorf("commit of %s: the session with the group has ended, and another member may have it", c.partition)
+					return fmt.Errorf("commit of %s: the group session has expired, and another member may own the partition", c.partition)
 				}
 				topic.Partitions[i].Metadata = &c.metadata
 			}

@@ -23,7 +23,7 @@ const (
 	idlePoll          = 250 * time.Millisecond // poll interval while no record is announced
 	receiveBatch      = 100                    // Receive batch recommended to a consumer
 	ackBatch          = 500                    // receipts per Ack, which sends nothing
-	troubleFor        = 10 * time.Second       // Receive returns retriable errors that last this long
+	troubleFor        = 10 * time.Second       // retriable errors that last longer are returned
 	maxErrors         = 16                     // fetch errors kept for Receive
 )
 

@@ -99,7 +99,7 @@ func (s *Source) fetchedOne(tp topicPartition, id topicID, rp kmsg.OffsetFetchRe
 	m := readMetadata(rp.Metadata)
 	if m.Topic != "" && p.topicID.known() && m.Topic != p.topicID.String() {
 		s.restart[tp] = true
-		return fmt.Errorf("the commit of %s, offset %d, is of an earlier topic of that name: that was %s, this is %s; the new one is received "+
+		return fmt.Errorf("the commit of %s, offset %d, belongs to an earlier topic of that name: its id was %s, now it is %s; the new topic is received "+
 			"from its first record on", tp, rp.Offset, m.Topic, p.topicID)
 	}
 	p.resume(rp.Offset, rp.LeaderEpoch, m)
@@ -118,8 +118,8 @@ func (s *Source) begins(tp topicPartition) error {
 		s.restart[tp] = true
 		return nil
 	}
-	return fmt.Errorf("group %s has no commit of %s: it begins where kgo.ConsumeStartOffset says, at %v, and skips what is before; "+
-		"leave that option out to begin with the first record", s.group, tp, start)
+	return fmt.Errorf("group %s has no commit of %s: it starts where kgo.ConsumeStartOffset says, at %v, and skips earlier records; "+
+		"leave that option out to start with the first record", s.group, tp, start)
 }
 
 // nameOf returns the name of a topic id. Call it under mu.
@@ -177,7 +177,7 @@ func (s *Source) onRevoked(called context.Context, _ *kgo.Client, lost map[strin
 	s.counters.revoked.Add(int64(len(leaving)))
 	if left > 0 {
 		s.tell(pawl.Event{Kind: pawl.EventError, Op: "kafka.revoke", Count: left, Err: fmt.Errorf("%d deliveries were still being handled %v "+
-			"after their partitions were revoked: the next owner receives them too, and their keys absorb that; set the RebalanceTimeout above the Timeout of the handler and 10s more",
+			"after their partitions were revoked: the next owner receives them again as duplicates; set the RebalanceTimeout at least 10s above the handler's Timeout",
 			left, s.revokeWait)})
 	}
 }

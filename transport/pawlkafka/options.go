@@ -74,8 +74,8 @@ func (s *Source) inForce(op string) error {
 		rule{"ConsumePartitions", !isSet(c, kgo.ConsumePartitions), "pass the topics to Open: the group assigns partitions"},
 		rule{"ConsumeRegex", !isSet(c, kgo.ConsumeRegex), "pass the topics to Open by their names"},
 		rule{"DisableAutoCommit", isSet(c, kgo.DisableAutoCommit), database},
-		rule{"FetchIsolationLevel", c.OptValue(kgo.FetchIsolationLevel) == readCommitted, "leave it out: records of transactions that were aborted must not take effect"},
-		rule{"KeepControlRecords", !isSet(c, kgo.KeepControlRecords), "leave it out: control records are no messages"},
+		rule{"FetchIsolationLevel", c.OptValue(kgo.FetchIsolationLevel) == readCommitted, "leave it out: records of aborted transactions must not take effect"},
+		rule{"KeepControlRecords", !isSet(c, kgo.KeepControlRecords), "leave it out: control records are not messages"},
 		rule{"Balancers", len(balancers) == 1 && balancers[0].ProtocolName() == "cooperative-sticky", "leave it out: the source relies on cooperative-sticky assignment"},
 		rule{"ServerSideBalancer", c.OptValue(kgo.ServerSideBalancer) == s.config.ServerSideBalancer, "set Config.ServerSideBalancer"},
 		rule{"BlockRebalanceOnPoll", !isSet(c, kgo.BlockRebalanceOnPoll), "leave it out: one slow record would hold up the whole group"},
@@ -84,7 +84,7 @@ func (s *Source) inForce(op string) error {
 		rule{"OnPartitionsLost", s.hears(c.OptValue(kgo.OnPartitionsLost)), ours},
 		rule{"OnOffsetsFetched", sameFunc(fetched, s.onFetched), ours},
 		rule{"AdjustFetchOffsetsFn", sameFunc(adjust, s.onAdjust), ours},
-		rule{"ConsumeResetOffset", losesNothing(reset), "leave it out: a reset to anywhere but the first record skips records; to say where a new group begins, use kgo.ConsumeStartOffset"},
+		rule{"ConsumeResetOffset", losesNothing(reset), "leave it out: a reset to anywhere but the first record skips records; set where a new group starts with kgo.ConsumeStartOffset"},
 	))
 }
 

@@ -163,8 +163,8 @@ func (s *Source) stow(fetches kgo.Fetches) (found []finding, anew map[string]top
 func (s *Source) stowPartition(p *partition, fp kgo.FetchPartition) (found []finding) {
 	before := p.octets
 	if first := fp.Records[0].Offset; p.next >= 0 && first > p.next && fp.LogStartOffset > p.next {
-		found = append(found, finding{p.String(), fmt.Errorf("the log of %s begins with offset %d, and offset %d was next: records between them were "+
-			"deleted unread, by retention or by hand; raise retention.ms, or consume faster", p, fp.LogStartOffset, p.next)})
+		found = append(found, finding{p.String(), fmt.Errorf("the log of %s starts at offset %d, but offset %d was next: retention or an operator deleted "+
+			"the records between them unread; raise retention.ms, or consume faster", p, fp.LogStartOffset, p.next)})
 	}
 	s.troubledLast = time.Time{}
 	if !p.fetched {
@@ -172,8 +172,8 @@ func (s *Source) stowPartition(p *partition, fp kgo.FetchPartition) (found []fin
 	}
 	for _, r := range fp.Records {
 		if r.Offset < p.next {
-			found = append(found, finding{p.String(), fmt.Errorf("the log of %s was cut: offset %d came, and %d was next; what is behind it is "+
-				"received as new. An unclean election of a leader does that; see unclean.leader.election.enable and min.insync.replicas", p, r.Offset, p.next)})
+			found = append(found, finding{p.String(), fmt.Errorf("the log of %s was truncated: offset %d came, but %d was next; records from there on are "+
+				"received as new. An unclean leader election causes this; see unclean.leader.election.enable and min.insync.replicas", p, r.Offset, p.next)})
 			p.truncate(r.Offset, r.LeaderEpoch)
 		}
 		one := owned(r)
@@ -196,7 +196,7 @@ func (s *Source) failed(tp topicPartition, err error) *finding {
 	case err == nil, errors.Is(err, context.Canceled), errors.Is(err, kgo.ErrClientClosed):
 		return nil
 	case errors.As(err, &loss):
-		return &finding{tp.String(), fmt.Errorf("the log of %s lost records: it was read to offset %d, and goes on from %d", tp, loss.ConsumedTo, loss.ResetTo)}
+		return &finding{tp.String(), fmt.Errorf("the log of %s lost records: it was read to offset %d, and continues at %d", tp, loss.ConsumedTo, loss.ResetTo)}
 	}
 	if passing(err) {
 		now := time.Now()
@@ -250,8 +250,8 @@ func (s *Source) again(ctx context.Context, topic string, fetched topicID) {
 	}
 	s.mu.Unlock()
 	if old != ids[topic] {
-		s.tell(pawl.Event{Kind: pawl.EventError, Op: "kafka.log", Key: topic, Err: fmt.Errorf("topic %s was deleted and made anew: it was %s and is %s; "+
-			"the new one is received from its first record on", topic, old, ids[topic])})
+		s.tell(pawl.Event{Kind: pawl.EventError, Op: "kafka.log", Key: topic, Err: fmt.Errorf("topic %s was deleted and recreated: its id was %s, now it is %s; "+
+			"the new topic is received from its first record on", topic, old, ids[topic])})
 	}
 	s.client.PurgeTopicsFromConsuming(topic)
 	s.client.AddConsumeTopics(topic)

@@ -125,12 +125,12 @@ func (s *Sink) inForce(op string) error {
 	c := s.client
 	acks, _ := c.OptValue(kgo.RequiredAcks).(kgo.Acks)
 	return refuse(op, append(commonRules(c),
-		rule{"RequiredAcks", acks == kgo.AllISRAcks(), "leave it out: a record counts once all replicas in sync have it"},
+		rule{"RequiredAcks", acks == kgo.AllISRAcks(), "leave it out: a record is accepted once all in-sync replicas have it"},
 		rule{"DisableIdempotentWrite", !isSet(c, kgo.DisableIdempotentWrite), "leave it out: without it, retries of the client reorder records"},
 		rule{"ConsumerGroup", !isSet(c, kgo.ConsumerGroup), "leave it out: a sink receives nothing"},
 		rule{"ConsumeTopics", !isSet(c, kgo.ConsumeTopics), "leave it out: a sink receives nothing"},
 		rule{"DefaultProduceTopic", !isSet(c, kgo.DefaultProduceTopic), "pass the topics to OpenSink"},
-		rule{"ManualFlushing", !isSet(c, kgo.ManualFlushing), "leave it out: the sink flushes nothing by hand"},
+		rule{"ManualFlushing", !isSet(c, kgo.ManualFlushing), "leave it out: the sink never flushes manually"},
 	))
 }
 
@@ -171,8 +171,8 @@ func (s *Sink) ask(ctx context.Context, opts []kgo.Opt) (map[string]int, error) 
 			case c.Key == "max.message.bytes":
 				limits[one.Name] = min(max(n, 512), 1<<30)
 			case c.Key == "min.insync.replicas" && n < 2 && replicas(details[one.Name]) > 1:
-				s.config.Hooks.Emit(ctx, pawl.Event{Kind: pawl.EventError, Op: "kafka.sink", Scope: one.Name, Err: fmt.Errorf("topic %s confirms a record "+
-					"that only its leader has, and loses it with the leader: set min.insync.replicas to 2", one.Name)})
+				s.config.Hooks.Emit(ctx, pawl.Event{Kind: pawl.EventError, Op: "kafka.sink", Scope: one.Name, Err: fmt.Errorf("topic %s confirms records "+
+					"that only the leader has, and loses them with the leader: set min.insync.replicas to 2", one.Name)})
 			}
 		}
 	}
@@ -231,7 +231,7 @@ func (s *Sink) record(m pawl.Message) (*kgo.Record, error) {
 		r.Headers = append(r.Headers, kgo.RecordHeader{Key: name, Value: []byte(headers[name])})
 	}
 	if size := batchSize(r); size > limit {
-		return nil, fmt.Errorf("it has %d octets with its headers, topic %s takes %d: raise max.message.bytes, or store the payload and send a reference",
+		return nil, fmt.Errorf("it has %d bytes with its headers, topic %s allows %d: raise max.message.bytes, or store the payload and send a reference",
 			size, r.Topic, limit)
 	}
 	return r, nil

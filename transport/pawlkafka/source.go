@@ -42,12 +42,12 @@ type Source struct {
 	parts                  map[topicPartition]*partition
 	order                  []*partition            // the values of parts; the first is served next
 	restart                map[topicPartition]bool // assigned, with the commit of an earlier topic
-	troubled, troubledLast time.Time               // first and last of the current retriable errors
+	troubled, troubledLast time.Time               // first and last of a run of retriable errors
 	errs                   []error                 // fetch errors for the next Receives
 	octets                 int                     // bytes of unsettled records in all partitions
 	crowded                bool                    // octets reached its bound: fetch nothing
 	started                bool                    // the goroutines run
-	stopped                bool                    // Receive was called with a context that had ended
+	stopped                bool                    // Receive got a context that had ended
 	finishing              bool
 	changed                chan struct{} // closed and replaced at each change
 
@@ -118,7 +118,7 @@ func (s *Source) begin(ctx context.Context) error {
 	rebalance := s.client.OptValue(kgo.RebalanceTimeout).(time.Duration)
 	s.revokeWait = rebalance - revokeSlack
 	if s.revokeWait < revokeSlack {
-		return adapter.BadArgument("kafka.open", "the RebalanceTimeout is %v: set it above the Timeout of the handler and 10s more", rebalance)
+		return adapter.BadArgument("kafka.open", "the RebalanceTimeout is %v: set it at least 10s above the handler's Timeout", rebalance)
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
