@@ -12,12 +12,12 @@ import (
 	"github.com/pawl-go/pawl/transport/internal/adapter"
 )
 
-// wrap gives an error of nats.go its operation and, where we know one, the next step.
+// wrap adds the operation to an error of nats.go and, if known, a hint.
 func wrap(op, where string, err error) error {
 	return adapter.Wrap(op, err, func(err error) (short, hint string) { return diagnose(where, err) })
 }
 
-// diagnose recognises the mistakes of a first day. where is STREAM or STREAM/CONSUMER.
+// diagnose recognises common setup mistakes. where is STREAM or STREAM/CONSUMER.
 func diagnose(where string, err error) (short, hint string) {
 	switch {
 	case errors.Is(err, jetstream.ErrStreamNotFound):
@@ -43,7 +43,7 @@ func diagnose(where string, err error) (short, hint string) {
 	return "", ""
 }
 
-// needsOperator reports an error that no pause of seconds will cure.
+// needsOperator reports an error that does not pass within seconds.
 func needsOperator(err error) bool {
 	for _, known := range []error{jetstream.ErrStreamNotFound, jetstream.ErrConsumerNotFound, jetstream.ErrConsumerDoesNotExist, jetstream.ErrNotPullConsumer,
 		jetstream.ErrJetStreamNotEnabled, jetstream.ErrJetStreamNotEnabledForAccount, nats.ErrConnectionClosed, errTooLarge, pawl.ErrArgumentInvalid} {

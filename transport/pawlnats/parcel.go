@@ -12,8 +12,8 @@ import (
 	"github.com/pawl-go/pawl/transport/internal/adapter"
 )
 
-// parcel is what JetStream is handed of a message. It arrives octet for octet, or is refused before nats.go sees it: nats.go replaces line ends in
-// values and cuts white space off them.
+// parcel builds the message to publish. It refuses values that nats.go would change: nats.go
+// replaces line ends in header values and trims white space.
 func (s *Sink) parcel(m pawl.Message) (*nats.Msg, error) {
 	subject := s.config.Subject
 	if s.config.SubjectOf != nil {
@@ -39,7 +39,8 @@ func (s *Sink) parcel(m pawl.Message) (*nats.Msg, error) {
 		}
 		out.Header[name] = []string{m.ID}
 	}
-	if err := fitHeader(MsgIDHeader[len("Nats-"):], m.ID, false); err != nil { // the id itself
+	// Checks the id, which becomes the value of Nats-Msg-Id.
+	if err := fitHeader(MsgIDHeader[len("Nats-"):], m.ID, false); err != nil {
 		return nil, err
 	}
 	out.Header[MsgIDHeader] = []string{m.ID}
@@ -60,10 +61,10 @@ func (s *Sink) parcel(m pawl.Message) (*nats.Msg, error) {
 const (
 	headerLine = len(": \r\n")
 	headerHead = len("NATS/1.0\r\n") + len("\r\n")
-	maxHeader  = 65535 // of all headers (processJetStreamMsg of nats-server)
+	maxHeader  = 65535 // limit for all headers (processJetStreamMsg of nats-server)
 )
 
-// headerSize counts as the server does.
+// headerSize counts bytes as the server does.
 func headerSize(m *nats.Msg) int {
 	size := headerHead
 	for name, values := range m.Header {
@@ -74,7 +75,7 @@ func headerSize(m *nats.Msg) int {
 	return size
 }
 
-// fitHeader follows what nats.go takes as it is.
+// fitHeader accepts only headers that nats.go sends unchanged.
 func fitHeader(name, value string, empty bool) error {
 	odd := func(r rune) bool { return r <= ' ' || r > '~' || strings.ContainsRune(`"()/,:;<=>?@[\]{}`, r) }
 	switch {

@@ -9,7 +9,8 @@ import (
 	"github.com/pawl-go/pawl"
 )
 
-// unfit says what of a consumer would lose messages, hold them up or break what this package promises, and how to change it; nil if nothing.
+// unfit returns an error if a consumer's setting would lose or block messages, or break a promise
+// of this package. The hint says what to change.
 func (c Config) unfit(name string, k jetstream.ConsumerConfig) error {
 	refuse := func(hint, format string, args ...any) error {
 		return &pawl.Error{Op: "nats.open", Code: pawl.CodeArgumentInvalid, Err: fmt.Errorf("the consumer %s "+format, append([]any{name}, args...)...), Hint: hint}
@@ -44,14 +45,14 @@ func (c Config) unfit(name string, k jetstream.ConsumerConfig) error {
 	return nil
 }
 
-// oldServer recognises a server before 2.10.
+// oldServer reports a server before 2.10.
 func oldServer(version string) bool {
 	var major, minor int
 	_, err := fmt.Sscanf(version, "%d.%d", &major, &minor)
 	return err == nil && (major < 2 || major == 2 && minor < 10)
 }
 
-// warnings say how a stream may lose messages that were not delivered yet, and what else an operator should change.
+// warnings describes how a stream may lose undelivered messages, and other settings to change.
 func warnings(c jetstream.StreamConfig, version string) (all []string) {
 	if oldServer(version) {
 		all = append(all, fmt.Sprintf("the server is NATS %s: before 2.10 it delivers messages twice more often than it must, and does not answer each request", version))
@@ -66,7 +67,7 @@ func warnings(c jetstream.StreamConfig, version string) (all []string) {
 	return all
 }
 
-// horizon is how long a message stays in a stream.
+// horizon returns how long a stream keeps a message.
 func horizon(c jetstream.StreamConfig) time.Duration {
 	if c.MaxAge <= 0 {
 		return pawl.Forever
