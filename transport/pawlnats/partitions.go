@@ -53,7 +53,7 @@ func OpenPartitions(ctx context.Context, js jetstream.JetStream, stream string, 
 	case len(slices.Compact(slices.Sorted(slices.Values(consumers)))) != n:
 		return nil, adapter.BadArgument(op, "a consumer is named twice")
 	case cfg.OrderingKey == nil:
-		return nil, adapter.BadArgument(op, "OrderingKey is missing: without an order, one consumer does the work of many")
+		return nil, adapter.BadArgument(op, "OrderingKey is missing: without an order, use Open with one consumer")
 	}
 	p := &Partitions{offered: make(chan pawl.Delivery), failed: make(chan error), wanted: make(chan struct{})}
 	for _, name := range consumers {

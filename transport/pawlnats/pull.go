@@ -81,7 +81,7 @@ func (s *Source) pull(ctx context.Context, b *binding, most int) (got []*nats.Ms
 }
 
 // errTooLarge means that the next message exceeds the byte limit of a request.
-var errTooLarge = errors.New("the next message has more octets than the consumer's MaxRequestMaxBytes allows for one request")
+var errTooLarge = errors.New("the next message has more bytes than the consumer's MaxRequestMaxBytes allows for one request")
 
 // take reads one message. The request ends once it is complete, or when JetStream sends a status,
 // which has no reply subject; messages always have one. A message that exceeds the rest of the byte

@@ -75,7 +75,7 @@ func (s *Source) ack(ctx context.Context, held []*arrival) error {
 		left := len(held) - sent - dead
 		s.counters.ackFailures.Add(int64(left))
 		return s.left("nats.ack", "acknowledged", left, len(held), err,
-			"nothing to do: they return after AckWait and are absorbed as duplicates")
+			"no action needed: they come again after AckWait and are absorbed as duplicates")
 	}
 	return fault.At("nats.ack.after")
 }
@@ -153,7 +153,7 @@ func (s *Source) release(ctx context.Context, delay time.Duration, held []*arriv
 	}
 	s.lost(ctx, "nats.release", dead+len(held)-len(live))
 	if err != nil {
-		return s.left("nats.release", "released", len(live)-dead, len(held), err, "nothing to do: they return after AckWait")
+		return s.left("nats.release", "released", len(live)-dead, len(held), err, "no action needed: they come again after AckWait")
 	}
 	s.counters.released.Add(int64(sent))
 	s.report(ctx, pawl.EventReleased, "nats.release", sent)

@@ -96,7 +96,7 @@ func OpenSink(ctx context.Context, js jetstream.JetStream, stream string, cfg Si
 		return nil, adapter.BadArgument(op, "%v", err)
 	}
 	if !s.takes(cfg.Subject) {
-		return nil, &pawl.Error{Op: op, Code: pawl.CodeArgumentInvalid, Err: fmt.Errorf("the stream %s does not take the subject %q, but %q", stream, cfg.Subject, info.Config.Subjects),
+		return nil, &pawl.Error{Op: op, Code: pawl.CodeArgumentInvalid, Err: fmt.Errorf("the stream %s does not accept the subject %q, only %q", stream, cfg.Subject, info.Config.Subjects),
 			Hint: "add the subject to the stream, or correct SinkConfig.Subject"}
 	}
 	return s, nil
@@ -241,7 +241,7 @@ func (s *Sink) judgeAPI(subject string, api *jetstream.APIError) error {
 }
 
 func (s *Sink) refused(subject string, err error) error {
-	return &pawl.Error{Op: "nats.sink", Err: adapter.Short(fmt.Sprintf("the stream %s does not take the subject %q", s.stream, subject), err),
+	return &pawl.Error{Op: "nats.sink", Err: adapter.Short(fmt.Sprintf("the stream %s does not accept the subject %q", s.stream, subject), err),
 		Hint: "add the subject to the stream, or correct SinkConfig.SubjectOf"}
 }
 

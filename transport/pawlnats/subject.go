@@ -30,7 +30,7 @@ func token(text string) string {
 func checkSubject(subject string) error {
 	for _, t := range strings.Split(subject, ".") {
 		if t == "" || t == "*" || t == ">" || strings.ContainsFunc(t, func(r rune) bool { return r <= ' ' || r == 0x7F }) {
-			return fmt.Errorf("%q is no subject to publish to: tokens between dots are not empty, no wildcards, and have no white space", subject)
+			return fmt.Errorf("%q is no subject to publish to: its tokens must not be empty, be wildcards or contain white space", subject)
 		}
 	}
 	if strings.HasPrefix(subject, "$") {
