@@ -74,8 +74,7 @@ func ownBroker(t testing.TB) *brokers.Server {
 // session is the members' session timeout in the suite.
 const session = 2 * time.Second
 
-// queueOn creates a topic with one partition, because the suite expects all receivers of a test to
-// share its messages.
+// queueOn creates a topic with one partition, because the suite's receivers share all messages.
 func queueOn(t *testing.T, at string, cfg pawlkafka.Config) transporttest.Queue {
 	topic := createTopic(t, at, 1, map[string]string{"max.message.bytes": "2097152"})
 	group := "group." + topic
@@ -134,8 +133,7 @@ func members(t testing.TB, admin *kadm.Client, group string, serverSide bool) in
 	return len(all[group].Members)
 }
 
-// unprefixed strips the topic from ordering keys, because the suite compares them with those it
-// sent.
+// unprefixed strips the topic from ordering keys, so that the suite finds those that it sent.
 type unprefixed struct {
 	*pawlkafka.Source
 	prefix string

@@ -109,8 +109,7 @@ func readSized(r *bufio.Reader) ([]byte, error) {
 	return frame, err
 }
 
-// A produceWire observes a connection, and holds responses to produce requests until the test
-// releases them.
+// A produceWire observes a connection and holds produce responses until the test releases them.
 type produceWire struct {
 	link    *wireproxy.Link
 	answers *transporttest.Answers

@@ -31,9 +31,9 @@ create table seen (id text primary key, at timestamptz not null default now())`
 const atOnce = 16
 
 // A bare client inserts the effect and a deduplication row in one transaction. A consumer reaches
-// 0.7 of its rate one by one, and 0.5 in batches of 100. Both run in one test on one broker and
-// database. A source that is already in memory shows the limit of package consumer; Kafka reaches
-// 0.7 of it.
+// 0.7 of its rate one by one, and 0.5 in batches of 100, in one run on one broker and database. It
+// also reaches 0.7 of its own rate from a source in memory, which shows the limit of package
+// consumer.
 func TestThroughput_BesideABareClient(t *testing.T) {
 	if *throughput == 0 {
 		t.Skip("needs a quiet machine and -throughput 20000")
@@ -92,8 +92,7 @@ func throughputPool(t *testing.T) *pgxpool.Pool {
 	return pool
 }
 
-// bareRate consumes the whole topic with a plain client. It marks records for commit after their
-// transactions.
+// bareRate consumes the topic with a plain client, which marks records after their transactions.
 func bareRate(t *testing.T, at, topic string, batch int) float64 {
 	t.Helper()
 	pool := throughputPool(t)

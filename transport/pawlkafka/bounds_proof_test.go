@@ -11,8 +11,7 @@ import (
 	"github.com/pawl-go/pawl/transport/transporttest"
 )
 
-// sourceBounds are the bounds that Config documents. The least MaxTotalOctets is MaxOctets. A sink
-// has no numeric setting.
+// sourceBounds are the documented bounds. The least MaxTotalOctets is MaxOctets. A sink has none.
 var sourceBounds = []bounds.Setting{
 	{Name: "Wait", Least: 50 * time.Millisecond, Most: longestWait},
 	{Name: "MaxRecords", Least: 1, Most: 100_000},

@@ -59,8 +59,7 @@ func (s *Source) commit(ctx context.Context, op string, of func(*partition) bool
 // A broker rejects commits of an earlier generation. A partition's offset is never committed under
 // another membership than the partition's own.
 //
-// commit: a crash before it costs one absorbed duplicate for each record settled since the last
-// one.
+// commit: a crash before it costs an absorbed duplicate for each record settled since the last one.
 func (s *Source) commitThen(ctx context.Context, op string, of func(*partition) bool, final bool, then func()) error {
 	s.commitMu.Lock()
 	defer s.commitMu.Unlock()

@@ -39,9 +39,8 @@ type Config struct {
 	// key: it names an entity, so all changes of that entity share it.
 	Key KeyFrom
 
-	// MaxRecords and MaxOctets bound the unsettled records of one partition. When either is
-	// reached, fetching pauses until half is settled. One fetch of the client is always taken
-	// whole.
+	// MaxRecords and MaxOctets bound the unsettled records of one partition. At either bound,
+	// fetching pauses until half is settled. One fetch of the client is always taken whole.
 	//
 	// Too small: a partition waits for its slowest record. Too large: more memory, and more
 	// duplicates after a crash, up to ten times MaxRecords if one record stays unsettled for long.
@@ -57,14 +56,12 @@ type Config struct {
 	// ServerSideBalancer joins the group with the KIP-848 protocol, in which the broker assigns the
 	// partitions. A rebalance then stops only the members that give up a partition. It requires
 	// brokers 4.3 or later: older ones answer commits with STALE_MEMBER_EPOCH in ordinary
-	// rebalances. Set it the same in all members of a group. Default false: the classic protocol,
-	// cooperative.
+	// rebalances. Set it alike in all members. Default false: the classic protocol, cooperative.
 	ServerSideBalancer bool
 
-	// Hooks receive received, empty_receive, acknowledged, released and handle_lost. They receive
-	// error if records were lost or a topic was recreated. Package consumer reports failed
-	// Receives. The zero value logs to slog.Default: handle_lost and error at their own level, the
-	// rest at debug.
+	// Hooks receive received, empty_receive, acknowledged, released, handle_lost, and error for
+	// problems with logs, topics, connections, commits and rebalances. Package consumer reports
+	// failed Receives. The zero value logs to slog.Default, all but handle_lost and error at debug.
 	Hooks pawl.Hooks
 }
 

@@ -21,8 +21,7 @@ const (
 	// TombstoneAttribute is "true" for a record whose value is null, which deletes its key in a
 	// compacted topic. Its payload is empty, like that of a record with an empty value.
 	TombstoneAttribute = "pawl-tombstone"
-	// RecordKeyAttribute holds the record's key, which names the entity. It is absent without a
-	// key.
+	// RecordKeyAttribute holds the record's key, which names the entity; absent without a key.
 	RecordKeyAttribute = "pawl-record-key"
 )
 
@@ -125,8 +124,7 @@ func attributes(r *kgo.Record) map[string]string {
 	return to
 }
 
-// owned copies a record out of its fetch buffer. Otherwise one record would keep the whole buffer
-// in memory.
+// owned copies a record out of its fetch buffer, which one record would keep in memory as a whole.
 func owned(r *kgo.Record) *kgo.Record {
 	one := &kgo.Record{Key: clone(r.Key), Value: clone(r.Value), Timestamp: r.Timestamp, Topic: r.Topic, Partition: r.Partition,
 		Attrs: r.Attrs, ProducerEpoch: r.ProducerEpoch, ProducerID: r.ProducerID, LeaderEpoch: r.LeaderEpoch, Offset: r.Offset}

@@ -1,8 +1,7 @@
 // Package pawlkafka receives from and publishes to Apache Kafka, using franz-go.
 //
-// A [Source] is one member of a consumer group. It keeps a window of records for each partition.
-// The mark of a window is the end of its longest run of settled records, and is what gets
-// committed:
+// A [Source] is one member of a consumer group. It keeps a window of records for each partition,
+// and commits up to the first unsettled record, the mark:
 //
 //	fetch ─▶ window: fresh ─▶ out ─▶ settled ──▶ the mark moves ──▶ committed within 100 ms
 //	                   ▲       │                                     (one commit at a time)
@@ -26,6 +25,5 @@
 // A record that failed is stored in the database, and its offset is free. Poison messages therefore
 // block no partition. A consumer refuses the mode that retries from the source.
 //
-// A [Sink] publishes the events of an outbox. The events of one aggregate go to one partition, in
-// order or not at all.
+// A [Sink] publishes the events of an outbox, those of one aggregate in order to one partition.
 package pawlkafka

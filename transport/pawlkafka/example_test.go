@@ -15,8 +15,7 @@ import (
 	"github.com/pawl-go/pawl/transport/pawlkafka"
 )
 
-// A consumer of a topic. The default key is the header Idempotency-Key, or the source and id of a
-// CloudEvent.
+// The default key is the header Idempotency-Key, or the source and id of a CloudEvent.
 func Example() {
 	ctx, pool := context.Background(), (*pgxpool.Pool)(nil) // yours
 	source, err := pawlkafka.Open(ctx, []kgo.Opt{kgo.SeedBrokers("localhost:9092")}, "billing", []string{"orders"}, pawlkafka.Config{})

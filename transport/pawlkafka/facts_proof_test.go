@@ -33,8 +33,7 @@ func commitAt(t *testing.T, c *kgo.Client, topic string, partition int32, offset
 	return answer
 }
 
-// A broker accepts any offset, even one below the last. So a source commits from one place at a
-// time.
+// A broker accepts any offset, even one below the last. So a source makes one commit at a time.
 func TestFact_CommitMayGoBackwards(t *testing.T) {
 	t.Parallel()
 	at := addr(t)

@@ -36,8 +36,7 @@ func fenced(of []*partition, member string) (earlier, ours []*partition) {
 	return earlier, ours
 }
 
-// lose forgets partitions that other members own or owned, and counts their deliveries that are out
-// as lost.
+// lose forgets partitions that other members own or owned, and counts lost deliveries.
 func (s *Source) lose(forgotten []*partition) {
 	s.mu.Lock()
 	held := 0

@@ -88,7 +88,7 @@ func (f *fenced) committed(t *testing.T) int64 {
 	return offset
 }
 
-// A member that learns late of its lost membership does not commit: that would rewind the next
+// A member that learns late of its lost membership commits nothing, which would rewind the next
 // owner.
 func TestFenced_CommitsNothingForTheNextOwner(t *testing.T) {
 	t.Parallel()

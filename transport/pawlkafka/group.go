@@ -17,8 +17,8 @@ import (
 //	onAssigned ─▶ onFetched, onAdjust ─▶ records ─▶ onRevoked ─▶ another member may own it
 //	                                         └────▶ onLost: another member owns it already
 //
-// No other member gets the partition before onRevoked returns. Only there does a partition change
-// owners without duplicates.
+// No other member gets the partition before onRevoked returns, so it can change owners cleanly
+// there.
 
 // onAssigned adds the new partitions, which are fetched only after it returns. The client calls it
 // after each join, so it also finds partitions that were fenced.

@@ -16,8 +16,8 @@ import (
 // [pawl.Identifier]. [Config.Key] gets a record with the original topic, partition, offset,
 // timestamp, key, value and headers. Of a repeated header only the last value is there.
 //
-// The LeaderEpoch is -1 and the topic's id is unknown. So [KeyPosition] finds no key, and the
-// delivery keeps its first one.
+// The LeaderEpoch is -1 and the topic's id is unknown, so [KeyPosition] returns "": the first key
+// stays.
 func (s *Source) Identify(d pawl.Delivery) pawl.Delivery {
 	r := recordOf(d)
 	d.Key, d.Fault = callback.Get("Config.Key", func() string { return s.config.Key.KeyOf(Record{Raw: r}) })

@@ -10,8 +10,7 @@ import (
 	"github.com/pawl-go/pawl"
 )
 
-// Identify recomputes the keys of a stored delivery as Receive would now, wherever its first key
-// came from.
+// Identify recomputes the keys of a stored delivery as Receive would now.
 func TestIdentify_AsReceivedNow(t *testing.T) {
 	t.Parallel()
 	at := time.UnixMilli(1_700_000_000_000)

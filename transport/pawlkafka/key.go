@@ -31,8 +31,7 @@ type KeyFunc func(r Record) string
 // KeyOf calls f.
 func (f KeyFunc) KeyOf(r Record) string { return f(r) }
 
-// DefaultKey takes the header Idempotency-Key, else a CloudEvent's source and id. Only the two
-// together are unique.
+// DefaultKey takes the header Idempotency-Key, else a CloudEvent's source and id together.
 func DefaultKey() KeyFrom { return KeyFirst(KeyHeader(DefaultKeyHeader), KeyCloudEvent()) }
 
 // KeyHeader takes the key from the header with that exact name; case matters. If the header is
@@ -62,8 +61,8 @@ func KeyJSON(pointer string) KeyFrom {
 
 // KeyPosition uses the record's place in its log: topic id, partition, leader epoch and offset. It
 // protects against redelivery only. If the producer resends, or the topic is copied to another
-// cluster, the record gets a new place and its effect happens again. Use it only if the sender
-// provides no key.
+// cluster, the place is new and the effect happens again. Use it only if the sender provides no
+// key.
 //
 // A recreated topic has another id, and a truncated log another epoch, so an old key never meets a
 // new record. A cluster without topic ids (before Kafka 2.8) gives no such key.

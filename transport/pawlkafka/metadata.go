@@ -15,8 +15,7 @@ func (id topicID) short() string { return id.String()[:8] }
 
 func (id topicID) known() bool { return id != topicID{} }
 
-// metadata is the text stored with each committed offset, at most 4,096 bytes by default
-// (offset.metadata.max.bytes).
+// metadata is the text stored with each committed offset. Kafka's default limit is 4,096 bytes.
 type metadata struct {
 	Version int    `json:"pawl"`
 	Taken   int    `json:"taken"`           // see partition.taken

@@ -27,8 +27,7 @@ func TestDelivery_KeyPanics(t *testing.T) {
 	}
 }
 
-// If TopicOf panics, nothing is sent. The failure counts as an attempt and is not final, because
-// the next attempt may succeed.
+// If TopicOf panics, nothing is sent. The failure counts as an attempt and is not final.
 func TestSink_TopicOfPanics(t *testing.T) {
 	t.Parallel()
 	s := &Sink{config: SinkConfig{TopicOf: func(pawl.Message) string { panic("boom") }}}

@@ -14,9 +14,8 @@ type topicPartition struct {
 
 func (tp topicPartition) String() string { return tp.topic + "/" + strconv.Itoa(int(tp.id)) }
 
-// A partition is one assignment of a partition to this member, from assignment to revoke. Each new
-// assignment gets a new value. Handles point to it, so a receipt that arrives after its end commits
-// nothing. Source.mu guards it.
+// A partition is one assignment of a partition to this member, until its revoke or loss. Handles
+// point to it, so a receipt that arrives after its end commits nothing. Source.mu guards it.
 type partition struct {
 	topicPartition
 	source  *Source

@@ -45,8 +45,7 @@ func (p *topicPartitioner) Partition(r *kgo.Record, n int) int {
 	return chosen
 }
 
-// OnNewBatch tells the wrapped partitioner, which serves records without a key, that a batch is
-// full.
+// OnNewBatch passes on that a batch is full, which the partitioner of keyless records needs.
 func (p *topicPartitioner) OnNewBatch() {
 	if told, ok := p.TopicPartitioner.(interface{ OnNewBatch() }); ok {
 		told.OnNewBatch()

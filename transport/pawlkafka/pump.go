@@ -214,16 +214,14 @@ func (s *Source) failed(tp topicPartition, err error) *finding {
 	return nil
 }
 
-// passing reports whether the client usually recovers from err by itself: a coordinator moves, a
-// broker starts.
+// passing reports whether the client usually recovers from err by itself, as when a broker starts.
 func passing(err error) bool {
 	var network net.Error
 	return kerr.IsRetriable(err) || errors.As(err, &network)
 }
 
-// again switches the client to a topic that was deleted and recreated; without it, the client would
-// wait for the old topic forever. The new topic has no commits, so it is received from its first
-// record on.
+// again switches the client to a recreated topic; otherwise it would wait for the old one forever.
+// The new topic has no commits, so it is received from its first record on.
 //
 // The client may reload outdated metadata once more after the switch. So again compares the id
 // under which the client fetches, and does not rely on an earlier switch.

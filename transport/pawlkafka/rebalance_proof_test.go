@@ -161,8 +161,8 @@ func rebalance(t *testing.T, cfg pawlkafka.Config) {
 			time.Sleep(50 * time.Millisecond)
 		}
 	}
-	// A member may have died between its outcome and its commit. Then the next owner receives the
-	// record again, and commits.
+	// If a member died between its outcome and its commit, the next owner receives the record
+	// again.
 	for p, n := range sent {
 		offset := int64(-1)
 		for ended := time.Now().Add(3 * time.Minute); offset != n; time.Sleep(50 * time.Millisecond) {

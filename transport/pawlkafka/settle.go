@@ -14,8 +14,8 @@ import (
 //
 // If the partition was revoked or lost, the receipt commits nothing. The next owner receives the
 // record again, and the database absorbs it. Stats.LostHandles counts such receipts; they are no
-// error. Ack refuses invalid receipts and receipts of other sources with an error, but applies the
-// valid ones of the same call.
+// error. Ack refuses invalid receipts and those of other sources with an error, but applies the
+// rest.
 func (s *Source) Ack(ctx context.Context, rs ...pawl.Receipt) error {
 	const op = "kafka.ack"
 	held := make([]*place, 0, len(rs))
@@ -39,13 +39,12 @@ func (s *Source) Ack(ctx context.Context, rs ...pawl.Receipt) error {
 }
 
 // Release returns deliveries to memory; this source hands them out again after the delay. A delay
-// of 0 or less means at once. Meanwhile the commit stays before them. Later records are still
-// delivered, up to ten times Config.MaxRecords. If another member gets the partition, it receives
-// them at once.
+// of 0 or less means at once. Meanwhile the commit stays before them, and up to ten times
+// Config.MaxRecords later records are delivered. If the partition moves, they come at once there.
 //
 // If the partition was revoked or lost, the delivery belongs to the next owner. Stats.LostHandles
 // counts it; it is no error. Release refuses deliveries of other sources with an error, but
-// releases the others of the same call.
+// releases the rest.
 func (s *Source) Release(ctx context.Context, delay time.Duration, ds ...pawl.Delivery) error {
 	const op = "kafka.release"
 	held := make([]*place, 0, len(ds))

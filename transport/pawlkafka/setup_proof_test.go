@@ -131,8 +131,7 @@ func quick(addr string) []kgo.Opt {
 		kgo.FetchMaxWait(200 * time.Millisecond), kgo.MetadataMinAge(100 * time.Millisecond)}
 }
 
-// A wire is the network of one source. crash cuts it like a crashed process: the broker receives
-// nothing more.
+// A wire is the network of one source. crash cuts it: the broker receives nothing more.
 type wire struct {
 	mu    sync.Mutex
 	conns []net.Conn

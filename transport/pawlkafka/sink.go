@@ -29,13 +29,12 @@ type SinkConfig struct {
 	TopicOf func(m pawl.Message) string
 	// KeyHeader is the header for the event's id. Default Idempotency-Key, which a [Source] reads.
 	KeyHeader string
-	// Hooks receive error if a topic may lose records that it confirmed. The zero value logs to
+	// Hooks receive error if a topic may lose confirmed records. The zero value logs to
 	// slog.Default.
 	Hooks pawl.Hooks
 }
 
-// A Sink publishes the events of an outbox to topics: pass it to outbox.Config. It owns its client;
-// end it with Close.
+// A Sink publishes the events of an outbox to topics: pass it to outbox.Config. It owns its client.
 //
 // The record's key is the aggregate's id, so the events of an aggregate stay ordered in one
 // partition. An event without an aggregate has no key and may go to any partition. The headers are
@@ -45,8 +44,8 @@ type SinkConfig struct {
 //
 // A record is accepted when all in-sync replicas have it. The producer is idempotent, which keeps
 // the order and drops the client's own retries. It cannot recognise records of an earlier process,
-// or of a call whose context ended. The log may then hold an event twice, and receivers recognise
-// its id.
+// or of a call whose context ended. The log may then hold an event twice; receivers recognise its
+// id.
 type Sink struct {
 	client *kgo.Client
 	topics []string
@@ -251,8 +250,7 @@ func batchSize(r *kgo.Record) int {
 // of the sink, and is charged to no event. A message whose outcome is unknown when ctx ends may be
 // in the log, and is published again.
 //
-// publish: a crash before the broker has the records costs another try; after it, duplicate
-// records.
+// publish: a crash before the broker has the records costs another try; after it, duplicates.
 func (s *Sink) Publish(ctx context.Context, ms []pawl.Message) []error {
 	errs := make([]error, len(ms))
 	if err := fault.At("kafka.publish.before"); err != nil {
@@ -378,8 +376,7 @@ func (s *Sink) depart(topic string) traffic {
 	return before
 }
 
-// arrive counts an answered record, and reports whether no other record of its topic was in flight
-// at the same time.
+// arrive counts an answered record, and reports whether it was in flight alone in its topic.
 func (s *Sink) arrive(r *kgo.Record, err error, before traffic) (alone bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -391,8 +388,7 @@ func (s *Sink) arrive(r *kgo.Record, err error, before traffic) (alone bool) {
 	return before.sent == before.answered && now.sent == before.sent+1
 }
 
-// gather waits for the answers to all sent records and returns their errors. After ctx ends it
-// waits at most publishSlack.
+// gather waits for the answers to all sent records, at most publishSlack beyond the end of ctx.
 func (f *flight) gather(ctx context.Context) []error {
 	done := ctx.Done()
 	var late <-chan time.Time
@@ -413,9 +409,8 @@ func (f *flight) gather(ctx context.Context) []error {
 var errUnanswered = errors.New("the broker has not answered: the record may be in the log")
 
 // failure decides whether an error is about one record or about the sink. A refused record fails
-// others of its partition with the same error, including those of other calls. So an error is
-// charged to a record only if the record was in flight alone. Otherwise the relay retries each
-// alone.
+// others of its partition with the same error, including those of other calls. So a record is
+// charged only if it was in flight alone. Otherwise the relay retries each alone.
 func (s *Sink) failure(err error, alone bool) error {
 	if err == nil {
 		return nil

@@ -110,8 +110,7 @@ func oddKey(key string) bool {
 	return err == nil && n%2 == 1
 }
 
-// The largest event that Carries allows is accepted. With one byte more, Carries refuses it before
-// anything is sent.
+// The largest event that Carries allows is accepted. With one byte more, Carries refuses it.
 func TestSink_CarriesWhatTheTopicTakes(t *testing.T) {
 	t.Parallel()
 	at := addr(t)

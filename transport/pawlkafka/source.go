@@ -16,8 +16,7 @@ import (
 )
 
 // A Source is one member of a consumer group. It is safe for concurrent use. The first Receive
-// joins the group and starts two goroutines beside those of the client. Finish leaves the group and
-// closes the client.
+// joins the group and starts two goroutines; Finish leaves the group and closes the client.
 type Source struct {
 	client *kgo.Client
 	admin  *kadm.Client
@@ -141,7 +140,7 @@ func (s *Source) Broker() (system, destination string) { return "kafka", strings
 
 // Info returns the redelivery horizon and the batch sizes. The horizon is how long Kafka may keep a
 // record: retention.ms + segment.ms + 1 hour, because producers' clocks may be ahead. With several
-// topics, the longest counts. If a topic is compacted or keeps records forever, the horizon is
+// topics, the longest counts. A topic that is compacted or keeps records forever has
 // [pawl.Forever].
 //
 // After a group was empty for offsets.retention.minutes (7 days), Kafka forgets its commits. The
@@ -198,8 +197,7 @@ func (s *Source) Finish(ctx context.Context) error {
 	return wrap("kafka.finish", s.group, failed)
 }
 
-// leave leaves the group and closes the client. If ctx ends first, the client closes in the
-// background.
+// leave leaves the group and closes the client, in the background if ctx ends first.
 func (s *Source) leave(ctx context.Context) error {
 	err := s.client.LeaveGroupContext(ctx)
 	closed := make(chan struct{})

@@ -161,8 +161,7 @@ func TestCommit_PassesNothingUnsettled(t *testing.T) {
 
 const commitEvery = 100 * time.Millisecond
 
-// Settled records are committed within a second without further calls. The commit's metadata holds
-// the topic's id.
+// Settled records are committed without further calls, and the metadata holds the topic's id.
 func TestCommit_ComesByItself(t *testing.T) {
 	t.Parallel()
 	at := addr(t)
@@ -180,8 +179,7 @@ func TestCommit_ComesByItself(t *testing.T) {
 	}
 }
 
-// A revoke waits for started deliveries and drops the others. Later receipts for the partition
-// commit nothing.
+// A revoke waits for started deliveries and drops the others. Later receipts commit nothing.
 func TestRevoke_WaitsForStartedWork(t *testing.T) {
 	t.Parallel()
 	for _, serverSide := range []bool{false, true} {
@@ -374,8 +372,7 @@ func TestWindow_IsBounded(t *testing.T) {
 
 const pollRecords = 1000
 
-// Finish leaves the group, so another member gets the partitions at once, long before the session
-// would expire.
+// Finish leaves the group, so another member gets the partitions long before the session expires.
 func TestFinish_LeavesTheGroup(t *testing.T) {
 	t.Parallel()
 	at := addr(t)
@@ -407,8 +404,7 @@ func TestFinish_LeavesTheGroup(t *testing.T) {
 	}
 }
 
-// If retention deletes unread records, the source reports it. That holds for records read next, and
-// for those after the commit.
+// If retention deletes unread records, the source reports it, even for those after the commit.
 func TestLog_DeletedUnread(t *testing.T) {
 	t.Parallel()
 	at := addr(t)

@@ -41,8 +41,7 @@ type topicError struct {
 func (e *topicError) Error() string { return fmt.Sprintf("topic %q: %v", e.topic, e.err) }
 func (e *topicError) Unwrap() error { return e.err }
 
-// clockSlack covers producers' clocks that are ahead (message.timestamp.after.max.ms) and late
-// checks of retention.
+// clockSlack covers late retention checks and producers' clocks (message.timestamp.after.max.ms).
 const clockSlack = time.Hour
 
 // askHorizon returns the longest horizon of the topics.

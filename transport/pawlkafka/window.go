@@ -34,15 +34,14 @@ type place struct {
 	record  *kgo.Record // nil once it is settled
 }
 
-// A window holds the records of one partition from the mark on, in offset order. It has no client
-// and no clock:
+// A window holds the records of one partition from the mark on, in offset order:
 //
 //	fetched ─▶ fresh ─▶ out ─▶ settled ─▶ passed by the mark
 //	             ▲        │
 //	             └ waiting ◀ released
 //
-// The mark is the offset to commit: all records before it are settled. It moves forward past the
-// longest run of settled records. Only a truncation of the log moves it back.
+// The mark is the offset to commit: all records before it are settled. It moves up to the first
+// unsettled record. Only a truncation of the log moves it back.
 type window struct {
 	places []*place // from the mark on
 	todo   []*place // the fresh and waiting ones of places
@@ -134,8 +133,7 @@ func (w *window) begin(p *place) bool {
 	return true
 }
 
-// settle settles a record that is out, and moves the mark if it was the first. It reports whether
-// the record was out.
+// settle settles a record and moves the mark if it was the first. It reports whether it was out.
 func (w *window) settle(p *place) bool {
 	if p.state != out {
 		return false
@@ -157,8 +155,7 @@ func (w *window) settle(p *place) bool {
 	return true
 }
 
-// release returns a record that is out to the window until due. It reports whether the record was
-// out.
+// release returns a record to the window until due. It reports whether the record was out.
 func (w *window) release(p *place, due, now time.Time) bool {
 	if p.state != out {
 		return false

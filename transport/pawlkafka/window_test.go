@@ -154,8 +154,7 @@ func (m *model) check() {
 	}
 }
 
-// In every order of settling and releasing four records, with one key, two keys or none, the mark
-// passes only settled records.
+// In every order of settling and releasing four records, the mark passes only settled records.
 func TestWindow_EveryOrder(t *testing.T) {
 	t.Parallel()
 	for _, keys := range [][]string{{"", "", "", ""}, {"a", "a", "a", "a"}, {"a", "b", "a", "b"}, {"a", "", "a", "b"}} {

@@ -115,8 +115,7 @@ func queueOn(f *fixture, subject func(key string) string, open func(*testing.T, 
 	}
 }
 
-// A partitioned fixture is a stream with subjects STREAM.PARTITION.KEY and a consumer per
-// partition.
+// A partitioned fixture is a stream with subjects STREAM.PARTITION.KEY, and its consumers.
 type partitioned struct {
 	js        jetstream.JetStream
 	stream    string

@@ -33,9 +33,8 @@ const benchHands = 16 // concurrent handlers of both
 // same effect and a row for deduplication. Rounds alternate in one run, from the first handled
 // message on, and the best of each counts. Run it with -benchtime 50000x, the number of messages.
 //
-// In batches the database is the bottleneck: the same consumer is as fast without a broker. So the
-// bar against the client is low there, and a second one compares with the consumer without a
-// broker.
+// In batches the database is the bottleneck, so the bar against the client is low there. A second
+// bar compares with the same consumer without a broker.
 func BenchmarkBesideABareClient(b *testing.B) {
 	for _, c := range []struct {
 		name  string
@@ -204,8 +203,7 @@ func (f *fixture) ours(b *testing.B, pool *pgxpool.Pool, n, batch int) float64 {
 	return float64(n) / ended.Sub(start).Seconds()
 }
 
-// A heap delivers n messages from memory. It shows the cost of package consumer and the database
-// without a broker.
+// A heap delivers n messages from memory, which shows the rate without a broker.
 type heap struct {
 	mu     sync.Mutex
 	prefix string

@@ -31,9 +31,8 @@ type binding struct {
 	warnings []string
 }
 
-// A binder keeps the binding, and knows when it is in doubt. That is the case after a reconnect,
-// after JetStream reported the consumer as gone, and when the consumer's delivery numbers start at
-// 1 again.
+// A binder keeps the binding, and knows when it is in doubt: after a reconnect, after JetStream
+// reported the consumer as gone, and when the consumer's delivery numbers start at 1 again.
 type binder struct {
 	asking     chan struct{} // a semaphore, held while asking JetStream
 	now        atomic.Pointer[binding]

@@ -100,8 +100,7 @@ func TestPartitions_Bounds(t *testing.T) {
 }
 
 // A message that exceeds the consumer's MaxRequestMaxBytes can never be received. Receive returns
-// an error that says what to change. Smaller messages before it are received without an error, as
-// many at once as fit.
+// an error that says what to change. Smaller messages before it come without an error.
 func TestReceive_ReportsAMessageThatNeverFits(t *testing.T) {
 	t.Parallel()
 	f := setup(t, options{consumer: jetstream.ConsumerConfig{MaxRequestMaxBytes: 1000}})

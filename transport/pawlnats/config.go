@@ -34,10 +34,8 @@ type Config struct {
 	// Default 5 s, allowed 50 ms to 30 s; the consumer's MaxRequestExpires lowers it.
 	Wait time.Duration
 
-	// Batch is how many deliveries a consumer requests at once. Those not started yet wait in
-	// memory.
-	//
-	// Too small: more requests, and a batch handler waits for them; set it to several times the
+	// Batch is how many deliveries a consumer requests at once; unstarted ones wait in memory. Too
+	// small: more requests, and a batch handler waits for them; set it to several times the
 	// handler's batch. Too large: one process takes messages that others could start, and a crash
 	// hides them for AckWait. Default 100, allowed 1 to 1000; the consumer's MaxRequestBatch and
 	// MaxAckPending lower it.
@@ -49,9 +47,8 @@ type Config struct {
 	Key KeyFrom
 
 	// OrderingKey returns the ordering key for a subject, such as [BySubject] or [BySubjectToken];
-	// "" means no order for this message. It requires a consumer with MaxAckPending 1, because
-	// JetStream keeps no order between messages that are out at once; Open checks it. Default nil:
-	// no order.
+	// "" means no order for this message. Open requires a consumer with MaxAckPending 1, because
+	// JetStream keeps no order between messages that are out at once. Default nil: no order.
 	OrderingKey func(subject string) string
 
 	// StartsLater accepts a consumer that does not start with the stream's first message. If such a
@@ -59,10 +56,10 @@ type Config struct {
 	// Open accepts only DeliverPolicy all.
 	StartsLater bool
 
-	// Hooks receive received, empty_receive, acknowledged, released and handle_lost. They receive
-	// error if the stream may lose undelivered messages or was recreated. Package consumer reports
-	// failed Receives and Acks. The zero value logs to slog.Default: handle_lost and error at their
-	// own level, the rest at debug.
+	// Hooks receive received, empty_receive, acknowledged, released, handle_lost, and error if
+	// messages may be lost undelivered or the stream or consumer was recreated. Package consumer
+	// reports failed Receives and Acks. The zero value logs to slog.Default, all but handle_lost
+	// and error at debug.
 	Hooks pawl.Hooks
 }
 

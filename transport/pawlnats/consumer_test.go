@@ -207,8 +207,7 @@ func TestConsumer_StopStrandsNothing(t *testing.T) {
 	}
 }
 
-// A server killed under load costs redeliveries. Each message takes effect once, and none becomes a
-// dead letter.
+// A server killed under load costs redeliveries. Each message takes effect once.
 func TestConsumer_ServerComesAndGoes(t *testing.T) {
 	t.Parallel()
 	p := newPipeline(t, options{consumer: jetstream.ConsumerConfig{AckWait: time.Second}})
@@ -235,8 +234,7 @@ func TestConsumer_ServerComesAndGoes(t *testing.T) {
 	t.Logf("%d of %d deliveries were redeliveries", p.source.Stats().Redelivered, p.source.Stats().Received)
 }
 
-// A stream without a MaxAge keeps messages forever. Its consumer reports that horizon without an
-// error.
+// A stream without a MaxAge keeps messages forever, and its consumer reports that horizon.
 func TestConsumer_ReportsAnUnlimitedHorizon(t *testing.T) {
 	t.Parallel()
 	p := newPipeline(t, options{})

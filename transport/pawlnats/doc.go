@@ -1,9 +1,7 @@
-// Package pawlnats is a [pawl.Source] and a [pawl.Sink] on NATS JetStream, using nats.go and its
-// package jetstream.
+// Package pawlnats is a [pawl.Source] and a [pawl.Sink] on NATS JetStream, using nats.go.
 //
-// A [Source] receives from an existing durable pull consumer. From Receive on, it holds each
-// delivery until it is acknowledged or released, and extends its AckWait for as long as it waits in
-// memory:
+// A [Source] receives from an existing durable pull consumer. It holds and extends each delivery
+// until it is acknowledged or released, however long it waits in memory:
 //
 //	Receive ─▶ held ──────── Ack, with a Receipt ──▶ acknowledged
 //	             │ ▲  └───── Release ──────────────▶ delivered again after the delay
@@ -18,9 +16,9 @@
 // [Stats.Redelivered] counts redeliveries. Choose the source of that key with [Config.Key]; it is
 // the one choice you have to get right.
 //
-// JetStream's own duplicate window (Nats-Msg-Id, 2 min by default) does not replace that key. It is
-// limited in time and covers only publishing. Within it, a different body under a known id is
-// confirmed and dropped.
+// JetStream's own duplicate window (Nats-Msg-Id, 2 min by default) does not replace that key: it
+// ends and covers only publishing. Within it, another body under a known id is confirmed and
+// dropped.
 //
 // # Order
 //

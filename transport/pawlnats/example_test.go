@@ -50,8 +50,7 @@ func makeOrders(ctx context.Context, js jetstream.JetStream, consumers ...jetstr
 }
 
 // The producer publishes one intent twice, and the source finds the same key both times. Package
-// consumer gets a receipt from its commit and passes it to Ack. Without a receipt you can only
-// release.
+// consumer passes the receipt of its commit to Ack. Without a receipt you can only release.
 func Example() {
 	ctx := context.Background()
 	js, stop := exampleServer(ctx)

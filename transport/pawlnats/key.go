@@ -69,8 +69,7 @@ func KeyPosition() KeyFrom {
 	})
 }
 
-// position identifies a message permanently. In a recreated stream, sequences start at 1 again, but
-// with other times.
+// position identifies a message permanently. A recreated stream repeats sequences at other times.
 func position(meta *nats.MsgMetadata) string {
 	return meta.Stream + "/" + strconv.FormatUint(meta.Sequence.Stream, 10) + "@" + strconv.FormatInt(meta.Timestamp.UnixNano(), 36)
 }

@@ -46,7 +46,7 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-// A position is the same at each delivery, and differs for each publication, even in a recreated
+// A position is the same at each delivery and differs for each publication, even in a recreated
 // stream.
 func TestKeyPosition(t *testing.T) {
 	t.Parallel()

@@ -13,8 +13,7 @@ import (
 	"github.com/pawl-go/pawl/transport/pawlnats"
 )
 
-// If a function of Config panics, the message becomes a dead letter, and other messages take
-// effect.
+// If a function of Config panics, the message becomes a dead letter; other messages take effect.
 func TestConfig_PanicIsADeadLetter(t *testing.T) {
 	t.Parallel()
 	bad := func(m *nats.Msg) bool { return strings.HasSuffix(m.Subject, ".bad") }

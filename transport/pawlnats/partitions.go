@@ -42,9 +42,9 @@ var (
 	_ pawl.Broker   = (*Partitions)(nil)
 )
 
-// OpenPartitions finds 1 to 256 consumers of a stream and checks each as [Open] does.
-// [Config.OrderingKey] is required. The consumers' filters must cover the subjects without overlap;
-// this is not checked.
+// OpenPartitions finds 1 to 256 consumers of a stream and checks each as [Open] does. It requires
+// [Config.OrderingKey]. It does not check that the consumers' filters cover the subjects without
+// overlap, which they must.
 func OpenPartitions(ctx context.Context, js jetstream.JetStream, stream string, consumers []string, cfg Config) (*Partitions, error) {
 	const op = "nats.open"
 	switch n := len(consumers); {

@@ -117,9 +117,8 @@ func (p *pull) cut(ctx context.Context) []*nats.Msg {
 }
 
 // unanswered handles a request without an answer. Servers before 2.10 sometimes drop an expired
-// request silently. If the server does not answer a ping either, the connection is dead. nats.go
-// would notice that only with its own pings, by default after four minutes, so unanswered
-// reconnects.
+// request silently. If the server does not answer a ping either, unanswered reconnects. nats.go
+// would notice a dead connection only with its own pings, by default after four minutes.
 func (s *Source) unanswered(ctx context.Context) error {
 	s.binder.doubt.Store(true)
 	flushing, cancel := context.WithTimeout(ctx, pongWait)

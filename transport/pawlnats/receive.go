@@ -16,15 +16,14 @@ import (
 var noLimit time.Time // JetStream sets no limit on extensions
 
 // Receive makes one pull request. It waits at most Config.Wait for the first message and returns
-// the available ones, at most max deliveries and 16 MiB, or one message if it is larger. It may
-// return none. From here on the source extends each delivery until Ack or Release.
+// the available ones, at most max deliveries and 16 MiB, or the server's largest message if that is
+// more. It may return none. From here on the source extends each delivery until Ack or Release.
 //
 // While the connection is broken, Receive waits for it too, and then returns an error: poll again
 // after a pause. After an error that needs an operator (the consumer is gone or was changed, the
 // connection is closed), the next request waits by itself, 5 s to a minute.
 //
-// When ctx ends, Receive cancels its request, releases messages that already arrived, and returns
-// the context's error.
+// When ctx ends, Receive cancels its request, releases arrived messages, and returns ctx's error.
 func (s *Source) Receive(ctx context.Context, max int) ([]pawl.Delivery, error) {
 	const op = "nats.receive"
 	if max < 1 {

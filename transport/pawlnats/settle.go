@@ -80,8 +80,7 @@ func (s *Source) ack(ctx context.Context, held []*arrival) error {
 	return fault.At("nats.ack.after")
 }
 
-// publish sends the payload word for each handle, and counts handles of an earlier stream or
-// consumer as dead.
+// publish sends word for each handle, and counts handles of an earlier stream or consumer as dead.
 func (s *Source) publish(ctx context.Context, as []*arrival, word []byte) (sent, dead int, err error) {
 	b, err := s.bind(ctx)
 	if err != nil {

@@ -41,9 +41,8 @@ type SinkConfig struct {
 // is lost. The other headers follow the NATS binding of CloudEvents 1.0.
 //
 // A message counts as published once JetStream has stored and confirmed it. Without a confirmation
-// its outcome is unknown: the event is published again under the same id, and receivers absorb it.
-// An event that JetStream cannot carry becomes a dead letter at once and is not sent; see
-// [Sink.Carries].
+// the event is published again under the same id, and receivers absorb it. An event that JetStream
+// cannot carry becomes a dead letter at once and is not sent; see [Sink.Carries].
 type Sink struct {
 	conn     *nats.Conn
 	js       jetstream.JetStream
@@ -164,8 +163,7 @@ func (s *Sink) PublishBatch(ctx context.Context, ms []pawl.Message) (accepted in
 
 // publish sends one message and waits for its confirmation.
 //
-// publish: a crash in it costs a second copy. JetStream drops it within its window; later,
-// receivers absorb it.
+// publish: a crash in it costs a second copy, which JetStream drops or receivers absorb.
 func (s *Sink) publish(ctx context.Context, m pawl.Message) error {
 	out, err := s.parcel(m)
 	if err != nil {
@@ -268,8 +266,7 @@ func (s *Sink) takes(subject string) bool {
 	return false
 }
 
-// probe checks in the background whether the server answers, and reconnects if not; see
-// [Source.unanswered].
+// probe checks in the background whether the server answers, and reconnects if not.
 func (s *Sink) probe() {
 	if !s.probing.CompareAndSwap(false, true) {
 		return

@@ -42,8 +42,7 @@ func (f *fixture) stored() uint64 {
 	return s.CachedInfo().State.Msgs
 }
 
-// A source receives a published event unchanged, under the event's id, with its subject and
-// headers.
+// A source receives a published event unchanged, with its id as key, its subject and headers.
 func TestSink_ArrivesAsItWas(t *testing.T) {
 	t.Parallel()
 	f := setup(t, options{})
@@ -77,8 +76,7 @@ func TestSink_ArrivesAsItWas(t *testing.T) {
 	}
 }
 
-// JetStream confirms and drops a second copy, and also another body under the same id, because it
-// compares only the id.
+// JetStream compares only the id: it confirms and drops a second copy, and also another body.
 func TestSink_DuplicateIsSuccess(t *testing.T) {
 	t.Parallel()
 	f := setup(t, options{})

@@ -100,10 +100,9 @@ func (s *Source) name() string { return s.stream + "/" + s.consumer }
 // Broker returns "nats" and the stream's name, for traces.
 func (s *Source) Broker() (system, destination string) { return "nats", s.stream }
 
-// Info returns the redelivery horizon and the batch sizes. The horizon is the stream's MaxAge,
-// because a recreated consumer delivers all that the stream holds; it is [pawl.Forever] without a
-// MaxAge. If the consumer has a MaxAckPending, released messages count against it, so ReleaseBlocks
-// is set.
+// Info returns the redelivery horizon and the batch sizes. The horizon is the stream's MaxAge, or
+// [pawl.Forever] without one, because a recreated consumer delivers all that the stream holds. If
+// the consumer has a MaxAckPending, released messages count against it, so ReleaseBlocks is set.
 //
 // Open asks JetStream for these settings. Info asks again and checks the consumer again if the
 // answer is older than five minutes, because settings may change. That takes at most ten seconds.

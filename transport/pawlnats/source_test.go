@@ -143,8 +143,7 @@ func TestReconnect_KeepsWhatIsHeld(t *testing.T) {
 	})
 }
 
-// Acknowledgements may be lost in a server crash. Their messages come again and are counted, and no
-// message is lost.
+// A server crash may lose acknowledgements. Their messages come again, and no message is lost.
 func TestServerKilled_AcknowledgedMayComeAgain(t *testing.T) {
 	t.Parallel()
 	f := setup(t, options{consumer: jetstream.ConsumerConfig{AckWait: time.Second}})
@@ -174,8 +173,8 @@ func TestServerKilled_AcknowledgedMayComeAgain(t *testing.T) {
 	}
 }
 
-// A recreated stream counts from 1 again. The handle of an old message must not remove the new
-// message with the same number.
+// A recreated stream counts from 1 again. An old handle must not remove the new message of its
+// number.
 func TestStreamRecreated_OldHandleRemovesNothing(t *testing.T) {
 	t.Parallel()
 	for name, makeAnew := range map[string]func(f *fixture, o options){
@@ -312,7 +311,7 @@ func TestSilence_IsNoticed(t *testing.T) {
 	}
 }
 
-// While the connection is broken, Ack acknowledges nothing, and its error says that no action is
+// While the connection is broken, Ack acknowledges nothing; its error says that no action is
 // needed.
 func TestAck_WhileDisconnected(t *testing.T) {
 	t.Parallel()

@@ -17,8 +17,8 @@ import (
 	"github.com/pawl-go/pawl/transport/pawlnats"
 )
 
-// windows are consumers with a MaxAckPending of at most the number of failing messages, and one
-// consumer without a limit.
+// windows are consumers whose MaxAckPending is at most the number of failing messages, or
+// unlimited.
 var windows = map[string]options{
 	"in order":  {consumer: jetstream.ConsumerConfig{MaxAckPending: 1}, config: pawlnats.Config{OrderingKey: pawlnats.BySubject}},
 	"a window":  {consumer: jetstream.ConsumerConfig{MaxAckPending: 5}},

@@ -22,8 +22,7 @@ import (
 	"github.com/pawl-go/pawl/transport/transporttest"
 )
 
-// Each confirmation reaches its message, in any order. A proxy delays
-// JetStream's confirmations.
+// Confirmations reach their messages in any order. A proxy delays JetStream's confirmations.
 func TestSink_Answers(t *testing.T) {
 	t.Parallel()
 	server := startServer(t)
