@@ -5,8 +5,8 @@
 -- convention. pawl_operator can do what pawl_app does and runs the audited verbs. It can add audit
 -- records but not change them. pawl_reader only reads.
 --
--- The script needs CREATEROLE and is safe to run again. It is not part of dist/pawl.sql, because
--- roles belong to the whole server.
+-- The script needs CREATEROLE and is safe to run again. dist/pawl.sql leaves it out: roles belong
+-- to the server.
 
 do $$
 declare

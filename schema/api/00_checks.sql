@@ -2,8 +2,7 @@
 --
 -- Each check is one SQL expression, which the planner inlines. A function with its own search_path
 -- costs as much as all checks of a statement, so the check calls one (_refuse_…) only to raise.
--- Each _refuse function declares cost 1: for an expensive constant call the server plans a
--- statement anew at each execution.
+-- Each _refuse function declares cost 1: expensive constant calls are replanned at each execution.
 
 create or replace function pawl_v1._refuse_scope(p_what text, p_name text)
 returns void
@@ -266,9 +265,8 @@ return case
   else pawl_v1._refuse_options(p_options, p_known)
 end;
 
--- _audit_target returns the target of a change as pawl.audit names it: a kind and names. If that
--- exceeds 255 octets, it is the kind and a hash of the names. The audit record holds the full
--- names.
+-- _audit_target returns the target of a change as pawl.audit names it: a kind and names. Above 255
+-- octets it is the kind and a hash of the names. The record holds the full names.
 create or replace function pawl_v1._audit_target(p_kind text, variadic p_names text[])
 returns text
 language sql
@@ -280,8 +278,8 @@ return case
 
 -- _is_ours reports whether this transaction wrote a row that it sees, in any of its savepoints. The
 -- writer of a visible row can only be in progress if it is this transaction. p_xmin is the row's
--- xmin, 32 bits of a transaction id. age() is no substitute: its reference point is fixed at its
--- first call in a transaction.
+-- xmin, 32 bits of a transaction id. age() would not do: its first call in a transaction fixes its
+-- reference.
 create or replace function pawl_v1._is_ours(p_xmin xid)
 returns boolean
 language plpgsql

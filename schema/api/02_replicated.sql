@@ -7,12 +7,10 @@
 
 -- _unproved writes a WAL record in the transaction that returns the answer. Its COMMIT then waits
 -- until everything before it is replicated. A transaction id alone is not enough: without WAL,
--- COMMIT does not wait. Callers test synchronous_standby_names first, so without synchronous
--- standbys the function is not called.
+-- COMMIT does not wait. Callers test synchronous_standby_names first.
 --
 -- detail.unproved identifies the server by its start time. Only a COMMIT on the same server proves
--- what was read on it. After a failover, a connection to the promoted server proves nothing about
--- rows of the old primary.
+-- what was read on it. After a failover, the promoted server proves nothing about the old primary.
 create or replace function pawl_v1._unproved()
 returns jsonb
 language plpgsql

@@ -1,9 +1,8 @@
--- SQLSTATE 55P03 does not tell which lock timed out. A row lock, held by another transaction,
--- affects one message. A table lock, taken by CREATE INDEX, REINDEX, VACUUM FULL or ALTER TABLE,
--- affects all messages.
+-- SQLSTATE 55P03 does not tell which lock timed out. A row lock affects one message. A table lock
+-- (CREATE INDEX, REINDEX, VACUUM FULL, ALTER TABLE) affects all.
 
--- _table_locked returns the first of p_tables that cannot be written to now, or null. It waits up
--- to 50 ms for each table.
+-- _table_locked returns the first of p_tables that cannot be written to now, or null. It waits 50
+-- ms a table.
 create or replace function pawl_v1._table_locked(p_tables regclass[])
 returns text
 language plpgsql

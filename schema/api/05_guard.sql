@@ -24,10 +24,9 @@ $$;
 -- fence_accept accepts a write to a resource unless a newer attempt wrote to it. Call it first in
 -- the transaction that writes. The fence row stays locked until that transaction ends. Fences are
 -- comparable only within one source, so name the source in the resource: 'job 17 report', not
--- 'report'.
--- Outcome: 'accepted'; the same fence is accepted again.
--- Errors: P4020, a higher fence was accepted before. P4004, the fence is below 1. 55P03, another
--- transaction held the row for 2 s.
+-- 'report'. Outcome: 'accepted'; the same fence is accepted again.
+-- Errors: P4020, a higher fence was accepted. P4004, the fence is below 1. 55P03, row locked for 2
+-- s.
 create or replace function pawl_v1.fence_accept(p_resource text, p_fence bigint)
 returns table (outcome text, detail jsonb)
 language plpgsql
@@ -67,8 +66,7 @@ $$;
 
 -- fence_purge deletes fences of resources without a write for p_older_than_ms, at most p_limit rows
 -- (1 to 100000). An attempt that is older than that and still runs is then accepted, so choose
--- days.
--- Outcome: 'purged'. purged: number of rows.
+-- days. Outcome: 'purged'. purged: number of rows.
 create or replace function pawl_v1.fence_purge(p_older_than_ms bigint, p_limit int default 1000)
 returns table (outcome text, purged int, detail jsonb)
 language plpgsql

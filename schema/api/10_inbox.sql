@@ -32,8 +32,7 @@ declare
   v_seen pawl.inbox;
   v_lane bigint;
 begin
-  -- Four check calls cost a tenth of a claim (pgbench, 16 clients), so they run only if a test
-  -- fails.
+  -- Four check calls cost a tenth of a claim (pgbench, 16 clients), so test first.
   if (octet_length(p_consumer) between 1 and 255 and octet_length(p_key) between 1 and 255
       and octet_length(p_hash) = 32 and p_options = '{}') is not true
   then
@@ -45,8 +44,8 @@ begin
     end if;
   end if;
 
-  -- Insert or observe. The select has its own snapshot and so sees the winner. The loop covers a
-  -- row that was deleted in between.
+  -- Insert or observe. The select's own snapshot sees the winner. The loop covers a concurrent
+  -- delete.
   for v_try in 1..3 loop
     insert into pawl.inbox as i (consumer, key, hash, processed_at, result_ref)
     values (p_consumer, p_key, p_hash, clock_timestamp(), p_options ->> 'result_ref')
@@ -130,8 +129,7 @@ begin
       from put as p;
   exception
     when lock_not_available then
-      -- Another transaction has one of the keys. Claim each key alone, so that only that one is
-      -- left out.
+      -- Another transaction has one of the keys. Claim each key alone to skip only that one.
       perform set_config('lock_timeout', '5ms', true);
       for v_row in
         select distinct on (r.key collate "C") r.key, r.hash
@@ -190,8 +188,7 @@ $$;
 --
 -- Options: attempts (default 1: the failed one). crashes (default 0; 1 makes the job run alone).
 -- max_attempts. retry_in_ms (default 0). headers (object). error (object). dead (boolean): store it
--- as a dead letter. lane (text), lane_policy: as of inbox_claim; the job goes behind the open jobs
--- of the lane.
+-- as a dead letter. lane (text), lane_policy: as of inbox_claim.
 -- Outcomes: 'stored', 'dead_letter'. Errors: P4020, the row was not claimed in this transaction.
 create or replace function pawl_v1.inbox_store(
   p_consumer   text,
@@ -216,8 +213,7 @@ begin
   end if;
   perform pawl_v1._job_insert(v_id, p_queue, p_kind, p_payload, '{"attempts": 1}'::jsonb || p_options, v_lane);
 
-  -- Only a row of this transaction may be stored: a committed one took effect and must not run
-  -- again.
+  -- Only a row of this transaction: a committed one took effect and must not run again.
   update pawl.inbox as i
      set job_id = v_id,
          processed_at = null
@@ -294,8 +290,7 @@ begin
     raise exception 'job_id is required'
       using errcode = 'P4004', hint = 'pass the id of the job that will do the work';
   end if;
-  -- The row is updated even if the job already owns it, so that a takeover with an older snapshot
-  -- gets 40001.
+  -- Update it even if the job owns it, so that a takeover with an older snapshot gets 40001.
   insert into pawl.inbox as i (consumer, key, hash, job_id)
   values (p_consumer, p_key, p_hash, p_job_id)
       on conflict (consumer, key) do update
@@ -323,8 +318,7 @@ end
 $$;
 
 -- inbox_unreserve ends a reservation of inbox_reserve. Call it in the transaction that ends the
--- work.
--- Outcomes: 'unreserved', or 'absent': the job had no reservation.
+-- work. Outcomes: 'unreserved', or 'absent': the job had no reservation.
 create or replace function pawl_v1.inbox_unreserve(p_consumer text, p_key text, p_job_id bigint)
 returns table (outcome text, detail jsonb)
 language plpgsql

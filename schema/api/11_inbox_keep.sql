@@ -7,8 +7,7 @@
 --
 -- Options: horizon_ms, the longest time from sending to delivery (default: unknown).
 -- Outcomes: 'reported', or 'outlasted': another program has reported a longer window. window_ms is
--- the one that holds. detail.forgotten_until: as of inbox_memory; absent if no delivery was ever
--- purged.
+-- the one that holds. detail.forgotten_until: as of inbox_memory; absent before any purge.
 create or replace function pawl_v1.consumer_report(p_consumer text, p_window_ms bigint, p_options jsonb default '{}')
 returns table (outcome text, window_ms bigint, detail jsonb)
 language plpgsql
@@ -49,8 +48,7 @@ $$;
 -- _memory_enter locks the memory of a consumer until the transaction ends, and returns
 -- forgotten_until. A report calls it after writing its promise, and a purge before reading the
 -- promise. So either the purge sees the promise, or the report sees the purge. It updates the row,
--- because a transaction with an older snapshot does not notice a lock alone
--- (docs/decisions/0012-lanes.md).
+-- because an older snapshot does not notice a lock alone (docs/decisions/0012-lanes.md).
 create or replace function pawl_v1._memory_enter(p_consumer text)
 returns timestamptz
 language plpgsql
@@ -72,8 +70,7 @@ $$;
 -- inbox_memory returns the time up to which a consumer has forgotten deliveries. Before you handle
 -- a delivery that may be old, call it in the transaction of inbox_claim, after outcome 'processed'.
 -- If the message was sent at forgotten_until or earlier, it may have taken effect and been purged.
--- If it was sent later, or the outcome is 'whole', it has not taken effect. Allow for a sender's
--- clock that is ahead.
+-- If it was sent later, or the outcome is 'whole', it has not taken effect. Allow for fast clocks.
 --
 -- A purge deletes rows and records its progress here in one transaction. So a transaction that
 -- finds no row also finds how far the purge went, unless its snapshot is older than the purge.
@@ -81,8 +78,7 @@ $$;
 -- version exists, and rolls the insert back.
 --
 -- Outcomes: 'whole' (no delivery was ever purged; forgotten_until is null), 'forgotten'. Errors:
--- 40001, restart the transaction. 55P03, a purge is running; roll back and let the message be
--- redelivered.
+-- 40001, restart the transaction. 55P03, a purge is running; let the message be redelivered.
 create or replace function pawl_v1.inbox_memory(p_consumer text)
 returns table (outcome text, forgotten_until timestamptz, detail jsonb)
 language plpgsql
@@ -167,11 +163,10 @@ $$;
 -- inbox_memory returns how far it went.
 --
 -- p_older_than_ms must exceed the longest time after which a delivery can come again, or that
--- delivery runs as new. P4004 if it is shorter than the window of consumer_report, or than 14 days
--- if there was no report.
--- Options: since, see job_key_purge. unreported (default false): allow less than 14 days without a
+-- delivery runs as new. P4004 if it is shorter than consumer_report's window, or 14 days without a
 -- report.
--- Outcome: 'purged'; detail.next: see job_key_purge.
+-- Options: since, see job_key_purge. unreported (default false): allow less than 14 days without a
+-- report. Outcome: 'purged'; detail.next: see job_key_purge.
 create or replace function pawl_v1.inbox_purge(p_consumer text, p_older_than_ms bigint, p_limit int default 1000, p_options jsonb default '{}')
 returns table (outcome text, purged int, detail jsonb)
 language plpgsql
@@ -219,16 +214,15 @@ begin
 end
 $$;
 
--- inbox_forget deletes one delivery, so that the same message runs as new when it comes again. No
--- other function does that. It writes a record to pawl.audit. The copy in pawl.delivery stays, for
--- inbox_replay. If there is one, the second name in the inbox under which it took effect is deleted
--- too.
+-- inbox_forget deletes one delivery, so that the same message runs as new when it comes again. It
+-- writes pawl.audit. The copy in pawl.delivery stays, for inbox_replay. Its second name in the
+-- inbox, if it took effect under one, is deleted too.
 --
 -- Options: processed_at (text or null): when the delivery had taken effect, as you saw it; null: it
 -- had not. If that has changed since, nothing is deleted.
 -- Outcomes: 'forgotten'. 'refused': a job owns the delivery (detail: job, status, hint). 'moved':
--- detail.processed_at differs. 'absent'. Errors: 55P03, an open transaction has had the row for 2
--- s; nothing changed.
+-- detail.processed_at differs. 'absent'. Errors: 55P03, the row was locked for 2 s; nothing
+-- changed.
 create or replace function pawl_v1.inbox_forget(
   p_consumer   text,
   p_key text,
@@ -265,8 +259,7 @@ begin
     select 'moved', jsonb_build_object('processed_at', v_seen.processed_at);
     return;
   end if;
-  -- The owner changes only with the locked row. A transaction that finishes the owner settles the
-  -- row first.
+  -- The owner changes only with this row: finishing the owner settles it first.
   select j.status
     into v_status
     from pawl.job as j
@@ -283,8 +276,7 @@ begin
   delete from pawl.inbox as i
    where i.consumer = p_consumer -- locked since its owner was read
      and i.key = p_key;
-  -- Its second name, if this delivery took effect under it. Otherwise a redelivery would be a
-  -- duplicate of itself.
+  -- Its second name, if it took effect under that. Else a redelivery would be a duplicate.
   delete from pawl.inbox as i
    using pawl.delivery as d
    where d.consumer = p_consumer

@@ -1,7 +1,7 @@
 -- Sequence gates: per consumer and resource, the last number that took effect.
 --
 --              latest                     strict
---   n > last   passed, last = n           n = last + 1   passed, last = n; the next held is promoted
+--   n > last   passed, last = n           n = last + 1   passed, last = n; the next held goes
 --   n <= last  stale: drop it             n <= last      stale: drop it
 --                                         n > last + 1   early: sequence_gate_hold
 --
@@ -10,8 +10,7 @@
 -- held delivery, or the one that would hold sees that it may pass. Gates are never purged by age,
 -- because a forgotten gate would let an old number pass.
 
--- _sequence_gate_enter updates the row of a gate, or creates it, and so locks it until this
--- transaction ends.
+-- _sequence_gate_enter creates or updates the row of a gate, which locks it.
 create or replace function pawl_v1._sequence_gate_enter(p_consumer text, p_resource text, p_last bigint default null)
 returns pawl.sequence_gate
 language plpgsql
@@ -41,8 +40,7 @@ end
 $$;
 
 -- _sequence_gate_promote makes held deliveries up to p_seq due. The caller has updated the gate's
--- row. It skips a job whose row is locked by its own attempt or an operator: that attempt waits for
--- the gate and then passes.
+-- row. It skips a locked job: its attempt waits for the gate and then passes.
 create or replace function pawl_v1._sequence_gate_promote(p_consumer text, p_resource text, p_seq bigint)
 returns int
 language plpgsql
@@ -94,8 +92,7 @@ $$;
 -- 1000000): how many deliveries a strict gate holds.
 -- Outcomes: 'passed'. 'stale': drop it. 'early': call inbox_store and sequence_gate_hold. 'full':
 -- early and the hold limit is reached; dead-letter it. last: the last number before this one, or
--- null. detail.next_held: the lowest held number. Errors: 55P03, another transaction has had the
--- gate for 2 s.
+-- null. detail.next_held: the lowest held number. Errors: 55P03, the gate was locked for 2 s.
 create or replace function pawl_v1.sequence_gate_pass(p_consumer text, p_resource text, p_seq bigint, p_options jsonb)
 returns table (outcome text, last bigint, detail jsonb)
 language plpgsql
@@ -145,8 +142,7 @@ end
 $$;
 
 -- sequence_gate_hold records that job p_job_id holds a delivery that sequence_gate_pass found early
--- in this transaction. When the number before it passes, the job becomes due.
--- Outcome: 'held'.
+-- in this transaction. When the number before it passes, the job becomes due. Outcome: 'held'.
 create or replace function pawl_v1.sequence_gate_hold(p_consumer text, p_resource text, p_seq bigint, p_job_id bigint)
 returns table (outcome text, detail jsonb)
 language plpgsql
@@ -165,8 +161,7 @@ $$;
 -- sequence_gate_hold_again holds a delivery that a running job found early. It creates a copy of
 -- the job that owns the delivery. Finish the running job in the same transaction, which keeps the
 -- gate locked. Releasing the job instead would not work: a transaction that passes in between could
--- miss it. The attempt is not charged. The copy is in no lane, where it would block the deliveries
--- that it waits for.
+-- miss it. The attempt is not charged. The copy is in no lane: it would block those it waits for.
 --
 -- Options: retry_in_ms (default 0): when it is due if it is not promoted.
 -- Outcome: 'held'. job_id is the copy. Errors: P4020, the job does not own the delivery.
@@ -234,8 +229,8 @@ $$;
 --
 -- Options: from (bigint or null): the number that you saw. If the gate has moved, nothing changes,
 -- because setting it back would let numbers pass again.
--- Outcomes: 'reset' (detail: before, and promoted, the number of held deliveries now due). 'moved'
--- (detail.before: the current number).
+-- Outcomes: 'reset' (detail: before; promoted, how many are now due). 'moved' (detail.before: the
+-- current number).
 create or replace function pawl_v1.sequence_gate_reset(
   p_consumer text,
   p_resource text,
@@ -279,10 +274,10 @@ $$;
 -- sequence_gate_release gives up the missing numbers before the lowest held one, which becomes due.
 -- A number that was given up and arrives later is stale. It writes a record to pawl.audit.
 --
--- Options: next_held (bigint): the lowest held number that you saw. If it has changed, nothing is
+-- Options: next_held (bigint): the lowest held number that you saw. If it changed, none is
 -- released.
 -- Outcomes: 'released' (detail: before, last). 'idle': no delivery is held. 'moved'
--- (detail.next_held: the current one).
+-- (detail.next_held).
 create or replace function pawl_v1.sequence_gate_release(
   p_consumer text,
   p_resource text,

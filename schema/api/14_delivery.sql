@@ -1,12 +1,11 @@
 -- Deliveries as received: for replays, for reconciliation, and as evidence of mismatches.
 
--- delivery_keep stores a delivery as received, in the transaction that claims it in the inbox and
--- under the same key.
+-- delivery_keep stores a delivery as received, in the transaction and under the key of its claim.
 --
 -- Options: headers (object). verified_by (text, 1 to 255 octets): what authenticated the sender.
 -- For inbox_replay: hash (text), the claim's hash in hexadecimal. stored_as (object) with queue and
--- kind, and optionally headers, lane, lane_policy and max_attempts as of inbox_store, and semantic,
--- the inbox key of its second name.
+-- kind, and optionally headers, lane, lane_policy and max_attempts as of inbox_store, and semantic
+-- (its second name).
 -- Outcomes: 'kept', or 'present': it was kept before. Errors: P4004, the payload exceeds 4 MiB.
 create or replace function pawl_v1.delivery_keep(p_consumer text, p_key text, p_payload bytea, p_options jsonb default '{}')
 returns table (outcome text, detail jsonb)

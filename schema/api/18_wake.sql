@@ -1,16 +1,14 @@
 -- Waking idle workers. A worker that finds its queue empty for a while takes an exclusive advisory
 -- lock on its presence connection. A function that makes a job due tries the shared lock and
 -- releases it at once. It notifies only if the lock was taken. So an enqueue notifies only while a
--- worker is idle, and commits do not queue for the lock of NOTIFY. Notifications are hints: a
--- worker that misses one polls.
+-- worker is idle, and commits do not queue for the lock of NOTIFY. A worker that misses one polls.
 --
 --   worker   polls · worker_asleep: takes the lock · polls again · waits for a notification
 --   enqueue  insert · tries the shared lock: free, no worker is idle · COMMIT
 --            insert · tries the shared lock: taken, NOTIFY · COMMIT ──▶ worker: worker_awake, polls
 
 -- _wake_key returns the second number of a queue's lock, whose first is 1885435767. It is also the
--- payload of notifications on pawl_jobs. Queues that share a number wake each other's workers
--- needlessly.
+-- payload of notifications on pawl_jobs. Queues may share a number.
 create or replace function pawl_v1._wake_key(p_queue text)
 returns int
 language sql
@@ -51,8 +49,8 @@ $$;
 
 -- _wake_keepers makes the listening keepers read the schedules, at COMMIT. It does so if a schedule
 -- is due within a second, their longest poll interval, or if a keeper must compute its next tick.
--- Schedules change rarely, so it does not test whether a keeper is idle. As in _wake, at most eight
--- transactions notify.
+-- Schedules change rarely, so it does not test whether a keeper is idle. At most eight notify, as
+-- in _wake.
 create or replace function pawl_v1._wake_keepers(p_next_at timestamptz)
 returns void
 language plpgsql
@@ -69,9 +67,8 @@ $$;
 
 -- job_kick notifies the idle workers of these queues (up to 1000). Enqueueing does so by itself. If
 -- your transaction stayed open for long after it enqueued, call job_kick on its own after the
--- commit: a worker may have become idle in between. It also notifies where prepared transactions
--- are enabled.
--- Outcome: 'told'.
+-- commit: a worker may have become idle in between. It also notifies if prepared transactions are
+-- enabled. Outcome: 'told'.
 create or replace function pawl_v1.job_kick(p_queues text[])
 returns table (outcome text, detail jsonb)
 language plpgsql

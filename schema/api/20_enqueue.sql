@@ -98,8 +98,7 @@ declare
   v_stored bytea;
   v_lane   bigint;
 begin
-  -- Most calls need only the table's defaults. Looking for absent options takes as long as the
-  -- insert.
+  -- Most calls need only the defaults. Looking for options takes as long as the insert.
   v_usual := coalesce(p_options - '{headers,key,hash,retention_ms}'::text[] = '{}'
     and coalesce(jsonb_typeof(p_options -> 'headers'), 'object') = 'object'
     and octet_length(p_queue) between 1 and 255 and octet_length(p_kind) between 1 and 255 and octet_length(p_payload) <= 4194304, false);
@@ -148,8 +147,7 @@ begin
       perform pawl_v1._wake(array[p_queue]);
     end if;
   else
-    -- The lane's row stays locked until this transaction ends, so the next job of the lane gets a
-    -- later position.
+    -- The lane's row stays locked, so the next job of the lane gets a later position.
     if p_options ? 'lane' then
       v_lane := (pawl_v1._lanes_enter(array[p_queue], array[p_options ->> 'lane'], p_options))[1];
     end if;
@@ -166,11 +164,10 @@ $$;
 -- i. A null array or element means the default of job_enqueue. Keys and lanes are locked in sorted
 -- order, so two batches cannot deadlock. Two batches in one transaction can; one then gets 40P01.
 --
--- Options for all jobs: retention_ms (default 24 h), lane_policy. lanes: array of texts and nulls,
--- one per job.
+-- Options for all jobs: retention_ms (default 24 h), lane_policy. lanes (texts and nulls, one per
+-- job).
 -- Returns a row per job; n counts from 1; outcome and job_id as of job_enqueue. A repeated key is a
--- duplicate of its first row. Errors: P4002, a key came before with another payload; no job is
--- enqueued.
+-- duplicate of its first row. Errors: P4002, a key came with another payload; no job is enqueued.
 create or replace function pawl_v1.job_enqueue_many(
   p_queues       text[],
   p_kinds        text[],
@@ -296,7 +293,7 @@ begin
 end
 $$;
 
--- _job_keys_claim inserts or observes many keys. Element i is the job that owns key i, or p_ids[i]
+-- _job_keys_claim inserts or observes many keys. It returns the jobs that own them, or p_ids[i]
 -- without a key.
 create or replace function pawl_v1._job_keys_claim(p_queues text[], p_keys text[], p_hashes bytea[], p_ids bigint[], p_ttl interval)
 returns bigint[]

@@ -41,10 +41,10 @@ $$;
 -- running when a process died, for a process that is running one. lease_ms (1000 to 43200000,
 -- default 30000): of each row, only if p_worker is null. since (four times, one per priority, null
 -- for none): skip jobs due earlier. If an old snapshot keeps dead index entries alive, starting
--- after them keeps the claim fast. Repeat the claim without since often enough: it finds jobs of
--- long transactions and rows that were locked.
--- detail: lane and position of a job in a lane. Errors: P4020, the worker has lost its lease;
--- register again.
+-- after them keeps the claim fast. Claims without since, often enough, find jobs of long
+-- transactions and locked rows.
+-- detail: lane and position, if in a lane. Errors: P4020, the worker's lease is lost; register
+-- again.
 create or replace function pawl_v1.job_claim(
   p_queue   text,
   p_worker  bigint,

@@ -1,5 +1,4 @@
--- The ends of an attempt: hold, finish, fail, release. All check the fence: a stale attempt changes
--- nothing.
+-- The ends of an attempt: hold, finish, fail, release. A stale attempt changes nothing.
 
 create or replace function pawl_v1._error_pushed(p_errors jsonb, p_error jsonb, p_attempt int, p_fence bigint, p_worker bigint, p_lease_ended timestamptz)
 returns jsonb
@@ -73,8 +72,7 @@ end
 $$;
 
 -- job_hold locks a claimed job and proves the fence. Call it first in the transaction that does the
--- work: a stale attempt then stops before it writes. No other attempt can take the job over while
--- the transaction is open.
+-- work: a stale attempt then stops before it writes. No attempt can take over meanwhile.
 -- Outcome: 'held'. Errors: P4020, see _raise_fence_lost. 55P03, another transaction has held the
 -- row for 2 s; the state is not known yet.
 create or replace function pawl_v1.job_hold(p_id bigint, p_fence bigint)
@@ -207,8 +205,8 @@ $$;
 
 -- job_hold_many locks up to 500 claimed jobs in id order and reports which are still held. It does
 -- not raise P4020: work on the held ones only, and finish exactly those.
--- Outcomes per job: 'held'. 'stale': this attempt no longer holds it. 'locked': another transaction
--- has kept the row for more than 2 s.
+-- Outcomes per job: 'held'. 'stale': this attempt no longer holds it. 'locked': locked by others
+-- for 2 s.
 create or replace function pawl_v1.job_hold_many(p_ids bigint[], p_fences bigint[])
 returns table (id bigint, outcome text, detail jsonb)
 language plpgsql
@@ -374,11 +372,11 @@ $$;
 -- cancelled. It keeps its payload and its last errors. With unknown, if a step of it is unknown,
 -- the job waits for a verdict (step_settle) and keeps its lane.
 --
--- p_error: {"error": text, "code": SQLSTATE}. Options: retry_in_ms (default 1000), final, cancel
--- and unknown (booleans).
+-- p_error: {"error": text, "code": SQLSTATE}. Options: retry_in_ms (default 1000), final, cancel,
+-- unknown.
 -- Outcomes: 'retry', 'dead_letter', 'cancelled', 'unknown'. A job in a lane keeps the lane while it
--- is retried. After its end, detail is that of _lanes_leave. Errors: P4020, not the holder. 55P03,
--- the row was locked for 2 s.
+-- is retried. At its end, detail as of _lanes_leave. Errors: P4020, not the holder. 55P03, locked
+-- for 2 s.
 create or replace function pawl_v1.job_fail(p_id bigint, p_fence bigint, p_error jsonb, p_options jsonb default '{}')
 returns table (outcome text, available_at timestamptz, attempts int, detail jsonb)
 language plpgsql

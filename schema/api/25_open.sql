@@ -11,8 +11,7 @@
 -- locked until the commit. A rollback restores it, held by this attempt.
 --
 -- p_idle_ms: idle_in_transaction_session_timeout for this transaction, in ms; null keeps the
--- session's. p_keep: the row stays locked until job_close, for work that reads it. In a queue with
--- an archive it always stays.
+-- session's. p_keep: the row stays until job_close, as always in a queue with an archive.
 -- Outcomes: 'ended', 'kept'. Pass outcome, xact and lane to job_close unchanged. xact encodes
 -- whether the row was kept. Errors: P4020, see _raise_fence_lost. 55P03, another transaction has
 -- held the row for 2 s; the state is not known yet.

@@ -14,8 +14,7 @@
 --   3. Lanes that had to be skipped are returned in detail. The caller calls lane_promote for each
 --      after its commit. If it dies first, lane_sweep finds the lane.
 
--- _lane_is_open reports whether a lane has a head. The caller has updated the lane's row in an
--- earlier statement.
+-- _lane_is_open reports whether a lane has a head. Update the lane's row first.
 create or replace function pawl_v1._lane_is_open(p_lane bigint)
 returns boolean
 language plpgsql
@@ -54,8 +53,7 @@ immutable
 return case when p_policy in ('block', 'park', 'skip') then null else pawl_v1._refuse_lane_policy(p_policy) end;
 
 -- _lanes_enter locks the lanes of a call in name order, creates missing ones, updates their rows
--- and returns their ids; null where there is no name. It waits for transactions that have one of
--- them locked.
+-- and returns their ids; null where there is no name. It waits for locked ones.
 create or replace function pawl_v1._lanes_enter(p_queues text[], p_names text[], p_options jsonb)
 returns bigint[]
 language plpgsql
@@ -154,8 +152,7 @@ $$;
 
 -- _lanes_free promotes the successors after the heads of these lanes have ended in this
 -- transaction. It never waits. detail.promoted: number of jobs that may be claimed now.
--- detail.skipped: ids of lanes that other transactions have locked; call lane_promote for each
--- after your commit.
+-- detail.skipped: ids of locked lanes; call lane_promote for each after your commit.
 create or replace function pawl_v1._lanes_free(p_lanes bigint[])
 returns jsonb
 language plpgsql

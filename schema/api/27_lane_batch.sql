@@ -1,16 +1,14 @@
--- Batches: the holder of a lane's head also works on the jobs that wait behind it, in order. This
--- suits work that takes ordered batches. The members stay 'waiting': only the head is held, and its
--- fence guards all of them.
+-- Batches: the holder of a lane's head also works on the jobs that wait behind it, in order.  The
+-- members stay 'waiting': only the head is held, and its fence guards all of them.
 
 -- lane_batch returns the jobs that wait behind heads that the caller holds, in promotion order: up
 -- to p_limit per lane (1 to 1000, default 100). Process each batch in order, the head first. Then
 -- call lane_finish for the prefix that is done. A batch ends before the first job that is not due,
 -- was tried before or has another kind. A head has no batch if it was tried before or its process
--- died. The members of a batch whose process died, and heads of a paused or draining queue, have
--- none either. It never waits.
+-- died. Nor have members of such a batch, or heads of a paused or draining queue.
 --
 -- Returns a row per job, none for a head without a batch. head: the job whose fence guards it.
--- detail: lane and position.
+-- detail: lane, position.
 create or replace function pawl_v1.lane_batch(p_ids bigint[], p_fences bigint[], p_limit int default 100, p_options jsonb default '{}')
 returns table (
   head bigint, id bigint, kind text, payload bytea, headers jsonb, max_attempts int, created_at timestamptz, detail jsonb
@@ -28,8 +26,7 @@ begin
           pawl_v1._check_batch('ids', coalesce(cardinality(p_ids), 0), 500, coalesce(cardinality(p_fences), 0)),
           pawl_v1._check_int('limit', p_limit, 1, 1000);
   -- A test of lane_head in WHERE would let the planner read the index of all heads. IS TRUE makes
-  -- the fence test a hash lookup. Without it, the test is a join that compares each head with each
-  -- id.
+  -- the fence test a hash lookup. Else it is a join of each head with each id.
   select array_agg(h.id) filter (where h.lane_head), array_agg(h.lane_id) filter (where h.lane_head),
          array_agg(h.lane) filter (where h.lane_head), array_agg(h.kind) filter (where h.lane_head)
     into v_heads, v_lanes, v_names, v_kinds
@@ -65,8 +62,7 @@ begin
                  order by j.position
                  limit coalesce(p_limit, 100)) as w) as n
      where n.fit
-  -- This write also makes the caller's COMMIT wait for the synchronous standbys, and so proves what
-  -- was read here.
+  -- This write makes COMMIT wait for the synchronous standbys: it proves what was read here.
   ), noted as (
     update pawl.job as j
        set batch_end = e.position
@@ -87,8 +83,7 @@ $$;
 -- transaction has locked, and skips those that an operator has ended. After a head that crashed in
 -- a batch, the other members of that batch run singly.
 --
--- Returns a row per head, outcome as of job_finish_many. members: how many of its batch were
--- finished.
+-- Returns a row per head, outcome as of job_finish_many. members: how many were finished.
 create or replace function pawl_v1.lane_finish(p_ids bigint[], p_fences bigint[], p_members bigint[], p_options jsonb default '{}')
 returns table (id bigint, outcome text, members int, detail jsonb)
 language plpgsql

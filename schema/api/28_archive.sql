@@ -60,8 +60,7 @@ begin
 end
 $$;
 
--- _archive_held archives those of p_kept that are still held, and adds them to the jobs that
--- job_finish_many has finished.
+-- _archive_held archives the jobs of p_kept that are still held, for job_finish_many.
 create or replace function pawl_v1._archive_held(
   p_kept   bigint[],
   p_ids    bigint[],
@@ -121,9 +120,8 @@ end
 $$;
 
 -- archive_sweep empties archive tables whose rows are all older than today and the six days before,
--- in UTC. Call it about once a minute, in its own transaction. It waits at most 50 ms for a lock,
--- so others wait for it no longer. It decides by the rows' times, so a clock set back or a missed
--- day loses no recent row.
+-- in UTC. Call it about once a minute, in its own transaction. It waits at most 50 ms for a lock.
+-- It decides by the rows' times, so a clock set back or a missed day loses no recent row.
 --
 -- Outcomes: 'swept', or 'busy': a table could not be locked; call again. emptied: number of tables.
 -- detail.busy: numbers of the locked ones. Errors: P4004, the transaction is above READ COMMITTED,

@@ -1,10 +1,8 @@
--- Workers: one row per process incarnation. It carries the lease of everything that the process has
--- claimed.
+-- Workers: one row per process incarnation, with the lease of all that it has claimed.
 
 -- worker_register registers one process incarnation. p_lease (1 s to 12 h, default 30 s): how long
 -- it may miss heartbeats before its jobs are taken back.
--- Options: queues (array of up to 1000 names): queues it works on, so that queue_death reports its
--- death.
+-- Options: queues (array of up to 1000 names): for queue_death.
 create or replace function pawl_v1.worker_register(p_name text, p_lease interval default '30 seconds', p_options jsonb default '{}')
 returns table (worker_id bigint, detail jsonb)
 language plpgsql
@@ -37,8 +35,7 @@ $$;
 -- and nothing else: a transaction-mode pooler could give the session, with the lock, to another
 -- client. The server releases the lock when the process dies, so from now on a free lock is
 -- evidence of death. If the session ends, report it with the next heartbeat (option presence).
--- Outcomes: 'present', or 'taken': another session has the lock. It is a sweep, or the old
--- connection, not yet noticed as dead.
+-- Outcomes: 'present', or 'taken': another session has the lock. A sweep, or the old connection.
 create or replace function pawl_v1.worker_attend(p_worker bigint)
 returns table (outcome text, detail jsonb)
 language plpgsql
@@ -73,8 +70,7 @@ return (p_worker & 2147483647)::int;
 -- (object, default unchanged): data for pawl doctor, with queues (names), drain_ms, watched,
 -- wakeups (on, off or none), woken, polled, and handlers (an object per kind with timeout_ms, runs
 -- and p99_ms). told (array): detail.recalls of the last answer received, or []. With told, a recall
--- is returned until a later heartbeat acknowledges it. Without it, each is returned once and lost
--- if the answer is lost.
+-- is returned until a later heartbeat acknowledges it. Without it, each is returned once.
 -- Outcomes: 'alive', or 'lost': its jobs were taken back. Stop their handlers and register again.
 -- recalled: jobs that were cancelled or recalled; end their handlers. A job that this worker has
 -- claimed again since is left out. detail.hidden, true: row level security applies to this role and
@@ -161,10 +157,9 @@ begin
 end
 $$;
 
--- worker_leave ends a worker on shutdown. Jobs it still holds are released at once, uncharged, and
--- wake other workers.
--- Outcomes: 'left', or 'busy': a job's transaction is open, and the worker row stays until the
--- sweep. released: number of jobs.
+-- worker_leave ends a worker on shutdown. Its jobs are released at once, uncharged.
+-- Outcomes: 'left', or 'busy': a job's transaction is open; a sweep follows. released: number of
+-- jobs.
 create or replace function pawl_v1.worker_leave(p_worker bigint)
 returns table (outcome text, released int, detail jsonb)
 language plpgsql
@@ -207,8 +202,7 @@ begin
      where w.id = p_worker
        and not exists (select from pawl.job as j where j.claimed_by = w.id);
   else
-    -- The snapshot is older than that claim and cannot show its jobs. Leave the row to the next
-    -- sweep.
+    -- The snapshot is older than that claim. Leave the row to the next sweep.
     update pawl.worker as w
        set seen_at = '-infinity'
      where w.id = p_worker
@@ -222,8 +216,7 @@ $$;
 -- worker_isolate records that the process runs only one attempt, named by p_job and p_fence. If it
 -- then dies, the sweep also counts crashes_alone. Call it in its own transaction before such an
 -- attempt begins. Call it with p_alone false before another attempt begins beside it. The end of
--- the attempt ends the mark. Because removal names the attempt, a late call leaves the mark of the
--- next one.
+-- the attempt ends the mark. A late removal does not touch the next mark.
 -- Outcomes: 'alone'. 'company', with p_alone false. 'lost': the worker has no row or does not hold
 -- that attempt. Errors: 55P03, the row was locked for 250 ms.
 create or replace function pawl_v1.worker_isolate(p_worker bigint, p_job bigint, p_fence bigint, p_alone boolean default true)

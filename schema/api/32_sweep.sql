@@ -12,12 +12,10 @@
 -- If presence is the evidence, the attempt is given back and only the crash counts. The presence
 -- session of a worker whose lease has ended is terminated if it is declared idle: see
 -- _presence_end. Only kinds in p_kinds are dead-lettered, because a sweeper does not decide on
--- kinds it does not know. Deaths are recorded for queue_death. The advisory lock only saves work:
--- two sweeps at once are safe.
+-- kinds it does not know. Deaths are recorded for queue_death. Two sweeps at once are safe.
 --
 -- Options: max_crashes (1 to 1000, default 4). limit (1 to 100000, default 1000): jobs per call.
--- Outcomes: 'swept', or 'busy': another sweep is running. For dead letters in lanes, detail is that
--- of _lanes_leave.
+-- Outcomes: 'swept', or 'busy': another sweep is running. detail as of _lanes_leave.
 create or replace function pawl_v1.job_sweep(p_kinds text[], p_options jsonb default '{}')
 returns table (outcome text, requeued int, dead_lettered int, workers int, detail jsonb)
 language plpgsql
@@ -179,8 +177,7 @@ end
 $$;
 
 -- _absent_workers returns the workers that are dead by the evidence of their presence locks, each
--- locked FOR UPDATE. The first finding is kept in suspected_at for the next sweep; a heartbeat
--- clears it.
+-- locked FOR UPDATE. suspected_at keeps the first finding; a heartbeat clears it.
 create or replace function pawl_v1._absent_workers(p_known bigint[])
 returns bigint[]
 language plpgsql

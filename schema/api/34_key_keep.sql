@@ -27,8 +27,7 @@ begin
   perform pawl_v1._check_options(p_options, '{older_than_ms,since}');
   perform pawl_v1._check_int('limit', p_limit, 1, 10000);
   v_before := pawl_v1._before(pawl_v1._int_option(p_options, 'older_than_ms', 86400000, 0, 315360000000));
-  -- ctids do not change while the rows are locked. A join by key could read the whole table for
-  -- each batch.
+  -- ctids of locked rows do not change. A join by key could read the whole table.
   select array_agg(d.ctid), max(d.created_at)
     into v_due, v_next
     from (

@@ -1,5 +1,5 @@
--- Counts per minute and hour, for charts. They are statistics: if a process dies, its counts since
--- the last call are lost.
+-- Counts per minute and hour, for charts. If a process dies, its counts since the last call are
+-- lost.
 
 -- rollup_add adds to the current minute and hour, by the server's clock. p_source says what
 -- p_scopes name: 'queue' or 'consumer'; '' means none. p_names are 1 to 40 characters of a-z and _;

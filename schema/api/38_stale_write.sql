@@ -4,8 +4,7 @@
 -- stale_write_add records refusals for explain. p_kind is 'job' (scope is a queue, key an id) or
 -- 'command'. p_fences are the fences of the refused attempts, p_workers the names of their
 -- processes. The arrays have equal length, up to 1000. A known refusal is not recorded again.
--- Records are kept for 7 days; a call deletes up to 500 older ones. Once the last hour has 1000, no
--- more are recorded.
+-- Records are kept for 7 days; a call deletes up to 500 older ones. At most 1000 an hour.
 --
 -- Outcomes: 'recorded', or 'full' if some were not recorded. detail.recorded: number of new
 -- records. Errors: 55P03, a row was locked for 2 s.

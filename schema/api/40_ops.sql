@@ -22,8 +22,7 @@ begin
 end
 $$;
 
--- _check_fence_seen requires the fence that a verdict is about. Without it, a verdict on one call
--- could settle the next.
+-- _check_fence_seen requires the fence that a verdict is about. Else it could settle the next call.
 create or replace function pawl_v1._check_fence_seen(p_fence bigint)
 returns void
 language plpgsql
@@ -38,8 +37,8 @@ begin
 end
 $$;
 
--- _job_locked returns a job's row, locked; null if there is none. A waiting job in the batch of its
--- head is returned as processing.
+-- _job_locked returns a job's row, locked; null if there is none. A waiting job in its head's
+-- running batch counts as processing.
 create or replace function pawl_v1._job_locked(p_id bigint)
 returns pawl.job
 language plpgsql
@@ -95,8 +94,7 @@ begin
 end
 $$;
 
--- _refusal returns the answer of a verb that must change nothing, or no row if it may go on.
--- detail.hint is the next step.
+-- _refusal returns the answer of a refused verb, or no row. detail.hint is the next step.
 create or replace function pawl_v1._refusal(p_job pawl.job, p_takes text[], p_options jsonb)
 returns table (outcome text, detail jsonb)
 language plpgsql
@@ -185,12 +183,10 @@ as $$
 $$;
 
 -- job_retry makes a dead letter, a cancelled job, or a pending job that waits for its next try due
--- now, with attempts and crashes reset. Its history of errors stays. Its inbox row and key stay
--- too, so it remains the same work.
+-- now, with attempts and crashes reset. Its errors, inbox row and key stay.
 --
 -- Options: from (array of statuses): refuse a job in any other. fence (bigint): refuse a job that
--- was tried or changed since pawl_v1.jobs showed this fence. Pass it if you decide by the result of
--- an attempt.
+-- was tried or changed since pawl_v1.jobs showed this fence.
 -- Outcomes: 'retried' (detail.status: the former one). 'refused' (detail.status, detail.hint).
 -- 'absent'. In a lane, a dead letter that blocks it is still its head. One that gave the lane up,
 -- or was cancelled, returns at its old position (detail.lane 'pending' or 'waiting'). Under policy
@@ -236,8 +232,7 @@ end
 $$;
 
 -- _lane_again returns a job that gave up its lane to its old position, or takes it out of the lane
--- under policy skip. The job's row is locked. That cannot deadlock, because a holder of a lane's
--- row waits only for the lane's head.
+-- under policy skip. The job's row is locked: no deadlock, as holders of lanes wait only for heads.
 create or replace function pawl_v1._lane_again(p_job pawl.job)
 returns jsonb
 language plpgsql
@@ -334,8 +329,7 @@ $$;
 -- attempt then rolls back and releases the job, uncharged. Use it to cancel a job whose attempt has
 -- locked the row. Recall in its own transaction, then call job_cancel: it waits for the lock and
 -- gets it before the attempt can release the job.
--- Outcomes: 'recalled', or 'not_held': no worker runs it. It makes no lasting change, so it writes
--- no audit record.
+-- Outcomes: 'recalled', or 'not_held': no worker runs it. It writes no audit record.
 create or replace function pawl_v1.job_recall(p_id bigint)
 returns table (outcome text, detail jsonb)
 language plpgsql
@@ -386,8 +380,7 @@ begin
 end
 $$;
 
--- lane_unblock lets a lane go on past a dead letter that blocks it. The dead letter stays, to be
--- retried (job_retry) or discarded.
+-- lane_unblock lets a lane go on past a dead letter that blocks it. The dead letter stays.
 --
 -- Options: job (id): refuse if another job blocks the lane now.
 -- Outcomes: 'unblocked' (detail.job, and as of _lanes_free). 'refused' (detail.job, detail.status,
@@ -463,8 +456,7 @@ $$;
 
 -- lane_policy sets what a lane does when its head becomes a dead letter: 'block', 'park' or 'skip'.
 -- A dead letter that already blocks it still does: see lane_unblock. The lane is no longer purged.
--- Outcomes: 'changed' (detail.policy: the former one), or 'absent': no such lane. Errors: as of
--- job_retry.
+-- Outcomes: 'changed' (detail.policy: the former one), or 'absent'. Errors: as of job_retry.
 create or replace function pawl_v1.lane_policy(p_queue text, p_lane text, p_policy text, p_actor text, p_reason text)
 returns table (outcome text, detail jsonb)
 language plpgsql
@@ -503,8 +495,7 @@ end
 $$;
 
 -- queue_set changes the settings of a queue, for claims and finishes that begin after the commit,
--- in any process. Absent options stay unchanged. In every mode running attempts continue and jobs
--- can be enqueued.
+-- in any process. Absent options stay unchanged. Attempts and enqueues go on in every mode.
 --
 -- Options: archive (boolean): finished jobs are archived with their payloads for seven days. mode:
 -- 'running' (default). 'draining': only jobs that were tried before are claimed (attempts or

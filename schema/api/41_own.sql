@@ -3,8 +3,7 @@
 -- take no actor and no reason and write no audit record. Operators use job_cancel and job_retry.
 
 -- job_cancel_own cancels a job that has not ended. A waiting job will not run. A running attempt
--- loses its job, and its worker gets a recall with the next heartbeat. Its effects outside the
--- database stay.
+-- loses its job, and its worker gets a recall with the next heartbeat. External effects stay.
 --
 -- Outcomes: 'cancelled' (detail.status: the former one; 'processing': an attempt was running, or it
 -- was in the batch of its head, see lane_batch; in a lane, also as of job_finish). 'refused'
@@ -35,7 +34,7 @@ $$;
 
 -- job_reschedule moves the start of a job that has not started, earlier or later. Its attempts, key
 -- and lane position stay; a lane waits for its head. p_start_in_ms: from now, 0 to 315360000000 (10
--- years), by the database's clock.
+-- years).
 --
 -- Outcomes: 'rescheduled' (detail: former status, queue, available_at). 'refused' (detail.status,
 -- detail.hint): it is running or has ended. 'absent': as of job_cancel_own. Errors: P4004,

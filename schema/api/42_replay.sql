@@ -1,5 +1,4 @@
--- Replaying a delivery by hand. It goes through the inbox, so a delivery that took effect does not
--- run again.
+-- Replaying a delivery by hand. A delivery that took effect does not run again.
 
 -- _replay_look returns everything known of a delivery in one statement.
 create or replace function pawl_v1._replay_look(p_consumer text, p_key text)
@@ -18,8 +17,7 @@ as $$
     left join pawl.delivery as d on d.consumer = k.consumer and d.key = k.key
 $$;
 
--- _replay_store makes a new job from a kept delivery, and makes it the owner in the inbox. Null:
--- another transaction was faster.
+-- _replay_store makes a job of a kept delivery, its owner from now on. Null: lost a race.
 create or replace function pawl_v1._replay_store(p_seen pawl.inbox, p_kept pawl.delivery)
 returns bigint
 language plpgsql
@@ -117,8 +115,7 @@ begin
       if v_dry and v_look.status in ('dead_letter', 'cancelled', 'pending') then
         v_was := jsonb_build_object('status', v_look.status);
       else
-        -- Lock the job and then no inbox row, as an attempt does. While the job exists it owns the
-        -- delivery.
+        -- Lock the job only: an attempt locks it first. While it exists it owns the delivery.
         select r.* into v_retry from pawl_v1.job_retry(v_job, p_actor, p_reason,
           case when v_dry then '{"from": []}'::jsonb else '{}' end) as r;
         continue when v_retry.outcome = 'absent'; -- the job has ended since

@@ -5,12 +5,11 @@
 --   tick    schedule_tick: checks the fence; the jobs and the next tick are one transaction
 --
 -- A tick is a point in time, so after an outage it is still owed. Intervals are computed here, in
--- absolute time. Cron expressions are read by the keeper, which has a parser. What it passes is
--- checked here, so that no tick is lost or made twice.
+-- absolute time. Cron expressions are read by the keeper, which has a parser. Its ticks are checked
+-- here, so that none is lost or made twice.
 
 -- _schedule_enqueue enqueues the job of one tick. Its key is the schedule and the time, so a tick
--- that comes twice has one job. The hash is that of the key, because the schedule's payload may
--- have changed since.
+-- that comes twice has one job. The hash is that of the key: the payload may have changed.
 create or replace function pawl_v1._schedule_enqueue(p_schedule pawl.schedule, p_at timestamptz)
 returns table (outcome text, job_id bigint)
 language plpgsql
@@ -97,8 +96,7 @@ $$;
 -- 'all' (the newest 1000). For each job, as of job_enqueue: priority, max_attempts, headers, lane,
 -- lane_policy.
 -- Outcomes: 'created', 'changed', 'unchanged'. next_at: null until a keeper has read the cron
--- expression. Errors: P4000, the name, queue or kind. P4004, an option. 55P03, the row was locked
--- for 2 s.
+-- expression. Errors: P4000, P4004. 55P03, the row was locked for 2 s.
 create or replace function pawl_v1.schedule_put(p_name text, p_queue text, p_kind text, p_payload bytea, p_options jsonb)
 returns table (outcome text, next_at timestamptz, detail jsonb)
 language plpgsql
@@ -151,8 +149,7 @@ begin
   if (v_before.cron, v_before.time_zone, v_before.every_ms) is distinct from (v_new.cron, v_new.time_zone, v_new.every_ms)
      and (v_before.paused or coalesce(v_before.next_at > v_now, true)) then
     v_new.since_at := greatest(v_now, v_before.since_at); -- clocks differ after a failover
-    -- The old plan may have made ticks since then. Only their keys would know, and those are
-    -- purged.
+    -- The old plan may have made ticks since then; their keys may be purged.
     if v_new.next_at <= v_new.since_at then
       v_new.next_at := case when v_every is not null then pawl_v1._schedule_after(v_new, v_new.since_at) end;
     end if;
@@ -265,8 +262,7 @@ begin
 end
 $$;
 
--- _check_ticks checks what a keeper passes for a cron schedule. It refuses ticks that would repeat
--- one, or skip the due one.
+-- _check_ticks checks what a keeper passes for a cron schedule. No tick is repeated or lost.
 create or replace function pawl_v1._check_ticks(p_schedule pawl.schedule, p_ticks timestamptz[], p_next_at timestamptz, p_now timestamptz)
 returns void
 language plpgsql
@@ -296,8 +292,7 @@ begin
 end
 $$;
 
--- _schedule_operate checks the arguments of operators' verbs and returns the row locked; null if
--- there is none.
+-- _schedule_operate checks a verb's arguments and returns the row locked, or null.
 create or replace function pawl_v1._schedule_operate(p_name text, p_actor text, p_reason text)
 returns pawl.schedule
 language plpgsql
@@ -327,8 +322,7 @@ as $$
           case when (p_after).name is not null then pawl_v1._schedule_record(p_after) end)
 $$;
 
--- schedule_pause stops a schedule: no tick is enqueued until it is resumed, not even a due one.
--- Enqueued jobs stay.
+-- schedule_pause stops a schedule: no tick is enqueued until it is resumed. Enqueued jobs stay.
 -- Outcomes: 'paused'. 'unchanged': it was paused; no audit record. 'absent'. Errors: P4004, actor
 -- or reason. 55P03, an open transaction has held it for 2 s; nothing changed.
 create or replace function pawl_v1.schedule_pause(p_name text, p_actor text, p_reason text)
@@ -398,8 +392,7 @@ end
 $$;
 
 -- schedule_run_now enqueues a job now, even if the schedule is paused. Its plan stays. Each call
--- enqueues another job.
--- Outcomes: 'enqueued' (detail.job), 'absent'. Errors as of schedule_pause.
+-- enqueues another job. Outcomes: 'enqueued' (detail.job), 'absent'. Errors as of schedule_pause.
 create or replace function pawl_v1.schedule_run_now(p_name text, p_actor text, p_reason text)
 returns table (outcome text, detail jsonb)
 language plpgsql
@@ -426,8 +419,7 @@ $$;
 
 -- schedule_delete deletes a schedule and its record of ticks made. Enqueued jobs stay. A program
 -- that still calls schedule_put creates it again: if its first_at has passed, ticks from then on
--- are due again.
--- Outcomes: 'deleted', 'absent'. Errors as of schedule_pause.
+-- are due again. Outcomes: 'deleted', 'absent'. Errors as of schedule_pause.
 create or replace function pawl_v1.schedule_delete(p_name text, p_actor text, p_reason text)
 returns table (outcome text, detail jsonb)
 language plpgsql
@@ -450,8 +442,7 @@ begin
 end
 $$;
 
--- schedules shows schedules without payloads. A keeper reads those that are not paused and whose
--- next_at is null or has passed.
+-- schedules shows schedules without payloads. Due: not paused, and next_at null or past.
 create or replace view pawl_v1.schedules as
 select s.name,
        s.cron,

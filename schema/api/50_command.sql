@@ -4,22 +4,21 @@
 --
 --   command_open                           command_claim
 --        │ the key is locked,                   │
---        │ no row is written               processing ─ lease over ─┬─ repeatable: processing, new fence
+--        │ no row is written               processing ─ lease over ─┬─ repeatable: new fence
 --    your rows                              │   │   │               └─ else: unknown
 --        │                     command_fail │   │   │ command_fail, final
 --   command_close           failed_retryable    │   failed_final
 --        │                   (claim it again)   │ command_succeed
 --    succeeded                              succeeded
 --
--- An unknown command ends by its own late attempt or by command_settle.
--- One transaction: an advisory lock holds the key from command_open to the end of the transaction.
--- The row is written once, at the end, with your rows. The primary key backs the lock up: of two
--- transactions that end one key, the second fails with all its rows. Leased: the claim commits
--- alone, so others see the attempt and its lease. In both forms every later call passes the fence.
+-- An unknown command is ended by its late attempt or by command_settle. One transaction: an
+-- advisory lock holds the key from command_open to the end of the transaction. The row is written
+-- once, at the end, with your rows. The primary key backs the lock up: of two transactions that end
+-- one key, the second fails with all its rows. Leased: the claim commits alone, so others see the
+-- attempt and its lease. In both forms every later call passes the fence.
 
 -- command_open opens a command in the transaction that does the work and ends it. Call it first. It
--- locks the key until the transaction ends, reads the row and draws a fence. It writes no row, so a
--- transaction that dies leaves none.
+-- locks the key until the transaction ends, reads the row and draws a fence. It writes no row.
 --
 -- Outcomes:
 -- - 'new_claim', 'retryable_failure' (the previous attempt failed): the key is yours. Do the work,
@@ -34,8 +33,8 @@
 --
 -- p_idle_ms: idle_in_transaction_session_timeout for this transaction, in ms; null keeps the
 -- session's. Options: wait_ms (0 to 600000, default 0): how long to wait for another transaction
--- that has the key. raise (boolean): raise mismatch, processing_active, final_failure and unknown
--- as P4002, P4029, P4030 and P4031.
+-- that has the key. raise (boolean): mismatch, processing_active, final_failure and unknown raise
+-- P4002, P4029, P4030, P4031.
 create or replace function pawl_v1.command_open(p_scope text, p_key text, p_hash bytea, p_idle_ms int default null, p_options jsonb default '{}')
 returns table (
   outcome text, fence bigint, xact text, attempts int, retry_after_ms int, response_status int, response_headers jsonb,
@@ -87,8 +86,7 @@ begin
   if v_hash <> p_hash then
     outcome := 'mismatch';
   else
-    -- A wide row is expensive to read, and a new key has none. This statement may see another row,
-    -- so it tests the hash again.
+    -- A wide row is expensive to read. It may be another row now: test the hash again.
     select case c.status
              when 'succeeded' then 'replay_success'
              when 'failed_final' then 'final_failure'
@@ -139,8 +137,7 @@ return pg_current_xact_id()::text || ' ' || p_fence;
 
 -- _command_unended makes COMMIT fail while a command is open. command_open declares a cursor WITH
 -- HOLD over it, and COMMIT runs the query of such a cursor. Its error rolls the transaction back.
--- command_close and command_fail close the cursor. PREPARE TRANSACTION refuses such a cursor
--- (0A000). A rollback drops it.
+-- command_close and command_fail close the cursor. PREPARE TRANSACTION raises 0A000.
 create or replace function pawl_v1._command_unended(p_fence bigint)
 returns void
 language plpgsql
@@ -153,8 +150,7 @@ begin
 end
 $$;
 
--- _command_reopen decides for a command without a final response. If the caller has the key, it
--- reads the row again under its lock.
+-- _command_reopen decides for a command without a final response. With the key, it locks the row.
 create or replace function pawl_v1._command_reopen(p_scope text, p_key text, p_hash bytea, p_mine boolean)
 returns table (outcome text, fence bigint, attempts int, failure_code text, failure_message text)
 language plpgsql
@@ -190,8 +186,8 @@ end
 $$;
 
 -- command_close completes command_open. Call it as the last statement before COMMIT. It writes the
--- command as succeeded, with its response; retention counts from now. p_fence, p_xact: the values
--- that command_open returned.
+-- command as succeeded, with its response; retention counts from now. p_fence, p_xact: of
+-- command_open.
 --
 -- Options: retention_ms (1000 to 315360000000, default 24 h). response_status (100 to 999),
 -- response_headers (object). result_ref_type, result_ref_id: the created object.
@@ -281,8 +277,7 @@ begin
 end
 $$;
 
--- command_claim claims a key with a lease. A finished command is answered by a plain read. Claims
--- of one key run one at a time.
+-- command_claim claims a key with a lease. A finished command is answered by a plain read.
 --
 -- Outcomes:
 -- - 'new_claim', 'retryable_failure' (the previous attempt failed), 'processing_stale' (its lease
@@ -376,8 +371,7 @@ begin
     end if;
     v_outcome := pawl_v1._command_standing(v_seen, p_hash);
     if v_outcome is null then
-      -- Whether a silent attempt took effect is unknown. It runs again only if the claim says that
-      -- this is safe.
+      -- A silent attempt may have taken effect. It runs again only if that is safe.
       v_outcome := case
         when v_seen.status = 'failed_retryable' then 'retryable_failure'
         when (p_options ->> 'repeatable')::boolean then 'processing_stale'
@@ -429,8 +423,7 @@ begin
 end
 $$;
 
--- _command_mismatch returns the detail of a mismatch. Like every answer that was only read, it
--- waits for replication.
+-- _command_mismatch returns the detail of a mismatch. It waits for replication.
 create or replace function pawl_v1._command_mismatch(p_stored bytea, p_given bytea)
 returns jsonb
 language sql
@@ -438,8 +431,7 @@ return jsonb_build_object('stored_hash', encode(p_stored, 'hex'), 'given_hash', 
   || case current_setting('synchronous_standby_names') when '' then '{}' else pawl_v1._unproved() end;
 
 -- _command_standing returns the outcome of a row for a new claim, or null if the key may be
--- claimed. The payload is compared first, so a changed payload is reported even while the first
--- attempt runs.
+-- claimed. The payload is compared first, also while the first attempt runs.
 create or replace function pawl_v1._command_standing(p_seen pawl.command, p_hash bytea)
 returns text
 language sql
@@ -491,8 +483,7 @@ returns timestamptz
 language sql
 return clock_timestamp() + pawl_v1._ms_option(p_options, 'retention_ms', 86400000, 1000, 315360000000);
 
--- _command_take claims a command that is not held, or marks it unknown. The row is locked since its
--- status was read.
+-- _command_take claims a command that is not held, or marks it unknown. The row is locked.
 create or replace function pawl_v1._command_take(p_seen pawl.command, p_outcome text, p_options jsonb)
 returns pawl.command
 language plpgsql
@@ -588,8 +579,8 @@ $$;
 -- command_hold locks a claimed command and proves the fence. Call it first in the transaction that
 -- writes and ends the command: a stale attempt then stops before it writes. No other attempt can
 -- take over while the transaction is open.
--- Outcome: 'held'. Errors: P4020, not the holder. 55P03, another transaction has held the row for 2
--- s; the state is not known yet.
+-- Outcome: 'held'. Errors: P4020, not the holder. 55P03, the row was locked for 2 s; the state is
+-- not known yet.
 create or replace function pawl_v1.command_hold(p_scope text, p_key text, p_fence bigint)
 returns table (outcome text, detail jsonb)
 language plpgsql
@@ -615,8 +606,8 @@ $$;
 
 -- command_renew renews the lease; call it every third of the lease. If the lease has ended but no
 -- other attempt has taken over, the attempt holds it again.
--- Options: lease_ms (1000 to 43200000, default 300000). Outcome: 'renewed'. Errors: P4020, not the
--- holder. 55P03, as of command_hold.
+-- Options: lease_ms (1000 to 43200000, default 300000). Outcome: 'renewed'. Errors: as of
+-- command_hold.
 create or replace function pawl_v1.command_renew(p_scope text, p_key text, p_fence bigint, p_options jsonb default '{}')
 returns table (outcome text, lease_expires_at timestamptz, detail jsonb)
 language plpgsql
@@ -697,12 +688,11 @@ $$;
 
 -- command_fail ends an attempt with an error. Call it in the transaction that opened the command,
 -- after rolling back to a savepoint set after command_open, or in its own transaction. Without a
--- row it inserts one; if another transaction has the key, it waits for that to end. Repeating the
--- same failure is no error.
+-- row it inserts one, after waiting for another holder of the key. Repeating it is no error.
 --
 -- p_error: {"error": text, "code": text}. Options: final (boolean): the failure is the response
--- from now on. unknown (boolean): the attempt may have taken effect. retention_ms, as of
--- command_claim, for an inserted row.
+-- from now on. unknown (boolean): the attempt may have taken effect. retention_ms: of an inserted
+-- row.
 -- Outcomes: 'failed_retryable', 'failed_final', 'unknown': the row's status. Errors: P4020, another
 -- attempt has the key, or it has ended. Nothing is written; claim again to read the response.
 create or replace function pawl_v1.command_fail(
@@ -734,8 +724,7 @@ begin
   perform pawl_v1._command_check_fence(p_fence);
 
   for v_try in 1..4 loop
-    -- This attempt holds the row, or its transaction was rolled back over an older failure, which
-    -- is still the row's state.
+    -- This attempt holds the row, or was rolled back over an older failure, which is still there.
     update pawl.command as c
        set status = v_status,
            fence = p_fence,

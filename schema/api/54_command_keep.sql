@@ -51,11 +51,9 @@ $$;
 -- command_settle settles an unknown command after you found out whether it took effect. It writes a
 -- record to pawl.audit. The silent attempt is refused from now on.
 --
--- p_fence: the command's fence when you found out (stale_commands); the verdict covers attempts up
--- to it. p_verdict: 'executed' (the command succeeded) or 'not_executed' (the next claim may run
--- it).
--- Options: result, result_ref_type, result_ref_id (texts): the response from now on, if it was
--- executed.
+-- p_fence: the fence when you found out (stale_commands); the verdict covers attempts up to it.
+-- p_verdict: 'executed' (it succeeded) or 'not_executed' (the next claim may run it).
+-- Options: result, result_ref_type, result_ref_id (texts): the response, if executed.
 -- Outcomes: 'settled'. 'refused' (detail.status): it is not unknown. 'moved' (detail.fence):
 -- another attempt has begun; find out again. 'absent'. Errors: P4004, fence, verdict, actor or
 -- reason. 55P03, the row was locked for 2 s.
@@ -186,8 +184,7 @@ begin
 end
 $$;
 
--- stale_commands shows commands that cannot finish by themselves, and why. It reads the whole
--- table.
+-- stale_commands shows commands that need help, and why. It reads the whole table.
 create or replace view pawl_v1.stale_commands as
 select c.scope,
        c.key,

@@ -2,15 +2,15 @@
 --
 --   your transaction:  your rows + outbox_append ── commit ──▶ job in queue 'outbox/SINK',
 --                                                              in the lane of its aggregate
---                                                                │ claim, publish, finish; next event
+--                                                                │ claim, publish, finish; next
 --                                                                ▼
 --                               the sink, at least once, with the same event id each time
 --
 -- An event is a job of kind 'event' whose handler publishes it. Claims, leases, retries, dead
 -- letters, lanes and operators' verbs are those of jobs. This file defines what an event is.
 
--- _joined joins parts into an unambiguous key: each part after its length in octets. A result
--- longer than a key may be is hashed.
+-- _joined joins parts into an unambiguous key: each part after its length in octets. A result above
+-- 255 octets is hashed.
 create or replace function pawl_v1._joined(p_one text, p_two text, p_three text default null)
 returns text
 language plpgsql
@@ -110,8 +110,7 @@ return coalesce(nullif(p_headers, 'null'), '{}')
 -- commits. Events of one aggregate are published one at a time, in append order. Other transactions
 -- that append to the aggregate wait until this one ends, so append late.
 --
--- p_sink: the relay that publishes it, from queue 'outbox/' || p_sink. Aggregate null, null: no
--- order.
+-- p_sink: the relay that publishes it, from queue 'outbox/' || p_sink. No aggregate: no order.
 -- Options: scope and key (texts, both or neither): the same scope, key and type append once;
 -- default: each call is a new event. hash (64 hex digits; default: of aggregate and payload).
 -- retention_ms (default 24 h): of the key. max_attempts (default 25). headers (object of texts):

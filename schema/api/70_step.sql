@@ -1,22 +1,21 @@
--- Steps: calls of external systems. Plan in a transaction, call outside it, record the result
--- after.
+-- Steps: calls of external systems. Plan in a transaction, call outside, record after.
 --
 --   step_begin ── call ──▶ (you call the provider) ──▶ step_end ── executed ──▶ succeeded
 --        ▲    │                                               │        refused ─▶ failed_final
---        │    ├── probe ─▶ (you ask the provider) ──▶ step_end       not_sent, not_executed ─▶ planned
+--        │    ├── probe ─▶ (you ask the provider) ──▶ step_end    not_sent, not_executed ─▶ planned
 --        │    ├── wait                                        │
 --        │    └── unknown ◀── outcome not known ──────────────┘
 --        ├──────── step_settle: an operator's verdict
 --        └──────── step_again: repeat a refused call under a new key
 --
 -- pawl.step is state: each change passes a fence or follows from evidence. pawl.step_call is
--- evidence, one row per call. It is accepted from any attempt, however late, because it reports
--- what the provider did.
+-- evidence, one row per call. It is accepted from any attempt, however late: it reports the
+-- provider's act.
 --
 -- A call is in doubt while its end is not reported, or if it ended 'ambiguous' (the request was
 -- sent, no answer came). The step's recovery says what may follow a doubt:
---   keyed              call again with the same key while the provider surely knows it; then unknown
---   checked            ask the provider once no sent request can still arrive; then call, or take over
+--   keyed              call again with the same key while the provider knows it; then unknown
+--   checked            ask the provider once nothing sent can arrive; then call, or take the result
 --   at_most_once       unknown
 --   repeatable         call again: the request is idempotent by nature
 --   accept_duplicates  call again, and count it
@@ -99,8 +98,8 @@ begin
 end
 $$;
 
--- _step_is_unknown reports whether a step is unknown. It locks the job that waits for a verdict,
--- before the step's own row.
+-- _step_is_unknown reports whether a step is unknown. It locks the waiting job before the step's
+-- own row.
 create or replace function pawl_v1._step_is_unknown(p_scope text, p_key text, p_step text, out known boolean, out job_id bigint)
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -117,8 +116,7 @@ begin
   if not known then
     return;
   end if;
-  -- An update, not only a lock: of two verdicts on steps of one job, the later must not use a
-  -- snapshot from before the first.
+  -- A lock alone would let the later of two verdicts on one job use an old snapshot.
   update pawl.job as j
      set available_at = j.available_at
    where j.id = _step_is_unknown.job_id;
@@ -126,8 +124,7 @@ end
 $$;
 
 -- _step_restart raises 40001 if a step became unknown, or belongs to another job, since
--- _step_is_unknown read it. Its job is not locked, and locking it now could deadlock with its
--- worker.
+-- _step_is_unknown read it. Locking its job now could deadlock with its worker.
 create or replace function pawl_v1._step_restart(p_key text, p_step text)
 returns void
 language plpgsql
@@ -234,8 +231,7 @@ begin
     else 'unknown'
   end;
 
-  -- The owner may have a new job, for instance after a replay. The purge needs it to know whether
-  -- the owner can still run.
+  -- The owner may have a new job, for instance after a replay. The purge needs it.
   if v_outcome in ('replay_success', 'final_failure') and (p_options ->> 'job_id')::bigint <> coalesce(v_step_row.job_id, 0) then
     update pawl.step as e
        set job_id = (p_options ->> 'job_id')::bigint
@@ -299,23 +295,22 @@ begin
 end
 $$;
 
--- step_end records how a call or a probe ended. It is accepted from any attempt, because it reports
--- what the provider did.
+-- step_end records how a call or a probe ended. Any attempt may report it.
 --
 -- p_outcome of a call: 'executed' (p_result is the response). 'refused': a final rejection.
 -- 'not_sent': no request was sent, or the provider says that it did nothing. 'ambiguous': the
 -- request was sent and no answer came. Of a probe: 'executed', 'not_executed', 'cannot_tell'. A
 -- refusal ends the step if no other call is in doubt, or if all calls carried the same key (keyed).
--- Otherwise the step is unknown.
+-- Else it is unknown.
 -- Options: keyless (boolean): the call of a keyed step carried no key. If it may have been
 -- executed, the step is unknown, because another call could be a second effect. reference: the
 -- provider's id of the created object. error, code: of a refusal. exchange (object): facts of the
--- exchange, kept with the call.
+-- exchange.
 -- Outcomes: the step's status 'planned', 'succeeded', 'failed_final' or 'unknown'; or 'absent'
 -- (purged). detail.late: a newer call has begun. detail.kept: the step had ended, and its result
--- stays. detail.twice: the provider executed it more than once. detail.contradicts: the report
--- contradicts an earlier one. Errors: P4004, p_outcome. 40001, restart the transaction. 55P03, a
--- row was locked for 2 s.
+-- stays. detail.twice: the provider executed it more than once. detail.contradicts: an earlier
+-- report differs. Errors: P4004, p_outcome. 40001, restart the transaction. 55P03, a row was locked
+-- for 2 s.
 create or replace function pawl_v1.step_end(
   p_scope   text,
   p_key     text,
@@ -443,8 +438,8 @@ $$;
 -- p_fence: the step's fence when you asked the provider (pawl_v1.steps); the verdict covers calls
 -- up to it. p_verdict: 'executed' (the step succeeded), 'refused' (it failed for good) or
 -- 'not_executed' (it may be called again).
--- Options: result (text), reference: the provider's id of the created object. error, code: of a
--- refusal.
+-- Options: result (text), reference (the provider's id of the created object), error, code (of a
+-- refusal).
 -- Outcomes: 'settled'. 'refused' (detail.status): it is not unknown. 'moved' (detail.fence):
 -- another call has begun; ask the provider again. 'early': for detail.retry_after_ms a frozen
 -- attempt may still send the call; only for 'refused' and 'not_executed'. 'absent'. Errors: P4004,
@@ -537,8 +532,7 @@ $$;
 -- step_again lets a refused step be called again under a new key. Providers repeat a refusal for
 -- its key, so a retry of the job alone would meet the stored refusal. Use it if the request may be
 -- accepted now, for example because the customer has a new card. Then retry the job (job_retry). It
--- writes a record to pawl.audit. If the provider did execute an earlier call, the new call is a
--- second effect.
+-- writes a record to pawl.audit. If an earlier call was executed, this is a second effect.
 --
 -- p_fence: the step's fence when you looked (pawl_v1.steps). Options: provider_key (1 to 255
 -- octets; default a random UUID): the new key. dry_run (boolean): report what would be done.
@@ -634,8 +628,7 @@ $$;
 
 -- step_purge deletes finished steps whose retention has ended, with their calls, at most p_limit (1
 -- to 100000, default 10000). It also deletes planned steps of a job that is gone, if no call is in
--- doubt. Steps that are unknown or in doubt stay, and so do steps whose job or command may still
--- run again.
+-- doubt. Steps that are unknown, in doubt, or of a job or command that may run again stay.
 --
 -- Options: older_than_ms (default 24 h): skip steps created later. since: see job_key_purge.
 -- Outcome: 'purged'; detail.next: see job_key_purge.
@@ -707,8 +700,7 @@ begin
 end
 $$;
 
--- steps shows each step with its calls; look at status = 'unknown' first. Each row counts the
--- calls.
+-- steps shows each step with its calls; look at status = 'unknown' first.
 create or replace view pawl_v1.steps as
 select e.scope,
        e.key,

@@ -23,8 +23,7 @@ begin
 end
 $$;
 
--- _dead_letter_advice says what an operator may do about a dead letter, and which effects may have
--- happened.
+-- _dead_letter_advice says what an operator may do about a dead letter, and what may have happened.
 create or replace function pawl_v1._dead_letter_advice(p_job pawl.job)
 returns text
 language plpgsql
@@ -65,8 +64,7 @@ $$;
 -- class: 'unknown' (needs a verdict), 'abandoned' (its attempt is gone; the next claim or sweep
 -- takes it), 'dead_letter', 'orphaned' (a call in doubt that no attempt will resolve). detail: for
 -- a command or step, fence, to pass with a verdict; for a step also step, recovery, provider and
--- provider_key. For a job, attempts, crashes, code (of its last error) and message_key (of its
--- delivery).
+-- provider_key. For a job, attempts, crashes, code (last error), message_key.
 -- Options: limit (1 to 1000000, default all): rows per kind and class. advice (boolean, default
 -- true); false omits the advice, which takes most of the time.
 create or replace function pawl_v1.stale_classify(p_kind text default null, p_options jsonb default '{}')

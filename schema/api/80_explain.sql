@@ -26,8 +26,7 @@ begin
 end
 $$;
 
--- _story_of_jobs returns what is known of some jobs. A job without a row has finished or was
--- discarded.
+-- _story_of_jobs returns what is known of some jobs. Without a row it finished or was discarded.
 create or replace function pawl_v1._story_of_jobs(p_jobs bigint[])
 returns table (at timestamptz, kind text, scope text, key text, event text, detail jsonb)
 language plpgsql
@@ -87,8 +86,7 @@ $$;
 
 -- _refused_of returns jobs of deliveries that were refused under a key, mostly because it came with
 -- another payload. The inbox has them under a generated key. For dead, unknown and cancelled jobs
--- there is an index. Of those being retried, it finds only the ones among the first 500 generated
--- keys.
+-- there is an index. Of those being retried, it finds the ones among the first 500 such keys.
 create or replace function pawl_v1._refused_of(p_key text, p_consumers text[], p_queues text[])
 returns setof bigint
 language plpgsql
@@ -218,8 +216,7 @@ declare
   v_step   pawl.step;
   v_until  timestamptz;
 begin
-  -- Jobs first, because they lead to deliveries: the key as a job id, and jobs that own it as a
-  -- key.
+  -- Jobs first, because they lead to deliveries: the key as a job id, and owners of the key.
   if p_key ~ '^[1-9][0-9]{0,17}$' then
     select coalesce(array_agg(f.id), '{}')
       into v_jobs
@@ -254,8 +251,8 @@ begin
 
   v_jobs := v_jobs || array(select r.id from pawl_v1._refused_of(p_key, p_consumers, p_queues) as r (id));
 
-  -- The job of a stored delivery names it in its headers. An enqueue key is not in the job, but was
-  -- inserted just before it.
+  -- The job of a stored delivery names it in its headers. An enqueue key was inserted just before
+  -- it.
   select coalesce(jsonb_agg(distinct jsonb_build_array(f.consumer, f.key)), '[]')
     into v_seen
     from (
@@ -419,8 +416,8 @@ $$;
 
 -- explain returns all that the tables and the audit know of a key, in time order: requests,
 -- results, changes by operators, and when it will be purged. p_key: the key of a command, delivery,
--- job or event, the id of a job, or the resource of a gate. It uses indexes only, shows no payload
--- and changes nothing.
+-- job or event, the id of a job, or the resource of a gate. It uses indexes only and shows no
+-- payload.
 --
 -- Options: scope (text): look only in this command scope, consumer or queue. Without it, it looks
 -- in the first 500 of each.
@@ -434,7 +431,7 @@ returns table (at timestamptz, kind text, scope text, key text, event text, deta
 language plpgsql
 set search_path = pg_catalog, pg_temp
 stable
-set enable_seqscan = off -- each read has an index, whatever the statistics say
+set enable_seqscan = off -- every read has an index, even with bad statistics
 set jit = off            -- with bad statistics, compiling takes a hundred times as long as reading
 as $$
 declare

@@ -114,8 +114,7 @@ $$;
 -- p_rows: number of deleted rows. Null only checks the arguments and the right to record, before
 -- the first row is deleted. p_table, options: as of purge_count. In the record, before has the
 -- options, table, cut_off (no later row was deleted) and rows; after is null.
--- Outcomes: 'recorded', or 'checked' (p_rows is null; nothing is written). Errors: P4004 and P4000,
--- an argument or option.
+-- Outcomes: 'recorded', or 'checked' (p_rows is null; nothing is written). Errors: P4000, P4004.
 create or replace function pawl_v1.purge_audit(
   p_table   text,
   p_rows    bigint,

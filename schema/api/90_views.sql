@@ -1,7 +1,6 @@
 -- Views for people without our tools.
 
--- dead_letters shows jobs that wait for an operator. payload_text shows octets outside ASCII as
--- \ooo.
+-- dead_letters shows jobs that wait for an operator. payload_text has non-ASCII octets as \ooo.
 create or replace view pawl_v1.dead_letters as
 select j.id,
        j.queue,
@@ -65,8 +64,7 @@ select l.id,
          where j.lane_id = l.id
            and j.status = 'waiting') as w;
 
--- hot_retries shows jobs and commands with five or more attempts that are still retried. It reads
--- both tables.
+-- hot_retries shows retried jobs and commands with five or more attempts. It reads both tables.
 create or replace view pawl_v1.hot_retries as
 select j.id,
        j.queue::text as queue,
@@ -92,9 +90,8 @@ select null, null, 'command', c.status::text, c.attempts::int, null, null, c.fai
    and c.status in ('processing', 'failed_retryable');
 
 -- backlog counts unfinished jobs per queue: due now, due later, waiting in a lane, processing, dead
--- and unknown (these two need an operator), cancelled. due_since is the time of the oldest due job.
--- lanes_blocked counts lanes that do not move. mode says which jobs may be claimed. It reads the
--- whole table.
+-- and unknown (both need an operator), cancelled. due_since: oldest due job. lanes_blocked: lanes
+-- that do not move. mode says which jobs may be claimed. It reads the whole table.
 create or replace view pawl_v1.backlog as
 select j.queue,
        count(*) filter (where j.status = 'pending' and j.available_at <= clock_timestamp()) as due,
@@ -111,8 +108,7 @@ select j.queue,
  group by j.queue;
 
 -- queues shows queues with settings, how many of their jobs are running, and how many were begun
--- and wait for a retry. A draining queue still runs those. A queue that is not shown has the
--- defaults.
+-- and wait for a retry. A draining queue still runs those. Others have the defaults.
 create or replace view pawl_v1.queues as
 select q.id,
        q.name,
@@ -179,8 +175,7 @@ select a.id, a.queue, a.kind, a.lane, a.position, a.priority, a.attempts, a.cras
        a.created_at, a.finished_at, a.headers, a.payload
   from pawl.archive_7 as a;
 
--- outbox_pending shows unpublished events, including dead letters. published_at is null here; see
--- outbox_events.
+-- outbox_pending shows unpublished events, including dead letters. published_at is null here.
 create or replace view pawl_v1.outbox_pending as
 select j.id as job_id,
        substr(j.queue, 8) as sink, -- after 'outbox/'
@@ -199,8 +194,7 @@ select j.id as job_id,
    and j.queue < 'outbox0'
    and j.kind = 'event';
 
--- outbox_events also shows events published in the last seven days, for sinks whose queue has an
--- archive.
+-- outbox_events also shows events published in the last seven days, for queues with an archive.
 create or replace view pawl_v1.outbox_events as
 select p.*
   from pawl_v1.outbox_pending as p

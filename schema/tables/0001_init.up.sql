@@ -17,8 +17,7 @@ end
 $$;
 
 -- Domains hold the checks of single columns. A statement reads and parses the CHECK constraints of
--- a table each time it runs. Domain checks are cached, and run only for the columns that are
--- written.
+-- a table each time it runs. Domain checks are cached and run for written columns only.
 create domain pawl.name as text collate "C" check (octet_length(value) between 1 and 255);
 create domain pawl.hash as bytea check (octet_length(value) = 32); -- SHA-256
 create domain pawl.count as smallint check (value >= 0);
@@ -85,8 +84,7 @@ create table pawl.death (
   died_at timestamptz not null
 );
 
--- Counts that processes reported, for charts (see rollup_add): minutes of the last 24 hours, and
--- hours of the last 7 days.
+-- Counts for charts (see rollup_add): minutes of the last 24 hours, hours of the last 7 days.
 create table pawl.rollup (
   span   text collate "C" not null check (octet_length(span) < 64 and span in ('minute', 'hour')),
   at     timestamptz not null,             -- start of the span
@@ -100,8 +98,7 @@ create table pawl.rollup (
   primary key (span, at, kind, source, scope, name)
 ) with (fillfactor = 70);
 
--- Attempts that were refused because their work had been taken over, of the last 7 days. See
--- stale_write_add.
+-- Attempts refused after a takeover, of the last 7 days: see stale_write_add.
 create table pawl.stale_write (
   kind   text collate "C" not null check (octet_length(kind) < 64 and kind in ('job', 'command')),
   scope  pawl.name not null,               -- the queue of a job
@@ -114,8 +111,7 @@ create table pawl.stale_write (
 create index stale_write_at on pawl.stale_write (at);
 
 -- One sequence for the fences of commands, calls and schedules. A key that is purged and comes
--- again must not meet an old fence of its own. Cache 1, because numbers cached by sessions would be
--- issued out of order.
+-- again must not meet an old fence of its own. Cache 1: cached numbers would be out of order.
 create sequence pawl.fence_seq cache 1;
 
 -- One sequence for all lanes, so that purging a lane's row does not lose its order.
@@ -151,8 +147,7 @@ create table pawl.job (
   crashes          pawl.count not null default 0, -- process deaths while the job was running
   crashes_alone    pawl.count not null default 0, -- those of them while no other job was running
   max_attempts     pawl.max_attempts not null default 25,
-  -- Last position of the outbox batch that this job heads. Negative: publish the events up to there
-  -- singly.
+  -- Last position of the batch that this job heads. Negative: run the jobs up to there singly.
   batch_end        bigint,
   -- It holds its lane: no other job of the lane may run. In a lane this is so while pending,
   -- processing and unknown. A dead letter that holds its lane blocks it.
@@ -270,8 +265,7 @@ create table pawl.job_key (
 
 create index job_key_age on pawl.job_key (created_at);
 
--- The row exists if and only if the effect committed (job_id null) or a durable job owns the
--- delivery.
+-- A row exists if and only if the effect committed (job_id null) or a job owns the delivery.
 create table pawl.inbox (
   consumer     pawl.name not null,
   key          pawl.name not null,
@@ -295,8 +289,7 @@ create table pawl.consumer (
   seen_at    timestamptz not null default clock_timestamp()
 ) with (fillfactor = 50);
 
--- How far purges have deleted. A consumer without a row or without a time still remembers every
--- delivery.
+-- How far purges have deleted. Without a row or a time, the consumer remembers all.
 create table pawl.forgotten (
   consumer pawl.name primary key,
   ver      bigint not null default 0, -- updated by a report and by a purge before it reads
@@ -328,8 +321,8 @@ create table pawl.sequence_gate (
   primary key (consumer, resource)
 ) with (fillfactor = 50);
 
--- Deliveries that arrived before their predecessors took effect. Each is a job that is not due
--- before its hold time ends.
+-- Deliveries that arrived before their predecessors took effect. Each is a job, not due before its
+-- hold ends.
 create table pawl.sequence_gate_held (
   consumer pawl.name not null,
   resource pawl.name not null,
@@ -340,8 +333,7 @@ create table pawl.sequence_gate_held (
 );
 
 -- Commands and the responses that repeated calls get. In the one-transaction form the row is
--- invisible to other transactions until its end. lease_expires_at then stays null, so that the end
--- is a HOT update.
+-- invisible to other transactions until its end. lease_expires_at stays null: the end is HOT.
 create table pawl.command (
   scope            pawl.name not null,
   key              pawl.name not null,
@@ -367,13 +359,11 @@ create table pawl.command (
   check (lease_expires_at is null or status in ('processing', 'unknown'))
 ) with (fillfactor = 80);
 
--- A statement that looks up a command must not test lease_expires_at in WHERE, or the planner could
--- use this index.
+-- Statements that look up a command must not test lease_expires_at: it could use this index.
 create index command_stale on pawl.command (lease_expires_at) where lease_expires_at is not null;
 create index command_age on pawl.command (created_at);
 
--- Counts of replayed responses, reported by the clients that replay: a replay itself writes
--- nothing.
+-- Counts of replayed responses, reported by clients: a replay writes nothing.
 create table pawl.replay (
   scope      pawl.name primary key,
   replays    bigint not null check (replays >= 0),
@@ -434,8 +424,7 @@ create table pawl.fence (
   seen_at  timestamptz not null default clock_timestamp()
 ) with (fillfactor = 50);
 
--- Changes by operators, with their reasons. Written in the transaction of the change. Only
--- purge_audit deletes rows.
+-- Changes by operators, with their reasons. Written in the same transaction. Never deleted.
 create table pawl.audit (
   id     bigint generated always as identity primary key,
   at     timestamptz not null default clock_timestamp(),
