@@ -186,9 +186,9 @@ $$;
 -- transaction, so that no other transaction can claim the key in between. After COMMIT, acknowledge
 -- the delivery. p_payload becomes the job's payload.
 --
--- Options: attempts (default 1: the failed one). crashes (default 0; 1 makes the job run alone).
--- max_attempts. retry_in_ms (default 0). headers (object). error (object). dead (boolean): store it
--- as a dead letter. lane (text), lane_policy: as of inbox_claim.
+-- Options: attempts (0 to 1000, default 1: the failed one). crashes (0 to 1000, default 0; 1 makes
+-- the job run alone). max_attempts, retry_in_ms, headers: as of job_enqueue. error (object). dead
+-- (boolean): store it as a dead letter. lane (text), lane_policy: as of inbox_claim.
 -- Outcomes: 'stored', 'dead_letter'. Errors: P4020, the row was not claimed in this transaction.
 create or replace function pawl_v1.inbox_store(
   p_consumer   text,

@@ -1,9 +1,9 @@
 -- The inbox over time: promises to remember, purges, and forgetting by hand.
 
--- consumer_report records how long a consumer remembers its deliveries: p_window_ms, or null for
--- ever. Call it at start and then once a minute. If several programs report, the longest window
--- holds. A shorter one replaces it after the longer was not reported for ten minutes. From then on
--- no purge deletes deliveries younger than window_ms.
+-- consumer_report records how long a consumer remembers its deliveries: p_window_ms (1 to
+-- 315360000000), or null for ever. Call it at start and then once a minute. If several programs
+-- report, the longest window holds. A shorter one replaces it after the longer was not reported for
+-- ten minutes. From then on no purge deletes deliveries younger than window_ms.
 --
 -- Options: horizon_ms, the longest time from sending to delivery (default: unknown).
 -- Outcomes: 'reported', or 'outlasted': another program has reported a longer window. window_ms is

@@ -163,7 +163,7 @@ $$;
 -- gate locked. Releasing the job instead would not work: a transaction that passes in between could
 -- miss it. The attempt is not charged. The copy is in no lane: it would block those it waits for.
 --
--- Options: retry_in_ms (default 0): when it is due if it is not promoted.
+-- Options: retry_in_ms (0 to 31536000000, default 0): when it is due if it is not promoted.
 -- Outcome: 'held'. job_id is the copy. Errors: P4020, the job does not own the delivery.
 create or replace function pawl_v1.sequence_gate_hold_again(
   p_consumer   text,

@@ -90,8 +90,9 @@ $$;
 -- channel pawl_jobs. Call it once per queue, on the connection of worker_attend, which listens
 -- there. Then claim once more: a job enqueued just before sent no notification. The server ends it
 -- with the connection.
--- Returns a row per queue. Outcomes: 'asleep', or 'taken': another worker of it is idle already,
--- and every listener gets its notifications. signal: the payload of notifications for the queue.
+-- Returns a row per queue.
+-- Outcomes: 'asleep', or 'taken': another worker of it is idle already, and every listener gets its
+-- notifications. signal: the payload of notifications for the queue.
 create or replace function pawl_v1.worker_asleep(p_queues text[])
 returns table (outcome text, queue text, signal text, detail jsonb)
 language plpgsql

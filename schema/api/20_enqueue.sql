@@ -72,10 +72,11 @@ $$;
 -- job_enqueue enqueues one job, in the caller's transaction if there is one.
 --
 -- Options: key (text): the same key, queue and payload enqueue once. hash (64 hex digits; default:
--- of kind and payload). retention_ms (default 24 h): how long the key is kept. priority (1 to 4,
--- default 2; 1 runs first). retry_in_ms (default 0): earliest start. max_attempts (1 to 1000,
--- default 25). headers (object). lane (text, 1 to 255 octets): jobs of one lane of a queue run in
--- order, one at a time. lane_policy: the policy of a new lane, block (default), park or skip.
+-- of kind and payload). retention_ms (1000 to 315360000000, default 24 h): how long the key is
+-- kept. priority (1 to 4, default 2; 1 runs first). retry_in_ms (0 to 31536000000, default 0):
+-- earliest start. max_attempts (1 to 1000, default 25). headers (object). lane (text, 1 to 255
+-- octets): jobs of one lane of a queue run in order, one at a time. lane_policy: the policy of a
+-- new lane, block (default), park or skip.
 -- Outcomes: 'enqueued', or 'duplicate': job_id is the first job, which may have finished. Commit
 -- before you rely on it. Errors: P4002, the key came before with another payload. If an open
 -- transaction has enqueued the key, this call waits for its end, up to the caller's lock_timeout.

@@ -372,8 +372,8 @@ $$;
 -- cancelled. It keeps its payload and its last errors. With unknown, if a step of it is unknown,
 -- the job waits for a verdict (step_settle) and keeps its lane.
 --
--- p_error: {"error": text, "code": SQLSTATE}. Options: retry_in_ms (default 1000), final, cancel,
--- unknown.
+-- p_error: {"error": text, "code": SQLSTATE}. Options: retry_in_ms (0 to 31536000000, default
+-- 1000). final, cancel, unknown (booleans).
 -- Outcomes: 'retry', 'dead_letter', 'cancelled', 'unknown'. A job in a lane keeps the lane while it
 -- is retried. At its end, detail as of _lanes_leave. Errors: P4020, not the holder. 55P03, locked
 -- for 2 s.
@@ -426,8 +426,9 @@ $$;
 -- database outage, for a later try, or when the reply to COMMIT was lost. In the last case it also
 -- resolves the commit: afterwards the job is pending again, or it was no longer held.
 --
--- Options: retry_in_ms (default 0).
+-- Options: retry_in_ms (0 to 31536000000, default 0): earliest next attempt.
 -- Outcomes: 'released', or 'not_held': it finished, was taken over or has ended; nothing changed.
+-- Errors: 55P03, the row was locked for 2 s.
 create or replace function pawl_v1.job_release(p_id bigint, p_fence bigint, p_options jsonb default '{}')
 returns table (outcome text, detail jsonb)
 language plpgsql

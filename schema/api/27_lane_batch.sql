@@ -1,4 +1,4 @@
--- Batches: the holder of a lane's head also works on the jobs that wait behind it, in order.  The
+-- Batches: the holder of a lane's head also works on the jobs that wait behind it, in order. The
 -- members stay 'waiting': only the head is held, and its fence guards all of them.
 
 -- lane_batch returns the jobs that wait behind heads that the caller holds, in promotion order: up

@@ -4,9 +4,9 @@
 -- still has a row stays. Otherwise a second job could run beside the first, for example beside a
 -- dead letter that is retried. Such a key is kept for another retention period.
 --
--- Options: older_than_ms (default 24 h): skip keys created later. The walk through the age index
--- ends there; raise it to the shortest retention_ms in use. since: detail.next of the previous
--- call, to continue there; omit it in the first call of a round.
+-- Options: older_than_ms (0 to 315360000000, default 24 h): skip keys created later. The walk
+-- through the age index ends there; raise it to the shortest retention_ms in use. since:
+-- detail.next of the previous call, to continue there; omit it in the first call of a round.
 -- Outcome: 'purged'. detail.kept: number of keys kept because of their jobs. detail.next: the time
 -- up to which it has read; absent if it found no key.
 create or replace function pawl_v1.job_key_purge(p_limit int default 1000, p_options jsonb default '{}')

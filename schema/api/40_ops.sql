@@ -296,9 +296,10 @@ $$;
 -- attempt is fenced off. Its worker gets a recall with the next heartbeat and can end the handler.
 --
 -- Options: from, fence, as of job_retry.
--- Outcomes: 'cancelled' (detail.status: the former one; else as of _lanes_free), 'refused',
--- 'absent'. The next job of its lane may start before the old handler has stopped. Errors: as of
--- job_retry. An attempt with an open transaction holds the row until it ends: see job_recall.
+-- Outcomes: 'cancelled' (detail.status: the former one; for a lane's head also as of _lanes_free),
+-- 'refused', 'absent'. The next job of its lane may start before the old handler has stopped.
+-- Errors: as of job_retry. An attempt with an open transaction holds the row until it ends: see
+-- job_recall.
 create or replace function pawl_v1.job_cancel(p_id bigint, p_actor text, p_reason text, p_options jsonb default '{}')
 returns table (outcome text, detail jsonb)
 language plpgsql

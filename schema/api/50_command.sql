@@ -450,7 +450,7 @@ create or replace function pawl_v1._command_lock(p_scope text, p_key text)
 returns bigint
 language sql
 immutable
--- Int || text is stable, so would not be inlined.
+-- int || text is only stable: with it the function would not be inlined.
 return hashtextextended(octet_length(p_scope)::text || ':' || p_scope || p_key, 1885435758);
 
 -- _command_wait waits up to p_ms for the lock of a key and reports whether it has it.
@@ -606,8 +606,8 @@ $$;
 
 -- command_renew renews the lease; call it every third of the lease. If the lease has ended but no
 -- other attempt has taken over, the attempt holds it again.
--- Options: lease_ms (1000 to 43200000, default 300000). Outcome: 'renewed'. Errors: as of
--- command_hold.
+-- Options: lease_ms (1000 to 43200000, default 300000).
+-- Outcome: 'renewed'. Errors: as of command_hold.
 create or replace function pawl_v1.command_renew(p_scope text, p_key text, p_fence bigint, p_options jsonb default '{}')
 returns table (outcome text, lease_expires_at timestamptz, detail jsonb)
 language plpgsql

@@ -3,9 +3,9 @@
 -- command_purge deletes finished commands whose retention has ended, at most p_limit (1 to 100000,
 -- default 10000). Commands that are processing, unknown or failed_retryable are never purged.
 --
--- Options: older_than_ms (default 24 h): skip commands created later. The walk through the age
--- index ends there; raise it to the shortest retention_ms in use. since: see job_key_purge.
--- Outcome: 'purged'; detail.next: see job_key_purge.
+-- Options: older_than_ms (0 to 315360000000, default 24 h): skip commands created later. The walk
+-- through the age index ends there; raise it to the shortest retention_ms in use. since: see
+-- job_key_purge. Outcome: 'purged'; detail.next: see job_key_purge.
 create or replace function pawl_v1.command_purge(p_limit int default 10000, p_options jsonb default '{}')
 returns table (outcome text, purged int, detail jsonb)
 language plpgsql

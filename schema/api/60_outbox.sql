@@ -113,9 +113,9 @@ return coalesce(nullif(p_headers, 'null'), '{}')
 -- p_sink: the relay that publishes it, from queue 'outbox/' || p_sink. No aggregate: no order.
 -- Options: scope and key (texts, both or neither): the same scope, key and type append once;
 -- default: each call is a new event. hash (64 hex digits; default: of aggregate and payload).
--- retention_ms (default 24 h): of the key. max_attempts (default 25). headers (object of texts):
--- content-type, ce-source, ce-time, traceparent, your own. lane_policy: of an aggregate without
--- events, block (default), park or skip.
+-- retention_ms (as of job_enqueue): of the key. max_attempts (1 to 1000, default 25). headers
+-- (object of texts): content-type, ce-source, ce-time, traceparent, your own. lane_policy: of an
+-- aggregate without events, block (default), park or skip.
 -- Outcomes: 'appended', or 'duplicate': no event was stored; event_id and job_id are those of the
 -- first. event_id is the id by which consumers detect a redelivery. Errors: P4002, the key came
 -- before with another aggregate or payload. P4000 and P4004, a name or option.

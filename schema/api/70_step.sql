@@ -54,7 +54,7 @@ immutable
 return p_memory - least(p_memory / 10, interval '1 minute');
 
 -- _step_doubts counts a step's calls in doubt. until: the latest time at which one of them may have
--- been sent, which is its reported end or not_after.
+-- been sent. For each call that is its reported end, at the latest not_after.
 create or replace function pawl_v1._step_doubts(p_step_row pawl.step, out calls int, out until timestamptz)
 language plpgsql -- plpgsql caches the plan; an SQL function would be planned at each call
 set search_path = pg_catalog, pg_temp
@@ -148,9 +148,10 @@ return to_jsonb(p_step_row) - 'result' || jsonb_build_object('result_octets', oc
 --
 -- Options: recovery (required). provider_key (required, the same at every attempt). provider (text,
 -- for people). timeout_ms (1 to 43200000, default 30000): no request is sent later. memory_ms
--- (keyed, default 24 h): how long the provider remembers a key. settle_ms (checked, 0 to 86400000,
--- default 10000): how long after the last possible sending a request may still take effect.
--- retention_ms (default 30 days): of the finished step. job_id: the job that waits for a verdict.
+-- (keyed, 1000 to 315360000000, default 24 h): how long the provider remembers a key. settle_ms
+-- (checked, 0 to 86400000, default 10000): how long after the last possible sending a request may
+-- still take effect. retention_ms (1000 to 315360000000, default 30 days): of the finished step.
+-- job_id: the job that waits for a verdict.
 -- Outcomes:
 -- - 'call': call now with provider_key, not later than not_after. Then call step_end with this
 --   fence. detail.again: number of earlier calls in doubt.
@@ -301,7 +302,7 @@ $$;
 -- 'not_sent': no request was sent, or the provider says that it did nothing. 'ambiguous': the
 -- request was sent and no answer came. Of a probe: 'executed', 'not_executed', 'cannot_tell'. A
 -- refusal ends the step if no other call is in doubt, or if all calls carried the same key (keyed).
--- Else it is unknown.
+-- Else the step is unknown.
 -- Options: keyless (boolean): the call of a keyed step carried no key. If it may have been
 -- executed, the step is unknown, because another call could be a second effect. reference: the
 -- provider's id of the created object. error, code: of a refusal. exchange (object): facts of the
@@ -630,8 +631,8 @@ $$;
 -- to 100000, default 10000). It also deletes planned steps of a job that is gone, if no call is in
 -- doubt. Steps that are unknown, in doubt, or of a job or command that may run again stay.
 --
--- Options: older_than_ms (default 24 h): skip steps created later. since: see job_key_purge.
--- Outcome: 'purged'; detail.next: see job_key_purge.
+-- Options: older_than_ms (0 to 315360000000, default 24 h): skip steps created later. since: see
+-- job_key_purge. Outcome: 'purged'; detail.next: see job_key_purge.
 create or replace function pawl_v1.step_purge(p_limit int default 10000, p_options jsonb default '{}')
 returns table (outcome text, purged int, detail jsonb)
 language plpgsql
