@@ -69,7 +69,7 @@ immutable
 cost 1
 as $$
 begin
-  raise exception 'payload must have at most 4194304 octets, they have %', coalesce(octet_length(p_payload)::text, 'none')
+  raise exception 'payload must have at most 4194304 octets, it has %', coalesce(octet_length(p_payload)::text, 'none')
     using errcode = 'P4004', hint = 'store a large payload elsewhere and enqueue its reference';
 end
 $$;

@@ -113,7 +113,7 @@ begin
   if p_job.status <> all (p_takes) then
     v_hint := case p_job.status
       when 'processing' then 'an attempt is running: let it end, or cancel the job first'
-      when 'unknown' then 'nobody knows whether a call of it was executed: its step needs a verdict, see step_settle'
+      when 'unknown' then 'it is unknown whether a call of it was executed: its step needs a verdict, see step_settle'
       when 'waiting' then 'nothing failed: it waits for its turn in its lane'
       when 'succeeded' then 'it has ended well'
       else 'it has ended: retry or discard it'
@@ -433,7 +433,7 @@ begin
   if v_before.status <> 'dead_letter' or v_before.id <> v_only then
     return query
     select 'refused', jsonb_build_object('job', v_before.id, 'status', v_before.status, 'hint', case
-      when v_before.status = 'unknown' then 'nobody knows whether a call of it was executed: its step needs a verdict, see step_settle'
+      when v_before.status = 'unknown' then 'it is unknown whether a call of it was executed: its step needs a verdict, see step_settle'
       when v_before.status <> 'dead_letter' then 'it is not dead: let it end, or cancel it'
       else 'another job blocks the lane by now' end);
     return;

@@ -98,7 +98,7 @@ begin
       when (v_look.kept).stored_as is null or (v_look.kept).hash is null then
         'its job was discarded, and it was not kept as it came: have it sent again under another key, or forget it first'
       when (v_look.seen).key is null and not v_look.forgotten then
-        'nobody forgot it by hand: it is older than what is remembered, and whether it took effect is not known'
+        'no operator forgot it: it is older than the memory window, and it is unknown whether it took effect'
     end;
     if v_hint is not null then
       return query

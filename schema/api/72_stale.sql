@@ -89,7 +89,7 @@ begin
          c.key::text,
          case c.status when 'unknown' then 'unknown' else 'abandoned' end,
          case
-           when c.status = 'unknown' then 'an attempt fell silent, and nobody declared the work repeatable'
+           when c.status = 'unknown' then 'an attempt stopped renewing its lease, and its work is not declared repeatable'
            when c.lease_expires_at is null then 'its claim was committed without an end'
            else 'its lease is over'
          end,

@@ -10,7 +10,7 @@ begin
   perform pawl_v1._check_options(p_options, '{consumer,older_than_ms,unreported}');
   if (p_table in ('command', 'job_key', 'step', 'inbox', 'delivery', 'replay', 'fence')) is not true then
     raise exception 'no table of that name is purged: %', coalesce(p_table, 'null')
-      using errcode = 'P4004', hint = 'known here: command, job_key, effect, inbox, delivery, replay, fence';
+      using errcode = 'P4004', hint = 'known here: command, job_key, step, inbox, delivery, replay, fence';
   end if;
   if p_table in ('inbox', 'delivery') then
     perform pawl_v1._check_scope('consumer', p_options ->> 'consumer');

@@ -522,7 +522,7 @@ immutable
 cost 1
 as $$
 begin
-  raise exception 'payload must have at most 4194304 octets, they have %', coalesce(octet_length(p_payload)::text, 'none')
+  raise exception 'payload must have at most 4194304 octets, it has %', coalesce(octet_length(p_payload)::text, 'none')
     using errcode = 'P4004', hint = 'store a large payload elsewhere and enqueue its reference';
 end
 $$;
@@ -4995,7 +4995,7 @@ begin
   if p_job.status <> all (p_takes) then
     v_hint := case p_job.status
       when 'processing' then 'an attempt is running: let it end, or cancel the job first'
-      when 'unknown' then 'nobody knows whether a call of it was executed: its step needs a verdict, see step_settle'
+      when 'unknown' then 'it is unknown whether a call of it was executed: its step needs a verdict, see step_settle'
       when 'waiting' then 'nothing failed: it waits for its turn in its lane'
       when 'succeeded' then 'it has ended well'
       else 'it has ended: retry or discard it'
@@ -5315,7 +5315,7 @@ begin
   if v_before.status <> 'dead_letter' or v_before.id <> v_only then
     return query
     select 'refused', jsonb_build_object('job', v_before.id, 'status', v_before.status, 'hint', case
-      when v_before.status = 'unknown' then 'nobody knows whether a call of it was executed: its step needs a verdict, see step_settle'
+      when v_before.status = 'unknown' then 'it is unknown whether a call of it was executed: its step needs a verdict, see step_settle'
       when v_before.status <> 'dead_letter' then 'it is not dead: let it end, or cancel it'
       else 'another job blocks the lane by now' end);
     return;
@@ -5612,7 +5612,7 @@ begin
       when (v_look.kept).stored_as is null or (v_look.kept).hash is null then
         'its job was discarded, and it was not kept as it came: have it sent again under another key, or forget it first'
       when (v_look.seen).key is null and not v_look.forgotten then
-        'nobody forgot it by hand: it is older than what is remembered, and whether it took effect is not known'
+        'no operator forgot it: it is older than the memory window, and it is unknown whether it took effect'
     end;
     if v_hint is not null then
       return query
@@ -8210,7 +8210,7 @@ begin
          c.key::text,
          case c.status when 'unknown' then 'unknown' else 'abandoned' end,
          case
-           when c.status = 'unknown' then 'an attempt fell silent, and nobody declared the work repeatable'
+           when c.status = 'unknown' then 'an attempt stopped renewing its lease, and its work is not declared repeatable'
            when c.lease_expires_at is null then 'its claim was committed without an end'
            else 'its lease is over'
          end,
@@ -8777,7 +8777,7 @@ begin
   perform pawl_v1._check_options(p_options, '{consumer,older_than_ms,unreported}');
   if (p_table in ('command', 'job_key', 'step', 'inbox', 'delivery', 'replay', 'fence')) is not true then
     raise exception 'no table of that name is purged: %', coalesce(p_table, 'null')
-      using errcode = 'P4004', hint = 'known here: command, job_key, effect, inbox, delivery, replay, fence';
+      using errcode = 'P4004', hint = 'known here: command, job_key, step, inbox, delivery, replay, fence';
   end if;
   if p_table in ('inbox', 'delivery') then
     perform pawl_v1._check_scope('consumer', p_options ->> 'consumer');
@@ -9159,7 +9159,7 @@ select p.job_id,
 revoke all on all functions in schema pawl_v1 from public;
 
 insert into pawl.migration (version, name, min_client, api_hash)
-values (1, 'init', 1, '0ea6228122c1365f233f18fda71314413659974635e345f220f28a84c0c404ec');
+values (1, 'init', 1, '2480cfc060a229ea54015101da13df8778039cd3283d71eb04343e0062ae8432');
 
 do $$
 begin
