@@ -12,7 +12,8 @@ import (
 type Class struct {
 	Code  Code // a SQLSTATE or a SQLSTATE class such as "22"; "" for an error without one
 	Retry Retry
-	// By is the party that retries: "pawl" (which has retried already), "caller" or "operator".
+	// By is the party that retries: "pawl" (which has retried already), "caller", "operator" or
+	// "nobody".
 	By   string
 	Redo Redo   // what to retry
 	Why  string // the meaning of the code

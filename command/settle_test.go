@@ -60,8 +60,8 @@ func TestOnce_AReplayIsOneRoundTrip(t *testing.T) {
 			}
 			var sent atomic.Int64
 			proxy.Aim(func(message []byte) bool {
-				// The caller does not wait for the rollback. The pool pings a connection that was idle for
-				// more than a second.
+				// The caller does not wait for the rollback. The pool pings a connection that was
+				// idle for more than a second.
 				if m := string(message); !strings.Contains(m, "rollback") && !strings.Contains(m, "-- ping") {
 					sent.Add(1)
 				}

@@ -13,8 +13,7 @@ import (
 )
 
 // unfinished lists the directories whose text does not follow the rules yet. It only gets shorter.
-var unfinished = []string{".", "command", "consumer", "docs/decisions", "docs/internals", "docs/reference", "docs/start.md", "guard", "inbox", "job",
-	"outbox", "pawltest", "schema", "step", "transport/pawlkafka", "transport/pawlnats", "transport/pawlrabbitmq", "transport/webhook"}
+var unfinished = []string{"CHANGELOG.md", "README.md", "SECURITY.md", "docs/decisions", "docs/internals", "docs/reference", "docs/start.md"}
 
 // argued lists the sentences that break a rule for a reason: the file, the beginning of the
 // sentence and the reason. An entry that excuses nothing fails the test.
@@ -120,7 +119,7 @@ var (
 	indefinite = regexp.MustCompile(`(?i)\b(somebody|nobody|anybody|whoever|whatever|whichever)\b`)
 	relative   = regexp.MustCompile(`^(Who|What|Whom|Whose)\b`)
 	sentence   = regexp.MustCompile(`[.!?:;]["')\]]*\s+`)
-	codeSpan   = regexp.MustCompile("`[^`]*`")
+	codeSpan   = regexp.MustCompile("`[^`]*`|\"\\w+\"") // or a value in quotes
 	linkText   = regexp.MustCompile(`\[([^\]]*)\]\([^)]*\)`)
 )
 
