@@ -390,6 +390,37 @@ end $$`)
 	c.wantEffects(times)
 }
 
+// A claim in the background ends after the claims that follow it. The job that it finds still counts
+// as found after the notification that preceded it.
+func TestWake_SlowClaimInTheBackground(t *testing.T) {
+	t.Parallel()
+	// A background claim takes one slot and claims first, but its reply comes last.
+	c := setupCrew(t, `alter function pawl_v1.job_claim(text, bigint, int, jsonb) rename to job_claim_itself;
+create function pawl_v1.job_claim(p_queue text, p_worker bigint, p_limit int default 25, p_options jsonb default '{}')
+returns table (id bigint, fence bigint, kind text, payload bytea, headers jsonb, attempts int, max_attempts int, crashes int, priority int, created_at timestamptz,
+  available_at timestamptz, detail jsonb) language plpgsql as $$
+begin
+  if p_limit > 1 then
+    perform pg_sleep(0.06);
+  end if;
+  return query select * from pawl_v1.job_claim_itself(p_queue, p_worker, p_limit, p_options);
+  if p_limit = 1 then
+    perform pg_sleep(0.4);
+  end if;
+end $$`)
+	c.config.Poll, c.concurrency = time.Hour, 8
+	c.hire()
+	times := 0
+	for range 3 {
+		times += c.wakes("a slow claim", func() {
+			// The claim that follows an announcement has usually ended by then.
+			patience.Elapse(200 * time.Millisecond)
+			c.enqueueMany(1, job.Request{})
+		})
+	}
+	c.wantEffects(times)
+}
+
 // Without a presence connection no enqueue notifies, and polls find the jobs.
 func TestWake_WithoutPresence(t *testing.T) {
 	t.Parallel()

@@ -45,6 +45,7 @@ func (p *producer) exchange(ctx context.Context, s *session, done []*attempt, fr
 	if len(over) > 0 {
 		p.w.hooks.Go(func() { finishedAll(over) })
 	}
+	p.found(ctx, pass.occasion, len(row.Jobs))
 	p.launch(s, p.attempts(s, byID(row.Jobs))...)
 	if row.LeaseLost {
 		p.w.giveUp(ctx, s, &pawl.Error{Op: "job.exchange", Code: pawl.CodeFenceLost})

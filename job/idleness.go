@@ -62,17 +62,31 @@ func (p *producer) idle() {
 	p.w.announcer.ask(p, true)
 }
 
-// found records a claim with jobs.
-func (p *producer) found(ctx context.Context, jobs int) {
+// occasion returns the event that a claim of an idle producer reports if it finds jobs.
+func (i *idleness) occasion() pawl.EventKind {
 	switch {
-	case p.idleness.woken:
-		p.w.announcer.woken.Add(1)
-		p.w.emit(ctx, pawl.Event{Kind: pawl.EventWoken, Op: "job.claim", Scope: p.queue.Name, Count: jobs})
-	case !p.idleness.since.IsZero() && time.Since(p.idleness.since) >= idleLong:
-		p.w.announcer.polled.Add(1)
-		p.w.emit(ctx, pawl.Event{Kind: pawl.EventPolled, Op: "job.claim", Scope: p.queue.Name, Count: jobs})
+	case i.woken:
+		return pawl.EventWoken
+	case !i.since.IsZero() && time.Since(i.since) >= idleLong:
+		return pawl.EventPolled
 	}
-	p.busy()
+	return ""
+}
+
+// found reports the jobs that an idle producer has claimed, before their handlers start.
+func (p *producer) found(ctx context.Context, occasion pawl.EventKind, jobs int) {
+	if jobs == 0 {
+		return
+	}
+	switch occasion {
+	case pawl.EventWoken:
+		p.w.announcer.woken.Add(1)
+	case pawl.EventPolled:
+		p.w.announcer.polled.Add(1)
+	default:
+		return
+	}
+	p.w.emit(ctx, pawl.Event{Kind: occasion, Op: "job.claim", Scope: p.queue.Name, Count: jobs})
 }
 
 // busy records that a claim found jobs, or that the producer ends.

@@ -68,7 +68,7 @@ func (p *producer) work(ctx context.Context, s *session) {
 			continue
 		}
 		due, later := solo.Process.Due()
-		pass := p.mark.begin(time.Now())
+		pass := p.beginPass()
 		if share := min(free, p.queue.Concurrency/slowShare); pass.slow && share > 0 {
 			slow := pass
 			if len(done) > 0 {
@@ -81,7 +81,7 @@ func (p *producer) work(ctx context.Context, s *session) {
 			if free -= share; free+len(done) == 0 {
 				continue
 			}
-			pass = p.mark.begin(time.Now())
+			pass = p.beginPass()
 		}
 		if len(done) >= max(aheadLeast, p.queue.Concurrency/aheadShare) && p.ahead.CompareAndSwap(false, true) {
 			beside.Go(func() {
@@ -103,11 +103,18 @@ func (p *producer) work(ctx context.Context, s *session) {
 		}
 		if started += int(p.idleness.beside.Swap(0)); started > 0 {
 			pause = briefPoll
-			p.found(ctx, started)
+			p.busy()
 		} else {
 			pause = p.longer(pause)
 		}
 	}
+}
+
+// beginPass returns the next pass, with the occasion for it.
+func (p *producer) beginPass() pass {
+	pass := p.mark.begin(time.Now())
+	pass.occasion = p.idleness.occasion()
+	return pass
 }
 
 // next waits for done attempts or free slots, and takes them. If it returns done attempts, all are
@@ -177,6 +184,7 @@ func (p *producer) start(ctx context.Context, s *session, free int, due bool, pa
 		p.loop.Tick()
 	}
 	p.capacity.give(free - len(jobs))
+	p.found(ctx, pass.occasion, len(jobs))
 	p.launch(s, p.attempts(s, jobs)...)
 	return len(jobs), err == nil || p.w.claimFailed(ctx, s, err)
 }

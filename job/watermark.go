@@ -4,6 +4,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/internal/contract"
 )
 
@@ -46,6 +47,8 @@ type pass struct {
 	since    contract.Marks
 	slow     bool      // the last pass at this distance was slow
 	began    time.Time // reset when the pass gets its connection
+	// occasion is EventWoken or EventPolled if the producer is idle, else empty.
+	occasion pawl.EventKind
 }
 
 // begin returns the pass that is due. Call end after each pass.

@@ -564,7 +564,7 @@ func TestDoctor_LooksAtReplication(t *testing.T) {
 	}
 	for _, c := range []struct{ do, undo, want string }{
 		{"alter role postgres set synchronous_commit = local", "alter role postgres reset synchronous_commit", "for role postgres"},
-		{"select pawl_v1.worker_heartbeat((select w.worker_id from pawl_v1.worker_register('w') as w), '{\"report\": {\"queues\": []}}')", "delete from pawl.worker", "does not hear"},
+		{"select pawl_v1.worker_heartbeat((select w.worker_id from pawl_v1.worker_register('w') as w), '{\"report\": {\"queues\": []}}')", "delete from pawl.worker", "does not notice"},
 		{"alter system set synchronous_standby_names = 'another'", "alter system set synchronous_standby_names = 'pair'", "no synchronous standby"},
 	} {
 		p.Exec(c.do, "select pg_reload_conf()")
