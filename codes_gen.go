@@ -20,7 +20,7 @@ const (
 	CodeInProgress Code = "P4029"
 	// CodeFailedFinal: the intent failed for good earlier. Retry: no.
 	CodeFailedFinal Code = "P4030"
-	// CodeOutcomeUnknown: nobody knows whether the intent took effect. Retry: no.
+	// CodeOutcomeUnknown: it is unknown whether the intent took effect. Retry: no.
 	CodeOutcomeUnknown Code = "P4031"
 	// CodeTransactionLost: the handler's transaction was lost or made read-only while the server answers others. Retry: yes.
 	CodeTransactionLost Code = "P4032"
@@ -50,7 +50,7 @@ var (
 	ErrFenceLost          = &Error{Code: CodeFenceLost}          // fence lost: this attempt no longer holds its work
 	ErrInProgress         = &Error{Code: CodeInProgress}         // the same intent is being processed now
 	ErrFailedFinal        = &Error{Code: CodeFailedFinal}        // the intent failed for good earlier
-	ErrOutcomeUnknown     = &Error{Code: CodeOutcomeUnknown}     // nobody knows whether the intent took effect
+	ErrOutcomeUnknown     = &Error{Code: CodeOutcomeUnknown}     // it is unknown whether the intent took effect
 	ErrTransactionLost    = &Error{Code: CodeTransactionLost}    // the handler's transaction was lost or made read-only while the server answers others
 	ErrAlreadyHandled     = &Error{Code: CodeAlreadyHandled}     // the row says that it was handled before
 	ErrNotFound           = &Error{Code: CodeNotFound}           // there is no such row
@@ -70,7 +70,7 @@ var codeTexts = map[Code]codeText{
 	CodeFenceLost:          {"fence lost: this attempt no longer holds its work", "drop this attempt; its transaction must not commit"},
 	CodeInProgress:         {"the same intent is being processed now", "retry after the time in retry_after"},
 	CodeFailedFinal:        {"the intent failed for good earlier", "read the stored failure; a retry needs a new key"},
-	CodeOutcomeUnknown:     {"nobody knows whether the intent took effect", "find out and settle it with command_settle or step_settle; see pawl_v1.stale_classify"},
+	CodeOutcomeUnknown:     {"it is unknown whether the intent took effect", "find out and settle it with command_settle or step_settle; see pawl_v1.stale_classify"},
 	CodeTransactionLost:    {"the handler's transaction was lost or made read-only while the server answers others", "look for what ends the handler's session or sets it read-only; transaction_timeout and idle_in_transaction_session_timeout are usual"},
 	CodeAlreadyHandled:     {"the row says that it was handled before", "acknowledge the message"},
 	CodeNotFound:           {"there is no such row", "look for the transaction that should have written it; the message stays"},
