@@ -7,20 +7,23 @@ import (
 	"github.com/pawl-go/pawl/internal/verdict"
 )
 
-// A Class says what to do about an error: whether the same request may succeed later, who tries again, and how much of it.
-// It is about transactions; what an error means to a handler's own rules, the handler knows.
+// A Class says what to do about an error: whether a retry may succeed, who retries, and what. It
+// covers errors of transactions. Only a handler knows what an error means to its own rules.
 type Class struct {
-	Code  Code   // what was recognised: a SQLSTATE, or a class of them, "22"; "" for an error without one
-	Retry Retry  // whether
-	By    string // who: "pawl" (it has done so already), "caller", "nobody", "operator"
-	Redo  Redo   // what
-	Why   string // what the code stands for
+	Code  Code // a SQLSTATE or a SQLSTATE class such as "22"; "" for an error without one
+	Retry Retry
+	// By is the party that retries: "pawl" (which has retried already), "caller", "operator" or
+	// "nobody".
+	By   string
+	Redo Redo   // what to retry
+	Why  string // the meaning of the code
 }
 
 // Retry says whether trying again helps.
 type Retry string
 
-// No: the same request fails the same way. Yes: it may succeed. Depends: ask first what became of it, or look at the cause.
+// RetryNo: the same request fails the same way. RetryYes: it may succeed. RetryDepends: find out
+// first whether the request took effect, or look at the cause.
 const (
 	RetryNo      Retry = "no"
 	RetryYes     Retry = "yes"
@@ -30,7 +33,7 @@ const (
 // Redo says what to do again.
 type Redo string
 
-// The whole transaction from its start, the same request, or a claim of the same key, which shows what became of the request.
+// RedoClaim claims the same key again, which shows whether the request took effect.
 const (
 	RedoTransaction Redo = "the whole transaction"
 	RedoRequest     Redo = "the same request"
@@ -38,8 +41,8 @@ const (
 	RedoNothing     Redo = "nothing"
 )
 
-// classes is the part of the table of package verdict that a caller needs. It stands in
-// docs/guides/choose.md; docs/reference/verdicts.md has the whole.
+// classes is the part of package verdict's table that a caller needs. docs/guides/choose.md shows
+// it; docs/reference/verdicts.md shows the whole table.
 var classes = func() (all []Class) {
 	for _, row := range verdict.Table {
 		all = append(all, classOf(row))
@@ -51,11 +54,11 @@ func classOf(r verdict.Row) Class {
 	return Class{Code(r.Code), Retry(r.Retry), r.By, Redo(r.Redo), r.Why}
 }
 
-// Classes returns the whole table, in the order in which [Classify] looks through it.
+// Classes returns the whole table, in the order in which [Classify] searches it.
 func Classes() []Class { return slices.Clone(classes) }
 
-// Classify reads what can be done about err. An error that a handler has wrapped in [Final] is not tried again; one without a
-// code is the handler's own: a plain error may be tried again by whoever asked.
+// Classify returns the class of err. An error that a handler wrapped in [Final] is not retried. An
+// error without a code is the handler's own, and the caller may retry it.
 func Classify(err error) Class {
 	var final *finalError
 	if errors.As(err, &final) {

@@ -16,7 +16,7 @@ import (
 
 func of(code string) error { return pawl.Wrap("x", &pgconn.PgError{Code: code, Severity: "ERROR"}) }
 
-// The table and the questions about one error agree, for every code that either knows.
+// Classify agrees with the registry and with Retryable and IsFinal, for every code.
 func TestClassify_AgreesWithTheRest(t *testing.T) {
 	t.Parallel()
 	registry, err := os.ReadFile("schema/sqlstates.csv")
@@ -48,7 +48,7 @@ func TestClassify_HandlersOwnErrors(t *testing.T) {
 	}
 }
 
-// Joined without their lengths, ("ab", "c") and ("a", "bc") are one key (trap T35).
+// Joined without their lengths, ("ab", "c") and ("a", "bc") would be one key (trap T35).
 func TestT35_KeyPartsDoNotRunTogether(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("x", 300)
@@ -67,7 +67,7 @@ func TestT35_KeyPartsDoNotRunTogether(t *testing.T) {
 
 var write = flag.Bool("write", false, "write the table of docs/guides/choose.md")
 
-// The page shows the table that Classify reads. To write it: go test . -run PageShowsTheTable -write
+// The page shows the table that Classify reads. Update: go test . -run PageShowsTheTable -write
 func TestClassify_PageShowsTheTable(t *testing.T) {
 	t.Parallel()
 	const path, begin, end = "docs/guides/choose.md", "<!-- classes -->\n", "<!-- end -->"

@@ -12,42 +12,43 @@ import (
 	"github.com/pawl-go/pawl/internal/sqldriver"
 )
 
-// DB is where one call is sent: a *pgxpool.Pool or *pgx.Conn, which makes it a transaction of its own, or your open
+// DB is a *pgxpool.Pool or *pgx.Conn, on which each call is its own transaction, or your open
 // transaction. For database/sql see [SQL] and [SQLTx].
 type DB interface {
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }
 
-// Tx is an open transaction: a pgx.Tx, or a *sql.Tx through [SQLTx]. What must share a transaction with your rows asks for
-// it, so that a pool does not compile.
+// Tx is an open transaction: a pgx.Tx, or a *sql.Tx through [SQLTx]. Functions that must share a
+// transaction with your rows take a Tx, so passing a pool does not compile.
 type Tx interface {
 	DB
 	Commit(ctx context.Context) error
 	Rollback(ctx context.Context) error
 }
 
-// A Queryer is a *sql.DB, *sql.Conn or *sql.Tx, or what an ORM puts in its place.
+// A Queryer is a *sql.DB, *sql.Conn or *sql.Tx, or an ORM's replacement for one.
 type Queryer interface {
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
 }
 
-// SQL lets a database/sql handle be used as a [DB]. The driver must be pgx's (github.com/jackc/pgx/v5/stdlib), or one that wraps it and hands on
-// its errors and arguments. Another, such as lib/pq, is [ErrArgumentInvalid] at the first use of a *sql.DB or *sql.Tx; behind a *sql.Conn or
-// an ORM's handle it is at the first error of the server.
+// SQL lets a database/sql handle be used as a [DB]. The driver must be pgx's
+// (github.com/jackc/pgx/v5/stdlib), or a wrapper that passes its errors and arguments through.
+// Another driver, such as lib/pq, is [ErrArgumentInvalid]: at the first use of a *sql.DB or
+// *sql.Tx, but behind a *sql.Conn or an ORM's handle only at the server's first error.
 //
-// database/sql sends a statement again by itself when the driver says that it never reached the server, and pgx v5.9 to
-// v5.12 can be wrong about that. On a *sql.DB give every request a key; in a transaction nothing is sent twice.
+// database/sql resends a statement that the driver reports as unsent, and pgx v5.9 to v5.12 may
+// report that wrongly. On a *sql.DB give every request a key. Transactions are not affected.
 func SQL(q Queryer) DB { return sqlDB{q} }
 
-// SQLTx lets a database/sql transaction, also that of sqlc, GORM, ent, bun or sqlx, be used as a [Tx]. Drivers are as
-// with [SQL].
+// SQLTx lets a database/sql transaction, also of sqlc, GORM, ent, bun or sqlx, be used as a [Tx].
+// Its driver must be as for [SQL].
 func SQLTx(tx *sql.Tx) Tx { return sqlTx{sqlDB{tx}, tx} }
 
 type sqlDB struct{ q Queryer }
 
-// Handle returns what the DB stands on, for packages of ours that know transactions by it.
+// Handle returns the wrapped handle, for other packages of Pawl that identify transactions by it.
 func (d sqlDB) Handle() Queryer { return d.q }
 
 func (d sqlDB) QueryRow(ctx context.Context, query string, args ...any) pgx.Row {
@@ -68,10 +69,9 @@ func (d sqlDB) Query(ctx context.Context, query string, args ...any) (pgx.Rows, 
 	return &sqlRows{rows}, nil
 }
 
-// check refuses a driver that is not pgx's.
 func (d sqlDB) check(ctx context.Context) error { return refused(sqldriver.Check(ctx, d.q)) }
 
-// refused says what to do about an error that came through another driver than pgx's.
+// refused turns an error of a driver that is not pgx's into ErrArgumentInvalid.
 func refused(err error) error {
 	if err = sqldriver.Judge(err); errors.As(err, new(*sqldriver.Foreign)) {
 		return &Error{Op: "pawl.sql", Code: CodeArgumentInvalid, Err: err, Hint: sqldriver.Hint}
@@ -87,7 +87,8 @@ type sqlRow struct{ *sql.Row }
 
 func (r sqlRow) Scan(dest ...any) error { return refused(r.Row.Scan(dest...)) }
 
-// Within lets reads of ours that set something for their transaction have one: the caller's, or one of their own.
+// Within runs do in the caller's transaction if q is one, else in a transaction of its own. Pawl's
+// reads that set a parameter for their transaction need one.
 func (d sqlDB) Within(ctx context.Context, do func(DB) error) error {
 	b, ok := d.q.(interface {
 		BeginTx(ctx context.Context, opts *sql.TxOptions) (*sql.Tx, error)
@@ -111,7 +112,7 @@ type sqlTx struct {
 func (t sqlTx) Commit(context.Context) error   { return refused(t.tx.Commit()) }
 func (t sqlTx) Rollback(context.Context) error { return t.tx.Rollback() }
 
-// sqlRows is as much of pgx.Rows as database/sql can answer: going through the rows and scanning them.
+// sqlRows implements the part of pgx.Rows that database/sql supports: iterating and scanning.
 type sqlRows struct{ *sql.Rows }
 
 var errNotSQL = errors.New("database/sql cannot answer this")

@@ -1,7 +1,6 @@
-// Package pawl is the vocabulary of Pawl: at-least-once in, exactly one effect out, on plain PostgreSQL.
+// Package pawl is the vocabulary of Pawl: at-least-once in, exactly one effect out, on PostgreSQL.
 //
-// One promise. The same intent, with the same payload, in the same scope, takes effect once, and everyone who
-// asks again gets the same answer.
+// An intent with the same payload in the same scope takes effect once. Repeats get the same answer.
 //
 //	receive  →  claim  →  handle  →  commit  →  ack
 //	   │          │         │          │         │
@@ -11,7 +10,7 @@
 //
 // A crash at any arrow costs a retry, never a second effect.
 //
-// This package holds words only: [Intent], [Fingerprint], [Delivery], [Receipt], [Source], [Sink], [Error], [Event].
-// It contains no SQL. The rows live in packages inbox and job, the motion in package consumer; a consumer starts at
-// [github.com/pawl-go/pawl/consumer].
+// This package holds shared types only: [Intent], [Fingerprint], [Delivery], [Receipt], [Source],
+// [Sink], [Error], [Event]. It contains no SQL. Packages inbox and job own the rows, and package
+// consumer runs the loop. Start at [github.com/pawl-go/pawl/consumer].
 package pawl

@@ -14,8 +14,7 @@ import (
 
 //go:generate go run ./schema/internal/gen/sqlstates
 
-// A Code is a SQLSTATE: Pawl's own in class P4, PostgreSQL's elsewhere. The same code stands in SQL, Go, logs and
-// the command line.
+// A Code is a SQLSTATE, the same in SQL, Go, logs and the command line. Pawl's own are in class P4.
 type Code string
 
 type codeText struct{ meaning, next string }
@@ -23,12 +22,12 @@ type codeText struct{ meaning, next string }
 // An Error names the operation that failed, a stable code, and the next step for a person.
 type Error struct {
 	Op   string // the operation, as in metrics and crash points: "inbox.claim", "job.finish"
-	Code Code   // empty if the failure has no code of ours or of the database
+	Code Code   // empty if neither Pawl nor the database gave a code
 	Err  error  // the cause; may be nil
-	Hint string // the next step, if there is a better one than the code's own
+	Hint string // the next step; empty: the code's own
 }
 
-// Error reads "op: code meaning: cause (next step)".
+// Error returns "op: code meaning: cause (next step)".
 func (e *Error) Error() string {
 	text := codeTexts[e.Code]
 	parts := make([]string, 0, 3)
@@ -55,14 +54,14 @@ func (e *Error) Error() string {
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Is matches the sentinels by code, so that errors.Is(err, ErrFenceLost) asks for behaviour and not for text.
+// Is matches the sentinels by code, so errors.Is(err, ErrFenceLost) does not depend on the text.
 func (e *Error) Is(target error) bool {
 	t, ok := target.(*Error)
 	return ok && t.Code != "" && t.Code == e.Code
 }
 
-// Wrap gives err an operation and, where the database sent a SQLSTATE, its code and hint. It returns nil for nil and
-// leaves an error that already is an [Error] alone.
+// Wrap gives err an operation, and the database's SQLSTATE and hint if there are any. It returns
+// nil for nil, and leaves an error that already is an [Error] as it is.
 func Wrap(op string, err error) error {
 	if err == nil {
 		return nil
@@ -85,7 +84,7 @@ func Wrap(op string, err error) error {
 	return wrapped
 }
 
-// serverError prints one of our own SQLSTATEs without repeating its severity and code.
+// serverError prints one of Pawl's own SQLSTATEs without repeating its severity and code.
 type serverError struct{ pg *pgconn.PgError }
 
 func (e *serverError) Error() string {
@@ -96,7 +95,7 @@ func (e *serverError) Error() string {
 }
 func (e *serverError) Unwrap() error { return e.pg }
 
-// CodeOf returns the code of err: Pawl's if it has one, else the SQLSTATE the database sent, else "".
+// CodeOf returns the code of err: Pawl's if it has one, else the database's SQLSTATE, else "".
 func CodeOf(err error) Code {
 	var e *Error
 	if errors.As(err, &e) && e.Code != "" {
@@ -109,10 +108,11 @@ func CodeOf(err error) Code {
 	return ""
 }
 
-// Retryable reports whether the same call may succeed later although nothing else changes: the intent is in progress
-// (P4029, 55P03), the transaction lost a race (40001, 40P01: restart it whole), or the database is short of
-// connections or disk, read-only, restarting or unreachable. It reads the table of [Classify] by the code of err. A lost reply to COMMIT is not
-// retryable in this sense: see [MayHaveHappened].
+// Retryable reports whether the same call may succeed later although nothing else changes. That is
+// so if the intent is in progress (P4029, 55P03), or the transaction lost a race (40001, 40P01:
+// restart it whole). It is also so if the database is short of connections or disk, read-only,
+// restarting or unreachable. The table of [Classify] decides by code. For a lost reply to COMMIT
+// see [MayHaveHappened].
 func Retryable(err error) bool {
 	if code := CodeOf(err); code != "" {
 		return Retry(verdict.Of(code).Retry) == RetryYes
@@ -120,15 +120,14 @@ func Retryable(err error) bool {
 	return Unreachable(err)
 }
 
-// MayHaveHappened reports whether the effect of the failed call may be durable all the same: the reply to COMMIT was
-// lost ([CodeCommitUnknown]). Do not run the work again on this news; claim the same key and read the answer.
+// MayHaveHappened reports whether err may hide a durable effect, because the reply to COMMIT was
+// lost ([CodeCommitUnknown]). Do not run the work again: claim the same key and read the answer.
 func MayHaveHappened(err error) bool { return CodeOf(err) == CodeCommitUnknown }
 
-// Unreachable reports whether err means that the database could not be reached, dropped the
-// connection, or takes no writes now (25006: read-only, as a standby is; 53100: the disk is full),
-// rather than that it refused the statement. Attempts are not charged for it. A handler that loses
-// its transaction while the server answers others fails with [ErrTransactionLost] instead, which is
-// charged.
+// Unreachable reports whether the database could not be reached, dropped the connection, or takes
+// no writes now: it is read-only (25006), as a standby is, or its disk is full (53100). Such errors
+// are not charged as attempts. If only a handler's transaction is lost while the server answers on
+// other connections, the error is [ErrTransactionLost], which is charged.
 func Unreachable(err error) bool {
 	if err == nil || errors.Is(err, context.Canceled) {
 		return false
@@ -143,10 +142,10 @@ func Unreachable(err error) bool {
 	return brokenConn(err)
 }
 
-// brokenConn recognises what a socket that died in the middle looks like through pgx.
+// brokenConn recognises, by pgx's error texts, a socket that broke during a call.
 func brokenConn(err error) bool {
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded) {
-		return false // a deadline of ours, not the network's
+		return false // the caller's deadline, not the network's
 	}
 	text := err.Error()
 	for _, sign := range []string{"conn closed", "unexpected EOF", "broken pipe", "connection reset",
@@ -158,8 +157,8 @@ func brokenConn(err error) bool {
 	return false
 }
 
-// Final wraps a handler's error to say that no retry can help: the delivery or job goes to the dead letters at once,
-// with its payload.
+// Final wraps a handler's error that no retry can fix. The delivery or job becomes a dead letter at
+// once, with its payload.
 func Final(err error) error {
 	if err == nil {
 		return nil
@@ -167,9 +166,9 @@ func Final(err error) error {
 	return &finalError{err}
 }
 
-// IsFinal reports whether a handler declared err final; or the database refused the data itself: SQLSTATE class 22 (bad data) or
-// 23514 (a CHECK); or something that the handler asked for, a job or a command, is known under that key with another payload, or has
-// failed for good. All of them will fail the same way next time.
+// IsFinal reports whether every retry would fail: a handler declared err [Final], or the database
+// refused the data (SQLSTATE class 22, bad data, or 23514, CHECK). It is also true if a job or
+// command that the handler requested exists with another payload, or has failed for good.
 func IsFinal(err error) bool {
 	var final *finalError
 	if errors.As(err, &final) {
@@ -183,8 +182,8 @@ type finalError struct{ err error }
 func (e *finalError) Error() string { return fmt.Sprintf("final: %v", e.err) }
 func (e *finalError) Unwrap() error { return e.err }
 
-// Swept reports whether err says that somebody drives again what it is about, if whoever works on it dies: a claimed row of package
-// guard, while a sweeper runs in this process. The message that asked may be acknowledged.
+// Swept reports whether err means that a sweeper in this process will retry the work if its holder
+// dies: a claimed row of package guard. The requesting message may be acknowledged.
 func Swept(err error) bool {
 	var e interface{ Swept() bool }
 	return errors.As(err, &e) && e.Swept()

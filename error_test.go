@@ -17,8 +17,7 @@ import (
 
 func sqlstate(code string) error { return &pgconn.PgError{Severity: "ERROR", Code: code, Message: "m"} }
 
-// An error names the operation, the code with its meaning, the cause, and the next step: a hint if there is one, else
-// the code's own.
+// The next step is the error's hint if there is one, else the code's own.
 func TestError_Text(t *testing.T) {
 	t.Parallel()
 	for want, err := range map[string]error{
@@ -69,7 +68,7 @@ func TestWrap_LeavesNilAndKnownErrorsAlone(t *testing.T) {
 	}
 }
 
-// What a caller may do about an error depends on its behaviour, never on its text alone.
+// Retries depend on an error's behaviour, never on its text alone.
 func TestError_Behaviour(t *testing.T) {
 	t.Parallel()
 	_, refused := pgconn.Connect(t.Context(), "postgres://127.0.0.1:1/x?connect_timeout=5")

@@ -13,50 +13,50 @@ import (
 	"github.com/pawl-go/pawl/internal/callback"
 )
 
-// An EventKind names what happened; metrics use the same words.
+// An EventKind names what happened. Metrics use the same words.
 type EventKind string
 
-// The events of a delivery or job.
+// The kinds of events. docs/reference/events.md says which operations report each.
 const (
-	EventSucceeded           EventKind = "succeeded"             // first effect of an intent committed
+	EventSucceeded           EventKind = "succeeded"             // first effect committed
 	EventReplay              EventKind = "replay"                // a stored answer was returned
-	EventDuplicateSkipped    EventKind = "duplicate_skipped"     // seen before; acknowledged without work
-	EventConflict            EventKind = "conflict"              // the same intent is being processed now; given back
-	EventMismatch            EventKind = "mismatch"              // known key, different payload; dead-lettered
-	EventStaleTakeover       EventKind = "stale_takeover"        // work of a dead or frozen worker was taken back
-	EventStored              EventKind = "stored"                // stored as a job, to be worked on from the database
-	EventDeliveryStale       EventKind = "delivery_stale"        // older than what is remembered; dead-lettered, never run as new
-	EventSuperseded          EventKind = "superseded"            // a newer number took effect before; dropped
-	EventHeld                EventKind = "held"                  // came before those that must take effect first
-	EventGap                 EventKind = "gap"                   // what should come first is missing for long
-	EventSuspect             EventKind = "suspect"               // came several times and left no row: stored, to run alone
-	EventRetryable           EventKind = "retryable"             // an attempt failed and will be tried again
-	EventFailed              EventKind = "failed"                // an attempt failed for good: dead letter
-	EventSnoozed             EventKind = "snoozed"               // a handler asked to be called again later; uncharged
-	EventCancelled           EventKind = "cancelled"             // ended without success, by its handler or an operator
-	EventWoken               EventKind = "woken"                 // a notification told an idle worker of Count jobs
-	EventPolled              EventKind = "polled"                // an idle worker found Count jobs by a poll
+	EventDuplicateSkipped    EventKind = "duplicate_skipped"     // known; acknowledged
+	EventConflict            EventKind = "conflict"              // in progress now; released
+	EventMismatch            EventKind = "mismatch"              // known key, different payload
+	EventStaleTakeover       EventKind = "stale_takeover"        // dead worker's work taken over
+	EventStored              EventKind = "stored"                // stored as a job
+	EventDeliveryStale       EventKind = "delivery_stale"        // older than memory; dead letter
+	EventSuperseded          EventKind = "superseded"            // a newer one took effect; dropped
+	EventHeld                EventKind = "held"                  // earlier ones are missing
+	EventGap                 EventKind = "gap"                   // earlier ones missing too long
+	EventSuspect             EventKind = "suspect"               // may crash workers: to run alone
+	EventRetryable           EventKind = "retryable"             // failed; will be retried
+	EventFailed              EventKind = "failed"                // failed for good: dead letter
+	EventSnoozed             EventKind = "snoozed"               // handler asked to run later
+	EventCancelled           EventKind = "cancelled"             // by its handler or an operator
+	EventWoken               EventKind = "woken"                 // notification; Count jobs found
+	EventPolled              EventKind = "polled"                // poll; Count jobs found
 	EventTicked              EventKind = "ticked"                // a schedule's jobs were enqueued
-	EventTicksSkipped        EventKind = "ticks_skipped"         // ticks of a schedule that were left out after an outage
-	EventGuardAlreadyHandled EventKind = "guard_already_handled" // the user's own row says it is done, or claimed and swept
-	EventStaleWriteRefused   EventKind = "stale_write_refused"   // a fenced-out attempt was stopped
-	EventWastedWork          EventKind = "wasted_work"           // a handler ran but its transaction was lost
-	EventCommitUnknown       EventKind = "commit_unknown"        // the reply to COMMIT was lost; asking the database
-	EventUnknown             EventKind = "unknown"               // it may have taken effect; not run again until settled
-	EventStepRepeated        EventKind = "step_repeated"         // a call was repeated although the first may have been executed
-	EventStepTwice           EventKind = "step_twice"            // a provider acted twice for one step
-	EventInvalid             EventKind = "invalid"               // a message without key or over a limit; dead-lettered
-	EventReceived            EventKind = "received"              // a source handed out Count messages; Age of the oldest
-	EventEmptyReceive        EventKind = "empty_receive"         // a source had nothing
-	EventAcknowledged        EventKind = "acknowledged"          // a source removed messages
-	EventReleased            EventKind = "released"              // messages were given back to their source
-	EventHandleLost          EventKind = "handle_lost"           // a message could not be held or settled any more: it returns
-	EventWebhookRefused      EventKind = "webhook_refused"       // a webhook that could not be verified; answered 4xx, nothing stored
-	EventWebhookMissing      EventKind = "webhook_missing"       // a sender says it sent what is not remembered; handed on
-	EventReceiveFailed       EventKind = "receive_failed"        // the source answered an error; backing off
-	EventReceivePaused       EventKind = "receive_paused"        // nothing is received: too many are stored, or become dead letters (Count)
-	EventAckFailed           EventKind = "ack_failed"            // the effect is durable, the message will come again
-	EventError               EventKind = "error"                 // housekeeping or the database failed; retried
+	EventTicksSkipped        EventKind = "ticks_skipped"         // ticks skipped after an outage
+	EventGuardAlreadyHandled EventKind = "guard_already_handled" // the user's row is done or swept
+	EventStaleWriteRefused   EventKind = "stale_write_refused"   // attempt lost its fence; stopped
+	EventWastedWork          EventKind = "wasted_work"           // the transaction was lost
+	EventCommitUnknown       EventKind = "commit_unknown"        // reply lost; asking the database
+	EventUnknown             EventKind = "unknown"               // outcome unknown; not run again
+	EventStepRepeated        EventKind = "step_repeated"         // first call may have executed
+	EventStepTwice           EventKind = "step_twice"            // provider acted twice for a step
+	EventInvalid             EventKind = "invalid"               // no key, or over a limit
+	EventReceived            EventKind = "received"              // Count messages; Age of oldest
+	EventEmptyReceive        EventKind = "empty_receive"         // the source had no messages
+	EventAcknowledged        EventKind = "acknowledged"          // removed from the source
+	EventReleased            EventKind = "released"              // returned to the source
+	EventHandleLost          EventKind = "handle_lost"           // cannot be settled; it returns
+	EventWebhookRefused      EventKind = "webhook_refused"       // not verified; answered 4xx
+	EventWebhookMissing      EventKind = "webhook_missing"       // sent but not known; recovered
+	EventReceiveFailed       EventKind = "receive_failed"        // source error; backing off
+	EventReceivePaused       EventKind = "receive_paused"        // too many stored or dead (Count)
+	EventAckFailed           EventKind = "ack_failed"            // effect durable; it comes again
+	EventError               EventKind = "error"                 // background work failed; retried
 )
 
 // An Event is one thing that happened. Fields that do not apply are zero; more may be added.
@@ -67,21 +67,21 @@ type Event struct {
 	Key       string
 	MessageID string
 	JobID     int64
-	JobKind   string // of the job
-	Fence     int64  // of the attempt
-	Step      string // of a call of another system: package step
-	Provider  string // whom that calls
+	JobKind   string
+	Fence     int64
+	Step      string // of a call in package step
+	Provider  string // the system that Step calls
 	Attempt   int
-	Count     int // how many, where one event stands for several; 0 means 1
+	Count     int // of things, if one event stands for several; 0 means 1
 	Err       error
 	Took      time.Duration // of the handler
 	Age       time.Duration // since the oldest of the messages was sent
 }
 
-// Hooks receive events. The work waits for OnEvent: it must be quick. If it panics, or exits its
-// goroutine, the event is lost and the work goes on; the first panic of the process is logged to
-// [slog.Default], and all are counted: see [HookPanics]. The zero Hooks are those that the context
-// carries, see [WithHooks]; where it carries none, they log to [slog.Default].
+// Hooks receive events. OnEvent must be quick, because the work waits for it. If OnEvent panics or
+// exits its goroutine, the event is lost and the work goes on. The first panic in a process is
+// logged to [slog.Default], and [HookPanics] counts all. The zero Hooks are those of the context
+// ([WithHooks]); without any they log to [slog.Default].
 type Hooks struct {
 	OnEvent func(context.Context, Event)
 }
@@ -98,7 +98,7 @@ func (h Hooks) Emit(ctx context.Context, e Event) {
 	if err == nil || hookPanics.Add(1) > 1 {
 		return
 	}
-	_ = callback.Do("", func() error { // it may be the logger that panics
+	_ = callback.Do("", func() error { // the logger itself may panic
 		slog.Default().ErrorContext(ctx, "pawl: a hook panicked; more panics are counted and not logged", "panic", err.Error(), "event", string(e.Kind),
 			"stack", callback.StackOf(err))
 		return nil
@@ -107,13 +107,14 @@ func (h Hooks) Emit(ctx context.Context, e Event) {
 
 var hookPanics atomic.Int64
 
-// HookPanics returns how often a hook has panicked in this process.
+// HookPanics returns how often hooks have panicked in this process.
 func HookPanics() int64 { return hookPanics.Load() }
 
 type hooksKey struct{}
 
-// WithHooks returns a context with which the zero [Hooks] call h. A source, a step, a command or a webhook that has no hooks of its own then
-// tells h what happens in calls with this context. Package service does so for all that its parts call. The zero h changes nothing.
+// WithHooks returns a context in which the zero [Hooks] call h. A source, step, command or webhook
+// without hooks of its own then reports to h in calls with this context. Package service does this
+// for all that its parts call. A zero h changes nothing.
 func WithHooks(ctx context.Context, h Hooks) context.Context {
 	if h.OnEvent == nil {
 		return ctx
@@ -121,7 +122,8 @@ func WithHooks(ctx context.Context, h Hooks) context.Context {
 	return context.WithValue(ctx, hooksKey{}, h)
 }
 
-// inherited returns the hooks that the context carries, and a context without them: hooks that emit to the zero Hooks must not call themselves.
+// inherited returns the hooks of the context, and a context without them, so that hooks which emit
+// to the zero Hooks do not call themselves.
 func inherited(ctx context.Context) (Hooks, context.Context) {
 	if h, _ := ctx.Value(hooksKey{}).(Hooks); h.OnEvent != nil {
 		return h, context.WithValue(ctx, hooksKey{}, Hooks{})
@@ -129,7 +131,7 @@ func inherited(ctx context.Context) (Hooks, context.Context) {
 	return LogTo(nil), ctx
 }
 
-// Join returns hooks that call each of hs in turn. The zero Hooks among them log to [slog.Default].
+// Join returns hooks that call each of hs in turn. Zero Hooks among them log to [slog.Default].
 func Join(hs ...Hooks) Hooks {
 	hs = slices.Clone(hs)
 	for i, h := range hs {
@@ -144,10 +146,11 @@ func Join(hs ...Hooks) Hooks {
 	}}
 }
 
-// LogTo returns hooks that write one structured line an event to l, or to [slog.Default] if l is nil. What happens all
-// day (succeeded, replay, duplicate_skipped, guard_already_handled, stored, woken, polled, ticked, and what a source receives, acknowledges and releases, conflict) is
-// logged at debug, a coming retry at info, what
-// somebody should look at (failed, mismatch, invalid, error, failures to receive or acknowledge) at warn or error.
+// LogTo returns hooks that write one structured line per event to l, or to [slog.Default] if l is
+// nil. Routine events (succeeded, replay, duplicate_skipped, guard_already_handled, stored,
+// superseded, conflict, woken, polled, ticked, received, empty_receive, acknowledged, released) are
+// logged at debug. A coming retry is logged at info. Events that need attention, such as failed,
+// mismatch, invalid, error and ack_failed, are logged at warn or error.
 func LogTo(l *slog.Logger) Hooks {
 	return Hooks{OnEvent: func(ctx context.Context, e Event) {
 		to := l
@@ -163,7 +166,7 @@ func LogTo(l *slog.Logger) Hooks {
 
 func (e Event) level() slog.Level {
 	if e.Kind == EventMismatch && e.Op == "command.claim" {
-		return slog.LevelInfo // the caller was told: it is theirs to mend
+		return slog.LevelInfo // the caller got the error and must fix it
 	}
 	return e.Kind.level()
 }
@@ -218,12 +221,12 @@ func (e Event) attrs() []slog.Attr {
 	return attrs
 }
 
-// Counters count events by kind. The zero value is ready; all methods may be called at once.
+// Counters count events by kind. The zero value is ready; its methods are safe for concurrent use.
 type Counters struct {
 	counts sync.Map // EventKind to *atomic.Int64
 }
 
-// Hooks returns the hooks that feed the counters.
+// Hooks returns hooks that feed the counters.
 func (c *Counters) Hooks() Hooks {
 	return Hooks{OnEvent: func(_ context.Context, e Event) {
 		n, ok := c.counts.Load(e.Kind)
@@ -234,7 +237,7 @@ func (c *Counters) Hooks() Hooks {
 	}}
 }
 
-// String lists what was counted, as "duplicate_skipped=2 succeeded=40"; "none" if nothing was.
+// String lists the counts, as "duplicate_skipped=2 succeeded=40"; "none" if there are none.
 func (c *Counters) String() string {
 	var parts []string
 	c.counts.Range(func(kind, n any) bool {
@@ -248,7 +251,7 @@ func (c *Counters) String() string {
 	return strings.Join(parts, " ")
 }
 
-// Count returns how many events of one kind were counted.
+// Count returns the number of events of one kind.
 func (c *Counters) Count(kind EventKind) int64 {
 	n, ok := c.counts.Load(kind)
 	if !ok {

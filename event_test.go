@@ -23,7 +23,8 @@ func TestCounters_CountAtOnce(t *testing.T) {
 		all.Go(func() {
 			for range 100 {
 				hooks.Emit(t.Context(), pawl.Event{Kind: pawl.EventSucceeded})
-				hooks.Emit(t.Context(), pawl.Event{Kind: pawl.EventAckFailed, Count: 3}) // one event may stand for several
+				// One event may stand for several.
+				hooks.Emit(t.Context(), pawl.Event{Kind: pawl.EventAckFailed, Count: 3})
 			}
 		})
 	}
@@ -33,7 +34,6 @@ func TestCounters_CountAtOnce(t *testing.T) {
 	}
 }
 
-// Join calls each in turn.
 func TestJoin_CallsEach(t *testing.T) {
 	t.Parallel()
 	var order []string
@@ -46,7 +46,7 @@ func TestJoin_CallsEach(t *testing.T) {
 	}
 }
 
-// One line an event: the level says whether somebody must look, and absent fields are not printed.
+// LogTo writes one line per event, with a level by urgency and without absent fields.
 func TestLogTo_OneLineAnEvent(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
@@ -83,7 +83,7 @@ func TestLogTo_OneLineAnEvent(t *testing.T) {
 	}
 }
 
-// A hook that panics loses its event. The work goes on, the other hooks hear of it, and the panics are counted.
+// A hook that panics loses its event. Work and other hooks go on, and panics are counted.
 func TestHooks_APanicIsCountedAndSwallowed(t *testing.T) {
 	before, heard := pawl.HookPanics(), 0
 	hooks := pawl.Join(pawl.Hooks{OnEvent: func(context.Context, pawl.Event) { panic("a hook") }},
@@ -95,7 +95,7 @@ func TestHooks_APanicIsCountedAndSwallowed(t *testing.T) {
 	}
 }
 
-// A line of the log names the job, its kind and queue, the step and the provider; a conflict, one for each early duplicate, is for debugging.
+// A log line names job, kind, queue, step and provider. A conflict is logged at debug.
 func TestLogTo_NamesWhatAPersonLooksFor(t *testing.T) {
 	t.Parallel()
 	var out strings.Builder
@@ -112,7 +112,6 @@ func TestLogTo_NamesWhatAPersonLooksFor(t *testing.T) {
 	}
 }
 
-// Counters print what they counted.
 func TestCounters_Print(t *testing.T) {
 	t.Parallel()
 	c := &pawl.Counters{}
@@ -126,7 +125,7 @@ func TestCounters_Print(t *testing.T) {
 	}
 }
 
-// The zero Hooks are those of the context; Join's zero Hooks log, and hooks that emit to the zero Hooks do not call themselves.
+// Zero Hooks are the context's, and log in Join. Hooks that emit to them do not call themselves.
 func TestWithHooks(t *testing.T) {
 	t.Parallel()
 	var told []string

@@ -9,7 +9,7 @@ import (
 	"github.com/pawl-go/pawl"
 )
 
-// The same order is the same intent, however often it is asked for. Another payload under its key is refused.
+// The same order is the same intent at every request. Another payload under its key is refused.
 func ExampleIntent() {
 	intent := func(payload string) pawl.Intent {
 		return pawl.Intent{Scope: "orders/acme", Key: "order-17", Fingerprint: pawl.FingerprintOf([]byte(payload))}
@@ -22,7 +22,7 @@ func ExampleIntent() {
 	// true
 }
 
-// A key made of several parts is never the key of other parts.
+// Different parts never make the same key.
 func ExampleKey() {
 	fmt.Println(pawl.Key("ab", "c"))
 	fmt.Println(pawl.Key("a", "bc"))
@@ -31,7 +31,7 @@ func ExampleKey() {
 	// 1:a2:bc
 }
 
-// A caller decides by what an error means, not by its text.
+// A caller decides by an error's class, not by its text.
 func ExampleClassify() {
 	for _, err := range []error{
 		&pgconn.PgError{Code: "40001"},

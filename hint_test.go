@@ -9,7 +9,7 @@ import (
 	"github.com/pawl-go/pawl"
 )
 
-// An error that a missing schema, a missing grant or a pooler explains names the next step; a table of the caller's does not.
+// Errors of a missing schema or grant, or of a pooler, name the next step. Others do not.
 func TestWrap_NamesTheNextStepOfASetup(t *testing.T) {
 	t.Parallel()
 	for message, want := range map[string][2]string{

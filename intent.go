@@ -8,27 +8,27 @@ import (
 	"unicode/utf8"
 )
 
-// Limits on identity, in octets. The database holds the same bounds as CHECKs, so that no client can pass them:
-// a key must fit a btree entry whatever its alphabet.
+// Limits on identity, in octets. CHECK constraints in the database hold the same bounds for every
+// client. A key must fit a btree entry in any alphabet.
 const (
 	MaxScope = 255 // scope, consumer and queue names
 	MaxKey   = 255 // idempotency keys and message ids
 )
 
-// An Intent is one logical thing that must happen once. It is not an attempt: keys name intents, never attempts.
+// An Intent is one logical thing that must happen once. Keys name intents, never attempts.
 type Intent struct {
-	// Scope separates key spaces that must not meet: a consumer, a tenant and route, a queue. 1 to 255 octets.
+	// Scope separates key spaces: a consumer, a tenant and route, a queue. 1 to 255 octets.
 	Scope string
-	// Key is the caller's name for the intent within Scope, the same at every retry. 1 to 255 octets of UTF-8
-	// without control characters.
+	// Key is the caller's name for the intent within Scope, the same at every retry. 1 to 255
+	// octets of UTF-8 without control characters.
 	Key string
-	// Fingerprint identifies the payload. The same key with another fingerprint is refused, never run.
+	// Fingerprint identifies the payload. The same key with another fingerprint is refused.
 	Fingerprint Fingerprint
 }
 
-// Key makes a key of several parts, each preceded by its length, so that ("ab", "c") and ("a", "bc") differ: "2:ab1:c". Where
-// that is longer than [MaxKey] it is hashed, and "sha256:" stands before the digits. See docs/guides/keys.md for what makes a
-// good part.
+// Key joins several parts into a key, each preceded by its length, so that ("ab", "c") and ("a",
+// "bc") differ: "2:ab1:c". A result longer than [MaxKey] is replaced by "sha256:" and its hash.
+// docs/guides/keys.md explains which parts make a good key.
 func Key(parts ...string) string {
 	var key strings.Builder
 	for _, p := range parts {
@@ -42,7 +42,8 @@ func Key(parts ...string) string {
 	return key.String()
 }
 
-// Validate reports the first rule the intent breaks: [CodeScopeInvalid], [CodeKeyInvalid] or [CodeFingerprintInvalid].
+// Validate reports the first broken rule: [CodeScopeInvalid], [CodeKeyInvalid] or
+// [CodeFingerprintInvalid].
 func (i Intent) Validate() error {
 	if why := nameFault(i.Scope, MaxScope); why != "" {
 		return &Error{Op: "intent", Code: CodeScopeInvalid, Err: fmt.Errorf("scope %s", why)}
@@ -56,7 +57,7 @@ func (i Intent) Validate() error {
 	return nil
 }
 
-// nameFault says what is wrong with a name, or nothing.
+// nameFault says what is wrong with a name, or returns "".
 func nameFault(s string, limit int) string {
 	switch {
 	case s == "":

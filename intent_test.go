@@ -8,8 +8,7 @@ import (
 	"github.com/pawl-go/pawl"
 )
 
-// Names are bounded in octets and carry nothing that a log or a header could misread; the same bounds stand in the
-// database.
+// Names are bounded in octets, without characters that a log or a header could misread.
 func TestIntent_Limits(t *testing.T) {
 	t.Parallel()
 	print := pawl.FingerprintOf([]byte("body"))
@@ -39,7 +38,7 @@ func TestIntent_Limits(t *testing.T) {
 	}
 }
 
-// Parts cannot be shifted against each other: each is preceded by its length (trap T35).
+// Parts cannot be shifted against each other, because each is preceded by its length (trap T35).
 func TestT35_PartsDoNotRunTogether(t *testing.T) {
 	t.Parallel()
 	b := func(s string) []byte { return []byte(s) }
@@ -58,7 +57,7 @@ func TestT35_PartsDoNotRunTogether(t *testing.T) {
 	}
 }
 
-// What a sender's serialiser may change between two tries does not count; what means something else does (trap T34).
+// Serialisation does not change the fingerprint. Different meaning does (trap T34).
 func TestT34_SerialisationDoesNotCount(t *testing.T) {
 	t.Parallel()
 	of := func(doc string) pawl.Fingerprint {
@@ -96,7 +95,7 @@ func TestT34_SerialisationDoesNotCount(t *testing.T) {
 	}
 }
 
-// The zero fingerprint is none, and that of a payload never is.
+// Only a missing fingerprint is zero.
 func TestFingerprint_IsZero(t *testing.T) {
 	t.Parallel()
 	if f := pawl.FingerprintOf([]byte("body")); f.IsZero() || !(pawl.Fingerprint{}).IsZero() {
@@ -104,7 +103,7 @@ func TestFingerprint_IsZero(t *testing.T) {
 	}
 }
 
-// Nobody outside can make a receipt that a source would take.
+// Code outside of Pawl cannot make a receipt that a source accepts.
 func TestReceipt_ZeroIsInvalid(t *testing.T) {
 	t.Parallel()
 	if (pawl.Receipt{}).Valid() {

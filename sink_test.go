@@ -17,8 +17,8 @@ import (
 	"github.com/pawl-go/pawl"
 )
 
-// net/http says of a bad header what it says of a refused connection: a *url.Error, which is a net.Error. Only what it wraps tells
-// whether the message or the sink is to blame.
+// net/http returns a *url.Error, which is a net.Error, for a bad header as for a refused
+// connection. The wrapped error tells whether the cause is the message or the sink.
 func TestIsSinkDown_JudgesTheCause(t *testing.T) {
 	t.Parallel()
 	answer := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -40,7 +40,8 @@ func TestIsSinkDown_JudgesTheCause(t *testing.T) {
 	closed.Close()
 
 	post := func(url, name, value string) error {
-		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second) // the request has arrived by then
+		// The request has arrived by then.
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 		defer cancel()
 		if url != answer.URL+"/slow" {
 			ctx = t.Context()

@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// A Trace is the position of a request in a distributed trace, as the W3C Trace Context headers spell it
-// (https://www.w3.org/TR/trace-context/). It travels with a job in its headers traceparent and tracestate, with a message in
-// the attributes of these names.
+// A Trace is the position of a request in a distributed trace, as in the W3C Trace Context headers
+// (https://www.w3.org/TR/trace-context/). A job carries it in its headers traceparent and
+// tracestate, a message in the attributes of these names.
 type Trace struct{ Parent, State string }
 
 type traceKey struct{}
@@ -18,16 +18,16 @@ func WithTrace(ctx context.Context, t Trace) context.Context {
 	return context.WithValue(ctx, traceKey{}, t)
 }
 
-// TraceOf returns the trace of ctx: in a handler, that of whoever enqueued the job or sent the message. Without a well-formed
-// parent it is the zero Trace: the recommendation lets a receiver ignore what it cannot parse. So it may a state; one of more than 512
-// octets, or with others than those of printable ASCII, is left out.
+// TraceOf returns the trace of ctx: in a handler, that of the caller that enqueued the job or sent
+// the message. Without a well-formed parent it is the zero Trace, as W3C allows. A state over 512
+// octets, or with characters other than printable ASCII, is left out.
 func TraceOf(ctx context.Context) Trace {
 	t, _ := ctx.Value(traceKey{}).(Trace)
 	return t.usable()
 }
 
-// Trace returns the trace of whoever sent the message, from its attributes traceparent and tracestate. Without a well-formed
-// parent it is the zero Trace.
+// Trace returns the sender's trace, from the attributes traceparent and tracestate. Without a
+// well-formed parent it is the zero Trace.
 func (d Delivery) Trace() Trace {
 	return Trace{Parent: d.Attributes["traceparent"], State: d.Attributes["tracestate"]}.usable()
 }
@@ -35,12 +35,12 @@ func (d Delivery) Trace() Trace {
 // Valid reports whether the parent is well formed.
 func (t Trace) Valid() bool { return traceParent.MatchString(t.Parent) }
 
-// maxState is how many octets of a tracestate everybody should carry on, by the recommendation (tracestate limits). More, from whoever is first
-// in the chain, would go into every row and message that follows.
+// maxState is how many octets of a tracestate a system should propagate (W3C Trace Context,
+// tracestate limits). A longer one would go into every later row and message.
 const maxState = 512
 
-// usable is what of t is carried on: nothing without a well-formed parent, and no state that is too long or not of printable ASCII,
-// which a database or broker might refuse together with what it comes with.
+// usable returns the part of t that is propagated. A database or broker might refuse a state that
+// is too long or not printable ASCII, together with its row or message.
 func (t Trace) usable() Trace {
 	if !t.Valid() {
 		return Trace{}

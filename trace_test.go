@@ -7,7 +7,7 @@ import (
 	"github.com/pawl-go/pawl"
 )
 
-// A trace is carried as it was given; one that no W3C receiver would accept is as good as none.
+// A well-formed trace is carried unchanged. A trace that W3C receivers would reject counts as none.
 func TestTraceOf(t *testing.T) {
 	t.Parallel()
 	const parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
@@ -25,7 +25,7 @@ func TestTraceOf(t *testing.T) {
 	}
 }
 
-// A state that a database or broker might refuse is left out, so that it takes nothing down with it; the trace goes on.
+// A state that a database or broker might refuse is left out, and the trace goes on.
 func TestTraceOf_LeavesOutAStateThatCannotBeCarried(t *testing.T) {
 	t.Parallel()
 	const parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
@@ -39,7 +39,7 @@ func TestTraceOf_LeavesOutAStateThatCannotBeCarried(t *testing.T) {
 	}
 }
 
-// A message carries a trace in the attributes that the recommendation names as headers.
+// A message carries a trace in the attributes that W3C names as headers.
 func TestDelivery_Trace(t *testing.T) {
 	t.Parallel()
 	want := pawl.Trace{Parent: "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", State: "vendor=1"}

@@ -10,12 +10,12 @@ import (
 	"github.com/pawl-go/pawl/internal/contract"
 )
 
-// An Answer is what the ledger keeps of a success. Handlers that return one, Once[Answer], decide about each part; a []byte or
-// json.RawMessage is stored as it is, and any other type becomes Result as JSON.
+// An Answer is what is stored of a success. A handler of type Once[Answer] sets each part itself. A
+// []byte or json.RawMessage becomes Result as it is, any other type becomes Result as JSON.
 type Answer struct {
-	// Result is the value, exact octets, at most 4 MiB.
+	// Result is the value, stored byte for byte, at most 4 MiB.
 	Result []byte
-	// RefType and RefID name what was made, for queries: "order", "17". At most 255 octets each.
+	// RefType and RefID name the created object for queries: "order", "17". At most 255 bytes.
 	RefType, RefID string
 	// Response is the HTTP response, if there was one.
 	Response *Response
@@ -24,17 +24,17 @@ type Answer struct {
 // A Response is a stored HTTP response.
 type Response struct {
 	Status  int                 // 100 to 999
-	Headers map[string][]string // only those that may be given again; at most what fits a row
-	Body    []byte              // exact octets, at most 4 MiB
+	Headers map[string][]string // only those that a replay may send; at most what fits a row
+	Body    []byte              // stored byte for byte, at most 4 MiB
 }
 
-// A Referrer is a value that names what was made: its RefType and RefID are stored with the answer.
+// A Referrer names the object that was created. Its RefType and RefID are stored with the answer.
 type Referrer interface {
 	ResultRef() (refType, refID string)
 }
 
-// encode makes the answer of a value, and the value that everybody gets from it, the first caller
-// too. The methods of the value that write and read it are the user's.
+// encode returns the answer that stores value, and value read back from it, which all callers get.
+// The marshal methods of T are user code, so panics in them are caught.
 func encode[T any](value T) (a Answer, stored T, err error) {
 	err = callback.Do("the result", func() (err error) {
 		a, stored, err = encoded(value)
@@ -87,7 +87,7 @@ func decoded[T any](a Answer) (value T, err error) {
 			return value, nil // settled by hand
 		}
 		if err := json.Unmarshal(a.Result, &value); err != nil {
-			return value, &pawl.Error{Op: "command.decode", Err: fmt.Errorf("the stored result is no %T: %w", value, err),
+			return value, &pawl.Error{Op: "command.decode", Err: fmt.Errorf("the stored result does not decode into %T: %w", value, err),
 				Hint: "the type has changed since it was stored; read it as command.Answer"}
 		}
 	}
@@ -102,7 +102,7 @@ func answerOf(r contract.CommandRow) Answer {
 	return a
 }
 
-// stored is the answer as the contract takes it.
+// stored returns the answer as the contract's argument.
 func (a Answer) stored() contract.CommandAnswer {
 	s := contract.CommandAnswer{Result: a.Result, RefType: a.RefType, RefID: a.RefID}
 	if r := a.Response; r != nil {

@@ -14,20 +14,20 @@ import (
 	"github.com/pawl-go/pawl/internal/txn"
 )
 
-// An Attempt is one try at a leased command. Its methods may be called from several goroutines.
+// An Attempt is one try at a leased command. Its methods are safe for concurrent use.
 type Attempt[T any] struct {
 	call *call[struct{}]
 	pool *pgxpool.Pool
 	opts LeaseOptions
 	ctx  context.Context
 	lose context.CancelCauseFunc
-	stop context.CancelFunc // of the heartbeat
+	stop context.CancelFunc // stops the heartbeat
 
-	refused atomic.Pointer[pawl.Error] // the database said that the attempt is not the holder any more: for good
+	refused atomic.Pointer[pawl.Error] // the database's first P4020; never reset
 
 	mu       sync.Mutex
-	end      *Result[T] // stored
-	finished *Result[T] // by Finish, in a transaction of yours
+	end      *Result[T] // the stored result
+	finished *Result[T] // by Finish, in the caller's transaction
 }
 
 func newAttempt[T any](ctx context.Context, pool *pgxpool.Pool, c *call[struct{}], row contract.CommandRow, options LeaseOptions) *Attempt[T] {
@@ -44,32 +44,32 @@ func newAttempt[T any](ctx context.Context, pool *pgxpool.Pool, c *call[struct{}
 	return a
 }
 
-// Context ends when the lease is lost, with the caller's, or with Close.
+// Context ends when the lease is lost, when the caller's context ends, or at Close.
 func (a *Attempt[T]) Context() context.Context { return a.ctx }
 
-// Fence grows at every claim of the key; pass it to whatever must refuse a stale attempt, in the header lock.FenceHeader or
-// to lock.AcceptFence.
+// Fence grows at every claim of the key. Pass it to systems that must refuse a stale attempt, in
+// the header lock.FenceHeader or to lock.AcceptFence.
 func (a *Attempt[T]) Fence() int64 { return a.call.row.Fence }
 
-// Number of the attempt, from 1.
+// Number returns the number of the attempt, from 1.
 func (a *Attempt[T]) Number() int { return a.call.row.Attempts }
 
-// Intent of the command.
+// Intent returns the intent of the command.
 func (a *Attempt[T]) Intent() pawl.Intent { return a.call.intent }
 
-// Owner is the same at every attempt of the command: see package step.
+// Owner returns the owner of the command's steps, the same at every attempt. See package step.
 func (a *Attempt[T]) Owner() pawl.Owner {
 	return contract.OwnerOf("command", a.call.intent.Scope, a.call.intent.Key, 0)
 }
 
-// Close stops the heartbeat and ends the context. It records nothing: an attempt that is closed without an end has fallen
-// silent.
+// Close stops the heartbeat and ends the context. It records nothing: without an end, the command
+// stays in progress until the lease expires.
 func (a *Attempt[T]) Close() {
 	a.stop()
 	a.lose(nil)
 }
 
-// run takes the handler to its end.
+// run calls the handler and ends the command.
 func (a *Attempt[T]) run(fn func(context.Context, *Attempt[T]) error) (Result[T], error) {
 	defer a.Close()
 	defer inFlight.enter(a.call.intent)()
@@ -97,7 +97,7 @@ func (a *Attempt[T]) run(fn func(context.Context, *Attempt[T]) error) (Result[T]
 	return Result[T]{}, a.Fail(a.ctx, a.read(failure))
 }
 
-// conclude ends a command whose handler has returned without a Commit.
+// conclude ends a command whose handler returned nil without Commit or Succeed.
 func (a *Attempt[T]) conclude() error {
 	a.mu.Lock()
 	finished := a.finished
@@ -124,8 +124,8 @@ func (a *Attempt[T]) ended() *Result[T] {
 	return a.end
 }
 
-// read says of an attempt that was cut off, or could not store what it had done, that nobody knows what that was, unless doing
-// it again does no harm.
+// read decides whether a failure leaves the outcome unknown: the attempt was cut off, or could not
+// store its result. A Repeatable command is simply retried.
 func (a *Attempt[T]) read(failure error) error {
 	cut := txn.Abrupt(failure) || errors.Is(failure, context.Canceled) || errors.Is(failure, context.DeadlineExceeded) ||
 		pawl.MayHaveHappened(failure) || pawl.Retryable(failure)

@@ -15,17 +15,17 @@ import (
 	"github.com/pawl-go/pawl/internal/verdict"
 )
 
-// A call is one caller's wish, through all the transactions that it takes.
+// A call is one caller's request, over all its transactions.
 type call[X any] struct {
 	door   door[X]
-	db     pawl.DB                                        // for statements of their own
+	db     pawl.DB                                        // outside the command's transaction
 	proof  func(ctx context.Context, readOn string) error // see [txn.Replicated]
 	intent pawl.Intent
 	opts   Options
-	row    contract.CommandRow // of the newest attempt that was ours
-	asked  map[int64]bool      // fences of attempts whose COMMIT was not answered
+	row    contract.CommandRow // of this call's newest attempt
+	asked  map[int64]bool      // fences of attempts whose COMMIT got no reply
 
-	claimedAt time.Time // of a lease: before it was asked for
+	claimedAt time.Time // when the lease was requested
 }
 
 // knownAnswer is the answer of a command, ours or another call's.
@@ -36,26 +36,26 @@ type knownAnswer struct {
 	fence   int64
 }
 
-// What a transaction may end with, beside an answer and an error: neither is for the caller.
+// These errors end a transaction of a call. The caller never sees them.
 type (
-	busyError     struct{ after time.Duration } // somebody else is at it
-	askAgainError struct{ err error }           // the database must be asked what became of it
+	busyError     struct{ after time.Duration } // another call holds the key
+	askAgainError struct{ err error }           // claim again to learn the outcome
 )
 
 func (b *busyError) Error() string     { return "busy" }
 func (a *askAgainError) Error() string { return a.err.Error() }
 
 const (
-	// rounds bounds how often one call asks what became of a transaction.
+	// rounds bounds how often one call asks for the outcome of a transaction.
 	rounds = 8
-	// askFor bounds how long it waits for the end of a transaction of its own that it lost sight of.
+	// askFor bounds how long a call asks for the outcome of its own COMMIT that got no reply.
 	askFor = 20 * time.Second
-	// abandonAfter is how long after the handler's timeout the server ends its silent transaction.
+	// abandonAfter is how long after the handler's timeout the server ends an idle transaction.
 	abandonAfter = 10 * time.Second
 )
 
-// run takes the command through claim, handle and commit, as often as its transaction loses a race, its COMMIT goes
-// unanswered, or somebody else is at it. It never guesses: each time it claims again, and the row has the answer.
+// run repeats claim, handle and commit while the transaction loses a race, its COMMIT gets no
+// reply, or another call holds the key. It never guesses: it claims again and reads the row.
 func (c *call[X]) run(ctx context.Context, work func(context.Context, X) (Answer, error)) (knownAnswer, error) {
 	p := patience{until: time.Now().Add(c.opts.Wait)}
 	for round := 0; ; {
@@ -85,8 +85,8 @@ func (c *call[X]) run(ctx context.Context, work func(context.Context, X) (Answer
 	}
 }
 
-// try is one transaction: open, handle, close, commit; or open, fail, commit; or an opening that shows another's answer. Where most
-// calls of the scope are answered, it looks for the answer first.
+// try runs one transaction, which commits an answer or a failure, or finds an answer. If most calls
+// of the scope find one, try first looks for it without a transaction.
 func (c *call[X]) try(ctx context.Context, work func(context.Context, X) (Answer, error)) (d knownAnswer, err error) {
 	if c.asked == nil && habits.answered(c.intent.Scope) {
 		row, found, err := contract.CommandLook(ctx, c.db, c.intent)
@@ -110,14 +110,14 @@ func (c *call[X]) try(ctx context.Context, work func(context.Context, X) (Answer
 	defer inFlight.enter(c.intent)()
 	c.row = row
 
-	// open: a crash here costs nothing; nothing was written.
+	// open: a crash here costs nothing, because nothing was written.
 	if err := fault.At("command.claim.after"); err != nil {
 		return d, c.failed(ctx, tx, err)
 	}
 	start := time.Now()
 	answer, failure := c.handle(ctx, tx, work)
 	if declined := declinedIn(failure); declined != nil {
-		answer, failure = declined.answer, nil // its rows are gone, the transaction is whole
+		answer, failure = declined.answer, nil // its rows are rolled back, the transaction stands
 	}
 	if failure != nil {
 		return d, c.failed(ctx, tx, failure)
@@ -138,7 +138,7 @@ func (c *call[X]) try(ctx context.Context, work func(context.Context, X) (Answer
 
 // handle runs the handler behind the savepoint.
 //
-// handle: a crash in it costs nothing; its rows were never visible.
+// handle: a crash here costs nothing, because its rows were never visible.
 func (c *call[X]) handle(ctx context.Context, tx opened[X], work func(context.Context, X) (Answer, error)) (answer Answer, err error) {
 	ctx = withInfo(ctx, Info{c.intent, c.row.Attempts, c.row.Fence})
 	err = tx.guard(ctx, c.opts.Timeout, func(ctx context.Context, tx X) error {
@@ -153,10 +153,10 @@ func (c *call[X]) handle(ctx context.Context, tx opened[X], work func(context.Co
 	return answer, err
 }
 
-// commit makes effect and answer durable together.
+// commit makes the rows and the answer durable together.
 //
-// commit: a crash before COMMIT arrives costs the attempt, which leaves nothing; after it, nothing: who asks again is given
-// the answer.
+// commit: a crash before COMMIT arrives costs the attempt, and nothing of it remains. After COMMIT
+// it costs nothing: a retry gets the stored answer.
 func commit(ctx context.Context, send func(context.Context, string) error) error {
 	if err := fault.At("command.commit.before"); err != nil {
 		return &pawl.Error{Op: "command.commit", Code: pawl.CodeCommitUnknown, Err: err}
@@ -164,13 +164,13 @@ func commit(ctx context.Context, send func(context.Context, string) error) error
 	if err := send(ctx, "command.commit"); err != nil {
 		return err
 	}
-	if err := fault.At("command.commit.after"); err != nil { // plays a reply that was lost
+	if err := fault.At("command.commit.after"); err != nil { // simulates a lost reply
 		return &pawl.Error{Op: "command.commit", Code: pawl.CodeCommitUnknown, Err: err}
 	}
 	return nil
 }
 
-// look gives the answer that was found without a transaction.
+// look returns the answer that was found without a transaction.
 func (c *call[X]) look(ctx context.Context, row contract.CommandRow) (knownAnswer, error) {
 	if row.Outcome == "processing_active" {
 		return knownAnswer{}, &busyError{row.RetryAfter}
@@ -178,13 +178,14 @@ func (c *call[X]) look(ctx context.Context, row contract.CommandRow) (knownAnswe
 	return c.standing(ctx, row)
 }
 
-// answered gives the answer that a claim found. The caller does not wait for the end of the transaction, which holds nothing.
+// answered returns the answer that a claim found. It does not wait for the transaction's rollback.
 func (c *call[X]) answered(ctx context.Context, tx opened[X], row contract.CommandRow) (knownAnswer, error) {
 	switch row.Outcome {
 	case "processing_active":
 		tx.rollback(ctx)
 		return knownAnswer{}, &busyError{row.RetryAfter}
-	case "unknown": // this claim may have made it so; if that is not stored, the next one will
+	// This claim may have set the status. If its COMMIT fails, the next claim sets it.
+	case "unknown":
 		if err := tx.commit(ctx, "command.claim"); err != nil {
 			c.emit(ctx, pawl.Event{Kind: pawl.EventError, Op: "command.claim", Err: err})
 		}
@@ -195,7 +196,7 @@ func (c *call[X]) answered(ctx context.Context, tx opened[X], row contract.Comma
 	return c.standing(ctx, row)
 }
 
-// standing reads the answer of a command that nobody is working on. It is given once what it was read from is replicated.
+// standing returns the answer of a command that no attempt runs, once its row is replicated.
 func (c *call[X]) standing(ctx context.Context, row contract.CommandRow) (d knownAnswer, err error) {
 	if err := c.proof(ctx, row.ReadOn); err != nil {
 		return d, err
@@ -222,7 +223,7 @@ func (c *call[X]) standing(ctx context.Context, row contract.CommandRow) (d know
 	return d, err
 }
 
-// refused reads why there is no claim.
+// refused decides what to do after an error of a claim.
 func (c *call[X]) refused(ctx context.Context, err error) error {
 	switch {
 	case verdict.IsBusy(pawl.CodeOf(err)):
@@ -235,11 +236,13 @@ func (c *call[X]) refused(ctx context.Context, err error) error {
 	return c.undecided(err)
 }
 
-// failed records a failure in the transaction that has the key, its savepoint rolled back: nobody can win in between. Only where
-// that transaction is gone does another one.
+// failed records a failure in the transaction that holds the key, after a rollback to its
+// savepoint, so no other call gets the key in between. If that transaction is lost, mark records
+// it.
 func (c *call[X]) failed(ctx context.Context, tx opened[X], cause error) error {
 	switch {
-	case errors.Is(cause, txn.ErrEnded): // it tried; or it did, and what it wrote behind that may be durable
+	// The handler tried to end the transaction, or did. Then its later writes may be durable.
+	case errors.Is(cause, txn.ErrEnded):
 		tx.rollback(ctx)
 		return c.mark(ctx, cause)
 	case txn.LostRace(cause):
@@ -264,11 +267,12 @@ func (c *call[X]) failed(ctx context.Context, tx opened[X], cause error) error {
 	return c.told(ctx, row, cause)
 }
 
-// unfinished reads why a transaction that was ours did not commit.
+// unfinished decides what to do if the call's own transaction did not commit.
 func (c *call[X]) unfinished(ctx context.Context, err error) error {
 	switch {
 	case errors.Is(err, txn.ErrEnded):
-		return c.mark(ctx, err) // through the connection: what it wrote behind a ROLLBACK may be durable
+		// Ended through the connection, so its later writes may be durable.
+		return c.mark(ctx, err)
 	case txn.LostRace(err):
 		return err
 	case pawl.MayHaveHappened(err) && !errors.Is(err, txn.ErrLost):
@@ -278,17 +282,17 @@ func (c *call[X]) unfinished(ctx context.Context, err error) error {
 		c.asked[c.row.Fence] = true
 		c.emit(ctx, pawl.Event{Kind: pawl.EventCommitUnknown, Op: "command.commit", Err: err})
 		return &askAgainError{err}
-	case (pawl.Unreachable(err) || errors.Is(err, pawl.ErrTransactionLost)) && ctx.Err() == nil: // the caller asks again, or does not
+	case (pawl.Unreachable(err) || errors.Is(err, pawl.ErrTransactionLost)) && ctx.Err() == nil:
 		c.emit(ctx, pawl.Event{Kind: pawl.EventWastedWork, Op: "command.handle", Err: err})
-		return err // nothing is recorded
+		return err // nothing is recorded; the caller may retry
 	}
-	return c.mark(ctx, err) // a deferred constraint, for instance
+	return c.mark(ctx, err) // for example a deferred constraint
 }
 
-// spent reports whether the restarts were used up on an attempt that began.
+// spent reports whether an attempt has started and used up its restarts.
 func (c *call[X]) spent(err error) bool { return c.row.Fence != 0 && txn.LostRace(err) }
 
-// impatient is what a caller is told whose patience has ended while somebody else was at it.
+// impatient returns the error for a caller whose Wait expired while another call held the key.
 func (c *call[X]) impatient(ctx context.Context, b *busyError) error {
 	if c.asked != nil {
 		return c.undecided(errors.New("the old transaction has not ended"))
@@ -301,7 +305,7 @@ func (c *call[X]) impatient(ctx context.Context, b *busyError) error {
 	return err
 }
 
-// undecided is what a caller is told when the database could not be asked.
+// undecided returns the error for a caller when the database could not be asked for the outcome.
 func (c *call[X]) undecided(err error) error {
 	if c.asked == nil {
 		return err

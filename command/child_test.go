@@ -21,18 +21,20 @@ import (
 	"github.com/pawl-go/pawl/internal/testbed/patience"
 )
 
-// childEnv holds an errand, as JSON, for a process that runs one command.
+// childEnv holds an errand, as JSON, for a child process.
 const childEnv = "PAWL_TEST_COMMAND"
 
-// An errand says how a process runs the command.
+// An errand says how a child process runs the command.
 type errand struct {
-	URL    string
-	Form   string // "once", "sql" (once, through database/sql), "commit" (leased, its rows in Commit), "outside" (leased, its rows through a connection of its own)
+	URL string
+	// "once", "sql" (once through database/sql), "commit" (leased, rows in Commit), or "outside"
+	// (leased, rows through another connection).
+	Form   string
 	Lease  command.LeaseOptions
 	Faults string
 }
 
-// TestCommandProcess is no test: it is the process that other tests start. It prints how the command ended.
+// TestCommandProcess is the child process of other tests. It prints how the command ended.
 func TestCommandProcess(t *testing.T) {
 	var e errand
 	if text := os.Getenv(childEnv); text == "" {
@@ -54,7 +56,7 @@ func TestCommandProcess(t *testing.T) {
 	fmt.Printf("ended replayed=%v error=%v\n", r.Replayed, err)
 }
 
-// run is the command of the process; the tests ask for the same.
+// run runs the command; the tests call it for the same key.
 func (e errand) run(ctx context.Context, pool *pgxpool.Pool) (command.Result[order], error) {
 	switch e.Form {
 	case "commit":
@@ -116,7 +118,7 @@ func (p *child) read(out io.Reader) {
 	}
 }
 
-// end returns what the process printed, "" if it was killed.
+// end returns the line that the process printed, or "" if it was killed.
 func (p *child) end() string {
 	p.Helper()
 	return patience.Receive(p, "the process has ended", p.lines)

@@ -21,15 +21,15 @@ import (
 	"github.com/pawl-go/pawl/pawltest"
 )
 
-// The connection is cut at COMMIT 500 times, before it is sent or before it is answered: each command has one effect, and
-// its caller, and whoever asks again, has the right answer.
+// The connection is cut at COMMIT 500 times, before it is sent or before its reply. Each command
+// has one effect, and the caller and every retry get the right answer.
 func TestOnce_LostCommitReplies(t *testing.T) {
 	t.Parallel()
 	const commands = 500
 	direct := setup(t)
 	proxy, through := wireproxy.Start(t, direct.url)
 	b := setupOn(t, through)
-	var committed, cut sync.Map // keys whose first COMMIT arrived, or met a cut
+	var committed, cut sync.Map // keys whose first COMMIT arrived or was cut
 	var sent atomic.Int64
 	proxy.OnCommit(func() wireproxy.Cut {
 		switch sent.Add(1) % 4 {
@@ -54,7 +54,8 @@ func TestOnce_LostCommitReplies(t *testing.T) {
 					})
 				}
 				r, err := ask()
-				unsure := pawl.CodeOf(err) == pawl.CodeCommitUnknown // nine COMMITs in a row can be cut: then its caller asks again
+				// Nine COMMITs in a row may be cut; then the caller retries.
+				unsure := pawl.CodeOf(err) == pawl.CodeCommitUnknown
 				for pawl.CodeOf(err) == pawl.CodeCommitUnknown {
 					r, err = ask()
 				}
@@ -93,7 +94,7 @@ func TestOnce_LostCommitReplies(t *testing.T) {
 	}
 }
 
-// The same for a lost reply to the COMMIT of a failure: the failure is recorded once, and the handler does not run again.
+// If the reply to a failure's COMMIT is lost, it is recorded once and the handler runs once.
 func TestOnce_LostRepliesToFailures(t *testing.T) {
 	t.Parallel()
 	direct := setup(t)
@@ -120,7 +121,7 @@ func TestOnce_LostRepliesToFailures(t *testing.T) {
 	direct.want("select count(*) from pawl.command where status = 'failed_final' and attempts = 1", 40)
 }
 
-// In the leased form, too: its claim, its end, and an end without rows.
+// In the leased form the reply is lost to the claim, the COMMIT, or an end without rows.
 func TestLeased_LostReplies(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -169,7 +170,7 @@ func separator(rawURL string) string {
 	return "?"
 }
 
-// Without the database nothing runs (traps T10, T11): not when it is away, and not on a standby, which cannot claim.
+// If the database is unreachable, no handler runs (trap T10).
 func TestT10_AwayMeansNoRun(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -201,7 +202,7 @@ func TestT10_AwayMeansNoRun(t *testing.T) {
 	b.wantOrders(1)
 }
 
-// A read-only session, as on a standby, cannot claim, so the handler is not entered (trap T11).
+// A read-only session, as on a standby, cannot claim, so the handler does not run (trap T11).
 func TestT11_NoClaimOnAStandby(t *testing.T) {
 	t.Parallel()
 	b := setupOn(t, func() string {
@@ -217,7 +218,7 @@ func TestT11_NoClaimOnAStandby(t *testing.T) {
 	}
 }
 
-// The database goes away while the handler runs: nothing is charged, nothing stays, and the next call does it.
+// If the database goes away while the handler runs, no attempt is counted and no rows remain.
 func TestOnce_OutageDuringTheHandler(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -240,8 +241,7 @@ func TestOnce_OutageDuringTheHandler(t *testing.T) {
 	b.wantOrders(1)
 }
 
-// A caller who leaves takes nothing along (trap T9): what its handler wrote is rolled back, that is recorded, and the next
-// caller gets through.
+// If a caller leaves, its handler's rows are rolled back and the failure is recorded (trap T9).
 func TestT9_ACallerWhoLeaves(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -258,7 +258,7 @@ func TestT9_ACallerWhoLeaves(t *testing.T) {
 	b.wantStatus("failed_retryable 1")
 	ctx, leave = context.WithCancel(t.Context())
 	r, err := command.Once(ctx, b.pool, intent("k", "p"), b.options(), func(ctx context.Context, tx pgx.Tx) (order, error) {
-		defer leave() // after the last statement: it has answered, and is not undone
+		defer leave() // after the last statement, which is not undone
 		return place("one")(ctx, tx)
 	})
 	if err == nil && r.Attempt != 2 {

@@ -14,8 +14,8 @@ import (
 	"github.com/pawl-go/pawl/internal/testbed/wireproxy"
 )
 
-// A process killed at any point of the one-transaction form, also of a key whose attempt before has failed: the retry gives one effect, and
-// whoever asks after that is given its answer.
+// A process is killed at each point of the one-transaction form, with and without an earlier
+// failure. The retry has one effect, and later retries get its answer.
 func TestOnce_KilledAtEveryPoint(t *testing.T) {
 	t.Parallel()
 	for point, replayed := range map[string]bool{
@@ -52,8 +52,8 @@ func TestOnce_KilledAtEveryPoint(t *testing.T) {
 	}
 }
 
-// The connection is cut at any message between BEGIN and COMMIT, before it is sent or before it is answered: whoever asks again has one effect
-// and one answer.
+// The connection is cut at each message between BEGIN and COMMIT, before it is sent or before its
+// reply. Retries have one effect and one answer.
 func TestOnce_CutAtEveryMessage(t *testing.T) {
 	t.Parallel()
 	for _, form := range []string{"once", "sql"} {
@@ -72,7 +72,8 @@ func TestOnce_CutAtEveryMessage(t *testing.T) {
 						b := setupOn(t, through)
 						var once sync.Once
 						if target == "commit" {
-							proxy.Aim(func(sent []byte) bool { return bytes.Contains(sent, []byte("commit\x00")) }) // a whole text, of either protocol
+							// The whole text, of either protocol.
+							proxy.Aim(func(sent []byte) bool { return bytes.Contains(sent, []byte("commit\x00")) })
 						} else {
 							proxy.Aim(wireproxy.Executes(target))
 						}
@@ -100,8 +101,8 @@ func TestOnce_CutAtEveryMessage(t *testing.T) {
 	}
 }
 
-// The same in the leased form. What a retry finds when the lease is over depends on whether the command may run again; a
-// second run where it may not never happens, above all not between the handler's own commit and the end.
+// A process is killed at each point of the leased form. Only a repeatable command runs again, even
+// if the kill comes between the handler's own commit and the end.
 func TestLeased_KilledAtEveryPoint(t *testing.T) {
 	t.Parallel()
 	const unknown, replay, again = "unknown", "replay", "again"
@@ -141,7 +142,7 @@ func TestLeased_KilledAtEveryPoint(t *testing.T) {
 			e.Lease.Wait = -1
 			if c.then != replay {
 				_, err := e.run(t.Context(), b.pool)
-				b.wantError(err, pawl.ErrInProgress) // until the lease is over
+				b.wantError(err, pawl.ErrInProgress) // until the lease expires
 			}
 			b.exec(expire)
 			r, err := e.run(t.Context(), b.pool)
@@ -163,7 +164,7 @@ func (b *bed) wantKilled(p *child) {
 	}
 }
 
-// A process that froze past its lease, while somebody else did the work, is refused when it wakes, and leaves no rows.
+// A process that froze past its lease is refused when it wakes, and leaves no rows.
 func TestZombie_IsRefused(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -186,8 +187,8 @@ func TestZombie_IsRefused(t *testing.T) {
 	b.wantStatus("succeeded 2")
 }
 
-// One that froze with its transaction open has the row, whatever its lease says: nobody takes it over, and when it wakes it
-// ends the command.
+// A process that froze with an open transaction has locked the row, even if its lease expires. No
+// other process takes over, and the process ends the command when it wakes.
 func TestZombie_OpenTransactionKeepsItsCommand(t *testing.T) {
 	t.Parallel()
 	for _, form := range []string{"once", "commit"} {

@@ -1,31 +1,50 @@
-// Package command lets a caller ask for something once: whoever asks again with the same key gets the same answer, byte for
-// byte, and whoever uses the key for something else is told so.
+// Package command runs a request once for each idempotency key. A retry with the same key gets the
+// stored answer, byte for byte. If the payload differs, the retry fails with [pawl.ErrKeyReused].
 //
 //	               claim
 //	                 │
-//	            processing ─────── lease over ──┬── Repeatable: runs again, under a new fence
-//	             │   │   │                      └── else: unknown ── the attempt's own end, or Settle
+//	            processing ─────── lease expired ──┬── Repeatable: runs again, under a new fence
+//	             │   │   │                         └── else: unknown ── its late result, or Settle
 //	       error │   │   │ pawl.Final
-//	failed_retryable │  failed_final ── asked again: the same failure, P4030
-//	   asked again:  │
-//	   runs again    succeeded ──────── asked again: the same answer, Replayed
+//	failed_retryable │  failed_final ── retry: the same failure, P4030
+//	   retry:        │
+//	   runs again    succeeded ──────── retry: the same answer, Replayed
 //
-// [Once] is the form to use: your rows and the answer commit in one transaction, or neither does. The figure is that of [Leased]: a
-// command of Once is written when it ends.
+// Use [Once] by default: your rows and the answer commit in one transaction.
 //
-//	result, err := command.Once(ctx, pool, intent, command.Options{}, func(ctx context.Context, tx pgx.Tx) (Order, error) {
-//		return insertOrder(ctx, tx, request)
-//	})
+//	result, err := command.Once(ctx, pool, intent, command.Options{},
+//		func(ctx context.Context, tx pgx.Tx) (Order, error) {
+//			return insertOrder(ctx, tx, request)
+//		})
 //
-// [Leased] is for work that must call outside, between a claim and an end that are transactions of their own.
+// Use [Leased] for a handler that calls other systems. Its claim and its end are separate
+// transactions, and none is open while the handler runs. The figure shows [Leased]; [Once] writes
+// the command's row only at the end of its transaction.
 //
 // # Errors
 //
-// [pawl.ErrKeyReused]: the key came before with another payload. [pawl.ErrInProgress]: somebody else is at it, [RetryAfter]
-// says when to ask again. [pawl.ErrFailedFinal]: it failed for good, now or earlier; [FailureOf] has the stored failure.
-// [pawl.ErrOutcomeUnknown]: an attempt may have taken effect and did not say; it is not run again.
-// [pawl.ErrFenceLost]: this attempt no longer holds the command; drop it. [pawl.ErrCommitUnknown]:
-// the database could not be asked what became of a COMMIT; ask again with the same key. Anything else is the handler's own error, recorded as
-// failed_retryable, or the database's; the same key may be tried again. What the handler was told of other keys and leases, by a job
-// that it enqueued for instance, stays in the chain, below an outermost [pawl.Error] whose Op is command.handle.
+//   - [pawl.ErrKeyReused]: the key was used before with another payload.
+//   - [pawl.ErrInProgress]: another call holds the key. [RetryAfter] says when to retry.
+//   - [pawl.ErrFailedFinal]: the command failed for good, now or earlier. See [FailureOf].
+//   - [pawl.ErrOutcomeUnknown]: an attempt may have taken effect. It does not run again.
+//   - [pawl.ErrFenceLost]: this attempt no longer holds the command. Drop it.
+//   - [pawl.ErrCommitUnknown]: COMMIT got no reply and its outcome could not be read. Retry.
+//   - any other error: the handler's own, recorded as failed_retryable, or the database's. Retry.
+//
+// If the handler gets such an error for another key or lease, the chain has it below an outermost
+// [pawl.Error] whose Op is command.handle.
 package command
+
+// For maintainers: the files by step of a call.
+//
+//	             Once                                Leased
+//	claim        call.go, habit.go, door.go          lease.go
+//	handle       call.go                             attempt.go, heartbeat.go
+//	end          call.go; failure: mark.go           end.go; failure: mark.go
+//	wait         wait.go, for another call that holds the key
+//	types        answer.go, failure.go
+//
+// Acquire in this order: Attempt.mu, a connection, the key's advisory lock, the command's row,
+// your rows. A call holds at most one connection, and none while it waits or a leased handler runs.
+// The heartbeat takes another connection for each renewal, and never Attempt.mu. No statement runs
+// under flights.mu.

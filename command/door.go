@@ -14,17 +14,17 @@ import (
 	"github.com/pawl-go/pawl/internal/txn"
 )
 
-// A door is a way into the database; X is the transaction that it hands to handlers.
+// A door is the way into the database. X is the type of transaction that handlers get.
 type door[X any] interface {
-	// db is for single statements, each a transaction of its own.
+	// db runs single statements, each in a transaction of its own.
 	db() pawl.DB
-	// replicated returns once what was read on a server is replicated; see [txn.Replicated].
+	// replicated waits until everything read on the server readOn is replicated.
 	replicated(ctx context.Context, readOn string) error
 	// open begins a transaction and opens the command in it.
 	open(ctx context.Context, i pawl.Intent, level pgx.TxIsoLevel, idle time.Duration) (opened[X], contract.CommandRow, error)
 }
 
-// An opened transaction has the key, or knows why not.
+// An opened transaction holds the key, unless the row that open returned says why not.
 type opened[X any] interface {
 	db() pawl.DB
 	guard(ctx context.Context, limit time.Duration, fn func(context.Context, X) error) error
@@ -71,10 +71,10 @@ func (d sqlDoor) replicated(ctx context.Context, readOn string) error {
 	return txn.ReplicatedSQL(ctx, d.handle, readOn)
 }
 
-// open begins detached from the context's end: database/sql would roll back behind our back. What is sent in it is not.
+// open begins a transaction that does not end with ctx: database/sql would roll it back unasked.
 func (d sqlDoor) open(ctx context.Context, i pawl.Intent, level pgx.TxIsoLevel, idle time.Duration) (opened[*sql.Tx], contract.CommandRow, error) {
 	var row contract.CommandRow
-	conn, err := d.handle.Conn(ctx) // waits for no longer than the caller does
+	conn, err := d.handle.Conn(ctx) // waits at most until ctx ends
 	if err != nil {
 		return nil, row, pawl.Wrap("command.begin", err)
 	}
@@ -100,7 +100,7 @@ var standardLevels = map[pgx.TxIsoLevel]sql.IsolationLevel{
 
 type sqlTx struct {
 	tx      *sql.Tx
-	conn    *sql.Conn // the transaction's; it goes back to the pool with its end
+	conn    *sql.Conn // of the transaction; released when that ends
 	session txn.Session
 }
 

@@ -15,11 +15,12 @@ import (
 	"github.com/pawl-go/pawl/internal/txn"
 )
 
-// Commit proves the fence, runs fn in a transaction, and ends the command with what fn returns: rows and answer commit
-// together, or neither does. fn may run more than once (40001, 40P01, a COMMIT without an answer) and takes effect once. Its
-// error rolls everything back and is returned; the attempt goes on.
+// Commit proves the fence, runs fn in a transaction, and ends the command with the value that fn
+// returns. Rows and answer commit together or not at all. After 40001, 40P01 or a COMMIT without a
+// reply, fn may run again; only one run takes effect. If fn returns an error, everything is rolled
+// back, the error is returned, and the attempt goes on.
 //
-// Errors: [pawl.ErrFenceLost]: a newer attempt has the command, or it has ended.
+// Errors: [pawl.ErrFenceLost] if a newer attempt has the command, or it has ended.
 func (a *Attempt[T]) Commit(ctx context.Context, fn func(context.Context, pgx.Tx) (T, error)) error {
 	return a.ending(ctx, func() (r Result[T], err error) {
 		err = txn.Restart(ctx, func() (err error) {
@@ -30,9 +31,9 @@ func (a *Attempt[T]) Commit(ctx context.Context, fn func(context.Context, pgx.Tx
 	})
 }
 
-// commitOnce is one transaction: hold, your rows, succeed, commit.
+// commitOnce runs one transaction: hold, the caller's rows, succeed, COMMIT.
 func (a *Attempt[T]) commitOnce(ctx context.Context, fn func(context.Context, pgx.Tx) (T, error)) (r Result[T], err error) {
-	// hold: a crash before it leaves a lease that runs out, and no rows.
+	// hold: a crash before it leaves a lease that expires, and no rows.
 	if err := fault.At("command.hold.before"); err != nil {
 		return r, err
 	}
@@ -61,7 +62,7 @@ func (a *Attempt[T]) commitOnce(ctx context.Context, fn func(context.Context, pg
 	return r, commit(ctx, func(ctx context.Context, op string) error { return txn.Commit(ctx, op, tx) })
 }
 
-// Succeed ends the command with an answer, when there are no rows of yours to commit with it.
+// Succeed ends the command with an answer. Use it if you have no rows to commit with it.
 func (a *Attempt[T]) Succeed(ctx context.Context, value T) error {
 	return a.ending(ctx, func() (Result[T], error) {
 		if err := fault.At("command.succeed.before"); err != nil {
@@ -84,8 +85,9 @@ func (a *Attempt[T]) Succeed(ctx context.Context, value T) error {
 	})
 }
 
-// Hold locks the command's row in a transaction of yours and proves the fence. Call it first: a stale attempt stops before it
-// writes, and nobody takes over while the transaction is open. For database/sql see [pawl.SQLTx].
+// Hold locks the command's row in your transaction and proves the fence. Call it first, so that a
+// stale attempt writes nothing. It prevents a takeover until the transaction ends. For database/sql
+// see [pawl.SQLTx].
 func (a *Attempt[T]) Hold(ctx context.Context, tx pawl.Tx) error {
 	if err := a.lost(); err != nil {
 		return err
@@ -93,8 +95,8 @@ func (a *Attempt[T]) Hold(ctx context.Context, tx pawl.Tx) error {
 	return a.note(contract.CommandHold(ctx, tx, a.call.intent.Scope, a.call.intent.Key, a.Fence()))
 }
 
-// Finish ends the command in a transaction of yours, after [Attempt.Hold]; then commit it. Once it has been told that it is not
-// the holder any more, the attempt stays refused, whatever savepoint has swallowed the error.
+// Finish ends the command in your transaction, after [Attempt.Hold]; then commit it. If the fence
+// is refused, the attempt stays refused, even if you roll back to a savepoint.
 func (a *Attempt[T]) Finish(ctx context.Context, tx pawl.Tx, value T) error {
 	if err := a.lost(); err != nil {
 		return err
@@ -122,14 +124,14 @@ func (a *Attempt[T]) succeed(ctx context.Context, db pawl.DB, r Result[T]) error
 		Scope: a.call.intent.Scope, Key: a.call.intent.Key, Fence: a.Fence(), Answer: r.Answer.stored()}))
 }
 
-// stored notes that the command has ended. The caller holds mu.
+// stored records that the command has ended. The caller holds mu.
 func (a *Attempt[T]) stored(r Result[T]) {
 	a.end = &r
 	a.stop()
 	a.call.emit(a.ctx, pawl.Event{Kind: pawl.EventSucceeded, Op: "command.commit"})
 }
 
-// ending runs what ends the command, once, and finds out what became of a COMMIT without an answer.
+// ending runs end, and runs it again if COMMIT got no reply and did not take effect.
 func (a *Attempt[T]) ending(ctx context.Context, end func() (Result[T], error)) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -159,8 +161,8 @@ func (a *Attempt[T]) ending(ctx context.Context, end func() (Result[T], error)) 
 	}
 }
 
-// ask finds out whether an end of this attempt is durable, by a fenced write that waits for the old transaction: what can be
-// renewed has not ended.
+// ask finds out whether an end of this attempt is durable. It renews the lease: that waits for the
+// old transaction's lock on the row, and succeeds only if the command has not ended.
 func (a *Attempt[T]) ask(ctx context.Context) (executed bool, err error) {
 	detached, cancel := context.WithTimeout(context.WithoutCancel(ctx), askFor)
 	defer cancel()
@@ -181,7 +183,7 @@ func (a *Attempt[T]) ask(ctx context.Context) (executed bool, err error) {
 	return false, err
 }
 
-// executed reports whether the row holds the success of this attempt, once that is replicated.
+// executed reports whether the row holds the success of this attempt, once that row is replicated.
 func (a *Attempt[T]) executed(ctx context.Context) (bool, error) {
 	row, found, err := contract.CommandLook(ctx, a.pool, a.call.intent)
 	if err != nil || !found || row.Outcome != "replay_success" || row.Fence != a.Fence() {
@@ -190,8 +192,8 @@ func (a *Attempt[T]) executed(ctx context.Context) (bool, error) {
 	return true, a.call.proof(ctx, row.ReadOn)
 }
 
-// Fail ends the attempt badly, as cause says ([pawl.Final], [Unknown]; else it may be tried again), and returns the error for
-// the caller.
+// Fail ends the attempt with a failure, of the kind that cause says: [pawl.Final], [Unknown], else
+// retryable. It returns the error for the caller.
 func (a *Attempt[T]) Fail(ctx context.Context, cause error) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -14,7 +14,7 @@ import (
 	"github.com/pawl-go/pawl/command"
 )
 
-// A handler that asks for COMMIT or ROLLBACK by text is refused before anything is sent, the command has failed and may be tried again.
+// A COMMIT or ROLLBACK as text is not sent. The command fails and may be retried.
 func TestOnce_TextsThatEndTheTransactionAreNotSent(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{"insert into orders (body) values ('x'); commit; begin", "/* x */ Commit", "-- x\nrollback", "end"} {
@@ -37,8 +37,8 @@ func TestOnce_TextsThatEndTheTransactionAreNotSent(t *testing.T) {
 	}
 }
 
-// What passes by the texts' check cannot commit a command's rows without the command: COMMIT itself fails. The command is unknown, since what
-// was sent behind that, or behind a ROLLBACK, may be durable: it is not run again before somebody has looked.
+// If a handler's COMMIT bypasses the check of texts, COMMIT itself fails. The command becomes
+// unknown, since statements after that COMMIT or a ROLLBACK may be durable.
 func TestOnce_CannotCommitWithoutItsKey(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{"commit", "insert into orders (body) values ('x'); commit; begin", "commit and chain", "prepare transaction 'x'", "rollback; begin"} {
@@ -65,7 +65,7 @@ func TestOnce_CannotCommitWithoutItsKey(t *testing.T) {
 	}
 }
 
-// The same through database/sql, whose transaction is the handler's own.
+// The same through database/sql, whose handler can call Commit itself.
 func TestOnceSQL_CannotCommitWithoutItsKey(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(context.Context, *sql.Tx) error{

@@ -15,13 +15,13 @@ import (
 	"github.com/pawl-go/pawl/pawltest"
 )
 
-// database is one with the table orders, for an example.
+// database returns a database with the table orders, for an example.
 func database() (pool *pgxpool.Pool, drop func()) {
 	example := &pgtest.Example{}
 	return pawltest.DB(example, orders), example.End
 }
 
-// A caller who hears nothing asks again. The order is made once, and the answer is the same.
+// A client that gets no reply retries with the same key and gets the answer of the first order.
 func ExampleOnce() {
 	ctx := context.Background()
 	pool, drop := database()
@@ -45,7 +45,7 @@ func ExampleOnce() {
 	// 0 false true
 }
 
-// An attempt that falls silent may have done something outside, so nobody runs it again, until somebody has found out.
+// An attempt with unknown outcome does not run again until you settle the command.
 func ExampleLeased() {
 	ctx := context.Background()
 	pool, drop := database()
@@ -53,7 +53,7 @@ func ExampleLeased() {
 	intent := pawl.Intent{Scope: "charges", Key: "order-17", Fingerprint: pawl.FingerprintOf([]byte("1250"))}
 	charge := func(answer error) {
 		result, err := command.Leased(ctx, pool, intent, command.LeaseOptions{Hooks: silent}, func(ctx context.Context, a *command.Attempt[string]) error {
-			if answer != nil { // of the provider
+			if answer != nil { // the provider's
 				return command.Unknown(answer)
 			}
 			return a.Commit(ctx, func(ctx context.Context, tx pgx.Tx) (string, error) { return "receipt 1", nil })

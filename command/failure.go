@@ -11,19 +11,19 @@ import (
 	"github.com/pawl-go/pawl/internal/txn"
 )
 
-// A Failure is a command's stored failure. It is in the chain of every [pawl.ErrFailedFinal] of this package.
+// A Failure is a command's stored failure. Every [pawl.ErrFailedFinal] of this package wraps one.
 type Failure struct {
-	Code     string // of the error, if it had one: a SQLSTATE or one of Pawl's
+	Code     string // the error's code, if any: a SQLSTATE or one of Pawl's
 	Message  string // at most 4,000 characters
-	Attempt  int    // which attempt failed
-	Replayed bool   // it failed earlier; this call did nothing
-	cause    error  // of this very call
+	Attempt  int    // the number of the attempt that failed
+	Replayed bool   // an earlier call failed; this one did nothing
+	cause    error  // the handler's error, if this call ran it
 }
 
 // Error returns the message.
 func (f *Failure) Error() string { return f.Message }
 
-// Unwrap returns the handler's error, if this call made it.
+// Unwrap returns the handler's error if this call ran the handler, else nil.
 func (f *Failure) Unwrap() error { return f.cause }
 
 // FailureOf returns the stored failure in err's chain, or nil.
@@ -33,8 +33,8 @@ func FailureOf(err error) *Failure {
 	return f
 }
 
-// Unknown wraps a handler's error to say that its effect may have happened, as after a timeout of somebody else's API: the
-// command becomes unknown and is not run again until somebody has found out.
+// Unknown wraps a handler's error whose effect may have happened, such as a timeout of another API.
+// The command becomes unknown and does not run again until you settle it.
 func Unknown(err error) error {
 	if err == nil {
 		return nil
@@ -47,16 +47,16 @@ type unknownError struct{ err error }
 func (e *unknownError) Error() string { return fmt.Sprintf("it may have happened: %v", e.err) }
 func (e *unknownError) Unwrap() error { return e.err }
 
-// Decline is an error for handlers: what they wrote is rolled back, and the command ends with this answer all the same. It is for
-// a refusal that is final and has a body of its own, where [pawl.Final] would leave only an error. In the leased form, which has
-// nothing to roll back, use [Attempt.Succeed].
+// Decline returns an error for handlers: the rows are rolled back, but the command succeeds with
+// this answer. Use it for a final refusal with a response of its own; [pawl.Final] stores only an
+// error. In the leased form, use [Attempt.Succeed].
 func Decline(answer Answer) error { return &declined{answer} }
 
 type declined struct{ answer Answer }
 
 func (d *declined) Error() string { return "declined, with an answer" }
 
-// declinedIn returns the answer in err's chain, unless more went wrong than that.
+// declinedIn returns err's declined answer, or nil after a panic, overrun or lost transaction.
 func declinedIn(err error) *declined {
 	var d *declined
 	if !errors.As(err, &d) || errors.Is(err, txn.ErrLost) || txn.Abrupt(err) {
@@ -65,7 +65,7 @@ func declinedIn(err error) *declined {
 	return d
 }
 
-// RetryAfter returns when to ask again for what is in progress; ok is false for other errors.
+// RetryAfter returns when to retry after [pawl.ErrInProgress]. For other errors ok is false.
 func RetryAfter(err error) (after time.Duration, ok bool) {
 	var p *inProgress
 	if !errors.As(err, &p) {
@@ -85,16 +85,17 @@ func errInProgress(op string, after time.Duration) error {
 	return &pawl.Error{Op: op, Code: pawl.CodeInProgress, Err: &inProgress{after}}
 }
 
-// endOf reads what the handler's error says of the command.
+// endOf reads from the handler's error whether the command failed for good or is unknown.
 func endOf(cause error) (final, unknown bool) {
 	var u *unknownError
-	if errors.As(cause, &u) || errors.Is(cause, txn.ErrEnded) && pawl.MayHaveHappened(cause) { // else nothing was sent
+	// ErrEnded without MayHaveHappened: Pawl refused the statement and sent nothing.
+	if errors.As(cause, &u) || errors.Is(cause, txn.ErrEnded) && pawl.MayHaveHappened(cause) {
 		return false, true
 	}
 	return pawl.IsFinal(cause), false
 }
 
-// failed makes the error of a command that failed just now from what its row holds.
+// failed returns the error of a command that failed just now, from the status in its row.
 func failed(op, status string, attempt int, cause error) error {
 	switch status {
 	case "failed_final":
@@ -106,18 +107,19 @@ func failed(op, status string, attempt int, cause error) error {
 	}
 	var known *pawl.Error
 	if errors.As(cause, &known) && strings.HasPrefix(string(known.Code), "P4") && known.Code != pawl.CodeOutcomeUnknown {
-		return &pawl.Error{Op: op, Err: cause} // what the handler was told of another key or lease is not said of this one
+		// The error is about another key or lease, so its code must not count here.
+		return &pawl.Error{Op: op, Err: cause}
 	}
 	return pawl.Wrap(op, cause)
 }
 
-// keyReused makes the error of a key that came before with another payload.
+// keyReused returns the error for a key that was used before with another payload.
 func keyReused(op string, i pawl.Intent) error {
 	return &pawl.Error{Op: op, Code: pawl.CodeKeyReused, Err: fmt.Errorf("key %s of scope %s came before with a different payload", i.Key, i.Scope),
 		Hint: "use a new key for a new intent, or fix the caller that changes its payload between retries"}
 }
 
-// replayed makes the error of a command that failed earlier, or of which nobody knows.
+// replayed returns the error of a command that failed earlier or is unknown.
 func replayed(op string, r contract.CommandRow) error {
 	if r.Outcome == "final_failure" {
 		return &pawl.Error{Op: op, Code: pawl.CodeFailedFinal,

@@ -17,7 +17,7 @@ import (
 	"github.com/pawl-go/pawl/pawltest"
 )
 
-// codeOf returns the blocks of one language on a guide's page, in their order.
+// codeOf returns the code blocks of one language on a guide's page, in order.
 func codeOf(t *testing.T, page, language string) string {
 	t.Helper()
 	text, err := os.ReadFile("../docs/guides/" + page)
@@ -34,7 +34,7 @@ func codeOf(t *testing.T, page, language string) string {
 	return strings.Join(all, "\n")
 }
 
-// guided is a database in which the SQL of the guide was run.
+// guided returns a database in which the SQL of the guide was run.
 func guided(t *testing.T) *bed {
 	t.Helper()
 	b := setupOn(t, pawltest.URL(t))
@@ -61,12 +61,14 @@ func TestGuide_PLpgSQL(t *testing.T) {
 	const columns = "select concat_ws(' ', c.outcome, c.order_id, c.message) from "
 	for _, c := range []struct{ call, want string }{
 		{"create_order_once('acme', 'key-1', 'A-1', 'ann', 1250)", "replayed 1"},
-		{"create_order_once('acme', 'key-2', 'A-1', 'ann', 1250)", "replayed 1"}, // another key, the same order
+		// Another key, the same order.
+		{"create_order_once('acme', 'key-2', 'A-1', 'ann', 1250)", "replayed 1"},
 		{"create_order_once('acme', 'key-1', 'A-1', 'ann', 1251)", "P4002"},
 		{"create_order_once('acme', 'key-3', 'A-3', 'ann', -1)", "P4030"},
 		{"create_order_once('acme', 'key-5', 'A-1', 'ann', 99)", "failed_final order A-1 exists and is another one"},
 		{"create_order_once('acme', 'key-5', 'A-1', 'ann', 99)", "P4030"},
-		{"create_order_once('other', 'key-1', 'A-1', 'ann', 1250)", "created 6"}, // another tenant; the attempts drew ids
+		// Another tenant; the attempts drew ids.
+		{"create_order_once('other', 'key-1', 'A-1', 'ann', 1250)", "created 6"},
 	} {
 		got := b.ask(columns + c.call + " as c")
 		if strings.HasPrefix(c.want, "created") {
@@ -79,7 +81,7 @@ func TestGuide_PLpgSQL(t *testing.T) {
 	b.wantOrders(2)
 	b.want("select count(*) from order_audit", 2)
 
-	// Its failure at COMMIT, told afterwards.
+	// A failure at COMMIT, recorded afterwards.
 	tx, err := b.pool.Begin(t.Context())
 	b.must(err)
 	var fence int64
@@ -95,7 +97,7 @@ func TestGuide_PLpgSQL(t *testing.T) {
 	}
 }
 
-// Two psql sessions on one key: the second is told P4029 at once, or waits and is answered.
+// Two psql sessions use one key. The second gets P4029 at once, or waits and gets the answer.
 func TestGuide_TwoSessions(t *testing.T) {
 	t.Parallel()
 	b := guided(t)
@@ -119,7 +121,7 @@ func TestGuide_TwoSessions(t *testing.T) {
 	b.want("select count(*) from orders where order_no = 'B-1'", 1)
 }
 
-// pgbench asks a thousand times, ten at a time: one order, one answer.
+// pgbench calls a thousand times, ten at a time: one order, one answer.
 func TestGuide_Pgbench(t *testing.T) {
 	t.Parallel()
 	pgbench := tool(t, "pgbench")
@@ -135,7 +137,7 @@ func TestGuide_Pgbench(t *testing.T) {
 	b.want("select count(*) from pawl.command where key = 'bench' and attempts = 1", 1)
 }
 
-// tool finds a program of PostgreSQL's beside its server, or skips the test and says why.
+// tool finds a PostgreSQL program beside the server, or skips the test.
 func tool(t *testing.T, name string) string {
 	t.Helper()
 	if found, err := exec.LookPath(name); err == nil {
@@ -148,7 +150,7 @@ func tool(t *testing.T, name string) string {
 	return ""
 }
 
-// The guide's Python, with psycopg or psycopg2 if one is there, else through a psql process.
+// The guide's Python runs with psycopg or psycopg2 if one is installed, else through psql.
 func TestGuide_Python(t *testing.T) {
 	t.Parallel()
 	python, err := exec.LookPath("python3")
@@ -184,7 +186,7 @@ func TestGuide_Python(t *testing.T) {
 	b.wantOrders(6)
 }
 
-// The guide's JavaScript is at least correct, and runs where pg is installed.
+// The guide's JavaScript is checked for syntax, and runs if the package pg is installed.
 func TestGuide_Node(t *testing.T) {
 	t.Parallel()
 	node, err := exec.LookPath("node")

@@ -6,11 +6,12 @@ import (
 	"sync/atomic"
 )
 
-// A habit is what became of the last 16 calls of a scope: a bit each, set if there was an answer. A look before a transaction saves
-// a replay two thirds of its cost, and costs a new key half a transaction more, so it is taken while more than half were answers.
+// A habit holds the outcomes of the last 16 calls of a scope: one bit each, set if the key had an
+// answer. A look before the transaction saves two thirds of the cost of a replay, but costs a new
+// key half a transaction more. So a call looks first while more than half of the bits are set.
 type habit struct{ last atomic.Uint32 }
 
-// habits are shared by scopes whose hash is the same, which costs time only. A mismatch counts as an answer, since a look finds it.
+// habits are shared by scopes with equal hashes, which only costs time. A mismatch is an answer.
 var habits habitTable
 
 type habitTable [1024]habit
@@ -21,12 +22,12 @@ func (t *habitTable) of(scope string) *habit {
 	return &t[maphash.String(habitSeed, scope)%uint64(len(t))]
 }
 
-// answered reports whether more than half of the last calls were.
+// answered reports whether more than half of the last calls found an answer.
 func (t *habitTable) answered(scope string) bool {
 	return bits.OnesCount32(t.of(scope).last.Load()) > 8
 }
 
-// note keeps one call in mind. Two at once may lose one of them.
+// note records one call. If two calls note at once, one of them may get lost.
 func (t *habitTable) note(scope string, answered bool) {
 	h, bit := t.of(scope), uint32(0)
 	if answered {

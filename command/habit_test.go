@@ -9,7 +9,7 @@ import (
 	"github.com/pawl-go/pawl/command"
 )
 
-// Where most calls are answered, an answer is found by a look, without a transaction; a key that is new still gets one.
+// If most calls of a scope are answered, an answer needs no transaction. A new key still gets one.
 func TestOnce_LooksFirstWhereMostCallsAreAnswered(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

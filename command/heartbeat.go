@@ -22,7 +22,7 @@ func (a *Attempt[T]) renew(ctx context.Context) error {
 	return a.note(err)
 }
 
-// note makes a refusal by the database final, whatever becomes of the error.
+// note remembers a refusal by the database for good, even if the caller drops the error.
 func (a *Attempt[T]) note(err error) error {
 	var e *pawl.Error
 	if errors.As(err, &e) && e.Code == pawl.CodeFenceLost {
@@ -35,7 +35,7 @@ func (a *Attempt[T]) note(err error) error {
 	return err
 }
 
-// lost returns why the attempt is refused, or nil.
+// lost returns why the attempt was refused, or nil.
 func (a *Attempt[T]) lost() error {
 	if e := a.refused.Load(); e != nil {
 		return e
@@ -43,7 +43,7 @@ func (a *Attempt[T]) lost() error {
 	return nil
 }
 
-// refusal is the DETAIL of a refusal: what became of the attempt.
+// refusal returns the DETAIL of a P4020: the status of the command.
 func refusal(err error) string {
 	var pg *pgconn.PgError
 	if errors.As(err, &pg) && pg.Code == string(pawl.CodeFenceLost) {
@@ -52,21 +52,22 @@ func refusal(err error) string {
 	return ""
 }
 
-// keepAlive renews the lease at a third of it, and ends the context when it is lost: refused by the database, or silent for so
-// long that nobody may count on it.
+// keepAlive renews the lease at a third of it. The attempt's context ends if the database refuses
+// the renewal, or if no renewal succeeded within a lease.
 func (a *Attempt[T]) keepAlive(ctx context.Context) {
 	beat, step := a.call.claimedAt, a.opts.Lease/3
 	for pace.Sleep(ctx, step) {
 		asked := time.Now()
 		if asked.Sub(beat) > a.opts.Lease {
-			a.lose(&pawl.Error{Op: "command.renew", Code: pawl.CodeFenceLost, Err: errors.New("the lease ran out unrenewed")})
+			a.lose(&pawl.Error{Op: "command.renew", Code: pawl.CodeFenceLost, Err: errors.New("the lease expired without a renewal")})
 		}
 		limited, cancel := context.WithTimeout(ctx, a.opts.Lease/6)
 		err := a.renew(limited)
 		cancel()
 		step = a.opts.Lease / 3
 		switch {
-		case err == nil, verdict.IsBusy(pawl.CodeOf(err)): // an open transaction has the row, so no other attempt can take it over
+		// Busy: an open transaction has locked the row, so no other attempt can take it over.
+		case err == nil, verdict.IsBusy(pawl.CodeOf(err)):
 			beat = asked
 		case refusal(err) != "" || ctx.Err() != nil:
 			return

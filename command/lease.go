@@ -19,20 +19,23 @@ import (
 
 // LeaseOptions of a leased command. The zero value is fit for production.
 type LeaseOptions struct {
-	// Lease is how long an attempt may be silent before nobody believes in it any more. A heartbeat renews it at a third.
-	// Too short ends attempts whose database is slow; too long delays what comes after a crash. Default 30 s, 1 s to 12 h.
+	// Lease is how long an attempt holds the command after its last renewal. A heartbeat renews it
+	// at a third. If it is too short, a slow database ends attempts. If it is too long, recovery
+	// after a crash is delayed. Default 30 s, 1 s to 12 h.
 	Lease time.Duration
-	// Repeatable declares that running the handler again is safe after an attempt fell silent: all it writes goes through
-	// [Attempt.Commit], and what it calls outside is called under a key of the intent, or does no harm twice. Without it such
-	// a command becomes unknown ([pawl.ErrOutcomeUnknown]) and is not run again until somebody has settled it. Default false.
+	// Repeatable declares that the handler may run again after a lease expired. All its rows must
+	// go through [Attempt.Commit]. Its calls to other systems must carry a key derived from the
+	// intent, or do no harm twice. Without it the command becomes unknown
+	// ([pawl.ErrOutcomeUnknown]) and does not run again until you settle it. Default false.
 	Repeatable bool
-	// Wait, as of [Options]; it is for an attempt to end, not for its lease. Default 10 s; negative: not at all.
+	// Wait is how long a call waits for another attempt to end, as in [Options]. It does not wait
+	// for a lease to expire. Default 10 s. If it is negative, a call does not wait.
 	Wait time.Duration
 	// Timeout ends the handler's context. Default 15 min.
 	Timeout time.Duration
-	// Retention, as of [Options]. Default 24 h.
+	// Retention is as in [Options]. Default 24 h.
 	Retention time.Duration
-	// Hooks receive what happens.
+	// Hooks receive the command's events.
 	Hooks pawl.Hooks
 }
 
@@ -52,14 +55,18 @@ func (o *LeaseOptions) complete() error {
 	return nil
 }
 
-// Leased runs fn under a lease, if nobody has done so for this intent, for work that must call outside: the claim commits
-// first, fn runs with no transaction open, and [Attempt.Commit] writes your rows and the answer together. The attempt's context
-// ends when its lease is lost; whoever then goes on is refused at Commit.
+// Leased runs fn under a lease, unless the intent is already answered, for work that calls other
+// systems. The claim commits first, fn runs with no transaction open, and [Attempt.Commit] commits
+// your rows and the answer together. If the lease is lost, the context ends and Commit is rejected.
 //
-// fn ends with Commit, or with [Attempt.Succeed] if there are no rows to write. Returning nil without either stores the zero T.
-// An error is recorded: a plain one as failed_retryable, one wrapped in [pawl.Final] as failed_final, one wrapped in [Unknown]
-// as unknown. A panic, a Timeout, a caller who left, and an error that is [pawl.Retryable], as when the database was away at
-// Commit, say nothing of what happened outside: they make the command unknown, or, if it is Repeatable, failed_retryable.
+// fn ends the command with Commit, or with [Attempt.Succeed] if it has no rows to write. If it
+// returns nil without either, the zero T is stored. If it returns an error, that is recorded:
+//   - a plain error as failed_retryable
+//   - an error wrapped in [pawl.Final] as failed_final
+//   - an error wrapped in [Unknown] as unknown
+//   - a panic, a Timeout, a caller that left, or a [pawl.Retryable] error (such as an unreachable
+//     database at Commit) as failed_retryable if the command is Repeatable, else as unknown,
+//     because none of them tells what happened outside
 //
 // Errors: see the package.
 func Leased[T any](ctx context.Context, pool *pgxpool.Pool, intent pawl.Intent, options LeaseOptions, fn func(context.Context, *Attempt[T]) error) (Result[T], error) {
@@ -73,9 +80,9 @@ func Leased[T any](ctx context.Context, pool *pgxpool.Pool, intent pawl.Intent, 
 	return a.run(fn)
 }
 
-// Begin claims an intent under a lease and returns the attempt; or, if the intent has been fulfilled, nil and the stored
-// result. The attempt ends with [Attempt.Commit], [Attempt.Succeed] or [Attempt.Fail]; [Attempt.Close] stops its heartbeat
-// whatever happens: defer it. [Leased] does all this.
+// Begin claims an intent under a lease and returns the attempt. If the intent is already answered,
+// it returns nil and the stored result. End the attempt with [Attempt.Commit], [Attempt.Succeed] or
+// [Attempt.Fail], and defer [Attempt.Close], which stops its heartbeat. [Leased] does all this.
 func Begin[T any](ctx context.Context, pool *pgxpool.Pool, intent pawl.Intent, options LeaseOptions) (*Attempt[T], Result[T], error) {
 	if pool == nil {
 		return nil, Result[T]{}, missing("command.begin", "the pool")
@@ -105,10 +112,11 @@ func Begin[T any](ctx context.Context, pool *pgxpool.Pool, intent pawl.Intent, o
 	return newAttempt[T](ctx, pool, c, row, options), Result[T]{}, nil
 }
 
-// lease claims until there is an answer or patience ends. A claim whose reply was lost is found again by the name under which
-// it was made.
+// lease claims until it gets an answer or Wait expires. claimed_by identifies a claim without
+// reply.
 //
-// claim: a crash after it costs the lease, and then another run if the command is repeatable, or an operator's verdict.
+// claim: a crash after it costs the lease. Then the command is unknown, or runs again if
+// Repeatable.
 func (c *call[X]) lease(ctx context.Context, pool *pgxpool.Pool, options LeaseOptions) (row contract.CommandRow, err error) {
 	args := contract.CommandClaimArgs{Intent: c.intent, Lease: options.Lease, Retention: options.Retention, Repeatable: options.Repeatable,
 		ClaimedBy: holder()}
@@ -118,7 +126,7 @@ func (c *call[X]) lease(ctx context.Context, pool *pgxpool.Pool, options LeaseOp
 		asked := time.Now()
 		row, err = contract.CommandClaim(ctx, pool, args)
 		if err == nil && row.Outcome == "processing_active" && row.ClaimedBy == args.ClaimedBy {
-			row.Outcome = "new_claim" // ours: the reply to an earlier question was lost
+			row.Outcome = "new_claim" // ours: the reply to an earlier claim was lost
 		}
 		switch {
 		case err == nil && row.Outcome != "processing_active":
@@ -139,10 +147,10 @@ func (c *call[X]) lease(ctx context.Context, pool *pgxpool.Pool, options LeaseOp
 	}
 }
 
-// holder names one claim: the machine and process for people, and a text of its own.
+// holder returns a unique name for one claim: host and process for people, and a random part.
 func holder() string { return process() + "/" + rand.Text() }
 
-// process names this process for people.
+// process returns the name of this process for people.
 func process() string {
 	host, _ := os.Hostname()
 	return fmt.Sprintf("%.100s/%d", host, os.Getpid())

@@ -25,7 +25,7 @@ func (b *bed) leased(key, payload string, o command.LeaseOptions, fn func(contex
 	return command.Leased(b.Context(), b.pool, intent(key, payload), o, fn)
 }
 
-// begin claims under a lease that nothing renews any more, as a process that froze would leave it.
+// begin claims a command without a handler.
 func (b *bed) begin(key string, o command.LeaseOptions) *command.Attempt[order] {
 	b.Helper()
 	o.Hooks, o.Wait = b.hooks(), -1
@@ -38,7 +38,7 @@ func (b *bed) begin(key string, o command.LeaseOptions) *command.Attempt[order] 
 	return a
 }
 
-// The leased form answers again like the other one, in both directions.
+// A command is replayed across both forms.
 func TestLeased_AnswersAgain(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -57,8 +57,7 @@ func TestLeased_AnswersAgain(t *testing.T) {
 	b.wantOrders(1)
 }
 
-// While the first is in progress a changed payload is refused, and the same one is told so, or waits (trap T7: also when the
-// lease is over).
+// Another payload is a mismatch while an attempt runs, and after its lease expired (trap T7).
 func TestT7_MismatchBeforeInProgress(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -96,7 +95,7 @@ func TestLeased_InProgress(t *testing.T) {
 	b.wantOrders(1)
 }
 
-// An attempt that fell silent is not run again, unless the command says that this is safe; its own late word settles it.
+// An expired lease makes the command unknown. A late Commit of the attempt still succeeds.
 func TestLeased_SilenceIsUnknown(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -119,8 +118,8 @@ func TestLeased_SilenceIsUnknown(t *testing.T) {
 	b.wantOrders(1)
 }
 
-// A repeatable command is taken over; the attempt that fell silent is refused, for good, also after a savepoint has swallowed
-// the refusal, and its rows go with it (traps T3, T4).
+// A repeatable command is taken over. The stale attempt is refused for good, even if a savepoint
+// hides the first refusal, and its rows are rolled back (traps T3, T4).
 func TestT3_TheZombieIsRefused(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -138,7 +137,7 @@ func TestT3_TheZombieIsRefused(t *testing.T) {
 	nested, err := tx.Begin(t.Context())
 	b.must(err)
 	b.wantError(zombie.Finish(t.Context(), nested, order{}), pawl.ErrFenceLost)
-	b.must(nested.Rollback(t.Context())) // as an ORM may
+	b.must(nested.Rollback(t.Context())) // as an ORM may do
 	b.wantError(zombie.Finish(t.Context(), tx, order{}), pawl.ErrFenceLost)
 	b.must(tx.Rollback(t.Context()))
 	b.wantError(zombie.Commit(t.Context(), place("zombie")), pawl.ErrFenceLost)
@@ -153,7 +152,7 @@ func TestT3_TheZombieIsRefused(t *testing.T) {
 	b.wantStatus("succeeded 2")
 }
 
-// The heartbeat carries an attempt past its lease (trap T6), and ends its context when somebody else has the command.
+// The heartbeat renews the lease (trap T6), and ends the context after a takeover.
 func TestT6_HeartbeatAndItsLoss(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -162,14 +161,14 @@ func TestT6_HeartbeatAndItsLoss(t *testing.T) {
 	if a.Context().Err() != nil {
 		t.Error("lost while it was renewed")
 	}
-	b.exec("update pawl.command set fence = nextval('pawl.fence_seq')") // somebody else
+	b.exec("update pawl.command set fence = nextval('pawl.fence_seq')") // another attempt
 	<-a.Context().Done()
 	b.wantError(context.Cause(a.Context()), pawl.ErrFenceLost)
 	b.wantError(a.Commit(t.Context(), place("zombie")), pawl.ErrFenceLost)
 	b.wantOrders(0)
 }
 
-// What a handler's end says of the command.
+// Each kind of end of a handler gives the expected status.
 func TestLeased_Failures(t *testing.T) {
 	t.Parallel()
 	boom := errors.New("boom")
@@ -240,7 +239,7 @@ func TestLeased_Failures(t *testing.T) {
 
 type poolKey struct{}
 
-// own ends the command in a transaction that the handler began.
+// own ends the command in a transaction of the handler.
 func own(ctx context.Context, a *command.Attempt[order], commit bool) error {
 	tx, err := ctx.Value(poolKey{}).(interface {
 		Begin(context.Context) (pgx.Tx, error)
@@ -258,7 +257,7 @@ func own(ctx context.Context, a *command.Attempt[order], commit bool) error {
 	return tx.Commit(ctx)
 }
 
-// A stale attempt stops before its function is entered: the fence is proved first.
+// The fence is proved before the function runs, so a stale attempt does not run it.
 func TestAttempt_StaleCommitIsNotEntered(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

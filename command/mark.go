@@ -12,16 +12,16 @@ import (
 )
 
 const (
-	// markFor bounds the recording of a failure, which goes on when the caller has left.
+	// markFor bounds the recording of a failure, which continues after the caller has left.
 	markFor = 10 * time.Second
-	// markTries bounds how often it is sent. Telling it twice is no error.
+	// markTries bounds how often a failure is sent. Recording it twice is no error.
 	markTries = 5
-	// recordFor bounds the recording of a refusal. If that fails, the log alone has it.
+	// recordFor bounds the recording of a stale write. If that fails, only the events have it.
 	recordFor = 2 * time.Second
 )
 
-// mark records a failure in a transaction of its own, when the one that claimed is gone. Somebody may have claimed in between;
-// then the row has their answer, or soon will.
+// mark records a failure in its own transaction, when the claiming one is gone. If another call has
+// claimed since, it returns askAgainError, and run reads that call's answer.
 func (c *call[X]) mark(ctx context.Context, cause error) error {
 	detached, cancel := context.WithTimeout(context.WithoutCancel(ctx), markFor)
 	defer cancel()
@@ -53,7 +53,7 @@ func (c *call[X]) failArgs(cause error) contract.CommandFailArgs {
 		Final: final, Unknown: unknown, Retention: c.opts.Retention}
 }
 
-// told reports what the row holds after a failure, and makes the caller's error of it.
+// told emits the event of a recorded failure and returns the caller's error.
 func (c *call[X]) told(ctx context.Context, row contract.CommandFailRow, cause error) error {
 	kind := pawl.EventRetryable
 	switch row.Status {
@@ -66,7 +66,7 @@ func (c *call[X]) told(ctx context.Context, row contract.CommandFailRow, cause e
 	return failed("command.handle", row.Status, row.Attempts, cause)
 }
 
-// refusedAsStale tells that the attempt came too late, and records it for the key's story.
+// refusedAsStale reports that the attempt came too late, and records it in the key's history.
 func (c *call[X]) refusedAsStale(ctx context.Context, op string, refusal error) {
 	c.emit(ctx, pawl.Event{Kind: pawl.EventStaleWriteRefused, Op: op, Fence: c.row.Fence, Err: refusal})
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordFor)

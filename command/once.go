@@ -15,47 +15,52 @@ import (
 
 // Options of a command. The zero value is fit for production.
 type Options struct {
-	// Wait is how long a call waits for another one with the same key that is being worked on, to give the same answer; then
-	// it fails with [pawl.ErrInProgress]. A waiting call holds no connection. Longer keeps callers hanging, shorter makes
-	// them ask again. Default 10 s; negative: not at all.
+	// Wait is how long a call waits while another one holds the key. If that one ends in time, both
+	// return the same answer, else the call fails with [pawl.ErrInProgress]. A waiting call holds
+	// no connection. A longer Wait keeps callers hanging, a shorter one makes them retry. Default
+	// 10 s. If it is negative, a call does not wait.
 	Wait time.Duration
-	// Timeout ends the handler's context; it counts as a failure. A transaction open for long holds back vacuum for the
-	// whole database. Default 30 s.
+	// Timeout ends the handler's context and counts as a failure. A long transaction holds back
+	// vacuum for the whole database. Default 30 s.
 	Timeout time.Duration
-	// Retention is how long a finished command is remembered, counted from its end. It must outlast every retry of every
-	// caller: a key that comes back later is new. Default 24 h, 1 s to 10 years.
+	// Retention is how long a finished command is remembered after its end. It must outlast every
+	// retry: a key that comes back later is new. Default 24 h, 1 s to 10 years.
 	Retention time.Duration
-	// Isolation of the transaction. Default that of the database. Whatever it is, a transaction that loses a race (40001,
-	// 40P01) runs again from its start, handler included, at most 8 times.
+	// Isolation of the transaction. Default: the database's. At every level, a transaction that
+	// loses a race (40001, 40P01) is run again with its handler, at most 8 times.
 	Isolation pgx.TxIsoLevel
-	// Hooks receive what happens.
+	// Hooks receive the command's events.
 	Hooks pawl.Hooks
 }
 
 // A Result is the answer of a command.
 type Result[T any] struct {
-	// Value is what the handler returned, read back from what is stored: the first caller gets what all others get.
+	// Value is the handler's result, read back from storage, so all callers get the same.
 	Value T
-	// Answer is what is stored, octet by octet.
+	// Answer is the stored answer, byte for byte.
 	Answer Answer
-	// Replayed: an earlier call did it; this one did nothing.
+	// Replayed: an earlier call did the work; this one only read the answer.
 	Replayed bool
-	// Attempt that succeeded, from 1.
+	// Attempt is the number of the attempt that succeeded, from 1.
 	Attempt int
 	// Fence of that attempt.
 	Fence int64
 }
 
-// Once runs fn in a transaction, if nobody has done so for this intent, and stores what it returns. The claim, what fn writes
-// through tx, and the answer commit together or not at all. Asked again, it returns the stored answer.
+// Once runs fn in a transaction and stores what it returns; a retry returns the stored answer. The
+// claim, the rows that fn writes through tx, and the answer commit together or not at all.
 //
-// fn may run more than once and takes effect once. It must not commit or roll back tx, and nothing may leave the process while
-// it runs. An error rolls back what it wrote and is recorded in the same transaction: a plain one as failed_retryable, to be
-// run again when somebody asks again; one wrapped in [pawl.Final], or data the database refuses, as failed_final, which is the
-// answer from now on. A panic and a Timeout count as plain errors. Use one connection: fn gets its transaction, and a second
-// connection of the same pool may have to wait for it.
+// fn may run more than once, but only one run takes effect. It must not commit or roll back tx, or
+// send anything out of the process. It should use only tx: a second connection may wait for it.
 //
-// If COMMIT is not answered, Once does not guess: it claims the key again, which shows who won.
+// If fn returns an error, its rows are rolled back and the error is recorded in the same
+// transaction:
+//   - a plain error as failed_retryable: the next retry runs fn again
+//   - an error wrapped in [pawl.Final], or data that the database refuses, as failed_final: every
+//     retry gets that failure
+//   - a panic or a Timeout like a plain error
+//
+// If COMMIT gets no reply, Once claims the key again and reads the outcome.
 //
 // Errors: see the package.
 func Once[T any](ctx context.Context, pool *pgxpool.Pool, intent pawl.Intent, options Options, fn func(context.Context, pgx.Tx) (T, error)) (Result[T], error) {
@@ -65,8 +70,9 @@ func Once[T any](ctx context.Context, pool *pgxpool.Pool, intent pawl.Intent, op
 	return once(ctx, pgxDoor{pool}, intent, options, fn)
 }
 
-// OnceSQL is [Once] for database/sql, and so for sqlc, GORM, ent, bun and sqlx. The driver must be pgx's
-// (github.com/jackc/pgx/v5/stdlib), or one that wraps it and hands on its errors; another, such as lib/pq, is [pawl.ErrArgumentInvalid].
+// OnceSQL is [Once] for database/sql, and so for sqlc, GORM, ent, bun and sqlx. The driver must be
+// pgx's (github.com/jackc/pgx/v5/stdlib), or one that wraps it and passes on its errors. For any
+// other driver, such as lib/pq, it returns [pawl.ErrArgumentInvalid].
 func OnceSQL[T any](ctx context.Context, db *sql.DB, intent pawl.Intent, options Options, fn func(context.Context, *sql.Tx) (T, error)) (Result[T], error) {
 	if db == nil || fn == nil {
 		return Result[T]{}, missing("command.once", "the database or the function")
@@ -108,7 +114,7 @@ func once[T, X any](ctx context.Context, d door[X], intent pawl.Intent, options 
 	return resultOf(r.Value, done)
 }
 
-// resultOf completes the result of a call; value is the one that this call made.
+// resultOf builds the result of a call. value is used if this call did the work.
 func resultOf[T any](value T, d knownAnswer) (r Result[T], err error) {
 	if !d.ours {
 		if value, err = decode[T](d.answer); err != nil {
@@ -128,16 +134,16 @@ func (o Options) complete() Options {
 	return o
 }
 
-// An Info tells a handler which attempt it is.
+// An Info identifies the attempt that a handler runs in.
 type Info struct {
 	Intent  pawl.Intent
 	Attempt int   // from 1, counted when it starts
-	Fence   int64 // grows at every claim; pass it to whatever must refuse a stale attempt
+	Fence   int64 // grows at every claim; pass it to systems that must refuse a stale attempt
 }
 
 type infoKey struct{}
 
-// InfoFrom returns the attempt that a handler's context belongs to.
+// InfoFrom returns the attempt that ctx belongs to.
 func InfoFrom(ctx context.Context) (Info, bool) {
 	i, ok := ctx.Value(infoKey{}).(Info)
 	return i, ok

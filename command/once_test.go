@@ -17,7 +17,7 @@ import (
 	"github.com/pawl-go/pawl/command"
 )
 
-// Asked again, the same intent gives the same answer, octet by octet, and does nothing.
+// A retry gets the same answer, byte for byte, and does nothing.
 func TestOnce_AnswersAgain(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -39,7 +39,7 @@ func TestOnce_AnswersAgain(t *testing.T) {
 	}
 }
 
-// One key, asked for a thousand times at once: one effect, a thousand identical answers. A changed payload is refused.
+// A thousand calls with one key have one effect and one answer. Another payload is refused.
 func TestOnce_ThousandAtOnce(t *testing.T) {
 	t.Parallel()
 	for _, level := range []pgx.TxIsoLevel{pgx.ReadCommitted, pgx.RepeatableRead, pgx.Serializable} {
@@ -83,7 +83,6 @@ func TestOnce_ThousandAtOnce(t *testing.T) {
 	}
 }
 
-// The same through database/sql.
 func TestOnceSQL_IsTheSame(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -108,7 +107,8 @@ func TestOnceSQL_IsTheSame(t *testing.T) {
 	b.wantOrders(0)
 	first, err := ask("1", insert)
 	b.must(err)
-	again, err := command.Once(t.Context(), b.pool, intent("1", "p"), b.options(), place("never")) // one ledger
+	// The same row.
+	again, err := command.Once(t.Context(), b.pool, intent("1", "p"), b.options(), place("never"))
 	b.must(err)
 	if first.Attempt != 2 || !again.Replayed || again.Value != first.Value {
 		t.Errorf("%+v and then %+v", first, again)
@@ -128,7 +128,7 @@ func TestOnceSQL_IsTheSame(t *testing.T) {
 	b.wantStatus("succeeded 2, failed_final 1, unknown 1, failed_retryable 1")
 }
 
-// A failure leaves nothing but its record; a retryable one may be tried again, a final one is the answer.
+// A failure leaves only its record. A retryable one may be retried, a final one is the answer.
 func TestOnce_Failures(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -156,11 +156,11 @@ func TestOnce_Failures(t *testing.T) {
 		_, err := tx.Exec(ctx, "select 'x'::int")
 		return order{}, err
 	})
-	b.wantError(err, pawl.ErrFailedFinal) // bad data fails the same way next time
+	b.wantError(err, pawl.ErrFailedFinal) // bad data fails the same way at every retry
 	b.wantOrders(0)
 }
 
-// What COMMIT refuses is recorded by a transaction of its own.
+// A failure at COMMIT is recorded by another transaction.
 func TestT17_CommitFailuresAreRecorded(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "create table parent (id int primary key); create table child (id int references parent deferrable initially deferred)")
@@ -168,7 +168,7 @@ func TestT17_CommitFailuresAreRecorded(t *testing.T) {
 		_, err := tx.Exec(ctx, "insert into child values (1)")
 		return order{}, err
 	}
-	for n := 1; n <= 2; n++ { // the second has a row to update, the first has none
+	for n := 1; n <= 2; n++ { // the first finds no row to update, the second does
 		_, err := b.once("k", "p", orphan)
 		if pawl.CodeOf(err) != "23503" {
 			t.Errorf("got %v", err)
@@ -183,7 +183,7 @@ func TestT17_CommitFailuresAreRecorded(t *testing.T) {
 	}
 }
 
-// A duplicate of what is in progress waits and gets the answer, or is told at once, as asked. Neither holds a connection.
+// A duplicate of a running call waits for its answer or fails at once. It holds no connection.
 func TestOnce_WaitsOrFailsFast(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -223,7 +223,6 @@ func TestOnce_WaitsOrFailsFast(t *testing.T) {
 	b.wantOrders(1)
 }
 
-// A transaction that loses a race runs again from its start, at any level.
 func TestT30_LostRacesRestart(t *testing.T) {
 	t.Parallel()
 	for _, level := range []pgx.TxIsoLevel{pgx.ReadCommitted, pgx.RepeatableRead, pgx.Serializable} {
@@ -263,7 +262,6 @@ func TestT30_LostRacesRestart(t *testing.T) {
 	}
 }
 
-// Raw octets and whole answers are stored as they are.
 func TestOnce_StoresExactOctets(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -286,9 +284,9 @@ func TestOnce_StoresExactOctets(t *testing.T) {
 	}
 }
 
-// Whoever waits for the key while the handler fails reads the failure: it is recorded in the transaction that claimed, so nobody
-// can win between the rollback and the record.
-func TestOnce_NobodyWinsBetweenFailureAndRecord(t *testing.T) {
+// The failure is recorded in the claiming transaction, so no other call can claim between the
+// rollback and the record. A waiting call reads the failure.
+func TestOnce_NoClaimBetweenFailureAndRecord(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	next := make(chan string)
@@ -309,8 +307,8 @@ func TestOnce_NobodyWinsBetweenFailureAndRecord(t *testing.T) {
 	}
 }
 
-// A final failure that could not be recorded in time, because somebody else had the key by then, is not the answer: theirs is.
-func TestOnce_TheRowHasTheLastWord(t *testing.T) {
+// If another call has claimed before a final failure is recorded, its answer counts.
+func TestOnce_TheRowDecides(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "create table parent (id int primary key); create table child (id int references parent deferrable initially deferred)")
 	i := intent("k", "p")
@@ -321,7 +319,8 @@ func TestOnce_TheRowHasTheLastWord(t *testing.T) {
 		if _, err := tx.Exec(ctx, "insert into child values (1)"); err != nil { // refused at COMMIT
 			return order{}, err
 		}
-		go func() { // who waits, wins, and succeeds before the failure is told: both happen in one statement
+		// It claims and succeeds in one statement, before the failure is recorded.
+		go func() {
 			_, err := b.pool.Exec(context.Background(), `with c as materialized (
   select c.fence from pawl_v1.command_claim($1, $2, $3, '{"wait_ms": 20000, "lease_ms": null}') as c)
 select pawl_v1.command_succeed($1, $2, c.fence, '{"id": 7, "body": "theirs"}') from c`, i.Scope, i.Key, i.Fingerprint[:])
@@ -334,7 +333,7 @@ select pawl_v1.command_succeed($1, $2, c.fence, '{"id": 7, "body": "theirs"}') f
 	switch {
 	case err == nil && r.Replayed && r.Value.Body == "theirs":
 		b.wantStatus("succeeded 1")
-	default: // the failure was told first: they took the key over after it
+	default: // the failure was recorded first, and then the key was taken over
 		b.wantStatus("succeeded 2")
 	}
 	if runs != 1 {

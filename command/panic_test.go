@@ -10,7 +10,7 @@ import (
 	"github.com/pawl-go/pawl/command"
 )
 
-// An unwritable result panics when it is stored, as long as it is bad.
+// An unwritable panics when it is marshaled while Bad is set.
 type unwritable struct{ Bad bool }
 
 func (u unwritable) MarshalJSON() ([]byte, error) {
@@ -20,8 +20,7 @@ func (u unwritable) MarshalJSON() ([]byte, error) {
 	return []byte(`{}`), nil
 }
 
-// A result that panics when it is written, or when its reference is asked for, is the failure of
-// the function that made it: nothing of it commits, and the same key may be tried again.
+// A result that panics while it is encoded counts as a failure of the handler.
 func TestResult_Panics(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

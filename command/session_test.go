@@ -14,7 +14,7 @@ import (
 	"github.com/pawl-go/pawl/command"
 )
 
-// What a handler does to its session, to cursors, prepared statements and savepoints of its own, does not stand in the way of its command's end.
+// A handler may change its session, cursors, prepared statements and savepoints.
 func TestOnce_TheSessionIsTheHandlersToUse(t *testing.T) {
 	t.Parallel()
 	texts := map[string][]string{
@@ -75,7 +75,7 @@ func TestOnce_TheSessionIsTheHandlersToUse(t *testing.T) {
 					continue // see TestOnceSQL_DroppedStatements
 				}
 				i := pawl.Intent{Scope: "session", Key: name, Fingerprint: pawl.FingerprintOf(nil)}
-				for n := range 4 { // on connections that have our statements prepared, too
+				for n := range 4 { // also on connections that have our statements prepared
 					r, err := once(b, i, append(texts, "insert into public.orders (body) values ('one')")...)
 					if err != nil || r.Replayed != (n > 0) {
 						t.Errorf("%s: %+v, %v", name, r, err)
@@ -91,8 +91,8 @@ func TestOnce_TheSessionIsTheHandlersToUse(t *testing.T) {
 	}
 }
 
-// The driver's own transaction does not hear that its prepared statements are gone, so the error says what to do. DISCARD ALL is refused by
-// PostgreSQL inside of a transaction.
+// database/sql does not notice that its prepared statements are gone, so the error says what to do.
+// PostgreSQL refuses DISCARD ALL inside a transaction.
 func TestOnceSQL_DroppedStatements(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -118,8 +118,7 @@ func TestOnceSQL_DroppedStatements(t *testing.T) {
 	b.wantOrders(1)
 }
 
-// A stored answer that the driver cannot read is an error that names the setting, and never another
-// answer.
+// If the driver cannot read a stored answer, the error names the setting.
 func TestOnce_ByteaOutput(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

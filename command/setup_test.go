@@ -16,10 +16,10 @@ import (
 	"github.com/pawl-go/pawl/pawltest"
 )
 
-// orders has no unique key on purpose: if an effect doubles, it shows.
+// orders has no unique key, so that a second effect shows.
 const orders = "create table orders (id bigint generated always as identity, body text not null)"
 
-// A bed is one database, whose events are counted.
+// A bed is one database whose events are counted.
 type bed struct {
 	*testing.T
 	pool     *pgxpool.Pool
@@ -61,7 +61,7 @@ func intent(key, payload string) pawl.Intent {
 	return pawl.Intent{Scope: "orders", Key: key, Fingerprint: pawl.FingerprintOf([]byte(payload))}
 }
 
-// An order is what the handlers here make.
+// An order is the row that handlers create.
 type order struct {
 	ID   int64  `json:"id"`
 	Body string `json:"body"`
@@ -69,7 +69,6 @@ type order struct {
 
 func (o order) ResultRef() (string, string) { return "order", o.Body }
 
-// place writes one order.
 func place(body string) func(context.Context, pgx.Tx) (order, error) {
 	return func(ctx context.Context, tx pgx.Tx) (o order, err error) {
 		o.Body = body
@@ -78,7 +77,6 @@ func place(body string) func(context.Context, pgx.Tx) (order, error) {
 	}
 }
 
-// placeSQL is place through database/sql.
 func placeSQL(body string) func(context.Context, *sql.Tx) (order, error) {
 	return func(ctx context.Context, tx *sql.Tx) (o order, err error) {
 		o.Body = body
@@ -87,7 +85,6 @@ func placeSQL(body string) func(context.Context, *sql.Tx) (order, error) {
 	}
 }
 
-// fails writes an order and then fails.
 func fails(cause error) func(context.Context, pgx.Tx) (order, error) {
 	return func(ctx context.Context, tx pgx.Tx) (order, error) {
 		if _, err := place("failed")(ctx, tx); err != nil {
@@ -142,7 +139,7 @@ func (b *bed) wantError(err, want error) {
 	}
 }
 
-// until polls a count until it is reached.
+// until polls until the query returns want.
 func (b *bed) until(query string, want int) {
 	b.Helper()
 	patience.Until(b, fmt.Sprintf("%d by %s", want, query), func() bool {

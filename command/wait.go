@@ -9,20 +9,20 @@ import (
 	"github.com/pawl-go/pawl"
 )
 
-// patience is how a call waits for another one with its key: without a connection, by asking again and again, or, if the
-// other one runs in this process, until it has ended.
+// patience is how a call waits for another one with the same key, without a connection. It claims
+// at intervals, or waits for the other call's end if that runs in this process.
 type patience struct {
 	until time.Time
 	step  time.Duration
 }
 
-// Between two questions. The first comes soon, because most handlers are quick.
+// Intervals between two claims. The first is short, because most handlers are quick.
 const (
 	firstStep = 5 * time.Millisecond
 	lastStep  = 250 * time.Millisecond
 )
 
-// wait reports whether to ask again. It returns false when the time or the context has ended.
+// wait reports whether to claim again. It returns false if the time is up or the context has ended.
 func (p *patience) wait(ctx context.Context, i pawl.Intent) bool {
 	left := time.Until(p.until)
 	if left <= 0 {
@@ -52,7 +52,7 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-// inFlight is what this process is working on. It only spares those who wait some questions; the database decides.
+// inFlight holds this process's attempts, only to save queries. The database decides.
 var inFlight flights
 
 type flights struct {
@@ -62,7 +62,7 @@ type flights struct {
 
 func nameOf(i pawl.Intent) string { return i.Scope + "\x00" + i.Key }
 
-// enter notes that an attempt runs here; leave ends it.
+// enter records that an attempt runs here; call leave when it has ended.
 func (f *flights) enter(i pawl.Intent) (leave func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -83,7 +83,7 @@ func (f *flights) enter(i pawl.Intent) (leave func()) {
 	}
 }
 
-// ended returns a channel that is closed when the attempt here has ended, nil if there is none.
+// ended returns a channel that is closed when the attempt in this process ends, or nil.
 func (f *flights) ended(i pawl.Intent) <-chan struct{} {
 	f.mu.Lock()
 	defer f.mu.Unlock()

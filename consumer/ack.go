@@ -13,20 +13,21 @@ import (
 )
 
 const (
-	ackLinger      = 20 * time.Millisecond // how long the first receipt waits for company
-	sourcePatience = 10 * time.Second      // for one call of the source beside Receive
+	ackLinger      = 20 * time.Millisecond // how long the first receipt waits for others
+	sourcePatience = 10 * time.Second      // for one call of the source other than Receive
 )
 
-// An outcome is what the steps before have found out about a delivery. The zero outcome gives it back at once.
+// An outcome is the result of the steps for one delivery. The zero outcome releases it at once.
 type outcome struct {
-	decided bool          // the database holds it
-	lost    bool          // the source has taken it back: it is neither acknowledged nor given back
-	readOn  string        // where it was read, if it may not be replicated
-	wait    time.Duration // of one that is not decided: given back for
-	failure error         // of one of a batch that could not be claimed
+	decided bool          // the database holds the outcome
+	lost    bool          // the source took it back: neither acknowledge nor release
+	readOn  string        // where the outcome was read, if it may not be replicated
+	wait    time.Duration // delay of the release, if not decided
+	failure error         // why this delivery of a batch could not be claimed
 }
 
-// acknowledge hands the receipt of a decided delivery on: to the source, or first to be proved.
+// acknowledge passes the receipt to ackAll, or first to proveAll if the outcome may not be
+// replicated.
 func (c *Consumer) acknowledge(d pawl.Delivery, o outcome, stopped <-chan struct{}) {
 	c.setbacks.Store(0)
 	if o.readOn != "" {
@@ -42,20 +43,22 @@ func (c *Consumer) acknowledge(d pawl.Delivery, o outcome, stopped <-chan struct
 	}
 }
 
-// receiptOf makes the receipt of a delivery whose outcome the database holds, proved if it was only read.
+// receiptOf makes a receipt. The database must hold the outcome; if it was only read, prove it
+// first.
 func receiptOf(d pawl.Delivery) pawl.Receipt { return receipt.Committed[pawl.Receipt](d.Handle) }
 
-// An unproved delivery was found to be known on a server whose standbys may not have that yet.
+// An unproved delivery is a duplicate whose row may not have reached the standbys.
 type unproved struct {
 	pawl.Delivery
 	readOn string
 }
 
-// maxUnproved is how many may wait for proof without holding their handlers' goroutines.
+// maxUnproved is how many deliveries may wait for proof without blocking their handling goroutines.
 const maxUnproved = 1000
 
-// proveAll passes on the receipts of what was only read, once everything before it is replicated: all that wait, by one commit. It ends
-// when all was handled and nothing waits. What cannot be proved goes back to the source.
+// proveAll passes on the receipts of outcomes that were only read, once everything before them is
+// replicated. One commit proves all that wait. It ends when all deliveries are handled and none
+// waits. Deliveries that cannot be proved are released to the source.
 //
 // prove: a crash before it costs one more absorbed duplicate.
 func (c *Consumer) proveAll(ctx context.Context, handled <-chan struct{}) {
@@ -78,7 +81,7 @@ func (c *Consumer) prove(ctx context.Context, first unproved) {
 		next := <-c.unproved
 		all[next.readOn] = append(all[next.readOn], next.Delivery)
 	}
-	for readOn, deliveries := range all { // of more than one server while a failover goes on
+	for readOn, deliveries := range all { // more than one server during a failover
 		if err := txn.Replicated(ctx, c.pool, readOn); err != nil {
 			c.away.Store(true)
 			c.emit(ctx, pawl.Event{Kind: pawl.EventError, Op: "consumer.prove", Count: len(deliveries), Err: err})
@@ -91,7 +94,7 @@ func (c *Consumer) prove(ctx context.Context, first unproved) {
 	}
 }
 
-// ackAll acknowledges receipts in small batches until stopped, then what is left.
+// ackAll acknowledges receipts in small batches until stopped, and then the remaining ones.
 //
 // ack: a crash before it costs one absorbed duplicate.
 func (c *Consumer) ackAll(ctx context.Context, stopped <-chan struct{}) {
@@ -112,7 +115,8 @@ func (c *Consumer) ackAll(ctx context.Context, stopped <-chan struct{}) {
 	}
 }
 
-// gather collects the receipts that arrive within the linger, up to a batch; if a sender waits for them, those that are there.
+// gather collects the receipts that arrive within ackLinger, up to a batch. If a sender waits for
+// the acknowledgement, it takes only the receipts that are already there.
 func (c *Consumer) gather(first pawl.Receipt) []pawl.Receipt {
 	batch := append(make([]pawl.Receipt, 0, min(c.info.AckBatch, cap(c.acks)+1)), first)
 	linger := time.After(ackLinger)
@@ -143,7 +147,7 @@ var over = func() <-chan time.Time {
 	return ended
 }()
 
-// ack tells the source. A failure is counted, not retried as work: the message comes again and is absorbed.
+// ack acknowledges receipts. It does not retry: an unacknowledged message returns and is absorbed.
 func (c *Consumer) ack(ctx context.Context, batch []pawl.Receipt) {
 	ctx, cancel := context.WithTimeout(ctx, sourcePatience)
 	defer cancel()
@@ -156,8 +160,8 @@ func (c *Consumer) ack(ctx context.Context, batch []pawl.Receipt) {
 	}
 }
 
-// giveBack returns deliveries to the source, unacknowledged, those of one ordering key in one call. If even that fails they come back
-// by themselves, later.
+// giveBack releases deliveries, those of one ordering key together. If that fails, the broker
+// redelivers them later.
 func (c *Consumer) giveBack(ctx context.Context, wait time.Duration, ds ...pawl.Delivery) {
 	if len(ds) == 0 {
 		return
@@ -169,12 +173,12 @@ func (c *Consumer) giveBack(ctx context.Context, wait time.Duration, ds ...pawl.
 	}
 }
 
-// release tells the source, unless it is finished.
+// release calls the source's Release unless the source is finished.
 func (c *Consumer) release(ctx context.Context, wait time.Duration, ds ...pawl.Delivery) error {
 	c.source.RLock()
 	defer c.source.RUnlock()
 	if c.source.done {
-		return nil // of a handler that was left behind: the source gave its deliveries up when it left
+		return nil // an abandoned handler's: the source gave its deliveries up in Finish
 	}
 	return callback.Do("Source.Release", func() error { return c.cfg.Source.Release(ctx, wait, ds...) })
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/pawl-go/pawl"
 )
 
-// Receipts wait a moment for company, unless a sender waits for them; what is there goes together.
+// Receipts wait a moment for others, unless a sender waits for them.
 func TestConsumer_GathersReceipts(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

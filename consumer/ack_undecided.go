@@ -12,10 +12,10 @@ import (
 	"github.com/pawl-go/pawl/internal/verdict"
 )
 
-// undecided returns the release delay of a delivery whose transaction ended with an error: a minute if
-// the source retries a failed handler, else one to two seconds.
+// undecided returns the release delay of a delivery whose transaction ended with an error. It is a
+// minute if the source retries a failed handler, else one to two seconds.
 func (c *Consumer) undecided(ctx context.Context, d pawl.Delivery, op string, err error) outcome {
-	if !c.away.Load() { // else it is known
+	if !c.away.Load() { // otherwise the outage is already known
 		err = delivery.LockedTable(ctx, c.pool, err)
 	}
 	switch {
@@ -34,22 +34,21 @@ func (c *Consumer) undecided(ctx context.Context, d pawl.Delivery, op string, er
 	return outcome{wait: pace.Jittered(2 * time.Second)}
 }
 
-// heldElsewhere reports whether a trigger's error says that another attempt has the row, or that
-// this one was late and a Sweeper has taken the row back. The guard has told of the latter.
+// heldElsewhere reports whether a trigger's error says that another attempt holds the row, or that
+// a Sweeper took the row from this late one. The guard has already reported the latter.
 func heldElsewhere(err error) bool {
 	return errors.Is(err, pawl.ErrInProgress) || errors.Is(err, pawl.ErrFenceLost) && pawl.Swept(err)
 }
 
-// conflict gives back a delivery whose intent is being processed right now, here or elsewhere. It is neither
-// acknowledged nor dead-lettered (trap T12): that attempt may yet fail.
+// conflict releases a delivery whose intent is being processed right now, here or elsewhere. It is
+// neither acknowledged nor dead-lettered (trap T12), because that attempt may still fail.
 func (c *Consumer) conflict(ctx context.Context, d pawl.Delivery, err error) outcome {
 	c.emitOf(ctx, d, pawl.Event{Kind: pawl.EventConflict, Op: "consumer.claim", Err: err})
 	return outcome{wait: pace.Jittered(2 * time.Second)}
 }
 
-// refused reports whether the database refuses a delivery for what is in it: an argument of Pawl's
-// functions that is out of its bounds, or data that a type does not take. Errors of the handler are
-// not asked about; they are outcomes.
+// refused reports whether the database refuses a delivery for its content: an argument is out of
+// bounds, or a type does not accept the data. Errors of the handler are outcomes, not asked here.
 func refused(err error) bool {
 	switch code := pawl.CodeOf(err); code {
 	case pawl.CodeScopeInvalid, pawl.CodeKeyInvalid, pawl.CodeFingerprintInvalid, pawl.CodeArgumentInvalid:
@@ -59,10 +58,9 @@ func refused(err error) bool {
 	}
 }
 
-// away reports whether an error says that the database is not to be counted on now. A trigger's is
-// the user's own, and says so only if the database was not reached, or a table is locked as a
-// whole. Any error of our own transaction counts, except lost races and errors about the delivery: see
-// package verdict.
+// away reports whether an error means that the database is unavailable. A trigger's error is the
+// user's, and counts only if the database was not reached or a whole table is locked. Any error of
+// our own transaction counts, except lost races and errors about the delivery: see package verdict.
 func away(op string, err error) bool {
 	switch own := verdict.Of(pawl.CodeOf(err)).Own; {
 	case pawl.Unreachable(err), pawl.MayHaveHappened(err), errors.Is(err, pawl.ErrSchemaMismatch), errors.Is(err, delivery.ErrTableLocked):

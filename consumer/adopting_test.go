@@ -110,7 +110,8 @@ func (a *adoption) wantPayments(want int) {
 	}
 }
 
-// The guide's way from a table of processed messages to the inbox: shadow, backfill, both builds at once, removal, and back.
+// TestGuide_Adopting follows the guide from a table of processed messages to the inbox and back:
+// shadow, backfill, both builds at once, removal.
 func TestGuide_Adopting(t *testing.T) {
 	t.Parallel()
 	a := adopting(t)
@@ -125,11 +126,11 @@ func TestGuide_Adopting(t *testing.T) {
 	a.step()
 	for _, m := range []struct{ id, key, body, old string }{
 		{"m3", "m3", body, "processed"},
-		{"m3", "m3", body, "duplicate_ignored"},             // they agree
+		{"m3", "m3", body, "duplicate_ignored"},             // both agree
 		{"m1", "m1", body, "duplicate_ignored"},             // older than the shadow
 		{"m3", "m3", `{"cents":5}`, "duplicate_ignored"},    // another payload
-		{"m4", "m3", body, "processed"},                     // a resend, which the old table does not know
-		{"m5", strings.Repeat("k", 256), body, "processed"}, // what Pawl refuses does no harm
+		{"m4", "m3", body, "processed"},                     // a resend unknown to the old table
+		{"m5", strings.Repeat("k", 256), body, "processed"}, // Pawl refuses it without harm
 	} {
 		if said := a.old("consume_payment_shadowed", m.id, m.key, m.body); said != m.old {
 			t.Errorf("%s: %s, want %s", m.id, said, m.old)

@@ -19,7 +19,8 @@ import (
 
 var operator = ops.By{Actor: "ann", Reason: "the configuration is corrected"}
 
-// retryAll retries the dead letters of the consumer, those that may double left out if safe.
+// retryAll retries the consumer's dead letters. If safe, it excludes those that may take effect
+// twice.
 func (b *bed) retryAll(safe bool) int {
 	b.Helper()
 	t, err := ops.Jobs{Queue: "inbox/" + b.config.Name, NoDoubles: safe}.RetryAll(b.Context(), b.asks, operator, nil)
@@ -77,7 +78,8 @@ var broken = map[string]func(b *bed, corrected *bool){
 			if !*corrected {
 				return strings.Repeat(d.Key, 100)
 			}
-			return "order/" + d.Key // of what the source gave, not of what was made of it before
+			// from the source's key, not from the one that Config.Key returned before
+			return "order/" + d.Key
 		}
 	},
 	"a payload that is too large": func(b *bed, corrected *bool) { b.form.MaxPayload = 3 },
@@ -91,14 +93,14 @@ var broken = map[string]func(b *bed, corrected *bool){
 	},
 }
 
-// A delivery that could not be identified, and that an operator retries, takes effect under its
-// key: also if it was sent twice, comes again afterwards, or came before. Its letter, which a copy
-// made, ends as a duplicate.
+// A delivery that could not be identified takes effect once under its key when an operator retries
+// it, even if a copy arrives before or afterwards. The dead letter of a copy ends as a duplicate.
 func TestAgain_AnInvalidDeliveryTakesEffectOnce(t *testing.T) {
 	t.Parallel()
 	for form, set := range allForms {
 		for cause, plant := range broken {
-			if cause != "no key" && form != "inline" && form != "leased" { // what is identified is the same, and TestLetters tries all
+			// All forms identify alike, and TestLetters covers the rest.
+			if cause != "no key" && form != "inline" && form != "leased" {
 				continue
 			}
 			t.Run(form+"/"+cause, func(t *testing.T) {
@@ -134,7 +136,7 @@ func TestAgain_AnInvalidDeliveryTakesEffectOnce(t *testing.T) {
 				b.consume()
 				b.wantEffects(3)
 				if n := b.counters.Count(pawl.EventDuplicateSkipped); n < 4 {
-					t.Errorf("%d duplicates were told of", n)
+					t.Errorf("%d duplicates were reported", n)
 				}
 				for what, query := range map[string]string{"jobs": "select count(*) from pawl.job", "rows that nothing settled": "select count(*) from pawl.inbox where processed_at is null"} {
 					if n := b.count(query); n != 0 {
@@ -146,7 +148,7 @@ func TestAgain_AnInvalidDeliveryTakesEffectOnce(t *testing.T) {
 	}
 }
 
-// A retry of what still cannot be identified is a dead letter again, with the reason of now.
+// A delivery that still cannot be identified is a dead letter again, with the current reason.
 func TestAgain_StillInvalid(t *testing.T) {
 	t.Parallel()
 	for form, set := range allForms {
@@ -169,10 +171,9 @@ func TestAgain_StillInvalid(t *testing.T) {
 	}
 }
 
-// A delivery that turns out to be a mismatch when it is retried is a dead letter of that kind: a
-// retry of all but those that may double leaves it alone, and one of it by itself applies it beside
-// the first.
-func TestAgain_AMismatchIsDecidedByName(t *testing.T) {
+// A delivery that turns out to be a mismatch when retried becomes a dead letter of that kind. A
+// safe retry of all leaves it alone. An explicit retry applies it in addition to the first.
+func TestAgain_ASafeRetryLeavesAMismatch(t *testing.T) {
 	t.Parallel()
 	for form, set := range allForms {
 		t.Run(form, func(t *testing.T) {
@@ -196,7 +197,7 @@ func TestAgain_AMismatchIsDecidedByName(t *testing.T) {
 			b.retryAll(false)
 			b.consume()
 			if n := b.count("select count(*) from effect where key = 'k' and body = 'two'"); n != 1 {
-				t.Errorf("%d effects of what was retried by name", n)
+				t.Errorf("%d effects of the retried mismatch", n)
 			}
 			b.source.Send(pawl.Delivery{Key: "k", Payload: []byte("two")}, pawl.Delivery{Key: "k", Payload: []byte("one")})
 			b.consume()
@@ -207,8 +208,7 @@ func TestAgain_AMismatchIsDecidedByName(t *testing.T) {
 	}
 }
 
-// A mismatch whose key was forgotten since takes the key when it is retried, so that a copy of it
-// is a duplicate.
+// A mismatch whose key was purged takes the key when retried, so a copy of it is a duplicate.
 func TestAgain_AMismatchOfAForgottenKeyClaimsIt(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -227,8 +227,8 @@ func TestAgain_AMismatchOfAForgottenKeyClaimsIt(t *testing.T) {
 	}
 }
 
-// A delivery whose key may have taken effect and been forgotten, while its letter waited for an
-// operator, is stale. It says its age, or is as old as its letter.
+// A delivery is stale if its key may have taken effect and been purged while its dead letter
+// waited. Its age is its timestamp's, or else that of its dead letter.
 func TestAgain_WhatMayBeForgottenIsStale(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -239,7 +239,7 @@ func TestAgain_WhatMayBeForgottenIsStale(t *testing.T) {
 	b.source.Send(order(1))
 	b.consume()
 	b.wantEffects(1)
-	for _, move := range []string{ // as a purge does, years later
+	for _, move := range []string{ // simulates a purge, years later
 		"delete from pawl.inbox where key = 'order-1'",
 		"insert into pawl.forgotten (consumer, until) values ('orders', clock_timestamp()) on conflict (consumer) do update set until = excluded.until",
 		"update pawl.job set created_at = created_at - interval '10 years'",
@@ -259,12 +259,12 @@ func TestAgain_WhatMayBeForgottenIsStale(t *testing.T) {
 	b.retryAll(false)
 	b.consume()
 	if n := b.count("select count(*) from effect"); n != 2 {
-		t.Errorf("%d effects: whoever retries a stale delivery by name has it applied", n)
+		t.Errorf("%d effects, want that of the explicitly retried stale delivery", n)
 	}
 }
 
-// A delivery that is identified when it is retried waits in its lane behind what is open there.
-func TestAgain_HasItsTurnInTheLane(t *testing.T) {
+// A delivery that is identified at its retry waits in its lane behind open deliveries.
+func TestAgain_WaitsInItsLane(t *testing.T) {
 	t.Parallel()
 	for form, set := range allForms {
 		t.Run(form, func(t *testing.T) {
@@ -326,8 +326,7 @@ func TestAgain_PassesItsGate(t *testing.T) {
 	}
 }
 
-// What identifies a delivery is kept octet for octet, and the source's own configuration is asked
-// again.
+// All that identifies a delivery is kept octet for octet, and the source identifies it again.
 func TestAgain_TheSourceIsAskedAgain(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -354,7 +353,7 @@ func TestAgain_TheSourceIsAskedAgain(t *testing.T) {
 	}
 }
 
-// An identifier finds keys only in what was stored: its configuration was corrected.
+// An identifier finds keys only in what was stored, like a source with a corrected configuration.
 type identifier struct {
 	*pawltest.Source
 	key func(pawl.Delivery) string
@@ -365,7 +364,7 @@ func (s identifier) Identify(d pawl.Delivery) pawl.Delivery {
 	return d
 }
 
-// What a Trigger could not decode, or failed with, is retried as it is: its rows remember.
+// A Trigger's dead letter is retried as it is, without the inbox, because its rows remember.
 func TestAgain_TriggersAreCalled(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -384,7 +383,7 @@ func TestAgain_TriggersAreCalled(t *testing.T) {
 	}
 }
 
-// decodes is whether loose can be decoded: its type is repaired.
+// decodes is whether loose can be decoded: its type was corrected.
 var decodes bool
 
 type loose struct{}

@@ -12,7 +12,7 @@ import (
 	"github.com/pawl-go/pawl/consumer"
 )
 
-// harmful is the schema in which a row of key culprit costs its transaction, at once or at COMMIT.
+// harmful is a schema in which a row with the key culprit loses its transaction, now or at COMMIT.
 func harmful(do string, deferred bool) string {
 	trigger := "create trigger harm after insert on effect for each row"
 	if deferred {
@@ -28,8 +28,8 @@ end $$;
 %s execute function harm()`, do, trigger)
 }
 
-// A handler that loses its transaction each time, while the server answers others, is charged, and
-// ends as a dead letter. The other deliveries of its batches, and those behind it, go on.
+// If a handler loses its transaction each time while the server answers others, the attempts are
+// charged, and the delivery becomes a dead letter. Other deliveries take effect.
 func TestConsumer_AHandlerThatIsLostAloneIsCharged(t *testing.T) {
 	t.Parallel()
 	const kill = "pg_terminate_backend(pg_backend_pid())"

@@ -14,8 +14,7 @@ import (
 	"github.com/pawl-go/pawl/internal/testbed/patience"
 )
 
-// Connections that were made while the database took no claims are not used afterwards: one that is
-// read-only would fail another delivery.
+// Connections made during an outage are not used afterwards, because they may be read-only.
 func TestConsumer_DropsTheConnectionsOfAnOutage(t *testing.T) {
 	t.Parallel()
 	b := setup(t, `create sequence refused;
@@ -23,8 +22,8 @@ create function no_room() returns trigger language plpgsql as $$ begin perform n
 create trigger no_room before insert on pawl.inbox execute function no_room();`)
 	b.start()
 	b.source.Send(pawl.Delivery{Key: "k", Payload: []byte("x")})
-	// The delivery may be refused twice, as one call of Receive is under way when the outage is
-	// noticed. Then probes are.
+	// The delivery may be refused twice, because one Receive is under way when the outage is
+	// noticed. From then on probes are refused.
 	b.until("probes are refused", func() bool { return b.count("select last_value from refused") >= 4 })
 	pooled, err := b.pool.Acquire(t.Context())
 	if err != nil {
@@ -42,8 +41,8 @@ create trigger no_room before insert on pawl.inbox execute function no_room();`)
 // outage is how long the database takes no claims.
 const outage = 4 * time.Second
 
-// While the database cannot take a claim, for whatever reason, the consumer stops receiving: a broker counts receives, and buries good
-// messages. It goes on soon after.
+// While the database cannot take a claim, for any reason, the consumer stops receiving. The broker
+// counts receives and would dead-letter good messages. Receiving resumes soon after.
 func TestConsumer_StopsReceivingWhileNoClaimSucceeds(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ broken, mended string }{
@@ -103,9 +102,8 @@ func TestConsumer_StopsReceivingWhileNoClaimSucceeds(t *testing.T) {
 	}
 }
 
-// A lock on a whole table, as CREATE INDEX takes it, is an outage. It is no conflict with another
-// transaction that works on the message: the broker would count a receive each time, and bury a
-// queue of good messages before the index is built.
+// A lock on a whole table, as CREATE INDEX takes it, is an outage and not a conflict. Otherwise the
+// broker would count receives and dead-letter a queue of good messages before the index is built.
 func TestConsumer_StopsReceivingWhileATableIsLocked(t *testing.T) {
 	t.Parallel()
 	plain := func(n int) pawl.Delivery { return pawl.Delivery{Key: fmt.Sprint(n), Payload: []byte("x")} }
@@ -172,7 +170,7 @@ func TestConsumer_StopsReceivingWhileATableIsLocked(t *testing.T) {
 	}
 }
 
-// A transaction that works on one message holds up that message, and no other.
+// A transaction that locks one delivery's row delays only that delivery.
 func TestConsumer_ALockedRowIsNoOutage(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -192,6 +190,6 @@ func TestConsumer_ALockedRowIsNoOutage(t *testing.T) {
 	}
 	b.until("the others are acknowledged", func() bool { return b.source.Open() == 1 })
 	if n := b.counters.Count(pawl.EventError); n > 0 {
-		t.Errorf("%d times the database counted as away", n)
+		t.Errorf("the database counted as unavailable %d times", n)
 	}
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/pawl-go/pawl/pawltest"
 )
 
-// batches makes the consumer one of batches, all of which are applied as one statement, unless one of them is refused.
+// batches gives the consumer a batch handler that applies a batch in one statement.
 func (b *bed) batches(refuse func(pawl.Delivery) error) {
 	b.form.handle, b.config.Concurrency = nil, 2
 	b.form.many = func(ctx context.Context, tx pgx.Tx, ds []pawl.Delivery) error {
@@ -68,7 +68,7 @@ func TestT16_AKeyTwiceInOneBatchOfDeliveries(t *testing.T) {
 	}
 }
 
-// Those that fail by themselves cost their batch nothing: only they are stored, are charged and retried.
+// A delivery that fails by itself does not affect its batch: only it is stored and retried.
 func TestBatch_OneBadMessageCostsOnlyItself(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -92,7 +92,7 @@ func TestBatch_OneBadMessageCostsOnlyItself(t *testing.T) {
 	}
 }
 
-// Failures that cost the whole transaction are put down to those who cause them all the same.
+// Failures that lose the whole transaction are still attributed to the deliveries that cause them.
 func TestBatch_LostTransactionGoesOneByOne(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "create table strict (n int unique deferrable initially deferred); insert into strict values (1)")
@@ -118,8 +118,8 @@ func TestBatch_LostTransactionGoesOneByOne(t *testing.T) {
 	}
 }
 
-// One key that another transaction has in hand does not hold up the others of its batch, nor does one with another payload
-// (trap T12).
+// A key that another transaction holds, or a mismatch, does not delay the rest of a batch (trap
+// T12).
 func TestT12_OneInFlightKeyDoesNotBlockTheBatch(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -155,7 +155,7 @@ func TestT12_OneInFlightKeyDoesNotBlockTheBatch(t *testing.T) {
 	}
 }
 
-// The reply to the COMMIT of a batch is lost, in both worlds: each order takes effect once.
+// The reply to the COMMIT of a batch is lost, committed or not: each order takes effect once.
 func TestBatch_LostCommitReplies(t *testing.T) {
 	t.Parallel()
 	proxy, through := wireproxy.Start(t, pawltest.URL(t, effects))
@@ -163,7 +163,8 @@ func TestBatch_LostCommitReplies(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4)) // guarded by the proxy's lock
 	var cut atomic.Int32
 	proxy.OnCommit(func() wireproxy.Cut {
-		if cut.Load() < 3 || random.IntN(2) == 0 { // on a busy machine batches are large, and few
+		// on a busy machine there are few, large batches
+		if cut.Load() < 3 || random.IntN(2) == 0 {
 			cut.Add(1)
 			return []wireproxy.Cut{wireproxy.BeforeSend, wireproxy.BeforeReply}[random.IntN(2)]
 		}
@@ -189,7 +190,7 @@ func TestBatch_LostCommitReplies(t *testing.T) {
 	}
 }
 
-// Deliveries with an order keep it among batches.
+// Deliveries with an ordering key keep their order across batches.
 func TestBatch_KeepsOrder(t *testing.T) {
 	t.Parallel()
 	b := setup(t, ran)

@@ -12,8 +12,9 @@ import (
 	"github.com/pawl-go/pawl"
 )
 
-// A broken dependency does not move a whole queue into the database: from MaxStored open deliveries on nothing is received, and what is stored
-// is tried again meanwhile. When it is worked off the rest is received. The processes of a consumer share the bound.
+// At MaxStored open deliveries, receiving stops, and the stored ones are retried. So a broken
+// dependency does not move a whole queue into the database. When they are done, the rest is
+// received. All processes of a consumer share the bound.
 func TestConsumer_ReceivesNothingWhileTooMuchIsStored(t *testing.T) {
 	t.Parallel()
 	const messages, most, processes = 400, 40, 2
@@ -58,9 +59,10 @@ func TestConsumer_ReceivesNothingWhileTooMuchIsStored(t *testing.T) {
 	}
 	mu.Unlock()
 	if e.Op != "consumer.receive" || e.Scope != "orders" || e.Count != most || e.Err == nil {
-		t.Errorf("told %+v", e)
+		t.Errorf("reported %+v", e)
 	}
-	const slack = most + processes*22 // what the other process stored between two counts, and for each what was received at the bound
+	// Stored by the other process between two counts, and for each process received at the bound.
+	const slack = most + processes*22
 	stored := b.count("select count(*) from pawl.job")
 	if stored < most || stored > most+slack {
 		t.Errorf("%d are stored, want %d and not many more", stored, most)
@@ -78,7 +80,7 @@ func TestConsumer_ReceivesNothingWhileTooMuchIsStored(t *testing.T) {
 		t.Errorf("%d are stored in the end, and %d open at the source", n, b.source.Open())
 	}
 	if n := told(); n != processes {
-		t.Errorf("told %d times within a minute", n)
+		t.Errorf("reported %d times within a minute", n)
 	}
 	mended.Store(true)
 	b.until("all acknowledged", func() bool { return b.source.Open() == 0 })
@@ -86,8 +88,8 @@ func TestConsumer_ReceivesNothingWhileTooMuchIsStored(t *testing.T) {
 	b.wantEffects(messages)
 }
 
-// A bound below zero is none. Where the senders wait for their acknowledgements there is none unless it is set: they may never send again.
-func TestConsumer_StoresWithoutBoundIfToldTo(t *testing.T) {
+// A negative bound is no bound, and neither is the default if senders wait for acknowledgements.
+func TestConsumer_StoresWithoutBound(t *testing.T) {
 	t.Parallel()
 	for name, most := range map[string]int{"negative": -1, "of senders that wait": 0} {
 		t.Run(name, func(t *testing.T) {
@@ -106,7 +108,7 @@ select 'inbox/orders', 'delivery', '', now() + interval '1 day' from generate_se
 	}
 }
 
-// The bound holds from the start, also over what others have stored before.
+// The bound holds from the start, and counts deliveries that earlier runs stored.
 func TestConsumer_IsPausedFromTheStart(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -117,7 +119,8 @@ select 'inbox/orders', 'delivery', '', now() + interval '1 day' from generate_se
 	b.source.Send(order(1))
 	b.start()
 	b.until("it is paused", func() bool { return b.counters.Count(pawl.EventReceivePaused) > 0 })
-	if n := b.source.Receives(); n != 0 && b.counters.Count(pawl.EventError) == 0 { // what cannot be counted in time bounds nothing
+	// A count that fails bounds nothing.
+	if n := b.source.Receives(); n != 0 && b.counters.Count(pawl.EventError) == 0 {
 		t.Errorf("%d receives at the default bound", n)
 	}
 	if _, err := b.pool.Exec(t.Context(), "delete from pawl.job where id in (select id from pawl.job limit 10001)"); err != nil {

@@ -20,8 +20,7 @@ import (
 	"github.com/pawl-go/pawl/step"
 )
 
-// charge takes a step of a delivery under a lease: one charge at a provider, asked for by what is
-// to be paid.
+// charge runs a step of a leased delivery: one charge at a provider for s.Request.
 func charge(ctx context.Context, pool *pgxpool.Pool, a *consumer.Attempt[[]byte], provider string, s step.Step) (pawltest.Charge, error) {
 	client := &http.Client{Transport: &step.Transport{}}
 	return step.Run(ctx, pool, a, s, func(ctx context.Context, c step.Call) (made pawltest.Charge, err error) {
@@ -47,8 +46,8 @@ func stepOf(name, request string, policy step.Recovery) step.Step {
 	return step.Step{Name: name, Request: request, Recovery: policy, Timeout: 5 * time.Second}
 }
 
-// A stored delivery owns its steps: the next try finds what the last one was answered, with the same key, and calls only for the
-// step that is missing. An attempt that was taken over takes none.
+// A stored delivery owns its steps. The next try replays finished steps under the same key, and
+// calls only for the missing one. An attempt that was taken over runs no step.
 func TestLong_StepsAreThoseOfTheDelivery(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -71,7 +70,7 @@ func TestLong_StepsAreThoseOfTheDelivery(t *testing.T) {
 		}
 		_, err = charge(ctx, b.pool, first.Load(), provider.URL, stepOf("late", "the attempt of before", step.Repeatable()))
 		if !errors.Is(err, pawl.ErrFenceLost) {
-			t.Errorf("the attempt of before: %v, want %v", err, pawl.ErrFenceLost)
+			t.Errorf("the previous attempt: %v, want %v", err, pawl.ErrFenceLost)
 		}
 		if _, err := charge(ctx, b.pool, a, provider.URL, stepOf("fee", "its fee", step.AtMostOnce())); err != nil {
 			return err
@@ -87,7 +86,7 @@ func TestLong_StepsAreThoseOfTheDelivery(t *testing.T) {
 	}
 }
 
-// A delivery of whose call nobody knows waits for a verdict, unsettled, and goes on with it.
+// A delivery with a call of unknown outcome waits for a verdict, unsettled, and then continues.
 func TestLong_UnknownWaitsForAVerdict(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -104,7 +103,7 @@ func TestLong_UnknownWaitsForAVerdict(t *testing.T) {
 	b.until("it waits", func() bool { return b.count("select count(*) from pawl.job where status = 'unknown'") == 1 })
 	b.wantEffects(0)
 	if n := b.count("select count(*) from pawl.inbox where processed_at is not null"); n != 0 {
-		t.Error("the delivery is settled although nobody knows")
+		t.Error("the delivery is settled although the outcome is unknown")
 	}
 	var outcome string
 	if err := b.pool.QueryRow(t.Context(), `select s.outcome
@@ -118,7 +117,7 @@ func TestLong_UnknownWaitsForAVerdict(t *testing.T) {
 	}
 }
 
-// A Commit that loses a race is run again. The work before it is not.
+// A Commit that loses a race runs again. The work before it does not.
 func TestAttempt_ALostRaceRepeatsItsCommitAlone(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

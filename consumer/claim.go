@@ -17,8 +17,8 @@ import (
 	"github.com/pawl-go/pawl/lock"
 )
 
-// claim opens the transaction and inserts the inbox row as its first statement, in one message. With an
-// ordering key, claim locks the lane first, so an earlier delivery of it has committed or been stored.
+// claim opens the transaction and inserts the inbox row as its first statement, in one message. It
+// locks a lane first, so that an earlier delivery of the lane has committed or been stored.
 //
 // claim: a crash after it costs a redelivery; the row was never visible.
 func (c *Consumer) claim(ctx context.Context, it item) (*txn.Opened, delivery.Claim, error) {
@@ -52,7 +52,7 @@ func mismatched(err error) error {
 	return err
 }
 
-// open begins the transaction that every effect shares with its claim.
+// open begins the transaction that the claim and the effect share.
 func (c *Consumer) open(ctx context.Context, claim func(*pgx.Batch)) (*txn.Opened, error) {
 	tx, err := txn.Opener{Pool: c.pool, SQL: c.handler.sql, Limit: txn.AnswerLimit}.Open(ctx, "consumer.begin", "", c.handler.Timeout+abandonAfter, claim)
 	if err != nil {
@@ -65,8 +65,8 @@ func (c *Consumer) open(ctx context.Context, claim func(*pgx.Batch)) (*txn.Opene
 	return tx, nil
 }
 
-// claimMany opens the transaction and inserts the inbox rows of a batch, in one statement that is the first. Each share whose handler is
-// not entered knows how it ends.
+// claimMany opens the transaction and inserts the inbox rows of a batch in its first statement. It
+// sets the disposition of each share whose handler must not run.
 func (c *Consumer) claimMany(ctx context.Context, items []item) (*txn.Opened, []*share, error) {
 	intents := make([]pawl.Intent, len(items))
 	for n, it := range items {
@@ -104,12 +104,12 @@ func (c *Consumer) claimMany(ctx context.Context, items []item) (*txn.Opened, []
 type share struct {
 	item
 	claim   delivery.Claim
-	refused error        // it could not be claimed
-	disp    *disposition // nil: not known yet
+	refused error        // the claim's error
+	disp    *disposition // nil: not decided yet
 }
 
-// withoutHandler returns the disposition when the handler must not run: the delivery is a duplicate or
-// stale, its lane is not free, its resource is busy, or it was decided earlier. Nil means: run it.
+// withoutHandler returns the disposition when the handler must not run: duplicate, stale, lane not
+// free, resource busy, or decided earlier. Nil means: run it.
 func (c *Consumer) withoutHandler(ctx context.Context, tx *txn.Opened, claim delivery.Claim, it item) (*disposition, error) {
 	if !claim.Fresh {
 		if it.preset != nil {
@@ -138,8 +138,9 @@ func (c *Consumer) withoutHandler(ctx context.Context, tx *txn.Opened, claim del
 	return c.untriedDisposition(pawl.EventStored), nil
 }
 
-// busy takes the lock of the delivery's resource. A delivery that found it busy each time it came is stored and tried again from the
-// database, and nothing is suspected. If it would hold up those behind it at the source, it is stored at once.
+// busy takes the lock of the delivery's resource. If the lock is held, busy returns an error, and
+// the delivery is released. If that has happened SoloAfter times, or a release would hold up others
+// at the source, busy stores the delivery, unsuspected, for a retry in up to a second.
 func (c *Consumer) busy(ctx context.Context, tx pgx.Tx, it item) (*disposition, error) {
 	err := exclude(ctx, tx, it.resource)
 	if !verdict.IsBusy(pawl.CodeOf(err)) || it.Receives < c.handler.SoloAfter && !c.info.ReleaseBlocks {
@@ -150,7 +151,7 @@ func (c *Consumer) busy(ctx context.Context, tx pgx.Tx, it item) (*disposition, 
 	return disp, nil
 }
 
-// exclusiveNamespace is that of the locks of [TxPolicy.Exclusive], shared by all consumers.
+// exclusiveNamespace is the lock namespace of [TxPolicy.Exclusive], shared by all consumers.
 const exclusiveNamespace = "consumer"
 
 // exclude takes the lock of a resource until the transaction ends.

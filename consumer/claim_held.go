@@ -7,10 +7,10 @@ import (
 	"github.com/pawl-go/pawl/internal/callback"
 )
 
-// held asks a source that may take deliveries back whether this one is still ours, and tells it
-// that work on it begins. It is asked once for each delivery, and as late as possible: after true,
-// a broker that wants to move it waits for us. If the question panics the delivery counts as ours:
-// what is dropped is never settled, and what is handled twice takes effect once.
+// held asks a [pawl.Revocable] source whether a delivery is still ours, and tells it that work
+// begins. It asks once for each delivery, as late as possible: after true, a broker that wants to
+// move the partition waits for us. If StillHeld panics, the delivery counts as held. A dropped
+// delivery is never settled, while one handled twice takes effect once.
 func (c *Consumer) held(ctx context.Context, d pawl.Delivery) bool {
 	source, may := c.cfg.Source.(pawl.Revocable)
 	if !may {
@@ -23,9 +23,10 @@ func (c *Consumer) held(ctx context.Context, d pawl.Delivery) bool {
 	return held || err != nil
 }
 
-// drop leaves a delivery to its source, which has taken it back: it is another receiver's, or comes again. Those of its ordering key that
-// stand behind it are asked for one by one. What is lost is dropped too. What is still held may have been received anew, and is given
-// back: otherwise it would take effect before the one that is dropped here.
+// drop leaves a delivery to its source, which has taken it back: another receiver has it, or it
+// comes again. It asks for each of the deliveries of the same ordering key behind it, and drops
+// those that are lost too. Those still held may have been received anew. They are released, because
+// otherwise they would take effect before the dropped one.
 func (c *Consumer) drop(ctx context.Context, first pawl.Delivery, behind ...pawl.Delivery) {
 	lost, held := []pawl.Delivery{first}, []pawl.Delivery(nil)
 	for _, d := range behind {

@@ -13,31 +13,32 @@ import (
 	"github.com/pawl-go/pawl/internal/txn"
 )
 
-// A disposition is how a transaction ends for the delivery that it has claimed.
+// A disposition is how a transaction ends for the delivery that it claimed.
 type disposition struct {
-	rollback bool              // nothing is kept: the database had the answer before
+	rollback bool              // keep nothing: the database had the answer before
 	readOn   string            // where that answer was read, if it may not be replicated
-	store    *delivery.Storage // the job that takes the delivery over; nil: it needs none
-	held     bool              // at its gate, as that job
-	event    pawl.Event        // what is told after COMMIT
+	store    *delivery.Storage // the job that takes the delivery over; nil: none
+	held     bool              // that job waits at the sequence gate
+	event    pawl.Event        // emitted after COMMIT
 }
 
 // untried reports whether the delivery is stored for a first try.
 func (e *disposition) untried() bool { return e.store != nil && !e.store.Dead && e.store.Attempts == 0 }
 
-// duplicateDisposition is how a delivery ends that the database has seen. While the server replicates synchronously that is not enough: what was
-// read must be replicated too, which [Consumer.proveAll] finds out. The transaction that claimed is rolled back. So what took effect under
-// another key before leaves nothing: ids may be new each time one captured request is sent again.
+// duplicateDisposition ends a delivery that the database has seen, by a rollback. If the server
+// replicates synchronously, the row that was read must be replicated before the acknowledgement:
+// see [Consumer.proveAll]. The rollback also removes the claim of a delivery whose semantic key
+// took effect before. Copies of one captured request under ever new keys thus leave no rows.
 func duplicateDisposition(op string, c delivery.Claim) *disposition {
 	return &disposition{rollback: true, readOn: c.ReadOn, event: pawl.Event{Kind: pawl.EventDuplicateSkipped, Op: op, JobID: c.JobID}}
 }
 
-// successDisposition is how a delivery ends whose handler succeeded.
 func successDisposition(took time.Duration) *disposition {
 	return &disposition{event: pawl.Event{Kind: pawl.EventSucceeded, Op: "consumer.commit", Attempt: 1, Took: took}}
 }
 
-// commit makes the end of a delivery durable, and tells of it. It fails with a lostError if COMMIT was refused for what the handler wrote.
+// commit commits a delivery's disposition and emits its event. The error is a lostError if COMMIT
+// was refused because of the handler's writes.
 func (c *Consumer) commit(ctx context.Context, tx *txn.Opened, claim delivery.Claim, it item, disp *disposition) (outcome, error) {
 	event := disp.event
 	switch {
@@ -51,7 +52,7 @@ func (c *Consumer) commit(ctx context.Context, tx *txn.Opened, claim delivery.Cl
 	default:
 		err := c.commitRows(ctx, tx, it)
 		if handled := event.Kind == pawl.EventSucceeded; handled && (definite(err) || errors.Is(err, txn.ErrEnded)) {
-			return outcome{}, &lostError{err} // a deferred constraint, for instance
+			return outcome{}, &lostError{err} // such as a deferred constraint
 		}
 		if err != nil {
 			return outcome{}, err
@@ -61,7 +62,8 @@ func (c *Consumer) commit(ctx context.Context, tx *txn.Opened, claim delivery.Cl
 	return outcome{decided: true, readOn: disp.readOn}, nil
 }
 
-// commitMany makes the ends of a batch durable, and tells of them. Duplicates alone need no COMMIT: they are proved together with others.
+// commitMany commits the dispositions of a batch and emits their events. A batch of duplicates
+// needs no COMMIT: proveAll proves them together with others.
 func (c *Consumer) commitMany(ctx context.Context, tx *txn.Opened, shares []*share) ([]outcome, error) {
 	var succeeded []item
 	events, writes := make([]pawl.Event, len(shares)), false
@@ -100,7 +102,7 @@ func (c *Consumer) commitMany(ctx context.Context, tx *txn.Opened, shares []*sha
 	return outcomes, nil
 }
 
-// refusedMany is a lostError if the COMMIT of a batch was refused for what a handler wrote.
+// refusedMany returns a lostError if COMMIT was refused because of a handler's writes.
 func (c *Consumer) refusedMany(ctx context.Context, shares []*share, err error) error {
 	if endedByText(err) {
 		return &lostError{err}
@@ -112,9 +114,9 @@ func (c *Consumer) refusedMany(ctx context.Context, shares []*share, err error) 
 	return err
 }
 
-// commitRows makes rows and inbox row durable together, and the deliveries themselves if all are kept.
+// commitRows commits the handler's rows, the inbox rows and, with KeepAll, the deliveries.
 //
-// commit: a crash before COMMIT arrives costs a redelivery; after it, nothing: the duplicate is absorbed.
+// commit: a crash before COMMIT arrives costs a redelivery; after it, an absorbed duplicate.
 func (c *Consumer) commitRows(ctx context.Context, tx *txn.Opened, items ...item) error {
 	if err := fault.At("consumer.commit.before"); err != nil {
 		return err
@@ -129,13 +131,13 @@ func (c *Consumer) commitRows(ctx context.Context, tx *txn.Opened, items ...item
 	}); err != nil {
 		return err
 	}
-	if err := fault.At("consumer.commit.after"); err != nil { // plays a reply that was lost
+	if err := fault.At("consumer.commit.after"); err != nil { // simulates a lost reply
 		return &pawl.Error{Op: "consumer.commit", Code: pawl.CodeCommitUnknown, Err: err}
 	}
 	return nil
 }
 
-// definite reports whether COMMIT was refused for a reason that will not go away by running the transaction again.
+// definite reports whether COMMIT was refused for a reason that another run would meet again.
 func definite(err error) bool {
 	return pawl.CodeOf(err) != "" && !txn.LostRace(err) && !pawl.MayHaveHappened(err) && !pawl.Unreachable(err)
 }

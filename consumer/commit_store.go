@@ -17,10 +17,10 @@ import (
 	"github.com/pawl-go/pawl/internal/txn"
 )
 
-// failureDisposition is how a delivery ends whose handler failed: a job retries it, with the error in its
-// history, or it is a dead letter. One whose handler ended its transaction by text may have
-// committed what it wrote then, and is never run again by itself. One that the handler cancels is
-// stored untried: its job cancels itself, with the row that an operator can retry.
+// failureDisposition ends a delivery whose handler failed: a job retries it, with the error in its
+// history, or it is a dead letter. If the handler ended its transaction itself, its writes may be
+// durable, so it is not retried automatically. A delivery that the handler cancels is stored
+// untried. Its job then cancels itself, and an operator can retry the row.
 func (c *Consumer) failureDisposition(failure error) *disposition {
 	if endedByText(failure) {
 		failure = pawl.Final(failure)
@@ -41,17 +41,17 @@ func (c *Consumer) failureDisposition(failure error) *disposition {
 	return storedDisposition(s, pawl.EventRetryable)
 }
 
-// untriedDisposition is how a delivery ends that no handler has met.
+// untriedDisposition stores a delivery before the first call of its handler.
 func (c *Consumer) untriedDisposition(kind pawl.EventKind) *disposition {
 	return storedDisposition(delivery.Storage{MaxAttempts: c.handler.MaxAttempts}, kind)
 }
 
-// deadOutsideLane is how a delivery ends that is a dead letter, untried, and stops nothing in its lane.
+// deadOutsideLane makes an untried delivery a dead letter that does not block its lane.
 func (c *Consumer) deadOutsideLane(kind pawl.EventKind, why error) *disposition {
 	return storedDisposition(delivery.Storage{MaxAttempts: c.handler.MaxAttempts, Dead: true, Outside: true, Failure: why}, kind)
 }
 
-// deadDisposition is how a delivery ends that has no intent to be tried under.
+// deadDisposition makes a dead letter of a delivery without an intent.
 func deadDisposition(kind pawl.EventKind, why error) *disposition {
 	return storedDisposition(delivery.Storage{Dead: true, Failure: why}, kind)
 }
@@ -60,8 +60,8 @@ func storedDisposition(s delivery.Storage, kind pawl.EventKind) *disposition {
 	return &disposition{store: &s, event: pawl.Event{Kind: kind, Op: "consumer.store", Attempt: s.Attempts, Err: s.Failure}}
 }
 
-// commitStored gives the delivery to a durable job, in the transaction that claimed it, and commits that. Afterwards the job is its retry
-// ledger.
+// commitStored stores the delivery as a durable job, in the transaction that claimed it, and
+// commits. From then on the job counts the retries.
 func (c *Consumer) commitStored(ctx context.Context, tx pgx.Tx, claim delivery.Claim, it item, disp *disposition) (jobID int64, err error) {
 	if jobID, err = c.storeRow(ctx, tx, claim, it, *disp.store); err != nil {
 		return 0, err
@@ -99,7 +99,7 @@ func (c *Consumer) keepsAttributes(it item) bool {
 	return true
 }
 
-// queueKeep adds to a batch that a delivery is kept as it came, with the attributes that may be.
+// queueKeep queues the statement that keeps a delivery, with the attributes that Keep allows.
 func (c *Consumer) queueKeep(b *pgx.Batch, it item) {
 	headers := map[string]any{}
 	for _, name := range c.cfg.Keep.Attributes {
@@ -110,10 +110,10 @@ func (c *Consumer) queueKeep(b *pgx.Batch, it item) {
 	delivery.QueueKeep(b, it.intent, delivery.Record{Payload: it.Payload, Headers: headers, VerifiedBy: text.Octets(it.VerifiedBy, longestName), Storage: c.storageOf(it)})
 }
 
-// longestName is how many octets the column has in which what verified a delivery is kept.
+// longestName is the size in octets of the column for [pawl.Delivery.VerifiedBy].
 const longestName = 255
 
-// Names of the headers a stored delivery keeps beside its payload.
+// Headers that a stored delivery keeps with its payload.
 const (
 	headerKey         = "pawl-key"
 	headerSemanticKey = "pawl-semantic-key"
@@ -124,7 +124,7 @@ const (
 	headerProducedAt  = "pawl-produced-at"
 	headerOrderingKey = "pawl-ordering-key"
 	headerInboxKey    = "pawl-inbox-key"
-	headerStepKey     = "pawl-step-key" // of the owner of its steps, if that is not the inbox key
+	headerStepKey     = "pawl-step-key" // of the owner of its steps, if not the inbox key
 	headerAttributes  = "attributes"
 )
 
@@ -138,7 +138,7 @@ func headersOf(it item) map[string]any {
 	return h
 }
 
-// storageOf is how a delivery that is kept would be stored, for an operator who replays it.
+// storageOf returns how a kept delivery would be stored, for an operator who replays it.
 func (c *Consumer) storageOf(it item) delivery.Replay {
 	r := delivery.Replay{Queue: c.queue, Kind: storedKind, Lane: it.lane.Name, LanePolicy: it.lane.Policy, MaxAttempts: c.handler.MaxAttempts, Headers: envelopeOf(it)}
 	if ownKey(it.intent.Key) && !c.keepsAttributes(it) {
@@ -150,7 +150,7 @@ func (c *Consumer) storageOf(it item) delivery.Replay {
 	return r
 }
 
-// envelopeOf is what a delivery needs beside its payload and its attributes, to be handled later.
+// envelopeOf returns the headers, apart from attributes, that handling a delivery later needs.
 func envelopeOf(it item) map[string]any {
 	h := map[string]any{headerInboxKey: it.intent.Key, headerKey: text.Storable(it.Key), headerMessageID: text.Storable(it.MessageID)}
 	for name, value := range map[string]string{headerOrderingKey: it.OrderingKey, headerSemanticKey: it.SemanticKey} {

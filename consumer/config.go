@@ -11,69 +11,80 @@ import (
 	"github.com/pawl-go/pawl/job"
 )
 
-// Config configures a [Consumer]. Name, Source and Handler are required; the zero value of the rest is fit for production. Retries and
-// limits are the handler's: see [Policy].
+// Config configures a [Consumer]. Name, Source and Handler are required; the zero value of the rest
+// is fit for production. Retries and limits are set by the handler's [Policy].
 type Config struct {
-	// Name is the name under which deliveries are remembered: two consumers of one message, with two names, both handle it. 1 to 200
-	// octets. If you change it, everything seen is forgotten.
+	// Name is the name under which deliveries are remembered, 1 to 200 octets. Two consumers with
+	// different names both handle a message. If you change the name, all deliveries count as new.
 	Name string
-	// Source of deliveries.
+	// Source is where deliveries come from.
 	Source pawl.Source
-	// Handler is called for each delivery: see [HandleTx], [HandleManyTx], [Handle] and [Trigger].
+	// Handler is called for each delivery; see [HandleTx], [HandleManyTx], [Handle] and [Trigger].
 	Handler Handler
 	// Middleware runs around every call of the handler, the first outermost. Default none.
 	Middleware []Middleware
-	// Key names the intent of a delivery. Default its Key; [PayloadKey] for producers that send none. Not with a Trigger.
+	// Key returns the key of a delivery's intent. Default: the delivery's Key. Use [PayloadKey] if
+	// producers send none. Not with a Trigger.
 	Key func(pawl.Delivery) string
-	// Fingerprint identifies a delivery's payload. Default: its own, if the source has set it, else that of the payload's octets,
-	// [pawl.FingerprintOf]. Give another if the sender changes irrelevant parts on retry, for instance one over
-	// [pawl.FingerprintJSON]. Not with a Trigger.
+	// Fingerprint identifies a delivery's payload. Default: the fingerprint that the source has
+	// set, or else [pawl.FingerprintOf] of the payload. If the sender changes irrelevant parts on a
+	// retry, ignore them, for instance with [pawl.FingerprintJSON]. Not with a Trigger.
 	Fingerprint func(pawl.Delivery) (pawl.Fingerprint, error)
-	// Retention says how long a delivery is remembered. Default what the source declares
-	// ([pawl.SourceInfo]), else 28 days: the longest an SQS queue and then its dead letter queue
-	// keep a message. New refuses less than what the source declares, and wants Forever where that
-	// is for ever. Not with a Trigger, which follows the source by itself.
+	// Retention is how long a delivery is remembered. Default: the horizon that the source declares
+	// ([pawl.SourceInfo]), or else 28 days, the longest that an SQS queue and then its dead letter
+	// queue keep a message. New refuses less than the source declares, and requires Forever if the
+	// source declares forever. Not with a Trigger, which follows the source.
 	Retention Retention
-	// Keep says which deliveries are kept as they came, in table pawl.delivery. Not with a Trigger.
+	// Keep selects the deliveries that are kept, in table pawl.delivery. Not with a Trigger.
 	Keep Keep
-	// Concurrency is how many fresh deliveries are handled at once; each holds one connection of the pool. By default
-	// half the pool may sit in handlers, this and RetryConcurrency together, so that handlers which take a second
-	// connection cannot starve each other. More is faster if yours never do; two connections must stay for housekeeping.
-	// Of a HandleManyTx it is how many batches. In mode StoreFirst it is how many deliveries are worked on at once. A Handle
-	// holds no connection, and the default is 32.
+	// Concurrency is how many fresh deliveries are handled at once; each holds one connection of
+	// the pool. For a HandleManyTx it counts batches, and in mode StoreFirst stored deliveries. By
+	// default this and RetryConcurrency together take half the pool. Handlers that take a second
+	// connection then cannot starve each other. If yours never do, more is faster; leave two
+	// connections for housekeeping. A Handle holds no connection, and its default is 32.
 	Concurrency int
-	// RetryConcurrency is how many stored deliveries are retried at once; in mode StoreFirst and of a Handle, how many are being stored at
-	// once. Default an eighth of the pool, at least 1.
+	// RetryConcurrency is how many stored deliveries are retried at once. In mode StoreFirst, and
+	// for a Handle, it is how many are stored at once. Default an eighth of the pool, at least 1.
 	RetryConcurrency int
-	// MaxStored is how many stored deliveries of this consumer may be open, all its processes together: to be tried again, in hand, or waiting in
-	// their lanes. Dead letters do not count, nor what is held at a sequence gate. From there on nothing is received, so that a broken dependency
-	// does not move a whole topic into table pawl.job, and event [pawl.EventReceivePaused] says so, once a minute; stored deliveries are worked on
-	// meanwhile. Receiving goes on when a tenth is done. Processes count every few seconds, so what they store until then comes on top. Lower
-	// keeps the table small; higher rides out longer outages without a growing queue. Default 100,000, or no bound if the senders of the
-	// source wait for each acknowledgement ([pawl.SourceInfo]), since they may never send again. Negative: no bound.
+	// MaxStored is how many stored deliveries of this consumer may be open, in all its processes
+	// together. Open deliveries wait for a retry, are being handled, or wait in their lanes. Dead
+	// letters and deliveries held at a sequence gate do not count.
+	//
+	// At the bound, receiving stops until a tenth is done, and stored deliveries are handled
+	// meanwhile. So a broken dependency does not move a whole topic into table pawl.job. Event
+	// [pawl.EventReceivePaused] reports it once a minute. Processes count every few seconds, so the
+	// bound may be exceeded by what they store in between.
+	//
+	// Lower keeps the table small; higher accepts messages through longer outages. Default 100,000.
+	// If senders wait for each acknowledgement ([pawl.SourceInfo]), the default is no bound, since
+	// they may never send again. Negative: no bound.
 	MaxStored int
 	// MaxDead is how many deliveries may become dead letters in a process before it stops
-	// receiving, where each that takes effect makes up for ten of them: so a mistake in the
-	// configuration does not turn a whole topic into dead letters. Event [pawl.EventReceivePaused]
-	// says so, once a minute, with the last reason. From there on one delivery is received at a time,
-	// after pauses of 1 s to 30 s, until one takes effect. None is lost, and the order holds. What
-	// is in hand when it stops comes on top. Lower stops sooner, also where many bad messages come
-	// in a row by nature; higher makes more dead letters. Default 1,000, or no bound if the senders
-	// of the source wait for each acknowledgement, as for MaxStored. Negative: no bound.
+	// receiving. Each delivery that takes effect subtracts ten. So a mistake in the configuration
+	// does not turn a whole topic into dead letters.
+	//
+	// At the bound, one delivery at a time is received, after pauses of 1 s to 30 s, until one
+	// takes effect. None is lost, and the order holds. Event [pawl.EventReceivePaused] reports it
+	// once a minute, with the last reason. Deliveries already received may exceed the bound.
+	//
+	// Lower stops sooner, also on a harmless run of bad messages; higher makes more dead letters.
+	// Default 1,000, or no bound if senders wait for acknowledgements. Negative: no bound.
 	MaxDead int
-	// Presence is the evidence that a process has died before its lease is over; see [job.Presence].
+	// Presence is the evidence that a process has died before its lease ends; see [job.Presence].
 	Presence job.Presence
-	// ShutdownTimeout is how long a stop lets handlers finish. Default 25 s.
+	// ShutdownTimeout is how long handlers may finish when Run stops. Default 25 s.
 	ShutdownTimeout time.Duration
-	// Hooks receive what happens.
+	// Hooks receive events.
 	Hooks pawl.Hooks
-	// MaxConns is how many connections of the pool the consumer may take at once; its defaults follow from it. Default all that the pool
-	// has. Set it where several parts share a pool. Package service does so by itself.
+	// MaxConns is how many connections of the pool the consumer may take at once; the defaults of
+	// the concurrency fields follow from it. Default: all of the pool. Set it if several parts
+	// share a pool. Package service sets it.
 	MaxConns int
 }
 
-// MinConns is the fewest connections of a pool with which the consumer can run: Concurrency and RetryConcurrency, 1 for each that is left to
-// its default, and 2 for housekeeping. The handlers of a Handle hold none. Presence takes one beside the pool.
+// MinConns returns the fewest connections of a pool with which the consumer can run: Concurrency,
+// RetryConcurrency and 2 for housekeeping. A concurrency left to its default counts as 1. The
+// handlers of a Handle hold none. Presence takes one connection outside the pool.
 func (c Config) MinConns() int {
 	need := max(1, c.RetryConcurrency) + conns.Housekeeping
 	if c.Handler == nil || c.Handler.settings().form != leased {
@@ -82,22 +93,23 @@ func (c Config) MinConns() int {
 	return need
 }
 
-// Retention says how long deliveries are remembered: as long as the longest of these. What comes again later than that runs as
-// new, unless it says how old it is. Shorter keeps the table smaller: a million rows are about 150 MB with their indexes.
+// Retention is how long deliveries are remembered: the longest of these fields. A later redelivery
+// runs as new, unless its timestamp shows its age. Shorter keeps the table smaller: a million rows
+// are about 150 MB with their indexes.
 type Retention struct {
-	// ClientRetry is how long a sender keeps trying, with the same key.
+	// ClientRetry is how long a sender keeps trying with the same key.
 	ClientRetry time.Duration
-	// QueueRedelivery is how long the broker may hand a message out again, its dead letter queue and redrives included.
+	// QueueRedelivery is how long the broker may redeliver, with dead letter queue and redrives.
 	QueueRedelivery time.Duration
-	// Reconciliation is how far back somebody may send again what seems to be missing.
+	// Reconciliation is how far back a sender may resend messages that seem to be missing.
 	Reconciliation time.Duration
-	// Audit is how long you want to be able to ask whether a message was seen.
+	// Audit is how long you need to be able to ask whether a message was seen.
 	Audit time.Duration
-	// Forever forgets nothing. The table grows without bound.
+	// Forever disables forgetting. The table grows without bound.
 	Forever bool
 }
 
-// Window is the longest of the four, 0 if none is given or nothing is to be forgotten.
+// Window returns the longest of the four durations. It is 0 if none is set or Forever is.
 func (r Retention) Window() time.Duration {
 	if r.Forever {
 		return 0
@@ -105,21 +117,22 @@ func (r Retention) Window() time.Duration {
 	return max(r.ClientRetry, r.QueueRedelivery, r.Reconciliation, r.Audit)
 }
 
-// Keep says which deliveries are kept as they came: as evidence, and to find out later what was sent.
+// Keep selects the deliveries that are kept as received, as evidence of what was sent.
 type Keep struct {
-	// Mode says which. Default [KeepAll] if the source's deliveries are evidence ([pawl.SourceInfo]), else [KeepFailed].
+	// Mode is the selection. Default [KeepAll] if the source's deliveries are evidence
+	// ([pawl.SourceInfo]), else [KeepFailed].
 	Mode KeepMode
 	// Retention is how long they are kept. Default 14 days.
 	Retention time.Duration
-	// Attributes names the attributes that are kept with them. Default those that the source names as evidence, else none.
+	// Attributes names the attributes kept with them. Default: the source's evidence attributes.
 	Attributes []string
 }
 
-// A KeepMode says which deliveries are kept as they came.
+// A KeepMode selects the deliveries that are kept as received.
 type KeepMode int
 
 const (
-	KeepDefault KeepMode = iota // as the source says, else KeepFailed
+	KeepDefault KeepMode = iota // KeepAll for evidence, else KeepFailed
 	KeepFailed                  // those whose handler failed, and those that became dead letters
 	KeepAll
 	KeepOff
@@ -127,7 +140,7 @@ const (
 
 var errNoHandler = errors.New("the Handler is missing: make one with HandleTx, HandleManyTx, Handle or Trigger")
 
-// complete checks what is configured, fills in the defaults, and returns what is known of handler and source.
+// complete checks the configuration and fills in the defaults.
 func (c *Config) complete(conns int) (h settings, info pawl.SourceInfo, err error) {
 	if c.Source == nil {
 		return h, info, errors.New("the Source is missing")
@@ -173,7 +186,7 @@ func (c *Config) complete(conns int) (h settings, info pawl.SourceInfo, err erro
 	return h, info, nil
 }
 
-// fits refuses what the form has no use for.
+// fits refuses fields that the form does not use.
 func (c *Config) fits(f form) error {
 	if f != triggered {
 		return nil
@@ -187,7 +200,6 @@ func (c *Config) fits(f form) error {
 	return nil
 }
 
-// complete checks a handler's policy and fills in its defaults.
 func (s *settings) complete() error {
 	switch {
 	case s.tx == nil && s.try == nil && s.trigger == nil:
@@ -266,10 +278,10 @@ func (c *Config) limited() string {
 	return ""
 }
 
-// longestHorizon is the longest for which it makes sense to remember by age.
+// longestHorizon is the longest horizon that counts as finite.
 const longestHorizon = 10 * 365 * 24 * time.Hour
 
-// completeInfo checks what a source says of itself against the handler, and fills in the defaults.
+// completeInfo checks what a source declares against the handler, and fills in the defaults.
 func completeInfo(info *pawl.SourceInfo, h settings) error {
 	switch {
 	case info.ReceiveBatch < 0 || info.ReceiveBatch > maxHint:
@@ -278,11 +290,11 @@ func completeInfo(info *pawl.SourceInfo, h settings) error {
 		return fmt.Errorf("the source's AckBatch must lie between 1 and %d, it is %d", maxHint, info.AckBatch)
 	case (info.ReleaseBlocks || info.Cumulative) && h.mode == RetryFromSource:
 		return errors.New("the Mode is RetryFromSource, and on this source a delivery that is given back holds up others (SourceInfo.ReleaseBlocks): " +
-			"some that fail each time, and no other would be handled; use RetryFromDatabase, or StoreFirst")
+			"a few that fail each time would stop all others; use RetryFromDatabase, or StoreFirst")
 	case info.RedeliveryHorizon < 0:
 		return fmt.Errorf("the source's RedeliveryHorizon is %v: it must not be negative", info.RedeliveryHorizon)
 	case len(info.EvidenceAttributes) > 0 && !info.Evidence:
-		return errors.New("the source names EvidenceAttributes, and says that its deliveries are no evidence: set Evidence in its SourceInfo")
+		return errors.New("the source names EvidenceAttributes without Evidence: set Evidence in its SourceInfo")
 	}
 	info.ReleaseBlocks = info.ReleaseBlocks || info.Cumulative
 	if info.ReceiveBatch == 0 {
@@ -294,9 +306,8 @@ func completeInfo(info *pawl.SourceInfo, h settings) error {
 	return nil
 }
 
-// completeRetention compares what is to be remembered with what may come again. A Trigger claims
-// nothing: of its deliveries the inbox has those that became jobs, for as long as they may come
-// again.
+// completeRetention checks that the Retention covers the source's horizon. A Trigger's deliveries
+// claim no inbox row unless they become jobs; those rows stay as long as the source may redeliver.
 func (c *Config) completeRetention(info pawl.SourceInfo, f form) error {
 	horizon, window := info.RedeliveryHorizon, c.Retention.Window()
 	switch {
@@ -305,19 +316,19 @@ func (c *Config) completeRetention(info pawl.SourceInfo, f form) error {
 	case horizon > longestHorizon && f == triggered:
 		c.Retention.Forever = true
 	case horizon > longestHorizon:
-		return errors.New("the source keeps messages for ever and may deliver each again (its RedeliveryHorizon is pawl.Forever): set Retention.Forever")
+		return errors.New("the source keeps messages forever and may deliver each again (its RedeliveryHorizon is pawl.Forever): set Retention.Forever")
 	case window == 0 && horizon == 0:
 		c.Retention.QueueRedelivery = longestQueue
 	case window == 0:
 		c.Retention.QueueRedelivery = horizon
 	case window < 0 || window < horizon:
-		return fmt.Errorf("the Retention is %v, but the source may deliver a message again for %v: what comes after %v would run twice",
+		return fmt.Errorf("the Retention is %v, but the source may deliver a message again for %v: a redelivery after %v would run twice",
 			window, horizon, window)
 	}
 	return nil
 }
 
-// completeKeep follows the source, where the configuration does not say what to keep.
+// completeKeep fills in the defaults from the source.
 func (c *Config) completeKeep(info pawl.SourceInfo) {
 	if c.Keep.Mode == KeepDefault {
 		c.Keep.Mode = KeepFailed

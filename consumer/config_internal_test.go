@@ -9,7 +9,7 @@ import (
 	"github.com/pawl-go/pawl"
 )
 
-// A noSource says of itself what it is told to.
+// A noSource returns the SourceInfo of a test case.
 type noSource struct {
 	pawl.Source
 	info pawl.SourceInfo
@@ -17,7 +17,7 @@ type noSource struct {
 
 func (s noSource) Info() pawl.SourceInfo { return s.info }
 
-// By default handlers and retries together hold half the pool, so that a handler which takes a second connection finds one.
+// By default half the pool stays free for handlers that take a second connection.
 func TestConfig_HalfThePoolByDefault(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ conns, fresh, retries int }{
@@ -36,7 +36,6 @@ func TestConfig_HalfThePoolByDefault(t *testing.T) {
 	}
 }
 
-// What a source says of itself is checked when the consumer is made.
 func TestConfig_ChecksWhatTheSourceSays(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

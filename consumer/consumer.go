@@ -26,7 +26,7 @@ type Consumer struct {
 	cfg     Config
 	handler settings
 	info    pawl.SourceInfo // as it was at the start
-	follows bool            // the Retention is what the source declares
+	follows bool            // Config.Retention is unset and the source declares a horizon
 	queue   string          // of stored deliveries
 	retries *job.Worker
 	counted *rollup.Recorder
@@ -40,10 +40,10 @@ type Consumer struct {
 	flood    flood
 	memory   atomic.Pointer[memory] // nil: no report has succeeded
 	deaths   deaths
-	losses   verdict.Losses[string] // of deliveries, by inbox key
-	loop     *progress.Loop         // of receiving and handling; nil unless somebody looks
-	away     atomic.Bool            // our own statements failed, or went unanswered, when last sent
-	setbacks atomic.Int32           // how often in a row a probe found nothing, with no delivery decided in between
+	losses   verdict.Losses[string] // by inbox key
+	loop     *progress.Loop         // receiving and handling; nil if no liveness check watches
+	away     atomic.Bool            // our statements failed; no probe succeeded since
+	setbacks atomic.Int32           // probes that succeeded since a delivery was decided
 }
 
 // storedKind is the kind of the job that owns a stored delivery.
@@ -73,12 +73,11 @@ func New(pool *pgxpool.Pool, cfg Config) (*Consumer, error) {
 		groups: groups{most: maxParked(info.ReceiveBatch)}}
 	c.flood.most, c.flood.resumed = cfg.MaxDead, make(chan struct{}, 1)
 	c.bound.most = cfg.MaxStored
-	c.bound.stored.Store(1) // what was stored before
+	c.bound.stored.Store(1) // forces a first count: earlier runs may have stored deliveries
 	c.retries, err = job.NewWorker(pool, c.retrying())
 	return c, err
 }
 
-// retrying configures the worker of stored deliveries.
 func (c *Consumer) retrying() job.Config {
 	cfg, h := c.cfg, c.handler
 	working := cfg.RetryConcurrency
@@ -93,7 +92,6 @@ func (c *Consumer) retrying() job.Config {
 	}
 }
 
-// retryHandler returns the handler of stored deliveries.
 func (c *Consumer) retryHandler() job.Handler {
 	switch h := c.handler; {
 	case h.form == leased, h.form == triggered:
@@ -106,8 +104,8 @@ func (c *Consumer) retryHandler() job.Handler {
 	return job.HandleTx(storedKind, c.retry)
 }
 
-// retryGate is a batch of one. It leaves the job's row in place until the handler has returned: a
-// delivery that must wait at its gate is copied from there. HandleTx deletes the row first.
+// retryGate returns a batch handler with a batch size of 1. Unlike HandleTx, it keeps the job's row
+// until the handler has returned. A delivery that must wait at its gate is copied from that row.
 func (c *Consumer) retryGate() job.Handler {
 	h := job.HandleManyTx(storedKind, func(ctx context.Context, tx pgx.Tx, ts []job.Task[[]byte]) error { return c.retry(ctx, tx, ts[0]) })
 	if c.handler.sql {
@@ -116,16 +114,19 @@ func (c *Consumer) retryGate() job.Handler {
 	return h.With(job.ManyPolicy{BatchSize: 1})
 }
 
-// Run consumes until ctx ends, then drains and returns nil. It returns an error only if it cannot start: the database
-// is unreachable or its schema does not fit. A source that fails is retried with back-off and reported as an event. A [pawl.Finisher] is
-// finished when Run returns, and Run refuses to run on it again. After an error that is [pawl.Retryable] it is not: call Run again.
+// Run consumes until ctx ends, then drains and returns nil. It returns an error only if it cannot
+// start, because the database is unreachable or its schema does not fit. A source that fails is
+// retried with back-off and reported as an event.
+//
+// A [pawl.Finisher] is finished when Run returns, and Run refuses to run on it again. After an
+// error that is [pawl.Retryable] the source is not finished: call Run again.
 func (c *Consumer) Run(ctx context.Context) error {
 	if err := c.unfinished(); err != nil {
 		return err
 	}
 	if err := migrate.Check(ctx, c.pool); err != nil {
 		if ctx.Err() == nil && pawl.Retryable(err) {
-			return err // nothing has begun: Run can be called again
+			return err // the source is not finished: Run can be called again
 		}
 		c.finish(ctx)
 		if ctx.Err() != nil {
@@ -153,29 +154,29 @@ func (c *Consumer) Run(ctx context.Context) error {
 	proving.Wait()
 	close(stopped)
 	acking.Wait()
-	c.finish(ctx) // before the retries end: what others may have is not kept from them
+	c.finish(ctx) // before the retries end, so that other receivers get the rest at once
 	retries.Wait()
 	c.addCounts(ctx)
 	return nil
 }
 
-// Ready is closed when Run has registered this process in the database, for the first time: from then on others notice its death.
+// Ready is closed when Run has registered this process in the database, so its death is noticed.
 func (c *Consumer) Ready() <-chan struct{} { return c.retries.Ready() }
 
-// longestPoll is how long a source may take for one Receive: the 20 s of SQS, and as much again for its answer.
+// longestPoll is how long one Receive may take: an SQS poll of 20 s, and as much for the reply.
 const longestPoll = 40 * time.Second
 
-// watchProgress has the receiving tell whoever runs the consumer that it goes round. What waits at the source cannot be asked for, so it
-// always counts as due.
+// watchProgress registers the receive loop with the service's liveness check. The loop always
+// counts as due, since the source cannot say whether messages wait.
 func (c *Consumer) watchProgress(ctx context.Context) {
-	// Twice: a transaction that lost a race runs again.
+	// Twice the handler's time, because a transaction that lost a race runs again.
 	c.loop = progress.From(ctx).Loop("receiving of "+c.cfg.Name, longestPoll+2*(c.handler.Timeout+abandonAfter), nil)
 }
 
-// awaitWorker waits until this process is known to the database: only then can its death be.
+// awaitWorker waits until this process is registered, because its death is not noticed before.
 func (c *Consumer) awaitWorker(ctx context.Context) {
 	if c.handler.form == triggered {
-		return // nothing is suspected
+		return // a Trigger's deliveries are never suspected
 	}
 	select {
 	case <-c.retries.Ready():
@@ -183,7 +184,7 @@ func (c *Consumer) awaitWorker(ctx context.Context) {
 	}
 }
 
-// atOnce is how many deliveries, or batches, are taken from the source at once.
+// atOnce is how many deliveries, or batches, are handled at once on arrival.
 func (c *Consumer) atOnce() int {
 	if c.handler.mode == StoreFirst {
 		return c.cfg.RetryConcurrency

@@ -27,24 +27,24 @@ import (
 	"github.com/pawl-go/pawl/pawltest"
 )
 
-// effects has no unique constraint on purpose: if Pawl doubles, it shows.
+// effects deliberately has no unique constraint, so that a doubled effect shows.
 const effects = "create table effect (key text not null, body text not null)"
 
-// viaSQL has all tests of HandleTx run through HandleSQL, in whose transaction their handlers work.
+// viaSQL runs all tests of HandleTx through HandleSQL.
 var viaSQL = flag.Bool("sql", false, "run the tests of HandleTx through HandleSQL")
 
-// A bed is a consumer on a real database and an impatient source.
+// A bed is a consumer on a real database and a source with a short invisibility.
 type bed struct {
 	*testing.T
 	source   *pawltest.Source
 	pool     *pgxpool.Pool
-	asks     *pgxpool.Pool // at READ COMMITTED, where a question of the test loses no race
+	asks     *pgxpool.Pool // at READ COMMITTED, so that queries of the test lose no race
 	counters *pawl.Counters
 	config   consumer.Config
 	form     form // of the handler
 }
 
-// A form is a handler as tests like it: of deliveries as they came. The first function that is set decides.
+// A form is a handler of undecoded deliveries. The first function that is set decides the form.
 type form struct {
 	consumer.TxPolicy
 	batchSize int
@@ -132,11 +132,10 @@ func setupOn(t *testing.T, url string) *bed {
 	return b
 }
 
-// impatient is the policy of tests.
+// impatient is a policy with short times.
 var impatient = consumer.Policy{Lease: time.Minute, Backoff: job.Backoff{Base: 10 * time.Millisecond, Max: 50 * time.Millisecond}}
 
-// newSource gives a message again when it is released, and otherwise after a time that is longer
-// than a test.
+// newSource returns a source that redelivers after a release, and otherwise too late for a test.
 func newSource() *pawltest.Source { return &pawltest.Source{Invisibility: time.Minute} }
 
 func logTo(t *testing.T) pawl.Hooks {
@@ -163,7 +162,7 @@ func (b *bed) newConsumer() (*consumer.Consumer, error) {
 	return consumer.New(b.pool, config)
 }
 
-// start runs the consumer; the returned function stops it and waits for its drain.
+// start runs the consumer. The returned function stops it and waits for its drain.
 func (b *bed) start() (stop func()) {
 	b.Helper()
 	f, err := b.newConsumer()
@@ -197,7 +196,7 @@ func (b *bed) until(what string, reached func() bool) {
 	patience.Until(b, what, reached)
 }
 
-// consume runs until every message is acknowledged and every job has ended or died.
+// consume runs until every message is acknowledged and every job is finished or a dead letter.
 func (b *bed) consume() {
 	b.Helper()
 	stop := b.start()
@@ -240,7 +239,7 @@ func TestConsumer_DuplicatesTakeEffectOnce(t *testing.T) {
 	}
 }
 
-// Two consumers, as two processes would, race for the same messages.
+// Two consumers race for the same messages, as two processes would.
 func TestConsumer_TwoConsumersOneEffect(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -257,8 +256,8 @@ func TestConsumer_TwoConsumersOneEffect(t *testing.T) {
 	b.wantEffects(100)
 }
 
-// A failed handler leaves nothing behind; the delivery is acknowledged and retried from the database, its first error
-// in the history.
+// A failed handler leaves nothing behind. The delivery is acknowledged and retried from the
+// database, with its first error in the history.
 func TestConsumer_FailureIsStoredAndRetried(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -277,7 +276,7 @@ func TestConsumer_FailureIsStoredAndRetried(t *testing.T) {
 	}
 	d := order(1)
 	d.Attributes = map[string]string{"tenant": "acme"}
-	b.source.Send(d, d) // whichever is first is stored
+	b.source.Send(d, d) // the first of the two is stored
 	b.consume()
 	b.wantEffects(1)
 	if n := tries.Load(); n != 3 {
@@ -288,7 +287,8 @@ func TestConsumer_FailureIsStoredAndRetried(t *testing.T) {
 	}
 }
 
-// The claim outlives the handler's failure, so that nobody can win between rollback and storing (docs/decisions/0004-storing.md).
+// The claim survives the handler's failure, so no other transaction can win between the rollback
+// and the storing (docs/decisions/0004-storing.md).
 func TestConsumer_NothingWinsBetweenFailureAndStoring(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -315,18 +315,18 @@ func TestConsumer_NothingWinsBetweenFailureAndStoring(t *testing.T) {
 	b.until("both drained", func() bool { return b.source.Open() == 0 && rival.source.Open() == 0 })
 	b.wantEffects(0)
 	if calls.Load() != 1 {
-		t.Errorf("the handler ran %d times after a final refusal", calls.Load())
+		t.Errorf("the handler ran %d times after a final error", calls.Load())
 	}
 }
 
-// What cannot be handled is kept whole among the dead letters, once, however often it comes.
+// A delivery that cannot be handled is kept whole as one dead letter, however often it comes.
 func TestConsumer_BadDeliveriesBecomeDeadLetters(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		sent  []pawl.Delivery
 		event pawl.EventKind
 		words string
-		alive int // effects that happen all the same
+		alive int // effects that happen nevertheless
 	}{
 		"no key":       {[]pawl.Delivery{{Payload: []byte("body 1")}}, pawl.EventInvalid, "carries no idempotency key", 0},
 		"reserved key": {[]pawl.Delivery{{Key: "pawl/x", Payload: []byte("body 1")}}, pawl.EventInvalid, "reserved", 0},
@@ -374,7 +374,8 @@ func TestConsumer_BadDeliveriesBecomeDeadLetters(t *testing.T) {
 	}
 }
 
-// What came under a known key with another payload belongs to the story of that key, and runs only if an operator says so: then beside the first.
+// A delivery under a known key with another payload is shown with that key. It runs only if an
+// operator retries it, in addition to the first.
 func TestConsumer_MismatchRunsOnlyIfRetried(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -384,21 +385,21 @@ func TestConsumer_MismatchRunsOnlyIfRetried(t *testing.T) {
 	b.wantEffects(1)
 	const told = "select count(*) from pawl_v1.explain('k') as e where e.kind = 'job' and e.event = 'dead_letter'"
 	if n := b.count(told); n != 1 {
-		t.Errorf("the story of the key has %d dead letters, want 1", n)
+		t.Errorf("the key shows %d dead letters, want 1", n)
 	}
 	if n := b.count("select count(*) from pawl_v1.dead_letters as d, pawl_v1.job_retry(d.id, 'ann', 'both are wanted') as r where r.outcome = 'retried'"); n != 1 {
 		t.Errorf("%d retried", n)
 	}
 	if n := b.count("select count(*) from pawl_v1.explain('k') as e where e.kind = 'job' and e.event = 'pending'"); n != 1 {
-		t.Errorf("the story of the key has %d jobs that are tried again, want 1", n)
+		t.Errorf("the key shows %d jobs to be retried, want 1", n)
 	}
 	b.consume()
 	if n := b.count("select count(*) from effect where key = 'k'"); n != 2 {
-		t.Errorf("%d effects, want that of the first and that of the retry", n)
+		t.Errorf("%d effects, want one of the first and one of the retry", n)
 	}
 }
 
-// A handler that ends the transaction it was lent cannot make half an effect pass for a whole one.
+// A handler that ends the transaction it was lent cannot commit half an effect as a whole one.
 func TestConsumer_HandlerMayNotEndTheTransaction(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(context.Context, pgx.Tx) error{
@@ -428,8 +429,8 @@ func TestConsumer_HandlerMayNotEndTheTransaction(t *testing.T) {
 			b.consume()
 			letters := b.count("select count(*) from pawl_v1.dead_letters")
 			effects := b.count("select count(*) from effect")
-			// A raw COMMIT makes effect and inbox row durable together, which is one effect. All else ends as a dead
-			// letter that says why, without an effect.
+			// A raw COMMIT makes effect and inbox row durable together, which is one effect. Every
+			// other case ends as a dead letter with the reason, without an effect.
 			durable := strings.HasPrefix(name, "raw commit")
 			if durable && (effects != 1 || letters != 0) || !durable && (effects != 0 || letters != 1) {
 				t.Errorf("%d effects, %d dead letters", effects, letters)
@@ -438,7 +439,7 @@ func TestConsumer_HandlerMayNotEndTheTransaction(t *testing.T) {
 	}
 }
 
-// A constraint checked at COMMIT fails the delivery like any other error: stored, retried, dead letter.
+// A constraint that fails at COMMIT fails the delivery like any other error.
 func TestConsumer_DeferredConstraintIsStored(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "create table strict (n int unique deferrable initially deferred); insert into strict values (1)")
@@ -454,7 +455,7 @@ func TestConsumer_DeferredConstraintIsStored(t *testing.T) {
 	}
 }
 
-// A handler that overruns its limit is cancelled, its transaction lost with it; the delivery is charged and is stored.
+// A handler that overruns its limit is cancelled. Its delivery is charged and stored.
 func TestConsumer_OverrunIsStored(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -474,7 +475,7 @@ func TestConsumer_OverrunIsStored(t *testing.T) {
 	}
 }
 
-// Serialization failures and deadlocks restart the whole transaction and charge nobody.
+// Serialization failures and deadlocks run the whole transaction again and are not charged.
 func TestConsumer_LostRacesRestart(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -494,8 +495,8 @@ func TestConsumer_LostRacesRestart(t *testing.T) {
 	}
 }
 
-// The reply to COMMIT is lost, in both worlds, on every path (inline, storing, retry): each order takes effect once and
-// every message is acknowledged.
+// The reply to COMMIT is lost, committed or not, on every path (inline, storing, retry). Each order
+// takes effect once and every message is acknowledged.
 func TestConsumer_LostCommitReplies(t *testing.T) {
 	t.Parallel()
 	for form, onSQL := range map[string]bool{"HandleTx": *viaSQL, "HandleSQL": true} {
@@ -549,7 +550,7 @@ func lostCommitReplies(t *testing.T, onSQL bool) {
 	}
 }
 
-// However often nothing is heard of a COMMIT, the message is not acknowledged before the database says what became of it.
+// A message is not acknowledged before the database answers, however many COMMITs go unanswered.
 func TestConsumer_UnknownIsNeverAcknowledged(t *testing.T) {
 	t.Parallel()
 	proxy, through := wireproxy.Start(t, pawltest.URL(t, effects))
@@ -568,7 +569,7 @@ func TestConsumer_UnknownIsNeverAcknowledged(t *testing.T) {
 	b.wantEffects(1)
 }
 
-// Losing the database costs no attempt: nothing is stored, nothing dies, and work goes on when it is back.
+// In an outage of the database no delivery is stored or dead-lettered, and work resumes afterwards.
 func TestConsumer_DatabaseOutageIsNotCharged(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -589,7 +590,7 @@ func TestConsumer_DatabaseOutageIsNotCharged(t *testing.T) {
 	}
 }
 
-// While the database is away nothing more is received: the broker would count each receive against good messages.
+// In an outage receiving stops, because the broker would count each receive against good messages.
 func TestT43_OutageStopsTheReceiving(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -616,7 +617,7 @@ func TestT43_OutageStopsTheReceiving(t *testing.T) {
 	before := b.source.Receives()
 	var more int
 	patience.Watch(2*time.Second, func() { more = b.source.Receives() - before })
-	if more > 2*10 { // what was on its way, and no more
+	if more > 2*10 { // at most the messages already under way
 		t.Errorf("%d messages were received for nothing", more)
 	}
 	if err := pgtest.Reopen(t.Context(), admin, database); err != nil {
@@ -627,16 +628,17 @@ func TestT43_OutageStopsTheReceiving(t *testing.T) {
 	b.wantEffects(100)
 }
 
-// A delivery that keeps coming back without leaving a row may be what kills its process: it is stored first and runs
-// alone (docs/decisions/0038-suspects.md).
+// A delivery that keeps coming back without leaving a row may be killing its process. It is stored
+// first and runs alone (docs/decisions/0038-suspects.md).
 func TestT42_SuspectsAreStoredAndRunAlone(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	suspect := order(1)
-	suspect.Receives = 2 // two processes had it and died
+	suspect.Receives = 2 // as if two processes had died with it
 	b.died(0)
 	b.form.handle = func(ctx context.Context, tx pgx.Tx, d pawl.Delivery) error {
-		var crashes int // by another connection: in this transaction the job has ended already
+		// over another connection, since this transaction has already finished the job
+		var crashes int
 		err := b.pool.QueryRow(ctx, "select crashes from pawl.job where headers ->> 'pawl-key' = $1", d.Key).Scan(&crashes)
 		if err != nil || crashes != 1 {
 			return fmt.Errorf("not run as a suspect: crashes %d, %w", crashes, err)
@@ -647,11 +649,11 @@ func TestT42_SuspectsAreStoredAndRunAlone(t *testing.T) {
 	b.consume()
 	b.wantEffects(1)
 	if n := b.counters.Count(pawl.EventSuspect); n != 1 {
-		t.Errorf("told of %d suspects, want 1", n)
+		t.Errorf("%d suspects were reported, want 1", n)
 	}
 }
 
-// Stopping finishes what runs, acknowledges it, and gives back the rest at once.
+// On a stop the consumer finishes and acknowledges running deliveries, and releases the rest.
 func TestConsumer_StopDrains(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -684,7 +686,7 @@ func TestConsumer_StopDrains(t *testing.T) {
 	}
 }
 
-// A fingerprint function that panics makes a dead letter of the delivery, and no victim of the process.
+// A fingerprint function that panics makes a dead letter and does not kill the process.
 func TestConsumer_FingerprintPanicIsInvalid(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -699,7 +701,7 @@ func TestConsumer_FingerprintPanicIsInvalid(t *testing.T) {
 	}
 }
 
-// A handler that ends its goroutine, as testing.T.FailNow does, fails like any other and takes nobody's place.
+// A handler that exits its goroutine, as testing.T.FailNow does, fails like any other.
 func TestConsumer_ExitIsAFailure(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

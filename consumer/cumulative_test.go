@@ -15,11 +15,10 @@ import (
 	"github.com/pawl-go/pawl/lock"
 )
 
-// blocking are the sources on which a delivery that is given back holds up others.
+// blocking are the sources on which a released delivery holds up others.
 var blocking = map[string]pawl.SourceInfo{"a log": {Cumulative: true}, "a prefetch": {ReleaseBlocks: true}}
 
-// A source on which a delivery that is given back holds up others is not retried from: some that
-// fail would hold up all.
+// If released deliveries hold up others, New refuses RetryFromSource: a few could hold up all.
 func TestConsumer_RefusesToRetryFromABlockingSource(t *testing.T) {
 	t.Parallel()
 	for name, info := range blocking {
@@ -39,8 +38,7 @@ func TestConsumer_RefusesToRetryFromABlockingSource(t *testing.T) {
 	}
 }
 
-// A Trigger needs no Retention on a source that keeps its messages for ever, and what the inbox has
-// of its deliveries is not forgotten there.
+// A Trigger needs no Retention on a source that keeps messages forever, and forgets no row there.
 func TestConsumer_ATriggerOnASourceThatKeepsForEver(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -62,8 +60,8 @@ func TestConsumer_ATriggerOnASourceThatKeepsForEver(t *testing.T) {
 	}
 }
 
-// A busy resource holds up no source: what finds it busy is stored at its first arrival, although
-// the source counts no receives.
+// A busy resource does not hold up the source: a delivery that finds it busy is stored at its first
+// arrival, although the source counts no receives.
 func TestConsumer_ABusyResourceHoldsUpNoSource(t *testing.T) {
 	t.Parallel()
 	for name, info := range blocking {
@@ -104,8 +102,8 @@ func busyResource(t *testing.T, info pawl.SourceInfo) {
 	b.wantEffects(8)
 }
 
-// A trigger that fails holds up no source: its delivery is stored, once however often it comes, and
-// tried again from the database.
+// A failed trigger does not hold up the source: its delivery is stored once, however often it
+// comes, and retried from the database.
 func TestConsumer_AFailedTriggerHoldsUpNoSource(t *testing.T) {
 	t.Parallel()
 	for name, info := range blocking {
@@ -153,13 +151,13 @@ func failedTrigger(t *testing.T, info pawl.SourceInfo) {
 	b.until("no job is left", func() bool { return b.count("select count(*) from pawl.job") == 0 })
 }
 
-// A source says how much is received and acknowledged at once.
+// The consumer follows the batch sizes that its source declares.
 func TestConsumer_FollowsTheSizesOfItsSource(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name         string
-		receive, ack int // hints
-		most, acks   int // that follow
+		receive, ack int // declared sizes
+		most, acks   int // resulting sizes
 		batch        int
 	}{
 		{"defaults", 0, 0, 10, 10, 0},

@@ -11,11 +11,11 @@ import (
 	"github.com/pawl-go/pawl/internal/verdict"
 )
 
-// askAgain bounds how often a lost reply to COMMIT is asked about before the delivery is left to the source.
+// askAgain bounds the claims after an unanswered COMMIT. After that the delivery is released.
 const askAgain = 5
 
-// deliver takes one delivery through the steps, in their order. If the outcome is decided the database holds it; otherwise the delivery must be
-// given back after the wait.
+// deliver takes one delivery through the steps, in their order. A decided outcome is in the
+// database; otherwise the caller releases the delivery after the wait.
 func (c *Consumer) deliver(ctx context.Context, d pawl.Delivery) outcome {
 	if c.handler.form == triggered {
 		return c.deliverTrigger(ctx, d)
@@ -37,8 +37,8 @@ func (c *Consumer) deliver(ctx context.Context, d pawl.Delivery) outcome {
 	return c.runUntilKnown(ctx, it)
 }
 
-// runUntilKnown runs the transaction of a delivery until its outcome is known. A known key with another
-// payload is kept as a dead letter, and so is what the database refuses: it would do so each time.
+// runUntilKnown runs the transaction of a delivery until its outcome is known. A mismatch becomes a
+// dead letter, and so does a delivery that the database would refuse each time.
 func (c *Consumer) runUntilKnown(ctx context.Context, it item) outcome {
 	o, err := c.apply(ctx, it)
 	if errors.As(err, new(mismatch)) || refused(err) {
@@ -54,15 +54,17 @@ func (c *Consumer) runUntilKnown(ctx context.Context, it item) outcome {
 	return c.undecided(ctx, it.Delivery, "consumer.apply", err)
 }
 
-// apply takes a delivery through claim, handle and commit, as often as its transaction loses a race or its COMMIT goes unanswered. If the
-// handler loses the transaction, another one claims and records that: the database may hold the outcome by then, and that is the answer.
+// apply takes a delivery through claim, handle and commit. The transaction runs again if it loses a
+// race or its COMMIT is not answered. If the handler loses the transaction, another one claims and
+// records the failure, unless the database already holds an outcome.
 func (c *Consumer) apply(ctx context.Context, it item) (o outcome, err error) {
 	key, leaveProcess := it.intent.Key, func() {}
 	var exclusive verdict.Exclusive
 	defer exclusive.Release()
 	if it.preset == nil {
 		if c.losses.Last(key) {
-			if err := exclusive.Acquire(ctx); err != nil { // before the door, where a suspect waits
+			// before entering the process, where a suspect waits to be alone
+			if err := exclusive.Acquire(ctx); err != nil {
 				return outcome{}, nil // stopping
 			}
 			ctx = exclusive.Context(ctx)
@@ -101,10 +103,11 @@ func (c *Consumer) apply(ctx context.Context, it item) (o outcome, err error) {
 	}
 	err = c.retryTransaction(ctx, it.Delivery, once)
 	var lost *lostError
-	if errors.As(err, &lost) && errors.Is(lost.failure, txn.ErrAlone) { // the first time it may have been the network
+	// a first loss may be the network's fault
+	if errors.As(err, &lost) && errors.Is(lost.failure, txn.ErrAlone) {
 		lost, err = nil, c.retryTransaction(ctx, it.Delivery, once)
 	}
-	if txn.LostRace(err) { // each time: see [txn.Restart]
+	if txn.LostRace(err) { // it lost every race: see [txn.Restart]
 		lost = &lostError{err}
 	}
 	if lost != nil || errors.As(err, &lost) {
@@ -114,7 +117,7 @@ func (c *Consumer) apply(ctx context.Context, it item) (o outcome, err error) {
 	return o, err
 }
 
-// takenWithConnection reports whether a handler was lost with its connection.
+// takenWithConnection reports whether a handler lost its transaction with the connection.
 func takenWithConnection(err error) bool {
 	var lost *lostError
 	if errors.As(err, &lost) {
@@ -123,7 +126,6 @@ func takenWithConnection(err error) bool {
 	return txn.Lost(err)
 }
 
-// runTransaction is one transaction: claim, handle, commit.
 func (c *Consumer) runTransaction(ctx context.Context, it item, leaveProcess func()) (outcome, error) {
 	tx, claim, err := c.claim(ctx, it)
 	if err != nil {
@@ -140,16 +142,17 @@ func (c *Consumer) runTransaction(ctx context.Context, it item, leaveProcess fun
 	return c.commit(ctx, tx, claim, it, disp)
 }
 
-// retryTransaction runs a whole transaction again after a lost race, and after a COMMIT without an
-// answer. In the latter case it claims again, which waits for the old transaction and then shows who
-// won, and calls the handler only if the claim is fresh. If the server answers others, that is a lostError.
+// retryTransaction runs a whole transaction again after a lost race or an unanswered COMMIT. After
+// the latter, the new claim waits for the old transaction and shows which one won. The handler is
+// called only if that claim is fresh. If the server answers others, the error is a lostError.
 func (c *Consumer) retryTransaction(ctx context.Context, d pawl.Delivery, once func() error) (err error) {
 	for asked := 0; asked <= askAgain; asked++ {
 		err = txn.Restart(ctx, once)
 		if !pawl.MayHaveHappened(err) && !(asked > 0 && pawl.Retryable(err)) {
 			break
 		}
-		c.away.Store(true) // it may accept connections and answer no COMMIT: ask before more is received
+		// The server may accept connections and not answer COMMIT, so probe before receiving more.
+		c.away.Store(true)
 		c.emitOf(ctx, d, pawl.Event{Kind: pawl.EventCommitUnknown, Op: "consumer.commit", Err: err})
 		if errors.Is(err, txn.ErrAlone) {
 			return &lostError{err}
@@ -159,10 +162,11 @@ func (c *Consumer) retryTransaction(ctx context.Context, d pawl.Delivery, once f
 	return err
 }
 
-// deliverTrigger calls the trigger, without a claim. A payload that is not of its type becomes a dead letter. What failed goes back to the
-// source, or becomes a job if it would hold up those behind it there.
+// deliverTrigger calls the trigger without a claim. A payload that does not fit the trigger's type
+// becomes a dead letter. After another failure the delivery is released to the source, or becomes a
+// job if it would hold up later deliveries there.
 func (c *Consumer) deliverTrigger(ctx context.Context, d pawl.Delivery) (o outcome) {
-	key := "" // of its losses; "": the source counts them
+	key := "" // for counting losses; "": the source counts them
 	if c.info.ReleaseBlocks {
 		key = c.storedTrigger(d).Key
 	}

@@ -8,23 +8,25 @@ import (
 	"github.com/pawl-go/pawl/internal/txn"
 )
 
-// maxBatch is what inbox_claim_many takes.
+// maxBatch is the limit of inbox_claim_many.
 const maxBatch = 1000
 
-// deliverMany takes deliveries through claim, handle and commit together. A key that is there twice goes in once: the second is
-// answered as the first (trap T16). What does not fit into the batch is delivered by itself, behind it.
+// deliverMany takes deliveries through claim, handle and commit together. If a key occurs twice,
+// the second delivery gets the outcome of the first (trap T16). Deliveries that cannot be part of a
+// batch are delivered singly after it.
 func (c *Consumer) deliverMany(ctx context.Context, ds []pawl.Delivery) []outcome {
 	var (
 		outcomes = make([]outcome, len(ds))
-		first    = map[string]int{} // by key, the place in items
+		first    = map[string]int{} // index in items, by key
 		items    []item
-		places   [][]int // of each item: the deliveries it answers
+		places   [][]int // for each item, the indexes of the deliveries it answers
 		alone    []int
 	)
 	if len(ds) == 0 {
 		return nil
 	}
-	leaveProcess, err := c.enterProcess(ctx) // first: it may wait, and what was begun is kept from others
+	// Enter first: entering may wait, and a delivery that was started is kept from other receivers.
+	leaveProcess, err := c.enterProcess(ctx)
 	if err != nil {
 		return outcomes // stopping
 	}
@@ -63,8 +65,9 @@ func (c *Consumer) deliverMany(ctx context.Context, ds []pawl.Delivery) []outcom
 	return outcomes
 }
 
-// applyMany is apply for many, in one transaction. If that is lost it is not known through which, and each goes by itself; if the handler
-// has ended it by text, rows of any of them may be durable, and none meets it again.
+// applyMany is apply for many deliveries in one transaction. If the transaction is lost, it is
+// unknown which delivery is the cause, and each runs singly. If the handler ended the transaction
+// itself, rows of any of them may be durable, and none meets the handler again.
 func (c *Consumer) applyMany(ctx context.Context, items []item, leaveProcess func()) (outcomes []outcome) {
 	defer leaveProcess()
 	if len(items) == 0 {
@@ -76,10 +79,10 @@ func (c *Consumer) applyMany(ctx context.Context, items []item, leaveProcess fun
 	})
 	leaveProcess()
 	var lost *lostError
-	if txn.LostRace(err) { // each time: see [txn.Restart]
+	if txn.LostRace(err) { // it lost every race: see [txn.Restart]
 		lost = &lostError{err}
 	}
-	singly := lost != nil || errors.As(err, &lost) || refused(err) // of one of them, perhaps
+	singly := lost != nil || errors.As(err, &lost) || refused(err) // one of them may be the cause
 	if err != nil {
 		outcomes = make([]outcome, len(items))
 	}
@@ -105,7 +108,8 @@ func (c *Consumer) applyMany(ctx context.Context, items []item, leaveProcess fun
 	return outcomes
 }
 
-// runTransactionMany is one transaction of a batch: claim all, handle those that are fresh, commit, with jobs for those that failed by themselves.
+// runTransactionMany is one transaction of a batch: claim all, handle the fresh ones, commit.
+// Deliveries that failed by themselves become jobs.
 func (c *Consumer) runTransactionMany(ctx context.Context, items []item, leaveProcess func()) ([]outcome, error) {
 	tx, shares, err := c.claimMany(ctx, items)
 	if err != nil {

@@ -8,11 +8,11 @@ import (
 	"github.com/pawl-go/pawl"
 )
 
-// abandonAfter is how long a cancelled handler may take to notice before Run leaves it behind. Its transaction is then
-// decided by the database alone.
+// abandonAfter is how long a handler may take to return after its context is cancelled, before Run
+// abandons it. The database alone then decides its transaction.
 const abandonAfter = 5 * time.Second
 
-// handleAll runs the handling goroutines until work is closed and done, or ctx's end plus ShutdownTimeout has passed.
+// handleAll runs the handling goroutines until work is closed and empty, or ShutdownTimeout ends.
 func (c *Consumer) handleAll(ctx context.Context, work <-chan pawl.Delivery, stopped <-chan struct{}) {
 	handling, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
@@ -47,8 +47,8 @@ func (c *Consumer) handleAll(ctx context.Context, work <-chan pawl.Delivery, sto
 	}
 }
 
-// finishBatch brings each delivery of a batch to an acknowledgement or back to the source. Those with an ordering key or a semantic one
-// go by themselves.
+// finishBatch acknowledges or releases each delivery of a batch. Deliveries with an ordering key or
+// a semantic key are delivered singly.
 func (c *Consumer) finishBatch(stopping, ctx context.Context, all []pawl.Delivery, stopped <-chan struct{}) {
 	var ds, ordered []pawl.Delivery
 	for _, d := range all {
@@ -75,7 +75,7 @@ func (c *Consumer) finishBatch(stopping, ctx context.Context, all []pawl.Deliver
 	}
 }
 
-// finishGroup brings a delivery to its end, then those that stand behind it, until one goes back or stopping ends.
+// finishGroup delivers d and then those behind it, until one is released or stopping ends.
 func (c *Consumer) finishGroup(stopping, ctx context.Context, d pawl.Delivery, stopped <-chan struct{}) {
 	for found := true; found; {
 		o := c.deliver(ctx, d)

@@ -15,12 +15,12 @@ func (c *Consumer) emit(ctx context.Context, e pawl.Event) {
 	c.cfg.Hooks.Emit(context.WithoutCancel(ctx), e)
 }
 
-// keepCounts adds to the database what was counted, until ctx ends.
+// keepCounts adds the counts to the database until ctx ends.
 func (c *Consumer) keepCounts(ctx context.Context) {
 	c.counted.Keep(ctx, nil, func(err error) { c.emit(ctx, pawl.Event{Kind: pawl.EventError, Op: "rollup.add", Err: err}) })
 }
 
-// addCounts adds what was counted until the consumer has stopped.
+// addCounts adds the last counts when the consumer has stopped.
 func (c *Consumer) addCounts(ctx context.Context) {
 	if err := c.counted.Add(context.WithoutCancel(ctx), nil); err != nil {
 		c.emit(ctx, pawl.Event{Kind: pawl.EventError, Op: "rollup.add", Err: err})
@@ -32,8 +32,8 @@ func (c *Consumer) emitOf(ctx context.Context, d pawl.Delivery, e pawl.Event) {
 	c.emit(ctx, e)
 }
 
-// emitEnded tells of a handler that committed the transaction it was lent: what it wrote before is durable, once, and the delivery is a
-// duplicate from then on.
+// emitEnded reports a handler that ended the transaction it was lent. If it committed, its writes
+// are durable once, and the delivery is a duplicate from then on.
 func (c *Consumer) emitEnded(ctx context.Context, d pawl.Delivery, failure error) {
 	if errors.Is(failure, txn.ErrEnded) {
 		c.emitOf(ctx, d, pawl.Event{Kind: pawl.EventError, Op: "consumer.handle", Err: failure})

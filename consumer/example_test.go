@@ -42,7 +42,7 @@ func Example() {
 	if err != nil {
 		panic(err)
 	}
-	ctx, stop := context.WithCancel(context.Background()) // yours ends with the signal that stops the process
+	ctx, stop := context.WithCancel(context.Background()) // yours ends at SIGTERM
 	ended := make(chan error)
 	go func() { ended <- c.Run(ctx) }()
 	for source.Open() > 0 {
@@ -96,19 +96,21 @@ func ExampleHandleSQL() {
 	// Output: 1 took effect
 }
 
-// A call to another system is made with no transaction open. What it came to, and the end of the delivery, commit together.
+// A call to another system is made with no transaction open. Its result and the end of the delivery
+// commit together.
 func ExampleHandle() {
 	t := &pgtest.Example{}
 	defer t.End()
 	pool := pawltest.DB(t, "create table mail (id text)")
 	source := &pawltest.Source{}
 	source.Send(pawl.Delivery{Key: "order-17", Payload: []byte(`{"id": "17", "cents": 1250}`)})
-	send := func(key string, o Order) (id string, err error) { return "mail of " + o.ID + " under key " + key, nil } // drops a second call with one key
+	// send ignores a second call with the same key.
+	send := func(key string, o Order) (id string, err error) { return "mail of " + o.ID + " under key " + key, nil }
 
 	handler := consumer.Handle(func(ctx context.Context, a *consumer.Attempt[Order]) error {
 		id, err := send(a.Key, a.Value)
 		if err != nil {
-			return err // tried again
+			return err // the delivery is retried
 		}
 		return a.Commit(ctx, func(ctx context.Context, tx pgx.Tx) error {
 			_, err := tx.Exec(ctx, "insert into mail values ($1)", id)
@@ -147,7 +149,7 @@ func ExampleTrigger() {
 	// Output: shipped 1 time
 }
 
-// A failure that no retry can help becomes a dead letter at once. Any other is retried, here twice at most.
+// A failure that no retry can help becomes a dead letter at once. Others are retried, here twice.
 func ExamplePolicy() {
 	t := &pgtest.Example{}
 	defer t.End()
@@ -167,7 +169,7 @@ func ExamplePolicy() {
 	// Output: 1 retry, 3 dead letters
 }
 
-// Senders number what they send. What comes early waits until the numbers before it have come.
+// Senders number their messages. An early message waits until the numbers before it have come.
 func ExampleSequenceGate() {
 	t := &pgtest.Example{}
 	defer t.End()

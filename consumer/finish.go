@@ -9,17 +9,16 @@ import (
 	"github.com/pawl-go/pawl/internal/callback"
 )
 
-// A sourceGuard keeps the source from being released after it is finished: Release holds it for reading,
-// finish for writing.
+// A sourceGuard prevents a release after finish. Release holds it for reading, finish for writing.
 type sourceGuard struct {
 	sync.RWMutex
 	done bool
 }
 
-// finish ends a source that owns something beyond its deliveries. Nothing acknowledges any more, and nothing that was left behind releases
-// while it runs or after it.
+// finish ends a [pawl.Finisher]. All acknowledgements are done, and an abandoned handler cannot
+// release while it runs or afterwards.
 //
-// finish: a crash before it costs what the broker needs to notice that this process is gone, and redeliveries.
+// finish: a crash before it costs redeliveries, after the broker notices that the process is gone.
 func (c *Consumer) finish(ctx context.Context) {
 	f, can := c.cfg.Source.(pawl.Finisher)
 	if !can {
@@ -38,7 +37,6 @@ func (c *Consumer) finish(ctx context.Context) {
 	}
 }
 
-// unfinished refuses to run on a source that is finished.
 func (c *Consumer) unfinished() error {
 	c.source.RLock()
 	defer c.source.RUnlock()

@@ -10,7 +10,7 @@ import (
 	"github.com/pawl-go/pawl/internal/testbed/patience"
 )
 
-// A slowSource takes as long for a Release as the test wants, and notes whether Finish overlaps one.
+// A slowSource blocks Release until the test lets it go, and notes whether Finish overlaps it.
 type slowSource struct {
 	pawl.Source
 	entered, goOn        chan struct{}
@@ -37,8 +37,8 @@ func (s *slowSource) Finish(context.Context) error {
 	return nil
 }
 
-// A handler that was left behind may be giving its delivery back when the source is finished: Finish waits for that, and what comes later is not
-// told to the source.
+// An abandoned handler may be releasing its delivery when the source is finished. Finish waits for
+// that, and later releases do not reach the source.
 func TestFinish_OverlapsNoRelease(t *testing.T) {
 	t.Parallel()
 	s := &slowSource{entered: make(chan struct{}), goOn: make(chan struct{})}
@@ -53,7 +53,7 @@ func TestFinish_OverlapsNoRelease(t *testing.T) {
 		c.finish(context.Background())
 		done <- struct{}{}
 	}()
-	waits := func() bool { // a reader is let in no more: the writer is there
+	waits := func() bool { // no further reader enters once the writer waits
 		if !c.source.TryRLock() {
 			return true
 		}

@@ -17,8 +17,8 @@ import (
 	"github.com/pawl-go/pawl/pawltest"
 )
 
-// A source that owns a membership is finished once, last: what was handled is acknowledged before, and a handler that was left behind
-// neither acknowledges nor releases while Finish runs or after it.
+// A source is finished once, last. Handled deliveries are acknowledged before. An abandoned handler
+// neither acknowledges nor releases during or after Finish.
 func TestConsumer_FinishesItsSourceLast(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -34,7 +34,7 @@ func TestConsumer_FinishesItsSourceLast(t *testing.T) {
 		if waiting.Add(1) == 2 {
 			close(stuck)
 		}
-		<-goOn // whatever the context says
+		<-goOn // ignores its context
 		defer func() { ended <- struct{}{} }()
 		if d.Key == "stuck" {
 			return nil
@@ -67,7 +67,7 @@ func TestConsumer_FinishesItsSourceLast(t *testing.T) {
 	}
 }
 
-// A slow source is finished behind the last receipt: what took effect before the stop is acknowledged, however many receipts wait.
+// A slow source is finished after the last receipt: every earlier effect is acknowledged.
 func TestConsumer_FinishesItsSourceBehindTheLastReceipt(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -85,7 +85,7 @@ func TestConsumer_FinishesItsSourceBehindTheLastReceipt(t *testing.T) {
 	}
 }
 
-// A source is finished too if Run cannot start, and a consumer does not run on a finished source.
+// If Run cannot start, the source is finished too, and Run refuses to use it again.
 func TestConsumer_FinishesItsSourceIfItCannotStart(t *testing.T) {
 	t.Parallel()
 	empty, err := pgxpool.New(t.Context(), pawltest.URL(t, "drop schema pawl_v1 cascade", "drop schema pawl cascade"))
@@ -111,8 +111,8 @@ func TestConsumer_FinishesItsSourceIfItCannotStart(t *testing.T) {
 	}
 }
 
-// A source that cannot leave is told of.
-func TestConsumer_TellsThatItsSourceDidNotFinish(t *testing.T) {
+// An error of Finish is reported.
+func TestConsumer_ReportsAFailedFinish(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	m, told := b.member(), make(chan pawl.Event, 1)
@@ -126,14 +126,14 @@ func TestConsumer_TellsThatItsSourceDidNotFinish(t *testing.T) {
 	select {
 	case e := <-told:
 		if e.Kind != pawl.EventError || !errors.Is(e.Err, m.failure) || e.Scope != "orders" {
-			t.Errorf("told %+v", e)
+			t.Errorf("reported %+v", e)
 		}
 	default:
-		t.Error("nothing was told")
+		t.Error("no error was reported")
 	}
 }
 
-// After an error that may pass Run can be called again: the source is not finished.
+// After a retryable error Run can be called again: the source is not finished.
 func TestConsumer_RunsAgainAfterAnErrorThatMayPass(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

@@ -16,14 +16,14 @@ import (
 	"github.com/pawl-go/pawl/consumer"
 )
 
-// A broken bed is a consumer whose deliveries all become dead letters until it is mended.
+// A brokenBed is a consumer whose deliveries all become dead letters until it is repaired.
 type brokenBed struct {
 	*bed
 	member *member
 	mended atomic.Bool
 	mu     sync.Mutex
 	paused []pawl.Event
-	order  map[string][]int // by ordering key, the numbers of those handled
+	order  map[string][]int // numbers of the handled deliveries, by ordering key
 }
 
 const mostDead = 30
@@ -73,7 +73,7 @@ func newBrokenBed(t *testing.T, form func(*form), cause func(*brokenBed)) *broke
 		return err
 	}
 	form(&b.form)
-	b.form.batchSize = 10 // else the batches in hand have them all
+	b.form.batchSize = 10 // otherwise the running batches hold all of them
 	b.config.MaxDead, b.config.Concurrency, b.config.RetryConcurrency = mostDead, 2, 1
 	b.config.Hooks = pawl.Join(b.counters.Hooks(), pawl.Hooks{OnEvent: func(_ context.Context, e pawl.Event) {
 		if e.Kind == pawl.EventReceivePaused {
@@ -91,8 +91,7 @@ func (b *brokenBed) told() []pawl.Event {
 	return slices.Clone(b.paused)
 }
 
-// probes is how often the source was asked for one delivery, and sizes what it was asked for
-// before.
+// probes returns how often the source was asked for one delivery, and sizes the earlier requests.
 func (b *brokenBed) probes() (probes int) {
 	for _, most := range b.member.noted().most {
 		if most == 1 {
@@ -102,9 +101,8 @@ func (b *brokenBed) probes() (probes int) {
 	return probes
 }
 
-// A mistake that makes dead letters of all deliveries stops at MaxDead. One delivery at a time is
-// tried from then on; when one takes effect the rest is received. None is lost, and those of one
-// ordering key keep their order.
+// If all deliveries become dead letters, receiving stops at MaxDead and tries one at a time. When
+// one takes effect, the rest is received. None is lost, and each ordering key keeps its order.
 func TestFlood_NearlyAllBecomeDeadLetters(t *testing.T) {
 	t.Parallel()
 	const messages = 300
@@ -123,11 +121,12 @@ func TestFlood_NearlyAllBecomeDeadLetters(t *testing.T) {
 				b.until("it is paused, and tries one", func() bool { return len(b.told()) > 0 && b.probes() > 1 })
 				e := b.told()[0]
 				if e.Op != "consumer.receive" || e.Scope != "orders" || e.Count != mostDead || !strings.Contains(e.Err.Error(), "MaxDead") {
-					t.Errorf("told %+v", e)
+					t.Errorf("reported %+v", e)
 				}
-				inHand := 150 // when it stopped: received, in the hands of handlers, and parked behind others of their key
+				// Received when it stopped: in handlers, or parked behind others of their key.
+				inHand := 150
 				if form == "stored" || form == "leased" {
-					inHand = messages // stored before they were tried
+					inHand = messages // stored before their first try
 				}
 				if dead, most := b.count("select count(*) from pawl_v1.dead_letters"), mostDead+inHand+b.probes(); dead < mostDead || dead > most {
 					t.Errorf("%d dead letters, want %d to %d", dead, mostDead, most)
@@ -149,8 +148,8 @@ func TestFlood_NearlyAllBecomeDeadLetters(t *testing.T) {
 	}
 }
 
-// Where one in six takes effect nothing is paused, whether it came for the first time or was known.
-func TestFlood_ManyDeadLettersAreNone(t *testing.T) {
+// If one in six takes effect, receiving does not stop, also if the effects are duplicates.
+func TestFlood_OneEffectInSixKeepsReceiving(t *testing.T) {
 	t.Parallel()
 	for _, known := range []bool{false, true} {
 		t.Run(fmt.Sprint("known ", known), func(t *testing.T) {
@@ -181,7 +180,7 @@ func TestFlood_ManyDeadLettersAreNone(t *testing.T) {
 	}
 }
 
-// A duplicate of a dead letter is no effect: it does not end the pause, nor put it off.
+// A duplicate of a dead letter is no effect: it neither ends nor delays the end of the pause.
 func TestFlood_OnlyAnEffectEndsIt(t *testing.T) {
 	t.Parallel()
 	b := newBrokenBed(t, allForms["inline"], floods["invalid"])
@@ -199,8 +198,7 @@ func TestFlood_OnlyAnEffectEndsIt(t *testing.T) {
 	}
 }
 
-// A bound below zero is none, nor is there one by default where the senders wait for their
-// acknowledgements. Elsewhere it is 1,000.
+// The default is 1,000, or no bound if senders wait. A negative bound is no bound.
 func TestFlood_Bounds(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -226,25 +224,25 @@ func TestFlood_Bounds(t *testing.T) {
 			if c.paused {
 				b.until("it is paused", func() bool { return len(b.told()) > 0 })
 				if e := b.told()[0]; e.Count != 1000 && e.Count != c.most {
-					t.Errorf("told %+v", e)
+					t.Errorf("reported %+v", e)
 				}
 				return
 			}
 			b.until("all are dead letters", func() bool { return b.source.Open() == 0 })
 			if len(b.told()) > 0 || b.count("select count(*) from pawl_v1.dead_letters") != messages {
-				t.Errorf("told %v", b.told())
+				t.Errorf("reported %v", b.told())
 			}
 		})
 	}
 }
 
-// A message that a Trigger cannot read becomes a dead letter, and is bounded, too.
+// A message that a Trigger cannot decode becomes a dead letter and counts too.
 func TestFlood_Trigger(t *testing.T) {
 	t.Parallel()
 	b := newBrokenBed(t, func(*form) {}, func(*brokenBed) {})
 	b.config.Handler = consumer.Trigger(func(context.Context, consumer.Message[struct{ ID int }]) error { return nil })
 	for n := range 300 {
-		b.source.Send(order(n)) // whose bodies are no JSON
+		b.source.Send(order(n)) // the bodies are not JSON
 	}
 	b.start()
 	b.until("it is paused", func() bool { return len(b.told()) > 0 })

@@ -13,23 +13,25 @@ import (
 // A Message is a delivery and its payload, decoded.
 type Message[T any] struct {
 	pawl.Delivery
-	Value T // from Payload, which is JSON; a T of []byte gets the octets as they are
+	// Value is decoded from Payload, which is JSON. A T of []byte gets the octets unchanged.
+	Value T
 }
 
-// A Handler is your function, its form and its policy. Make it with [HandleTx], [HandleManyTx], [HandleSQL], [HandleManySQL], [Handle] or
-// [Trigger].
+// A Handler is your function with its form and its policy. Make it with [HandleTx], [HandleManyTx],
+// [HandleSQL], [HandleManySQL], [Handle] or [Trigger].
 //
-// In every form a payload that is not JSON of the function's type becomes a dead letter at once, with the reason.
+// A payload that is not JSON of the function's type becomes a dead letter at once, with the reason.
 type Handler interface {
 	settings() settings
 }
 
-// HandleTx makes the transactional form: fn applies one delivery. Everything it writes through tx commits together with the record that the
-// delivery was seen, or not at all. fn must not commit or roll back tx, nor keep it, and nothing may leave the process while it runs:
-// a call to another system cannot be rolled back (rule 6 in docs/concepts/consumers.md).
+// HandleTx makes the transactional form: fn applies one delivery. Everything it writes through tx
+// commits together with the record that the delivery was seen, or not at all. fn must not commit,
+// roll back or keep tx. fn must not call another system, because such a call cannot be rolled back
+// (rule 6 in docs/concepts/consumers.md).
 //
-// An error or a panic means "not now": see [Mode]. Wrap an error in [pawl.Final] if no retry can
-// help; see [job.RetryAfter], [job.Snooze] and [job.Cancel] for what else an error can ask for.
+// After an error or a panic the delivery is retried: see [Mode]. Wrap an error in [pawl.Final] if
+// no retry can help. To control the retry, see [job.RetryAfter], [job.Snooze] and [job.Cancel].
 func HandleTx[T any](fn func(ctx context.Context, tx pgx.Tx, m Message[T]) error) TxHandler {
 	if fn == nil {
 		return TxHandler{}
@@ -58,8 +60,8 @@ func (h TxHandler) With(p TxPolicy) TxHandler {
 // Policy returns the handler's policy, as it was given.
 func (h TxHandler) Policy() TxPolicy { return h.policy }
 
-// Apply calls the function for one delivery in a transaction of yours: it decodes, and neither claims nor commits. For tests, and for a door
-// of your own that claims with package inbox.
+// Apply decodes a delivery and calls the function in a transaction of yours. It neither claims nor
+// commits. Use it in tests, or in an endpoint of your own that claims with package inbox.
 func (h TxHandler) Apply(ctx context.Context, tx pgx.Tx, d pawl.Delivery) error {
 	if h.call == nil {
 		return errNoHandler
@@ -71,10 +73,11 @@ func (h TxHandler) settings() settings {
 	return settings{form: single, Policy: h.policy.Policy, mode: h.policy.Mode, exclusive: h.policy.Exclusive, gate: h.policy.SequenceGate, tx: h.call}
 }
 
-// HandleManyTx makes the batch form: as [HandleTx], for many deliveries in one transaction, all of them or none. If fn fails it is called
-// again with each half of them, down to those that fail by themselves: only they are stored. So it may see a delivery several times,
-// never twice in one committed transaction. Deliveries with an ordering key or a semantic one come to it one at a time. Of several deliveries
-// the context has no trace, as theirs differ.
+// HandleManyTx makes the batch form: like [HandleTx], for many deliveries in one transaction. If fn
+// fails, it is called again with each half, down to the deliveries that fail by themselves. Only
+// those are stored. fn may see a delivery several times, but never twice in one committed
+// transaction. Deliveries with an ordering key or a semantic key come one at a time. The context of
+// a batch carries no trace, because each delivery has its own.
 func HandleManyTx[T any](fn func(ctx context.Context, tx pgx.Tx, ms []Message[T]) error) ManyTxHandler {
 	if fn == nil {
 		return ManyTxHandler{}
@@ -111,13 +114,14 @@ func (h ManyTxHandler) settings() settings {
 	return settings{form: many, Policy: h.policy.Policy, batchSize: h.policy.BatchSize, tx: h.call, sql: h.sql}
 }
 
-// Handle makes the form without a transaction: a delivery is stored and acknowledged, then fn works
-// on it under a lease, for work that takes minutes or must call others. What fn writes through
-// [Attempt.Commit] takes effect once. What it does elsewhere is a step of package step, whose owner
-// is the [Attempt], or must bear repeating, since a crash runs it again. Of deliveries with one
-// SemanticKey fn works on one at a time, and on none once the key took effect.
+// Handle makes the form without a transaction. A delivery is stored and acknowledged, then fn works
+// on it under a lease. Use it for work that takes minutes or calls other systems.
 //
-// Returning nil without a Commit settles the delivery. An error or a panic means another try; see
+// Writes of fn through [Attempt.Commit] take effect once. Make each call to another system a step
+// of package step, whose owner is the [Attempt]. Anything else must bear repeating, since a crash
+// runs fn again. fn works on one delivery of a SemanticKey at a time, until the key takes effect.
+//
+// Returning nil without a Commit settles the delivery. After an error or a panic it is retried; see
 // [job.RetryAfter], [job.Snooze], [job.Cancel] and [pawl.Final].
 func Handle[T any](fn func(ctx context.Context, a *Attempt[T]) error) LeasedHandler {
 	if fn == nil {
@@ -151,13 +155,17 @@ func (h LeasedHandler) settings() settings {
 	return settings{form: leased, Policy: h.policy, mode: StoreFirst, try: h.call}
 }
 
-// Trigger makes the form for messages that only name a row which exists: "process order 17". The row remembers, not the inbox, and the
-// message is only what starts the work. Build fn on package guard for a table of your own, or on [job.Worker.Process]. A SemanticKey is
-// not looked at: two messages that announce one row name it twice, and the row absorbs the second.
+// Trigger makes the form for messages that only name an existing row: "process order 17". The row
+// is the memory, not the inbox. Build fn on package guard for a table of your own, or on
+// [job.Worker.Process]. The SemanticKey is ignored: the row absorbs a second announcement.
 //
-// nil means that the database holds the outcome: the message is acknowledged. So it is after [pawl.ErrAlreadyHandled], logged at
-// debug, and [pawl.ErrFailureRecorded]: the row holds the error, and the sweeper of the rows drives it again; and after
-// [pawl.ErrInProgress] if the error is [pawl.Swept]. After any other error nothing is acknowledged, and the message comes again.
+// If fn returns nil, the database holds the outcome. The message is acknowledged then, and after:
+//
+//   - [pawl.ErrAlreadyHandled], which is logged at debug
+//   - [pawl.ErrFailureRecorded]: the row holds the error, and its sweeper retries it
+//   - [pawl.ErrInProgress], if the error is [pawl.Swept]
+//
+// After any other error the message is not acknowledged and comes again.
 //
 // [job.Worker.Process]: https://pkg.go.dev/github.com/pawl-go/pawl/job#Worker.Process
 func Trigger[T any](fn func(ctx context.Context, m Message[T]) error) TriggerHandler {
@@ -192,7 +200,7 @@ func (h TriggerHandler) settings() settings {
 	return settings{form: triggered, Policy: Policy{Timeout: h.policy.Timeout}, trigger: h.call}
 }
 
-// decode fails for good: the same octets will not become JSON by waiting.
+// decode fails permanently, because a retry cannot change the payload.
 func decode[T any](d pawl.Delivery) (m Message[T], err error) {
 	m.Delivery = d
 	if raw, ok := any(&m.Value).(*[]byte); ok {

@@ -7,75 +7,80 @@ import (
 	"github.com/pawl-go/pawl/job"
 )
 
-// Policy says how often a delivery is tried and what bounds it. Its zero value is fit for production.
+// Policy sets the retries and the limits of a delivery. Its zero value is fit for production.
 type Policy struct {
-	// Timeout cancels the context of one call. A transaction open for long holds back vacuum for the whole database. Default 30 s;
-	// 15 min for [Handle], which holds none.
+	// Timeout is when the context of one call is cancelled. A long transaction holds back vacuum
+	// for the whole database. Default 30 s, or 15 min for [Handle], which holds none.
 	Timeout time.Duration
-	// MaxAttempts is how often one delivery is tried, the first try included, before it becomes a dead letter. Default 25, 1 to 1000.
+	// MaxAttempts is after how many tries a delivery becomes a dead letter. Default 25, 1 to 1000.
 	MaxAttempts int
-	// Backoff between the tries.
+	// Backoff is the pause between tries.
 	Backoff job.Backoff
 	// MaxPayload is the largest payload that is handled, in octets. A larger one becomes a dead
 	// letter, with its payload up to 4 MiB. Above that the dead letter has its size and SHA-256
 	// instead. Default 1 MiB, at most 4 MiB.
 	MaxPayload int
-	// LanePolicy is what a dead letter does to the deliveries with its ordering key. Default [job.LaneBlock]: they wait for an
-	// operator.
+	// LanePolicy is what a dead letter does to later deliveries with its ordering key. Default
+	// [job.LaneBlock]: they wait for an operator.
 	LanePolicy job.LanePolicy
-	// SoloAfter is the receive count from which a delivery without an inbox row may be suspected of killing its process. If a process of
-	// this consumer has died since the delivery was sent, the delivery is stored first and begins alone, where its crashes are counted. From
-	// the same count on, a delivery that finds its Exclusive resource busy is stored too, unsuspected. Default 3. 1 suspects every
-	// delivery.
+	// SoloAfter is the receive count from which a delivery without an inbox row may be suspected of
+	// killing its process. If a process of this consumer has died since the delivery was sent, the
+	// delivery is stored first. It then starts alone, and its crashes are counted. From the same
+	// count on, a delivery that finds its Exclusive resource busy is stored too, unsuspected.
+	// Default 3. 1 suspects every delivery.
 	SoloAfter int
-	// MaxCrashes is how many process deaths make a dead letter of a stored delivery; see [job.Config]. Default 4, 1 to 1000.
+	// MaxCrashes is after how many process deaths a stored delivery becomes a dead letter; see
+	// [job.Config]. Default 4, 1 to 1000.
 	MaxCrashes int
-	// Lease is how long this process may stay silent before another takes over the stored deliveries it works on; see [job.Config].
-	// Default 30 s, 1 s to 12 h.
+	// Lease is how long this process may miss heartbeats before another takes over its stored
+	// deliveries; see [job.Config]. Default 30 s, 1 s to 12 h.
 	Lease time.Duration
 }
 
 // TxPolicy is the policy of [HandleTx].
 type TxPolicy struct {
 	Policy
-	// Mode says when a delivery is handled, and who tries it again. Default [RetryFromDatabase].
+	// Mode is when a delivery is handled and what retries it. Default [RetryFromDatabase].
 	Mode Mode
-	// Exclusive names what handlers must not work on at once, whichever their consumer. A second delivery is given back, or, if it has
-	// been stored, tried again a second later. "" excludes none. It takes an advisory lock, "consumer" and the name, in the handler's
-	// transaction, as SQL's try_lock does. Default none.
+	// Exclusive names a resource that two handlers of any consumer must not use at once. A second
+	// delivery is released or, if it is stored, retried a second later. In the handler's
+	// transaction it takes an advisory lock, "consumer" and the name, as SQL's try_lock does.
+	// Default, and for "": none.
 	Exclusive func(pawl.Delivery) string
-	// SequenceGate lets deliveries take effect in the order of numbers that their senders gave them. Not with [StoreFirst]. Default none.
+	// SequenceGate orders effects by the senders' numbers. Not with [StoreFirst]. Default none.
 	SequenceGate *SequenceGate
 }
 
 // ManyTxPolicy is the policy of [HandleManyTx].
 type ManyTxPolicy struct {
 	Policy
-	// BatchSize is the most deliveries that are handled at once. More is faster until the transaction is long. Default 100, at most 1000.
+	// BatchSize is the most deliveries that are handled at once. More is faster, until the
+	// transaction takes too long. Default 100, at most 1000.
 	BatchSize int
 }
 
 // TriggerPolicy is the policy of [Trigger].
 type TriggerPolicy struct {
-	// Timeout cancels the context of one call. Default 30 s.
+	// Timeout is when the context of one call is cancelled. Default 30 s.
 	Timeout time.Duration
 }
 
-// A Mode says when a delivery is handled, and who tries again what failed.
+// A Mode says when a delivery is handled and what retries a failed one.
 type Mode int
 
 const (
-	// RetryFromDatabase handles a delivery when it is received, in the transaction of its claim, and acknowledges it after COMMIT. One that
-	// failed is stored as a job, acknowledged, and retried from the database.
+	// RetryFromDatabase handles a delivery on arrival, in the transaction of its claim. A failed
+	// delivery is stored as a job, acknowledged, and retried from the database.
 	RetryFromDatabase Mode = iota
-	// RetryFromSource handles a delivery when it is received. One that failed leaves nothing
-	// behind, and the source has it again, for a minute before it may hand it out. A receiver of
-	// webhooks answers 503, and the sender keeps the schedule and the dead letters. What is
-	// [pawl.Final], or took its transaction along, is stored all the same. New refuses it for a
-	// source of which a delivery that was given back holds up others ([pawl.SourceInfo]): Kafka,
-	// RabbitMQ, and NATS unless the consumer's MaxAckPending is -1.
+	// RetryFromSource handles a delivery on arrival. A failed one leaves nothing in the database
+	// and is released to the source, with a delay of a minute. A receiver of webhooks answers 503,
+	// and the sender keeps the retry schedule and the dead letters. A failure that is [pawl.Final],
+	// or lost the transaction, is stored all the same.
+	//
+	// New refuses this mode if released deliveries hold up others ([pawl.SourceInfo]): with Kafka,
+	// with RabbitMQ, and with NATS unless the consumer's MaxAckPending is -1.
 	RetryFromSource
-	// StoreFirst stores a delivery as a job and acknowledges it. It is handled from the database. For handlers that take long, and for
-	// sources whose redeliveries are dear.
+	// StoreFirst stores a delivery as a job, acknowledges it, and handles it from the database. Use
+	// it for handlers that take long, and for sources whose redeliveries are expensive.
 	StoreFirst
 )

@@ -10,11 +10,12 @@ import (
 	"github.com/pawl-go/pawl/internal/txn"
 )
 
-// HandleSQL is [HandleTx] for database/sql, and so for GORM, ent, bun, sqlx and sqlc: tx is the very transaction in which the delivery is
-// claimed, on a connection of the consumer's pool, through pgx's driver. Commit on it is an error, Rollback makes the try fail, and neither
-// sends anything. What was opened on it, rows and prepared statements, is closed when fn returns; from then on it answers [sql.ErrTxDone].
+// HandleSQL is [HandleTx] for database/sql, and so for GORM, ent, bun, sqlx and sqlc. tx is the
+// transaction of the claim, on a connection of the consumer's pool, through pgx's driver. Commit on
+// it is an error, Rollback makes the try fail, and neither sends anything. When fn returns, open
+// rows and prepared statements are closed, and tx returns [sql.ErrTxDone] from then on.
 //
-// Statements of other transactions, such as those of your *sql.DB, are not part of it. Make the *sql.DB of the rest of your program with
+// Statements of your *sql.DB are not part of it. Make the *sql.DB of your program with
 // stdlib.OpenDBFromPool, so that both share one pool. In calls of Pawl pass pawl.SQLTx(tx).
 func HandleSQL[T any](fn func(ctx context.Context, tx *sql.Tx, m Message[T]) error) SQLHandler {
 	if fn == nil {

@@ -16,8 +16,9 @@ import (
 	"github.com/pawl-go/pawl/internal/txn"
 )
 
-// handle runs your code behind a savepoint and says how the transaction ends. An error of the code leaves the claim standing and nothing of
-// the handler's; so does a gate that does not let it pass, and a semantic key that took effect before.
+// handle runs your code behind a savepoint and returns how the transaction ends. After an error of
+// the code the claim stands, and the handler's writes are rolled back. The code is not called if
+// the gate refuses the delivery, or if its semantic key took effect before.
 //
 // handle: a crash in it costs a redelivery; the handler's rows were never visible.
 func (c *Consumer) handle(ctx context.Context, tx *txn.Opened, it item, leaveProcess func()) (*disposition, error) {
@@ -39,8 +40,7 @@ func (c *Consumer) handle(ctx context.Context, tx *txn.Opened, it item, leavePro
 }
 
 // failure returns the disposition of a delivery whose handler failed: a durable job, in the
-// transaction that claimed it, after a rollback to the savepoint. No other transaction can win in
-// between.
+// transaction of its claim, after a rollback to the savepoint. No other transaction can win first.
 func (c *Consumer) failure(ctx context.Context, failure error) (*disposition, error) {
 	switch {
 	case !lostForGood(ctx, failure):
@@ -55,13 +55,13 @@ func (c *Consumer) failure(ctx context.Context, failure error) (*disposition, er
 	return c.failureDisposition(failure), nil
 }
 
-// A leftToSource is the failure of a handler whose delivery the source is to hand out again.
+// A leftToSource is the failure of a handler whose delivery the source retries.
 type leftToSource struct{ error }
 
 func (l leftToSource) Unwrap() error { return l.error }
 
-// A lostError says that a transaction is gone through its handler, so that what became of the delivery has to be recorded in another
-// one. It does not unwrap: whether to run the lost transaction again is decided already.
+// A lostError means that the handler lost the transaction, so another one must record the outcome.
+// It does not unwrap: whether to run the lost transaction again is already decided.
 type lostError struct{ failure error }
 
 func (e *lostError) Error() string { return "the transaction was lost: " + e.failure.Error() }
@@ -72,9 +72,10 @@ func lostForGood(ctx context.Context, failure error) bool {
 		ctx.Err() != nil || txn.LostRace(failure) || pawl.MayHaveHappened(failure)
 }
 
-// chargeable reports whether such a failure is the delivery's own: its handler ended the transaction
-// (the claim may have become durable; claiming again will tell) or overran its limit. Not charged:
-// shutdown, a lost race (run again), an unanswered COMMIT (claim again), an unreachable database.
+// chargeable reports whether such a failure counts as an attempt of the delivery. It does if the
+// handler ended the transaction or overran its limit. An ended transaction may have made the claim
+// durable; claiming again shows that. Not charged: shutdown, a lost race (run again), an unanswered
+// COMMIT (claim again), an unreachable database.
 func chargeable(ctx context.Context, failure error) bool {
 	switch {
 	case errors.Is(failure, txn.ErrEnded):
@@ -85,13 +86,14 @@ func chargeable(ctx context.Context, failure error) bool {
 	return errors.Is(failure, txn.ErrLost) && !pawl.Unreachable(failure)
 }
 
-// endedByText reports whether a handler has ended its transaction in a way that may have made rows durable.
+// endedByText reports whether a handler ended its transaction and may have made rows durable.
 func endedByText(failure error) bool {
 	return errors.Is(failure, txn.ErrEnded) && pawl.MayHaveHappened(failure)
 }
 
-// handleMany handles the shares of a batch that have no end yet, and gives each its end. It fails only if the transaction cannot record
-// that: with a lostError if a handler ended it, or if the deliveries are to be tried one by one.
+// handleMany handles the shares of a batch that have no disposition yet, and sets it. It fails only
+// if the transaction cannot record the dispositions. The error is a lostError if a handler ended
+// the transaction, or if the deliveries must be tried singly.
 func (c *Consumer) handleMany(ctx context.Context, tx *txn.Opened, shares []*share, leaveProcess func()) error {
 	var open []*share
 	for _, s := range shares {
@@ -119,8 +121,9 @@ func (c *Consumer) handleMany(ctx context.Context, tx *txn.Opened, shares []*sha
 	return nil
 }
 
-// handleHalves calls the handler for some deliveries behind a savepoint; if it fails, for each half of them. Those that fail by themselves
-// end with that. It returns an error only if the transaction cannot record one.
+// handleHalves calls the handler for some deliveries behind a savepoint. If it fails, handleHalves
+// tries each half, down to single deliveries, which get the failure as their disposition. It
+// returns an error only if the transaction cannot record one.
 func (c *Consumer) handleHalves(ctx context.Context, tx *txn.Opened, shares []*share, leaveProcess func()) error {
 	if len(shares) == 0 {
 		return nil
@@ -158,8 +161,8 @@ func (c *Consumer) guarded(ctx context.Context, tx *txn.Opened, leaveProcess fun
 	})
 }
 
-// enterProcess lets a delivery, or a batch, in beside the suspect of this process, if there is one.
-// leaveProcess ends its stay; only the first call does anything.
+// enterProcess admits a delivery or a batch to the process, where a suspect may run alone: see
+// package solo. leaveProcess may be called more than once.
 func (c *Consumer) enterProcess(ctx context.Context) (leaveProcess func(), err error) {
 	if err := solo.Process.Enter(ctx, 1); err != nil {
 		return nil, err
@@ -167,7 +170,8 @@ func (c *Consumer) enterProcess(ctx context.Context) (leaveProcess func(), err e
 	return sync.OnceFunc(func() { solo.Process.Leave(1) }), nil
 }
 
-// watch ends the stay of a handler that ignores the end of its context. Its goroutine and its connection stay taken until it returns.
+// watch calls leaveProcess for a handler that does not return after its context is cancelled. The
+// handler's goroutine and connection stay in use until it returns.
 func (c *Consumer) watch(ctx context.Context, leaveProcess func()) *time.Timer {
 	return solo.Abandon(c.handler.Timeout+abandonAfter, func() {
 		leaveProcess()
@@ -175,4 +179,4 @@ func (c *Consumer) watch(ctx context.Context, leaveProcess func()) *time.Timer {
 	})
 }
 
-var errIgnored = errors.New("the handler ignores the end of its context")
+var errIgnored = errors.New("the handler has not returned after its context was cancelled")

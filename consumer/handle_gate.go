@@ -11,21 +11,22 @@ import (
 	"github.com/pawl-go/pawl/internal/delivery"
 )
 
-// A SequenceGate lets deliveries take effect in the order of numbers that their senders gave them. It does what an ordering key cannot: it
-// knows what is missing and what came late.
+// A SequenceGate lets deliveries take effect in the order of their senders' numbers. Unlike an
+// ordering key, it knows which numbers are missing and which came late.
 type SequenceGate struct {
-	// Mode: [GateLatest] drops what comes late, [GateStrict] also holds what comes early. Required.
+	// Mode: [GateLatest] drops late deliveries. [GateStrict] also holds early ones. Required.
 	Mode GateMode
-	// Of names a delivery's resource and its number there. "" as the resource lets it pass. An error makes it a dead letter.
-	// Required.
+	// Of returns a delivery's resource and its number there. A delivery with the resource ""
+	// passes. One with an error becomes a dead letter. Required.
 	Of func(pawl.Delivery) (resource string, seq int64, err error)
-	// First is the number that comes first at a strict gate. Without it a new gate lets nothing pass until an operator has said where
-	// to begin (pawl_v1.sequence_gate_reset).
+	// First is the first number at a strict gate. Without it, a new gate passes no delivery until
+	// an operator sets the first number (pawl_v1.sequence_gate_reset).
 	First *int64
-	// HoldLimit is how many deliveries one strict gate holds; what comes early beyond becomes a dead letter, and is held if
-	// an operator retries it. Default 1000, at most 1,000,000.
+	// HoldLimit is how many deliveries one strict gate holds. Further early deliveries become dead
+	// letters; if an operator retries one, it is held. Default 1000, at most 1,000,000.
 	HoldLimit int
-	// HoldTimeout is how long a delivery is held before event gap asks an operator to look. It stays held. Default 5 min.
+	// HoldTimeout is how long a delivery is held before event gap asks an operator to look. The
+	// delivery stays held. Default 5 min.
 	HoldTimeout time.Duration
 }
 
@@ -33,19 +34,20 @@ type SequenceGate struct {
 type GateMode string
 
 const (
-	// GateLatest lets pass whatever is newer than what took effect last, and drops the rest: for
-	// messages that carry the whole state.
+	// GateLatest passes each number above the last one that took effect, and drops the rest. Use it
+	// for messages that carry the whole state.
 	GateLatest GateMode = "latest"
-	// GateStrict lets pass the next number only: it holds what comes early and drops what comes again.
+	// GateStrict passes only the next number. It holds early deliveries and drops repeated ones.
 	GateStrict GateMode = "strict"
 )
 
-// A claimError is what asking the gate, or for the semantic key, ended with: not the handler's failure.
+// A claimError is an error of the query to the gate or for the semantic key, not of the handler.
 type claimError struct{ error }
 
 func (e claimError) Unwrap() error { return e.error }
 
-// passGate asks the gate, and calls fn if the delivery may pass. A delivery that is repeated passes, so that the next number can.
+// passGate asks the gate, and calls the handler if the delivery may pass. A delivery whose semantic
+// key took effect before also passes the gate, so that the next number can.
 func (c *Consumer) passGate(ctx context.Context, tx pgx.Tx, it item) (p gateAnswer, err error) {
 	var next *int64
 	if it.sequence != nil {
@@ -61,16 +63,18 @@ func (c *Consumer) passGate(ctx context.Context, tx pgx.Tx, it item) (p gateAnsw
 	return p, err
 }
 
-// refusedDisposition says how the transaction of a delivery ends whose handler was not entered. It holds the gate until then.
+// refusedDisposition returns the disposition of a delivery whose handler was not called. The gate
+// stays locked until the transaction ends.
 func (c *Consumer) refusedDisposition(ctx context.Context, tx pgx.Tx, it item, p gateAnswer) (*disposition, error) {
 	switch p.admission {
 	case repeated:
 		disp := duplicateDisposition("consumer.semantic", p.first)
-		if it.sequence != nil { // it passed its gate, which stays passed: this COMMIT waits for the standbys
+		// The delivery passed its gate, and that must be committed. COMMIT waits for the standbys.
+		if it.sequence != nil {
 			disp.rollback, disp.readOn = false, ""
 		}
 		return disp, nil
-	case delivery.Stale: // its inbox row stays: it was seen
+	case delivery.Stale: // the delivery was seen, so its inbox row stays
 		first, took, err := c.semanticDuplicate(ctx, tx, it)
 		switch {
 		case err != nil:
@@ -81,10 +85,11 @@ func (c *Consumer) refusedDisposition(ctx context.Context, tx pgx.Tx, it item, p
 		return &disposition{event: pawl.Event{Kind: pawl.EventSuperseded, Op: "consumer.sequence_gate"}}, nil
 	case delivery.Full:
 		return c.deadOutsideLane(pawl.EventGap,
-			fmt.Errorf("the gate of %s holds as many as it may, and what comes before number %d is missing", it.sequence.Resource, it.sequence.Seq)), nil
+			fmt.Errorf("the gate of %s holds HoldLimit deliveries, and a number before %d is missing", it.sequence.Resource, it.sequence.Seq)), nil
 	}
 	disp := c.untriedDisposition(pawl.EventHeld)
-	disp.store.RetryIn, disp.store.Outside = c.handler.gate.HoldTimeout, true // in its lane it would stop those whom it waits for
+	// In its lane it would block the deliveries that it waits for.
+	disp.store.RetryIn, disp.store.Outside = c.handler.gate.HoldTimeout, true
 	disp.held, disp.event.Op = true, "consumer.sequence_gate"
 	return disp, nil
 }

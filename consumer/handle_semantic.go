@@ -13,15 +13,15 @@ import (
 // repeated is the admission of a delivery whose semantic key took effect before, under another key.
 const repeated delivery.Admission = "repeated"
 
-// A gateAnswer is what the gate and the semantic key said of a delivery.
+// A gateAnswer combines the answers of the gate and of the semantic key.
 type gateAnswer struct {
 	admission delivery.Admission
-	next      *int64         // the number that the gate waits for
-	first     delivery.Claim // of the semantic key, if the admission is repeated
+	next      *int64         // the lowest number that the gate holds, or nil
+	first     delivery.Claim // claim of the semantic key, if the admission is repeated
 }
 
-// unlessRepeated calls fn for a delivery whose semantic key, if it has one, has not taken effect. It claims that key behind the
-// handler's savepoint: what fails leaves it to others.
+// unlessRepeated calls fn unless the delivery's semantic key took effect before. It claims that key
+// behind the handler's savepoint, so a failed handler leaves the key free.
 func (c *Consumer) unlessRepeated(ctx context.Context, tx pgx.Tx, d pawl.Delivery, inboxKey string, fn func() error) (p gateAnswer, err error) {
 	if d.SemanticKey != "" {
 		p.first, err = delivery.TakeFor(ctx, tx, c.semanticOf(d), inboxKey)
@@ -37,8 +37,8 @@ func (c *Consumer) unlessRepeated(ctx context.Context, tx pgx.Tx, d pawl.Deliver
 	return p, fn()
 }
 
-// semanticDuplicate asks, for a delivery whose handler is not entered now, whether its semantic key took effect before. It keeps nothing of the question.
-// While another transaction decides that, the answer is no.
+// semanticDuplicate reports, for a delivery whose handler is not called now, whether its semantic
+// key took effect before. It keeps no claim, and returns false while another transaction has one.
 func (c *Consumer) semanticDuplicate(ctx context.Context, tx pgx.Tx, it item) (first delivery.Claim, yes bool, err error) {
 	if it.SemanticKey == "" {
 		return first, false, nil
@@ -50,7 +50,7 @@ func (c *Consumer) semanticDuplicate(ctx context.Context, tx pgx.Tx, it item) (f
 	return first, err == nil && !first.Fresh, err
 }
 
-// askSemantic claims the semantic key and takes the claim back.
+// askSemantic claims the semantic key and rolls the claim back.
 func (c *Consumer) askSemantic(ctx context.Context, tx pgx.Tx, d pawl.Delivery, inboxKey string) (first delivery.Claim, err error) {
 	question, err := tx.Begin(ctx)
 	if err != nil {

@@ -11,12 +11,12 @@ import (
 	"github.com/pawl-go/pawl/internal/txn"
 )
 
-// An invalidError says that a payload does not fit the type of the trigger.
+// An invalidError means that a payload does not fit the type of the trigger.
 type invalidError struct{ error }
 
 func (e invalidError) Unwrap() error { return e.error }
 
-// trigger calls the trigger, and reads from its answer whether the message may go.
+// trigger calls the trigger and returns a disposition if the message may be acknowledged.
 func (c *Consumer) trigger(ctx context.Context, d pawl.Delivery, leaveProcess func()) (disposition, error) {
 	start, overdue := time.Now(), c.watch(ctx, leaveProcess)
 	err := txn.Run(ctx, c.handler.Timeout, func(ctx context.Context) error { return c.handler.trigger(ctx, d) })
@@ -36,26 +36,26 @@ func (c *Consumer) trigger(ctx context.Context, d pawl.Delivery, leaveProcess fu
 	return disposition{event: event}, nil
 }
 
-// brokeOff reports whether a trigger lost a connection that it had: what it sent may be what
+// brokeOff reports whether a trigger lost an established connection: its statement may be what
 // takes the server down. A row of package guard counts its own losses.
 func brokeOff(err error) bool {
 	return pawl.Unreachable(err) && !errors.As(err, new(*pgconn.ConnectError)) && !txn.Lost(err)
 }
 
-// asFailedTrigger is a delivery whose trigger failed, to be tried again from the database.
+// asFailedTrigger returns the item that stores a failed trigger's delivery for a retry.
 func (c *Consumer) asFailedTrigger(d pawl.Delivery, why error) item {
 	return item{Delivery: d, sent: d.Key, preset: c.failureDisposition(why), intent: c.storedTrigger(d)}
 }
 
-// storedTrigger is the intent of a delivery whose trigger failed. Its key is made from what identifies
-// this very message, so that one that comes again is stored once.
+// storedTrigger returns the intent of a delivery whose trigger failed. Its key is derived from this
+// very message, so a redelivery is stored once.
 func (c *Consumer) storedTrigger(d pawl.Delivery) pawl.Intent {
 	print := printOf(d)
 	what := pawl.FingerprintOf([]byte(d.MessageID), print[:])
 	return pawl.Intent{Scope: c.cfg.Name, Key: reservedPrefix + "trigger/" + what.String(), Fingerprint: print}
 }
 
-// rowHolds reports whether a trigger's answer says that the row holds the outcome, or that it will be driven again.
+// rowHolds reports whether the row holds the outcome or will be processed again.
 func rowHolds(err error) bool {
 	return err == nil || errors.Is(err, pawl.ErrAlreadyHandled) || errors.Is(err, pawl.ErrFailureRecorded) ||
 		errors.Is(err, pawl.ErrInProgress) && pawl.Swept(err)

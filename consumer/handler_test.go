@@ -16,7 +16,6 @@ import (
 	"github.com/pawl-go/pawl/consumer"
 )
 
-// An amount is the payload of the tests here.
 type amount struct{ Cents int }
 
 func book(ctx context.Context, tx pgx.Tx, m consumer.Message[amount]) error {
@@ -85,8 +84,8 @@ func bookSQL(ctx context.Context, tx *sql.Tx, m consumer.Message[amount]) error 
 	return err
 }
 
-// A payload that is not of the handler's type is a dead letter at once, with the reason, in every form: the handler never sees it, the source has
-// it no more, and its neighbours take effect.
+// A payload that is not of the handler's type is a dead letter at once, with the reason, in every
+// form. The handler never sees it, it is acknowledged, and its neighbours take effect.
 func TestHandler_APayloadThatDoesNotDecodeIsFinal(t *testing.T) {
 	t.Parallel()
 	for form := range typed(nil, nil) {
@@ -124,7 +123,7 @@ func TestHandler_APayloadThatDoesNotDecodeIsFinal(t *testing.T) {
 	}
 }
 
-// A duplicate of what took effect is absorbed, whatever type the handler has by now.
+// A duplicate is absorbed even if its payload does not fit the handler's type.
 func TestHandler_ADuplicateIsNotDecoded(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -139,7 +138,7 @@ func TestHandler_ADuplicateIsNotDecoded(t *testing.T) {
 	}
 }
 
-// When an operator retries a trigger's dead letter, the trigger is called for it.
+// If an operator retries a trigger's dead letter, the trigger is called.
 func TestTrigger_ADeadLetterIsRetried(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -147,7 +146,8 @@ func TestTrigger_ADeadLetterIsRetried(t *testing.T) {
 	b.source.Send(pawl.Delivery{Key: "bad", Payload: []byte("17")})
 	b.consume()
 	b.wantEffects(0)
-	b.config.Handler = consumer.Trigger(func(ctx context.Context, m consumer.Message[int]) error { // the type is repaired
+	// the type was corrected
+	b.config.Handler = consumer.Trigger(func(ctx context.Context, m consumer.Message[int]) error {
 		return pgx.BeginFunc(ctx, b.pool, func(tx pgx.Tx) error {
 			return book(ctx, tx, consumer.Message[amount]{Delivery: m.Delivery, Value: amount{m.Value}})
 		})
@@ -161,7 +161,7 @@ func TestTrigger_ADeadLetterIsRetried(t *testing.T) {
 	b.wantEffects(1)
 }
 
-// Middleware is around every call of every form, first try and retry, and what it returns counts.
+// Middleware runs around every call of every form, at a retry too, and its error counts.
 func TestMiddleware_IsAroundEveryCall(t *testing.T) {
 	t.Parallel()
 	for form := range typed(nil, nil) {
@@ -203,7 +203,6 @@ func TestMiddleware_IsAroundEveryCall(t *testing.T) {
 	}
 }
 
-// A policy is the handler's own copy.
 func TestHandler_WithChangesACopy(t *testing.T) {
 	t.Parallel()
 	one := consumer.HandleTx(book)
@@ -219,18 +218,18 @@ func TestHandler_WithChangesACopy(t *testing.T) {
 		t.Errorf("a payload that does not fit: %v", err)
 	}
 	if err := (consumer.SQLHandler{}).Apply(t.Context(), nil, pawl.Delivery{}); err == nil {
-		t.Error("a handler that nobody made was called")
+		t.Error("a zero handler was called")
 	}
 	if err := (consumer.TxHandler{}).Apply(t.Context(), nil, pawl.Delivery{}); err == nil {
-		t.Error("a handler that nobody made was called")
+		t.Error("a zero handler was called")
 	}
 	if err := one.Apply(t.Context(), nil, pawl.Delivery{Payload: []byte("no JSON")}); !pawl.IsFinal(err) {
 		t.Errorf("a payload that does not fit: %v", err)
 	}
 }
 
-// What a trigger has no use for is refused, with the field and what to do.
-func TestNew_RefusesWhatATriggerHasNoUseFor(t *testing.T) {
+// New refuses fields that a trigger does not use, with the field and the remedy.
+func TestNew_RefusesFieldsATriggerDoesNotUse(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.config.Handler = consumer.Trigger(func(context.Context, consumer.Message[[]byte]) error { return nil })

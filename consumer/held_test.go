@@ -14,8 +14,8 @@ import (
 	"github.com/pawl-go/pawl/consumer"
 )
 
-// What the source has taken back is dropped in every form of handler: it meets no handler, and is neither acknowledged nor released. It
-// takes effect when it comes again. Each arrival is asked for once.
+// A delivery that the source has taken back is dropped in every form: not handled, acknowledged or
+// released. It takes effect when it comes again. StillHeld is called once per arrival.
 func TestConsumer_DropsWhatItsSourceHasTakenBack(t *testing.T) {
 	t.Parallel()
 	for name, choose := range map[string]func(*bed){
@@ -54,7 +54,7 @@ func TestConsumer_DropsWhatItsSourceHasTakenBack(t *testing.T) {
 			b.until("all took effect", func() bool { return b.count("select count(*) from effect") >= kept+lost })
 			b.wantEffects(kept + lost)
 			if n := b.counters.Count(pawl.EventHandleLost); n != lost {
-				t.Errorf("%d were told lost, want %d", n, lost)
+				t.Errorf("%d were reported lost, want %d", n, lost)
 			}
 			n := m.noted()
 			if len(n.touched) > 0 || len(n.left) > 0 {
@@ -69,7 +69,7 @@ func TestConsumer_DropsWhatItsSourceHasTakenBack(t *testing.T) {
 	}
 }
 
-// One batch has a key twice: what is lost of it does not take along what is held.
+// One batch has a key twice: losing one of the two deliveries does not drop the other.
 func TestConsumer_AKeyTwiceInABatchIsAskedForTwice(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -94,8 +94,8 @@ func TestConsumer_AKeyTwiceInABatchIsAskedForTwice(t *testing.T) {
 	}
 }
 
-// A delivery is asked for as late as possible: while those before it are handled, those that wait are not begun, so that a broker that
-// wants them elsewhere waits for none of them.
+// StillHeld is called as late as possible. Deliveries that wait behind others are not started, so a
+// broker can move them without waiting.
 func TestConsumer_AsksRightBeforeItBegins(t *testing.T) {
 	t.Parallel()
 	b := setup(t, ran)
@@ -130,8 +130,8 @@ func TestConsumer_AsksRightBeforeItBegins(t *testing.T) {
 	}
 }
 
-// If the first of an ordering key is lost, none behind it takes effect before it comes again: those that are lost too are dropped, and
-// those that are still held are given back.
+// If the first delivery of an ordering key is lost, none behind it takes effect before it comes
+// again. Those that are lost too are dropped, and the others are released.
 func TestConsumer_WhatIsLostIsNotOvertaken(t *testing.T) {
 	t.Parallel()
 	for name, revoked := range map[string]func(pawl.Delivery) bool{
@@ -143,7 +143,8 @@ func TestConsumer_WhatIsLostIsNotOvertaken(t *testing.T) {
 			t.Parallel()
 			b := setup(t, ran)
 			b.form.handle = note
-			b.source.Invisibility = 24 * time.Hour // nothing that is left behind comes back by itself
+			// an abandoned delivery does not return by itself
+			b.source.Invisibility = 24 * time.Hour
 			m := b.member()
 			m.revoked = revoked
 			for seq := range 6 {

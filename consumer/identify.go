@@ -15,22 +15,21 @@ import (
 	"github.com/pawl-go/pawl/internal/text"
 )
 
-// An item is a delivery whose intent is known.
 type item struct {
 	pawl.Delivery
-	sent     string // the key as the source gave it; the configured one may be another
+	sent     string // the key from the source; the configured one may differ
 	intent   pawl.Intent
 	lane     delivery.Lane
-	sequence *delivery.Sequence // at its gate; nil for none
-	resource string             // that no other handler may work on meanwhile; "" for none
-	preset   *disposition       // how its transaction ends without its handler; nil: the handler is called
-	started  bool               // the source was asked whether it is still held, and it is
-	lost     bool               // its batch was lost with its connection, and that is counted
-	omitted  map[string]any     // headers that say what of it is not kept; nil: all of it is
+	sequence *delivery.Sequence // nil: no sequence gate
+	resource string             // must not be used by two handlers at once; "" for none
+	preset   *disposition       // used without calling the handler; nil: call it
+	started  bool               // the source has confirmed that it is still held
+	lost     bool               // its batch was lost with its connection, and the loss is counted
+	omitted  map[string]any     // headers that say what was not kept; nil: everything was
 }
 
-// identify names what a delivery asks for, or says why it cannot be handled at all. It calls the user's functions, whose panic
-// must not kill the process: before the claim nothing counts crashes.
+// identify finds the intent of a delivery, or returns why it cannot be handled. It calls the user's
+// functions. Their panics must not kill the process, because before the claim no crash is counted.
 func (c *Consumer) identify(d pawl.Delivery) (it item, err error) {
 	it.Delivery, it.sent = d, d.Key
 	it.SentAt, it.ProducedAt = plausibleTime(d.SentAt), plausibleTime(d.ProducedAt)
@@ -43,9 +42,9 @@ func (c *Consumer) identify(d pawl.Delivery) (it item, err error) {
 	return it, err
 }
 
-// plausibleTime returns a time from outside, or zero if it cannot be one. Some producers and brokers write 0 or -1
-// for a time that they do not know, which would be 1970, older than anything that is remembered.
-// Behind the year 9999, the last of RFC 3339, it is milliseconds that were taken for seconds.
+// plausibleTime returns at, or zero if it cannot be a real time. Some producers and brokers write 0
+// or -1 for an unknown time. That would be 1970, older than anything remembered. A time after the
+// year 9999, the last of RFC 3339, is milliseconds read as seconds.
 func plausibleTime(at time.Time) time.Time {
 	if seconds := at.Unix(); seconds <= 0 || seconds >= endOf9999 {
 		return time.Time{}
@@ -53,11 +52,10 @@ func plausibleTime(at time.Time) time.Time {
 	return at
 }
 
-// endOf9999 is when the year 10000 begins, in seconds since 1970.
+// endOf9999 is the start of the year 10000, in seconds since 1970.
 const endOf9999 = 253402300800
 
-// unreadable is the error of a message on which a function of the user panicked: it becomes a dead
-// letter.
+// unreadable returns the error of a message on which a user function panicked: a dead letter.
 func unreadable(fault error) error {
 	return &pawl.Error{Op: "consumer.claim", Code: pawl.CodeFingerprintInvalid, Err: fault, Hint: "mend the function; the dead letter has the payload"}
 }
@@ -87,7 +85,7 @@ func (c *Consumer) callIdentifiers(it *item) (err error) {
 	return err
 }
 
-// laneOf is the lane of an ordering key: the key itself, or its hash if it is too long for a name.
+// laneOf returns the lane of an ordering key: the key itself, or its hash if it is too long.
 func (c *Consumer) laneOf(orderingKey string) (delivery.Lane, error) {
 	if strings.ContainsRune(orderingKey, 0) || !utf8.ValidString(orderingKey) {
 		return delivery.Lane{}, &pawl.Error{Op: "consumer.claim", Code: pawl.CodeKeyInvalid, Err: fmt.Errorf("the ordering key %q is not text", orderingKey)}
@@ -124,8 +122,8 @@ func (c *Consumer) intent(d pawl.Delivery) (pawl.Intent, error) {
 	return i, i.Validate()
 }
 
-// presetFor returns the disposition of a delivery whose handler is not called now, because it is
-// suspected or every delivery is stored first. Nil means: call it.
+// presetFor returns the disposition of a delivery that is stored without calling the handler,
+// because it is suspected or the mode is StoreFirst. Nil means: call the handler.
 func (c *Consumer) presetFor(ctx context.Context, d pawl.Delivery) (*disposition, error) {
 	suspected, err := c.suspected(ctx, d)
 	switch {
@@ -141,11 +139,10 @@ func (c *Consumer) presetFor(ctx context.Context, d pawl.Delivery) (*disposition
 	return nil, nil
 }
 
-// asDeadLetter is a delivery that cannot be claimed under its key: it becomes a dead letter with its
-// payload and the reason. Its inbox key is made from what identifies this very message, so that a
-// redelivery is a duplicate and not a second dead letter. If an operator retries it, the consumer
-// identifies it again: see [Consumer.deliverAgain]. Of a delivery that is too large for that, what
-// is kept says so: see [keepable].
+// asDeadLetter returns the item for a delivery that cannot be claimed under its key: a dead letter
+// with its payload and the reason. Its inbox key is derived from this message, so a redelivery is a
+// duplicate and not a second dead letter. If an operator retries it, [Consumer.deliverAgain]
+// identifies it again. If the delivery is too large, [keepable] cuts it.
 func (c *Consumer) asDeadLetter(it item, why error) item {
 	d := it.Delivery
 	kind := pawl.EventInvalid
@@ -170,14 +167,14 @@ func (c *Consumer) asDeadLetter(it item, why error) item {
 		intent: pawl.Intent{Scope: c.cfg.Name, Key: reservedPrefix + string(kind) + "/" + what.String(), Fingerprint: print}}
 }
 
-// asStarted returns the item of a delivery that the source has said is still held.
+// asStarted returns the item marked as still held by the source.
 func (it item) asStarted() item {
 	it.started = true
 	return it
 }
 
-// inFlight is the set of keys this process is working on. It saves a duplicate the wait for the database's answer and
-// the connection it would hold meanwhile; the database decides all the same.
+// inFlight is the set of keys that this process is working on. A duplicate then needs no connection
+// to wait for the database's answer. The database still decides.
 type inFlight struct {
 	mu   sync.Mutex
 	keys map[string]struct{}

@@ -12,15 +12,15 @@ import (
 )
 
 const (
-	// maxKept is how many octets the database takes of a payload, and how many a delivery may have
-	// in its texts together: key, attributes and what else came beside the payload.
+	// maxKept is the most octets the database accepts of a payload. The same bound applies to all
+	// texts of a delivery together: key, attributes, ids.
 	maxKept = 4 << 20
-	// longestText is how much is kept of each text of a delivery whose texts are too large.
+	// longestText is how many octets are kept of each text if the texts together are too large.
 	longestText = 1000
 )
 
-// tooLarge says why a delivery cannot be stored whole, or nothing. It is not handled either, in any
-// form: what failed could not be tried again.
+// tooLarge returns an error if a delivery cannot be stored whole. No form handles such a delivery,
+// because after a failure it could not be retried.
 func tooLarge(d pawl.Delivery) error {
 	var why error
 	if n := len(d.Payload); n > maxKept {
@@ -33,7 +33,7 @@ func tooLarge(d pawl.Delivery) error {
 	return &pawl.Error{Op: "consumer.claim", Code: pawl.CodeArgumentInvalid, Err: why, Hint: "let the producer send a reference instead" + found(d)}
 }
 
-// found says where a message is found again that is not kept whole.
+// found returns a hint where to find a message that was not kept whole.
 func found(d pawl.Delivery) string {
 	if d.Log == "" {
 		return ""
@@ -52,8 +52,7 @@ func octetsOfTexts(d pawl.Delivery) int {
 	return n
 }
 
-// keepable is a delivery without what cannot be stored of it, and the headers that say what that
-// is.
+// keepable returns the delivery without the parts that cannot be stored, and headers that say so.
 func keepable(d pawl.Delivery) (pawl.Delivery, map[string]any) {
 	payload, texts := len(d.Payload), octetsOfTexts(d)
 	if payload <= maxKept && texts <= maxKept {
@@ -75,7 +74,7 @@ func keepable(d pawl.Delivery) (pawl.Delivery, map[string]any) {
 	return d, omitted
 }
 
-// kept fails for a stored delivery that was not kept whole: it cannot be handled, nor identified.
+// kept returns an error for a stored delivery that was not kept whole, so it cannot be handled.
 func kept(j job.Job) error {
 	if partial, _ := j.Headers[headerPartial].(bool); !partial {
 		return nil

@@ -10,23 +10,24 @@ import (
 )
 
 const (
-	// deathsAsked is how long the answer to the question when a process of this consumer last died is believed.
+	// deathsAsked is how long a cached time of the last death stays valid.
 	deathsAsked = time.Second
-	// deathsPatience bounds that question.
+	// deathsPatience bounds the query.
 	deathsPatience = 5 * time.Second
-	// clockSkew is how far the clock of the sender may be ahead of the database's.
+	// clockSkew is how far the sender's clock may be ahead of the database's.
 	clockSkew = time.Minute
 )
 
-// suspected reports whether a delivery may have killed the process that had it: it has come often without leaving a row, and a
-// process of this consumer has died since it was sent, or when it was sent is not known. Without a death it came often for another
-// reason: an outage, a slow first copy, a busy resource.
+// suspected reports whether a delivery may have killed the process that handled it. It must have
+// arrived SoloAfter times without leaving a row, and a process of this consumer must have died
+// since it was sent. If its time of sending is unknown, any known death counts. Without a death
+// there is another reason: an outage, a slow first copy, a busy resource.
 func (c *Consumer) suspected(ctx context.Context, d pawl.Delivery) (bool, error) {
 	switch {
 	case d.Receives < c.handler.SoloAfter:
 		return false, nil
 	case c.handler.SoloAfter == 1:
-		return true, nil // they asked for it
+		return true, nil // the setting suspects every delivery
 	}
 	died, err := c.deaths.last(ctx, c)
 	if err != nil || died == nil {
@@ -35,11 +36,11 @@ func (c *Consumer) suspected(ctx context.Context, d pawl.Delivery) (bool, error)
 	return d.SentAt.IsZero() || died.Add(clockSkew).After(d.SentAt), nil
 }
 
-// deaths remembers when a process of this consumer last died.
+// deaths caches when a process of this consumer last died.
 type deaths struct {
 	mu    sync.Mutex
 	asked time.Time
-	died  *time.Time // nil: none is known to have
+	died  *time.Time // nil: no death is known
 }
 
 func (m *deaths) last(ctx context.Context, c *Consumer) (*time.Time, error) {

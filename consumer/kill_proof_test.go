@@ -26,7 +26,7 @@ import (
 	"github.com/pawl-go/pawl/step"
 )
 
-// What a child process is told: the database, the form of its handler, and where it dies.
+// Environment of a child process: the database, the form of its handler, and where it dies.
 const (
 	childURL   = "PAWL_CONSUMER_CHILD_URL"
 	childForm  = "PAWL_CONSUMER_CHILD_FORM"
@@ -66,12 +66,13 @@ func consumeAsChild(url string) error {
 
 const childMessages = 60
 
-// announced is the form of calls for what is announced under two keys.
+// announced is the form "calls" for messages announced under two keys.
 const announced = "announced calls"
 
 // childConfig is the same in every process: the same messages, which take effect in one table.
 func childConfig(pool *pgxpool.Pool, kind, provider string) consumer.Config {
-	source := &pawltest.Source{Invisibility: 3 * time.Second} // those of the killed come again soon
+	// a killed child's messages return soon
+	source := &pawltest.Source{Invisibility: 3 * time.Second}
 	for n := range childMessages {
 		if kind == "gate" || kind == "sql gate" {
 			n = childMessages - 1 - n // the last number first
@@ -159,8 +160,8 @@ func childConfig(pool *pgxpool.Pool, kind, provider string) consumer.Config {
 	return consumer.Config{Name: "orders", Source: source, Handler: c.handler()}
 }
 
-// A process is killed at every point, in every form of handler. Whoever comes after it gets the same messages again, and each takes
-// effect once; those with an order, in it.
+// A process is killed at every point, in every form. Its successor gets the same messages, and each
+// takes effect once, ordered ones in order.
 func TestConsumer_KilledAtEveryPoint(t *testing.T) {
 	t.Parallel()
 	early := []string{"consumer.claim.after", "consumer.handle.before", "consumer.handle.after", "consumer.commit.before", "consumer.commit.after", "consumer.ack.before"}

@@ -22,10 +22,9 @@ import (
 	"github.com/pawl-go/pawl/step"
 )
 
-// Whatever made dead letters of deliveries, and whatever an operator does about them, each takes
-// effect at most once, however often it is sent under its key before, between and after; and the
-// inbox, the jobs and the effects agree. What no verb has discarded takes effect in the end.
-// PAWL_SEED repeats a run.
+// Deliveries become dead letters in every way, and an operator does anything about them. Each takes
+// effect at most once, however often it is redelivered. The inbox, the jobs and the effects agree.
+// Every delivery that no verb discards takes effect in the end. PAWL_SEED repeats a run.
 func TestLetters_AnyVerbAnyRedelivery(t *testing.T) {
 	t.Parallel()
 	forms := map[string]func(*form){"gate": func(*form) {}}
@@ -59,8 +58,7 @@ func TestLetters_AnyVerbAnyRedelivery(t *testing.T) {
 	}
 }
 
-// A post is a consumer whose deliveries become dead letters, each in its own way, until its
-// configuration is corrected.
+// A post is a consumer whose deliveries become dead letters until its configuration is corrected.
 type post struct {
 	*bed
 	random    *rand.Rand
@@ -68,14 +66,13 @@ type post struct {
 	all       []pawl.Delivery
 	discarded map[string]bool // by intent and payload
 	discards  int
-	refused   map[string]bool // by intent: its step was
+	refused   map[string]bool // by intent, if its step was refused
 
 	mu    sync.Mutex
 	calls map[string]int // of the provider, by intent
 }
 
-// The ways to become a dead letter, or to wait for an operator. Those that begin with "invalid" are
-// of deliveries without an intent.
+// Ways to become a dead letter, or to wait for an operator. Those with "invalid" have no intent.
 var letterKinds = []string{"invalid key", "invalid panic", "invalid size", "invalid print", "invalid lane", "invalid other", "mismatch", "stale", "final", "attempts", "crash", "semantic", "fine"}
 
 func newPost(t *testing.T, form string, set func(*form)) *post {
@@ -94,7 +91,7 @@ func newPost(t *testing.T, form string, set func(*form)) *post {
 	p.config.Key, p.config.Fingerprint = p.key, p.print
 	kinds := letterKinds
 	switch form {
-	case "source": // which has again what fails
+	case "source": // retried from the source
 		kinds = slices.DeleteFunc(slices.Clone(kinds), func(kind string) bool { return kind == "attempts" || kind == "crash" })
 	case "leased":
 		kinds = append(slices.Clone(kinds), "doubt")
@@ -109,14 +106,14 @@ func newPost(t *testing.T, form string, set func(*form)) *post {
 			p.all = append(p.all, p.letters(kind, fmt.Sprintf("%s %d", kind, n))...)
 		}
 	}
-	// What was sent before the last two hours may be forgotten.
+	// Deliveries sent more than two hours ago may be forgotten.
 	if _, err := p.asks.Exec(t.Context(), "insert into pawl.forgotten (consumer, until) values ('orders', clock_timestamp() - interval '2 hours')"); err != nil {
 		t.Fatal(err)
 	}
 	return p
 }
 
-// letters are the deliveries of one intent: one, as a rule.
+// letters are the deliveries of one intent, usually one.
 func (p *post) letters(kind, intent string) []pawl.Delivery {
 	d := pawl.Delivery{Key: intent, Payload: []byte("body of " + intent), Attributes: map[string]string{"kind": kind, "intent": intent}}
 	if p.random.IntN(3) == 0 {
@@ -131,7 +128,7 @@ func (p *post) letters(kind, intent string) []pawl.Delivery {
 	case "mismatch":
 		other.Payload = []byte("other body of " + intent)
 		return []pawl.Delivery{d, other}
-	case "invalid other": // and its key is another's, until that is corrected
+	case "invalid other": // its key is another's until the configuration is corrected
 		other.Payload, other.Attributes = []byte("other body of "+intent), map[string]string{"kind": "fine", "intent": intent}
 		return []pawl.Delivery{d, other}
 	case "stale":
@@ -161,7 +158,7 @@ func (p *post) key(d pawl.Delivery) string {
 	case kind == "invalid panic":
 		panic("no such attribute")
 	}
-	return "key/" + d.Key // of the source's key, once
+	return "key/" + d.Key // adds the prefix to the source's key once
 }
 
 func (p *post) print(d pawl.Delivery) (pawl.Fingerprint, error) {
@@ -202,7 +199,7 @@ func (p *post) failure(d pawl.Delivery) error {
 	return nil
 }
 
-// work is the handler without a transaction. Of the kind doubt nobody knows how its call ended.
+// work is the handler without a transaction. The calls of the kind doubt have an unknown outcome.
 func (p *post) work(ctx context.Context, a *consumer.Attempt[[]byte]) error {
 	intent := a.Attributes["intent"]
 	if _, err := step.Run(ctx, p.pool, a, step.Step{Name: "call", Request: a.Payload, Recovery: step.AtMostOnce()}, func(context.Context, step.Call) (string, error) {
@@ -222,7 +219,7 @@ func (p *post) work(ctx context.Context, a *consumer.Attempt[[]byte]) error {
 	return a.Commit(ctx, func(ctx context.Context, tx pgx.Tx) error { return p.handle(ctx, tx, a.Delivery) })
 }
 
-// send sends deliveries up to so many times each, in random order but for the numbers of one gate.
+// send sends each delivery up to so many times, in random order except for the numbers of one gate.
 func (p *post) send(most int, ds ...pawl.Delivery) {
 	var all []pawl.Delivery
 	for _, d := range ds {
@@ -235,7 +232,7 @@ func (p *post) send(most int, ds ...pawl.Delivery) {
 	p.source.Send(all...)
 }
 
-// some are deliveries at random.
+// some returns random deliveries.
 func (p *post) some() (ds []pawl.Delivery) {
 	for _, d := range p.all {
 		if p.random.IntN(2) == 0 {
@@ -245,7 +242,7 @@ func (p *post) some() (ds []pawl.Delivery) {
 	return ds
 }
 
-// consume runs the consumer until nothing is left to do without an operator.
+// consume runs the consumer until only an operator can do more.
 func (p *post) consume() {
 	p.Helper()
 	p.form.MaxPayload = 200
@@ -261,7 +258,7 @@ func (p *post) consume() {
 	p.bury()
 }
 
-// bury makes dead letters of those whose process died too often, by moving their rows.
+// bury dead-letters deliveries as if their process had died too often, by changing their rows.
 func (p *post) bury() {
 	if _, err := p.asks.Exec(p.Context(), `with dead as (
   update pawl.job as j
@@ -274,7 +271,7 @@ select pawl_v1._lanes_leave(array_agg(d.id)) from dead as d`); err != nil {
 	}
 }
 
-// operate does something about the letters, one by one or all together.
+// operate applies a random verb to the dead letters, one by one or all together.
 func (p *post) operate() {
 	switch p.random.IntN(4) {
 	case 0:
@@ -332,7 +329,7 @@ func (p *post) discard(l ops.Job) {
 	}
 }
 
-// settle finds out, at random, how the calls ended of which nobody knows.
+// settle gives random verdicts on the calls of unknown outcome.
 func (p *post) settle() {
 	steps, err := ops.Steps{Statuses: []ops.Status{ops.StatusUnknown}}.List(p.Context(), p.asks)
 	if err != nil {
@@ -372,11 +369,11 @@ func (p *post) judge() {
 	}
 	if n := p.count(`select count(*) from effect as e where e.key !~ '^(mismatch|semantic|full|invalid gate|invalid other)'
 	   and not exists (select from pawl.inbox as i where i.consumer = 'orders' and i.key = 'key/' || e.key and i.processed_at is not null)`); n != 0 {
-		p.Errorf("%d took effect, and the inbox does not know their keys", n)
+		p.Errorf("%d took effect, and their keys are not in the inbox", n)
 	}
 }
 
-// judgeEnd asks for what must have happened.
+// judgeEnd checks that every delivery took effect, unless it was discarded or refused.
 func (p *post) judgeEnd() {
 	p.Helper()
 	rows, err := p.asks.Query(p.Context(), "select j.headers -> 'attributes' ->> 'intent' from pawl.job as j where j.headers -> 'attributes' ->> 'kind' <> all ('{invalid lane,doubt}')")
@@ -388,7 +385,8 @@ func (p *post) judgeEnd() {
 		p.Fatal(err)
 	}
 	for _, intent := range left {
-		if !p.discarded[intent+"number 1"] { // else a number before it was discarded, and it is held for ever
+		// otherwise a number before it was discarded, and it is held forever
+		if !p.discarded[intent+"number 1"] {
 			p.Errorf("a job of %s is left, although all was retried", intent)
 		}
 	}

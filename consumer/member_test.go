@@ -13,25 +13,26 @@ import (
 	"github.com/pawl-go/pawl/pawltest"
 )
 
-// A member is a source that owns a membership, and whose broker may take deliveries back. It notes what it is asked.
+// A member is a source with a membership, whose broker may take deliveries back. It records its
+// calls.
 type member struct {
 	*pawltest.Source
 	info    pawl.SourceInfo
-	revoked func(pawl.Delivery) bool // nil: none is
+	revoked func(pawl.Delivery) bool // nil: no delivery is
 	failure error                    // of Finish
 	slow    time.Duration            // of each Ack
 
 	mu       sync.Mutex
-	asked    map[string]int // by message and receive: how often StillHeld was asked
+	asked    map[string]int // calls of StillHeld, by message and receive
 	lost     map[string]bool
 	settled  map[string]bool // acknowledged or released
 	latest   map[any]string  // arrival of each handle
-	touched  []string        // what was lost, and acknowledged or released all the same
+	touched  []string        // lost deliveries that were acknowledged or released nevertheless
 	finished int
 	late     []string // calls of Ack and Release that began after Finish
-	running  int      // calls of Ack and Release
+	running  int      // open calls of Ack and Release
 	beside   int      // calls that ran when Finish was called
-	most     []int    // that Receive was asked for
+	most     []int    // requested in each Receive
 	acks     []int    // receipts in one call
 }
 
@@ -41,7 +42,6 @@ func (b *bed) member() *member {
 	return m
 }
 
-// arrival names one arrival of a message.
 func arrival(d pawl.Delivery) string { return fmt.Sprint(d.MessageID, " the ", d.Receives) }
 
 func (m *member) Info() pawl.SourceInfo { return m.info }
@@ -65,13 +65,13 @@ func (m *member) StillHeld(d pawl.Delivery) bool {
 	m.asked[arrival(d)]++
 	if m.revoked != nil && m.revoked(d) {
 		m.lost[arrival(d)] = true
-		_ = m.Source.Release(context.Background(), 0, d) // the broker's doing: it comes again
+		_ = m.Source.Release(context.Background(), 0, d) // the broker delivers it again
 		return false
 	}
 	return true
 }
 
-// begin notes a call, and returns what notes its end.
+// begin records the start of a call, and returns a function that records its end.
 func (m *member) begin(call string, handles ...any) func() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -122,13 +122,13 @@ func (m *member) Finish(context.Context) error {
 	return m.failure
 }
 
-// noted is what the member has noted, read at once.
+// noted returns a snapshot of the records.
 func (m *member) noted() (n struct {
 	finished, beside int
 	late, touched    []string
 	asked            map[string]int
 	most, acks       []int
-	left             []string // begun, and neither acknowledged nor released
+	left             []string // started, and neither acknowledged nor released
 }) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -11,28 +11,28 @@ import (
 // A Call is one call of a handler, as middleware sees it.
 type Call struct {
 	Consumer   string
-	Deliveries []pawl.Delivery // one, except in the forms for many
-	Tx         pgx.Tx          // nil in the forms without a transaction; in those for database/sql it is the transaction of the *sql.Tx
+	Deliveries []pawl.Delivery // exactly one, except in the batch forms
+	// Tx is nil in the forms without a transaction. For database/sql it is that of the *sql.Tx.
+	Tx pgx.Tx
 }
 
-// Middleware runs around every call of a handler, at the first try of a delivery and at every retry. It calls next, once, and returns its
-// error or another. It is inside the handler's time limit, and what it writes through Call.Tx shares the handler's fate. The payload is
-// decoded inside of it.
+// Middleware runs around every call of a handler, at every try. It must call next once, and return
+// its error or another. It counts towards the handler's Timeout, and its writes through Call.Tx
+// commit or roll back with the handler's. The payload is decoded inside next.
 type Middleware func(ctx context.Context, c Call, next func(context.Context) error) error
 
-// A form is how a handler is called.
 type form int
 
 const (
 	single    form = iota + 1 // one delivery, in the transaction of its claim or of its job
 	many                      // many deliveries, in one transaction
 	leased                    // from the database, without a transaction
-	triggered                 // when it is received, without a claim
+	triggered                 // on arrival, without a claim
 )
 
 type txCall func(ctx context.Context, tx pgx.Tx, ds []pawl.Delivery) error
 
-// settings are what the consumer knows of its handler, whatever the form.
+// settings are the form, the policy and the function of a handler.
 type settings struct {
 	form form
 	Policy
@@ -41,13 +41,13 @@ type settings struct {
 	gate      *SequenceGate
 	batchSize int
 
-	tx      txCall // of single and many
-	sql     bool   // which takes a *sql.Tx
+	tx      txCall // for single and many
+	sql     bool   // the function takes a *sql.Tx
 	try     func(context.Context, *try) error
 	trigger func(context.Context, pawl.Delivery) error
 }
 
-// around puts the trace of the sender and the middleware around every call, the first middleware outermost.
+// around puts the sender's trace and the middleware around every call.
 func (s *settings) around(consumer string, all []Middleware) {
 	call := func(ctx context.Context, tx pgx.Tx, ds []pawl.Delivery, next func(context.Context) error) error {
 		if len(ds) == 1 {
@@ -76,7 +76,7 @@ func (s *settings) around(consumer string, all []Middleware) {
 	}
 }
 
-// traceOf has a handler work in the trace of the sender.
+// traceOf returns ctx with the trace of the sender.
 func traceOf(ctx context.Context, d pawl.Delivery) context.Context {
 	if t := d.Trace(); t.Valid() {
 		return pawl.WithTrace(ctx, t)

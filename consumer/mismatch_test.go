@@ -11,8 +11,9 @@ import (
 	"github.com/pawl-go/pawl/consumer"
 )
 
-// A handler may fail because another key was reused: of a delivery of another consumer, of a job or of a command. That is its own failure. The
-// delivery is a mismatch only if its own key came with another payload, although both errors are ErrKeyReused of the same SQL function.
+// A handler may fail because it reused another key, of another consumer's delivery, a job or a
+// command. That is the handler's failure. The delivery is a mismatch only if its own key came with
+// another payload, although both errors are ErrKeyReused of the same SQL function.
 func TestConsumer_HandlersReusedKeyIsNoMismatch(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

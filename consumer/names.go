@@ -7,8 +7,8 @@ import (
 	"github.com/pawl-go/pawl/internal/delivery"
 )
 
-// PayloadKey is the key that the producer sent, or else the SHA-256 of the payload: for [Config.Key] where producers send no key. Two
-// messages that mean two things and read the same are one then.
+// PayloadKey returns the producer's key, or else the SHA-256 of the payload. Use it as [Config.Key]
+// if producers send no key. Two different messages with equal payloads then count as one.
 func PayloadKey(d pawl.Delivery) string {
 	if d.Key != "" {
 		return d.Key
@@ -16,7 +16,7 @@ func PayloadKey(d pawl.Delivery) string {
 	return "sha256:" + pawl.FingerprintOf(d.Payload).String()
 }
 
-// printOf is the fingerprint of a delivery's payload, unless the configuration has another.
+// printOf returns the fingerprint that the source has set, or else that of the payload.
 func printOf(d pawl.Delivery) pawl.Fingerprint {
 	if d.Fingerprint != (pawl.Fingerprint{}) {
 		return d.Fingerprint
@@ -24,30 +24,28 @@ func printOf(d pawl.Delivery) pawl.Fingerprint {
 	return pawl.FingerprintOf(d.Payload)
 }
 
-// reservedPrefix begins inbox keys of our own; a sender's key must not.
+// reservedPrefix begins Pawl's own inbox keys; a sender's key must not begin with it.
 const reservedPrefix = "pawl/"
 
-// ownKey reports whether an inbox key is one of our own: its delivery was not claimed under the key
-// of its intent.
+// ownKey reports whether an inbox key is one of Pawl's own, and not the key of an intent.
 func ownKey(inboxKey string) bool { return strings.HasPrefix(inboxKey, reservedPrefix) }
 
-// semanticPrefix begins the inbox keys that stand for semantic keys.
 const semanticPrefix = reservedPrefix + "semantic/"
 
-// workingPrefix begins the inbox keys that stand for semantic keys of which a [Handle] is at work.
+// workingPrefix begins the inbox keys of semantic keys that a [Handle] is working on.
 const workingPrefix = reservedPrefix + "working/"
 
-// workingOf is what the inbox knows of the job that is at work for a semantic key.
+// workingOf is the intent under which a job reserves a semantic key while it works.
 func (c *Consumer) workingOf(d pawl.Delivery) pawl.Intent { return c.nameOf(workingPrefix, d) }
 
-// semanticOf is what the inbox remembers of a semantic key. Payloads under it may differ, so they do not count.
+// semanticOf is the intent under which the inbox remembers a semantic key. Payloads under it may
+// differ, so they are not part of its fingerprint.
 func (c *Consumer) semanticOf(d pawl.Delivery) pawl.Intent { return c.nameOf(semanticPrefix, d) }
 
 func (c *Consumer) nameOf(prefix string, d pawl.Delivery) pawl.Intent {
 	return pawl.Intent{Scope: c.cfg.Name, Key: semanticName(prefix, d.SemanticKey), Fingerprint: pawl.FingerprintOf()}
 }
 
-// semanticName is the inbox key that stands for a semantic key.
 func semanticName(prefix, semanticKey string) string {
 	if key := prefix + semanticKey; len(key) <= pawl.MaxKey {
 		return key
@@ -55,7 +53,7 @@ func semanticName(prefix, semanticKey string) string {
 	return prefix + pawl.FingerprintOf([]byte(semanticKey)).String()
 }
 
-// sequenceOf is a delivery's number at its gate; nil if it has none.
+// sequenceOf returns a delivery's number at its gate, or nil if it has none.
 func (c *Consumer) sequenceOf(d pawl.Delivery) (*delivery.Sequence, error) {
 	g := c.handler.gate
 	if g == nil {

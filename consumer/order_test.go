@@ -20,8 +20,8 @@ import (
 	"github.com/pawl-go/pawl/pawltest"
 )
 
-// ran is what the handlers of ordered deliveries write. n is drawn while the delivery has its turn. No constraint: what is
-// doubled or out of order has to show.
+// The handlers of ordered deliveries write to ran, and draw n while they hold the lane. It has no
+// constraint, so that doubled or disordered effects show.
 const ran = "create table ran (n bigint generated always as identity, lane text not null, seq int not null)"
 
 func ordered(lane string, seq int) pawl.Delivery {
@@ -43,8 +43,7 @@ func (b *bed) wantOrder(lanes, each int) {
 	}
 }
 
-// Deliveries of one ordering key take effect in the order received, whatever fails on the way: the handler, the COMMIT, its
-// reply, on every path.
+// Deliveries of one ordering key take effect in the order received, for any failure on any path.
 func TestConsumer_OrderSurvivesFailures(t *testing.T) {
 	t.Parallel()
 	const lanes, each = 8, 25
@@ -83,16 +82,16 @@ func TestConsumer_OrderSurvivesFailures(t *testing.T) {
 	stop()
 	b.wantOrder(lanes, each)
 	if n := b.counters.Count(pawl.EventStored); n == 0 {
-		t.Error("nobody stored behind another: the test shows nothing")
+		t.Error("no delivery was stored behind another: the test shows nothing")
 	}
 }
 
-// One that goes back to its source takes those behind it along.
-func TestConsumer_WhoGoesBackTakesTheNextAlong(t *testing.T) {
+// If a delivery is released to its source, those behind it are released too.
+func TestConsumer_ReleasesWaitingDeliveriesToo(t *testing.T) {
 	t.Parallel()
 	b := setup(t, ran)
 	b.form.handle = note
-	held, err := b.pool.Begin(t.Context()) // somebody else is handling the first
+	held, err := b.pool.Begin(t.Context()) // another transaction is handling the first
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -119,7 +118,7 @@ func TestConsumer_WhoGoesBackTakesTheNextAlong(t *testing.T) {
 	}
 }
 
-// A dead letter stops those behind it, or not, as the policy says.
+// A dead letter blocks the deliveries behind it or not, as the policy says.
 func TestConsumer_LanePolicy(t *testing.T) {
 	t.Parallel()
 	for policy, want := range map[job.LanePolicy]int{"": 1, job.LaneBlock: 1, job.LanePark: 3, job.LaneSkip: 3} {
@@ -153,7 +152,7 @@ func TestConsumer_LanePolicy(t *testing.T) {
 	}
 }
 
-// Handlers of one resource never overlap, whichever their key and consumer, inline or retried.
+// Handlers of one resource never overlap, for any key and consumer, inline or retried.
 func TestConsumer_ExclusiveHandlersDoNotOverlap(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -189,7 +188,7 @@ func TestConsumer_ExclusiveHandlersDoNotOverlap(t *testing.T) {
 	}
 }
 
-// Where producers send no key the body is the key, if the consumer says so.
+// PayloadKey makes the payload the key if producers send none.
 func TestConsumer_BodyKey(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -199,7 +198,7 @@ func TestConsumer_BodyKey(t *testing.T) {
 	b.wantEffects(3)
 }
 
-// A flood hands out the next deliveries of one ordering key, whatever is open.
+// A flood returns further deliveries of one ordering key without a limit.
 type flood struct {
 	next atomic.Int32
 	most int32
@@ -222,8 +221,9 @@ func (*flood) Ack(context.Context, ...pawl.Receipt) error { return nil }
 
 func (*flood) Release(context.Context, time.Duration, ...pawl.Delivery) error { return nil }
 
-// While a delivery is at work no more than a hundred and a batch stand behind it, whatever the source has; then they go on, in order.
-func TestConsumer_BoundsWhatStandsBehind(t *testing.T) {
+// While a delivery is handled, at most a hundred and a batch wait behind it, however many the
+// source has. They then continue in order.
+func TestConsumer_BoundsParkedDeliveries(t *testing.T) {
 	t.Parallel()
 	b := setup(t, ran)
 	source, entered, enough := &flood{most: 200}, make(chan struct{}, 200), make(chan struct{})

@@ -21,8 +21,7 @@ import (
 // abrupt are the ways in which a function does not return.
 var abrupt = map[string]func(){"panics": func() { panic("boom") }, "exits": runtime.Goexit}
 
-// A delivery on which a function of the configuration does not return becomes a dead letter; the
-// others take effect.
+// If a function of the configuration panics or exits on a delivery, it becomes a dead letter.
 func TestConsumer_AbruptFunctionsAreInvalid(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(b *bed, unless func(pawl.Delivery)){
@@ -66,8 +65,7 @@ func TestConsumer_AbruptFunctionsAreInvalid(t *testing.T) {
 	}
 }
 
-// What a source could not read becomes a dead letter in every form, whatever key the configuration
-// has for it.
+// A delivery that its source could not read becomes a dead letter, even if it gets a key.
 func TestConsumer_FaultIsInvalid(t *testing.T) {
 	t.Parallel()
 	called := func(context.Context, pawl.Delivery) error { panic("called for what could not be read") }
@@ -97,7 +95,7 @@ func TestConsumer_FaultIsInvalid(t *testing.T) {
 	}
 }
 
-// A fragile source ends abruptly once in each of its methods.
+// A fragile source panics or exits once in each of its methods.
 type fragile struct {
 	*pawltest.Source
 	end  func()
@@ -140,8 +138,7 @@ func (f *fragile) Finish(context.Context) error {
 	return nil
 }
 
-// A source that does not return costs that call: the consumer goes on, reports it, and every
-// message takes effect once.
+// A source that panics or exits is reported, and every message takes effect once.
 func TestConsumer_AbruptSource(t *testing.T) {
 	t.Parallel()
 	for how, end := range abrupt {
@@ -150,7 +147,7 @@ func TestConsumer_AbruptSource(t *testing.T) {
 			b := setup(t)
 			source := &fragile{Source: &pawltest.Source{Invisibility: time.Second}, end: end, done: map[string]bool{}}
 			b.source, b.config.Source, b.config.Concurrency = source.Source, source, 1
-			b.form.Mode = consumer.RetryFromSource // the first failure is given back
+			b.form.Mode = consumer.RetryFromSource // the first failure is released
 			failed := false
 			b.form.handle = func(ctx context.Context, tx pgx.Tx, d pawl.Delivery) error {
 				if !failed {
@@ -163,7 +160,8 @@ func TestConsumer_AbruptSource(t *testing.T) {
 			b.consume()
 			b.wantEffects(3)
 			for kind, want := range map[pawl.EventKind]int64{pawl.EventReceiveFailed: 1, pawl.EventAckFailed: 1, pawl.EventError: 3} {
-				if n := b.counters.Count(kind); n < want { // errors of Release, StillHeld and Finish
+				// EventError counts Release, StillHeld and Finish.
+				if n := b.counters.Count(kind); n < want {
 					t.Errorf("%d events %s, want %d", n, kind, want)
 				}
 			}
@@ -171,7 +169,7 @@ func TestConsumer_AbruptSource(t *testing.T) {
 	}
 }
 
-// A hook that exits its goroutine takes nobody's place.
+// A hook that exits its goroutine does not end the caller's.
 func TestConsumer_HookExits(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -181,7 +179,7 @@ func TestConsumer_HookExits(t *testing.T) {
 	b.wantEffects(3)
 }
 
-// A locked writer is for the log of several goroutines.
+// A locked writer is safe for several goroutines.
 type locked struct {
 	sync.Mutex
 	strings.Builder
@@ -193,7 +191,6 @@ func (l *locked) Write(p []byte) (int, error) {
 	return l.Builder.Write(p)
 }
 
-// The stack of a panic is logged with its event.
 func TestConsumer_PanicIsLoggedWithItsStack(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

@@ -26,8 +26,8 @@ import (
 	"github.com/pawl-go/pawl/pawltest"
 )
 
-// Through a pooler in transaction mode a consumer does all it does elsewhere, storing, retries and batches included, if pgx keeps no named
-// statements (trap T71).
+// Through a pooler in transaction mode a consumer works fully, with storing, retries and batches,
+// if pgx keeps no named statements (trap T71).
 func TestT71_ThroughAPooler(t *testing.T) {
 	t.Parallel()
 	program := pgbouncer(t)
@@ -36,10 +36,12 @@ func TestT71_ThroughAPooler(t *testing.T) {
 			t.Parallel()
 			direct := pawltest.URL(t, effects)
 			b := setupOn(t, pooled(t, program, direct)+"&default_query_exec_mode="+mode)
-			b.config.Presence, b.form.Lease = job.Presence{URL: direct}, 30*time.Second // no errors but the pooler's
+			// no errors other than the pooler's
+			b.config.Presence, b.form.Lease = job.Presence{URL: direct}, 30*time.Second
 			b.config.Hooks = pawl.Join(b.config.Hooks, pawl.Hooks{OnEvent: func(_ context.Context, e pawl.Event) {
 				var pg *pgconn.PgError
-				if e.Kind == pawl.EventError && errors.As(e.Err, &pg) && pg.Code != "57014" && pg.Code != "55P03" { // a slow machine's
+				// timeouts of a slow machine
+				if e.Kind == pawl.EventError && errors.As(e.Err, &pg) && pg.Code != "57014" && pg.Code != "55P03" {
 					t.Errorf("%s: %v", e.Op, e.Err)
 				}
 			}})
@@ -71,8 +73,9 @@ func TestT71_ThroughAPooler(t *testing.T) {
 	}
 }
 
-// Through a pooler in transaction mode a presence lock proves nothing. The worker notices before it takes one, says so with the next
-// step, and is not present: its lease alone counts. The doctor names the worker. In session mode it is present.
+// Through a pooler in transaction mode a presence lock proves nothing. The worker notices before it
+// takes one, reports the next step, and relies on its lease alone. The doctor names the worker. In
+// session mode the worker is present.
 func TestT71_PresenceThroughAPoolerIsRefusedAndSaid(t *testing.T) {
 	t.Parallel()
 	program := pgbouncer(t)
@@ -119,7 +122,8 @@ func TestT71_PresenceThroughAPoolerIsRefusedAndSaid(t *testing.T) {
 	}
 }
 
-// With pgx's own setting a pooler in transaction mode answers 42P05 or 26000: wherever a person meets it, the next step is said.
+// With pgx's default a pooler in transaction mode answers 42P05 or 26000. The error names the next
+// step.
 func TestT71_AStatementThatThePoolerLostNamesTheSetting(t *testing.T) {
 	t.Parallel()
 	through := pooledIn(t, pgbouncer(t), pawltest.URL(t, effects), "transaction")
@@ -150,7 +154,7 @@ func connectTo(t *testing.T, url string) *pgx.Conn {
 	return conn
 }
 
-// pgbouncer finds the program, or skips the test and says why.
+// pgbouncer finds the program, or skips the test with the reason.
 func pgbouncer(t *testing.T) string {
 	t.Helper()
 	for _, name := range []string{"pgbouncer", "/usr/sbin/pgbouncer"} {
@@ -167,14 +171,14 @@ func pooled(t *testing.T, program, direct string) string {
 	return pooledIn(t, program, direct, "transaction")
 }
 
-// pooledIn starts a pooler with fewer sessions than the pool has connections, and returns the database's URL through it.
+// pooledIn starts a pooler with fewer sessions than the pool has, and returns its database URL.
 func pooledIn(t *testing.T, program, direct, mode string) string {
 	t.Helper()
 	server, err := pgx.ParseConfig(direct)
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir, err := os.MkdirTemp("", "pooler") // t.TempDir is too long for a socket
+	dir, err := os.MkdirTemp("", "pooler") // the path of t.TempDir is too long for a socket
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -196,7 +200,7 @@ default_pool_size = %d
 		t.Fatal(err)
 	}
 	c := exec.Command(program, "--quiet", settings)
-	if who := unprivileged(t, server.Host); who != nil { // it refuses to run as root
+	if who := unprivileged(t, server.Host); who != nil { // pgbouncer refuses to run as root
 		c.SysProcAttr = &syscall.SysProcAttr{Credential: who}
 		for _, path := range []string{dir, settings} {
 			if err := os.Chown(path, int(who.Uid), int(who.Gid)); err != nil {
@@ -219,7 +223,8 @@ default_pool_size = %d
 	return through
 }
 
-// unprivileged says as whom to run what must not run as root: the owner of the server's socket, who may use it; nil for oneself.
+// unprivileged returns the user for a program that must not run as root: the owner of the server's
+// socket, so that it may connect. Nil is the current user.
 func unprivileged(t *testing.T, host string) *syscall.Credential {
 	t.Helper()
 	if os.Getuid() != 0 {

@@ -13,16 +13,17 @@ import (
 	"github.com/pawl-go/pawl/internal/watched"
 )
 
-// defaultBatch is how many deliveries are asked for at once, and acknowledged in one call, if the source says nothing: the largest batch of
-// SQS. Of those asked for it is also the most that can sit fetched and not started, which is what a crash leaves invisible until its timeout.
-// maxHint bounds what a source may say.
+// defaultBatch is how many deliveries are requested at once and acknowledged in one call, if the
+// source declares nothing: the largest batch of SQS. It is also the most that a crash leaves
+// fetched, not started, and invisible until the timeout. maxHint bounds what a source may declare.
 const (
 	defaultBatch = 10
 	maxHint      = 10_000
 )
 
-// pingPatience bounds each step of the question whether the database is back. shortProbe bounds the pause until the next in the first seconds, in
-// which a restart or a switchover ends, and longestProbe afterwards.
+// pingPatience bounds each step of the probe that asks whether the database is back. shortProbe
+// bounds the pause between probes during shortAbsence, long enough for a switchover, and
+// longestProbe afterwards.
 const (
 	pingPatience = 5 * time.Second
 	shortAbsence = 10 * time.Second
@@ -30,11 +31,12 @@ const (
 	longestProbe = 2 * time.Second
 )
 
-// longestBackoff bounds the pause after errors of the source, and after those of the database that a probe does not find.
+// longestBackoff bounds the pause after errors of the source, or after setbacksAtOnce setbacks.
 const longestBackoff = 20 * time.Second
 
-// receive fetches batches and hands them to the handling goroutines, one batch ahead at most, until ctx ends. What was
-// fetched and not started by then goes straight back. The last call sees the ended ctx, as [pawl.Source] wants it.
+// receive fetches batches and hands them to the handling goroutines, at most one batch ahead, until
+// ctx ends. Deliveries fetched and not started by then are released at once. The last call gets the
+// ended ctx, as [pawl.Source] requires.
 //
 // receive: a crash after it costs a redelivery when the source's invisibility ends.
 func (c *Consumer) receive(ctx context.Context, work chan<- pawl.Delivery) {
@@ -63,7 +65,6 @@ func (c *Consumer) receive(ctx context.Context, work chan<- pawl.Delivery) {
 	}
 }
 
-// received is one call of the source.
 func (c *Consumer) received(ctx context.Context, most int) (batch []pawl.Delivery, err error) {
 	err = callback.Do("Source.Receive", func() (err error) {
 		batch, err = c.cfg.Source.Receive(ctx, most)
@@ -72,9 +73,9 @@ func (c *Consumer) received(ctx context.Context, most int) (batch []pawl.Deliver
 	return batch, err
 }
 
-// awaitDatabase holds the receiving while the database is away: whatever was received meanwhile would only be given back,
-// and the broker counts receives and takes good messages to its dead letters for them (trap T43). If a probe succeeds and our own
-// transactions fail all the same, less and less is received.
+// awaitDatabase pauses receiving while the database is unavailable. Deliveries could only be
+// released, and the broker would count receives and dead-letter good messages (trap T43). If probes
+// succeed while our own transactions still fail, receiving slows down.
 func (c *Consumer) awaitDatabase(ctx context.Context) {
 	if !c.away.Load() {
 		return
@@ -91,18 +92,19 @@ func (c *Consumer) awaitDatabase(ctx context.Context) {
 	}
 	c.away.Store(false)
 	if failures > 0 {
-		c.pool.Reset() // a connection that was made meanwhile may be read-only for the rest of its life
+		c.pool.Reset() // a connection made meanwhile may stay read-only
 	} else if again := int(c.setbacks.Add(1)) - setbacksAtOnce; again > 0 {
 		pace.Sleep(ctx, pace.Jittered(backoff(again)))
 	}
 }
 
-// setbacksAtOnce is how often in a row a probe may succeed while deliveries fail through the database, before receiving slows down.
+// setbacksAtOnce is how many successful probes in a row, while deliveries fail through the
+// database, do not yet slow receiving down.
 const setbacksAtOnce = 3
 
-// probe does what a delivery needs of the database: it claims, as the first statement of a
-// transaction that is rolled back, locks the tables that it may write to, and, if there are
-// synchronous standbys, commits.
+// probe tests what a delivery needs of the database. It claims a key as the first statement of a
+// transaction that is rolled back, and locks the tables that a delivery may write to. If there are
+// synchronous standbys, it also commits.
 func (c *Consumer) probe(ctx context.Context) error {
 	key := reservedPrefix + "probe/" + crypto.Text()
 	pending, err := delivery.Prepare(pawl.Intent{Scope: c.cfg.Name, Key: key, Fingerprint: pawl.FingerprintOf()}, delivery.Lane{})

@@ -6,10 +6,10 @@ import (
 	"github.com/pawl-go/pawl"
 )
 
-// batchLinger is how long the first delivery of a batch waits for company.
+// batchLinger is how long the first delivery of a batch waits for others.
 const batchLinger = 10 * time.Millisecond
 
-// batchFrom collects the deliveries that arrive within the linger of the first, up to a batch.
+// batchFrom collects the deliveries that arrive within batchLinger after the first, up to a batch.
 func (c *Consumer) batchFrom(first pawl.Delivery, work <-chan pawl.Delivery) []pawl.Delivery {
 	batch := append(make([]pawl.Delivery, 0, c.handler.batchSize), first)
 	linger := time.NewTimer(batchLinger)

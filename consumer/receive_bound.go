@@ -13,28 +13,29 @@ import (
 
 const (
 	defaultStored = 100_000
-	// countEvery is how often stored deliveries are counted while this process stores some and the bound is far. countShare is how much longer
-	// than a count the pause before the next is, up to longestRest, and countPatience the limit of one.
+	// countEvery is how often stored deliveries are counted while this process stores some and the
+	// bound is far. The pause after a count is at least countShare times its duration, up to
+	// longestRest. countPatience bounds one count.
 	countEvery    = 5 * time.Second
 	countShare    = 20
 	longestRest   = 30 * time.Second
 	countPatience = 5 * time.Second
-	// tellEvery is how often a consumer says that it receives nothing.
+	// tellEvery is how often the event that receiving is paused is repeated.
 	tellEvery = time.Minute
 )
 
-// A bound is how many stored deliveries may be open before nothing more is received. All processes of a consumer count the same rows.
+// A bound limits the open stored deliveries of a consumer, in all its processes together.
 type bound struct {
-	most   int          // no bound if it is not positive
-	stored atomic.Int64 // by this process, since the last count; 1 before the first
+	most   int          // not positive: no bound
+	stored atomic.Int64 // by this process since the last count; 1 before the first
 
 	open          int       // at the last count
-	soonest, next time.Time // of the next: if the bound may be reached, and otherwise
-	told          time.Time // that nothing is received
+	soonest, next time.Time // times of the next count: if the bound may be reached, and otherwise
+	told          time.Time // when the pause was last reported
 }
 
-// due reports whether the stored deliveries are to be counted, and for how long to wait before: this process has stored some, and it is time,
-// or the bound may be reached with those.
+// due reports whether to count the stored deliveries, and how long to wait first. If this process
+// has stored some, a count is due in time, or when those may reach the bound.
 func (b *bound) due() (wait time.Duration, due bool) {
 	stored := int(b.stored.Load())
 	switch {
@@ -46,8 +47,8 @@ func (b *bound) due() (wait time.Duration, due bool) {
 	return 0, time.Now().After(b.next)
 }
 
-// awaitBound holds the receiving while as many stored deliveries are open as may be: a log, or a queue, is the cheaper place to wait while
-// something that the handler needs is broken. It goes on when a tenth is worked off. If they cannot be counted, the last count holds.
+// awaitBound pauses receiving while the bound is reached: a log or a queue is the cheaper place to
+// wait. Receiving resumes when a tenth is done. If counting fails, the last count holds.
 func (c *Consumer) awaitBound(ctx context.Context) {
 	b := &c.bound
 	wait, due := b.due()
@@ -61,7 +62,7 @@ func (c *Consumer) awaitBound(ctx context.Context) {
 		if !paused {
 			return
 		}
-		b.stored.Store(1) // what is worked off meanwhile is not known without another count
+		b.stored.Store(1) // progress shows only in another count
 		if time.Since(b.told) >= tellEvery {
 			b.told = time.Now()
 			c.emit(ctx, pawl.Event{Kind: pawl.EventReceivePaused, Op: "consumer.receive", Count: b.open,
@@ -71,7 +72,7 @@ func (c *Consumer) awaitBound(ctx context.Context) {
 	}
 }
 
-// countStored counts the open deliveries up to the bound, and returns how long to wait for the next count.
+// countStored counts the open deliveries up to the bound, and returns the pause after it.
 func (c *Consumer) countStored(ctx context.Context) (wait time.Duration) {
 	b, start := &c.bound, time.Now()
 	stored := b.stored.Swap(0)

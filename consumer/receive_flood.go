@@ -12,32 +12,32 @@ import (
 
 const (
 	defaultDead = 1000
-	// effectWeighs is how many dead letters one effect makes up for: a consumer of whose deliveries
-	// more than one in eleven takes effect is not paused.
+	// effectWeighs is how many dead letters one effect offsets. If more than one in eleven
+	// deliveries takes effect, the consumer is not paused.
 	effectWeighs = 10
-	// firstProbe and longestDeadProbe bound the pause before a paused consumer receives one more
-	// delivery.
+	// firstProbe and longestDeadProbe bound the pause before a paused consumer receives a delivery.
 	firstProbe       = time.Second
 	longestDeadProbe = 30 * time.Second
 )
 
-// A flood is the breaker that stops the receiving while nearly all deliveries become dead letters:
-// the fault is not theirs then, and a queue, or a log, is the better place for them. Each dead
-// letter of this process counts one, each effect takes ten away. At most, it is open.
+// A flood is a circuit breaker that stops receiving while nearly all deliveries become dead
+// letters. The cause is then probably not the messages, and they are better kept in the queue or
+// log. Each dead letter of this process adds one to count, and each effect subtracts ten. The
+// breaker opens when count reaches most.
 type flood struct {
-	most    int           // it never opens if this is not positive
-	resumed chan struct{} // has room for one
+	most    int           // not positive: the breaker never opens
+	resumed chan struct{} // buffered for one
 
 	mu    sync.Mutex
 	count int
 	why   error // of the last dead letter
 
-	// Of the receiving goroutine.
+	// The receiving goroutine alone uses these.
 	wait time.Duration // before the next probe
 	told time.Time
 }
 
-// note counts what became of deliveries: of those received, and of those that were stored before.
+// note counts an event of a received or stored delivery.
 func (f *flood) note(e pawl.Event) {
 	died, tookEffect := diedOrTookEffect(e)
 	if !died && !tookEffect {
@@ -60,8 +60,8 @@ func (f *flood) note(e pawl.Event) {
 	}
 }
 
-// diedOrTookEffect reads from an event whether a delivery became a dead letter, or took effect. What
-// is tried again says neither yet, nor does a duplicate that belongs to a job.
+// diedOrTookEffect returns whether an event says that a delivery became a dead letter, or that it
+// took effect. A retry says neither, nor does a duplicate that a job owns.
 func diedOrTookEffect(e pawl.Event) (died, tookEffect bool) {
 	switch e.Kind {
 	case pawl.EventInvalid, pawl.EventMismatch, pawl.EventDeliveryStale, pawl.EventGap, pawl.EventFailed:
@@ -74,17 +74,16 @@ func diedOrTookEffect(e pawl.Event) (died, tookEffect bool) {
 	return false, false
 }
 
-// open reports whether nothing is to be received. The caller has mu.
+// open reports whether receiving is stopped. The caller holds mu.
 func (f *flood) open() bool { return f.most > 0 && f.count >= f.most }
 
-// state is open, with the number of dead letters and the reason of the last.
 func (f *flood) state() (open bool, count int, why error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.open(), f.count, f.why
 }
 
-// noting returns hooks that note what becomes of stored deliveries, and call the configured ones.
+// noting returns hooks that count the events of stored deliveries and call the configured hooks.
 func (c *Consumer) noting() pawl.Hooks {
 	return pawl.Hooks{OnEvent: func(ctx context.Context, e pawl.Event) {
 		c.flood.note(e)
@@ -92,8 +91,8 @@ func (c *Consumer) noting() pawl.Hooks {
 	}}
 }
 
-// awaitFlood holds the receiving while nearly all deliveries become dead letters, and returns how
-// many to receive: one, to see whether that has ended, after a pause that grows.
+// awaitFlood pauses receiving while the breaker is open, and returns how many deliveries to
+// receive. After a pause that grows, it returns 1 as a probe.
 func (c *Consumer) awaitFlood(ctx context.Context) (receive int) {
 	f, all := &c.flood, max(c.info.ReceiveBatch, c.handler.batchSize)
 	open, count, why := f.state()
@@ -104,13 +103,13 @@ func (c *Consumer) awaitFlood(ctx context.Context) (receive int) {
 	if time.Since(f.told) >= tellEvery {
 		f.told = time.Now()
 		c.emit(ctx, pawl.Event{Kind: pawl.EventReceivePaused, Op: "consumer.receive", Count: count,
-			Err: fmt.Errorf("nearly all deliveries become dead letters (MaxDead, %d): one at a time is received until one takes effect; the reason of the last: %w", count, why)})
+			Err: fmt.Errorf("nearly all deliveries become dead letters (MaxDead, %d): one at a time is received until one takes effect; last reason: %w", count, why)})
 	}
 	f.wait = min(max(2*f.wait, firstProbe), longestDeadProbe)
 	wait, cancel := context.WithTimeout(ctx, pace.Jittered(f.wait))
 	defer cancel()
 	select {
-	case <-f.resumed: // or by what was there before it opened, which costs a probe
+	case <-f.resumed: // a stale signal from before the breaker opened costs one early probe
 	case <-wait.Done():
 	}
 	c.loop.Tick()

@@ -7,24 +7,25 @@ import (
 	"github.com/pawl-go/pawl"
 )
 
-// leastParked is how many deliveries of this process may stand behind another one of their group. From there on nothing more is received: a
-// crash would leave them all invisible. If the source hands out large batches, two of them may.
+// leastParked is how many deliveries of this process may wait behind others of their group before
+// receiving stops. A crash leaves them all invisible. With large batches the bound is two batches.
 const leastParked = 100
 
 func maxParked(receiveBatch int) int { return max(leastParked, 2*receiveBatch) }
 
-// groups keeps the deliveries of one ordering key in the order received: the first is handled, the others stand behind it. If
-// one goes back to the source so do those behind it, which it would come after otherwise.
+// groups keeps the deliveries of one ordering key in the order received: the first is handled, and
+// the others wait behind it. If one is released to the source, those behind it are released too,
+// because they would overtake it otherwise.
 type groups struct {
-	most   int // may be parked
+	most   int // bound of parked
 	mu     sync.Mutex
-	behind map[string][]pawl.Delivery // of the keys of which one is being handled
+	behind map[string][]pawl.Delivery // by ordering key that is being handled
 	parked int
-	room   chan struct{} // closed when parked has shrunk; nil if nothing waits
+	room   chan struct{} // closed when parked shrinks; nil: no goroutine waits
 }
 
-// join takes a batch as it was received and returns those that may be handled now. The whole batch at once: of a group that has
-// just gone back, none may be let through.
+// join takes a received batch and returns the deliveries that may be handled now. The whole batch
+// joins at once: after a group is released, none of its later deliveries may pass.
 func (g *groups) join(batch []pawl.Delivery) (ready []pawl.Delivery) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -65,7 +66,7 @@ func (g *groups) next(d pawl.Delivery) (next pawl.Delivery, found bool) {
 	return waiting[0], true
 }
 
-// disband ends the turn of a delivery that goes back, and returns it with those behind it, which go back too.
+// disband returns a delivery that is released, and those behind it, which must be released too.
 func (g *groups) disband(d pawl.Delivery) []pawl.Delivery {
 	all := []pawl.Delivery{d}
 	if d.OrderingKey == "" {
@@ -79,8 +80,8 @@ func (g *groups) disband(d pawl.Delivery) []pawl.Delivery {
 	return append(all, waiting...)
 }
 
-// abandon returns everything that stands behind a delivery whose handler has not ended in time. Its transaction has the lane until it
-// ends, so these cannot be handled before, wherever they are received.
+// abandon returns all deliveries that wait behind others, when a handler has not ended in time. The
+// handler's transaction holds the lane until it ends, so no receiver can handle them before.
 func (g *groups) abandon() (left []pawl.Delivery) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -100,7 +101,7 @@ func (g *groups) shrink(by int) {
 	}
 }
 
-// awaitRoom waits until fewer than most stand behind others, or ctx ends.
+// awaitRoom waits until fewer than most deliveries are parked, or ctx ends.
 func (g *groups) awaitRoom(ctx context.Context) {
 	for {
 		g.mu.Lock()

@@ -12,14 +12,14 @@ import (
 )
 
 const (
-	longestQueue  = 28 * 24 * time.Hour // an SQS queue keeps a message for 14 days at most, its dead letter queue as long again
+	longestQueue  = 28 * 24 * time.Hour // 14 days in an SQS queue, 14 in its dead letter queue
 	purgeEvery    = time.Minute
 	purgePatience = 5 * time.Second // for one batch
-	manyRows      = 1_000_000       // from here on remembering everything is worth a warning
+	manyRows      = 1_000_000       // with more rows, remembering everything causes a warning
 )
 
-// keepInbox forgets what is older than the window, until ctx ends. Rows stay a tenth longer, and an hour at least: a sender
-// may have a clock that is ahead of the database's, and is refused as stale by its own.
+// keepInbox deletes rows older than the window until ctx ends. Rows stay a tenth longer, and at
+// least an hour: a delivery's age is the sender's, whose clock may be ahead of the database's.
 func (c *Consumer) keepInbox(ctx context.Context) {
 	window := c.cfg.Retention.Window()
 	if window == 0 && c.handler.form != triggered {
@@ -36,15 +36,15 @@ func (c *Consumer) keepInbox(ctx context.Context) {
 	}
 }
 
-// promise says for how long this consumer remembers, and returns for how long all programs of its name do: 0 is for ever, or not known
-// now.
+// promise reports this consumer's retention to the database. It returns the longest retention of
+// all programs with its name. 0 is forever, or unknown after an error.
 func (c *Consumer) promise(ctx context.Context, window time.Duration) time.Duration {
 	info, err := callback.Get("Source.Info", c.cfg.Source.Info) // may ask the broker
 	if err != nil {
 		c.emit(ctx, pawl.Event{Kind: pawl.EventError, Op: "inbox.report", Err: err})
 		return 0
 	}
-	horizon := info.RedeliveryHorizon // it may have grown since the start
+	horizon := info.RedeliveryHorizon // may have grown since the start
 	switch {
 	case c.follows && horizon > longestHorizon:
 		window = 0
@@ -67,7 +67,7 @@ func (c *Consumer) promise(ctx context.Context, window time.Duration) time.Durat
 
 type purgeFunc = func(ctx context.Context, db pawl.DB, b delivery.PurgeBatch) (delivery.Purged, error)
 
-// purge forgets in batches as large as 20 ms allow, and rests after each for four times as long as it took.
+// purge deletes in batches that take up to 20 ms, and rests after each for four times as long.
 func (c *Consumer) purge(ctx context.Context, op string, some purgeFunc, olderThan time.Duration) {
 	var size pace.Pace
 	for next := ""; ctx.Err() == nil; {

@@ -14,14 +14,14 @@ import (
 	"github.com/pawl-go/pawl/pawltest"
 )
 
-// A farSource may deliver a message again for two weeks.
+// A farSource may redeliver a message for two weeks.
 type farSource struct{ pawltest.Source }
 
 func (*farSource) Info() pawl.SourceInfo { return pawl.SourceInfo{RedeliveryHorizon: 14 * day} }
 
 const day = 24 * time.Hour
 
-// Remembering shorter than the source may deliver again is refused, with both numbers (trap T37).
+// A retention below the source's horizon is refused, with both durations (trap T37).
 func TestT37_WindowBelowTheHorizonIsRefused(t *testing.T) {
 	t.Parallel()
 	pool, err := pgxpool.New(t.Context(), pawltest.URL(t))
@@ -39,7 +39,8 @@ func TestT37_WindowBelowTheHorizonIsRefused(t *testing.T) {
 		{&farSource{}, consumer.Retention{QueueRedelivery: 4 * day, Audit: 90 * day}, false},
 		{&farSource{}, consumer.Retention{QueueRedelivery: 4 * day, Forever: true}, false},
 		{newSource(), consumer.Retention{QueueRedelivery: time.Hour}, false},
-		{newSource(), consumer.Retention{QueueRedelivery: -time.Hour}, false}, // nothing is given: the default
+		// negative counts as unset
+		{newSource(), consumer.Retention{QueueRedelivery: -time.Hour}, false},
 	} {
 		_, err := consumer.New(pool, consumer.Config{Name: "c", Source: c.source, Handler: handleFunc(apply).handler(), Concurrency: 1, RetryConcurrency: 1, Retention: c.retention})
 		if refused := err != nil; refused != c.refused || refused && !(strings.Contains(err.Error(), "96h0m0s") && strings.Contains(err.Error(), "336h0m0s")) {
@@ -48,14 +49,14 @@ func TestT37_WindowBelowTheHorizonIsRefused(t *testing.T) {
 	}
 }
 
-// forgotten is a purge that has made the consumer forget what came until some time ago.
+// forgotten is a purge that has made the consumer forget deliveries older than ago.
 func forgotten(ago time.Duration) string {
 	return fmt.Sprintf(`insert into pawl.inbox (consumer, key, hash, processed_at, received_at)
 select 'orders', 'ancient', sha256(''), now(), clock_timestamp() - %d * interval '1 second'; select pawl_v1.inbox_purge('orders', %d, 10, '{"unreported": true}')`,
 		int(ago.Seconds()), ago.Milliseconds()-1000)
 }
 
-// While nothing was ever forgotten, nothing is stale: a new consumer reads an old log from its beginning.
+// If nothing was ever purged, nothing is stale: a new consumer reads an old log from its beginning.
 func TestConsumer_ReadsAnOldLog(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(*bed){
@@ -81,8 +82,8 @@ func TestConsumer_ReadsAnOldLog(t *testing.T) {
 	}
 }
 
-// What was forgotten while less was remembered stays forgotten when the Retention is raised, or set to Forever: what is as old is stale although it
-// is younger than the window. What came later is not (trap T37).
+// Purged deliveries stay forgotten when the Retention is raised or set to Forever. A delivery as
+// old as those is stale, although it is younger than the window. A later one is not (trap T37).
 func TestT37_ALongerRetentionRemembersNoMore(t *testing.T) {
 	t.Parallel()
 	for name, r := range map[string]consumer.Retention{"longer": {QueueRedelivery: 28 * day}, "for ever": {Forever: true}} {
@@ -104,8 +105,8 @@ func TestT37_ALongerRetentionRemembersNoMore(t *testing.T) {
 	}
 }
 
-// A purge is known at once: a process that has read that nothing was ever forgotten asks again for what is older than the window, at every level of
-// isolation.
+// A purge is known at once. A process that has read that nothing was ever purged asks again about
+// deliveries older than the window, at every isolation level.
 func TestConsumer_APurgeIsKnownAtOnce(t *testing.T) {
 	t.Parallel()
 	for _, level := range []string{"read committed", "repeatable read", "serializable"} {
@@ -138,7 +139,7 @@ func TestConsumer_APurgeIsKnownAtOnce(t *testing.T) {
 	}
 }
 
-// A source that keeps messages for ever is reported as the longest that can be.
+// A source that keeps messages forever is reported with the longest horizon.
 func TestConsumer_ReportsASourceThatKeepsForEver(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -153,8 +154,8 @@ func TestConsumer_ReportsASourceThatKeepsForEver(t *testing.T) {
 	})
 }
 
-// A delivery that is older than what is remembered may have taken effect and be forgotten: it is a dead letter, in every mode,
-// and what its producer says counts where a redrive has made the broker's time new (trap T37).
+// A delivery older than the window may have taken effect and been purged: it is a dead letter, in
+// every mode. ProducedAt counts if a redrive has renewed the broker's time (trap T37).
 func TestT37_OlderThanTheWindowIsStale(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(*bed){
@@ -163,7 +164,8 @@ func TestT37_OlderThanTheWindowIsStale(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := setup(t, forgotten(15*day+12*time.Hour)) // as purges do that come every minute: rows stay a tenth longer
+			// like purges every minute, which leave rows a tenth longer
+			b := setup(t, forgotten(15*day+12*time.Hour))
 			b.config.Retention = consumer.Retention{QueueRedelivery: 14 * day}
 			change(b)
 			now := time.Now()
@@ -189,7 +191,7 @@ func TestT37_OlderThanTheWindowIsStale(t *testing.T) {
 	}
 }
 
-// What is older than the window, and a little more, is forgotten while the consumer runs; what is younger stays.
+// Rows older than the window and its tenth are deleted while the consumer runs. Younger ones stay.
 func TestConsumer_ForgetsInTheBackground(t *testing.T) {
 	t.Parallel()
 	b := setup(t, `insert into pawl.inbox (consumer, key, hash, processed_at, received_at)
@@ -199,8 +201,8 @@ select 'orders', 'm' || g, sha256(''), now(), now() - g * interval '1 hour' from
 	b.until("the old are forgotten", func() bool { return b.count("select count(*) from pawl.inbox") == 11*24-1 })
 }
 
-// Of two programs of one consumer, in the middle of a deploy that remembers shorter, the longer memory holds: the old one would run as
-// new what the new one has forgotten.
+// If two programs of one consumer differ in a deploy, the longer retention holds. Otherwise the old
+// program would run deliveries as new that the new one has purged.
 func TestConsumer_TheLongerMemoryHolds(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "select pawl_v1.consumer_report('orders', 20 * 86400000::bigint)",
@@ -214,7 +216,7 @@ select 'orders', 'm' || g, sha256(''), now(), now() - g * interval '1 day' from 
 	}
 }
 
-// What a consumer says of itself is there for those who diagnose.
+// The consumer's retention is reported to the database.
 func TestConsumer_ReportsItsMemory(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -225,8 +227,8 @@ func TestConsumer_ReportsItsMemory(t *testing.T) {
 	})
 }
 
-// With Retention.Forever nothing is too old, and no round of housekeeping forgets a delivery, whatever else the Retention or the source says.
-// A table of more than a million rows is warned of, once at each start.
+// With Retention.Forever nothing is stale, and no purge deletes a delivery, for any other Retention
+// field or source. A table of more than a million rows causes a warning, once at each start.
 func TestConsumer_ForeverForgetsNothing(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -258,7 +260,7 @@ select 'orders', 'm' || g, sha256(''), now(), now() - interval '400 days' from g
 				}
 			}})
 			stop := b.start()
-			// A round forgets kept deliveries last.
+			// Purging kept deliveries is the last step of a round.
 			b.until("a round is over", func() bool { return b.count("select count(*) from pawl.delivery where key = 'm1'") == 0 })
 			b.until("the old message is handled", func() bool { return b.source.Open() == 0 })
 			stop()

@@ -25,7 +25,7 @@ func refund(n int) pawl.Delivery {
 	return d
 }
 
-// refunding calls the provider by a step, then does what is left.
+// refunding gives the consumer a handler that calls the provider in a step and then calls the rest.
 func (b *bed) refunding(provider *pawltest.Provider, recovery step.Recovery, behind func(context.Context, *consumer.Attempt[[]byte]) error) {
 	b.form.handle = nil
 	b.form.work = func(ctx context.Context, a *consumer.Attempt[[]byte]) error {
@@ -44,7 +44,7 @@ func (b *bed) refunding(provider *pawltest.Provider, recovery step.Recovery, beh
 
 func succeed(context.Context, *consumer.Attempt[[]byte]) error { return nil }
 
-// wantCalls checks the provider's books and ours.
+// wantCalls checks the provider's records and the database.
 func (b *bed) wantCalls(provider *pawltest.Provider, requests, charges int) {
 	b.Helper()
 	if n, made := provider.Requests(), provider.Charges(); n != requests || len(made) != charges {
@@ -57,8 +57,7 @@ func (b *bed) wantCalls(provider *pawltest.Provider, requests, charges int) {
 	}
 }
 
-// The provider is called once for a semantic key that is announced under several keys, one after
-// the other.
+// If a semantic key is announced under several keys in turn, the provider is called once.
 func TestLong_ASemanticKeyCallsOnce(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -73,9 +72,8 @@ func TestLong_ASemanticKeyCallsOnce(t *testing.T) {
 	b.wantCalls(provider, 1, 1)
 }
 
-// The story of a delivery and its job have the steps of its semantic key; so has the story of that
-// key, for ever.
-func TestLong_TheStepsOfASemanticKeyAreTold(t *testing.T) {
+// The steps of a semantic key are shown with its deliveries and their jobs, and outlive the jobs.
+func TestLong_TheStepsOfASemanticKeyAreShown(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	provider := pawltest.NewProvider(t, time.Hour, nil)
@@ -83,19 +81,18 @@ func TestLong_TheStepsOfASemanticKeyAreTold(t *testing.T) {
 	b.source.Send(refund(1))
 	b.consume()
 	if n := b.count("select count(*) from pawl_v1.explain('order-1') as e where e.kind = 'step' and e.event = 'succeeded'"); n != 1 {
-		t.Errorf("the story has %d steps that succeeded", n)
+		t.Errorf("the delivery shows %d succeeded steps", n)
 	}
 	if n := b.count("select count(*) from pawl.job as j cross join lateral pawl_v1._steps_of_job(j) as s where s.status = 'succeeded'"); n != 1 {
-		t.Errorf("the job has %d steps that succeeded", n)
+		t.Errorf("the job shows %d succeeded steps", n)
 	}
 	b.count("select count(*) from pawl_v1.job_discard((select j.id from pawl.job as j), 'ann', 'never')")
 	if n := b.count("select count(*) from pawl_v1.explain('pawl/semantic/refund-17') as e where e.kind = 'step' and e.event = 'succeeded'"); n != 1 {
-		t.Errorf("without its job the story has %d steps that succeeded", n)
+		t.Errorf("without its job the delivery shows %d succeeded steps", n)
 	}
 }
 
-// What was stored before its semantic key took effect is asked about it before its handler is
-// called.
+// A stored delivery whose semantic key took effect meanwhile does not reach its handler.
 func TestLong_AStoredRepeatCallsNothing(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -107,7 +104,7 @@ func TestLong_AStoredRepeatCallsNothing(t *testing.T) {
 		called.Add(1)
 		return work(ctx, a)
 	}
-	for n := range 10 { // all are stored before the first is done, on most runs
+	for n := range 10 { // on most runs all are stored before the first is done
 		b.source.Send(refund(n))
 	}
 	b.consume()
@@ -118,8 +115,7 @@ func TestLong_AStoredRepeatCallsNothing(t *testing.T) {
 	}
 }
 
-// While one delivery of a semantic key is being worked on, another one waits, also in another
-// process, and calls nothing.
+// While one delivery of a semantic key is being worked on, others wait and call nothing.
 func TestLong_ASemanticKeyIsWorkedOnOnce(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -133,7 +129,7 @@ func TestLong_ASemanticKeyIsWorkedOnOnce(t *testing.T) {
 		b.until("the other one waits", func() bool { return b.counters.Count(pawl.EventSnoozed) > 0 })
 		return nil
 	})
-	stop, other := b.start(), b.start() // each has a worker of its own, as two processes have
+	stop, other := b.start(), b.start() // each has a worker of its own, like two processes
 	b.source.Send(refund(1), refund(2))
 	b.until("all is done", func() bool { return b.source.Open() == 0 && b.count("select count(*) from pawl.job") == 0 })
 	stop()
@@ -142,9 +138,9 @@ func TestLong_ASemanticKeyIsWorkedOnOnce(t *testing.T) {
 	b.wantCalls(provider, 1, 1)
 }
 
-// A delivery that fails behind its call, or whose process dies there, leaves its semantic key to
-// the next one, which finds the call, or makes it again under the same provider key. The first is a
-// duplicate when it comes to it.
+// If a delivery fails after its call, or its process dies there, its semantic key is free for the
+// next delivery. The next one replays the call, or repeats it under the same provider key. The
+// first is a duplicate when it is retried.
 func TestLong_ASemanticKeyOwnsTheCall(t *testing.T) {
 	t.Parallel()
 	for name, lie := range map[string]func(int, *http.Request) pawltest.Lie{
@@ -186,7 +182,7 @@ func TestLong_ASemanticKeyOwnsTheCall(t *testing.T) {
 	}
 }
 
-// retryPending makes all jobs due, by an operator.
+// retryPending makes all jobs due, as an operator would.
 func (b *bed) retryPending() {
 	b.Helper()
 	if _, err := b.asks.Exec(b.Context(), "select pawl_v1.job_retry(j.id, 'ann', 'now') from pawl.job as j"); err != nil {
@@ -194,8 +190,8 @@ func (b *bed) retryPending() {
 	}
 }
 
-// An operator's retry of a dead letter calls nothing if its semantic key took effect meanwhile, and
-// if it did not, finds the call that was made.
+// A retried dead letter replays its call, or calls nothing if its semantic key took effect
+// meanwhile.
 func TestLong_ARetryOfASemanticKey(t *testing.T) {
 	t.Parallel()
 	for name, second := range map[string]bool{"took effect": true, "did not": false} {
@@ -227,7 +223,7 @@ func TestLong_ARetryOfASemanticKey(t *testing.T) {
 	}
 }
 
-// While a delivery waits for a verdict on its call, another one of its semantic key waits with it.
+// While a delivery waits for a verdict on its call, another delivery of its semantic key waits too.
 func TestLong_AVerdictIsForTheSemanticKey(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

@@ -13,7 +13,7 @@ import (
 	"github.com/pawl-go/pawl/consumer"
 )
 
-// Deliveries that share a semantic key are one effect, whatever their keys and payloads, in every form of handler; all are acknowledged.
+// Deliveries that share a semantic key are one effect, in every form. All are acknowledged.
 func TestConsumer_SemanticKey(t *testing.T) {
 	t.Parallel()
 	forms := map[string]func(*form){
@@ -46,28 +46,31 @@ func TestConsumer_SemanticKey(t *testing.T) {
 					d := order(n*events + e)
 					d.SemanticKey = fmt.Sprintf("invoice.paid/%d", n)
 					if n%2 == 1 {
-						d.SemanticKey = strings.Repeat("long", 60) + d.SemanticKey // that no inbox key has room for
+						// too long for an inbox key
+						d.SemanticKey = strings.Repeat("long", 60) + d.SemanticKey
 					}
 					b.source.Send(d, d)
 				}
 			}
-			b.source.Send(order(1000)) // without one
+			b.source.Send(order(1000)) // without a semantic key
 			b.consume()
 			b.wantEffects(names + 1)
 			kept := b.count("select count(*) from pawl.inbox where key not like 'pawl/%'")
-			// What was stored before it could be handled, as on a busy machine that loses a transaction, is remembered all the same.
+			// A delivery that was stored before it could be handled, as on a busy machine that
+			// loses a transaction, leaves a row nevertheless.
 			stored := int(b.counters.Count(pawl.EventStored) + b.counters.Count(pawl.EventSuspect) + b.counters.Count(pawl.EventRetryable))
 			if kept < names+1 || kept > min(names+1+stored, names*events+1) {
-				t.Errorf("%d keys are remembered, want %d: nothing is kept of what took effect under another key; %d were stored", kept, names+1, stored)
+				t.Errorf("%d keys are remembered, want %d: a duplicate under another key leaves no row; %d were stored", kept, names+1, stored)
 			}
 			if repeated := b.counters.Count(pawl.EventDuplicateSkipped); repeated < names*(events-1) {
-				t.Errorf("only %d duplicates were told of", repeated)
+				t.Errorf("only %d duplicates were reported", repeated)
 			}
 		})
 	}
 }
 
-// What comes under a new key once its semantic key took effect leaves no row, in every form of handler, and in front of a gate or behind a lane.
+// A delivery under a new key whose semantic key took effect leaves no row, in every form of
+// handler, before a gate or in a lane.
 func TestConsumer_ARepeatUnderANewKeyKeepsNothing(t *testing.T) {
 	t.Parallel()
 	forms := map[string]func(*form){
@@ -101,20 +104,21 @@ func TestConsumer_ARepeatUnderANewKeyKeepsNothing(t *testing.T) {
 			}
 			b.consume()
 			b.wantEffects(1)
-			for table, want := range map[string]int{"inbox": 2, "delivery": 1, "job": 0} { // the first delivery, and its semantic key
+			// rows for the first delivery and for its semantic key
+			for table, want := range map[string]int{"inbox": 2, "delivery": 1, "job": 0} {
 				if n := b.count("select count(*) from pawl." + table); n != want {
 					t.Errorf("%d rows in pawl.%s, want %d", n, table, want)
 				}
 			}
 			if n := b.counters.Count(pawl.EventDuplicateSkipped); n != 20 {
-				t.Errorf("%d duplicates were told of", n)
+				t.Errorf("%d duplicates were reported", n)
 			}
 		})
 	}
 }
 
-// A semantic key that no inbox can hold makes a dead letter, not an endless redelivery.
-func TestConsumer_SemanticKeyThatCannotBe(t *testing.T) {
+// A semantic key that the inbox cannot store makes a dead letter, not an endless redelivery.
+func TestConsumer_AnInvalidSemanticKeyIsADeadLetter(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	d := order(1)
@@ -127,7 +131,7 @@ func TestConsumer_SemanticKeyThatCannotBe(t *testing.T) {
 	}
 }
 
-// With RetryFromSource a failure leaves nothing behind, and the source hands it out again; what is final is stored all the same.
+// With RetryFromSource the source redelivers after a failure, and only final failures are stored.
 func TestConsumer_RetryFromSource(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -150,6 +154,6 @@ func TestConsumer_RetryFromSource(t *testing.T) {
 	b.consume()
 	b.wantEffects(1)
 	if b.count("select count(*) from pawl.job") != 1 || b.counters.Count(pawl.EventRetryable) != 2 || tries.Load() != 3 {
-		t.Errorf("%d tries, %d told", tries.Load(), b.counters.Count(pawl.EventRetryable))
+		t.Errorf("%d tries, %d reported", tries.Load(), b.counters.Count(pawl.EventRetryable))
 	}
 }

@@ -22,7 +22,7 @@ func numbered(account string, seq int) pawl.Delivery {
 	return pawl.Delivery{Key: fmt.Sprintf("%s-%d", account, seq), Attributes: map[string]string{"account": account}, Payload: fmt.Appendf(nil, "%d", seq)}
 }
 
-// gate makes the consumer one with a gate per account. Its handler writes the account and the number.
+// gate gives the consumer a gate per account. Its handler writes the account and the number.
 func (b *bed) gate(mode consumer.GateMode) *consumer.SequenceGate {
 	first := int64(0)
 	b.form.handle = func(ctx context.Context, tx pgx.Tx, d pawl.Delivery) error {
@@ -36,7 +36,7 @@ func (b *bed) gate(mode consumer.GateMode) *consumer.SequenceGate {
 	return b.form.SequenceGate
 }
 
-// At a strict gate everything takes effect once and in the order of its numbers, however it arrives and whatever fails.
+// At a strict gate every delivery takes effect once, in the order of the numbers.
 func TestGate_StrictClosesItsGaps(t *testing.T) {
 	t.Parallel()
 	const accounts, each = 6, 20
@@ -88,7 +88,7 @@ func TestGate_StrictClosesItsGaps(t *testing.T) {
 	}
 }
 
-// What comes late is dropped, and was seen.
+// A late delivery at a latest gate is dropped, and its inbox row stays.
 func TestGate_LatestDropsWhatComesLate(t *testing.T) {
 	t.Parallel()
 	b := setup(t, ran)
@@ -113,8 +113,7 @@ func TestGate_LatestDropsWhatComesLate(t *testing.T) {
 	}
 }
 
-// A gap that does not close is reported, stands until an operator gives it up, and what was given up is dropped if it comes after
-// all.
+// A gap is reported and stays until an operator gives it up. A missing delivery is then dropped.
 func TestGate_GapIsReportedAndReleased(t *testing.T) {
 	t.Parallel()
 	b := setup(t, ran)
@@ -140,7 +139,7 @@ func TestGate_GapIsReportedAndReleased(t *testing.T) {
 	}
 }
 
-// A gate holds as many as it may; the rest are dead letters, which take their place when somebody retries them.
+// A gate holds at most HoldLimit deliveries. The rest are dead letters until they are retried.
 func TestGate_HoldLimit(t *testing.T) {
 	t.Parallel()
 	b := setup(t, ran)
@@ -163,7 +162,7 @@ func TestGate_HoldLimit(t *testing.T) {
 	b.wantOrder(1, 10)
 }
 
-// Suspects meet the gate as jobs. They wait there like the others and miss nobody.
+// Suspects pass the gate as jobs, and wait there like other deliveries.
 func TestGate_SuspectsWaitToo(t *testing.T) {
 	t.Parallel()
 	b := setup(t, ran)
@@ -185,7 +184,7 @@ func TestGate_SuspectsWaitToo(t *testing.T) {
 	}
 }
 
-// A delivery without a number it should have becomes a dead letter; a gate that cannot work is refused.
+// A delivery without a required number becomes a dead letter, and an invalid gate is refused.
 func TestGate_Invalid(t *testing.T) {
 	t.Parallel()
 	b := setup(t, ran)
@@ -208,7 +207,7 @@ func TestGate_Invalid(t *testing.T) {
 	}
 }
 
-// What is kept of deliveries is what the configuration says, and no attribute that is not named.
+// Deliveries are kept as the configuration says, without attributes that it does not name.
 func TestKeep(t *testing.T) {
 	t.Parallel()
 	for keep, want := range map[consumer.KeepMode]string{consumer.KeepFailed: "order-2 order-4", consumer.KeepAll: "order-1 order-2 order-3 order-4", consumer.KeepOff: ""} {
@@ -256,8 +255,8 @@ func TestKeep(t *testing.T) {
 	}
 }
 
-// A stored delivery ends before its handler runs, which saves a message. Only behind a gate its job's
-// row stays until the handler has returned.
+// A stored delivery's job is finished before the handler runs, which saves a message. Behind a gate
+// the job's row stays until the handler has returned.
 func TestGate_AloneKeepsTheRow(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string]int32{"no gate": 0, "a gate": 1} {

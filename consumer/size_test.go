@@ -15,7 +15,7 @@ import (
 	"github.com/pawl-go/pawl/consumer"
 )
 
-// mostKept is how many octets the database takes of a payload, and of the texts beside it.
+// mostKept is the most octets that the database accepts of a payload, and of the texts beside it.
 const mostKept = 4 << 20
 
 const (
@@ -23,7 +23,7 @@ const (
 	bigTexts   = "and at most 4194304 can be stored: the dead letter has no attributes"
 )
 
-// fineDeliveries are strange and can be handled. Each has a key.
+// fineDeliveries are unusual and can be handled. Each has a key.
 func fineDeliveries() []pawl.Delivery {
 	ds := []pawl.Delivery{
 		{Key: "the largest payload", Payload: make([]byte, mostKept)},
@@ -39,7 +39,7 @@ func fineDeliveries() []pawl.Delivery {
 	return ds
 }
 
-// deadDeliveries cannot be handled, or not be stored as they came, each with a part of the reason.
+// deadDeliveries cannot be handled or cannot be stored unchanged, each with a part of the reason.
 func deadDeliveries() (ds []pawl.Delivery, reasons []string) {
 	huge, many := strings.Repeat("é", mostKept/2+1), map[string]string{}
 	for n := range 5000 {
@@ -72,8 +72,7 @@ func deadDeliveries() (ds []pawl.Delivery, reasons []string) {
 	return ds, reasons
 }
 
-// consumeStrange sends deliveries twice each, and consumes them with a handler that notes their
-// keys.
+// consumeStrange sends each delivery twice to a handler that records the keys.
 func (b *bed) consumeStrange(ds ...pawl.Delivery) {
 	b.Helper()
 	for n := range ds {
@@ -116,12 +115,12 @@ func (b *bed) wantStrange(fine []pawl.Delivery, reasons []string) {
 	}
 }
 
-// Every delivery is settled: it takes effect, or becomes one dead letter with
-// the reason, also if it comes again. It holds up no other one, of its batch neither. A retry of
-// what was not kept whole does not meet the handler.
+// Every delivery is settled: it takes effect or becomes one dead letter with the reason. It holds
+// up no other delivery of its batch. If it was not kept whole, a retry does not reach the handler.
 func TestSize_EveryDeliveryIsSettled(t *testing.T) {
 	t.Parallel()
-	for _, name := range []string{"inline", "many", "leased"} { // the others are identified and stored as these
+	// the other forms identify and store alike
+	for _, name := range []string{"inline", "many", "leased"} {
 		set := allForms[name]
 		for mode, keep := range map[string]consumer.KeepMode{"failed": consumer.KeepFailed, "all": consumer.KeepAll} {
 			t.Run(name+"/"+mode, func(t *testing.T) {
@@ -147,7 +146,7 @@ func TestSize_EveryDeliveryIsSettled(t *testing.T) {
 	}
 }
 
-// A dead letter that was not kept whole says what it was, and where it is found again.
+// A dead letter that was not kept whole says what is missing, and where to find the message.
 func TestSize_TheDeadLetterSaysWhatIsMissing(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -183,7 +182,6 @@ func TestSize_TheDeadLetterSaysWhatIsMissing(t *testing.T) {
 	}
 }
 
-// A delivery whose content the database refuses becomes a dead letter, too.
 func TestSize_WhatTheDatabaseRefusesIsADeadLetter(t *testing.T) {
 	t.Parallel()
 	resource := func(name string) func(*bed) {
@@ -212,7 +210,7 @@ func TestSize_WhatTheDatabaseRefusesIsADeadLetter(t *testing.T) {
 	}
 }
 
-// A trigger is not called for what could not be stored if it failed, nor for the dead letter.
+// A trigger is not called for a delivery that could not be stored, nor for its dead letter.
 func TestSize_Trigger(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

@@ -15,7 +15,7 @@ func applySQL(ctx context.Context, tx *sql.Tx, d pawl.Delivery) error {
 	return err
 }
 
-// Where the database's default is a level above READ COMMITTED, handlers that change one row lose races, and run again in another
+// Above READ COMMITTED, handlers that change one row lose races and run again in another
 // transaction. Each delivery takes effect once in every form for database/sql.
 func TestConsumer_SQLAboveReadCommitted(t *testing.T) {
 	t.Parallel()

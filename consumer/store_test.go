@@ -18,13 +18,14 @@ import (
 	"github.com/pawl-go/pawl/job"
 )
 
-// In mode StoreFirst a delivery is acknowledged before anybody works on it, and still takes effect once; in order, if it has one.
+// In mode StoreFirst a delivery is acknowledged first and takes effect once, in its order.
 func TestStore_StoresThenWorks(t *testing.T) {
 	t.Parallel()
 	b := setup(t, ran)
 	goOn := make(chan struct{})
 	leave := sync.OnceFunc(func() { close(goOn) })
-	b.form.Mode, b.form.Lease = consumer.StoreFirst, time.Minute // a worker that lost it would leave these handlers behind, with their connections
+	// A worker that lost its lease would abandon these handlers, with their connections.
+	b.form.Mode, b.form.Lease = consumer.StoreFirst, time.Minute
 	b.form.handle = func(ctx context.Context, tx pgx.Tx, d pawl.Delivery) error {
 		<-goOn
 		if d.OrderingKey != "" {
@@ -49,7 +50,7 @@ func TestStore_StoresThenWorks(t *testing.T) {
 	}
 }
 
-// long runs deliveries through a Handle until none is open.
+// long consumes deliveries with a Handle until none is open.
 func (b *bed) long(handler workFunc, ds ...pawl.Delivery) {
 	b.Helper()
 	b.form.handle, b.form.work = nil, handler
@@ -60,7 +61,7 @@ func (b *bed) long(handler workFunc, ds ...pawl.Delivery) {
 	}
 }
 
-// What a long handler commits takes effect once, together with the end of the delivery.
+// Writes through Commit take effect once, together with the end of the delivery.
 func TestLong_CommitsOnce(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -84,8 +85,8 @@ func TestLong_CommitsOnce(t *testing.T) {
 	}
 }
 
-// Without a Commit the delivery is settled when the handler has returned nil; an error that was swallowed settles nothing.
-func TestLong_SwallowedFailureIsOne(t *testing.T) {
+// Returning nil without a Commit settles the delivery. A swallowed error of Commit does not.
+func TestLong_ASwallowedErrorSettlesNothing(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.form.MaxAttempts = 2
@@ -103,13 +104,12 @@ func TestLong_SwallowedFailureIsOne(t *testing.T) {
 	}
 }
 
-// An attempt that was taken over cannot commit.
 func TestLong_LateAttemptIsRefused(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	var refused atomic.Int32
 	b.long(func(ctx context.Context, a *consumer.Attempt[[]byte]) error {
-		if a.Number() == 1 { // somebody else claims the job, as after a lease that ran out
+		if a.Number() == 1 { // another worker claims the job, as after an expired lease
 			_, err := b.pool.Exec(ctx, "update pawl.job set fence = fence + 1, status = 'pending', claimed_by = null, lease_expires_at = null where id = $1", a.Job())
 			if err != nil {
 				return err
@@ -127,7 +127,7 @@ func TestLong_LateAttemptIsRefused(t *testing.T) {
 	}
 }
 
-// A stored delivery comes back as it was received, with its place in its log, which also stands in the job's headers for operators.
+// A stored delivery is restored as it was received. The job's headers show its place in the log.
 func TestStore_ComesBackWhole(t *testing.T) {
 	t.Parallel()
 	for name, d := range map[string]pawl.Delivery{
@@ -152,7 +152,7 @@ func TestStore_ComesBackWhole(t *testing.T) {
 			b.start()
 			t.Cleanup(leave)
 			back := <-got
-			d.Receives, d.Handle = 1, nil // the number of the try, and no message at the broker
+			d.Receives, d.Handle = 1, nil // the number of the try, and no broker handle
 			if !reflect.DeepEqual(back, d) {
 				t.Errorf("came back as\n%+v, want\n%+v", back, d)
 			}
@@ -167,13 +167,12 @@ func TestStore_ComesBackWhole(t *testing.T) {
 	}
 }
 
-// What a handler asks for at its first try holds there as it does in a job: later and uncharged,
-// later and charged, or never again.
-func TestHandler_AsksAtItsFirstTry(t *testing.T) {
+// At a first try the handler can control the retry as in a job.
+func TestHandler_ControlsTheRetryAtItsFirstTry(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		ask  error
-		want string // of its job
+		want string // status of its job
 	}{
 		"snooze":      {job.Snooze(time.Hour), "pending 0 t"},
 		"retry after": {job.RetryAfter(time.Hour, errors.New("busy")), "pending 1 t"},

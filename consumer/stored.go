@@ -18,7 +18,8 @@ import (
 	"github.com/pawl-go/pawl/job"
 )
 
-// retryStored runs the worker of stored deliveries until ctx ends, starting it again if the database was away.
+// retryStored runs the worker of stored deliveries until ctx ends. It starts the worker again if it
+// fails, for instance because the database is unavailable.
 func (c *Consumer) retryStored(ctx context.Context) {
 	for {
 		err := c.retries.Run(ctx)
@@ -30,8 +31,9 @@ func (c *Consumer) retryStored(ctx context.Context) {
 	}
 }
 
-// retry applies a stored delivery: the same handler, in the transaction that holds the delivery's job. The inbox row
-// is marked first: if the job owns the delivery no more (P4020), the handler is never entered.
+// retry calls the handler for a stored delivery, in the transaction of the delivery's job. It
+// settles the inbox row first: if the job no longer owns the delivery (P4020), the handler is not
+// called.
 func (c *Consumer) retry(ctx context.Context, tx pgx.Tx, t job.Task[[]byte]) error {
 	d := storedDelivery(t.Job)
 	if err := c.settle(ctx, tx, t.Job); err != nil {
@@ -52,13 +54,14 @@ func (c *Consumer) retry(ctx context.Context, tx pgx.Tx, t job.Task[[]byte]) err
 	return c.retryGated(ctx, tx, t.Job, d)
 }
 
-// retrySQL is retry for a handler that takes a *sql.Tx: it lends one of its own, on the transaction of this one.
+// retrySQL is retry for a handler that takes a *sql.Tx, on the same transaction.
 func (c *Consumer) retrySQL(ctx context.Context, tx *sql.Tx, t job.Task[[]byte]) error {
 	return c.retry(ctx, txn.Beneath(tx), t)
 }
 
-// retryGated is what becomes of a stored delivery behind its gate, if there is one: passed, it is handled; stale, it is done; early, it waits, also beyond
-// the limit, since it is stored already. As a rule it comes here because the delivery before it has made it due.
+// retryGated passes a stored delivery through its gate, if there is one. A passed delivery is
+// handled, and a stale one is done. An early one waits again, even beyond HoldLimit, since it is
+// already stored. Usually the delivery before it has passed and made this job due.
 func (c *Consumer) retryGated(ctx context.Context, tx pgx.Tx, j job.Job, d pawl.Delivery) error {
 	sequence, err := c.sequenceOf(d)
 	if err != nil {
@@ -87,8 +90,8 @@ func (c *Consumer) retryGated(ctx context.Context, tx pgx.Tx, j job.Job, d pawl.
 	return err
 }
 
-// workLeased calls a handler that has no transaction for a stored delivery. It returns nil only if the transaction that settled it has
-// committed.
+// workLeased handles a stored delivery without a transaction. It returns nil only after the
+// transaction that settled the delivery has committed.
 func (c *Consumer) workLeased(ctx context.Context, j job.Task[[]byte]) error {
 	if moved, err := c.moved(ctx, j.Job); moved || err != nil {
 		return err
@@ -110,7 +113,6 @@ func (c *Consumer) workLeased(ctx context.Context, j job.Task[[]byte]) error {
 	return t.end(ctx, false, func(context.Context, pgx.Tx) error { return nil })
 }
 
-// retrigger calls the trigger for a dead letter that an operator retries.
 func (c *Consumer) retrigger(ctx context.Context, t *try) error {
 	err := c.handler.trigger(ctx, t.delivery)
 	if rowHolds(err) {
@@ -119,7 +121,7 @@ func (c *Consumer) retrigger(ctx context.Context, t *try) error {
 	return err
 }
 
-// settle marks the inbox row of a stored delivery processed. If the job owns the delivery no more there is nothing left to try.
+// settle marks the inbox row as processed. If the job no longer owns it, the error is final.
 func (c *Consumer) settle(ctx context.Context, tx pgx.Tx, j job.Job) error {
 	err := delivery.Settle(ctx, tx, c.cfg.Name, textAt(j.Headers, headerInboxKey), j.ID)
 	if errors.Is(err, pawl.ErrFenceLost) {

@@ -19,15 +19,16 @@ import (
 	"github.com/pawl-go/pawl/job"
 )
 
-// deliverAgain delivers a job again that does not own the key of its intent: an invalid delivery, or
-// one that came under a known key with another payload. The consumer identifies it as it would now
-// and claims its key, in the transaction that ends the job. It becomes a new job under that key, in
-// its lane, or ends as any other delivery does whose handler is not called: as a duplicate, or as a
-// dead letter that is stale or a mismatch. So a copy that comes under the key is a duplicate, and
-// the retry is one of a copy that came before.
+// deliverAgain delivers again a job that does not own the key of its intent: an invalid delivery or
+// a mismatch. The consumer identifies it by the current configuration and claims its key, in the
+// transaction that ends the job.
 //
-// A mismatch that is still one does not move: the operator who retries it has decided that it takes
-// effect beside the first.
+// The delivery becomes a new job under that key, in its lane. Or it ends like any delivery whose
+// handler is not called: as a duplicate, or as a dead letter that is stale or a mismatch. So a
+// later copy under the key is a duplicate, and the retry is a duplicate of an earlier copy.
+//
+// A delivery that is still a mismatch does not move. The operator who retries it has decided that
+// it takes effect in addition to the first.
 //
 // again: a crash before COMMIT costs another retry; after it, nothing.
 func (c *Consumer) deliverAgain(ctx context.Context, tx pgx.Tx, j job.Job) (moved bool, err error) {
@@ -74,8 +75,8 @@ func (c *Consumer) deliverAgain(ctx context.Context, tx pgx.Tx, j job.Job) (move
 	return true, nil
 }
 
-// endAgain says what becomes of a delivery that has just been claimed anew. One that does not say
-// its age is as old as its job: a copy of it may have taken effect since then, and be forgotten.
+// endAgain returns the disposition of a delivery that was just claimed again. Without a timestamp
+// the delivery is as old as its job: a copy may have taken effect since then and been purged.
 func (c *Consumer) endAgain(ctx context.Context, tx pgx.Tx, claim delivery.Claim, it item, j job.Job) (*disposition, error) {
 	switch {
 	case !claim.Fresh:
@@ -93,7 +94,7 @@ func (c *Consumer) endAgain(ctx context.Context, tx pgx.Tx, claim delivery.Claim
 	return c.untriedDisposition(pawl.EventStored), nil
 }
 
-// moved is deliverAgain in a transaction of its own, for a handler that has none.
+// moved runs deliverAgain in a transaction of its own, for a handler that has none.
 func (c *Consumer) moved(ctx context.Context, j job.Job) (moved bool, err error) {
 	if !ownKey(textAt(j.Headers, headerInboxKey)) {
 		return false, nil
@@ -121,8 +122,7 @@ func (c *Consumer) moved(ctx context.Context, j job.Job) (moved bool, err error)
 	return moved, err
 }
 
-// claimBehind claims a delivery in its lane behind a savepoint, so that a refusal leaves the
-// transaction as it was.
+// claimBehind claims in a lane behind a savepoint, so that the transaction survives a refusal.
 func claimBehind(ctx context.Context, tx pgx.Tx, it item) (claim delivery.Claim, err error) {
 	savepoint, err := tx.Begin(ctx)
 	if err != nil {
@@ -137,8 +137,8 @@ func claimBehind(ctx context.Context, tx pgx.Tx, it item) (claim delivery.Claim,
 	return claim, mismatched(err)
 }
 
-// undecidable is why a delivery cannot be identified. One that was a mismatch keeps that code: a
-// retry may still take effect beside the first.
+// undecidable returns the error of a delivery that cannot be identified. A former mismatch keeps
+// that code, because a retry may still take effect in addition to the first.
 func undecidable(why error, decided bool) error {
 	if !decided {
 		return why
@@ -146,8 +146,8 @@ func undecidable(why error, decided bool) error {
 	return &pawl.Error{Op: "consumer.claim", Code: delivery.CodeMismatch, Err: why}
 }
 
-// identifyAgain names what a stored delivery asks for, by the configuration of now: the source's,
-// if it can say, and the consumer's.
+// identifyAgain identifies a stored delivery by the current configuration of the consumer and, if
+// it is a [pawl.Identifier], of the source.
 func (c *Consumer) identifyAgain(j job.Job) (it item, err error) {
 	d := receivedDelivery(j)
 	if source, can := c.cfg.Source.(pawl.Identifier); can {
@@ -163,7 +163,7 @@ func (c *Consumer) identifyAgain(j job.Job) (it item, err error) {
 	return c.identify(d)
 }
 
-// receivedDelivery is a stored delivery as the source gave it.
+// receivedDelivery returns a stored delivery as the source gave it.
 func receivedDelivery(j job.Job) pawl.Delivery {
 	d := storedDelivery(j)
 	d.Key, d.KeyFault, d.VerifiedBy = textAt(j.Headers, headerSourceKey), textAt(j.Headers, headerKeyFault), textAt(j.Headers, headerVerifiedBy)

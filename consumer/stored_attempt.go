@@ -16,7 +16,7 @@ import (
 	"github.com/pawl-go/pawl/job"
 )
 
-// An Attempt is one try of a [Handle]. It is that call's alone: not to be used from several goroutines at once.
+// An Attempt is one try of a [Handle]. It is valid during that call, and not for concurrent use.
 type Attempt[T any] struct {
 	Message[T]
 	try *try
@@ -34,19 +34,19 @@ type try struct {
 // Number counts the tries of this delivery from 1.
 func (a *Attempt[T]) Number() int { return a.try.job.Attempt }
 
-// Fence grows with every attempt; pass it to whatever must refuse a stale one, for instance through [lock.AcceptFence].
+// Fence grows with every attempt. Pass it to systems that must refuse stale ones; see
+// [lock.AcceptFence].
 //
 // [lock.AcceptFence]: https://pkg.go.dev/github.com/pawl-go/pawl/lock#AcceptFence
 func (a *Attempt[T]) Fence() int64 { return a.try.job.Fence }
 
-// Hold proves, in a transaction of yours, that this attempt still owns the delivery, and locks it until the end of that transaction:
-// see [pawl.Holder]. [Attempt.Commit] does so by itself.
+// Hold proves in a transaction of yours that this attempt still owns the delivery, and locks the
+// delivery until the transaction ends: see [pawl.Holder]. [Attempt.Commit] calls it.
 //
 // Errors: [pawl.ErrFenceLost].
 func (a *Attempt[T]) Hold(ctx context.Context, tx pawl.Tx) error { return a.try.job.Hold(ctx, tx) }
 
-// Owner is the same at every attempt of the delivery, and of all deliveries with its SemanticKey:
-// see package step.
+// Owner is the same for all attempts and all deliveries of a SemanticKey: see package step.
 func (a *Attempt[T]) Owner() pawl.Owner {
 	headers := a.try.job.Headers
 	return contract.OwnerOf("inbox", a.try.consumer.cfg.Name, cmp.Or(textAt(headers, headerStepKey), textAt(headers, headerInboxKey)), a.try.job.ID)
@@ -55,14 +55,15 @@ func (a *Attempt[T]) Owner() pawl.Owner {
 // Job is the id of the job that owns the delivery, for logs and operators.
 func (a *Attempt[T]) Job() int64 { return a.try.job.ID }
 
-// Commit runs fn, for 30 s at most, in a transaction that first proves that this attempt still owns
-// the delivery and last settles it: what fn writes and the end of the delivery commit together or
-// not at all. Call it once, last, and return its error. If the delivery's SemanticKey took effect
-// meanwhile, which only a consumer of this name with another form can bring about, fn is not run,
-// and the delivery is settled. If the transaction loses a race (40001, 40P01), it runs again, and
-// fn with it, at most 8 times.
+// Commit runs fn, for at most 30 s, in a transaction that also settles the delivery. It first
+// proves that this attempt still owns the delivery. The writes of fn and the end of the delivery
+// commit together or not at all. Call it once, last, and return its error.
 //
-// Errors: [pawl.ErrFenceLost]: a newer attempt owns the delivery, nothing was written; fn's own.
+// If the transaction loses a race (40001, 40P01), it runs again with fn, at most 8 times. If the
+// delivery's SemanticKey took effect meanwhile, the delivery is settled without running fn. Only a
+// consumer of this name with another form can cause that.
+//
+// Errors: [pawl.ErrFenceLost] if a newer attempt owns the delivery; the error of fn.
 func (a *Attempt[T]) Commit(ctx context.Context, fn func(ctx context.Context, tx pgx.Tx) error) error {
 	return a.try.end(ctx, false, fn)
 }
@@ -74,10 +75,10 @@ func (a *Attempt[T]) CommitSQL(ctx context.Context, fn func(ctx context.Context,
 	})
 }
 
-// commitTimeout bounds the transaction of an attempt: it holds back vacuum, as every open one does, however long the work before it.
+// commitTimeout bounds an attempt's transaction, because it holds back vacuum while it is open.
 const commitTimeout = 30 * time.Second
 
-// end commits the end of the delivery with what fn writes; onSQL if fn needs a transaction that can be lent as a *sql.Tx.
+// end settles the delivery together with the writes of fn. Set onSQL if fn needs a *sql.Tx.
 func (t *try) end(ctx context.Context, onSQL bool, fn func(ctx context.Context, tx pgx.Tx) error) error {
 	if t.ended || t.failure != nil {
 		return &pawl.Error{Op: "consumer.commit", Code: pawl.CodeArgumentInvalid, Err: errors.New("Commit was called before")}

@@ -7,23 +7,25 @@ import (
 	"github.com/pawl-go/pawl/internal/text"
 )
 
-// Names of the headers of a delivery under an inbox key of our own, for its identification when it
-// is retried.
+// Headers of a delivery under an inbox key of Pawl's own, for its identification at a retry.
 const (
 	headerSourceKey   = "pawl-source-key" // as the source found it
 	headerKeyFault    = "pawl-key-fault"
 	headerVerifiedBy  = "pawl-verified-by"
 	headerFingerprint = "pawl-fingerprint" // the source's, in hexadecimal
-	headerExact       = "pawl-exact"       // texts of which PostgreSQL does not take all octets, in base64, by name
-	headerPartial     = "pawl-partial"     // true: some of it was not kept, so it can be neither identified nor handled again
+	// Texts that PostgreSQL cannot store unchanged, in base64, by name.
+	headerExact = "pawl-exact"
+	// True: parts were not kept, so the delivery can be neither identified nor handled again.
+	headerPartial = "pawl-partial"
 
-	headerPayloadOctets = "pawl-payload-octets" // of a payload that was not kept, and its SHA-256 in hexadecimal
+	// Sizes of a payload and of texts that were not kept, and the SHA-256 in hexadecimal.
+	headerPayloadOctets = "pawl-payload-octets"
 	headerPayloadSHA256 = "pawl-payload-sha256"
-	headerTextOctets    = "pawl-text-octets" // of texts that were not kept, together
+	headerTextOctets    = "pawl-text-octets"
 )
 
-// addIdentity adds what a delivery needs beside its envelope and attributes to be identified again:
-// what the source found, and, of texts that PostgreSQL does not take as they came, the octets.
+// addIdentity adds the headers that a delivery needs, beside its envelope and attributes, to be
+// identified again. Texts that PostgreSQL cannot store unchanged are added in base64.
 func addIdentity(h map[string]any, it item) {
 	exact := map[string]any{}
 	for name, value := range map[string]string{headerSourceKey: it.sent, headerKeyFault: it.KeyFault, headerVerifiedBy: it.VerifiedBy} {

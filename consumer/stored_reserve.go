@@ -15,14 +15,14 @@ import (
 )
 
 const (
-	workingLook = time.Second      // between two looks whether another delivery of the semantic key is still being worked on
-	verdictLook = 15 * time.Second // or still waits for a verdict on a step
+	// Pauses while another delivery of the semantic key is being worked on, or waits for a verdict.
+	workingLook = time.Second
+	verdictLook = 15 * time.Second
 )
 
-// reserve is asked before a handler that has no transaction is called. If the delivery's semantic
-// key took effect before, the delivery is settled as a duplicate, and nothing is called. If another
-// delivery of it is being worked on, this one is tried again later. Otherwise it is this one's,
-// until its attempt has ended.
+// reserve reserves the delivery's semantic key for this attempt, before a handler without a
+// transaction is called. If the key took effect before, reserve settles the delivery as a
+// duplicate. If another delivery of the key is being worked on, this one is retried later.
 //
 // reserve: a crash after it costs nothing, since the reservation ends with the attempt.
 func (c *Consumer) reserve(ctx context.Context, t *try) (repeated bool, err error) {
@@ -40,7 +40,8 @@ func (c *Consumer) reserve(ctx context.Context, t *try) (repeated bool, err erro
 			return err
 		}
 		busy, err := delivery.Reserve(ctx, tx, c.workingOf(t.delivery), t.job.ID)
-		if err == nil && busy == "" { // asked behind the reservation: whoever had it before has committed what it did
+		// Ask after the reservation: the previous holder has committed its outcome by then.
+		if err == nil && busy == "" {
 			first, err = c.askSemantic(ctx, tx, t.delivery, textAt(t.job.Headers, headerInboxKey))
 		}
 		switch {
@@ -76,7 +77,7 @@ func (c *Consumer) settleRepeated(ctx context.Context, tx pgx.Tx, t *try) error 
 	return t.job.Finish(ctx, tx)
 }
 
-// unreserve gives up the semantic key in the transaction that ends the delivery.
+// unreserve releases the semantic key in the transaction that ends the delivery.
 func (c *Consumer) unreserve(ctx context.Context, tx pgx.Tx, t *try) error {
 	if t.delivery.SemanticKey == "" || c.handler.form == triggered {
 		return nil

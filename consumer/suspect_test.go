@@ -18,7 +18,7 @@ import (
 	"github.com/pawl-go/pawl/pawltest"
 )
 
-// healthyWait is what healthy deliveries may wait for suspects in a row, and what a busy machine needs for the rest of it.
+// healthyWait is how long healthy deliveries may wait for suspects on a busy machine.
 const healthyWait = solo.AloneWait + solo.AloneFor + 45*time.Second
 
 func (b *bed) within(limit time.Duration, what string, reached func() bool) {
@@ -26,7 +26,7 @@ func (b *bed) within(limit time.Duration, what string, reached func() bool) {
 	patience.Within(b, limit, what, reached)
 }
 
-// died notes the death of a process of the consumer.
+// died records the death of a process of the consumer.
 func (b *bed) died(ago time.Duration) {
 	b.Helper()
 	if _, err := b.pool.Exec(b.Context(), "insert into pawl.death values ('inbox/orders', now() - $1::interval)", ago); err != nil {
@@ -41,9 +41,9 @@ func often(n int) pawl.Delivery {
 	return d
 }
 
-// A handler that ignores its context and a suspect beside it stop nobody, in any form of handler. Not parallel: other tests' handlers would be
-// company at the process's gate.
-func TestSuspect_DeafHandlersStopNobody(t *testing.T) {
+// A handler that ignores its context and a suspect beside it do not block other deliveries, in any
+// form. Not parallel: other tests' handlers would enter the process's gate too.
+func TestSuspect_StuckHandlersBlockNoOther(t *testing.T) {
 	goOn := make(chan struct{})
 	var ran atomic.Int32
 	handle := func(key string) error {
@@ -97,7 +97,7 @@ func TestSuspect_DeafHandlersStopNobody(t *testing.T) {
 				b.source.Send(order(2 + n))
 			}
 			b.within(time.Until(suspects.Add(20*2*(solo.AloneWait+solo.AloneFor)))+healthyWait, "20 healthy deliveries beside 20 suspects", func() bool { return ran.Load() == 21 })
-			// After its limit and the grace it is company no more.
+			// After its limit and the grace it no longer counts as running.
 			b.within(healthyWait, "the handler is left behind", func() bool { return b.counters.Count(pawl.EventError) > 0 })
 			if err := solo.Process.Enter(t.Context(), 1); err != nil {
 				t.Fatal(err)
@@ -105,7 +105,7 @@ func TestSuspect_DeafHandlersStopNobody(t *testing.T) {
 			b.within(healthyWait, "a suspect is due", func() bool { now, _ := solo.Process.Due(); return now })
 			s := solo.Process.Suspect()
 			if s == nil || !s.Alone(t.Context()) {
-				t.Error("a handler that was left behind is company still")
+				t.Error("an abandoned handler still counts as running")
 			}
 			s.Leave()
 			release()
@@ -113,7 +113,8 @@ func TestSuspect_DeafHandlersStopNobody(t *testing.T) {
 	}
 }
 
-// A delivery that came often, without a death of the consumer's since it was sent, is no suspect, for whatever reason it came. With one it is.
+// A delivery that came often is a suspect only if a process of the consumer has died since it was
+// sent, for any cause of the redeliveries.
 func TestSuspect_NeedsADeath(t *testing.T) {
 	t.Parallel()
 	old, unknown := often(1), often(1)
@@ -142,7 +143,8 @@ func TestSuspect_NeedsADeath(t *testing.T) {
 				return b.counters.Count(pawl.EventSuspect)
 			}
 			n := suspects()
-			for again := 0; n > c.want && again < 4; again++ { // a consumer that stood still for three seconds may have died
+			// a consumer that stood still for three seconds may have died
+			for again := 0; n > c.want && again < 4; again++ {
 				n = suspects()
 			}
 			if n != c.want {
@@ -152,7 +154,7 @@ func TestSuspect_NeedsADeath(t *testing.T) {
 	}
 }
 
-// A process that dies at once, again and again, so that no sweep ever judges it: its silence is enough.
+// A process that dies at once, again and again, is never swept. Its silence is enough.
 func TestSuspect_SilenceMayBeDeath(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -167,8 +169,8 @@ func TestSuspect_SilenceMayBeDeath(t *testing.T) {
 	}
 }
 
-// Contention is no suspicion: what finds its resource busy again and again is stored healthy, and every delivery takes effect.
-func TestExclusive_MakesNoSuspects(t *testing.T) {
+// A delivery that finds its resource busy again and again is stored unsuspected.
+func TestExclusive_ABusyResourceMakesNoSuspects(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.died(0) // the worst case
@@ -194,7 +196,7 @@ func TestExclusive_MakesNoSuspects(t *testing.T) {
 	}
 }
 
-// Resends that meet their slow first copy count towards nothing.
+// Resends that meet their slow first copy make no suspects.
 func TestSuspect_ResendsOfASlowDelivery(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -236,7 +238,7 @@ insert into pawl.job (queue, kind, payload, status, claimed_by, crashes) select 
 	}
 }
 
-// A trigger's message names a row, and the row remembers: a semantic key does not keep the second announcement from it.
+// A trigger is called for a second announcement of a semantic key: the row remembers.
 func TestTrigger_TheRowRemembersNotTheSemanticKey(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -261,8 +263,8 @@ func TestTrigger_TheRowRemembersNotTheSemanticKey(t *testing.T) {
 	}
 }
 
-// A source that fails is told of, each time.
-func TestReceive_FailuresAreTold(t *testing.T) {
+// Each failure of Receive is reported.
+func TestReceive_FailuresAreReported(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	broken := &brokenSource{Source: newSource()}
@@ -271,12 +273,11 @@ func TestReceive_FailuresAreTold(t *testing.T) {
 	b.start()
 	b.until("all acknowledged", func() bool { return broken.Open() == 0 })
 	if n := b.counters.Count(pawl.EventReceiveFailed); n != 3 {
-		t.Errorf("told of %d failures, want 3", n)
+		t.Errorf("%d failures were reported, want 3", n)
 	}
 	b.wantEffects(1)
 }
 
-// A brokenSource fails three times.
 type brokenSource struct {
 	*pawltest.Source
 	failed atomic.Int32

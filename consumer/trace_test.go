@@ -18,8 +18,8 @@ const (
 	state = "vendor=1"
 )
 
-// Every form of handler works in the trace of whoever sent the message, at the first try and when it is retried from the
-// database, and so does what it enqueues. A message without one, or with one that is none, is in no trace.
+// Every form of handler runs in the sender's trace, at every try, and so do the jobs it enqueues. A
+// message with no trace, or an invalid one, runs without a trace.
 func TestTrace_OfTheSender(t *testing.T) {
 	t.Parallel()
 	for name, set := range map[string]func(c *form, seen func(context.Context, pawl.Delivery) error){

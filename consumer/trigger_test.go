@@ -17,8 +17,8 @@ import (
 const things = `create table thing (id bigint primary key, status text not null default 'pending', claimed_at timestamptz, completed_at timestamptz,
   last_error text, attempt_count int not null default 0); insert into thing (id) select g from generate_series(1, 30) as g`
 
-// A message that names a row starts its work once; whatever the row holds afterwards, the message is gone, and nothing is in the
-// inbox. A message whose row is not there stays.
+// A message that names a row starts its work once. Whether the row succeeds, waits or fails, the
+// message is acknowledged and leaves no inbox row. A message whose row does not exist stays.
 func TestTrigger_TheRowRemembers(t *testing.T) {
 	t.Parallel()
 	b := setup(t, things)
@@ -70,7 +70,7 @@ func TestTrigger_TheRowRemembers(t *testing.T) {
 	}
 }
 
-// A message whose row is claimed may go while a sweeper drives such rows again, and stays while none does (its holder may die).
+// A message whose row is claimed is acknowledged only while a sweeper retries such rows.
 func TestTrigger_ClaimedRows(t *testing.T) {
 	t.Parallel()
 	b := setup(t, things)
@@ -88,7 +88,7 @@ func TestTrigger_ClaimedRows(t *testing.T) {
 	}
 	go sweeper.Run(t.Context())
 	var claims []*guard.Claimed
-	b.until("both are claimed", func() bool { // once the sweeper runs
+	b.until("both are claimed", func() bool { // after the sweeper has started
 		c, err := swept.Claim(t.Context(), len(claims)+1)
 		if err == nil {
 			claims = append(claims, c)
@@ -117,9 +117,8 @@ func TestTrigger_ClaimedRows(t *testing.T) {
 	b.until("the other one is done", func() bool { return b.source.Open() == 0 })
 }
 
-// A trigger whose claim was taken back while it worked gives its message back without an error: the
-// guard tells of the late attempt. When the message comes again, the row holds what the newer
-// attempt did.
+// If a trigger's claim is taken back while it works, its message is released without an error,
+// since the guard reports it. The next arrival finds the outcome of the newer attempt.
 func TestTrigger_ALateClaimIsNoError(t *testing.T) {
 	t.Parallel()
 	b := setup(t, things)

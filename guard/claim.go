@@ -14,31 +14,37 @@ import (
 	"github.com/pawl-go/pawl/internal/txn"
 )
 
-// A Claimed row is one attempt's: from [Rows.Claim] until [Claimed.Commit] or [Claimed.Fail], or until a [Sweeper] takes it back.
+// A Claimed row belongs to one attempt, from [Rows.Claim] until [Claimed.Commit] or [Claimed.Fail],
+// or until a [Sweeper] takes the row back.
 type Claimed struct {
 	rows  *Rows
 	id    any
 	token time.Time
 }
 
-// Claim takes a row from pending to processing, and commits that: for work that takes long or calls others, with no transaction
-// open. If this process dies a [Sweeper] gives the row back; without one running in this process Claim is refused.
+// Claim takes a row from pending to processing and commits that. Use it for work that takes long or
+// calls other systems: no transaction stays open. If this process dies, a [Sweeper] gives the row
+// back. Claim therefore requires a running Sweeper in this process.
 //
-// A transaction that has the row locked is waited for, for as long as ctx and the login's lock_timeout allow. A claim that loses a race
-// (40001, 40P01) runs again, at most 8 times.
+// If another transaction has locked the row, Claim waits as long as ctx and the login's
+// lock_timeout allow. After a lost race (40001, 40P01) it runs again, at most 8 times.
 //
-// Errors: [pawl.ErrAlreadyHandled]: the row is completed or holds an error, acknowledge. [pawl.ErrInProgress]: another attempt has
-// claimed the row, or has just given it back: do not acknowledge, unless [pawl.Swept]. [pawl.ErrNotFound]: never acknowledge.
-// [pawl.ErrArgumentInvalid]: the table has no column ClaimedAt, or no Sweeper runs in this process. [pawl.ErrUnknownState]: the row has a
-// status that the table does not name. Others are the database's: do not acknowledge. If the reply was lost the row may be claimed, and a
-// Sweeper gives it back.
+// Errors:
+//   - [pawl.ErrAlreadyHandled]: the row is completed or holds an error. Acknowledge.
+//   - [pawl.ErrInProgress]: another attempt has claimed the row or just given it back. Do
+//     not acknowledge, unless [pawl.Swept].
+//   - [pawl.ErrNotFound]: there is no such row. Never acknowledge.
+//   - [pawl.ErrArgumentInvalid]: the table has no column ClaimedAt, or no Sweeper runs here.
+//   - [pawl.ErrUnknownState]: the row has a status that the Table does not name.
+//   - Other errors are the database's. Do not acknowledge. If the reply was lost, the row
+//     may be claimed; a Sweeper gives it back.
 func (r *Rows) Claim(ctx context.Context, id any) (*Claimed, error) {
 	if r.table.ClaimedAt == None {
 		return nil, &pawl.Error{Op: "guard.claim", Code: pawl.CodeArgumentInvalid, Err: errors.New("a claim needs the column ClaimedAt: it is the claim's token")}
 	}
 	if r.swept.running.Load() == 0 {
 		return nil, &pawl.Error{Op: "guard.claim", Code: pawl.CodeArgumentInvalid,
-			Err:  fmt.Errorf("nobody sweeps %s: a row whose holder dies would stay claimed", r.table.Name),
+			Err:  fmt.Errorf("no Sweeper runs for %s: if this process died, the row would stay claimed", r.table.Name),
 			Hint: "start the Run of a Sweeper first"}
 	}
 	c := &Claimed{rows: r, id: id}
@@ -53,12 +59,12 @@ func (r *Rows) Claim(ctx context.Context, id any) (*Claimed, error) {
 	return c, nil
 }
 
-// Commit completes the row, in one transaction with work. The row is locked first, under the token
-// of this claim: an attempt that was taken over stops before it writes. A transaction that loses a
-// race (40001, 40P01) runs again from its start, work included, at most 8 times.
+// Commit runs work and completes the row in one transaction. It locks the row under this claim's
+// token first, so an attempt whose row was taken back stops before it writes. After a lost race
+// (40001, 40P01) the transaction runs again, work included, at most 8 times.
 //
-// Errors: [pawl.ErrFenceLost]: the row was taken back, nothing was written, and the Hooks of the
-// Sweeper are told; the work's own, with nothing written: pass it to Fail.
+// Errors: [pawl.ErrFenceLost] if the row was taken back; the Sweeper's Hooks get an event. The
+// work's own error: pass it to Fail. In both cases nothing was written.
 func (c *Claimed) Commit(ctx context.Context, work Work) error {
 	err := txn.Restart(ctx, func() error { return c.commit(ctx, work) })
 	conns.LeaveStandby(c.rows.pool, err)
@@ -92,8 +98,8 @@ func (c *Claimed) commit(ctx context.Context, work Work) error {
 	return tx.CommitWith(context.WithoutCancel(ctx), "guard.complete", c.rows.keep(c.id, result))
 }
 
-// Fail writes why the attempt failed into the row. It returns [pawl.ErrFailureRecorded] around failure once the row holds it, and
-// [pawl.ErrFenceLost] if the row was taken back, as of Commit.
+// Fail writes the attempt's error into the row. It then returns [pawl.ErrFailureRecorded], which
+// wraps failure, or [pawl.ErrFenceLost] if the row was taken back.
 func (c *Claimed) Fail(ctx context.Context, failure error) error {
 	args := []any{c.id, c.token}
 	if c.rows.table.LastError != None {

@@ -7,13 +7,12 @@ import (
 	"github.com/pawl-go/pawl/pawltest"
 )
 
-// database gives an example what pawltest.DB gives a test.
+// database is pawltest.DB for examples.
 func database(schema string) (pool *pgxpool.Pool, drop func()) {
 	e := &pgtest.Example{}
 	return pawltest.DB(e, schema), e.End
 }
 
-// must returns the value or panics.
 func must[T any](value T, err error) T {
 	if err != nil {
 		panic(err)

@@ -1,4 +1,4 @@
-// Package guard does the work of a row once. The row is in a table of yours and has a status.
+// Package guard does the work of a row once. The row is in your table, which has a status column.
 //
 //	pending ──── Once: your work and completed, in one transaction ────▶ completed
 //	   │                                                          ▲
@@ -6,8 +6,9 @@
 //	                    │
 //	                    └── Fail, or a Sweeper ──▶ error, or pending again
 //
-// [Rows.Once] is for work of up to 30 s that calls no other system. [Rows.Claim] is for longer work: it commits the claim first. A [Sweeper]
-// drives rows again that failed, whose process died, or whose message is gone. See docs/guides/choose.md.
+// Use [Rows.Once] for work of up to 30 s that calls no other system. Use [Rows.Claim] for longer
+// work: it commits the claim first. A [Sweeper] retries rows that failed, whose process died, or
+// whose message was lost. See docs/guides/choose.md.
 //
-// For work that no row stands for, use package lock.
+// For work without a row, use package lock.
 package guard

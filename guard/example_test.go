@@ -11,7 +11,7 @@ import (
 	"github.com/pawl-go/pawl/guard"
 )
 
-// An order is shipped by whoever comes first; the second message finds it done, and a failure is kept in the row.
+// An order is shipped once. A second message finds it completed. A failure is stored in the row.
 func ExampleRows_Once() {
 	ctx := context.Background()
 	pool, drop := database(`create table orders (id int primary key, status text not null default 'pending', claimed_at timestamptz,

@@ -8,15 +8,15 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// A usedUp row has been tried as often as [SweeperConfig] allows.
+// A usedUp row has no attempts left, see [SweeperConfig].MaxAttempts.
 type usedUp struct {
 	ID       string
 	Attempts int
 	Error    string
 }
 
-// spent are the sorts of rows whose attempts are used up and whose error is not marked: those that
-// failed, and those whose last holder was silent.
+// spent returns the conditions for rows without attempts left whose error is not marked yet: failed
+// rows, and claimed rows that are stuck.
 func (s *Sweeper) spent() []condition {
 	t := s.rows.table
 	all := []condition{{t.Error, s.fill(spent + " and " + notFinal)}}
@@ -26,14 +26,14 @@ func (s *Sweeper) spent() []condition {
 	return all
 }
 
-// Errors of rows that are used up. A mark makes no error longer than it was or than 93 characters,
-// so that it fits into the column: one that does not would stop each sweep.
+// New errors of rows without attempts left. A mark makes an error at most 93 characters long, or
+// leaves its length: an error too long for its column would stop every sweep.
 const (
 	marked = `pg_catalog.left('{final}' || coalesce({LastError}::text, ''), greatest(pg_catalog.length({LastError}::text), 93))`
 	silent = `'{final}the last attempt died, or took longer than StuckAfter'`
 )
 
-// markFinal ends rows for good. The condition is tested again on the row that changes.
+// markFinal marks rows as final. It tests the condition again on each row that it locked.
 const markFinal = `update {Name}
    set {Status} = {Error}
      , {LastError} = {why}
@@ -46,7 +46,7 @@ const markFinal = `update {Name}
    and {Status} = {state} and {also}
 returning {ID}::text, {AttemptCount}, {LastError}::text`
 
-// useUp ends rows for good whose attempts are used up.
+// useUp marks rows as final.
 func (s *Sweeper) useUp(ctx context.Context, tx pgx.Tx, spent condition) ([]usedUp, error) {
 	why := marked
 	if spent.state == s.rows.table.Processing {
@@ -60,7 +60,7 @@ func (s *Sweeper) useUp(ctx context.Context, tx pgx.Tx, spent condition) ([]used
 }
 
 const (
-	countEvery = 15 * time.Second // of final rows
+	countEvery = 15 * time.Second // interval between counts of final rows
 	countMost  = 1001
 )
 
@@ -71,7 +71,7 @@ const countFinal = `select pg_catalog.count(*)
      where {Status} = {Error} and {LastError} like '{final}%'
      limit {most}) as f`
 
-// countFinal counts the rows that are not driven any more, now and then, up to countMost.
+// countFinal counts the final rows, up to countMost, if the last count is countEvery ago.
 func (s *Sweeper) countFinal(ctx context.Context, tx pgx.Tx, found *passResult) error {
 	if time.Since(s.measured) < countEvery {
 		return nil

@@ -19,28 +19,35 @@ import (
 	"github.com/pawl-go/pawl/internal/verdict"
 )
 
-// Work is what is to be done once for a row, in the transaction that it is handed. It must not commit or roll back tx, and
-// nothing may leave the process meanwhile. What it returns is kept in [Table].Result, if there is that column.
+// Work is called in the transaction that completes its row. It must not commit or roll back tx and
+// must call no other system. Its result is stored in [Table].Result, if there is that column.
 type Work func(ctx context.Context, tx pgx.Tx) (result any, err error)
 
 const (
-	workTimeout  = 30 * time.Second // of a Work; a transaction open for long holds back vacuum for the whole database
-	abandonAfter = 5 * time.Second  // how long a cancelled Work may take to notice
-	lockPatience = "2s"             // for the row, while another transaction works on it
-	askAgain     = 5                // how often a lost reply to COMMIT is asked about
+	// workTimeout bounds a Work: a long transaction holds back vacuum in the whole database.
+	workTimeout  = 30 * time.Second
+	abandonAfter = 5 * time.Second // how long a cancelled Work may take to return
+	lockPatience = "2s"            // how long Once waits for the row's lock
+	askAgain     = 5               // how often Once repeats after a lost reply to COMMIT
 )
 
-// Once takes a row from pending to completed in one transaction with its work: the UPDATE is the first statement, so whoever comes
-// second finds nothing to do. For work of up to 30 s that calls nobody else; see [Rows.Claim] for the rest.
+// Once takes a row from pending to completed in one transaction with its work. The UPDATE is the
+// first statement, so a second attempt finds nothing to do. Use it for work of up to 30 s that
+// calls no other system; otherwise use [Rows.Claim].
 //
-// Errors: [pawl.ErrAlreadyHandled]: the row is completed or holds an error, acknowledge. [pawl.ErrFailureRecorded] around the
-// work's own error: the row holds it now, acknowledge; a [Sweeper] drives it again. [pawl.ErrInProgress]: somebody works on it
-// for longer than 2 s, or has claimed it: do not acknowledge, unless [pawl.Swept]. [pawl.ErrNotFound]: never acknowledge.
-// [pawl.ErrCommitUnknown]: the reply to COMMIT was lost, and the row could not be asked: do not acknowledge, it may have happened. Others are the
-// database's: nothing is recorded, do not acknowledge.
+// Errors:
+//   - [pawl.ErrAlreadyHandled]: the row is completed or holds an error. Acknowledge.
+//   - [pawl.ErrFailureRecorded], which wraps the work's error: the row holds it.
+//     Acknowledge; a [Sweeper] retries the row.
+//   - [pawl.ErrInProgress]: another attempt has locked the row for 2 s or claimed it. Do not
+//     acknowledge, unless [pawl.Swept].
+//   - [pawl.ErrNotFound]: there is no such row. Never acknowledge.
+//   - [pawl.ErrCommitUnknown]: the reply to COMMIT was lost and the row could not be read.
+//     It may have committed: do not acknowledge.
+//   - Other errors are the database's. Nothing was recorded: do not acknowledge.
 //
-// Work that loses its connection three times in a row, although the server answered when it began, may
-// be what takes the server down. The next call does not run it, and writes that into the row.
+// Work that loses its connection three times in a row, although the server answered when it began,
+// may be crashing the server. The next call does not run it and records a failure instead.
 func (r *Rows) Once(ctx context.Context, id any, work Work) (err error) {
 	defer func() { conns.LeaveStandby(r.pool, err) }()
 	key := fmt.Sprint(id)
@@ -65,8 +72,7 @@ func (r *Rows) Once(ctx context.Context, id any, work Work) (err error) {
 	return err
 }
 
-// noteLosses counts work that was lost with its connection, and forgets its losses when the row says
-// what became of it.
+// noteLosses counts work lost with its connection. A definite result of the row clears the count.
 func (r *Rows) noteLosses(key string, err error, lost bool) {
 	switch {
 	case lost && errors.Is(err, pawl.ErrFailureRecorded):
@@ -78,13 +84,14 @@ func (r *Rows) noteLosses(key string, err error, lost bool) {
 	}
 }
 
-// untilKnown runs a transaction again after a lost race, and after a COMMIT without an answer: the
-// row then says whether it took effect.
+// untilKnown runs a transaction again after a lost race, and after a lost reply to COMMIT. After
+// the latter, the row's status shows whether it committed.
 func (r *Rows) untilKnown(ctx context.Context, id any, once func() error) (err error) {
-	var lost error // of the COMMIT that went unanswered
+	var lost error // the error of the unanswered COMMIT
 	for asked := 0; asked <= askAgain; asked++ {
 		err = txn.Restart(ctx, once)
-		if errors.Is(err, txn.ErrEnded) { // by the work, as text: the row says whether it was by COMMIT
+		// The work ended the transaction, as SQL text. The row shows whether by COMMIT.
+		if errors.Is(err, txn.ErrEnded) {
 			return r.failLate(ctx, id, err)
 		}
 		switch {
@@ -92,22 +99,24 @@ func (r *Rows) untilKnown(ctx context.Context, id any, once func() error) (err e
 			lost = err
 		case lost == nil || answers(err):
 			return err
-		case !errors.Is(err, pawl.ErrInProgress): // else it is the old transaction
+		// An ErrInProgress is the old transaction, still open.
+		case !errors.Is(err, pawl.ErrInProgress):
 			return &pawl.Error{Op: "guard.complete", Code: pawl.CodeCommitUnknown, Err: errors.Join(lost, err)}
 		}
-		if !pace.Sleep(ctx, 100*time.Millisecond<<asked) { // the row has the answer: not pending any more, or not completed
+		// The next attempt finds the row not pending if the COMMIT succeeded.
+		if !pace.Sleep(ctx, 100*time.Millisecond<<asked) {
 			return lost
 		}
 	}
 	return lost
 }
 
-// answers reports whether an error says what became of the row.
+// answers reports whether err is a definite result of the row.
 func answers(err error) bool {
 	return err == nil || errors.Is(err, pawl.ErrAlreadyHandled) || errors.Is(err, pawl.ErrFailureRecorded) || errors.Is(err, pawl.ErrNotFound)
 }
 
-// once is one transaction. It sets lost if the work was lost with its connection.
+// once runs one transaction. It sets lost if the work was lost with its connection.
 func (r *Rows) once(ctx context.Context, id any, work Work, lost *bool) error {
 	var taken int64
 	tx, err := txn.Open(ctx, r.pool, "guard.complete", "", workTimeout+abandonAfter, func(b *pgx.Batch) {
@@ -123,7 +132,7 @@ func (r *Rows) once(ctx context.Context, id any, work Work, lost *bool) error {
 	}
 	defer txn.Rollback(ctx, tx)
 	if taken == 0 {
-		txn.Rollback(ctx, tx) // it holds no connection while it waits for the standbys
+		txn.Rollback(ctx, tx) // releases the connection before why waits for the standbys
 		return r.why(ctx, id)
 	}
 	if err := fault.At("guard.work.before"); err != nil {
@@ -146,11 +155,11 @@ func (r *Rows) once(ctx context.Context, id any, work Work, lost *bool) error {
 	if err == nil || pawl.MayHaveHappened(err) || txn.LostRace(err) {
 		return err
 	}
-	return r.failLate(ctx, id, err) // a deferred constraint, for instance
+	return r.failLate(ctx, id, err) // such as the error of a deferred constraint
 }
 
-// keep is the statement that writes a result into its row, if there is a column for it. It is
-// Pawl's own: the role that work may have set need not write to the table.
+// keep returns the statement that writes a result into its row, if the table has the column. Pawl's
+// role runs it: a role that work has set may lack the privilege.
 func (r *Rows) keep(id, result any) func(*pgx.Batch) {
 	return func(b *pgx.Batch) {
 		if result != nil && r.sql.result != "" {
@@ -159,7 +168,8 @@ func (r *Rows) keep(id, result any) func(*pgx.Batch) {
 	}
 }
 
-// fail writes the error into the row that this transaction has taken, its savepoint rolled back: nobody can win in between.
+// fail writes the error in the transaction that has locked the row, after a rollback to its
+// savepoint. No other attempt can take the row in between.
 func (r *Rows) fail(ctx context.Context, tx *txn.Opened, id any, failure error) error {
 	switch {
 	case ctx.Err() != nil, txn.LostRace(failure), pawl.MayHaveHappened(failure):
@@ -179,7 +189,7 @@ func (r *Rows) fail(ctx context.Context, tx *txn.Opened, id any, failure error) 
 	return recorded(failure)
 }
 
-// failLate writes the error in a transaction of its own, if the row is still pending: somebody may have completed it.
+// failLate writes the error in its own transaction, if the row is still pending.
 func (r *Rows) failLate(ctx context.Context, id any, failure error) error {
 	written, err := r.write(ctx, r.sql.failLate, r.failed(id, failure)...)
 	switch {
@@ -191,8 +201,8 @@ func (r *Rows) failLate(ctx context.Context, id any, failure error) error {
 	return recorded(failure)
 }
 
-// write sends a statement of its own that writes an error into a row, and reports whether there was
-// one to write to. It returns once that is replicated.
+// write runs a statement that writes an error into a row, and reports whether it changed one. It
+// returns once the change is replicated.
 func (r *Rows) write(ctx context.Context, statement string, args ...any) (written bool, err error) {
 	var on string
 	err = txn.Restart(ctx, func() error { return r.pool.QueryRow(ctx, statement, args...).Scan(&on) })
@@ -217,8 +227,8 @@ func recorded(failure error) error {
 	return &pawl.Error{Op: "guard.fail", Code: pawl.CodeFailureRecorded, Err: failure}
 }
 
-// why says what became of a row that is not pending, by a second read. Whoever is told so may acknowledge: with synchronous standbys
-// it is said once what was read is replicated.
+// why returns the error for a row that is not pending, from a second read. The caller may
+// acknowledge on it: with synchronous standbys, why waits until the status it read is replicated.
 func (r *Rows) why(ctx context.Context, id any) error {
 	var status, readOn string
 	err := r.pool.QueryRow(ctx, r.sql.look, id).Scan(&status, &readOn)
@@ -238,7 +248,7 @@ func (r *Rows) why(ctx context.Context, id any) error {
 		e.Code = pawl.CodeAlreadyHandled
 	case status == r.table.Processing && r.table.ClaimedAt != None && r.swept.running.Load() > 0:
 		e.Code, e.Err = pawl.CodeInProgress, swept{e.Err}
-	case status == r.table.Processing, status == r.table.Pending: // pending: it has just been given back
+	case status == r.table.Processing, status == r.table.Pending: // pending: just given back
 		e.Code = pawl.CodeInProgress
 	default:
 		e.Code = pawl.CodeUnknownState
@@ -246,13 +256,13 @@ func (r *Rows) why(ctx context.Context, id any) error {
 	return e
 }
 
-// swept says of a claimed row that a Sweeper runs here; see [pawl.Swept].
+// swept marks the error of a claimed row if a Sweeper runs here; see [pawl.Swept].
 type swept struct{ error }
 
 func (swept) Swept() bool { return true }
 
-// notHad turns "not locked in time" into what it means: another transaction works on the row, or
-// the table is locked as a whole, which says nothing about the row.
+// notHad interprets a lock timeout: another transaction holds the row's lock, or the whole table is
+// locked, which is no conflict about the row.
 func (r *Rows) notHad(ctx context.Context, id any, err error) error {
 	if !verdict.IsBusy(pawl.CodeOf(err)) {
 		return err

@@ -13,7 +13,7 @@ import (
 	"github.com/pawl-go/pawl/pawltest"
 )
 
-// losesRaces makes the first three updates of a row that set the given status fail as a lost race does; sequences do not roll back.
+// losesRaces makes the first three updates to status fail. Sequences do not roll back.
 func losesRaces(status string) string {
 	return `create sequence races;
 create function lose() returns trigger language plpgsql as $$ begin
@@ -25,13 +25,13 @@ end $$;
 create trigger lose before update on orders for each row execute function lose()`
 }
 
-// At SERIALIZABLE each call of the package runs again after a lost race: the caller sees none.
+// At SERIALIZABLE each call of the package runs again after a lost race. The caller sees no 40001.
 func TestRows_RestartAboveReadCommitted(t *testing.T) {
 	t.Parallel()
 	boom := errors.New("boom")
 	nothing := func(context.Context, string) error { return nil }
 	for name, c := range map[string]struct {
-		status string // whose writes lose
+		status string // the status whose writes fail
 		call   func(*guard.Rows, context.Context) error
 		want   string
 	}{
@@ -64,7 +64,8 @@ func TestRows_RestartAboveReadCommitted(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			asks := pawltest.DB(t, orders, losesRaces(c.status)) // at READ COMMITTED, where a question loses no race
+			// At READ COMMITTED, where a SELECT loses no race.
+			asks := pawltest.DB(t, orders, losesRaces(c.status))
 			config := asks.Config()
 			config.ConnConfig.RuntimeParams["default_transaction_isolation"] = "serializable"
 			pool, err := pgxpool.NewWithConfig(t.Context(), config)
@@ -82,7 +83,7 @@ func TestRows_RestartAboveReadCommitted(t *testing.T) {
 			go func() { sweeper.Run(ctx); close(ran) }()
 			defer func() { stop(); <-ran }()
 			err = c.call(rows, t.Context())
-			for pawl.CodeOf(err) == pawl.CodeArgumentInvalid { // the sweeper has not begun
+			for pawl.CodeOf(err) == pawl.CodeArgumentInvalid { // the sweeper has not started
 				err = c.call(rows, t.Context())
 			}
 			if err != nil {
@@ -93,7 +94,7 @@ func TestRows_RestartAboveReadCommitted(t *testing.T) {
 	}
 }
 
-// A function to drive rows with that panics fails for its row, and the sweeper goes on with the next.
+// If drive panics, that row fails and the sweeper continues with the next.
 func TestSweeper_APanicIsAFailure(t *testing.T) {
 	t.Parallel()
 	pool := pawltest.DB(t, orders, "update orders set created_at = now() - interval '1 hour'")

@@ -21,7 +21,7 @@ import (
 	"github.com/pawl-go/pawl/pawltest"
 )
 
-// orders has no unique constraint on its effects: what is doubled has to show.
+// orders has no unique constraint on its effects, so that duplicates show.
 const orders = `create table orders (id bigint primary key, status text not null default 'pending', result text, claimed_at timestamptz,
   completed_at timestamptz, last_error text, attempt_count int not null default 0, created_at timestamptz not null default now());
 create table shipment (id bigint not null);
@@ -55,7 +55,7 @@ func wantText(t *testing.T, pool *pgxpool.Pool, query, want string) {
 
 const order1 = "select concat_ws(' ', status, attempt_count, result, last_error, completed_at is not null, (select count(*) from shipment)) from orders where id = 1"
 
-// Two at once on one row: one completes it, the other is told that it is handled; whatever the id's type and the names are.
+// Of two attempts at once on one row, one completes it and the other gets ErrAlreadyHandled.
 func TestOnce_TwiceAtOnce(t *testing.T) {
 	t.Parallel()
 	const odd = `create schema "Shop"; create table "Shop"."the orders" ("the id" uuid primary key, "State" text not null default 'new',
@@ -98,7 +98,7 @@ insert into "Shop"."the orders" ("the id") values ('6f1c2b5e-0000-4000-8000-0000
 	}
 }
 
-// The row says why it was not taken, and its end shows in it.
+// The error tells why the row was not taken, and the row has its result.
 func TestOnce_SaysWhy(t *testing.T) {
 	t.Parallel()
 	pool := pawltest.DB(t, orders, "update orders set status = 'processing' where id = 2; update orders set status = 'error' where id = 3; update orders set status = 'lost' where id = 4")
@@ -115,7 +115,7 @@ func TestOnce_SaysWhy(t *testing.T) {
 	wantText(t, pool, "select count(*)::text from shipment", "1")
 }
 
-// Work that fails leaves its error in the row and nothing else, however it fails.
+// Work that fails leaves only its error in the row, however it fails.
 func TestOnce_RecordsTheError(t *testing.T) {
 	t.Parallel()
 	const strict = "create table strict (n int unique deferrable initially deferred); insert into strict values (1)"
@@ -153,7 +153,8 @@ func TestOnce_RecordsTheError(t *testing.T) {
 	}
 }
 
-// The reply to COMMIT is lost, in both worlds: the row has one completion and one effect, and the caller may acknowledge.
+// The reply to COMMIT is lost, before or after it took effect. The row has one completion and one
+// effect, and the caller may acknowledge.
 func TestOnce_LostCommitReply(t *testing.T) {
 	t.Parallel()
 	for _, cut := range []wireproxy.Cut{wireproxy.BeforeSend, wireproxy.BeforeReply} {
@@ -179,8 +180,8 @@ func TestOnce_LostCommitReply(t *testing.T) {
 	}
 }
 
-// A claim is refused where nobody would give the row back; it is one attempt's, and a late one cannot commit.
-func TestClaim_IsOneAttempts(t *testing.T) {
+// A claim requires a Sweeper. After a takeover the old attempt cannot commit.
+func TestClaim_BelongsToOneAttempt(t *testing.T) {
 	t.Parallel()
 	pool := pawltest.DB(t, orders)
 	rows := rowsOf(t, pool, table)
@@ -231,8 +232,8 @@ func until(t *testing.T, what string, reached func() bool) {
 	patience.Until(t, what, reached)
 }
 
-// Without a time of creation a row that was never claimed is dated by a column that only grows; without that it is never driven, because it
-// cannot be told from a fresh one.
+// Without CreatedAt, a row that was never claimed is dated by a column that only grows. Without
+// that it is never retried, because it looks like a new row.
 func TestSweeper_DatesRowsByAMonotoneColumn(t *testing.T) {
 	t.Parallel()
 	for monotone, want := range map[string]bool{"id": true, guard.None: false} {
@@ -267,7 +268,7 @@ func TestSweeper_DatesRowsByAMonotoneColumn(t *testing.T) {
 	}
 }
 
-// A pass drives what failed and may be tried again, what is stuck, and what nobody came for; once each, also when two pass at once.
+// A pass retries each due row once, even if two passes run at once.
 func TestSweeper_DrivesWhatIsDue(t *testing.T) {
 	t.Parallel()
 	pool := pawltest.DB(t, orders, `insert into orders (id, status, attempt_count, last_error, claimed_at, created_at) values
@@ -302,7 +303,7 @@ func TestSweeper_DrivesWhatIsDue(t *testing.T) {
 	wantText(t, pool, "select string_agg(id::text, ' ' order by id) from shipment", "11 15 17")
 }
 
-// A mapping that cannot work is refused before anything runs.
+// An invalid mapping is refused by New and Sweeper.
 func TestNew_RefusesBadTables(t *testing.T) {
 	t.Parallel()
 	pool := pawltest.DB(t)
@@ -317,8 +318,7 @@ func TestNew_RefusesBadTables(t *testing.T) {
 	}
 }
 
-// A lock on the whole table says nothing about the row, which the message must not be told to be in
-// other hands.
+// A lock on the whole table is no conflict about the row, so the error is not ErrInProgress.
 func TestOnce_ALockedTableIsNoConflict(t *testing.T) {
 	t.Parallel()
 	pool := pawltest.DB(t, orders)
@@ -330,7 +330,8 @@ func TestOnce_ALockedTableIsNoConflict(t *testing.T) {
 	}
 	t.Cleanup(one.Close)
 	rows := rowsOf(t, one, table)
-	if err := rows.Once(t.Context(), 2, ship(2)); err != nil { // prepares its statements: that waits for locks, too
+	// Once prepares its statements here, because preparing waits for locks, too.
+	if err := rows.Once(t.Context(), 2, ship(2)); err != nil {
 		t.Fatal(err)
 	}
 	err = pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {

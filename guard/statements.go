@@ -9,20 +9,20 @@ import (
 	"github.com/pawl-go/pawl/internal/watched"
 )
 
-// statements are the texts for one table. $1 is the row's id; names are quoted, states are literals, so that an enum will do and
-// a partial index on the status can be used.
+// statements are the SQL texts for one table. $1 is the row's id. Names are quoted. States are
+// literals, which allows enums and partial indexes on the status.
 type statements struct {
 	complete string // pending → completed
-	result   string // $2: what the work returned; "" if the table does not keep it
-	fail     string // $2: the error; of a row that this transaction has completed
-	failLate string // $2: the error; of a row that is pending, after the transaction was lost
-	look     string // what the status is, and whether synchronous standbys are set
-	claim    string // pending → processing; answers the token
+	result   string // $2: the result of the work; "" if the table has no column for it
+	fail     string // $2: the error; for a row that this transaction has completed
+	failLate string // $2: the error; for a pending row, after the transaction was lost
+	look     string // the status, and whether synchronous standbys are set
+	claim    string // pending → processing; returns the token
 	settle   string // processing under token $2 → completed
 	refuse   string // processing under token $2 → error $3
 }
 
-// templates name columns and states by their fields in Table. A line that names a column which the table does not have is left out.
+// templates name columns and states by their fields. fill drops a line that names a missing column.
 var templates = statements{
 	complete: `update {Name}
    set {Status} = {Completed}
@@ -84,7 +84,7 @@ func (t Table) statements() statements {
 	return s
 }
 
-// columns of the table, by their fields. None of them is a column that the table does not have.
+// columns returns the column names by field, None if the table lacks the column.
 func (t Table) columns() map[string]string {
 	return map[string]string{"{ID}": t.ID, "{Status}": t.Status, "{Result}": t.Result, "{CompletedAt}": t.CompletedAt, "{ClaimedAt}": t.ClaimedAt,
 		"{LastError}": t.LastError, "{AttemptCount}": t.AttemptCount, "{CreatedAt}": t.CreatedAt, "{Monotone}": t.Monotone}
@@ -92,7 +92,7 @@ func (t Table) columns() map[string]string {
 
 var field = regexp.MustCompile(`\{\w+\}`)
 
-// fill makes a statement, or a part of one, of its template. more are pairs of a name in braces and its text.
+// fill makes a statement, or part of one, from its template. more are pairs as for a Replacer.
 func (t Table) fill(template string, more ...string) string {
 	columns := t.columns()
 	var lines []string
@@ -109,7 +109,6 @@ func (t Table) fill(template string, more ...string) string {
 	return strings.TrimSpace(strings.NewReplacer(pairs...).Replace(strings.Join(lines, "")))
 }
 
-// lacks reports whether a line names a column that the table does not have.
 func (t Table) lacks(columns map[string]string, line string) bool {
 	for _, name := range field.FindAllString(line, -1) {
 		if columns[name] == None {

@@ -19,45 +19,45 @@ import (
 	"github.com/pawl-go/pawl/internal/txn"
 )
 
-// A SweeperConfig says which rows a [Sweeper] drives again, and when. Its zero value is fit for
-// production.
+// SweeperConfig selects the rows that a [Sweeper] retries. Its zero value is fit for production.
 type SweeperConfig struct {
-	// Every is the pause between two passes. Default 10 s.
+	// Every is the interval between passes. Default 10 s.
 	Every time.Duration
-	// StuckAfter is how long a row may be claimed before it is pending again. Longer than the longest work: a holder that still
-	// runs is refused when it commits. Default 15 min.
+	// StuckAfter is how long a row may be claimed before it becomes pending again. Set it above the
+	// longest work: after a takeover, the old holder's commit is refused. Default 15 min.
 	StuckAfter time.Duration
-	// PendingAfter is how long a row may be pending before it is driven without a message: the message may never have been sent,
-	// or was deleted when its holder died. Counted from CreatedAt, and from the last attempt. Default 15 min. A table without CreatedAt: from when
-	// a pass of this sweeper first saw a row as high as this one in the column Monotone, so it begins anew with the process. Without either, a
-	// row that was never claimed is never driven: it cannot be told from a fresh one.
+	// PendingAfter is how long a row may be pending before the sweeper retries it without a
+	// message: the message may be lost. It counts from CreatedAt and from the last attempt. Default
+	// 15 min.
+	//
+	// Without CreatedAt, it counts from the time when a pass of this sweeper first saw a row as
+	// high in the column Monotone, and starts again with each process. Without both, a row that was
+	// never claimed is never retried: it looks like a new row.
 	PendingAfter time.Duration
-	// MaxAttempts is how often a row is tried in all. After that a pass marks its error as final,
-	// and it is not driven any more. Default 25.
+	// MaxAttempts bounds a row's attempts. Then a pass marks its error as final. Default 25.
 	MaxAttempts int
-	// Wait is the pause after the first error; it doubles with every attempt up to MaxWait. Without the column ClaimedAt there is
-	// none. Default 30 s.
+	// Wait is the delay after the first error. It doubles with each attempt up to MaxWait. Without
+	// the column ClaimedAt there is no delay. Default 30 s.
 	Wait time.Duration
-	// MaxWait bounds the pauses. Default 1 h.
+	// MaxWait bounds the delay. Default 1 h.
 	MaxWait time.Duration
-	// Limit is how many rows one pass takes of each sort. Default 100.
+	// Limit is the most rows that a pass takes of each kind: failed, stuck, pending. Default 100.
 	Limit int
-	// Hooks receive the events of this table: what fails, rows that are not tried any more, and
-	// late attempts of [Rows.Claim].
+	// Hooks receive the table's events: failures, used-up rows, late commits of [Rows.Claim].
 	Hooks pawl.Hooks
 }
 
-// A Sweeper drives rows again whose message is gone: those that failed, those whose holder died, and those that nobody came for.
-// Several at once are safe; every process may run one.
+// A Sweeper retries rows that failed, whose holder died, or whose message was lost. Several may run
+// at once, such as one in every process.
 type Sweeper struct {
 	rows  *Rows
 	cfg   SweeperConfig
 	drive func(ctx context.Context, id string) error
 
 	mu       sync.Mutex
-	seen     []highMark // how far the column Monotone had come, oldest first
+	seen     []highMark // values of the column Monotone, oldest first
 	counted  *rollup.Recorder
-	measured time.Time // when final rows were counted
+	measured time.Time // when final rows were last counted
 }
 
 // A highMark is the highest value of the column Monotone that a pass saw.
@@ -66,14 +66,15 @@ type highMark struct {
 	value string
 }
 
-// sweepers are those of one table in this process.
+// sweepers are the sweepers of one table in this process.
 type sweepers struct {
 	running atomic.Int32
-	newest  atomic.Pointer[Sweeper] // the last that began to run; claims tell its hooks
+	newest  atomic.Pointer[Sweeper] // the last one started; late claims call its hooks
 }
 
-// Sweeper makes the sweeper of these rows. drive is called for each row that is pending again, with its id as text: do the work,
-// with [Rows.Once] or [Rows.Claim], or send the message anew. If it fails the row is driven again after PendingAfter.
+// Sweeper returns a sweeper of these rows. It calls drive with the id, as text, of each row that it
+// made pending. drive does the work, with [Rows.Once] or [Rows.Claim], or sends the message again.
+// If it fails, the row is retried after PendingAfter.
 func (r *Rows) Sweeper(cfg SweeperConfig, drive func(ctx context.Context, id string) error) (*Sweeper, error) {
 	for option, fallback := range map[*time.Duration]time.Duration{&cfg.Every: 10 * time.Second, &cfg.StuckAfter: 15 * time.Minute,
 		&cfg.PendingAfter: 15 * time.Minute, &cfg.Wait: 30 * time.Second, &cfg.MaxWait: time.Hour} {
@@ -94,8 +95,8 @@ func (r *Rows) Sweeper(cfg SweeperConfig, drive func(ctx context.Context, id str
 	return &Sweeper{rows: r, cfg: cfg, drive: drive, counted: rollup.New(r.pool, rollup.Consumer)}, nil
 }
 
-// Run makes a pass at once and then every Every, until ctx ends, and returns nil. It returns no
-// error: what fails is an event, and the next pass tries it again. Claims are accepted while it runs.
+// Run makes a pass at once and then every Every, until ctx is cancelled. It always returns nil:
+// errors are events, and the next pass retries. Claims are accepted while Run runs.
 func (s *Sweeper) Run(ctx context.Context) error {
 	s.rows.swept.newest.Store(s)
 	s.rows.swept.running.Add(1)
@@ -105,14 +106,14 @@ func (s *Sweeper) Run(ctx context.Context) error {
 		if _, err := s.Pass(ctx); err != nil && ctx.Err() == nil {
 			s.tell(ctx, pawl.Event{Kind: pawl.EventError, Op: "guard.sweep", Err: err})
 		}
-		s.addCounts(context.WithoutCancel(ctx)) // what a stop cuts off is not counted
+		s.addCounts(context.WithoutCancel(ctx)) // WithoutCancel, or the last counts would be lost
 		if !pace.Sleep(ctx, s.cfg.Every) {
 			return nil
 		}
 	}
 }
 
-// Pass makes one pass and returns how many rows it drove. Another sweeper's pass at the same time makes it return 0.
+// Pass makes one pass and returns how many rows it drove: 0 if another sweeper collects them.
 func (s *Sweeper) Pass(ctx context.Context) (driven int, err error) {
 	var found passResult
 	err = txn.Restart(ctx, func() (err error) {
@@ -125,14 +126,15 @@ func (s *Sweeper) Pass(ctx context.Context) (driven int, err error) {
 	}
 	s.tellFound(ctx, found)
 	for _, id := range found.due {
-		failure := txn.Safely(func() error { return s.drive(ctx, id) }) // a panic must not end the process
+		failure := txn.Safely(func() error { return s.drive(ctx, id) }) // recovers a panic
 		switch {
 		case failure == nil, errors.Is(failure, pawl.ErrAlreadyHandled), errors.Is(failure, pawl.ErrInProgress):
 			driven++
 		case errors.Is(failure, pawl.ErrFailureRecorded):
 			driven++
 			s.tell(ctx, pawl.Event{Kind: failedKind(failure), Op: "guard.sweep", Key: id, Err: failure})
-		case errors.As(failure, new(refusedError)): // told
+		// Claimed.lost has already reported it.
+		case errors.As(failure, new(refusedError)):
 		case ctx.Err() == nil:
 			s.tell(ctx, pawl.Event{Kind: pawl.EventError, Op: "guard.sweep", Key: id, Err: failure})
 		}
@@ -140,17 +142,16 @@ func (s *Sweeper) Pass(ctx context.Context) (driven int, err error) {
 	return driven, nil
 }
 
-// passResult is what one pass has found. Its transaction has committed.
+// passResult is the result of one pass whose transaction has committed.
 type passResult struct {
-	due     []string // ids of the rows that are pending again
-	taken   int      // rows whose holder was silent
+	due     []string // ids of rows made pending
+	taken   int      // number of stuck rows
 	usedUp  []usedUp
 	counted bool
-	final   int64 // if counted: rows that are not driven any more
+	final   int64 // number of final rows, if counted
 }
 
-// collect makes the rows pending that are due, marks those whose attempts are used up, and commits.
-// A crash after it costs PendingAfter.
+// collect makes due rows pending and marks used-up rows. A crash after it costs PendingAfter.
 func (s *Sweeper) collect(ctx context.Context) (found passResult, err error) {
 	tx, err := txn.Begin(ctx, s.rows.pool, "guard.sweep", workTimeout)
 	if err != nil {
@@ -201,14 +202,14 @@ func (s *Sweeper) collectIn(ctx context.Context, tx pgx.Tx, found *passResult) e
 	return s.countFinal(ctx, tx, found)
 }
 
-// highest is how far the column Monotone has come. Its order names the table: the column alone would be the text of the result, where 9 is
-// above 10.
+// highest selects the highest value of the column Monotone. The order by names the table: the
+// output column is text, where 9 is above 10.
 const highest = `select t.{Monotone}::text
   from {Name} as t
  order by t.{Monotone} desc nulls last
  limit 1`
 
-// look notes how far the column Monotone has come.
+// look records the highest value of the column Monotone.
 func (s *Sweeper) look(ctx context.Context, tx pgx.Tx) error {
 	t := s.rows.table
 	if t.CreatedAt != None || t.Monotone == None {
@@ -228,25 +229,26 @@ func (s *Sweeper) look(ctx context.Context, tx pgx.Tx) error {
 	return err
 }
 
-// When a row is due, by its state and the columns that the table has.
+// Conditions under which a row is due, by its state and the table's columns.
 const (
-	stuck     = `{ClaimedAt} < {now} - {StuckAfter}`
-	notFinal  = `coalesce({LastError}, '') not like '{final}%'`
-	attempts  = `{AttemptCount} < {MaxAttempts}`
-	spent     = `{AttemptCount} >= {MaxAttempts}`
-	failed    = attempts + ` and ` + notFinal
-	rested    = `({ClaimedAt} is null or {ClaimedAt} < {now} - least({MaxWait}, {Wait} * 2 ^ least({AttemptCount} - 1, 30)) * interval '1 microsecond')`
-	created   = `{CreatedAt} < {now} - {PendingAfter}`
-	claimed   = `{ClaimedAt} < {now} - {PendingAfter}`
-	either    = `greatest({ClaimedAt}, {CreatedAt}) < {now} - {PendingAfter}` // greatest skips nulls
+	stuck    = `{ClaimedAt} < {now} - {StuckAfter}`
+	notFinal = `coalesce({LastError}, '') not like '{final}%'`
+	attempts = `{AttemptCount} < {MaxAttempts}`
+	spent    = `{AttemptCount} >= {MaxAttempts}`
+	failed   = attempts + ` and ` + notFinal
+	rested   = `({ClaimedAt} is null or {ClaimedAt} < {now} - least({MaxWait}, {Wait} * 2 ^ least({AttemptCount} - 1, 30)) * interval '1 microsecond')`
+	created  = `{CreatedAt} < {now} - {PendingAfter}`
+	claimed  = `{ClaimedAt} < {now} - {PendingAfter}`
+	// greatest skips nulls.
+	either    = `greatest({ClaimedAt}, {CreatedAt}) < {now} - {PendingAfter}`
 	unclaimed = `{Monotone} <= {seen}`
 	both      = `case when {ClaimedAt} is null then {unclaimed} else ` + claimed + ` end`
 )
 
-// A condition is a state in which rows are due, and what else must hold.
+// A condition selects rows in a state that also meet an expression.
 type condition struct{ state, also string }
 
-// due are the sorts of rows to be driven.
+// due returns the conditions for rows to make pending.
 func (s *Sweeper) due() []condition {
 	t := s.rows.table
 	pending := condition{t.Pending, s.pending()}
@@ -259,7 +261,7 @@ func (s *Sweeper) due() []condition {
 	return []condition{{t.Error, s.fill(failed)}}
 }
 
-// pending says when a row is due that nothing works on; "" if that cannot be told.
+// pending returns the expression for pending rows that are due; "" if no column can tell.
 func (s *Sweeper) pending() string {
 	switch t := s.rows.table; {
 	case t.ClaimedAt != None && t.CreatedAt != None:
@@ -276,7 +278,7 @@ func (s *Sweeper) pending() string {
 	return ""
 }
 
-// unclaimed says of rows that were never claimed that they are old enough, by the column Monotone.
+// unclaimed returns the expression for rows that were never claimed and are old by Monotone.
 func (s *Sweeper) unclaimed() string {
 	if len(s.seen) == 0 || time.Since(s.seen[0].at) <= s.cfg.PendingAfter {
 		return "false"
@@ -284,7 +286,7 @@ func (s *Sweeper) unclaimed() string {
 	return s.fill(unclaimed, "{seen}", literal(s.seen[0].value))
 }
 
-// fill makes a text of its template with the times and bounds of this sweeper.
+// fill fills a template with this sweeper's times and bounds.
 func (s *Sweeper) fill(template string, more ...string) string {
 	micros := func(d time.Duration) string { return strconv.FormatInt(d.Microseconds(), 10) }
 	interval := func(d time.Duration) string { return "interval '" + micros(d) + " microseconds'" }
@@ -293,7 +295,7 @@ func (s *Sweeper) fill(template string, more ...string) string {
 		"{final}", finalMark}, more...)...)
 }
 
-// giveBack makes rows pending that are due. The condition is tested again on the row that changes.
+// giveBack makes due rows pending. It tests the condition again on each row that it locked.
 const giveBack = `update {Name}
    set {Status} = {Pending}
      , {ClaimedAt} = {now}
@@ -306,7 +308,7 @@ const giveBack = `update {Name}
    and {Status} = {state} and {also}
 returning {ID}::text`
 
-// take makes rows pending, and notes when, so that the next pass leaves them alone.
+// take makes rows pending. It sets ClaimedAt, so that the next pass leaves them alone.
 func (s *Sweeper) take(ctx context.Context, tx pgx.Tx, due condition) ([]string, error) {
 	rows, err := tx.Query(ctx, s.fill(giveBack, "{state}", literal(due.state), "{also}", due.also))
 	if err != nil {

@@ -11,40 +11,43 @@ import (
 	"github.com/pawl-go/pawl/internal/verdict"
 )
 
-// None stands for a column that a table does not have.
+// None as a column name means that the table lacks the column.
 const None = "-"
 
-// A Table says where a table of yours keeps what its rows are at. It needs no column of Pawl's; an empty name is the default, and
-// [None] says that there is no such column.
+// A Table maps your table. An empty name selects the default; [None] means no such column.
 type Table struct {
 	Name string // "orders" or "shop.orders"; required
 
-	ID           string // of any type; default "id"
-	Status       string // text or an enum; default "status"
-	Result       string // what the work returned; default None
-	CompletedAt  string // timestamptz; default "completed_at"
-	ClaimedAt    string // timestamptz, of the last attempt: who has claimed the row, and how long ago; default "claimed_at"
+	ID          string // of any type; default "id"
+	Status      string // text or an enum; default "status"
+	Result      string // the result of the work; default None
+	CompletedAt string // timestamptz; default "completed_at"
+	// ClaimedAt is the timestamptz of the last attempt and the claim's token. Default "claimed_at".
+	ClaimedAt    string
 	LastError    string // text; default "last_error"
 	AttemptCount string // integer, not null; default "attempt_count"
-	CreatedAt    string // timestamptz; default None. Without it, a row whose message was lost before the first claim looks like a fresh one
-	Monotone     string // without CreatedAt: a column that only grows, such as a serial id; a [Sweeper] dates rows by it. Default None
+	// CreatedAt is a timestamptz. Default None.
+	CreatedAt string
+	// Monotone, without CreatedAt, is a column that only grows and dates rows. Default None: a
+	// row whose message was lost before its first claim then looks like a new one.
+	Monotone string
 
-	Pending    string // the four states, in Status; default "pending"
+	Pending    string // the four values of Status; default "pending"
 	Processing string // default "processing"
 	Completed  string // default "completed"
 	Error      string // default "error"
 }
 
-// Rows guards the work on the rows of one table. All its methods may be called at once.
+// Rows guards the work on the rows of one table. It is safe for concurrent use.
 type Rows struct {
 	pool   *pgxpool.Pool
 	table  Table
 	sql    statements
 	swept  sweepers
-	losses verdict.Losses[string] // of rows, by the text of their id
+	losses verdict.Losses[string] // by the row's id as text
 }
 
-// New checks the mapping, without asking the database, and completes it.
+// New checks the mapping and fills in the defaults. It does not query the database.
 func New(pool *pgxpool.Pool, t Table) (*Rows, error) {
 	if pool == nil {
 		return nil, &pawl.Error{Op: "guard.new", Code: pawl.CodeArgumentInvalid, Err: errors.New("the pool is missing")}
@@ -75,7 +78,8 @@ func (t Table) check() error {
 	return nil
 }
 
-// stored is an error as a row keeps it: at most 4,000 characters, without NUL, and marked if no retry can help.
+// stored returns the text of an error for its row: at most 4,000 characters, without NUL. If the
+// error is final, it begins with finalMark.
 func stored(err error) string {
 	why := err.Error()
 	if pawl.IsFinal(err) && !strings.HasPrefix(why, finalMark) {
@@ -84,5 +88,5 @@ func stored(err error) string {
 	return text.Characters(why, 4000)
 }
 
-// finalMark begins the error of a row that is not driven again.
+// finalMark begins the error of a row that is not retried.
 const finalMark = "final: "

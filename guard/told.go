@@ -10,12 +10,12 @@ import (
 	"github.com/pawl-go/pawl/internal/rollup"
 )
 
-// A refusedError is that of an attempt that was late: a hook has been told.
+// A refusedError is the error of a late attempt that lost has already reported.
 type refusedError struct{ error }
 
 func (r refusedError) Unwrap() error { return r.error }
 
-// tell tells the hooks of an event, and counts it for the charts.
+// tell emits an event and counts it in pawl.rollup.
 func (s *Sweeper) tell(ctx context.Context, e pawl.Event) {
 	e.Scope = s.scope()
 	s.counted.Count(e)
@@ -23,10 +23,10 @@ func (s *Sweeper) tell(ctx context.Context, e pawl.Event) {
 	s.cfg.Hooks.Emit(context.WithoutCancel(ctx), e)
 }
 
-// scope is the table in pawl.rollup, where it stands among the consumers.
+// scope is the table's scope in pawl.rollup, whose source is that of consumers.
 func (s *Sweeper) scope() string { return fmt.Sprintf("guard/%.200s", s.rows.table.Name) }
 
-// tellFound tells what a pass has found and what is driven no more.
+// tellFound emits events for taken and used-up rows of a pass, and stores the count of final rows.
 func (s *Sweeper) tellFound(ctx context.Context, found passResult) {
 	if found.taken > 0 {
 		s.tell(ctx, pawl.Event{Kind: pawl.EventStaleTakeover, Op: "guard.sweep", Count: found.taken})
@@ -44,14 +44,14 @@ func (s *Sweeper) tellFound(ctx context.Context, found passResult) {
 	}
 }
 
-// addCounts adds to the database what was counted.
+// addCounts writes the counts to pawl.rollup.
 func (s *Sweeper) addCounts(ctx context.Context) {
 	if err := s.counted.Add(ctx, nil); err != nil && ctx.Err() == nil {
 		s.tell(ctx, pawl.Event{Kind: pawl.EventError, Op: "rollup.add", Err: err})
 	}
 }
 
-// failedKind is the event of a failure that the row holds.
+// failedKind returns the event kind for a recorded failure.
 func failedKind(failure error) pawl.EventKind {
 	if pawl.IsFinal(errors.Unwrap(failure)) {
 		return pawl.EventFailed
@@ -59,9 +59,9 @@ func failedKind(failure error) pawl.EventKind {
 	return pawl.EventRetryable
 }
 
-// lost tells that an attempt was late, and is the error that says so.
+// lost emits an event for a late attempt and returns its error.
 func (c *Claimed) lost(ctx context.Context, op string) error {
-	late := fmt.Errorf("row %v of %s is not under this claim any more: a Sweeper has taken it back", c.id, c.rows.table.Name)
+	late := fmt.Errorf("row %v of %s no longer belongs to this claim: a Sweeper has taken it back", c.id, c.rows.table.Name)
 	if c.rows.swept.running.Load() > 0 {
 		late = swept{late}
 	}

@@ -18,11 +18,11 @@ import (
 	"github.com/pawl-go/pawl/pawltest"
 )
 
-// ears note the events of a table.
+// ears record the events of a table.
 type ears struct {
 	mu      sync.Mutex
 	all     []pawl.Event
-	givenUp bool // counts that the database did not take within two seconds
+	givenUp bool // the database did not accept counts within two seconds
 }
 
 func (e *ears) hooks() pawl.Hooks {
@@ -37,7 +37,7 @@ func (e *ears) hooks() pawl.Hooks {
 	}}
 }
 
-// heard lists the events as kind, op, key and count, in their order.
+// heard returns the events as sorted lines of kind, op, scope, key and count.
 func (e *ears) heard() string {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -57,7 +57,7 @@ func (e *ears) want(t *testing.T, want ...string) {
 	}
 }
 
-// run runs a sweeper until the returned function is called, and returns once claims are accepted.
+// run starts a sweeper and returns once it accepts claims. stop stops it.
 func run(t *testing.T, rows *guard.Rows, cfg guard.SweeperConfig, drive func(context.Context, string) error, probe int) (first *guard.Claimed, stop func()) {
 	t.Helper()
 	sweeper, err := rows.Sweeper(cfg, drive)
@@ -81,7 +81,7 @@ func run(t *testing.T, rows *guard.Rows, cfg guard.SweeperConfig, drive func(con
 	return first, stop
 }
 
-// rolled is what the rollup has of a table: name and sum of the hours.
+// rolled returns the names and sums of the table's counts in pawl.rollup.
 func rolled(t *testing.T, pool *pgxpool.Pool) string {
 	t.Helper()
 	var got string
@@ -93,9 +93,9 @@ func rolled(t *testing.T, pool *pgxpool.Pool) string {
 	return got
 }
 
-// An attempt whose row was taken back is heard when it commits or fails late, and is counted where
-// those of jobs are. What took the row back is heard, too.
-func TestClaim_ALateAttemptIsHeard(t *testing.T) {
+// An attempt whose row was taken back causes an event when it commits or fails late, and is counted
+// like those of jobs. The takeover causes an event, too.
+func TestClaim_ALateAttemptIsReported(t *testing.T) {
 	t.Parallel()
 	pool := pawltest.DB(t, orders)
 	rows := rowsOf(t, pool, table)
@@ -132,8 +132,8 @@ func TestClaim_ALateAttemptIsHeard(t *testing.T) {
 	}
 }
 
-// Work that is refused by another fence has no late attempt of the guard.
-func TestClaim_ARefusalOfTheWorkIsItsOwn(t *testing.T) {
+// If the work itself returns ErrFenceLost of another fence, the guard reports no late attempt.
+func TestClaim_AnotherFencesRefusalIsNotLate(t *testing.T) {
 	t.Parallel()
 	pool := pawltest.DB(t, orders)
 	var e ears
@@ -147,8 +147,8 @@ func TestClaim_ARefusalOfTheWorkIsItsOwn(t *testing.T) {
 	e.want(t)
 }
 
-// A drive that is late itself is told of once, as late.
-func TestSweeper_ALateDriveIsToldOnce(t *testing.T) {
+// If a drive's own claim is late, one event reports it.
+func TestSweeper_ALateDriveIsReportedOnce(t *testing.T) {
 	t.Parallel()
 	pool := pawltest.DB(t, orders, "update orders set created_at = now() - interval '1 hour' where id = 2")
 	rows := rowsOf(t, pool, table)
@@ -172,7 +172,7 @@ func TestSweeper_ALateDriveIsToldOnce(t *testing.T) {
 	wantText(t, pool, "select string_agg(id::text, ' ') from shipment", "1")
 }
 
-// A row whose attempts are used up is not driven either while it waits for its mark.
+// A row without attempts left is not driven while it waits for its mark beyond the Limit.
 func TestSweeper_DrivesNoUsedUpRowBehindTheLimit(t *testing.T) {
 	t.Parallel()
 	pool := pawltest.DB(t, orders, "update orders set status = 'processing', attempt_count = 3, claimed_at = now() - interval '1 hour'")
@@ -195,8 +195,7 @@ const spentRows = `insert into orders (id, status, attempt_count, last_error, cl
   (11, 'error', 3, 'the model is away', now()), (12, 'error', 4, null, now()), (13, 'error', 2, 'again', now()), (14, 'error', 9, 'final: no', now()),
   (15, 'processing', 3, 'before', now() - interval '1 hour'), (16, 'processing', 2, null, now() - interval '1 hour'), (17, 'processing', 3, null, now())`
 
-// A table without a time of claims is swept, too: its failed rows are driven until their attempts are
-// used up.
+// Without ClaimedAt, failed rows are retried until their attempts are used up.
 func TestSweeper_WithoutATimeOfClaims(t *testing.T) {
 	t.Parallel()
 	bare := table
@@ -218,9 +217,8 @@ func TestSweeper_WithoutATimeOfClaims(t *testing.T) {
 	wantText(t, pool, "select string_agg(id || ' ' || status, ', ' order by id) from orders where id > 10", "11 pending, 12 error")
 }
 
-// A row whose attempts are used up is heard once, whichever process sweeps afterwards; it says so
-// itself, and is never driven.
-func TestSweeper_UsedUpRowsAreHeardOnce(t *testing.T) {
+// A row without attempts left causes one event, is marked, and is never driven.
+func TestSweeper_UsedUpRowsAreReportedOnce(t *testing.T) {
 	t.Parallel()
 	pool := pawltest.DB(t, orders, spentRows)
 	var e ears
@@ -251,7 +249,7 @@ func TestSweeper_UsedUpRowsAreHeardOnce(t *testing.T) {
 	}
 }
 
-// A row that its owner makes pending again is driven, and heard again when it is used up again.
+// A used-up row that its owner makes pending is driven again, and causes an event again at its end.
 func TestSweeper_AnUsedUpRowCanBeTriedAgain(t *testing.T) {
 	t.Parallel()
 	pool := pawltest.DB(t, orders, "delete from orders where id > 1; update orders set status = 'error', attempt_count = 2, last_error = 'no'")
@@ -279,9 +277,9 @@ func TestSweeper_AnUsedUpRowCanBeTriedAgain(t *testing.T) {
 	e.want(t, "failed guard.sweep orders 1 x1", "retryable guard.sweep orders 1 x1", "failed guard.sweep orders 1 x1")
 }
 
-// What a drive makes of a row is heard: a failure that the row holds, one for good, and one of the
-// drive itself. A sweep that fails is heard as well.
-func TestSweeper_FailuresAreHeard(t *testing.T) {
+// Each failure of a drive causes an event: a recorded failure, a final one, and an error of drive
+// itself. So does a sweep that fails.
+func TestSweeper_FailuresAreReported(t *testing.T) {
 	t.Parallel()
 	pool := pawltest.DB(t, orders, "delete from orders where id > 3; update orders set created_at = now() - interval '1 hour'")
 	rows := rowsOf(t, pool, table)
@@ -319,7 +317,7 @@ func TestSweeper_FailuresAreHeard(t *testing.T) {
 	e.want(t, "error guard.sweep orders  x1")
 }
 
-// The mark makes no long error longer: it fits into the column that the error fitted into.
+// The mark makes a long error no longer, so that it fits into its column.
 func TestSweeper_TheMarkFits(t *testing.T) {
 	t.Parallel()
 	pool := pawltest.DB(t, orders, "alter table orders alter last_error type varchar(100)", "update orders set status = 'error', attempt_count = 25, last_error = repeat('é', 100) where id = 1")

@@ -5,8 +5,10 @@
 //	            │
 //	            └──▶ the row exists: the delivery took effect before. Acknowledge it.
 //
-// The row exists if and only if the effect committed. If you roll back, the next delivery with the key is new. Package consumer does this for
-// you, with retries and dead letters; use [Take] where another library receives the message.
+// The row exists if and only if the effect committed. If you roll back, the next delivery with the
+// key is new. Package consumer does this for you, with retries and dead letters. Use [Take] if
+// another library receives the message.
 //
-// Nothing is forgotten by itself: a program without a consumer deletes old rows with ops.Purge or pawl purge, and says how old they must be.
+// Rows are not deleted automatically. A program without a consumer deletes old rows with ops.Purge
+// or pawl purge, and chooses their age.
 package inbox

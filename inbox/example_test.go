@@ -12,7 +12,7 @@ import (
 	"github.com/pawl-go/pawl/pawltest"
 )
 
-// A handler of another library opens its own transaction. The delivery takes effect once, however often it comes.
+// A handler of another library opens its own transaction. Each delivery takes effect once.
 func ExampleTake() {
 	ctx := context.Background()
 	e := &pgtest.Example{}

@@ -46,7 +46,7 @@ func ask(t *testing.T, pool *pgxpool.Pool, query string) (answer string) {
 	return answer
 }
 
-// The guide's functions for messages do what the guide says. The page itself has sent e1 twice, e2, and evt_1 three times.
+// The guide's functions for messages work. The page has sent e1 twice, e2, and evt_1 three times.
 func TestGuide_Consume(t *testing.T) {
 	t.Parallel()
 	pool := guided(t)
@@ -72,8 +72,8 @@ func TestGuide_Consume(t *testing.T) {
 	}
 }
 
-// A relay publishes what the guide's functions append, each event once, and a duplicate of a message appends nothing. The page itself has
-// moved a case and processed a webhook.
+// A relay publishes each event that the guide's functions append once. A duplicate message appends
+// nothing. The page itself has moved a case and processed a webhook.
 func TestGuide_ConsumedIsPublished(t *testing.T) {
 	t.Parallel()
 	pool := guided(t)
@@ -125,7 +125,7 @@ func TestGuide_ConsumeRace(t *testing.T) {
 	}
 	all.Wait()
 	if told["processed"] != 1 || told["processed"]+told["duplicate_ignored"]+told["55P03"] != 12 {
-		t.Errorf("told %v", told)
+		t.Errorf("reported %v", told)
 	}
 	if n := ask(t, pool, "select count(*)::text from webhook_processed as p where p.event_id = 'evt_2'"); n != "1" {
 		t.Errorf("%s effects", n)

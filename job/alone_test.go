@@ -10,13 +10,12 @@ import (
 	"github.com/pawl-go/pawl/job"
 )
 
-// harms are ways in which a handler loses its transaction each time, while the server answers
-// others.
+// harms are ways in which a handler loses its transaction while others can use the server.
 var harms = map[string]struct {
 	do       string        // by a trigger on the handler's table
 	deferred bool          // at COMMIT
-	work     time.Duration // of the handler afterwards
-	why      string        // in the last error of the dead letter
+	work     time.Duration // how long the handler works afterwards
+	why      string        // part of the dead letter's last error
 }{
 	"killed":              {do: "pg_terminate_backend(pg_backend_pid())", why: "P4032"},
 	"killed at COMMIT":    {do: "pg_terminate_backend(pg_backend_pid())", deferred: true, why: "08007"},
@@ -25,7 +24,7 @@ var harms = map[string]struct {
 	"transaction_timeout": {do: "set_config('transaction_timeout', '100ms', true)", work: 300 * time.Millisecond, why: "answers others"},
 }
 
-// harmful is the schema of a table whose rows for a job of table culprit do harm.
+// harmful returns a schema in which an insert for a job of table culprit does harm.
 func harmful(do string, deferred bool) string {
 	trigger := "create trigger harm after insert on effect for each row"
 	if deferred {
@@ -42,8 +41,8 @@ end $$;
 %s execute function harm()`, do, trigger)
 }
 
-// A handler that loses its transaction each time, alone, is charged, and ends as a dead letter that
-// says why. The other jobs of its batches, and those of other lanes, go on.
+// If a handler loses its transaction alone each time, its attempts are charged and the job becomes
+// a dead letter with the reason. The other jobs of its batches and of other lanes succeed.
 func TestWorker_AHandlerThatIsLostAloneIsCharged(t *testing.T) {
 	t.Parallel()
 	for name, harm := range harms {
@@ -71,7 +70,7 @@ func TestWorker_AHandlerThatIsLostAloneIsCharged(t *testing.T) {
 				c.hire()
 				c.untilDone()
 				if name == "read-only" && strings.HasSuffix(form, "batch") {
-					c.wantEffects(good + 1) // it ends with the savepoint
+					c.wantEffects(good + 1) // the error ends with the savepoint
 					return
 				}
 				c.wantEffects(good)

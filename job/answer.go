@@ -7,21 +7,22 @@ import (
 	"github.com/pawl-go/pawl/internal/answer"
 )
 
-// RetryAfter says when the next try may start, in place of the back-off: what a Retry-After header asks for. The attempt
-// is charged. At most a year.
+// RetryAfter returns an error that sets the wait before the next attempt, in place of the backoff.
+// Use it for a Retry-After header. The attempt is charged. At most a year.
 func RetryAfter(in time.Duration, err error) error {
 	if err == nil {
-		err = errors.New("the handler asked to be tried again")
+		err = errors.New("the handler asked for a retry")
 	}
 	return &answer.Answer{What: answer.RetryAfter, In: in, Err: err}
 }
 
-// Snooze gives the job back for later, uncharged and without an entry in its error history: nothing failed, it is only
-// too early. What the handler wrote in the job's transaction is rolled back. At most a year.
+// Snooze returns an error that releases the job until later, uncharged and without an entry in its
+// error history. Use it if it is too early. The handler's rows are rolled back. At most a year.
 func Snooze(in time.Duration) error { return &answer.Answer{What: answer.Snooze, In: in} }
 
-// Cancel ends the job without success and without another try: what it was for is gone. It keeps its row, status
-// cancelled, with err as the reason; an operator can retry it. For a job that ought to have worked use [pawl.Final].
+// Cancel returns an error that ends the job without success and without a retry, because it is no
+// longer needed. The job keeps its row with status cancelled and err as the reason. An operator can
+// retry it. For a job that should have succeeded use [pawl.Final].
 func Cancel(err error) error {
 	if err == nil {
 		err = errors.New("the handler cancelled it")

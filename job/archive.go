@@ -13,8 +13,7 @@ import (
 
 const archiveSweepEvery = time.Minute
 
-// An archiveKeeper empties the tables of the archive whose rows are older than a week. Every worker has one; a table that
-// somebody has locked is left for the next time.
+// An archiveKeeper empties unlocked archive tables older than a week. Every worker has one.
 type archiveKeeper struct {
 	w     *Worker
 	every time.Duration
@@ -31,7 +30,7 @@ func (k *archiveKeeper) keep(ctx context.Context) {
 	}
 	limited, cancel := context.WithTimeout(ctx, statementLimit)
 	defer cancel()
-	// The level is named, since a database may have another one as its default, at which the sweep refuses to run.
+	// The sweep refuses other isolation levels, and the database's default may be another.
 	err := pgx.BeginTxFunc(limited, k.w.pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
 		_, err := contract.ArchiveSweep(limited, tx)
 		return err

@@ -12,8 +12,8 @@ import (
 	"github.com/pawl-go/pawl/pawltest"
 )
 
-// A worker empties the table whose rows are a week old, about once a minute, also where the database's default is a level at
-// which the sweep refuses to run; a table that is locked is no trouble, and done the next time.
+// A worker empties the table of a week ago, about once a minute, even if the database's default
+// isolation level is one that the sweep refuses. A locked table is emptied the next time.
 func TestArchiveKeeper(t *testing.T) {
 	t.Parallel()
 	url := pawltest.URL(t, `do $$ begin execute format('insert into pawl.archive_%s
@@ -51,7 +51,7 @@ select 1, 1, null, now(), now() - interval ''7 days'', 2, 1, 0, ''q'', ''k'', nu
 	*due = time.Time{}
 	keep(t.Context())
 	if left() != 1 || time.Until(*due) < job.ArchiveSweepEvery/2 {
-		t.Fatalf("swept under somebody's lock, or due in %v", time.Until(*due))
+		t.Fatalf("swept a locked table, or due in %v", time.Until(*due))
 	}
 	if err := tx.Commit(t.Context()); err != nil {
 		t.Fatal(err)
@@ -63,7 +63,7 @@ select 1, 1, null, now(), now() - interval ''7 days'', 2, 1, 0, ''q'', ''k'', nu
 	}
 }
 
-// A sweep that fails is told to the hooks and tried again.
+// A failed sweep is passed to the hooks and retried.
 func TestArchiveKeeper_Error(t *testing.T) {
 	t.Parallel()
 	pool := pawltest.DB(t, "drop function pawl_v1.archive_sweep()")
@@ -71,7 +71,7 @@ func TestArchiveKeeper_Error(t *testing.T) {
 	keep, due := job.NewArchiveKeeper(pool, job.Config{Queues: []job.Queue{{Name: "q"}}, Hooks: pawl.Hooks{OnEvent: func(_ context.Context, e pawl.Event) {
 		told = append(told, string(e.Kind)+" "+e.Op+" "+string(pawl.CodeOf(e.Err)))
 	}}})
-	for range 5 { // a slow machine has errors of its own
+	for range 5 { // a slow machine may cause other errors
 		told, *due = nil, time.Time{}
 		keep(t.Context())
 		if len(told) == 1 && told[0] == "error archive.sweep 42883" {

@@ -12,7 +12,7 @@ import (
 	"github.com/pawl-go/pawl/job"
 )
 
-// A job that is committed after the last look and before the announcement notified nobody: the look that follows the announcement finds it.
+// The claim after the announcement finds a job that committed just before it and did not notify.
 func TestWake_LooksOnceMore(t *testing.T) {
 	t.Parallel()
 	c := setupCrew(t, `create table once (); alter function pawl_v1.worker_asleep(text[]) rename to worker_asleep_itself;
@@ -30,7 +30,7 @@ end $$`)
 	_, err = other.Exec(t.Context(), "select pawl_v1.worker_asleep_itself('{q}')")
 	c.must(err)
 	c.hire()
-	time.Sleep(3 * time.Second) // it asks again when it has been idle for 5.1 s, and polls once more at 10.2 s
+	time.Sleep(3 * time.Second) // it asks again after 5.1 s of idleness, and polls again at 10.2 s
 	c.must(other.Close(t.Context()))
 	c.until("never announced", "select count(*) from once", 1)
 	began := time.Now()
@@ -41,8 +41,7 @@ end $$`)
 	c.wantEffects(1)
 }
 
-// When the announced worker takes a job for long, another one of the queue is announced at once:
-// the notification that woke one has woken both.
+// When the announced worker takes a long job, another is announced, because both were notified.
 func TestWake_TheNextIsAnnounced(t *testing.T) {
 	t.Parallel()
 	c := setupCrew(t)
@@ -52,7 +51,8 @@ func TestWake_TheNextIsAnnounced(t *testing.T) {
 	c.hire()
 	c.hire()
 	defer close(release)
-	time.Sleep(5300 * time.Millisecond) // after 10, 20, … 2560 ms it has polled, and does not for another 5 s
+	// It has polled after 10, 20, … 2560 ms, and does not poll for another 5 s.
+	time.Sleep(5300 * time.Millisecond)
 	c.untilAnnounced(1)
 	for running := range 2 {
 		began := time.Now()

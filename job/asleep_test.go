@@ -25,7 +25,7 @@ import (
 	"github.com/pawl-go/pawl/pawltest"
 )
 
-// asleep counts the queues of this database for which a worker is announced as asleep.
+// asleep counts the queues of this database with a worker announced as asleep.
 const asleep = `select count(*) from pg_locks as l where l.locktype = 'advisory' and l.classid = 1885435767 and l.granted
  and l.database = (select d.oid from pg_database as d where d.datname = current_database())`
 
@@ -34,15 +34,15 @@ func (c *crew) untilAnnounced(queues int) {
 	c.until("not announced", asleep, queues)
 }
 
-// wakes runs enqueue, which makes a job due that an idle worker finds, until a notification told the worker of it. An
-// idle worker also polls, rarely, so a poll may find the job first; that it does so five times in a row says that no
-// notification came. wakes returns how often it ran enqueue.
+// wakes runs enqueue, which enqueues a job for an idle worker, until a notification woke the
+// worker. An idle worker also polls, rarely, so a poll may find the job first. If polls find it
+// five times in a row, no notification came. wakes returns how often it ran enqueue.
 func (c *crew) wakes(what string, enqueue func()) (times int) {
 	c.Helper()
 	return c.wakesAfter(what, func() {}, enqueue)
 }
 
-// wakesAfter is wakes with a preparation, which may wake the worker, before each enqueue.
+// wakesAfter is wakes, but calls prepare before each enqueue. prepare may wake the worker.
 func (c *crew) wakesAfter(what string, prepare, enqueue func()) (times int) {
 	c.Helper()
 	for times = 1; times <= 5; times++ {
@@ -67,14 +67,14 @@ func (c *crew) psql(statement string) {
 	}
 }
 
-// A worker that polls once in an hour finds each job at once, whoever enqueued it: Go, another language, psql; one or many, in a
-// transaction, in a handler.
+// A worker that polls once an hour finds each job at once, wherever it was enqueued: by Go, another
+// language or psql, one or many, in a transaction or in a handler.
 func TestWake_FromEverywhere(t *testing.T) {
 	t.Parallel()
 	c := setupCrew(t)
 	c.config.Poll = time.Hour
 	c.hire()
-	doors := map[string]func(){ // each enqueues one job, but for EnqueueMany
+	doors := map[string]func(){ // each enqueues one job, except EnqueueMany
 		"Enqueue": func() { c.enqueueMany(1, job.Request{}) },
 		"EnqueueMany": func() {
 			_, err := job.EnqueueMany(t.Context(), c.pool, []job.Request{{Queue: "q", Kind: "k"}, {Queue: "q", Kind: "k"}})
@@ -99,8 +99,8 @@ func TestWake_FromEverywhere(t *testing.T) {
 	c.wantEffects(jobs)
 }
 
-// Sessions whose settings leave statements and locks little time, in the worker and in what enqueues, and a pool that cancels on the server what
-// its client does not wait for any more: the wait for notifications is ended all the time.
+// Sessions have short timeouts for statements and locks, and the pool cancels on the server. So the
+// wait for notifications is interrupted often.
 func TestWake_ImpatientSessions(t *testing.T) {
 	t.Parallel()
 	c := setupCrewOn(t, pawltest.URL(t, effects)+"&lock_timeout=1&statement_timeout=20000&idle_session_timeout=20000&idle_in_transaction_session_timeout=20000")
@@ -113,7 +113,7 @@ func TestWake_ImpatientSessions(t *testing.T) {
 	t.Cleanup(pool.Close)
 	c.config.Poll = time.Hour
 	c.run(c.worker(pool))
-	for range 20 { // if the end of a wait waited for the server, it would wait for an hour
+	for range 20 { // if the end of a wait waited for the server, it would take an hour
 		c.untilAnnounced(1)
 		c.enqueueMany(1, job.Request{})
 		c.untilDone()
@@ -125,14 +125,15 @@ func TestWake_ImpatientSessions(t *testing.T) {
 	c.wantEffects(20 + times)
 }
 
-// A worker of many queues sleeps and wakes in each by itself; two queues whose locks have one number wake each other, and nothing is
-// missed or left announced.
+// A worker of many queues sleeps and wakes in each queue separately. Two queues whose locks share a
+// number wake each other. No job is missed, and no announcement is left over.
 func TestWake_ManyQueues(t *testing.T) {
 	t.Parallel()
 	c := setupCrew(t)
 	config := c.complete()
 	config.Poll, config.Queues = time.Hour, nil
-	names := []string{"q7169", "q122757"} // of one number: see TestWorkerAsleep_QueuesOfOneNumber
+	// They share a number: see TestWorkerAsleep_QueuesOfOneNumber.
+	names := []string{"q7169", "q122757"}
 	for n := range 40 {
 		names = append(names, fmt.Sprintf("many %d", n))
 	}
@@ -149,7 +150,7 @@ func TestWake_ManyQueues(t *testing.T) {
 	times := 0
 	for range 2 {
 		for n := range 10 {
-			name := names[(1+n)%10] // the first two are far apart: each wakes the other
+			name := names[(1+n)%10] // the first two are not adjacent: each wakes the other
 			times += c.wakesAfter(name, func() { c.untilAnnounced(len(names) - 1) }, func() {
 				_, err := job.Enqueue(t.Context(), c.pool, job.Request{Queue: name, Kind: "k"})
 				c.must(err)
@@ -160,8 +161,8 @@ func TestWake_ManyQueues(t *testing.T) {
 	c.wantEffects(times)
 }
 
-// A worker that dies or freezes while it is announced keeps nobody waiting: the server ends the announcement of the dead, and what wakes
-// the frozen wakes all that listen.
+// A worker that dies or freezes while it is announced does not delay jobs. The server ends the
+// announcement of a dead worker. A notification for a frozen worker wakes all listening workers.
 func TestWake_BesideTheDeadAndTheFrozen(t *testing.T) {
 	t.Parallel()
 	for name, signal := range map[string]syscall.Signal{"SIGKILL": syscall.SIGKILL, "SIGSTOP": syscall.SIGSTOP} {
@@ -182,14 +183,14 @@ select s.* from pawl_v1.asleep_itself(p_queues) as s, nextval('public.asked') $$
 			if signal == syscall.SIGSTOP {
 				first.untilStopped()
 			}
-			// The frozen one is announced, or the second, once it has asked again.
+			// Either the frozen worker is announced, or the second, once it has asked again.
 			c.wantEffects(c.wakes(name, func() { c.enqueueMany(1, job.Request{}) }))
 		})
 	}
 }
 
-// The presence connection of a sleeping worker is cut: polls find what comes meanwhile, and when it is back the worker is announced again,
-// whether something came or not.
+// The presence connection of a sleeping worker is cut. Polls find the jobs that arrive meanwhile.
+// When the connection is back, the worker is announced again, whether jobs arrived or not.
 func TestWake_AfterTheConnectionWasCut(t *testing.T) {
 	t.Parallel()
 	c := setupCrew(t)
@@ -207,7 +208,7 @@ func TestWake_AfterTheConnectionWasCut(t *testing.T) {
 	c.wantEffects(2 + c.wakes("back", func() { c.enqueueMany(1, job.Request{}) }))
 }
 
-// After an outage, or a failover, a worker is announced in its new session.
+// After an outage or a failover, a worker is announced in its new session.
 func TestWake_AfterAnOutage(t *testing.T) {
 	t.Parallel()
 	c := setupCrew(t)
@@ -225,7 +226,7 @@ func TestWake_AfterAnOutage(t *testing.T) {
 	c.wantEffects(c.wakes("after the outage", func() { c.enqueueMany(1, job.Request{}) }))
 }
 
-// After a crash of the server, which ends all sessions and frees all locks, workers are announced again, and enqueues wake them.
+// After a server crash, which frees all locks, workers are announced again, and enqueues wake them.
 func TestWake_AfterACrashOfTheServer(t *testing.T) {
 	t.Parallel()
 	server, err := postgres.Start(t.Context(), postgres.Options{RAM: true})
@@ -244,7 +245,8 @@ func TestWake_AfterACrashOfTheServer(t *testing.T) {
 	c.untilAnnounced(1)
 	witness, err := pgx.Connect(t.Context(), c.url)
 	c.must(err)
-	c.must(syscall.Kill(int(conn.PgConn().PID()), syscall.SIGKILL)) // the server restarts when one of its processes is killed
+	// The server restarts if one of its processes is killed.
+	c.must(syscall.Kill(int(conn.PgConn().PID()), syscall.SIGKILL))
 	c.untilTrue("the server has ended all sessions", func() bool { return witness.Ping(t.Context()) != nil })
 	c.pool.Reset()
 	c.untilTrue("the server is back", func() bool { return c.pool.Ping(t.Context()) == nil })
@@ -252,8 +254,8 @@ func TestWake_AfterACrashOfTheServer(t *testing.T) {
 	c.wantEffects(c.wakes("after the crash", func() { c.enqueueMany(1, job.Request{}) }))
 }
 
-// A worker that freezes while it is announced makes enqueues notify until its lease is over and another worker, of whatever queue, has swept.
-// When it goes on it is announced again.
+// While a frozen worker is announced, enqueues notify. This ends when its lease is over and another
+// worker, of any queue, has swept. When the frozen worker continues, it is announced again.
 func TestWake_AFrozenWorkerIsNotAnnouncedBeyondItsLease(t *testing.T) {
 	t.Parallel()
 	c := setupCrew(t)
@@ -294,8 +296,8 @@ func TestWake_AFrozenWorkerIsNotAnnouncedBeyondItsLease(t *testing.T) {
 	c.wantEffects(6)
 }
 
-// An enqueue in a transaction that stays open wakes at its commit, if the worker slept before; if it falls asleep after the enqueue, the next
-// poll finds the job, or a kick.
+// An enqueue in a long transaction wakes the worker at its commit, if the worker slept before. If
+// it falls asleep after the enqueue, the next poll finds the job, or a kick wakes it.
 func TestWake_OpenTransactions(t *testing.T) {
 	t.Parallel()
 	c := setupCrew(t)
@@ -323,8 +325,8 @@ func TestWake_OpenTransactions(t *testing.T) {
 	c.wantEffects(early + late)
 }
 
-// A queue that is paused, or whose jobs are of other kinds, wakes its worker in vain. Ever longer pauses follow before it is announced
-// again, so that those who enqueue do not notify all the time.
+// A worker is woken in vain if its queue is paused or the jobs are of other kinds. The pauses
+// before it is announced again grow, so that few enqueues notify.
 func TestWake_InVainIsRare(t *testing.T) {
 	t.Parallel()
 	c := setupCrew(t)
@@ -339,7 +341,7 @@ func TestWake_InVainIsRare(t *testing.T) {
 	heard, announced := 0, 0
 	var all sync.WaitGroup
 	all.Go(func() {
-		// On a busy machine several enqueues notify before the worker has taken its announcement back: they count as one.
+		// On a busy machine several enqueues may notify for one announcement.
 		for last := (time.Time{}); ; last = time.Now() {
 			if n, err := conn.WaitForNotification(t.Context()); err != nil || n.Payload == "the last" {
 				return
@@ -364,7 +366,7 @@ func TestWake_InVainIsRare(t *testing.T) {
 	}
 }
 
-// A claim that takes long is made beside the line, which finds nothing meanwhile. What that claim finds is no notification in vain.
+// A slow claim runs in the background. A notification whose job it finds was not in vain.
 func TestWake_SlowClaims(t *testing.T) {
 	t.Parallel()
 	c := setupCrew(t, `alter function pawl_v1.job_claim(text, bigint, int, jsonb) rename to job_claim_itself;
@@ -380,14 +382,15 @@ end $$`)
 	times := 0
 	for range 6 {
 		times += c.wakes("a slow claim", func() {
-			patience.Elapse(200 * time.Millisecond) // the look that follows an announcement has ended by then, as a rule
+			// The claim that follows an announcement has usually ended by then.
+			patience.Elapse(200 * time.Millisecond)
 			c.enqueueMany(1, job.Request{})
 		})
 	}
 	c.wantEffects(times)
 }
 
-// Without a connection that keeps its session nothing is announced, nobody notifies, and polls find the jobs.
+// Without a presence connection no enqueue notifies, and polls find the jobs.
 func TestWake_WithoutPresence(t *testing.T) {
 	t.Parallel()
 	c := setupCrew(t)
@@ -410,7 +413,7 @@ func TestWake_WithoutPresence(t *testing.T) {
 	c.wantEffects(5)
 }
 
-// A worker that found a job by a poll takes its announcement back: it is busy, and an enqueue would wake nobody else.
+// A busy worker withdraws its announcement, because an enqueue would wake no other worker.
 func TestWake_AWorkingWorkerIsAwake(t *testing.T) {
 	t.Parallel()
 	c := setupCrew(t)
@@ -427,7 +430,7 @@ func TestWake_AWorkingWorkerIsAwake(t *testing.T) {
 	c.untilAnnounced(1)
 }
 
-// A worker that stops takes its announcement back at once, although its handlers of other queues go on.
+// A stopping worker withdraws its announcement at once, even while its handlers run.
 func TestWake_AStoppingWorkerIsAwake(t *testing.T) {
 	t.Parallel()
 	c := setupCrew(t)

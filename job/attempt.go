@@ -15,37 +15,37 @@ import (
 	"github.com/pawl-go/pawl/internal/verdict"
 )
 
-// An attempt takes a claimed job, or a batch of one kind, to an end the database knows of, or leaves it to be settled later. It is
-// inside the process's gate, as so many ordinary entrants, since before its jobs were claimed.
+// An attempt runs a claimed job, or a batch of one kind, until its outcome is recorded or left to
+// keepSettling. It enters the process's gate before the claim, as one entrant for each job.
 type attempt struct {
 	context.Context // of its handler
 	cancel          context.CancelCauseFunc
 	w               *Worker
-	producer        *producer      // has a slot taken for each of the jobs; nil: they are had by others
+	producer        *producer      // has one slot for each job; nil after an exchange reused them
 	loop            *progress.Loop // of the producer, in the Run that claimed the jobs
 	s               *session
 	h               *settings
 	jobs            []Job
-	executed        bool          // a suspect goes back if the process has another
-	over            chan struct{} // closed when it has ended; nil: nobody asks
+	executed        bool          // false if a suspect was put back
+	over            chan struct{} // closed at the end of the attempt; nil without a waiter
 
-	leave func()      // of a suspect: ends its stay in the gate
-	left  atomic.Bool // an ordinary entrant's stay has ended
+	leave func()      // of a suspect: leaves the gate
+	left  atomic.Bool // ordinary entrants have left the gate
 
 	exclusive verdict.Exclusive
 
 	calling bool            // a simple handler has not returned
-	limited context.Context // of it
-	returns func()          // it has
+	limited context.Context // the simple handler's context
+	returns func()          // releases limited and the watch
 	began   time.Time
-	took    time.Duration // by it
+	took    time.Duration // by the simple handler
 	ended   handlerFinish
 	ending  jobEnd
 
-	unanswered bool // a COMMIT of it was not answered: jobs that are not ours any more have ended by it
+	unanswered bool // a COMMIT had no reply: if the fence is then lost, it has ended the jobs
 }
 
-// Value gives the code that the handler calls the attempt's Exclusive.
+// Value returns the attempt's Exclusive for its key, to the code that the handler calls.
 func (a *attempt) Value(key any) any {
 	if key == (verdict.ExclusiveKey{}) {
 		return &a.exclusive
@@ -53,13 +53,13 @@ func (a *attempt) Value(key any) any {
 	return a.Context.Value(key)
 }
 
-// execute goes on until the attempt has ended, or the finishBatcher has it.
+// execute runs the attempt until it has ended or was passed to the finishBatcher.
 func (a *attempt) execute() {
 	over := true
 	defer func() {
 		switch {
 		case a.calling:
-			go a.continueAfterExit(txn.ErrExited) // the handler took this goroutine with it
+			go a.continueAfterExit(txn.ErrExited) // the handler has exited this goroutine
 		case over:
 			endAll(a)
 		}
@@ -82,8 +82,8 @@ func (a *attempt) execute() {
 	}
 }
 
-// chargeLosses fails a job that was lost too often in a row, and reports whether it did: the server
-// has just answered the claim, so it can be recorded now.
+// chargeLosses fails a job that was lost too often in a row, and reports whether it did. The claim
+// has just shown that the server can record it.
 func (w *Worker) chargeLosses(a *attempt) bool {
 	j := a.jobs[0]
 	if w.losses.Count(j.ID) < verdict.Bound {
@@ -95,8 +95,8 @@ func (w *Worker) chargeLosses(a *attempt) bool {
 	return true
 }
 
-// acquireExclusive keeps suspects and attempts that would be charged for a loss apart. If another of
-// them is in hand, the job goes back for a moment.
+// acquireExclusive acquires Exclusive for a suspect, or for a job whose next loss is charged. If it
+// is not free, the job is put back.
 func (w *Worker) acquireExclusive(a *attempt) bool {
 	if a.exclusive.TryAcquire() {
 		return true
@@ -105,8 +105,8 @@ func (w *Worker) acquireExclusive(a *attempt) bool {
 	return false
 }
 
-// noteLosses counts an attempt that was lost with its connection, and forgets its losses when a
-// handler came to an end. lost says that an earlier try of the attempt was lost so.
+// noteLosses counts an attempt that was lost with its connection, and resets the count when a
+// handler has ended. lost reports whether an earlier transaction of the attempt was lost.
 func (w *Worker) noteLosses(jobs []Job, err error, lost bool) {
 	over := err == nil || errors.As(err, new(errOwn)) || errors.Is(err, txn.ErrLost)
 	for _, j := range jobs {
@@ -119,7 +119,7 @@ func (w *Worker) noteLosses(jobs []Job, err error, lost bool) {
 	}
 }
 
-// endAll ends attempts whose jobs have ended, or are left to be settled.
+// endAll ends attempts whose jobs have ended or are left to be settled.
 func endAll(all ...*attempt) {
 	leaving := 0
 	for _, a := range all {
@@ -143,7 +143,7 @@ func endAll(all ...*attempt) {
 	}
 }
 
-// departing ends the attempt's stay in the gate, but for the ordinary entrants that it returns.
+// departing leaves the gate for a suspect. Else it returns how many entrants must leave.
 func (a *attempt) departing() int {
 	a.exclusive.Release()
 	switch {
@@ -155,18 +155,17 @@ func (a *attempt) departing() int {
 	return 0
 }
 
-// watch gives up on a handler, when its limit is long over, that ignores the end of its context: see leaveBehind. Call stop when it has
-// returned.
+// watch abandons a handler that runs too long past its Timeout. Call stop when it has returned.
 func (a *attempt) watch(jobs []Job) (stop func()) {
 	overdue := time.AfterFunc(a.h.policy.Timeout+a.w.abandon, func() { a.leaveBehind(jobs) })
 	return func() { overdue.Stop() }
 }
 
-// recalled reports whether the attempt ended because an operator cancels its job.
+// recalled reports whether the context ended because an operator cancelled the job.
 func (a *attempt) recalled() bool { return context.Cause(a) == errRecalled }
 
-// leaveBehind does without the handler: its jobs fail like any other, and suspects need not wait for it. What it does later is refused
-// by the fence. Its slot stays taken, and its goroutine, until it returns.
+// leaveBehind abandons the handler. Its jobs fail, and suspects no longer wait for it. The fence
+// rejects its later writes. Its slot and its goroutine stay taken until it returns.
 func (a *attempt) leaveBehind(jobs []Job) {
 	solo.Process.Leave(a.departing())
 	a.w.settleAll(a.s.ctx, jobs, errIgnored)
@@ -174,7 +173,7 @@ func (a *attempt) leaveBehind(jobs []Job) {
 
 var errIgnored = errors.New("the handler ignored the end of its context and was left behind")
 
-// executeTx runs the transaction, again if it lost a race, and settles what it leaves open.
+// executeTx runs the transaction, again if it lost a race, and settles the remaining jobs.
 func (a *attempt) executeTx() {
 	w, jobs := a.w, a.jobs
 	select {
@@ -197,26 +196,25 @@ func (a *attempt) executeTx() {
 		w.emit(a.s.ctx, event)
 	}
 	switch {
-	case len(jobs) > 1 && lostByHandler(err): // it is not known by which: each goes by itself
+	case len(jobs) > 1 && lostByHandler(err): // by an unknown job: run each alone
 		for i := range jobs {
 			one := jobs[i : i+1]
 			a.conclude(one, txn.Restart(a, func() error { return a.tryBatch(one) }), lost)
 		}
 		return
-	case errors.Is(err, txn.ErrAlone) && !w.losses.Last(jobs[0].ID): // the first time it may have been the network
+	case errors.Is(err, txn.ErrAlone) && !w.losses.Last(jobs[0].ID): // may be the network
 		err = txn.Restart(a, try)
 	}
 	a.conclude(jobs, err, lost)
 }
 
-// lostByHandler reports whether a handler has lost its transaction, so that nothing could be
-// recorded in it.
+// lostByHandler reports whether a handler lost the transaction, so that it can record no failure.
 func lostByHandler(err error) bool {
 	return errors.Is(err, txn.ErrAlone) || errors.Is(err, txn.ErrLost) && !errors.Is(err, txn.ErrEnded) && !pawl.Unreachable(err)
 }
 
-// conclude settles what a transaction has left open. lost says that an earlier one of the attempt was
-// lost with its connection.
+// conclude settles the jobs that a transaction did not end. lost reports whether an earlier
+// transaction of the attempt was lost with its connection.
 func (a *attempt) conclude(jobs []Job, err error, lost bool) {
 	a.w.noteLosses(jobs, err, lost)
 	if lost || txn.Lost(err) {
@@ -230,19 +228,20 @@ func (a *attempt) conclude(jobs []Job, err error, lost bool) {
 	event := w.event(jobs, "job.finish", err)
 	switch {
 	case errors.Is(err, txn.ErrEnded) && pawl.MayHaveHappened(err):
-		w.settleAll(s.ctx, jobs, pawl.Final(err)) // its rows may be durable while the job is not finished: never again
+		// The handler's rows may be durable while the job is not finished: never run it again.
+		w.settleAll(s.ctx, jobs, pawl.Final(err))
 		return
 	case a.recalled():
-		w.settleAll(s.ctx, jobs, nil) // who recalled it ends it, or else it goes on
+		w.settleAll(s.ctx, jobs, nil) // a cancelled job stays cancelled
 		return
 	case errors.As(err, &own):
 		w.settleAll(s.ctx, jobs, own.error)
 		return
 	case errors.Is(err, pawl.ErrFenceLost) && a.unanswered:
-		return // it has happened
+		return // the COMMIT has ended the jobs
 	case errors.Is(err, pawl.ErrFenceLost):
 		event.Kind = pawl.EventStaleWriteRefused
-	case errors.Is(err, txn.ErrAlone) && pawl.MayHaveHappened(err): // if it has not happened, that is charged
+	case errors.Is(err, txn.ErrAlone) && pawl.MayHaveHappened(err): // charged if it did not commit
 		w.losses.Charged(jobs[0].ID)
 		event.Kind = pawl.EventCommitUnknown
 		w.emit(s.ctx, event)
@@ -251,7 +250,8 @@ func (a *attempt) conclude(jobs []Job, err error, lost bool) {
 	case pawl.MayHaveHappened(err):
 		event.Kind = pawl.EventCommitUnknown
 	case s.lost(), pawl.Unreachable(err), verdict.IsBusy(pawl.CodeOf(err)):
-		event.Kind = pawl.EventWastedWork // the session, the database or whoever has locked the row: uncharged
+		// Not charged: a lost session, an outage, or a row lock of another transaction.
+		event.Kind = pawl.EventWastedWork
 	default:
 		w.losses.Charged(jobs[0].ID)
 		w.settleAll(s.ctx, jobs, err)
@@ -260,16 +260,17 @@ func (a *attempt) conclude(jobs []Job, err error, lost bool) {
 	w.giveBack(s, jobs, event)
 }
 
-// giveBack reports why an attempt came to nothing and releases its jobs, which is the question and the answer in one.
+// giveBack emits why and releases the jobs, which also resolves a COMMIT without a reply.
 func (w *Worker) giveBack(s *session, jobs []Job, why pawl.Event) {
 	w.emit(s.ctx, why)
 	if why.Kind == pawl.EventWastedWork {
-		pace.Sleep(s.ctx, w.cfg.Backoff.After(max(1, w.losses.Count(jobs[0].ID)))) // what took the database away may be this very job: not again at once
+		// This job may be the cause of the outage, so wait before it runs again.
+		pace.Sleep(s.ctx, w.cfg.Backoff.After(max(1, w.losses.Count(jobs[0].ID))))
 	}
 	w.settleAll(s.ctx, jobs, nil)
 }
 
-// event describes jobs that share a fate.
+// event returns an event about jobs with the same outcome.
 func (w *Worker) event(jobs []Job, op string, err error) pawl.Event {
 	e := pawl.Event{Op: op, Scope: jobs[0].Queue, JobID: jobs[0].ID, JobKind: jobs[0].Kind, Attempt: jobs[0].Attempt, Err: err}
 	if len(jobs) > 1 {
@@ -280,7 +281,7 @@ func (w *Worker) event(jobs []Job, op string, err error) pawl.Event {
 	return e
 }
 
-// emitFailed reports what the database made of a failure.
+// emitFailed emits the outcome of a failed attempt.
 func (w *Worker) emitFailed(ctx context.Context, j Job, failed Failed, cause error) {
 	e := w.event([]Job{j}, "job.fail", cause)
 	switch {

@@ -14,20 +14,20 @@ import (
 	"github.com/pawl-go/pawl/internal/txn"
 )
 
-// A failure is a job that failed by itself, and why.
+// A failure is a job that failed alone, and the error.
 type failure struct {
 	job   Job
 	cause error
 }
 
-// tryBatch is one transaction for some jobs: hold, handle, finish, commit. A nil error means the
-// database holds the outcome, good or bad.
+// tryBatch runs one transaction: hold, call the handler, finish, commit. A nil error means that the
+// database has the outcome of each job.
 func (a *attempt) tryBatch(jobs []Job) error {
 	var ctx context.Context = a
 	w, h := a.w, a.h
-	// hold: a crash here costs a retry once the process is known to be dead. A process that freezes before it is refused
-	// when it wakes; one that freezes after it keeps the rows until the server ends the silent transaction, and only then
-	// is taken over.
+	// hold: a crash here costs a retry, once the process is known to be dead. A process that
+	// freezes before it is rejected when it continues. One that freezes after it keeps the rows
+	// locked until the server ends the idle transaction. Only then can others claim the jobs.
 	if err := fault.At("job.hold.before"); err != nil {
 		return err
 	}
@@ -43,7 +43,7 @@ func (a *attempt) tryBatch(jobs []Job) error {
 		return err
 	}
 
-	// handle: a crash here costs the same; the handler's rows were never visible.
+	// handle: a crash here costs the same. The handler's rows were never visible.
 	start := time.Now()
 	failures, err := a.handle(ctx, tx, held)
 	if err != nil {
@@ -51,7 +51,7 @@ func (a *attempt) tryBatch(jobs []Job) error {
 	}
 	took := time.Since(start)
 
-	// record and finish: those that failed, in the transaction that held them, so that nobody can win in between.
+	// Failures are recorded while the rows are locked, so that no other attempt can claim them.
 	failed, lanes, err := w.record(ctx, tx, h, failures)
 	if err != nil {
 		return err
@@ -73,7 +73,7 @@ func (a *attempt) tryBatch(jobs []Job) error {
 	return nil
 }
 
-// hold opens the transaction, locks the jobs' rows, in the order of their ids, and returns those this attempt still owns.
+// hold opens the transaction, locks the rows in the order of ids, and returns the jobs still owned.
 func (a *attempt) hold(jobs []Job) (tx *txn.Opened, held []Job, err error) {
 	var ctx context.Context = a
 	w, h := a.w, a.h
@@ -98,15 +98,15 @@ func (a *attempt) hold(jobs []Job) (tx *txn.Opened, held []Job, err error) {
 			e := w.event([]Job{j}, "job.hold", &pawl.Error{Op: "job.hold", Code: pawl.CodeFenceLost})
 			e.Kind = pawl.EventStaleWriteRefused
 			w.emit(ctx, e)
-		default: // another transaction has it; nothing has been done yet
+		default: // another transaction has locked it; nothing has been done yet
 			w.settle(ctx, j, nil)
 		}
 	}
 	return tx, held, nil
 }
 
-// handle calls the handler for some jobs behind a savepoint; if it fails, for each half of them. It returns the jobs that
-// fail by themselves, or an error if the transaction cannot record that.
+// handle calls the handler for some jobs behind a savepoint. If it fails, handle calls it for each
+// half. It returns the jobs that failed alone, or an error if the transaction cannot record them.
 func (a *attempt) handle(ctx context.Context, tx *txn.Opened, jobs []Job) ([]failure, error) {
 	returned := a.watch(jobs)
 	err := tx.Guard(traceOf(ctx, jobs), a.h.policy.Timeout, func(ctx context.Context, tx pgx.Tx) error {
@@ -141,8 +141,8 @@ func (w *Worker) record(ctx context.Context, tx pgx.Tx, h *settings, failures []
 	return failed, lanes, nil
 }
 
-// finishTx ends the jobs, if any are left, and commits: before COMMIT arrives a crash costs a retry, after it nothing. It
-// returns what follows in their lanes.
+// finishTx ends the remaining jobs and commits. A crash before COMMIT arrives costs a retry, and a
+// crash after it nothing. It returns the lanes of the ended jobs.
 func (w *Worker) finishTx(ctx context.Context, tx *txn.Opened, jobs []Job) (freed contract.Lanes, err error) {
 	op, last := "job.commit", func(*pgx.Batch) {}
 	if len(jobs) == 0 {
@@ -155,7 +155,7 @@ func (w *Worker) finishTx(ctx context.Context, tx *txn.Opened, jobs []Job) (free
 	}
 	err = tx.CommitWith(ctx, op, last)
 	switch {
-	case errors.Is(err, pawl.ErrFenceLost): // the rows were locked all the time
+	case errors.Is(err, pawl.ErrFenceLost): // the handler ended them: their rows were locked
 		return freed, errEndedJob
 	case err != nil:
 		return freed, err

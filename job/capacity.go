@@ -6,26 +6,24 @@ import (
 	"time"
 )
 
-// capacity counts the slots in which jobs may still be started. Slots that are given back together can
-// be taken together: given back one by one, a batch of a hundred would be followed by a hundred
-// batches of one.
+// capacity counts the free slots of a queue. Slots given back together can be taken together. Given
+// back singly, a batch of a hundred would be followed by a hundred batches of one.
 //
-// It also keeps the attempts whose handlers are done and whose ends wait for the producer's next
-// exchange.
+// It also keeps attempts whose handlers have returned, for the producer's next exchange.
 type capacity struct {
 	mu         sync.Mutex
 	size       int
 	free       int
-	given      chan struct{} // closed at the next give; nil: nobody waits
-	keeps      bool          // the producer takes what is done
-	exchanging bool          // and it comes round soon
+	given      chan struct{} // closed by wakeWaiters; nil: no waiter
+	keeps      bool          // the producer takes done attempts
+	exchanging bool          // the producer's next exchange is near
 	done       []*attempt
-	enough     int // of slots that are free, or whose jobs are done: waits end
+	enough     int // waits end at this many free slots and done attempts
 }
 
 func newCapacity(size int) *capacity { return &capacity{size: size, free: size} }
 
-// take waits for one slot, takes up to limit, and returns how many it took: none if ctx has ended.
+// take waits for one slot and takes up to limit. It returns 0 if ctx has ended.
 func (c *capacity) take(ctx context.Context, limit int) (taken int) {
 	for ctx.Err() == nil {
 		c.mu.Lock()
@@ -43,7 +41,7 @@ func (c *capacity) take(ctx context.Context, limit int) (taken int) {
 	return 0
 }
 
-// gather waits until so many slots are free or their jobs are done, but not for long.
+// gather waits until enough slots are free or their jobs are done, at most for patience.
 func (c *capacity) gather(ctx context.Context, enough int, patience time.Duration) {
 	var late <-chan time.Time
 	for {
@@ -68,7 +66,7 @@ func (c *capacity) gather(ctx context.Context, enough int, patience time.Duratio
 	}
 }
 
-// takeDone waits for one slot or one attempt whose job is done, and takes up to limit of each; nothing if ctx has ended.
+// takeDone waits for a free slot or a done attempt, and takes up to limit of both until ctx ends.
 func (c *capacity) takeDone(ctx context.Context, limit int) (done []*attempt, taken int) {
 	for ctx.Err() == nil {
 		c.mu.Lock()
@@ -90,7 +88,7 @@ func (c *capacity) takeDone(ctx context.Context, limit int) (done []*attempt, ta
 	return nil, 0
 }
 
-// hand keeps an attempt for the producer's next exchange. It reports false if none comes soon.
+// hand keeps an attempt for the producer's next exchange. It returns false if no exchange is near.
 func (c *capacity) hand(a *attempt) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -104,7 +102,7 @@ func (c *capacity) hand(a *attempt) bool {
 	return true
 }
 
-// rest returns what is done when no exchange comes soon. Until the next gather nothing is kept.
+// rest returns the done attempts when no exchange is near. Until the next gather, hand keeps none.
 func (c *capacity) rest() (done []*attempt) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -112,7 +110,7 @@ func (c *capacity) rest() (done []*attempt) {
 	return done
 }
 
-// takeAll takes slot after slot until it has them all or ctx ends.
+// takeAll takes slots until it has all of them or ctx ends.
 func (c *capacity) takeAll(ctx context.Context) (taken int) {
 	for taken < c.size {
 		n := c.take(ctx, c.size-taken)
@@ -131,7 +129,7 @@ func (c *capacity) give(n int) {
 	c.wakeWaiters()
 }
 
-// wakeWaiters ends the waits of take, gather and takeDone. The caller holds mu, as of next.
+// wakeWaiters ends the waits of take, gather and takeDone. The caller holds mu.
 func (c *capacity) wakeWaiters() {
 	if c.given != nil {
 		close(c.given)
@@ -139,7 +137,7 @@ func (c *capacity) wakeWaiters() {
 	}
 }
 
-// next returns what the next give closes.
+// next returns the channel that the next wakeWaiters closes. The caller holds mu.
 func (c *capacity) next() <-chan struct{} {
 	if c.given == nil {
 		c.given = make(chan struct{})

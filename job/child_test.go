@@ -26,15 +26,17 @@ import (
 	"github.com/pawl-go/pawl/job"
 )
 
-// childEnv holds an order, as JSON, for a worker process.
+// childEnv is the environment variable with a worker process's order, as JSON.
 const childEnv = "PAWL_TEST_WORKER"
 
-// An order says how a worker process works.
+// An order configures a worker process.
 type order struct {
-	URL         string
-	Session     string // application_name of its sessions
-	Form        string // "transactional" (default), "batch", "sql", "sql batch", "then", "sql then", "simple", "many", "own" (simple, with a transaction of its own), "own sql"
-	Lanes       bool   // the handler notes where it is in its lane
+	URL     string
+	Session string // application_name of its sessions
+	// Form is "transactional" (default), "batch", "sql", "sql batch", "then", "sql then", "simple",
+	// "many", "own" (simple, with its own transaction) or "own sql".
+	Form        string
+	Lanes       bool // the handler records its position in its lane
 	MaxCrashes  int
 	Faults      string
 	Lease       time.Duration // default 1 s
@@ -42,20 +44,20 @@ type order struct {
 	LeaseOnly   bool
 	Concurrency int           // default 1
 	Take        time.Duration // how long the handler takes
-	Quiet       bool          // prints no event
+	Quiet       bool          // print no event
 	Poll        time.Duration // default 20 ms
 	Hang        bool          // the first attempt of a job does not return
-	Freeze      bool          // the handler stops its process once, when its rows are written
+	Freeze      bool          // the handler stops its process once, after it has written its rows
 }
 
 // poison is the payload that kills the process which handles it.
 const poison = "poison"
 
-// TestWorkerProcess is no test: it is the worker process that other tests start. It prints its events.
+// TestWorkerProcess is not a test but the worker process of other tests. It prints its events.
 func TestWorkerProcess(t *testing.T) {
 	var o order
 	if text := os.Getenv(childEnv); text == "" {
-		return // other tests are what starts it
+		return // other tests start it with an order
 	} else if err := json.Unmarshal([]byte(text), &o); err != nil {
 		t.Fatal(err)
 	}
@@ -109,7 +111,7 @@ func (o order) handler(pool *pgxpool.Pool) job.Handler {
 		}
 		if o.Freeze && !frozen.Swap(true) {
 			_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
-			patience.Elapse(100 * time.Millisecond) // it may reach another thread first
+			patience.Elapse(100 * time.Millisecond) // the signal may reach another thread first
 		}
 		return err
 	}
@@ -150,7 +152,7 @@ func (o order) handler(pool *pgxpool.Pool) job.Handler {
 		})
 	case "simple":
 		return job.Handle("k", func(ctx context.Context, t task) error { return work(ctx, pool, t.Job) })
-	case "own", "own sql": // without Hold, and without regard for its context: the worst that a user may write
+	case "own", "own sql": // without Hold, and ignoring its context: the worst user's handler
 		return job.Handle("k", func(ctx context.Context, t task) (err error) {
 			ctx = context.WithoutCancel(ctx)
 			var tx pawl.Tx
@@ -177,7 +179,7 @@ func (o order) handler(pool *pgxpool.Pool) job.Handler {
 	return job.HandleTx("k", func(ctx context.Context, tx pgx.Tx, t task) error { return work(ctx, tx, t.Job) })
 }
 
-// A child is a worker in a process of its own.
+// A child is a worker in its own process.
 type child struct {
 	t      *testing.T
 	cmd    *exec.Cmd
@@ -226,7 +228,7 @@ func (p *child) ended() bool {
 	return p.dead.Load()
 }
 
-// kill ends the process, also a stopped one, and waits for its end.
+// kill ends the process, even if it is stopped, and waits for its end.
 func (p *child) kill() {
 	_ = p.cmd.Process.Kill()
 	p.wait()
@@ -262,7 +264,7 @@ func (p *child) untilStopped() {
 
 func (p *child) wake() { p.t.Helper(); p.signal(syscall.SIGCONT) }
 
-// until waits for one of some events of the process and returns its line.
+// until waits for one of the events and returns its line.
 func (p *child) until(events ...string) string {
 	p.t.Helper()
 	for {

@@ -31,7 +31,8 @@ func (c *closes) TraceBatchQuery(_ context.Context, _ *pgx.Conn, q pgx.TraceBatc
 }
 func (c *closes) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData) {}
 
-// The server is asked at the end whether the transaction is still the same, only if it may not be; and for the next in a lane, if there is one.
+// At the end of a transaction, job_close is called only if the transaction may have changed, the
+// job was in a lane, or the queue has an archive.
 func TestHandleTx_ClosesWhereItMust(t *testing.T) {
 	t.Parallel()
 	plain := func(ctx context.Context, tx pgx.Tx) error { _, err := tx.Exec(ctx, "select 1"); return err }

@@ -12,80 +12,83 @@ import (
 	"github.com/pawl-go/pawl/internal/conns"
 )
 
-// Config configures a [Worker]. Only Handlers are required, and Queues if one of them is not of a [Definition]; the zero value of the
-// rest is fit for production.
+// Config configures a [Worker]. Handlers are required. Queues are required if a handler does not
+// come from a [Definition]. The zero value of each other field is fit for production.
 type Config struct {
-	// Queues to work on, these and no others. Default the queues of the handlers' definitions (see [Define]), each with the default
-	// Concurrency.
+	// Queues to work on. Default the queues of the handlers' definitions (see [Define]), each with
+	// the default Concurrency.
 	Queues []Queue
-	// Handlers of the kinds this worker knows. Jobs of other kinds are left where they are: it never claims them and never
-	// decides what becomes of them.
+	// Handlers, one for each kind. This worker never claims or dead-letters jobs of other kinds.
 	Handlers []Handler
-	// Middleware around every call of a handler, the first outermost.
+	// Middleware runs around every call of a handler, the first outermost.
 	Middleware []Middleware
-	// Lease is how long this process may stay silent before others take its jobs over. Too short repeats work after a
-	// pause; too long delays recovery from a frozen process or a lost network (a killed process is noticed sooner, see
-	// Presence). Default 30 s, 1 s to 12 h.
+	// Lease is how long this process may miss heartbeats before other workers take over its jobs.
+	// Too short repeats work after a pause. Too long delays recovery from a frozen process or a
+	// lost network. A killed process is noticed sooner; see Presence. Default 30 s, 1 s to 12 h.
 	Lease time.Duration
-	// Presence is the evidence that a process has died, before its lease is over.
+	// Presence detects that a process has died before its lease ends.
 	Presence Presence
-	// Timeout cancels a handler's context. A transaction open for long holds back vacuum for the whole database.
-	// Default 30 s.
+	// Timeout cancels a handler's context. Long transactions hold back vacuum. Default 30 s.
 	Timeout time.Duration
-	// Poll is the longest pause between claims of an idle queue. What is enqueued wakes an idle worker; polls find the rest: what becomes
-	// due by itself, and everything where Presence is off. Shorter starts that sooner and asks the idle database more often.
-	// After the last job the pauses grow from 10 ms up to it, so a busy queue is asked more often. Default 500 ms.
+	// Poll is the longest pause between claims of an idle queue. An enqueue wakes an idle worker.
+	// Polls find jobs whose time has come, and all jobs if Presence is off. Shorter starts those
+	// sooner and queries an idle database more often. After the last job, pauses grow from 10 ms to
+	// Poll, so a busy queue is polled more often. Default 500 ms.
 	Poll time.Duration
-	// Backoff between the tries of one job.
+	// Backoff is the wait between the attempts of one job.
 	Backoff Backoff
-	// MaxCrashes is how many process deaths make a dead letter of a job: so many at which nothing else was in hand, or three times
-	// as many at which something was. After the first death it begins alone, so a job that kills at once is alone at the others.
-	// Fewer end a poison job sooner; more spare healthy jobs where processes are killed often. Default 4, at most 1000.
+	// MaxCrashes is the number of process deaths, while the job ran alone, that make it a dead
+	// letter. In total, three times as many make it one. After the first death the job starts
+	// alone. Fewer end a poison job sooner. More spare healthy jobs where processes are killed
+	// often. Default 4, at most 1000.
 	MaxCrashes int
-	// ShutdownTimeout is how long a stopping worker lets its handlers finish before their contexts are cancelled. Default 25 s,
-	// inside the 30 s Kubernetes and ECS give.
+	// ShutdownTimeout is how long a stopping worker waits for its handlers before it cancels their
+	// contexts. The default of 25 s fits in the 30 s that Kubernetes and ECS give.
 	ShutdownTimeout time.Duration
-	// Name is shown to operators. Default host name, process id and the first queue.
+	// Name is shown to operators. Default the host name, the process id and the first queue.
 	Name string
-	// Hooks receive what happens.
+	// Hooks receive the worker's events.
 	Hooks pawl.Hooks
-	// MaxConns is how many connections of the pool the worker may take at once; its defaults follow from it. Default all that the pool has.
-	// Set it where several parts share a pool. Package service does so by itself.
+	// MaxConns is the most connections of the pool that the worker uses at once. Set it if several
+	// parts share a pool; package service sets it. Default all of the pool.
 	MaxConns int
 }
 
 // A Queue is one queue to work on.
 type Queue struct {
 	Name string // 1 to 255 octets
-	// Concurrency is how many of its jobs are in hand at once, claimed by this worker and not yet ended. A job of HandleTx
-	// takes one connection of the pool while it runs, a batch takes one, a HandleThenTx while it commits, a simple job none; two
-	// connections must stay free for heartbeats and claims, or long handlers would starve the lease they run under. Default 4 if there is a HandleTx,
-	// or what the pool leaves; else two batches if there is a HandleManyTx or HandleMany; else 32.
+	// Concurrency is the most jobs of the queue that this worker has claimed and not yet ended. A
+	// job of HandleTx uses one connection of the pool while it runs, and so does a batch of
+	// HandleManyTx. A job of HandleThenTx uses one during its commit, and the simple forms use
+	// none. Two connections must stay free for heartbeats and claims. Default 4 with a HandleTx, or
+	// what the pool leaves. Otherwise two batches with a HandleManyTx or HandleMany, or else 32.
 	Concurrency int
-	// Admit, if not nil, is asked before each claim how many jobs it may take at most; 0 leaves them where they are until the
-	// next poll or [Worker.Kick]. It is for a queue whose handlers depend on something that can be away: no attempt is made
-	// that would be charged, and nothing is claimed to be given back. It must be quick. Default no limit.
+	// Admit, if not nil, is called before each claim and returns the most jobs it may take. 0
+	// leaves the jobs until the next poll or [Worker.Kick]. Use it if the handlers need something
+	// that can be unavailable: no attempt is charged, and no job is claimed only to be released. It
+	// must return quickly. Default no limit.
 	Admit func() int
 }
 
-// Presence configures the one connection a worker keeps beside the pool. It holds a session lock that the server frees
-// when the process dies, so that its jobs go on within about two seconds instead of a lease.
+// Presence configures a worker's one connection beside the pool. It holds a session lock that the
+// server frees when the process dies. The process's jobs then continue within about two seconds,
+// without waiting for the lease.
 type Presence struct {
-	// Off works by the lease alone, with no connection beside the pool. Then nothing wakes the worker, and new jobs wait for its next poll.
+	// Off uses the lease alone, without a connection beside the pool. New jobs then wait for the
+	// next poll, because nothing wakes the worker.
 	Off bool
-	// URL of a direct connection, if the pool's goes through a pooler in transaction mode: there a session lock says
-	// nothing, and the lease alone decides. Default the settings of the pool.
+	// URL is a direct connection, if the pool connects through a pooler in transaction mode. There,
+	// session locks do not work and the lease alone decides. Default the settings of the pool.
 	URL string
 }
 
 const (
-	maxBatch       = 500 // job_hold_many and job_finish_many take no more
+	maxBatch       = 500 // the limit of job_hold_many and job_finish_many
 	defaultBatch   = 100
 	defaultSimples = 32
 )
 
-// complete checks the configuration, fills in the defaults, and returns what is known of the
-// handlers.
+// complete checks the configuration, fills in the defaults and returns the handlers' settings.
 func (c *Config) complete(conns int) ([]settings, error) {
 	defaulted(&c.Lease, 30*time.Second)
 	defaulted(&c.Timeout, 30*time.Second)
@@ -97,7 +100,7 @@ func (c *Config) complete(conns int) ([]settings, error) {
 	if c.Name == "" {
 		host, _ := os.Hostname()
 		c.Name = fmt.Sprintf("%.100s/%d", host, os.Getpid())
-		if len(c.Queues) > 0 { // workers of one process are told apart
+		if len(c.Queues) > 0 { // distinguishes the workers of one process
 			c.Name = strings.ToValidUTF8(fmt.Sprintf("%s %s", c.Name, c.Queues[0].Name[:min(100, len(c.Queues[0].Name))]), "")
 		}
 	}
@@ -114,7 +117,7 @@ func (c *Config) complete(conns int) ([]settings, error) {
 	return handlers, c.completeQueues(conns, handlers)
 }
 
-// settings returns what is known of the handlers, as they were given.
+// settings returns the handlers' settings, unchanged.
 func (c *Config) settings() []settings {
 	all := make([]settings, len(c.Handlers))
 	for i, h := range c.Handlers {
@@ -154,7 +157,7 @@ func (c *Config) completeHandlers() ([]settings, error) {
 	return handlers, nil
 }
 
-// deriveQueues works on the queues of the handlers' definitions, if the configuration names none.
+// deriveQueues sets Queues from the handlers' definitions if it is empty.
 func (c *Config) deriveQueues() error {
 	if len(c.Queues) > 0 {
 		return nil
@@ -162,7 +165,7 @@ func (c *Config) deriveQueues() error {
 	var queues []Queue
 	for _, h := range c.settings() {
 		if h.queue == "" && h.form != 0 {
-			return fmt.Errorf("the field Queues is required: the handler for kind %q is not of a Definition, which would name its queue", h.kind)
+			return fmt.Errorf("the field Queues is required: the handler for kind %q does not come from a Definition, which has a queue", h.kind)
 		}
 		if h.queue != "" && !slices.ContainsFunc(queues, func(q Queue) bool { return q.Name == h.queue }) {
 			queues = append(queues, Queue{Name: h.queue})
@@ -205,14 +208,14 @@ func (c *Config) limited() string {
 
 const housekeeping = conns.Housekeeping
 
-// MinConns is the fewest connections of a pool with which the worker can run: one a job of a HandleTx that may be in hand at once, or one a
-// queue where Concurrency is left to its default; one if there are only batches and jobs of a HandleThenTx; none for other forms; and 2 for housekeeping. Presence
-// takes one beside the pool.
+// MinConns is the smallest pool with which the worker can run. Housekeeping needs 2 connections.
+// With a HandleTx, each queue needs its Concurrency, or 1 by default. Otherwise a HandleManyTx or a
+// HandleThenTx needs 1. The presence connection is not from the pool.
 func (c Config) MinConns() int {
 	handlers, forms := 0, c.settings()
 	switch {
 	case has(forms, transactional):
-		_ = c.deriveQueues() // of this copy; New says what is missing
+		_ = c.deriveQueues() // on this copy; NewWorker reports the error
 		for _, q := range c.Queues {
 			handlers += max(1, q.Concurrency)
 		}
@@ -222,7 +225,7 @@ func (c Config) MinConns() int {
 	return handlers + housekeeping
 }
 
-// concurrency is the default of one queue.
+// concurrency returns the default Concurrency of one queue.
 func (c *Config) concurrency(conns int, handlers []settings) int {
 	switch {
 	case has(handlers, transactional):

@@ -18,12 +18,13 @@ import (
 	"github.com/pawl-go/pawl/job"
 )
 
-// kills is how many processes the measurement kills; the published figures are of 200.
+// kills is the number of processes that the measurement kills. The published figures are for 200.
 var kills = flag.Int("kills", 20, "processes to kill in each crash measurement")
 
-// The time from SIGKILL to the next run of the job: within 3 s by the evidence of presence, at a lease of 30 s; within
-// 4 s by a lease of 3 s alone. A few kills on a busy machine say little, so the bounds are held to p99 of 200 and more. With fewer they are
-// doubled, and one of three measurements must keep them.
+// With presence and a lease of 30 s, the time from SIGKILL to the next run of the job is at most
+// 3 s. With a lease of 3 s and no presence, it is at most 4 s. On a busy machine a few kills prove
+// little, so the bounds apply to the p99 of at least 200 kills. With fewer, the bounds are doubled,
+// and one of three measurements must meet them.
 func TestCrash_ToRerun(t *testing.T) {
 	t.Parallel()
 	for _, m := range []struct {
@@ -60,8 +61,8 @@ func TestCrash_ToRerun(t *testing.T) {
 
 const runs = "create table run (job bigint not null, pid int not null, at timestamptz not null default clock_timestamp())"
 
-// measureCrashes kills processes in the middle of their jobs, ten at a time, and returns how long each job waited for its
-// next run, in a process that lives through it all.
+// measureCrashes kills processes during their jobs, ten at a time. It returns how long each job
+// waited for its next run, in a process that is not killed.
 func measureCrashes(c *crew, o order, kills int) (took []time.Duration) {
 	named := o
 	named.Session = "survivor"
@@ -77,7 +78,7 @@ func measureCrashes(c *crew, o order, kills int) (took []time.Duration) {
 		}
 		c.until("not all present", "select count(*) from pawl.worker as w where w.presence = "+strconv.FormatBool(!o.LeaseOnly), n+1)
 		c.exec("truncate run")
-		survivor.signal(syscall.SIGSTOP) // it must not take one of these jobs itself, nor a claim that is on its way
+		survivor.signal(syscall.SIGSTOP) // it must not claim these jobs, nor have a claim in flight
 		survivor.untilStopped()
 		c.until("a claim of the survivor is on its way", "select count(*) from pg_stat_activity where application_name = 'survivor' and state = 'active'", 0)
 		c.enqueueMany(n, job.Request{})
@@ -97,7 +98,7 @@ func measureCrashes(c *crew, o order, kills int) (took []time.Duration) {
 	return took
 }
 
-// reruns returns how long after a moment each job began its second run. The database runs on this machine's clock.
+// reruns returns how long after died each job ran again. The database uses this machine's clock.
 func (c *crew) reruns(died time.Time) []time.Duration {
 	c.Helper()
 	rows, err := c.pool.Query(c.Context(), "select max(r.at) from run as r group by r.job having count(*) = 2")
@@ -111,8 +112,8 @@ func (c *crew) reruns(died time.Time) []time.Duration {
 	return took
 }
 
-// A presence connection that dies tells nothing while its process goes on: killed a hundred times under load, it costs no
-// job a takeover and no worker its session.
+// A lost presence connection is not a death while its process continues. A hundred lost connections
+// under load cost no job a takeover and no worker its session.
 func TestPresence_LostConnectionReclaimsNothing(t *testing.T) {
 	t.Parallel()
 	const workers, rounds = 10, 10
@@ -143,8 +144,8 @@ func TestPresence_LostConnectionReclaimsNothing(t *testing.T) {
 	}
 }
 
-// One job that kills its process, among 5,000 that are claimed a hundred at a time: it alone becomes a dead letter, after
-// one death in company and four alone, and every other takes effect once.
+// One of 5,000 jobs, claimed a hundred at a time, kills its process. Only that job becomes a dead
+// letter, after one death with other jobs and four alone. Each other job takes effect once.
 func TestCrash_PoisonTakesNobodyWithIt(t *testing.T) {
 	t.Parallel()
 	c := setupCrew(t)
@@ -171,7 +172,7 @@ func TestCrash_PoisonTakesNobodyWithIt(t *testing.T) {
 	}
 }
 
-// A worker does not grow with what waits: a million jobs wait, and the process that works them off stays below 64 MiB.
+// A worker's memory does not grow with the backlog: below 64 MiB with a million waiting jobs.
 func TestWorker_MemoryIsFlat(t *testing.T) {
 	t.Parallel()
 	c := setupCrew(t)
@@ -190,7 +191,7 @@ func TestWorker_MemoryIsFlat(t *testing.T) {
 	}
 }
 
-// peakMemory reads the high-water mark of the process's resident set, in KiB.
+// peakMemory returns the peak resident set of the process, in KiB.
 func (p *child) peakMemory() int {
 	p.t.Helper()
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))

@@ -17,7 +17,7 @@ import (
 	"github.com/pawl-go/pawl/pawltest"
 )
 
-// effects has no unique constraint on purpose: if a job takes effect twice, it shows.
+// effects has no unique constraint, so that a job that takes effect twice is visible.
 const effects = "create table effect (job bigint not null)"
 
 func apply(ctx context.Context, tx pgx.Tx, j job.Job) error {
@@ -25,7 +25,7 @@ func apply(ctx context.Context, tx pgx.Tx, j job.Job) error {
 	return err
 }
 
-// A crew is real workers on one database.
+// A crew is a database with real workers.
 type crew struct {
 	bed
 	url      string
@@ -118,7 +118,7 @@ func (c *crew) complete() job.Config {
 // octets are the jobs of these tests, for the forms that take a Definition.
 var octets = job.Define("k", job.Defaults[[]byte]{})
 
-// inBatches bounds the batches of a handler that takes many jobs.
+// inBatches sets the batch size of a handler for many jobs.
 func inBatches(of int, h job.Handler) job.Handler {
 	if many, is := h.(job.ManyHandler); is {
 		return many.With(job.ManyPolicy{BatchSize: of})
@@ -126,7 +126,7 @@ func inBatches(of int, h job.Handler) job.Handler {
 	return h
 }
 
-// inTx makes a handler of a function that wants the job and not its decoded payload.
+// inTx makes a handler from a function that takes the job without a decoded payload.
 func inTx(kind string, fn func(ctx context.Context, tx pgx.Tx, j job.Job) error) job.Handler {
 	return job.HandleTx(kind, func(ctx context.Context, tx pgx.Tx, t job.Task[[]byte]) error { return fn(ctx, tx, t.Job) })
 }
@@ -152,7 +152,7 @@ func (c *crew) enqueueMany(n int, r job.Request) {
 	}
 }
 
-// untilTrue polls a condition of this process.
+// untilTrue polls a condition in this process.
 func (c *crew) untilTrue(what string, reached func() bool) {
 	c.Helper()
 	patience.Until(c, what, reached)
@@ -169,7 +169,7 @@ func (c *crew) wantEffects(want int) {
 	c.wantCount("select count(*) from (select from effect group by job having count(*) > 1) as d", 0)
 }
 
-// deadLetter returns the tries and the last error of the only dead letter.
+// deadLetter returns the attempts and the last error of the only dead letter.
 func (c *crew) deadLetter() (attempts int, why string) {
 	c.Helper()
 	err := c.pool.QueryRow(c.Context(), "select d.attempts, d.last_error from pawl_v1.dead_letters as d").Scan(&attempts, &why)
@@ -204,7 +204,7 @@ func (c *crew) wantText(query, want string) {
 	}
 }
 
-// left counts the jobs that somebody will still try.
+// left counts the jobs that will still be tried.
 func (c *crew) left() (n int) {
 	c.Helper()
 	c.must(c.pool.QueryRow(c.Context(), "select count(*) from pawl.job where status <> 'dead_letter'").Scan(&n))

@@ -8,21 +8,21 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Defaults are what all jobs of a [Definition] have in common. The zero value of each field is fit for production; bounds are those of
-// [Request].
+// Defaults are the common options of a [Definition]'s jobs. The zero value of each field is fit for
+// production. The bounds are those of [Request].
 type Defaults[T any] struct {
-	// Queue the jobs wait in. Default "default".
+	// Queue is where the jobs wait. Default "default".
 	Queue string
-	// Key makes enqueueing idempotent: values of one key are one job, for Retention. A value with the key "" is always a new job. Default
-	// none.
+	// Key makes enqueueing idempotent: values with the same key enqueue one job, for Retention. A
+	// value with the key "" always enqueues a new job. Default none.
 	Key func(T) string
 	// Retention is how long a key is remembered. Default 24 h.
 	Retention time.Duration
-	// Lane names what must happen in order; a value with the lane "" is in none. Default none.
+	// Lane is the ordered sequence of a value's job; "" is none. Default none.
 	Lane func(T) string
-	// LanePolicy is what a lane does when the job that has the turn becomes a dead letter. Default [LaneBlock].
+	// LanePolicy is what a lane does when its head becomes a dead letter. Default [LaneBlock].
 	LanePolicy LanePolicy
-	// MaxAttempts bounds the tries before a job becomes a dead letter. Default 25.
+	// MaxAttempts is the number of attempts before a job becomes a dead letter. Default 25.
 	MaxAttempts int
 	// Priority 1 is claimed first, 4 last. Default 2.
 	Priority int
@@ -30,15 +30,16 @@ type Defaults[T any] struct {
 	StartIn time.Duration
 }
 
-// A Definition says once what the jobs of one kind are: their payload, queue, attempts and key. Both those who enqueue and the worker
-// take it from there. Make it with [Define]; it may be a variable of a package, and used from several goroutines.
+// A Definition describes the jobs of one kind: their payload, queue, attempts and key. The code
+// that enqueues and the worker both use it. Make it with [Define]. It may be a package variable and
+// is safe for concurrent use.
 type Definition[T any] struct {
 	kind     string
 	defaults Defaults[T]
 }
 
-// Define defines the jobs of a kind, whose payload is a T as JSON, or the octets themselves if T is []byte. Whether kind and defaults are
-// within their bounds is checked when a job is enqueued, and by [NewWorker].
+// Define returns the definition of a kind. The payload is a T encoded as JSON, or the octets if T
+// is []byte. Enqueue and [NewWorker] check the bounds.
 func Define[T any](kind string, d Defaults[T]) Definition[T] {
 	if d.Queue == "" {
 		d.Queue = defaultQueue
@@ -51,10 +52,10 @@ const defaultQueue = "default"
 // Kind returns the kind of the jobs.
 func (d Definition[T]) Kind() string { return d.kind }
 
-// Queue returns the queue in which they wait.
+// Queue returns the queue in which the jobs wait.
 func (d Definition[T]) Queue() string { return d.defaults.Queue }
 
-// Request returns the request for one job, to change before it is handed to the function [Enqueue]: another StartIn, headers.
+// Request returns the request for one job, for instance to change its StartIn before [Enqueue].
 func (d Definition[T]) Request(value T) Request {
 	r := Request{Queue: d.defaults.Queue, Kind: d.kind, Retention: d.defaults.Retention, MaxAttempts: d.defaults.MaxAttempts,
 		Priority: d.defaults.Priority, StartIn: d.defaults.StartIn}
@@ -78,13 +79,13 @@ func (d Definition[T]) Request(value T) Request {
 	return r
 }
 
-// Enqueue stores a job for the value: see the function [Enqueue]. db is your open transaction, a pgx.Tx, or a pool. A *sql.Tx, or the
-// transaction of an ORM, is handed over as pawl.SQL(tx).
+// Enqueue stores a job for the value: see the function [Enqueue]. db is a pool or your open pgx.Tx.
+// For a *sql.Tx or the transaction of an ORM, pass pawl.SQL(tx).
 func (d Definition[T]) Enqueue(ctx context.Context, db DB, value T) (Enqueued, error) {
 	return Enqueue(ctx, db, d.Request(value))
 }
 
-// EnqueueMany stores a job for each of up to 10,000 values, all of them or none: see the function [EnqueueMany].
+// EnqueueMany stores jobs for up to 10,000 values, all or none: see the function [EnqueueMany].
 func (d Definition[T]) EnqueueMany(ctx context.Context, db DB, values []T) ([]Enqueued, error) {
 	requests := make([]Request, len(values))
 	for i, v := range values {
@@ -123,13 +124,13 @@ func (d Definition[T]) HandleManySQL(fn func(ctx context.Context, tx *sql.Tx, ts
 	return d.many(HandleManySQL(d.kind, fn))
 }
 
-// single notes the queue of the definition in a handler.
+// single sets the definition's queue in a handler.
 func (d Definition[T]) single(h SingleHandler) SingleHandler {
 	h.given.queue = d.defaults.Queue
 	return h
 }
 
-// many notes the queue of the definition in a handler.
+// many sets the definition's queue in a handler.
 func (d Definition[T]) many(h ManyHandler) ManyHandler {
 	h.given.queue = d.defaults.Queue
 	return h

@@ -22,7 +22,7 @@ type charge struct {
 
 func byCharge(c charge) string { return c.ID }
 
-// What a definition says of its jobs is in each request, and what it does not say is left to the defaults of a request.
+// Each request has the options of its definition, and otherwise the request's defaults.
 func TestDefinition_SaysItOnce(t *testing.T) {
 	t.Parallel()
 	full := job.Define("charge", job.Defaults[charge]{Queue: "payments", Key: byCharge, Retention: time.Hour, Lane: func(c charge) string { return c.Account },
@@ -55,7 +55,8 @@ func same(a, b job.Request) bool {
 		a.MaxAttempts == b.MaxAttempts && a.Priority == b.Priority && a.StartIn == b.StartIn
 }
 
-// A definition enqueues on a pool, in a pgx.Tx and in a *sql.Tx, one and many; its key makes that once, and a rollback undoes it.
+// A definition enqueues one or many jobs on a pool, in a pgx.Tx and in a *sql.Tx. Its key makes
+// duplicates one job, and a rollback undoes the enqueue.
 func TestDefinition_Enqueues(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -85,7 +86,7 @@ func TestDefinition_Enqueues(t *testing.T) {
 	b.wantCount("select count(*) from pawl.job where kind = 'charge' and queue = 'payments'", 3)
 }
 
-// Every form of a definition handles its jobs, on a worker that is given no queues.
+// Every form of a definition handles its jobs, on a worker without Queues.
 func TestDefinition_HandlesOnItsQueue(t *testing.T) {
 	t.Parallel()
 	define := func(kind string) job.Definition[charge] {
@@ -145,7 +146,7 @@ func TestDefinition_HandlesOnItsQueue(t *testing.T) {
 	c.wantEffects(len(all))
 }
 
-// Queues that are named are the only ones; without them, a handler that is of no definition is refused.
+// Without Queues, a handler that comes from no definition is rejected.
 func TestConfig_Queues(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -164,7 +165,7 @@ func TestConfig_Queues(t *testing.T) {
 	}
 }
 
-// In the transaction that its handler was lent a job may be held again, whatever the form: that has been proved, and nothing waits.
+// In every form, Hold in the lent transaction does nothing and does not wait.
 func TestHold_InTheLentTransaction(t *testing.T) {
 	t.Parallel()
 	type task = job.Task[[]byte]

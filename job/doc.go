@@ -1,23 +1,32 @@
-// Package job is durable work in PostgreSQL: enqueued in your transaction, claimed under a lease, finished under a
-// fence.
+// Package job runs durable jobs in PostgreSQL. A job is enqueued in your transaction, claimed under
+// a lease and finished under a fence.
 //
-//	                     claim: fence + 1, attempts + 1
-//	Enqueue ──▶ pending ───────────────────────────────▶ processing ── finish ──▶ gone: effect committed
-//	              ▲                                        │   │   │
-//	              ├── fail, attempts left: back-off ───────┘   │   ├── Cancel, or an operator's cancel ──▶ cancelled
-//	              ├── Snooze, shutdown, outage: uncharged ─────┤   │
-//	              └── sweep: the worker died; crashes + 1 ─────┘   └── none left, or Final ──────────────▶ dead_letter
+//	                 claim: fence + 1, attempts + 1
+//	Enqueue ──▶ pending ────────────────────▶ processing ── finish ──▶ gone: effect committed
+//	              ▲                             │   │   │
+//	              ├── fail: attempts left ──────┘   │   ├── Cancel, or operator ──▶ cancelled
+//	              ├── Snooze, shutdown, outage ─────┤   │
+//	              └── sweep: process died ──────────┘   └── none left, or Final ──▶ dead_letter
 //
-// A job that returns [pawl.ErrOutcomeUnknown] of a step in package step is unknown: it waits for a verdict, and is pending then.
+// A retry waits for the back-off. Snooze, shutdown and outage are not charged as attempts. A sweep
+// adds 1 to the job's crashes.
 //
-// Enqueue with [Enqueue] or [EnqueueMany], in your transaction or alone. Work with a [Worker], which runs handlers of
-// three forms:
+// If a handler returns [pawl.ErrOutcomeUnknown] from a step of package step, the job becomes
+// unknown. It waits for an operator's verdict and is then pending again.
 //
-//	Handle       fn runs, then the job is finished    calls to others, long work; a crash in between runs fn again
-//	HandleTx     hold, fn, finish: one transaction    rows of yours in this database: once, with the end of the job
-//	HandleManyTx  the same for many jobs at once       many small effects a second
+// Enqueue with [Enqueue] or [EnqueueMany], in your transaction or on a pool. Run handlers with a
+// [Worker]. A handler has one of these forms:
 //
-// The lease belongs to the worker process: one narrow row, renewed by heartbeat, and a session lock whose end tells that
-// the process has died. The fence belongs to the job and grows at every claim; every accepted write carries the newest
-// one, so a worker that slept past its lease cannot commit.
+//	Handle        fn runs, then the job is finished; a crash in between runs fn again
+//	HandleMany    Handle for many jobs in one call
+//	HandleTx      the job ends and fn runs in one transaction: your rows commit with the job's end
+//	HandleManyTx  HandleTx for many jobs at once: many small effects a second
+//	HandleThenTx  a call without a transaction, then a transaction that stores its result
+//
+// [HandleSQL], [HandleManySQL] and [HandleThenSQL] are the forms for database/sql.
+//
+// The lease belongs to the worker process. It is one narrow row, renewed by heartbeats, and a
+// session lock that the server releases when the process dies. The fence belongs to the job and
+// grows at every claim. Each accepted write carries the newest fence, so a worker that stalled past
+// its lease cannot commit.
 package job

@@ -18,33 +18,35 @@ import (
 
 // A Request is one job to enqueue. The zero value of each option is fit for production.
 type Request struct {
-	// Queue is where the job waits; Kind selects the handler. 1 to 255 octets each.
+	// Queue is where the job waits. Kind selects the handler. Both have 1 to 255 octets.
 	Queue, Kind string
-	// Payload is sent as it is, exact octets, at most 4 MiB. Small is fast: every status change copies payloads under 2 kB.
+	// Payload is stored unchanged, at most 4 MiB. Every status change copies payloads under 2 kB.
 	Payload []byte
-	// Value is encoded as JSON into Payload, for handlers that take a type; give one of the two.
+	// Value is encoded as JSON into Payload, for handlers that decode a type. Set one of the two.
 	Value any
-	// Key makes the request idempotent: the same key, queue and payload enqueue once. Empty: every request is new.
+	// Key makes the request idempotent: requests with the same key, queue and payload enqueue one
+	// job. Empty: every request enqueues a job.
 	Key string
-	// Fingerprint tells payloads apart under one Key. Default: over Kind and Payload.
+	// Fingerprint detects a different payload under the same Key. Default: over Kind and Payload.
 	Fingerprint pawl.Fingerprint
-	// Retention is how long the key is remembered, also after the job has finished. Shorter than the longest retry of your
-	// callers lets a duplicate run. Default 24 h, 1 s to 10 years.
+	// Retention is how long the key is remembered, even after the job has finished. A caller that
+	// retries later can enqueue a duplicate. Default 24 h, 1 s to 10 years.
 	Retention time.Duration
 	// Priority 1 is claimed first, 4 last. Default 2.
 	Priority int
 	// StartIn delays the first attempt. Default 0, at most a year.
 	StartIn time.Duration
-	// MaxAttempts bounds the tries before the job becomes a dead letter. Default 25, 1 to 1000.
+	// MaxAttempts is the number of attempts before a dead letter. Default 25, 1 to 1000.
 	MaxAttempts int
-	// Headers travel beside the payload. The trace of the context joins them, see [pawl.WithTrace].
+	// Headers are stored with the payload. The trace of the context is added; see [pawl.WithTrace].
 	Headers map[string]any
-	// Lane names what must happen in order: jobs of one lane of a queue run one at a time, in the order in which they were
-	// enqueued. Usually an id of yours, such as that of an account. Until your transaction ends, others that enqueue into
-	// the lane wait, and the lane may stand still: keep it short. Default none; up to 255 octets.
+	// Lane is the name of an ordered sequence, often an id such as that of an account. Jobs of one
+	// lane of a queue run one at a time, in the order in which they were enqueued. Keep the
+	// transaction short: until it ends, other enqueues into the lane wait, and the lane may stop.
+	// Default none, up to 255 octets.
 	Lane string
-	// LanePolicy is what the lane does when the job that has the turn becomes a dead letter, if this request is the lane's
-	// first; see [LaneBlock]. A lane that exists keeps its policy. Default LaneBlock.
+	// LanePolicy is what the lane does when its head becomes a dead letter; see [LaneBlock]. It
+	// applies if this request creates the lane. Default LaneBlock.
 	LanePolicy LanePolicy
 }
 
@@ -53,26 +55,28 @@ type LanePolicy string
 
 // The policies of a lane.
 const (
-	LaneBlock LanePolicy = "block" // the lane stands until somebody retries or discards the job, or unblocks the lane
-	LanePark  LanePolicy = "park"  // the lane goes on; a retry brings the job back at its old position
-	LaneSkip  LanePolicy = "skip"  // the lane goes on; a retry runs the job outside of it
+	// LaneBlock stops the lane until an operator retries or discards the job, or unblocks the lane.
+	LaneBlock LanePolicy = "block"
+	LanePark  LanePolicy = "park" // the lane continues; a retried job gets its old position back
+	LaneSkip  LanePolicy = "skip" // the lane continues; a retried job runs outside the lane
 )
 
-// Enqueued is what became of a request.
+// Enqueued is the result of a request.
 type Enqueued struct {
 	ID int64
-	// Duplicate: an earlier request with this key made the job ID, which may have finished since.
+	// Duplicate: an earlier request with this key created the job ID, which may have finished.
 	Duplicate bool
 }
 
-// Enqueue stores the job. In your transaction it becomes visible if and only if you commit; on a pool it is one round
-// trip. If the reply to that one is lost, enqueue again with the same Key. A worker that sleeps is woken when your transaction
-// commits; see [Kick] for transactions that stay open.
+// Enqueue stores the job. In your transaction the job becomes visible if and only if you commit. On
+// a pool it takes one round trip. If its reply is lost, enqueue again with the same Key. An idle
+// worker is notified when your transaction commits; for long transactions see [Kick].
 //
-// With synchronous standbys, that a job is there already is an answer like any other: on a pool it comes once the job is replicated
-// ([pawl.ErrCommitUnknown] if that cannot be told); in your transaction it holds once that has committed, not after a rollback.
+// With synchronous standbys, a duplicate is also a result that must be replicated. On a pool,
+// Enqueue returns it once it is ([pawl.ErrCommitUnknown] if it cannot find out). In your
+// transaction the result is valid after your COMMIT, and not after a rollback.
 //
-// Errors: [pawl.ErrKeyReused] if the key came before with another payload; [pawl.ErrArgumentInvalid] outside a bound.
+// Errors: [pawl.ErrKeyReused] for another payload; [pawl.ErrArgumentInvalid] outside a bound.
 func Enqueue(ctx context.Context, db DB, r Request) (Enqueued, error) {
 	args, err := r.args(ctx)
 	if err != nil {
@@ -89,12 +93,12 @@ func Enqueue(ctx context.Context, db DB, r Request) (Enqueued, error) {
 	return enqueued(row)
 }
 
-// EnqueueMany stores up to 10,000 jobs in one statement, all of them or none, and answers in their order. A key that
-// stands twice in the batch makes one job. All keys are remembered for the longest Retention among the requests. Requests with a
-// Lane must agree in their LanePolicy.
+// EnqueueMany stores up to 10,000 jobs in one statement, all or none, and returns their results in
+// order. Two requests with the same key create one job. All keys are remembered for the longest
+// Retention among the requests. Requests with a Lane must have the same LanePolicy.
 //
-// Errors: as of [Enqueue]. Two transactions that each make several calls, with keys or lanes in common, can deadlock:
-// PostgreSQL then ends one with 40P01, and it must be run again from the start.
+// Errors: as for [Enqueue]. Two transactions that make several calls with common keys or lanes can
+// deadlock. PostgreSQL then ends one with 40P01; run that transaction again from the start.
 func EnqueueMany(ctx context.Context, db DB, requests []Request) ([]Enqueued, error) {
 	if len(requests) == 0 {
 		return nil, nil
@@ -131,8 +135,7 @@ func EnqueueMany(ctx context.Context, db DB, requests []Request) ([]Enqueued, er
 	return answers, nil
 }
 
-// proved returns once what was read on a server is replicated, if db is a pool. In a transaction of
-// yours its COMMIT proves it.
+// proved waits until the read is replicated, if db is a pool. In a transaction, COMMIT proves it.
 func proved(ctx context.Context, db DB, readOn string) error {
 	if pool, is := db.(*pgxpool.Pool); is {
 		return txn.Replicated(ctx, pool, readOn)
@@ -140,7 +143,7 @@ func proved(ctx context.Context, db DB, readOn string) error {
 	return nil
 }
 
-// commonPolicy returns the one policy of all requests that have a lane.
+// commonPolicy returns the LanePolicy that all requests with a lane share.
 func commonPolicy(requests []Request) (policy LanePolicy, err error) {
 	first := true
 	for i, r := range requests {
@@ -150,7 +153,7 @@ func commonPolicy(requests []Request) (policy LanePolicy, err error) {
 			policy, first = r.LanePolicy, false
 		case r.LanePolicy != policy:
 			return "", fmt.Errorf("request %d: %w", i, &pawl.Error{Op: "job.enqueue", Code: pawl.CodeArgumentInvalid,
-				Err: fmt.Errorf("the LanePolicy is %q, that of the lanes before it %q", r.LanePolicy, policy), Hint: "send one batch a policy"})
+				Err: fmt.Errorf("the LanePolicy is %q, but earlier requests have %q", r.LanePolicy, policy), Hint: "send one batch for each LanePolicy"})
 		}
 	}
 	return policy, nil
@@ -193,7 +196,7 @@ func enqueued(row contract.JobEnqueueRow) (Enqueued, error) {
 // The headers of W3C Trace Context.
 const traceParent, traceState = "traceparent", "tracestate"
 
-// withTrace adds the trace of ctx, unless the caller has set one.
+// withTrace adds the trace of ctx, unless headers already have one.
 func withTrace(ctx context.Context, headers map[string]any) map[string]any {
 	t := pawl.TraceOf(ctx)
 	if _, given := headers[traceParent]; t.Parent == "" || given {
@@ -208,7 +211,7 @@ func withTrace(ctx context.Context, headers map[string]any) map[string]any {
 	return all
 }
 
-// traceOf returns a handler's context, in the trace of whoever enqueued the job; of many jobs in none, as theirs differ.
+// traceOf adds the trace of a single job's enqueuer to ctx. Several jobs have different traces.
 func traceOf(ctx context.Context, jobs []Job) context.Context {
 	if len(jobs) != 1 || jobs[0].Headers == nil {
 		return ctx
@@ -219,7 +222,7 @@ func traceOf(ctx context.Context, jobs []Job) context.Context {
 	return ctx
 }
 
-// Trace returns the trace of whoever enqueued the job; the zero Trace if there was none.
+// Trace returns the trace in which the job was enqueued, or the zero Trace.
 func (j Job) Trace() pawl.Trace {
 	parent, _ := j.Headers[traceParent].(string)
 	state, _ := j.Headers[traceState].(string)

@@ -14,8 +14,8 @@ import (
 	"github.com/pawl-go/pawl/job"
 )
 
-// A batch answers in the order of its requests: what is new, what came before, singly or in a batch, and what stands twice
-// in itself. Options are kept per request.
+// A batch returns results in the order of its requests: new jobs, duplicates of earlier requests,
+// and duplicates within the batch. Options are kept for each request.
 func TestEnqueueMany(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -41,7 +41,7 @@ func TestEnqueueMany(t *testing.T) {
 		if again := b.enqueue(job.Request{Queue: name, Kind: "k", Key: "b", Payload: []byte("1")}); again.ID != got[1].ID {
 			t.Errorf("%s: a key of a batch enqueued singly: %+v", name, again)
 		}
-		requests[4].Key = "c" // the others have all come before
+		requests[4].Key = "c" // the others are duplicates
 		again, err := job.EnqueueMany(t.Context(), on, requests)
 		b.must(err)
 		for i, e := range again {
@@ -52,7 +52,7 @@ func TestEnqueueMany(t *testing.T) {
 	}
 }
 
-// One bad request refuses the batch, and says why.
+// One invalid request rejects the batch, with the reason.
 func TestEnqueueMany_AllOrNone(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -81,8 +81,8 @@ func TestEnqueueMany_AllOrNone(t *testing.T) {
 	b.wantCount("select count(*) from pawl.job", 1)
 }
 
-// In a database/sql transaction a job exists if and only if it commits, at every isolation level; an older snapshot that
-// loses a race for a key is told to start over.
+// In a database/sql transaction a job exists if and only if it commits, at every isolation level.
+// With an old snapshot, losing a race for a key returns a retryable error.
 func TestEnqueue_DatabaseSQL(t *testing.T) {
 	t.Parallel()
 	for _, level := range []sql.IsolationLevel{sql.LevelReadCommitted, sql.LevelRepeatableRead, sql.LevelSerializable} {
@@ -96,7 +96,8 @@ func TestEnqueue_DatabaseSQL(t *testing.T) {
 				b.must(err)
 				defer func() { _ = tx.Rollback() }()
 				var n int
-				b.must(tx.QueryRowContext(t.Context(), "select count(*) from pawl.job").Scan(&n)) // the snapshot
+				// This takes the snapshot.
+				b.must(tx.QueryRowContext(t.Context(), "select count(*) from pawl.job").Scan(&n))
 				if key == "race" {
 					b.enqueue(job.Request{Queue: "q", Kind: "k", Key: key})
 				}
@@ -127,7 +128,7 @@ func TestEnqueue_DatabaseSQL(t *testing.T) {
 	}
 }
 
-// A job claimed by pgx is held and finished in a database/sql transaction; a stale one aborts it.
+// A job claimed with pgx is held and finished in a *sql.Tx. A stale attempt aborts it.
 func TestFinish_DatabaseSQL(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -156,7 +157,7 @@ func TestFinish_DatabaseSQL(t *testing.T) {
 	b.wantCount("select count(*) from pawl.job", 0)
 }
 
-// JSON replaces octets that are no UTF-8 by one and the same letter: two keys would be one, and the second job would never be enqueued.
+// JSON replaces all octets that are not UTF-8 with one character, so two keys would become one.
 func TestEnqueue_KeysThatAreNoUTF8DoNotMeet(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

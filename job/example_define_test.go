@@ -12,10 +12,10 @@ import (
 	"github.com/pawl-go/pawl/job"
 )
 
-// book is what both who enqueues and the worker know of these jobs.
+// book is used by the code that enqueues and by the worker.
 var book = job.Define("book", job.Defaults[receipt]{Queue: "ledger", MaxAttempts: 5, Key: func(r receipt) string { return r.Order }})
 
-// A definition enqueues, and makes the handler. The worker takes the queue from it.
+// A definition enqueues jobs and makes their handler. The worker takes the queue from it.
 func ExampleDefine() {
 	ctx, pool, end := example("create table booking (order_id text, cents int)")
 	defer end()
@@ -44,7 +44,7 @@ func ExampleDefine() {
 	// 1 booking of 1250
 }
 
-// In a transaction of database/sql, several at once: they are there if it commits.
+// EnqueueMany stores several jobs in a database/sql transaction. They exist if it commits.
 func ExampleDefinition_EnqueueMany() {
 	ctx, pool, end := example("create table booking (order_id text, cents int)")
 	defer end()
@@ -63,7 +63,7 @@ func ExampleDefinition_EnqueueMany() {
 	// 2 jobs
 }
 
-// The gateway is asked outside of a transaction. Its answer and the end of the job commit together.
+// The gateway is called outside a transaction. Its result and the end of the job commit together.
 func ExampleHandleThenTx() {
 	ctx, pool, end := example("create table booking (order_id text, cents int)")
 	defer end()
@@ -90,7 +90,7 @@ func ExampleHandleThenTx() {
 	// 1 booking of 2500
 }
 
-// The handler writes through a *sql.Tx: it is the transaction in which the job ends.
+// The handler writes through a *sql.Tx, the transaction in which the job ends.
 func ExampleHandleSQL() {
 	ctx, pool, end := example("create table booking (order_id text, cents int)")
 	defer end()

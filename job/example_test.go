@@ -21,8 +21,8 @@ type receipt struct {
 	Cents int    `json:"cents"`
 }
 
-// A job is enqueued in the transaction that makes it necessary, and booked in the transaction that ends it. Enqueued again
-// under the same key it is the same job.
+// A job is enqueued in the transaction that needs it. Its handler's rows and its end commit
+// together. A second enqueue with the same key is a duplicate.
 func Example() {
 	ctx, pool, end := example("create table booking (order_id text, cents int)")
 	defer end()
@@ -31,7 +31,7 @@ func Example() {
 		return err
 	}
 	fmt.Println(pgx.BeginFunc(ctx, pool, enqueue))
-	fmt.Println(pgx.BeginFunc(ctx, pool, enqueue)) // a retry of a caller who never heard the answer
+	fmt.Println(pgx.BeginFunc(ctx, pool, enqueue)) // a client that timed out retries
 
 	done := make(chan struct{})
 	worker, err := job.NewWorker(pool, job.Config{
@@ -58,7 +58,7 @@ func Example() {
 	// 1 booking of 1250
 }
 
-// One of three documents cannot be indexed. The batch runs again in halves, and only that one is charged.
+// One of three documents cannot be indexed. The batch runs again in halves; one job is charged.
 func ExampleHandleManyTx() {
 	ctx, pool, end := example("create table word (text text)")
 	defer end()
@@ -101,7 +101,7 @@ func ExampleHandleManyTx() {
 	// once, twice
 }
 
-// With database/sql the transaction is handed over in a wrapper; rolled back, nothing was enqueued.
+// A database/sql transaction is passed in a wrapper. After a rollback, no job was enqueued.
 func ExampleEnqueue_databaseSQL() {
 	ctx, pool, end := example("")
 	defer end()
@@ -119,8 +119,7 @@ func ExampleEnqueue_databaseSQL() {
 	// 0 jobs
 }
 
-// A receipt that is only too early is asked for again, uncharged; a charge that was refused for now waits as long as the
-// other side says.
+// A report that is too early is snoozed, uncharged. A rate-limited charge waits as long as asked.
 func ExampleSnooze() {
 	ctx, pool, end := example("")
 	defer end()
@@ -151,8 +150,8 @@ func ExampleSnooze() {
 	// report: 0, charge: 1
 }
 
-// Bookings of one account run one at a time, in the order in which they were enqueued, however many jobs the worker has in
-// hand; a failure keeps its turn.
+// Bookings of one account run one at a time, in the order in which they were enqueued, even if the
+// worker has many free slots. A failed job keeps its turn.
 func Example_lane() {
 	ctx, pool, end := example("")
 	defer end()

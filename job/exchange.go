@@ -13,17 +13,20 @@ import (
 	"github.com/pawl-go/pawl/internal/solo"
 )
 
-// exchange ends attempts whose handlers are done, and claims jobs for free slots, which were taken, and for the slots of those that ended. It
-// reports how many it started, and whether the producer may go on. No handler starts before the answer has come, and with it the COMMIT.
+// exchange ends attempts whose handlers have returned. In the same call it claims jobs for the free
+// slots, which are taken, and for the slots of the ended attempts. It reports how many jobs it
+// started and whether the producer may continue. No handler starts before the reply to COMMIT.
 //
-// exchange: a crash before COMMIT costs a second run of those handlers; after it, a crash of the jobs that were claimed.
+// exchange: a crash before COMMIT costs a second run of those handlers, and after it a counted
+// crash.
 func (p *producer) exchange(ctx context.Context, s *session, done []*attempt, free int, due bool, pass pass) (started int, open bool) {
-	room := free + len(done) // inside the gate, as the jobs that are claimed will be
+	room := free + len(done) // entrants of the gate
 	row, err := p.askExchange(ctx, s, done, free, due, pass)
 	if err == nil {
 		err = fault.At("job.exchange.after")
 	}
-	if err != nil { // what is not known of the ends is asked again; what is not known of the claims ends the session
+	// Unknown ends are asked again. Unknown claims end the session.
+	if err != nil {
 		solo.Process.Leave(room)
 		p.capacity.give(free)
 		p.w.finishAgainAll(done, nil, err)
@@ -36,7 +39,7 @@ func (p *producer) exchange(ctx context.Context, s *session, done []*attempt, fr
 	have := free
 	for _, a := range over {
 		have += len(a.jobs)
-		a.producer = nil // its slot is had by another
+		a.producer = nil // its slot goes to a claimed job
 	}
 	p.capacity.give(have - len(row.Jobs))
 	if len(over) > 0 {
@@ -50,11 +53,11 @@ func (p *producer) exchange(ctx context.Context, s *session, done []*attempt, fr
 	return len(row.Jobs), true
 }
 
-var errExchange = errors.New("job_exchange did not say what became of each job")
+var errExchange = errors.New("job_exchange did not return the outcome of each job")
 
 func (p *producer) askExchange(ctx context.Context, s *session, done []*attempt, free int, due bool, pass pass) (row contract.JobExchangeRow, err error) {
 	defer func() { p.mark.end(pass, row.Jobs, time.Now()) }()
-	ctx, cancel := lingering(ctx, statementLimit) // a worker that stops ends what is done
+	ctx, cancel := lingering(ctx, statementLimit) // a stopping worker still ends done jobs
 	defer cancel()
 	ends := make([]contract.Holding, len(done))
 	for i, a := range done {
@@ -73,7 +76,7 @@ func (p *producer) askExchange(ctx context.Context, s *session, done []*attempt,
 	return row, err
 }
 
-// lingering returns a context that ends so long after ctx.
+// lingering returns a context that ends a given time after ctx.
 func lingering(ctx context.Context, after time.Duration) (_ context.Context, cancel context.CancelFunc) {
 	longer, end := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() {
@@ -83,8 +86,7 @@ func lingering(ctx context.Context, after time.Duration) (_ context.Context, can
 	return longer, func() { stop(); end() }
 }
 
-// finishAgainAll goes on asking for the ends of attempts that failed, or of all with err. It
-// returns the others.
+// finishAgainAll retries failed ends, or all ends after err. It returns the other attempts.
 func (w *Worker) finishAgainAll(all []*attempt, failed []contract.JobEndRow, err error) (finished []*attempt) {
 	outcomes := make(map[int64]string, len(failed))
 	for _, f := range failed {

@@ -19,9 +19,9 @@ import (
 	"github.com/pawl-go/pawl/pawltest"
 )
 
-// A process is killed when a turn has committed and nothing of its answer is used: what ended there is not run again, and what was claimed
-// there runs, once, elsewhere.
-func TestTurn_KilledBehindItsCommit(t *testing.T) {
+// A process is killed after an exchange has committed, before it uses the reply. Jobs that ended in
+// it do not run again. Jobs that it claimed run once, in another process.
+func TestTurn_KilledAfterItsCommit(t *testing.T) {
 	t.Parallel()
 	c := setupCrew(t)
 	c.enqueueMany(10, job.Request{})
@@ -36,12 +36,12 @@ func TestTurn_KilledBehindItsCommit(t *testing.T) {
 	c.wantCount("select count(*) from pawl.job", 0)
 }
 
-// The reply to a turn is lost, before its COMMIT or behind it: its ends are asked for again, what it claimed goes back, and no handler that is
-// done runs again.
+// The reply to an exchange is lost, before or after its COMMIT. Its ends are retried, its claims
+// are released, and no handler that has returned runs again.
 func TestTurn_LostReply(t *testing.T) {
 	t.Parallel()
 	for name, world := range worlds {
-		for _, slots := range []int{10, 80} { // with so many two turns are on their way at once
+		for _, slots := range []int{10, 80} { // with 80, two exchanges are in flight at once
 			t.Run(fmt.Sprint(name, " ", slots), func(t *testing.T) {
 				t.Parallel()
 				proxy, through := wireproxy.Start(t, pawltest.URL(t, effects))
@@ -62,15 +62,16 @@ func TestTurn_LostReply(t *testing.T) {
 				c.wantEffects(30 * slots)
 				c.wantCount("select count(*) from pawl.job", 0)
 				if proxy.Cuts() < 2 {
-					t.Errorf("%d replies were cut, of %d turns", proxy.Cuts(), turns.Load())
+					t.Errorf("%d replies were cut, of %d exchanges", proxy.Cuts(), turns.Load())
 				}
 			})
 		}
 	}
 }
 
-// A process is stopped past its lease when its handler is done: another one runs the job. When it wakes, its end is refused, it claims
-// nothing for a worker that is gone, and works on under a new lease.
+// A process is stopped past its lease when its handler has returned, and another process runs the
+// job. When the process continues, its end is rejected. It claims no job for its lost session, and
+// continues under a new lease.
 func TestTurn_StoppedPastTheLease(t *testing.T) {
 	t.Parallel()
 	c := setupCrew(t)
@@ -84,7 +85,8 @@ func TestTurn_StoppedPastTheLease(t *testing.T) {
 	c.exec("update pawl.worker set seen_at = now() - 2 * lease")
 	heir := c.process(patient)
 	c.untilDone()
-	c.wantCount("select count(*) from effect", 2) // the handler of this form ran twice, and its job ended once
+	// a simple handler ran twice, and its job ended once
+	c.wantCount("select count(*) from effect", 2)
 	c.enqueueMany(3, job.Request{})
 	c.untilDone()
 	heir.kill()
@@ -96,8 +98,9 @@ func TestTurn_StoppedPastTheLease(t *testing.T) {
 	c.wantCount("select count(*) from (select from effect group by job having count(*) > 1) as d", 1)
 }
 
-// However turns end jobs and claim others, no more are in hand than Concurrency allows, and all slots are used: with few slots, whose turns come one after
-// the other, and with many, where two are on their way at once. Behind a third of the jobs each handler waits until all slots have one.
+// Exchanges never hold more jobs than Concurrency, and use all slots. With few slots exchanges run
+// one after another, and with many slots two at once. In the last two thirds of the jobs, handlers
+// wait until all slots are in use.
 func TestTurn_ConcurrencyIsTheBound(t *testing.T) {
 	t.Parallel()
 	for _, slots := range []int{7, 130} {
@@ -127,7 +130,7 @@ func TestTurn_ConcurrencyIsTheBound(t *testing.T) {
 						return ctx.Err()
 					}
 				}
-				if j.ID%int64(slots) > 5 { // questions take a connection each
+				if j.ID%int64(slots) > 5 { // each query takes a connection
 					return nil
 				}
 				var held int
@@ -140,15 +143,15 @@ func TestTurn_ConcurrencyIsTheBound(t *testing.T) {
 			c.hire()
 			c.untilDone()
 			if int(most.Load()) > slots || int(together.Load()) != slots {
-				t.Errorf("%d jobs in hand, %d handlers at once, of %d slots", most.Load(), together.Load(), slots)
+				t.Errorf("%d jobs processing, %d handlers at once, of %d slots", most.Load(), together.Load(), slots)
 			}
-			c.untilTrue("all are told of", func() bool { return int(c.counters.Count(pawl.EventSucceeded)) == jobs })
+			c.untilTrue("all events are emitted", func() bool { return int(c.counters.Count(pawl.EventSucceeded)) == jobs })
 		})
 	}
 }
 
-// While a turn with many ends is on its way the line makes another, and no third. Locks hold up what removes jobs: one what removes a single
-// job, the other what removes several.
+// While an exchange with many ends is in flight, the producer makes a second one, but no third. Two
+// locks delay deletes: one those of a single job, the other those of several.
 func TestTurn_TwoAtOnce(t *testing.T) {
 	t.Parallel()
 	c := setupCrew(t)
@@ -178,18 +181,20 @@ create trigger hold after delete on pawl.job referencing old table as gone for e
 	c.enqueueMany(all, job.Request{})
 	c.hire()
 	c.untilTrue("all slots are used", func() bool { return int(begun.Load()) == c.concurrency })
-	// pg_stat_activity shows no wait_event for a moment, once a second, while a waiting session looks for deadlocks.
+	// pg_stat_activity hides wait_event for a moment, once a second, during the check for
+	// deadlocks.
 	const turns = "select count(*) from pg_locks where database = (select oid from pg_database where datname = current_database()) and locktype = 'advisory' and not granted"
 	close(proceed[3])
-	c.until("the turn of one job does not wait", turns, 1)
+	c.until("the exchange of one job does not wait", turns, 1)
 	close(proceed[0])
 	c.untilTrue("a hundred are done", func() bool { return ended.Load() == each+1 })
-	patience.Elapse(100 * time.Millisecond) // and handed to the line: what is not yet comes with its next turn
+	// time for the producer to get all of them before its next exchange
+	patience.Elapse(100 * time.Millisecond)
 	c.must(single.Commit(t.Context()))
 	c.until("the one job has not ended", fmt.Sprintf("select count(*) from pawl.job where id = %d", c.concurrency), 0)
-	c.until("the turn of a hundred jobs does not wait", turns, 1)
+	c.until("the exchange of a hundred jobs does not wait", turns, 1)
 	close(proceed[1])
-	c.until("the line does not make the next turn meanwhile", turns, 2)
+	c.until("the producer does not make the next exchange meanwhile", turns, 2)
 	close(proceed[2])
 	patience.Watch(300*time.Millisecond, func() { c.wantCount(turns, 2) })
 	c.must(several.Commit(t.Context()))
@@ -200,8 +205,8 @@ create trigger hold after delete on pawl.job referencing old table as gone for e
 	}
 }
 
-// Run returns when all hooks have been told of what ended.
-func TestTurn_AllIsToldBeforeRunReturns(t *testing.T) {
+// Run returns after the hooks have received the events of all ended jobs.
+func TestTurn_HooksReturnBeforeRun(t *testing.T) {
 	t.Parallel()
 	c := setupCrew(t)
 	c.concurrency = 20
@@ -220,11 +225,11 @@ func TestTurn_AllIsToldBeforeRunReturns(t *testing.T) {
 	c.until("jobs are left", "select count(*) from pawl.job", 0)
 	stop()
 	if fresh.Load() != 200 {
-		t.Errorf("told of %d", fresh.Load())
+		t.Errorf("%d events, want 200", fresh.Load())
 	}
 }
 
-// A hook that never returns does not keep Run.
+// A hook that never returns does not keep Run from returning.
 func TestTurn_AHookThatHangsDoesNotKeepRun(t *testing.T) {
 	t.Parallel()
 	c := setupCrew(t)
@@ -244,9 +249,10 @@ func TestTurn_AHookThatHangsDoesNotKeepRun(t *testing.T) {
 	stop()
 }
 
-// While a suspect waits to be alone, what is done ends at once, and does not wait for a turn: the line stands at the door itself. Other tests
-// would be inside as well, so it runs beside none. On a busy machine an end may be late once; one that waits at the door is late each time.
-func TestTurn_EndsDoNotWaitAtTheDoor(t *testing.T) {
+// While a suspect waits to be alone, ends do not wait for an exchange, because the producer waits
+// at the gate. The test is not parallel, because other tests' handlers would be in the gate. An end
+// may be late once on a busy machine; one that waits at the gate is late each time.
+func TestTurn_EndsDoNotWaitAtTheGate(t *testing.T) {
 	c := setupCrew(t)
 	c.concurrency = 2
 	begun, proceed := make(chan struct{}), make(chan struct{})
@@ -260,7 +266,7 @@ func TestTurn_EndsDoNotWaitAtTheDoor(t *testing.T) {
 		c.untilTrue("another suspect has gone", func() bool { suspect = solo.Process.Suspect(); return suspect != nil })
 		alone := make(chan bool, 1)
 		go func() { alone <- suspect.Alone(t.Context()) }()
-		c.untilTrue("the line is at the door, or the suspect has given up", func() bool { return solo.Process.Waiting() > 0 || len(alone) > 0 })
+		c.untilTrue("the producer waits at the gate, or the suspect has given up", func() bool { return solo.Process.Waiting() > 0 || len(alone) > 0 })
 		proceed <- struct{}{}
 		was := <-alone
 		suspect.Leave()
@@ -268,11 +274,11 @@ func TestTurn_EndsDoNotWaitAtTheDoor(t *testing.T) {
 			return
 		}
 	}
-	t.Error("the end of a job waited at the door of a suspect that waited for it")
+	t.Error("the end of a job waited at the gate for a suspect that waited for it")
 }
 
-// A worker whose lease is over hears of it by a row: the job that its turn ended stays ended, and its handler does not run again. It claims under
-// a new lease.
+// A worker whose lease is over learns it from the reply. The job that its exchange ended stays
+// ended, and its handler does not run again. The worker then claims under a new lease.
 func TestTurn_EndsWithItsLeaseLost(t *testing.T) {
 	t.Parallel()
 	c := setupCrew(t)
@@ -289,7 +295,7 @@ func TestTurn_EndsWithItsLeaseLost(t *testing.T) {
 	c.enqueueMany(3, job.Request{})
 	c.hire()
 	<-begun
-	// No heartbeat renews the lease of this session. One that is young sweeps nobody.
+	// No heartbeat renews the lease of this session. A young session does not sweep.
 	c.exec("create function over() returns trigger language plpgsql as $$ begin new.seen_at := now() - new.lease * 2; return new; end $$")
 	c.exec(fmt.Sprintf("create trigger over before update on pawl.worker for each row when (new.id = %d) execute function over()",
 		one[int64](c, "select w.id from pawl.worker as w")))
@@ -304,7 +310,7 @@ func TestTurn_EndsWithItsLeaseLost(t *testing.T) {
 	}
 }
 
-// Two workers take turns on one queue, with lanes and without: each job runs once, and those of a lane in their order.
+// Two workers on one queue run each job once, and the jobs of a lane in order.
 func TestTurn_TwoWorkersOnAQueue(t *testing.T) {
 	t.Parallel()
 	c := setupCrew(t)

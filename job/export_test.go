@@ -9,10 +9,10 @@ import (
 	"github.com/pawl-go/pawl/internal/contract"
 )
 
-// AbandonAfter shortens the patience with handlers that ignore their context.
+// AbandonAfter sets how long Run waits for handlers that ignore their context.
 func (w *Worker) AbandonAfter(d time.Duration) { w.abandon = d }
 
-// What the keepers are tested with: one alone, and when it is due.
+// Tests run one keeper alone and set when it is due.
 
 const (
 	KeyPurgeEvery     = keyPurgeEvery
@@ -29,8 +29,7 @@ func NewArchiveKeeper(pool *pgxpool.Pool, cfg Config) (keep func(context.Context
 	return k.keep, &k.due
 }
 
-// FinishTogether ends attempts whose handlers are done at the same time, and returns what became of
-// each.
+// FinishTogether finishes jobs in one call and returns the outcome of each.
 func FinishTogether(pool *pgxpool.Pool, jobs ...Job) (outcomes []string) {
 	for _, e := range newFinishBatcher(pool, newLanePromoter(pool, func(string) {})).finish(jobs) {
 		outcomes = append(outcomes, e.outcome)
@@ -38,8 +37,8 @@ func FinishTogether(pool *pgxpool.Pool, jobs ...Job) (outcomes []string) {
 	return outcomes
 }
 
-// QueueNames returns the queues that the worker works on.
+// QueueNames returns the worker's queues.
 func (w *Worker) QueueNames() []string { return w.queues() }
 
-// Measure reads the levels that a worker adds once a minute.
+// Measure reads the levels that a worker adds each minute.
 func (w *Worker) Measure(ctx context.Context) (contract.Rollup, error) { return w.measure(ctx) }

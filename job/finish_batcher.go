@@ -10,8 +10,7 @@ import (
 	"github.com/pawl-go/pawl/internal/contract"
 )
 
-// A finishBatcher ends simple jobs in batches: those that come while one batch is on its way form
-// the next.
+// A finishBatcher ends simple jobs in batches. Jobs that arrive during a call form the next one.
 type finishBatcher struct {
 	pool     *pgxpool.Pool
 	promoter *lanePromoter
@@ -20,20 +19,20 @@ type finishBatcher struct {
 	busy     bool
 }
 
-// A jobEnd is a job whose handler is done. Either an attempt was handed over with it, or its owner waits for all.
+// A jobEnd is a job whose handler has returned. Either of is set, or a finish waits for all.
 type jobEnd struct {
 	job     *Job
-	outcome string // "finished", "stale" or "locked"; "" with err
+	outcome string // "finished", "stale" or "locked"; "" after an error
 	err     error
 	of      *attempt
-	all     *sync.WaitGroup // of those that were asked for together
+	all     *sync.WaitGroup // the ends of one call of finish
 }
 
 func newFinishBatcher(pool *pgxpool.Pool, p *lanePromoter) *finishBatcher {
 	return &finishBatcher{pool: pool, promoter: p}
 }
 
-// take ends the jobs of attempts, which are over with that.
+// take ends the jobs of attempts, and the attempts when that has succeeded.
 func (f *finishBatcher) take(all ...*attempt) {
 	ends := make([]*jobEnd, len(all))
 	for i, a := range all {
@@ -43,7 +42,7 @@ func (f *finishBatcher) take(all ...*attempt) {
 	f.add(ends...)
 }
 
-// finish returns what became of each job.
+// finish ends jobs and returns the outcome of each.
 func (f *finishBatcher) finish(jobs []Job) (ends []*jobEnd) {
 	var all sync.WaitGroup
 	all.Add(len(jobs))
@@ -80,15 +79,14 @@ func (f *finishBatcher) flushAll() {
 	}
 }
 
-// together is how many of the first endings go into one call. The answers name jobs, not attempts,
-// so no job goes in twice: a process that stood still past its lease may end two attempts of one
-// job.
+// together returns how many of the first ends go into one call. The reply names jobs, not attempts,
+// and a process that stalled past its lease may end two attempts of one job.
 func together(all []*jobEnd) int {
 	all = all[:min(len(all), maxBatch)]
 	return distinct(len(all), func(i int) int64 { return all[i].job.ID })
 }
 
-// distinct is how many of the first n ids are different ones.
+// distinct returns how many of the first n ids come before the first duplicate.
 func distinct(n int, id func(int) int64) int {
 	if n < 2 {
 		return n
@@ -128,11 +126,11 @@ func (f *finishBatcher) flush(all []*jobEnd) {
 		}
 	}
 	if len(over) > 0 {
-		go finishedAll(over) // beside the next batch: hooks are called
+		go finishedAll(over) // in the background, because it calls hooks
 	}
 }
 
-// finishedAll ends attempts whose jobs have ended well.
+// finishedAll emits the events of attempts whose jobs have succeeded, and ends the attempts.
 func finishedAll(all []*attempt) {
 	defer endAll(all...)
 	for _, a := range all {
@@ -142,7 +140,7 @@ func finishedAll(all []*attempt) {
 	}
 }
 
-// finishAgain goes on asking for the end of an attempt whose job the first try did not end.
+// finishAgain retries the end of an attempt's job after a first call did not record it.
 func (a *attempt) finishAgain() {
 	defer endAll(a)
 	a.w.finishAgain(a.s, []*jobEnd{&a.ending}, a.took)

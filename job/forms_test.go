@@ -19,12 +19,13 @@ import (
 	"github.com/pawl-go/pawl/job"
 )
 
-// A mail is a payload of these tests.
+// A mail is a payload type.
 type mail struct {
 	To string `json:"to"`
 }
 
-// handlerOf makes one handler in each form of a function that says how a job ends; its effect is applied before.
+// handlerOf makes a handler of the form. It applies the job's effect and returns verdict's error.
+// The forms "simple" and "call" run verdict first.
 func (c *crew) handlerOf(form string, verdict func(job.Job) error) job.Handler {
 	type task = job.Task[[]byte]
 	switch form {
@@ -84,14 +85,14 @@ func applySQL(ctx context.Context, tx *sql.Tx, j job.Job) error {
 
 var forms = []string{"simple", "transactional", "batch", "sql", "sql batch", "call", "then", "sql then"}
 
-// What a handler's error says about the job is done, in every form, and leaves no effect.
+// In every form, the handler's error has its documented effect, and the attempt leaves no rows.
 func TestVerdicts(t *testing.T) {
 	t.Parallel()
 	boom := errors.New("boom")
 	for _, form := range forms {
 		for name, v := range map[string]struct {
 			err  error
-			want string // status, attempts, number of errors, minutes until the next try
+			want string // status, attempts, number of errors, minutes until the next attempt
 			kind pawl.EventKind
 		}{
 			"retry after": {job.RetryAfter(time.Hour, boom), "pending 1 1 60", pawl.EventRetryable},
@@ -120,8 +121,7 @@ func TestVerdicts(t *testing.T) {
 	}
 }
 
-// A typed handler gets its payload decoded, and the trace of whoever enqueued it. What does not decode goes to the dead
-// letters at once; it will not become JSON by waiting.
+// A handler gets the decoded payload and the enqueuer's trace. Bad JSON is dead-lettered at once.
 func TestHandle_DecodesThePayload(t *testing.T) {
 	t.Parallel()
 	c := setupCrew(t)
@@ -149,7 +149,7 @@ func TestHandle_DecodesThePayload(t *testing.T) {
 	c.wantDeadLetter(1, "it cannot be null")
 }
 
-// What a worker tells of a job names its kind.
+// A worker's events about a job name its kind.
 func TestWorker_EventsNameTheKind(t *testing.T) {
 	t.Parallel()
 	c := setupCrew(t)
@@ -174,13 +174,14 @@ func TestWorker_EventsNameTheKind(t *testing.T) {
 	}
 }
 
-// A batch works in the trace of its job if it has one, and in none if it has many: theirs differ, and each job says its own.
-func TestHandleManyTx_WorksInNobodysTrace(t *testing.T) {
+// A call for one job has that job's trace. A call for several has none.
+func TestHandleManyTx_ManyJobsHaveNoTrace(t *testing.T) {
 	t.Parallel()
 	const trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-%016d-01"
 	c := setupCrew(t)
 	var mu sync.Mutex
-	own, around := map[string]bool{}, map[int]string{} // of each job; by the size of the call
+	// own holds the traces of the jobs, around those of the calls, by their number of jobs.
+	own, around := map[string]bool{}, map[int]string{}
 	c.handlers = []job.Handler{job.HandleManyTx("k", func(ctx context.Context, _ pgx.Tx, ts []job.Task[[]byte]) error {
 		mu.Lock()
 		defer mu.Unlock()
@@ -209,7 +210,7 @@ func TestHandleManyTx_WorksInNobodysTrace(t *testing.T) {
 	}
 }
 
-// A batch is handed its jobs sorted, in batches no larger than asked for, and they commit together.
+// A batch gets its jobs sorted, in calls of at most BatchSize, and their effects commit together.
 func TestHandleManyTx_CommitsTogether(t *testing.T) {
 	t.Parallel()
 	c := setupCrew(t, "alter table effect add column xid xid8 default pg_current_xact_id()")
@@ -231,14 +232,15 @@ func TestHandleManyTx_CommitsTogether(t *testing.T) {
 	c.hire()
 	c.untilDone()
 	c.wantEffects(500)
-	if most.Load() != 50 || calls.Load() > 50 { // 10, unless claims are slow on this machine and are made side by side
+	// 10 calls, unless slow claims run in the background.
+	if most.Load() != 50 || calls.Load() > 50 {
 		t.Errorf("%d calls, the largest with %d jobs", calls.Load(), most.Load())
 	}
 	c.wantCount("select count(distinct xid) from effect", int(calls.Load()))
 }
 
-// Jobs that fail by themselves cost their batch nothing: it runs again in halves, only they are charged, and the others
-// take effect once.
+// Jobs that fail alone do not charge their batch. It runs again in halves, only the failing jobs
+// are charged, and the others take effect once.
 func TestHandleManyTx_ChargesOnlyWhatFails(t *testing.T) {
 	t.Parallel()
 	c := setupCrew(t)
@@ -257,7 +259,7 @@ func TestHandleManyTx_ChargesOnlyWhatFails(t *testing.T) {
 	c.wantCount("select count(*) from pawl.job where status = 'dead_letter' and payload = 'poison' and attempts = 1", 2)
 }
 
-// A job whose row somebody has locked is left out of its batch and given back uncharged; the others go on.
+// A job whose row is locked is left out of its batch and released uncharged.
 func TestHandleManyTx_LeavesOutWhatIsLocked(t *testing.T) {
 	t.Parallel()
 	c := setupCrew(t)
@@ -274,8 +276,8 @@ func TestHandleManyTx_LeavesOutWhatIsLocked(t *testing.T) {
 	c.wantEffects(10)
 }
 
-// A simple handler may end its job in a transaction of its own, through pgx or database/sql. Its effect and the end are
-// one; if it returns nil although that transaction did not commit, the job runs again.
+// A simple handler may end its job in its own transaction, with pgx or database/sql. Its effect and
+// the end commit together. If it returns nil without a commit, the job runs again.
 func TestHandle_OwnTransaction(t *testing.T) {
 	t.Parallel()
 	for _, driver := range []string{"pgx", "database/sql"} {
@@ -318,7 +320,7 @@ func TestHandle_OwnTransaction(t *testing.T) {
 	}
 }
 
-// Many simple jobs need no connection each, and are finished in batches.
+// Simple jobs need no connection each, and are finished in batches.
 func TestHandle_FinishesInBatches(t *testing.T) {
 	t.Parallel()
 	c := setupCrew(t)
@@ -339,7 +341,7 @@ func TestHandle_FinishesInBatches(t *testing.T) {
 	c.wantCount("select count(*) from pawl.job", 0)
 }
 
-// Middleware runs around every call, the first outermost, in the handler's transaction and under its fate.
+// Middleware runs around every call, the first outermost, in the handler's transaction.
 func TestMiddleware(t *testing.T) {
 	t.Parallel()
 	c := setupCrew(t, "create table trail (who text not null)")
@@ -366,7 +368,7 @@ func TestMiddleware(t *testing.T) {
 	c.wantText("select string_agg(who, ',') from trail", "k1,k2")
 }
 
-// One worker serves several queues, each with its own bound, and leaves kinds it does not know where they are.
+// A worker serves several queues with their own Concurrency, and leaves unknown kinds pending.
 func TestWorker_QueuesAndKinds(t *testing.T) {
 	t.Parallel()
 	c := setupCrew(t)
@@ -385,12 +387,12 @@ func TestWorker_QueuesAndKinds(t *testing.T) {
 	c.wantText("select kind || ' ' || status || ' ' || fence from pawl.job", "unknown pending 0")
 }
 
-// A job is processed by its id when a message names it, once, and the answer says when it was not.
+// Process runs a job by its id once. Otherwise its result says why the job did not run.
 func TestWorker_Process(t *testing.T) {
 	t.Parallel()
 	c := setupCrew(t)
 	config := c.complete()
-	config.Queues[0].Admit = func() int { return 0 } // it claims nothing by itself
+	config.Queues[0].Admit = func() int { return 0 } // it claims no job by itself
 	w, err := job.NewWorker(c.pool, config)
 	c.must(err)
 	if _, err := w.Process(t.Context(), 1); !pawl.Retryable(err) {
@@ -438,7 +440,7 @@ func TestWorker_Process(t *testing.T) {
 	c.wantEffects(2)
 }
 
-// An outage of what the handler talks to is charged; a broken connection is not taken for one of the database's.
+// An outage of another system is charged, even if its error looks like one of the database.
 func TestHandle_ForeignOutageIsCharged(t *testing.T) {
 	t.Parallel()
 	c := setupCrew(t)
@@ -453,8 +455,8 @@ func TestHandle_ForeignOutageIsCharged(t *testing.T) {
 	}
 }
 
-// A handler of HandleTx that calls Finish itself is at fault like any other: it is charged, the error says what to change, and the job
-// ends as a dead letter. It does not run again and again uncharged.
+// If a handler of HandleTx calls Finish, the attempt is charged, and the error says what to change.
+// The job becomes a dead letter and does not run forever uncharged.
 func TestHandleTx_FinishInsideIsChargedAndSaid(t *testing.T) {
 	t.Parallel()
 	finish := func(ctx context.Context, tx pgx.Tx, t job.Task[[]byte]) error { return t.Finish(ctx, tx) }
@@ -468,7 +470,8 @@ func TestHandleTx_FinishInsideIsChargedAndSaid(t *testing.T) {
 		runs    int
 		says    string
 	}{
-		"Finish, ended first": {false, finish, 1, "do not call Finish in HandleTx"}, // final: it would fail each time
+		// final: it would fail each time
+		"Finish, ended first": {false, finish, 1, "do not call Finish in HandleTx"},
 		"Finish, archive":     {true, finish, 1, "do not call Finish in HandleTx"},
 		"by SQL, ended first": {false, bySQL, 3, "P4020"},
 		"by SQL, archive":     {true, bySQL, 3, "the handler ended its job itself"},

@@ -15,39 +15,41 @@ import (
 	"github.com/pawl-go/pawl/internal/kick"
 )
 
-// A producer that finds nothing polls a few times in quick succession, then asks to be announced as asleep, looks once more, and polls on at longer
-// and longer pauses. While it is announced, whoever enqueues notifies the presence connection, which takes the announcement back and
-// kicks the producer (docs/decisions/0050-wake-ups.md). Without a presence connection it only polls.
+// A producer that finds no job polls a few times in quick succession. Then it asks to be announced
+// as asleep, claims once more, and polls at longer and longer pauses. While it is announced, an
+// enqueue notifies the presence connection, which withdraws the announcement and kicks the producer
+// (docs/decisions/0050-wake-ups.md). Without that connection it only polls.
 
 const (
-	// idleLong is for how long a producer finds nothing before it asks: about three brief polls. A
-	// queue that is busy but not full is found empty again and again. Were each of these moments
-	// announced, most enqueues would notify, and transactions that notify commit one at a time.
+	// idleLong is how long a producer finds no job before it asks: about three brief polls. A queue
+	// that is busy but not full is often empty for a moment. If each such moment were announced,
+	// most enqueues would notify, and transactions that notify commit one at a time.
 	idleLong = 60 * time.Millisecond
-	// mostVain bounds the doubling of idleLong: of a queue whose producers are woken in vain again
-	// and again, because it is paused, the jobs are of other kinds, or another worker is faster,
-	// one is announced about once a second.
+	// mostVain bounds the doubling of idleLong. A queue's producers are woken in vain if it is
+	// paused, its jobs are of other kinds, or another worker is faster. With the bound, one
+	// producer of such a queue is announced about once a second.
 	mostVain = 4
-	// calmPoll is the pause after a notification that was for another worker of the queue.
+	// calmPoll bounds the pause after a notification for another worker of the queue.
 	calmPoll = 8 * briefPoll
-	// askAgain is the pause after which a producer asks again that was refused, because another worker of the queue is announced. What wakes that
-	// one makes it ask sooner.
+	// askAgain is the pause before a producer asks again because another worker of the queue is
+	// announced. A notification for that worker makes it ask sooner.
 	askAgain = 2 * time.Second
 )
 
-// idleness is what a producer knows of its own sleep.
+// idleness is the state of an idle producer.
 type idleness struct {
-	since time.Time // when it first found nothing; zero: it found something last
-	vain  int       // notifications since it last found something
-	asked bool      // to be announced
-	again time.Time // when it may ask once more
-	woken bool      // what ended its last pause was a notification
-	// The presence connection sets these: it is announced; a notification has come; that has ended its announcement, and not another worker's.
+	since time.Time // of the first empty claim; zero after a claim with jobs
+	vain  int       // notifications since the last claim with jobs
+	asked bool      // has asked to be announced
+	again time.Time // earliest time to ask again
+	woken bool      // a notification ended the last pause
+	// The presence connection sets these. asleep: the producer is announced. heard: a notification
+	// came. own: it ended this producer's announcement.
 	asleep, heard, own atomic.Bool
-	beside             atomic.Int64 // jobs that a slow pass has found since the producer looked
+	beside             atomic.Int64 // jobs claimed in the background since the last claim
 }
 
-// idle notes that a claim found nothing.
+// idle records an empty claim.
 func (p *producer) idle() {
 	now := time.Now()
 	if p.idleness.since.IsZero() {
@@ -60,7 +62,7 @@ func (p *producer) idle() {
 	p.w.announcer.ask(p, true)
 }
 
-// found notes that a claim found so many jobs.
+// found records a claim with jobs.
 func (p *producer) found(ctx context.Context, jobs int) {
 	switch {
 	case p.idleness.woken:
@@ -73,7 +75,7 @@ func (p *producer) found(ctx context.Context, jobs int) {
 	p.busy()
 }
 
-// busy notes that a claim found something, or that the producer ends.
+// busy records that a claim found jobs, or that the producer ends.
 func (p *producer) busy() {
 	p.idleness.since, p.idleness.vain, p.idleness.again, p.idleness.woken = time.Time{}, 0, time.Time{}, false
 	if p.idleness.asked {
@@ -82,7 +84,7 @@ func (p *producer) busy() {
 	}
 }
 
-// longer is the pause after this one. After a notification it is shorter again: until a producer is announced anew only polls find what comes.
+// longer returns the next pause. It is short after a notification: only polls find jobs then.
 func (p *producer) longer(pause time.Duration) time.Duration {
 	pause = min(2*pause, p.w.cfg.Poll)
 	if p.idleness.woken = p.idleness.heard.Swap(false); !p.idleness.woken {
@@ -96,13 +98,14 @@ func (p *producer) longer(pause time.Duration) time.Duration {
 	return min(pause, calmPoll)
 }
 
-// announcer carries what the producers ask for to the presence connection.
+// announcer passes requests of producers to the presence connection.
 type announcer struct {
 	mu    sync.Mutex
-	asked map[*producer]bool // to be announced, or to have that taken back
-	poke  func()             // ends the wait of the presence connection
+	asked map[*producer]bool // true: announce; false: withdraw
+	poke  func()             // ends the presence connection's wait for notifications
 
-	woken, polled atomic.Int64 // how often a producer that was idle found jobs, after a notification and by a poll
+	// How often an idle producer found jobs after a notification, and by a poll.
+	woken, polled atomic.Int64
 }
 
 func (a *announcer) ask(p *producer, asleep bool) {
@@ -117,7 +120,7 @@ func (a *announcer) ask(p *producer, asleep bool) {
 	}
 }
 
-// take returns what was asked for since the last call, and has the next ask call poke.
+// take returns the requests since the last call, and makes the next ask call poke.
 func (a *announcer) take(poke func()) (asleep, awake []*producer) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -133,13 +136,13 @@ func (a *announcer) take(poke func()) (asleep, awake []*producer) {
 	return asleep, awake
 }
 
-// A listener is a presence connection as the producers' announcements see it, which end with it.
+// A listener holds the announcements on a presence connection. They end with the connection.
 type listener struct {
 	conn    *pgx.Conn
-	signals map[*producer]string // payloads that mean its queue
+	signals map[*producer]string // the notification payload of its queue
 }
 
-// notified does what the producers ask for and waits for a notification; nil, if a producer asks for something meanwhile.
+// notified handles requests and waits for a notification. Nil: another request came first.
 func (w *Worker) notified(ctx context.Context, l *listener) (*pgconn.Notification, error) {
 	waiting, stop := context.WithCancel(ctx)
 	defer stop()
@@ -153,12 +156,13 @@ func (w *Worker) notified(ctx context.Context, l *listener) (*pgconn.Notificatio
 	}
 	n, err := l.conn.WaitForNotification(waiting)
 	if err != nil && waiting.Err() != nil && ctx.Err() == nil && !l.conn.IsClosed() {
-		err = nil // poked
+		err = nil // by poke
 	}
 	return n, err
 }
 
-// announce says that producers are asleep, and kicks them to look once more: an enqueue that committed just before sent no notification.
+// announce announces producers as asleep and kicks them to claim once more. An enqueue that
+// committed just before the announcement did not notify.
 func (w *Worker) announce(ctx context.Context, l *listener, asleep []*producer) error {
 	if len(asleep) == 0 {
 		return nil
@@ -180,7 +184,7 @@ func (w *Worker) announce(ctx context.Context, l *listener, asleep []*producer) 
 	return nil
 }
 
-// wake kicks the producers that a notification means, and takes back what they have announced.
+// wake kicks the producers of the notified queue and withdraws their announcements.
 func (w *Worker) wake(ctx context.Context, l *listener, signal string) error {
 	if signal == kick.Schedules {
 		kick.Keepers()
@@ -201,7 +205,7 @@ func (w *Worker) wake(ctx context.Context, l *listener, signal string) error {
 	return w.withdraw(ctx, l, awake)
 }
 
-// withdraw takes back that producers are asleep.
+// withdraw ends announcements.
 func (w *Worker) withdraw(ctx context.Context, l *listener, awake []*producer) error {
 	var announced []*producer
 	for _, p := range awake {
@@ -217,7 +221,7 @@ func (w *Worker) withdraw(ctx context.Context, l *listener, awake []*producer) e
 	return contract.WorkerAwake(ctx, l.conn, namesOf(announced))
 }
 
-// close forgets what was announced on the connection, which has ended.
+// close marks all producers as not announced, after the connection has ended.
 func (l *listener) close() {
 	for p := range l.signals {
 		p.idleness.asleep.Store(false)

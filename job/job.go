@@ -16,7 +16,7 @@ import (
 	"github.com/pawl-go/pawl/internal/txn"
 )
 
-// DB is where a call is sent: a pool or connection, or your transaction. For database/sql see [pawl.SQL].
+// DB is a pool, a connection or your transaction. For database/sql see [pawl.SQL].
 type DB = pawl.DB
 
 // Tx is your transaction: a pgx.Tx, or a *sql.Tx through [pawl.SQLTx].
@@ -24,21 +24,22 @@ type Tx = pawl.Tx
 
 // A Job is one claimed attempt.
 type Job struct {
-	ID          int64
-	Fence       int64 // grows by one at every claim; pass it to whatever must refuse a stale attempt
+	ID int64
+	// Fence grows by one at every claim. Pass it to systems that must reject a stale attempt.
+	Fence       int64
 	Queue, Kind string
 	Payload     []byte
 	Headers     map[string]any
-	Attempt     int // this one included
+	Attempt     int // including this one
 	MaxAttempts int
-	Crashes     int // how often a process died while it ran this job
+	Crashes     int // how many processes died while they ran this job
 	CreatedAt   time.Time
-	Lane        string // in which it has its turn; empty: none
-	Position    int64  // in its lane: grows with every job of the lane, with gaps
+	Lane        string // empty: none
+	Position    int64  // in its lane; grows with every job of the lane, with gaps
 
-	ended *handlerFinish // by the handler itself, in the simple form; else nil
-	lent  pgx.Tx         // the handler's, in the transactional forms; else nil
-	tied  bool           // its end belongs to a transaction that the handler will be lent
+	ended *handlerFinish // set when the handler calls Finish; simple form only
+	lent  pgx.Tx         // the transaction lent to the handler; nil in the simple form
+	tied  bool           // a HandleThenTx job: it ends in the transaction lent to commit
 }
 
 func byID(rows []contract.JobClaimRow) []Job {
@@ -56,11 +57,12 @@ func claimed(r contract.JobClaimRow) Job {
 		Lane: r.Place.Lane, Position: r.Place.Position}
 }
 
-// Hold locks the job's row and proves that this attempt still owns it. Call it first in the transaction that will do
-// the work: a stale attempt stops before it writes, and nobody takes over while the transaction is open.
+// Hold locks the job's row and checks that this attempt still owns the job. Call it first in the
+// transaction that does the work. A stale attempt then fails before it writes, and no other attempt
+// can claim the job while the transaction is open.
 //
-// In the transaction that [HandleTx] or [HandleManyTx] hands out this has been proved, and Hold does nothing. In another one it would
-// wait for that.
+// In the transaction that [HandleTx] or [HandleManyTx] lends, the worker has checked this, and Hold
+// does nothing. In another transaction, Hold would wait for the lent one.
 //
 // Errors: [pawl.ErrFenceLost]: the transaction is aborted; drop the attempt.
 func (j Job) Hold(ctx context.Context, tx Tx) error {
@@ -70,26 +72,28 @@ func (j Job) Hold(ctx context.Context, tx Tx) error {
 	return contract.JobHold(ctx, tx, j.ID, j.Fence)
 }
 
-// Owner is the same at every attempt of the job, and not that of a job that gets the same id in another life of the database: see
-// package step.
+// Owner returns the owner of the job's steps, for package step. It is the same at every attempt. It
+// differs if a restored database gives the id to another job.
 func (j Job) Owner() pawl.Owner {
 	return contract.OwnerOf("job", j.Queue, fmt.Sprintf("%d@%d", j.ID, j.CreatedAt.UnixMicro()), j.ID)
 }
 
-// Finish ends the job in tx, together with what the handler wrote.
+// Finish ends the job in tx, together with the rows that the handler wrote.
 //
-// Errors: [pawl.ErrFenceLost]: a newer attempt owns the job; the transaction is aborted and its rows with it. Called
-// inside a savepoint whose error is swallowed, the rows before the savepoint survive: do not swallow it, and call Hold
-// first.
+// Errors: [pawl.ErrFenceLost]: a newer attempt owns the job, and tx is aborted. If you call Finish
+// inside a savepoint and ignore the error, the rows before the savepoint survive. Do not ignore it,
+// and call Hold first.
 //
-// If the job was in a lane, the next one may start as soon as tx has committed. If another transaction has just enqueued
-// into the lane and is still open, nobody is promoted now; inside of [Handle] the worker sees to it when fn has returned,
-// elsewhere the lane sweep of the workers does, within about a second of that transaction's end.
+// If the job was in a lane, the next job may start as soon as tx has committed. If another open
+// transaction has just enqueued into the lane, no job is promoted now. Inside [Handle] the worker
+// promotes it after fn returns. Elsewhere the workers' lane sweep promotes it, about a second after
+// that transaction ends at the latest.
 //
-// Only handlers of [Handle] call it: in the other forms the worker ends the job. There it is an error that ends the job as a dead letter.
+// Call Finish only in handlers of [Handle]. In the forms with a transaction the worker ends the
+// job, and Finish returns an error that makes the job a dead letter.
 func (j Job) Finish(ctx context.Context, tx Tx) error {
 	if j.lent != nil || j.tied {
-		return pawl.Final(&pawl.Error{Op: "job.finish", Code: pawl.CodeArgumentInvalid, Err: errors.New("the job ends with the transaction that its handler is handed"),
+		return pawl.Final(&pawl.Error{Op: "job.finish", Code: pawl.CodeArgumentInvalid, Err: errors.New("the job ends with the transaction that its handler is lent"),
 			Hint: "do not call Finish in HandleTx or another form with a transaction; return nil"})
 	}
 	lanes, err := contract.JobFinish(ctx, tx, j.ID, j.Fence)
@@ -99,17 +103,20 @@ func (j Job) Finish(ctx context.Context, tx Tx) error {
 	return err
 }
 
-// Failed says what became of a failed attempt.
+// Failed is the result of a failed attempt.
 type Failed struct {
-	Status      string    // "pending": it will be tried again; "dead_letter" or "cancelled": it will not; "unknown": it waits for a verdict
-	AvailableAt time.Time // of the next try; zero after a Snooze
+	// "pending" (to be retried), "dead_letter", "cancelled" or "unknown" (waits for a verdict).
+	Status      string
+	AvailableAt time.Time // of the next attempt; zero after a Snooze
 }
 
-// Fail ends the attempt as cause says: [RetryAfter], [Snooze], [Cancel] and [pawl.Final] do what they say, and any other
-// error means another try after backoff, or the dead letters if none is left. [pawl.ErrOutcomeUnknown], of a step in package step,
-// means that the job waits until somebody has found out.
+// Fail ends the attempt with cause. [RetryAfter], [Snooze], [Cancel] and [pawl.Final] have their
+// documented effect. Any other error schedules a retry after backoff, or makes the job a dead
+// letter if no attempt is left. After [pawl.ErrOutcomeUnknown] from a step of package step, the job
+// waits for a verdict.
 //
-// In a lane a job that is tried again keeps its turn. See [Job.Finish] for what follows one that has ended.
+// In a lane, a job that is retried keeps its turn. For the jobs behind one that ended, see
+// [Job.Finish].
 //
 // Errors: [pawl.ErrFenceLost].
 func (j Job) Fail(ctx context.Context, db DB, cause error, backoff Backoff) (Failed, error) {
@@ -139,8 +146,9 @@ func (j Job) fail(ctx context.Context, db DB, cause error, backoff Backoff) (Fai
 	return Failed{Status: status, AvailableAt: row.AvailableAt}, row.Lanes, err
 }
 
-// Release gives the job back at once, uncharged, and reports whether it was still held. After a lost reply to COMMIT
-// this is the way to find out: whatever the old transaction did is settled when Release answers without an error.
+// Release gives the job back at once, uncharged, and reports whether this attempt still held it.
+// Call it after a COMMIT without a reply: when Release returns without an error, the old
+// transaction has either committed or rolled back.
 func (j Job) Release(ctx context.Context, db DB) (released bool, err error) {
 	released, readOn, err := contract.JobRelease(ctx, db, j.ID, j.Fence, 0)
 	if err == nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/pawl-go/pawl/job"
 )
 
-// A request made in a transaction exists if and only if it commits.
+// A job enqueued in a transaction exists if and only if the transaction commits.
 func TestEnqueue_FollowsItsTransaction(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -25,7 +25,7 @@ func TestEnqueue_FollowsItsTransaction(t *testing.T) {
 	b.wantCount("select count(*) from pawl.job", 0)
 }
 
-// The memory of a key outlives its job: a duplicate enqueued after completion does not run again (trap T69).
+// A key is remembered after its job has finished: a later duplicate does not run again (trap T69).
 func TestT69_KeyOutlivesTheJob(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -43,7 +43,7 @@ func TestT69_KeyOutlivesTheJob(t *testing.T) {
 	b.wantCount("select count(*) from pawl.job", 0)
 }
 
-// A loser must not count on a winner that then rolls back (trap T70).
+// A duplicate must not refer to a job whose transaction then rolls back (trap T70).
 func TestT70_LoserWaitsForTheWinnersFate(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -62,12 +62,12 @@ func TestT70_LoserWaitsForTheWinnersFate(t *testing.T) {
 		t.Fatal(err)
 	}
 	if e := <-got; e.Duplicate {
-		t.Errorf("the loser believes in a job that was rolled back: %+v", e)
+		t.Errorf("the loser got a job that was rolled back: %+v", e)
 	}
 	b.wantCount("select count(*) from pawl.job", 1)
 }
 
-// Fingerprints made in Go and by the function's default agree, so that both clients may share a key.
+// The fingerprints of Go and of the SQL default are equal, so that both clients can use one key.
 func TestEnqueue_GoAndSQLFingerprintAlike(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -98,7 +98,7 @@ func TestClaim_TakesDueJobsByPriorityThenAge(t *testing.T) {
 	}
 }
 
-// The fence grows at every claim and never goes back, whatever happens to the attempt count (trap T59).
+// The fence grows at every claim, independently of the attempt count (trap T59).
 func TestT59_FenceIsNotTheAttemptNumber(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -118,7 +118,7 @@ func TestT59_FenceIsNotTheAttemptNumber(t *testing.T) {
 	}
 }
 
-// A worker paused past its lease must not finish, fail, hold or release after another took over (traps T57, T58).
+// A worker paused past its lease is rejected after another has claimed the job (traps T57, T58).
 func TestT57_T58_LateHolderIsRefused(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -153,7 +153,7 @@ func TestT57_T58_LateHolderIsRefused(t *testing.T) {
 	b.mustFinish(current)
 }
 
-// The refusal says what became of the job.
+// The detail of the error is the job's status.
 func TestFinish_RefusalTellsWhy(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -170,7 +170,7 @@ func TestFinish_RefusalTellsWhy(t *testing.T) {
 	b.wantDetail(j.Finish(t.Context(), b.begin()), "dead_letter")
 }
 
-// A dead letter keeps its payload and its errors; the history is bounded.
+// A dead letter keeps its payload and its last errors, up to a bound.
 func TestFail_DeadLetterKeepsPayloadAndErrors(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -191,7 +191,7 @@ func TestFail_DeadLetterKeepsPayloadAndErrors(t *testing.T) {
 	}
 }
 
-// A sweep takes back the jobs of a dead worker once, however many sweeps run, and leaves finished ones alone (trap T60).
+// Sweeps requeue the jobs of a dead worker once, and leave finished jobs alone (trap T60).
 func TestT60_SweepTouchesOnlyTheDeadWorkersJobs(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -210,7 +210,7 @@ func TestT60_SweepTouchesOnlyTheDeadWorkersJobs(t *testing.T) {
 	}
 }
 
-// A job whose transaction is open has a live holder: the sweep passes it by, and takes it when the holder is gone.
+// The sweep skips a job held by an open transaction, and requeues it after that has ended.
 func TestSweep_LeavesHeldJobsAlone(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -232,7 +232,7 @@ func TestSweep_LeavesHeldJobsAlone(t *testing.T) {
 	b.wantCount("select count(*) from pawl.job", 0)
 }
 
-// A sweeper does not decide on kinds it does not know (trap T61).
+// A sweep never dead-letters kinds that its worker does not know (trap T61).
 func TestT61_UnknownKindsAreNeverDeadLettered(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -256,8 +256,8 @@ func TestClaim_NeedsALease(t *testing.T) {
 	}
 }
 
-// One poison job in a cohort becomes one dead letter; its neighbours are done. A process that runs the
-// poison dies with everything it holds: once in company, and then alone, as often as a suspect may.
+// One poison job among others becomes one dead letter, and the others succeed. Its process dies
+// once with other jobs, then alone as often as a suspect may.
 func TestSweep_PoisonTakesNobodyWithIt(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -273,7 +273,7 @@ func TestSweep_PoisonTakesNobodyWithIt(t *testing.T) {
 		b.exec("update pawl.job set available_at = now() where status = 'pending'")
 		batch := b.claimUpTo(100)
 		if len(batch) == 0 {
-			if deaths != 5 { // once with others in hand, four times alone
+			if deaths != 5 { // once with other jobs, four times alone
 				t.Errorf("the process died %d times, want 5", deaths)
 			}
 			break
@@ -307,7 +307,7 @@ func TestSweep_PoisonTakesNobodyWithIt(t *testing.T) {
 	b.wantCount("select count(*) from pawl.job", 1)
 }
 
-// Headers that Go could not read are refused at the door: one such job would spoil every batch it is claimed in.
+// Headers that Go cannot read are rejected: they would fail every batch of the job.
 func TestEnqueue_RefusesHeadersThatAreNoObject(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -322,7 +322,7 @@ func TestEnqueue_RefusesHeadersThatAreNoObject(t *testing.T) {
 	}
 }
 
-// A job of a kind that nobody here may dead-letter crashes for ever, and its counters do not overflow.
+// A job of an unknown kind may crash forever. Its counters do not overflow.
 func TestSweep_CountersDoNotOverflow(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -333,7 +333,7 @@ func TestSweep_CountersDoNotOverflow(t *testing.T) {
 	b.wantCount("select count(*) from pawl.job where status = 'pending' and attempts > 0 and crashes > 0", 1)
 }
 
-// The longest wait is one that the database accepts: a job must not be stuck because it may not be told how to go on.
+// Every wait is one that the database accepts. Otherwise a failed attempt could not be recorded.
 func TestBackoff_StaysWithinBounds(t *testing.T) {
 	t.Parallel()
 	for _, b := range []job.Backoff{{}, {Base: time.Hour, Max: 100 * 365 * 24 * time.Hour}, {Base: 1 << 62, Max: 1 << 62}} {

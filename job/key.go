@@ -11,11 +11,11 @@ import (
 
 const keyPurgeEvery = time.Minute
 
-// A keyKeeper forgets enqueue keys whose memory is over and whose jobs have ended. Every worker has one, for the keys of all queues.
+// A keyKeeper purges expired keys of ended jobs, in all queues. Every worker has one.
 type keyKeeper struct {
 	w     *Worker
 	due   time.Time
-	since string // how far the last batch of this round has looked
+	since string // where the next batch of this round starts
 	pace  pace.Pace
 }
 
@@ -23,8 +23,8 @@ func (w *Worker) newKeyKeeper() *keyKeeper {
 	return &keyKeeper{w: w, due: time.Now().Add(keyPurgeEvery)}
 }
 
-// keep purges one batch, so that the sweeps beside it do not wait; the next is due after a rest of four times as long, or, if that was
-// the last, after a minute.
+// keep purges one batch, so that it does not delay the other sweeps for long. If the batch was
+// full, the next is due after four times its duration, else after keyPurgeEvery.
 func (k *keyKeeper) keep(ctx context.Context) {
 	began := time.Now()
 	if began.Before(k.due) {

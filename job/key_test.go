@@ -10,7 +10,7 @@ import (
 	"github.com/pawl-go/pawl/pawltest"
 )
 
-// A worker forgets keys about once a minute, and batch after batch while there are many; one whose job has a row stays.
+// A worker purges keys in batches, about once a minute. A key whose job has a row stays.
 func TestKeyKeeper(t *testing.T) {
 	t.Parallel()
 	pool := pawltest.DB(t, `
@@ -34,7 +34,7 @@ select 'q', n::text, sha256(''), n, now() - interval '3 days', now() - interval 
 	if n := left(); n > 501 || time.Until(*due) > job.KeyPurgeEvery/2 {
 		t.Errorf("%d left, the next batch is due in %v", n, time.Until(*due))
 	}
-	for left() > 1 { // a batch is as large as the last one's time allows
+	for left() > 1 { // the batch size depends on the time of the last batch
 		*due = time.Time{}
 		keep(t.Context())
 	}

@@ -2,15 +2,17 @@ package job
 
 import "github.com/pawl-go/pawl/internal/kick"
 
-// Kick wakes the workers of some queues, in whatever process, that sleep. [Enqueue] does so by itself, so you need Kick in two cases only:
-// your transaction stayed open for long after it enqueued, and a worker has fallen asleep meanwhile; or the server has
-// max_prepared_transactions above 0, where no transaction that enqueues notifies.
+// Kick wakes idle workers of some queues, in any process. [Enqueue] does this itself. You need Kick
+// in two cases. Your transaction stays open long after it enqueued, and a worker has become idle
+// meanwhile. Or the server has max_prepared_transactions above 0, where enqueueing transactions do
+// not notify.
 //
-// Call it after your transaction has committed, with the pool it came from. It does not wait: the hint is sent beside the caller, and calls
-// that come meanwhile share the next one. A worker that misses the hint polls. For a worker of this process [Worker.Kick] does without the
-// database.
+// Call Kick after your transaction has committed, with its pool. Kick does not wait: a background
+// goroutine sends the notification, and calls made meanwhile share the next one. A worker that
+// misses the notification polls. For a worker of this process, [Worker.Kick] needs no database.
 //
-// A transaction of Pawl's own, such as that of [HandleTx], of a consumer or of a command, kicks by itself when it commits.
+// Transactions of Pawl, such as those of [HandleTx], of a consumer or of a command, kick by
+// themselves when they commit.
 //
-// Workers listen on their presence connection, so one with Presence.Off hears nothing.
+// Workers listen on their presence connection, so a worker with Presence.Off is not woken.
 func Kick(db DB, queues ...string) { kick.Workers(db, queues...) }

@@ -11,12 +11,12 @@ import (
 const (
 	laneSweepEvery = time.Second
 	lanePurgeEvery = time.Minute
-	lanePage       = 10000 // lanes a call
+	lanePage       = 10000 // lanes in each call
 	lanesAtOnce    = time.Second
 )
 
-// A laneKeeper finds the lanes in which somebody waits and nobody has the turn, because whoever should have promoted died
-// first, and deletes those that nobody uses. Every worker has one.
+// A laneKeeper promotes the next job in lanes where jobs wait and none has the turn, because the
+// process that should have promoted it died. It also deletes unused lanes. Every worker has one.
 type laneKeeper struct {
 	w            *Worker
 	sweep, purge round
@@ -50,16 +50,16 @@ func (k *laneKeeper) take(ctx context.Context, op string, r *round, pages lanePa
 	return count
 }
 
-// A round goes over all lanes page by page. It begins again when every has passed since its end, or 20 times what it
-// took, so that it costs at most a twentieth of the time.
+// A round visits all lanes page by page. The next round begins after every, or after 20 times the
+// duration of the last if that is longer. So rounds take at most a twentieth of the time.
 type round struct {
 	every time.Duration
 	due   time.Time
-	after int64         // where it goes on
+	after int64         // the last lane of the page before
 	took  time.Duration // so far
 }
 
-// take reads pages for a second at most; the next call goes on from there.
+// take reads pages for about a second. The next call continues from there.
 func (r *round) take(page func(after int64) (contract.LaneSweepRow, error)) (count int, err error) {
 	began := time.Now()
 	if began.Before(r.due) {

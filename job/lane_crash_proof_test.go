@@ -17,16 +17,17 @@ import (
 	"github.com/pawl-go/pawl/job"
 )
 
-// The size of the run below; the published figures are of -lanes 1000 -lane-jobs 200 -lane-open 30s.
+// The size of the run. The published figures are for -lanes 1000 -lane-jobs 200 -lane-open 30s.
 var (
 	lanesFlag    = flag.Int("lanes", 100, "lanes of TestLane_OrderSurvivesKills")
 	laneJobsFlag = flag.Int("lane-jobs", 20, "jobs a lane")
 	laneOpenFlag = flag.Duration("lane-open", 3*time.Second, "how long a writer keeps the transaction open that enqueued into one of them")
 )
 
-// Three worker processes, one after the other killed at random moments, two writers that go on enqueueing, and one that
-// enqueues into a lane and keeps its transaction open. Each lane runs each of its jobs once, in the order in which they were
-// enqueued; none stands still for good, and while the writer is open only its own lane stands.
+// Three worker processes are killed at random moments, one after the other. Two writers keep
+// enqueueing, and a third enqueues into a lane and keeps its transaction open. Each lane runs each
+// of its jobs once, in order, and no lane stops for good. While the third writer's transaction is
+// open, only its lane stops.
 func TestLane_OrderSurvivesKills(t *testing.T) {
 	t.Parallel()
 	r := &laneRun{crew: setupCrew(t, ran), lanes: *lanesFlag, jobs: *laneJobsFlag, open: *laneOpenFlag}
@@ -66,12 +67,12 @@ func (r *laneRun) request(lane, seq int) job.Request {
 	return job.Request{Queue: "q", Kind: "k", Lane: laneName(lane), Payload: []byte(strconv.Itoa(seq))}
 }
 
-// write enqueues the jobs of some lanes: for all of them the first, then for all of them the second.
+// write enqueues the jobs of some lanes: first the first job of each lane, then the second of each.
 func (r *laneRun) write(from, to int) {
 	for seq := range r.jobs {
 		var all []job.Request
 		for lane := from; lane < to; lane++ {
-			if lane > 0 { // lane 0 is written by holdOpen
+			if lane > 0 { // holdOpen writes lane 0
 				all = append(all, r.request(lane, seq))
 			}
 		}
@@ -82,8 +83,8 @@ func (r *laneRun) write(from, to int) {
 	}
 }
 
-// holdOpen fills lane 0, and then keeps a transaction open that has enqueued one more job into it. Meanwhile every other
-// lane must go on, and lane 0 must not.
+// holdOpen fills lane 0, then enqueues one more job into it and keeps that transaction open.
+// Meanwhile all other lanes must continue, and lane 0 must not.
 func (r *laneRun) holdOpen() {
 	r.Helper()
 	for seq := range r.jobs {
@@ -93,12 +94,12 @@ func (r *laneRun) holdOpen() {
 	r.must2(job.Enqueue(r.Context(), tx, r.request(0, r.jobs)))
 	r.must(r.pool.QueryRow(r.Context(), "select clock_timestamp()").Scan(&r.opened))
 	r.untilAllOthersGoOn()
-	<-time.After(time.Until(r.opened.Add(r.open))) // the database runs on this machine's clock
+	<-time.After(time.Until(r.opened.Add(r.open))) // the database uses this machine's clock
 	r.must(r.pool.QueryRow(r.Context(), "select clock_timestamp()").Scan(&r.closed))
 	r.must(tx.Commit(r.Context()))
 }
 
-// untilAllOthersGoOn waits until every other lane in which something is left has run something since the writer began.
+// untilAllOthersGoOn waits until every other lane that has jobs left has run one since r.opened.
 func (r *laneRun) untilAllOthersGoOn() {
 	r.Helper()
 	for deadline := time.Now().Add(5*time.Minute + r.open); ; <-time.After(20 * time.Millisecond) {
@@ -118,8 +119,8 @@ func (r *laneRun) untilAllOthersGoOn() {
 
 func (b *bed) must2(_ job.Enqueued, err error) { b.Helper(); b.must(err) }
 
-// killUntil keeps three worker processes at work, of which it kills one every second or so, once something has run since the kill before: on a
-// busy machine a process may need longer than that to begin.
+// killUntil runs three worker processes and kills one about every second, if a job has run since
+// the last kill. On a busy machine a process may need longer to start.
 func (r *laneRun) killUntil(done <-chan struct{}, random *rand.Rand) (kills int) {
 	o := order{Lanes: true, Quiet: true, Lease: 2 * time.Second, Timeout: 10 * time.Second, MaxCrashes: 1000, Concurrency: 8}
 	hire := func(i int) *child {
@@ -153,7 +154,7 @@ func (r *laneRun) killUntil(done <-chan struct{}, random *rand.Rand) (kills int)
 	}
 }
 
-// untilRan waits for so many runs; as long as there are more from time to time, it is patient.
+// untilRan waits for the number of runs. It fails if there is no new run for too long.
 func (r *laneRun) untilRan(want int) {
 	r.Helper()
 	const patience = 30 * time.Second
@@ -171,11 +172,12 @@ func (r *laneRun) untilRan(want int) {
 		if time.Since(at) > patience+r.open {
 			r.Fatalf("%d of %d have run, and no more for %v: %s", got, want, patience+r.open, r.standing())
 		}
-		<-time.After(20*time.Millisecond + 10*time.Since(asked)) // counting must not slow down what it counts
+		// Counting must not slow down the workers.
+		<-time.After(20*time.Millisecond + 10*time.Since(asked))
 	}
 }
 
-// standing describes what is left, for a failure.
+// standing describes the jobs that are left, for a failure message.
 func (r *laneRun) standing() (text string) {
 	err := r.pool.QueryRow(context.Background(), `select coalesce(string_agg(s.what, '; '), 'nothing is left')
   from (select format('%s: %s %s head %s', l.name, j.status, j.id, j.lane_head) as what
@@ -201,12 +203,12 @@ func (r *laneRun) wantOrder() {
 		return nil
 	})
 	r.must(err)
-	// While the writer was open its lane ran the job that had the turn already, and nothing else.
+	// While the transaction was open, its lane ran only the job that already had the turn.
 	r.wantCount(fmt.Sprintf("select greatest(count(*) - 1, 0) from ran where lane = 'lane 0' and at between '%s' and '%s'",
 		r.opened.Format(time.RFC3339Nano), r.closed.Format(time.RFC3339Nano)), 0)
 }
 
-// report says how it went: the longest that a lane stood still between two of its jobs, but for the one that was kept open.
+// report logs the run: the pauses between two jobs of a lane, except for lane 0.
 func (r *laneRun) report(total, kills int, took time.Duration) {
 	r.Helper()
 	var p50, p99, most float64

@@ -8,8 +8,8 @@ import (
 	"github.com/pawl-go/pawl/internal/contract"
 )
 
-// endedItself sees to a job that the handler has ended with those behind it (lane_finish), and reports whether err says so. If the
-// end is not known, the job is released: that is the question and the answer in one.
+// endedItself handles a job that its handler ended with the jobs behind it (lane_finish), and
+// reports whether err says so. If the end is unknown, it releases the job, which resolves that.
 func (a *attempt) endedItself(j Job, err error, took time.Duration) bool {
 	var end *contract.Ended
 	if !errors.As(err, &end) {

@@ -9,7 +9,7 @@ import (
 	"github.com/pawl-go/pawl/internal/contract"
 )
 
-// A round reads page after page, goes on where an error stopped it, and begins again only when it is due.
+// A round reads page after page, continues from an error, and begins again only when it is due.
 func TestRound(t *testing.T) {
 	t.Parallel()
 	var asked []int64

@@ -11,19 +11,19 @@ import (
 	"github.com/pawl-go/pawl/internal/contract"
 )
 
-// promoteBacklog bounds the lanes that wait for the lanePromoter.
+// promoteBacklog bounds the lanes that wait for promotion.
 const promoteBacklog = 1000
 
-// A lanePromoter gives the turn to the next job (lane_promote) in lanes that the end of a job had
-// to skip because they were locked. It takes one after the other, and waits 250 ms at most for
-// each. What it cannot get, and what comes in too fast, is left to the lane sweep.
+// A lanePromoter promotes the next job (lane_promote) in lanes that were locked when a job in them
+// ended. It takes one lane after the other, and waits at most 250 ms for each. The lane sweep
+// promotes the rest.
 type lanePromoter struct {
 	pool *pgxpool.Pool
 	kick func(queue string)
 
 	mu      sync.Mutex
 	skipped []skippedLane
-	idle    chan struct{} // closed when it has nothing to do; nil before it first had
+	idle    chan struct{} // closed when no lane is left; nil until the first lane
 	busy    bool
 }
 
@@ -36,8 +36,7 @@ func newLanePromoter(pool *pgxpool.Pool, kick func(queue string)) *lanePromoter 
 	return &lanePromoter{pool: pool, kick: kick}
 }
 
-// after takes what the end of jobs did for those behind them, when its transaction has committed.
-// The queue may be empty, which means any. It does not wait.
+// after handles the lanes of ended jobs, after their COMMIT, without waiting. queue may be "": all.
 func (p *lanePromoter) after(queue string, lanes contract.Lanes) {
 	if lanes.Promoted > 0 {
 		p.kick(queue)
@@ -75,7 +74,7 @@ func (p *lanePromoter) promoteAll() {
 	}
 }
 
-// promote may fail: 55P03 means that the lane is still locked, and anything else that the database is away.
+// promote ignores errors: 55P03 means a lane that is still locked, others an outage.
 func (p *lanePromoter) promote(lanes []skippedLane) {
 	ctx, cancel := context.WithTimeout(context.Background(), statementLimit)
 	defer cancel()
@@ -90,8 +89,7 @@ func (p *lanePromoter) promote(lanes []skippedLane) {
 	}
 }
 
-// wait returns when nothing is left to promote: one try of all that was skipped takes no longer
-// than statementLimit.
+// wait returns when no lane is left to promote. One promote takes at most statementLimit.
 func (p *lanePromoter) wait() {
 	p.mu.Lock()
 	idle := p.idle

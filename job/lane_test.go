@@ -14,8 +14,9 @@ import (
 	"github.com/pawl-go/pawl/job"
 )
 
-// ran is what the handlers write, in the transaction that ends their job. n is drawn while the job has its turn, so in a
-// lane it grows in the order in which the turns were had. No constraint: what is doubled or out of order has to show.
+// ran is the table of the handlers' rows, written in the transaction that ends the job. n is drawn
+// while the job has its turn, so in a lane it grows in the order of the turns. It has no
+// constraint, so that duplicates and wrong order are visible.
 const ran = `create table ran (n bigint generated always as identity, lane text not null, seq int not null, position bigint not null,
   at timestamptz not null default clock_timestamp());
 create index on ran (lane, at)`
@@ -27,7 +28,7 @@ func (b *bed) inLane(lane string, policy job.LanePolicy, payloads ...string) {
 	}
 }
 
-// lockLane keeps a lane locked as a writer does that has enqueued into it, until the returned function is called.
+// lockLane locks a lane, as a transaction that enqueued into it, until release is called.
 func (b *bed) lockLane(lane string) (release func()) {
 	b.Helper()
 	tx := b.begin()
@@ -42,7 +43,7 @@ const (
  where datname = current_database() and wait_event_type = 'Lock' and query like '%lane_promote%'`
 )
 
-// In every form a worker that polls once an hour works a lane off without a pause: each end kicks the claim of the next.
+// In every form, each end kicks the next claim, so a lane does not wait for polls.
 func TestLane_EachEndStartsTheNext(t *testing.T) {
 	t.Parallel()
 	for _, form := range []string{"transactional", "batch", "simple", "own", "own sql"} {
@@ -62,8 +63,8 @@ func TestLane_EachEndStartsTheNext(t *testing.T) {
 	}
 }
 
-// A job that ends while another transaction has its lane locked cannot give the turn on. Its worker does, as soon as the
-// lane is free: in every form, and however the job ended.
+// A job that ends while another transaction has locked its lane cannot promote the next. In every
+// form and after every outcome, the worker promotes it when the lane is free.
 func TestLane_WorkerPromotesWhatItHadToSkip(t *testing.T) {
 	t.Parallel()
 	final := pawl.Final(errors.New("boom"))
@@ -96,7 +97,7 @@ func TestLane_WorkerPromotesWhatItHadToSkip(t *testing.T) {
 			<-began
 			release := c.lockLane("l")
 			close(proceed)
-			c.until("nobody promotes", promoteWaits, 1)
+			c.until("no worker promotes", promoteWaits, 1)
 			c.wantCount("select count(*) from ran where seq = 1", 0)
 			release()
 			c.until("the next does not run", "select count(*) from ran where seq = 1", 1)
@@ -104,9 +105,8 @@ func TestLane_WorkerPromotesWhatItHadToSkip(t *testing.T) {
 	}
 }
 
-// Whoever finishes a job in a transaction of their own, without a worker, may die before they promote. The workers' lane
-// sweep finds the lane.
-func TestLane_SweepFindsWhatNobodyPromoted(t *testing.T) {
+// If a process dies before it promotes, the workers' lane sweep promotes the next job.
+func TestLane_SweepPromotesAfterADeath(t *testing.T) {
 	t.Parallel()
 	c := setupCrew(t, ran)
 	c.register()
@@ -123,8 +123,8 @@ func TestLane_SweepFindsWhatNobodyPromoted(t *testing.T) {
 	c.wantCount("select count(*) from ran where seq in (1, 2)", 2)
 }
 
-// What a lane does when its head becomes a dead letter. A job that is tried again keeps its turn (trap T41: the lane ends
-// neither in an endless retry nor in silence).
+// If a lane's head becomes a dead letter, the lane follows its policy. A retried job keeps
+// its turn (trap T41: the lane neither retries forever nor stops silently).
 func TestT41_PoisonHead(t *testing.T) {
 	t.Parallel()
 	for policy, after := range map[job.LanePolicy][]string{
@@ -155,7 +155,7 @@ func TestT41_PoisonHead(t *testing.T) {
 	}
 }
 
-// A request names its lane, alone and in a batch, and the attempt knows it.
+// A request sets the lane, alone and in a batch, and the claimed job has it.
 func TestEnqueue_Lane(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

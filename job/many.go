@@ -9,8 +9,8 @@ import (
 	"github.com/pawl-go/pawl/internal/txn"
 )
 
-// executeMany calls the handler for many jobs, then finishes those it is done with. A crash in
-// between costs a second run of the handler for all of them.
+// executeMany calls the handler for many jobs, then finishes those that succeeded. A crash in
+// between runs the handler again for all of them.
 func (a *attempt) executeMany() {
 	w, s, h, jobs := a.w, a.s, a.h, a.jobs
 	if err := fault.At("job.handle.before"); err != nil {
@@ -34,11 +34,12 @@ func (a *attempt) executeMany() {
 		done = append(done, j)
 	}
 	if len(done) > 0 {
-		w.finish(s, done, took) // also those that were recalled meanwhile: they are done, and the database refuses their end
+		// Recalled jobs are included: their handler is done, and the database refuses their end.
+		w.finish(s, done, took)
 	}
 }
 
-// errorOf is what a handler of many jobs says of one: its own error, or that of all of them.
+// errorOf returns the error for job i: its own, or the one that a handler returned for all.
 func errorOf(err error, i int) error {
 	var each eachError
 	if errors.As(err, &each) {

@@ -16,8 +16,8 @@ import (
 	"github.com/pawl-go/pawl/job"
 )
 
-// Of many jobs in one call, those without an error are finished, and each of the others ends as its own error says. What cannot
-// be decoded is no affair of its neighbours.
+// In one call for many jobs, those without an error are finished, and each other job ends with its
+// own error. A payload that does not decode does not affect the other jobs.
 func TestHandleMany_EachHasItsOwnEnd(t *testing.T) {
 	t.Parallel()
 	c := setupCrew(t)
@@ -65,7 +65,7 @@ func TestHandleMany_EachHasItsOwnEnd(t *testing.T) {
 	}
 }
 
-// A handler of many that fails as a whole, or answers nonsense, is charged for all its jobs.
+// A panic, or the wrong number of errors, charges all jobs of the call.
 func TestHandleMany_FailsAsAWhole(t *testing.T) {
 	t.Parallel()
 	for name, fn := range map[string]func() []error{
@@ -83,7 +83,7 @@ func TestHandleMany_FailsAsAWhole(t *testing.T) {
 	}
 }
 
-// A killed process costs what it had in hand another run, and nothing else.
+// After a kill, only the jobs that the process was running run again.
 func TestHandleMany_CrashRunsItAgain(t *testing.T) {
 	t.Parallel()
 	c := setupCrew(t)
@@ -104,7 +104,7 @@ func TestHandleMany_CrashRunsItAgain(t *testing.T) {
 	c.wantCount("select count(*) from effect", 6)
 }
 
-// A gate that is shut leaves the jobs where they are; a kick asks it again.
+// If Admit returns 0, the jobs stay pending. A kick calls it again.
 func TestQueue_Gate(t *testing.T) {
 	t.Parallel()
 	c := setupCrew(t)
@@ -125,10 +125,10 @@ func TestQueue_Gate(t *testing.T) {
 	c.wantEffects(3)
 }
 
-// silentEnqueues lets nothing notify but job_kick, as where transactions can be prepared.
+// silentEnqueues disables all notifications but job_kick's, as max_prepared_transactions > 0 does.
 const silentEnqueues = "create or replace function pawl_v1._wake(p_queues text[]) returns void language plpgsql as 'begin end'"
 
-// A kick through the database wakes a worker of any process that listens; another queue's does not.
+// A kick through the database wakes a listening worker of the queue in any process.
 func TestKick_ThroughTheDatabase(t *testing.T) {
 	t.Parallel()
 	c := setupCrew(t, silentEnqueues)
@@ -142,7 +142,7 @@ func TestKick_ThroughTheDatabase(t *testing.T) {
 	})
 }
 
-// What a handler enqueues in the transaction that it was lent is kicked when that has committed.
+// Jobs that a handler enqueues in its lent transaction are kicked after that has committed.
 func TestKick_FollowsAHandlersCommit(t *testing.T) {
 	t.Parallel()
 	c := setupCrew(t, silentEnqueues)

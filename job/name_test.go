@@ -9,7 +9,7 @@ import (
 	"github.com/pawl-go/pawl/pawltest"
 )
 
-// Workers of one process have names that tell them apart, by their first queue, however long that is called.
+// Workers of one process have different names, by their first queue, however long.
 func TestWorker_NamesTellWorkersOfOneProcessApart(t *testing.T) {
 	t.Parallel()
 	pool := pawltest.DB(t)

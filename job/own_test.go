@@ -11,7 +11,7 @@ import (
 	"github.com/pawl-go/pawl/schema"
 )
 
-// As the application's role, in its own transaction: what it cancels does not run, and a rollback takes the cancelling back.
+// As the application's role: a cancelled job does not run, and a rollback undoes the cancel.
 func TestCancelByID_CountsIfTheTransactionCommits(t *testing.T) {
 	t.Parallel()
 	c := setupCrewOn(t, pawltest.URL(t, effects, schema.Roles(), "grant insert on effect to pawl_app"))
@@ -49,7 +49,7 @@ func TestCancelByID_CountsIfTheTransactionCommits(t *testing.T) {
 	}
 }
 
-// A job that runs is told: its context ends, and what it then returns ends nothing.
+// The context of a running job ends, and the handler's result has no effect.
 func TestCancelByID_TellsTheHandlerThatRuns(t *testing.T) {
 	t.Parallel()
 	c := setupCrew(t)
@@ -76,7 +76,7 @@ func TestCancelByID_TellsTheHandlerThatRuns(t *testing.T) {
 	c.wantCount("select count(*) from pawl.job where status = 'cancelled'", 1)
 }
 
-// A job starts so much later than now, also sooner than it would have; what is negative or beyond ten years is refused.
+// Reschedule moves the start later or sooner. A negative wait or one above ten years is rejected.
 func TestReschedule_MovesTheStart(t *testing.T) {
 	t.Parallel()
 	c := setupCrew(t)

@@ -10,8 +10,7 @@ import (
 	"github.com/pawl-go/pawl/job"
 )
 
-// A gate that does not return lets nothing through and says so; the worker goes on and asks it
-// again.
+// If Admit panics or exits, the worker claims no job, emits an error and calls it again.
 func TestQueue_GatePanics(t *testing.T) {
 	t.Parallel()
 	for how, end := range map[string]func(){"panics": func() { panic("boom") }, "exits": runtime.Goexit} {

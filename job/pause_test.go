@@ -24,8 +24,8 @@ func (c *crew) setMode(mode string) {
 	}
 }
 
-// A queue is paused under workers that run: what they hold ends, nothing more begins, not by its id either; and resumed it goes on within
-// a poll, without a restart.
+// A queue is paused while workers run. Running jobs end, and no job begins, not even by Process.
+// After a resume the queue continues within a poll, without a restart.
 func TestWorker_QueueIsPaused(t *testing.T) {
 	t.Parallel()
 	c := setupCrew(t)
@@ -45,7 +45,8 @@ func TestWorker_QueueIsPaused(t *testing.T) {
 	close(proceed)
 	c.until("what is held ends", "select count(*) from effect", 2)
 	beat := "select count(*) from pawl.worker as w where w.seen_at > $1"
-	since := one[time.Time](c, "select clock_timestamp() + interval '500 milliseconds'") // two polls
+	// Two polls.
+	since := one[time.Time](c, "select clock_timestamp() + interval '500 milliseconds'")
 	c.untilTrue("the worker goes on", func() bool { return one[int](c, beat, since) > 0 })
 	c.wantCount("select count(*) from effect", 2)
 	c.wantCount("select count(*) from pawl.job where status = 'pending' and attempts = 0", 18)
@@ -56,7 +57,7 @@ func TestWorker_QueueIsPaused(t *testing.T) {
 	c.wantEffects(20)
 }
 
-// A queue that drains ends what was begun, through all its tries, and begins nothing.
+// A draining queue ends the jobs that were begun, through all their attempts, and begins no other.
 func TestWorker_QueueIsDrained(t *testing.T) {
 	t.Parallel()
 	c := setupCrew(t)
@@ -83,7 +84,7 @@ func TestWorker_QueueIsDrained(t *testing.T) {
 	c.wantEffects(12)
 }
 
-// A message that names a job of a paused queue may go: the job is there, and a worker claims it when the queue runs again.
+// A message that names a job of a paused queue can be acknowledged: the job runs after the resume.
 func TestWorker_ProcessOfAPausedQueue(t *testing.T) {
 	t.Parallel()
 	c := setupCrew(t)

@@ -14,11 +14,11 @@ import (
 	"github.com/pawl-go/pawl/internal/pace"
 )
 
-// presenceAgain is the longest pause between two tries to connect.
+// presenceAgain is the longest pause between two attempts to connect.
 const presenceAgain = 30 * time.Second
 
-// attend holds the session's presence lock on a connection of its own until the returned function is called. Without the
-// lock the lease alone decides, which costs time after a crash and nothing else; so no error here ends anything.
+// attend holds the session's presence lock on its own connection until depart is called. Without
+// the lock, only the lease detects a crash. So no error here ends the session.
 func (w *Worker) attend(ctx context.Context, s *session) (depart func()) {
 	known := sync.OnceFunc(func() { close(s.presenceKnown) })
 	if w.cfg.Presence.Off {
@@ -47,8 +47,8 @@ func (w *Worker) attend(ctx context.Context, s *session) (depart func()) {
 	return func() { cancel(); done.Wait() }
 }
 
-// bePresent connects, takes the lock and keeps it for as long as the connection lives. The sweep runs on it too: only a
-// session that is some seconds old may judge by presence, and those of a pool come and go.
+// bePresent connects, takes the lock and keeps it. The sweep also runs on this connection: only a
+// session some seconds old may judge presence, and pool connections are often younger.
 func (w *Worker) bePresent(ctx context.Context, s *session, known func()) (held bool, err error) {
 	conn, err := w.connectDirect(ctx)
 	if err != nil {
@@ -73,7 +73,8 @@ func (w *Worker) bePresent(ctx context.Context, s *session, known func()) (held 
 			break
 		}
 		known()
-		if !pace.Sleep(ctx, time.Second) { // a sweep is looking, or the server has not noticed the old connection's end
+		// A sweep is checking the lock, or the old connection has not ended on the server.
+		if !pace.Sleep(ctx, time.Second) {
 			return false, ctx.Err()
 		}
 	}
@@ -82,7 +83,7 @@ func (w *Worker) bePresent(ctx context.Context, s *session, known func()) (held 
 	if _, err := conn.Exec(ctx, "listen pawl_jobs"); err != nil {
 		return true, err
 	}
-	w.Kick() // for what was not heard until now
+	w.Kick() // finds enqueues from before the LISTEN
 	l := &listener{conn: conn, signals: map[*producer]string{}}
 	defer l.close()
 	for {
@@ -91,7 +92,7 @@ func (w *Worker) bePresent(ctx context.Context, s *session, known func()) (held 
 		}
 		if w.mayJudge(s) {
 			if err := w.sweep(ctx, conn); conns.ReadOnly(err) {
-				return true, err // it led to a server that is a standby now
+				return true, err // the server has become a standby
 			}
 		}
 		if err := stillAt(ctx, conn, home); err != nil {
@@ -101,8 +102,8 @@ func (w *Worker) bePresent(ctx context.Context, s *session, known func()) (held 
 	}
 }
 
-// listen lets producers sleep and wakes them until it is time for the next sweep. Reading notices at once that the server closed the connection;
-// asking, which follows, notices one that died in silence.
+// listen announces producers and wakes them, until the next sweep is due. Reading notices a closed
+// connection. The sweep's query notices one that broke silently.
 func (w *Worker) listen(ctx context.Context, l *listener) error {
 	ctx, cancel := context.WithTimeout(ctx, w.sweepPause())
 	defer cancel()
@@ -117,8 +118,8 @@ func (w *Worker) listen(ctx context.Context, l *listener) error {
 	}
 }
 
-// awaitPresence waits, for a second at most, until it is known whether the session is present: what
-// a process claims that dies at once would else wait for the lease.
+// awaitPresence waits a second at most: jobs claimed before the session is present wait for the
+// lease if the process dies.
 func (w *Worker) awaitPresence(ctx context.Context, s *session) {
 	select {
 	case <-s.presenceKnown:
@@ -127,7 +128,7 @@ func (w *Worker) awaitPresence(ctx context.Context, s *session) {
 	}
 }
 
-// stillAt asks which session answers. Another one than home does not hold the presence lock.
+// stillAt checks that the connection still has session home, which holds the presence lock.
 func stillAt(ctx context.Context, conn *pgx.Conn, home uint32) error {
 	ctx, cancel := context.WithTimeout(ctx, statementLimit)
 	defer cancel()
@@ -138,7 +139,7 @@ func stillAt(ctx context.Context, conn *pgx.Conn, home uint32) error {
 	return err
 }
 
-// throughPooler adds the next step to what a pooler makes impossible.
+// throughPooler adds a hint to the error of a pooler.
 func throughPooler(err error) error {
 	if !errors.Is(err, conns.ErrPooler) {
 		return err
@@ -147,7 +148,7 @@ func throughPooler(err error) error {
 		Hint: "set Presence.URL to a direct connection, or Presence.Off; until then the jobs of a killed process wait for its lease"}
 }
 
-// connectDirect connects as the pool does, or to Presence.URL.
+// connectDirect connects to Presence.URL, or with the pool's settings.
 func (w *Worker) connectDirect(ctx context.Context) (*pgx.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, statementLimit)
 	defer cancel()

@@ -15,40 +15,40 @@ import (
 	"github.com/pawl-go/pawl/internal/solo"
 )
 
-// A producer works on one queue: as many jobs in hand as it has slots.
+// A producer claims jobs of one queue for free slots.
 type producer struct {
 	w        *Worker
 	queue    Queue
-	capacity *capacity // one a job in hand
+	capacity *capacity // one slot for each job
 	kick     chan struct{}
 	idleness idleness
 	mark     watermark
-	loop     *progress.Loop // nil unless somebody looks
-	ahead    atomic.Bool    // an exchange is on its way beside the producer
+	loop     *progress.Loop // nil without a liveness check
+	ahead    atomic.Bool    // an exchange runs in the background
 }
 
 const (
-	// briefPoll is the pause after the first empty claim since the queue had jobs. It doubles up to Poll: a queue that is
-	// busy but not full must not wait for a whole Poll whenever it is found empty.
+	// briefPoll is the pause after the first empty claim. It doubles up to Poll. A busy queue that
+	// is empty for a moment must not wait for a whole Poll.
 	briefPoll = 10 * time.Millisecond
-	// gatherFor bounds the wait, before a claim, until half of the slots are free: a claim costs about the same for one
-	// job as for many, and handlers that take their time leave one slot at a time.
+	// gatherFor bounds the wait, before a claim, until half of the slots are free. A claim costs
+	// about the same for one job as for many, and slow handlers free one slot at a time.
 	gatherFor = 5 * time.Millisecond
-	// slowShare of the slots is left to a slow pass; a queue with fewer slots leaves none.
+	// A slow pass gets 1/slowShare of the slots. A queue with fewer slots gives it none.
 	slowShare = 8
-	// The producer does not wait for an exchange that ends one of aheadShare slots, and at least aheadLeast: it gathers the next one while the server
-	// works on this one.
+	// An exchange that ends 1/aheadShare of the slots, and at least aheadLeast jobs, runs in the
+	// background. Meanwhile the producer gathers the next one.
 	aheadShare, aheadLeast = 4, 32
 )
 
 func newProducer(w *Worker, q Queue) *producer {
 	p := &producer{w: w, queue: q, capacity: newCapacity(q.Concurrency), kick: make(chan struct{}, 1)}
-	p.capacity.keeps = q.Admit == nil // else a claim may have to wait, and ends do not wait for it
+	p.capacity.keeps = q.Admit == nil // with Admit a claim may wait, and ends must not
 	return p
 }
 
-// work claims as many jobs as there are free slots and starts them, until ctx ends. Only it fills slots, but for the
-// odd job that is claimed by its id. The ends of simple jobs go along.
+// work claims jobs for the free slots and starts them, until ctx ends. Only work fills slots,
+// except for Process. Exchanges also end done simple jobs.
 func (p *producer) work(ctx context.Context, s *session) {
 	var beside sync.WaitGroup
 	defer beside.Wait()
@@ -72,7 +72,7 @@ func (p *producer) work(ctx context.Context, s *session) {
 		if share := min(free, p.queue.Concurrency/slowShare); pass.slow && share > 0 {
 			slow := pass
 			if len(done) > 0 {
-				solo.Process.Leave(share) // it enters by itself
+				solo.Process.Leave(share) // start enters by itself
 			}
 			beside.Go(func() {
 				started, _ := p.start(ctx, s, share, due, slow)
@@ -110,8 +110,8 @@ func (p *producer) work(ctx context.Context, s *session) {
 	}
 }
 
-// next waits until there is something to ask for, and takes it: attempts whose jobs are done, which are inside the process's gate then together
-// with the free slots, and slots. Both are empty if the queue admits nothing now. It reports whether ctx is still open.
+// next waits for done attempts or free slots, and takes them. If it returns done attempts, all are
+// inside the gate. Both are empty if Admit allows no job. It reports whether ctx is open.
 func (p *producer) next(ctx context.Context) (done []*attempt, free int, open bool) {
 	for {
 		p.capacity.gather(ctx, p.queue.Concurrency/2, gatherFor)
@@ -119,8 +119,8 @@ func (p *producer) next(ctx context.Context) (done []*attempt, free int, open bo
 		if free+len(done) == 0 {
 			return nil, 0, false
 		}
-		// The answer to an exchange names jobs, not attempts. And its claim may wait, while ends must
-		// not.
+		// The reply to an exchange names jobs, not attempts, so a job must not be in it twice. Its
+		// claim may wait at the gate, but ends must not wait.
 		twice := distinct(len(done), func(i int) int64 { return done[i].jobs[0].ID }) < len(done)
 		if len(done) > 0 && (twice || !solo.Process.TryEnter(free+len(done))) {
 			p.w.finishBatcher.take(done...)
@@ -132,7 +132,7 @@ func (p *producer) next(ctx context.Context) (done []*attempt, free int, open bo
 	}
 }
 
-// ask claims for the free slots, and ends what is done on the way. It reports how many jobs it started, and whether the producer may go on.
+// ask claims for the free slots and ends the done attempts. For its results see exchange.
 func (p *producer) ask(ctx context.Context, s *session, done []*attempt, free int, due bool, pass pass) (started int, open bool) {
 	if len(done) > 0 {
 		return p.exchange(ctx, s, done, free, due, pass)
@@ -140,23 +140,22 @@ func (p *producer) ask(ctx context.Context, s *session, done []*attempt, free in
 	return p.start(ctx, s, free, due, pass)
 }
 
-// handOn has ended what is done, without an exchange.
+// handOn passes the done attempts to the finishBatcher.
 func (p *producer) handOn() {
 	if done := p.capacity.rest(); len(done) > 0 {
 		p.w.finishBatcher.take(done...)
 	}
 }
 
-// overdue is for how long a job must have been due before a producer that does not move counts as stuck.
+// overdue is how long a job must be due before a producer that makes no progress counts as stuck.
 const overdue = time.Second
 
-// due asks whether the queue has a job that the producer could claim and has not.
+// due reports whether the queue has an overdue job that the producer could have claimed.
 func (p *producer) due(ctx context.Context, db DB) (bool, error) {
 	return catalog.JobsDue(ctx, db, catalog.DueJobs{Queue: p.queue.Name, Kinds: p.w.kinds, For: overdue})
 }
 
-// admitted returns how many of some taken slots the gate lets be filled, and gives the others back.
-// A gate that panics lets none.
+// admitted returns how many slots Admit allows, none if it panics, and gives the others back.
 func (p *producer) admitted(ctx context.Context, taken int) int {
 	if p.queue.Admit == nil {
 		return taken
@@ -170,8 +169,8 @@ func (p *producer) admitted(ctx context.Context, taken int) int {
 	return most
 }
 
-// start claims and starts up to free jobs, for which slots were taken, and reports whether the producer may go on. Suspects are left
-// where they are unless one is due.
+// start claims and starts up to free jobs, for slots that are taken, and reports whether the
+// producer may continue. It claims suspects only if due.
 func (p *producer) start(ctx context.Context, s *session, free int, due bool, pass pass) (started int, open bool) {
 	jobs, err := p.claim(ctx, s, free, due, pass)
 	if err == nil {
@@ -182,14 +181,14 @@ func (p *producer) start(ctx context.Context, s *session, free int, due bool, pa
 	return len(jobs), err == nil || p.w.claimFailed(ctx, s, err)
 }
 
-// claim takes up to limit due jobs. What is claimed is inside the process's gate: see package solo. Slot, gate,
-// claim, connection of the handler: every claim of a job acquires in this order, and never waits for
-// one while holding a later one.
+// claim takes up to limit due jobs. It enters the process's gate before it claims: see package
+// solo. Every claim acquires in this order, and never waits for one while holding a later one:
+// slot, gate, claim, connection of the handler.
 func (p *producer) claim(ctx context.Context, s *session, limit int, suspects bool, pass pass) (jobs []Job, err error) {
 	var rows []contract.JobClaimRow
 	defer func() { p.mark.end(pass, rows, time.Now()) }()
 	if !solo.Process.TryEnter(limit) {
-		p.handOn() // a suspect may wait for what is done to leave
+		p.handOn() // a suspect may wait until these attempts leave
 		if err := solo.Process.Enter(ctx, limit); err != nil {
 			return nil, err
 		}
@@ -205,7 +204,7 @@ func (p *producer) claim(ctx context.Context, s *session, limit int, suspects bo
 	return byID(rows), err
 }
 
-// launch has attempts run, for which slots were taken.
+// launch starts attempts for which slots were taken.
 func (p *producer) launch(s *session, all ...*attempt) {
 	s.inFlight.add(all)
 	for _, a := range all {
@@ -213,10 +212,10 @@ func (p *producer) launch(s *session, all ...*attempt) {
 	}
 }
 
-// attemptsAtOnce is how many attempts are made together. One that lasts keeps so many in memory.
+// attemptsAtOnce is the size of a block of attempts. A long attempt keeps its block in memory.
 const attemptsAtOnce = 64
 
-// attempts divides claimed jobs into what one attempt takes: a batch of one kind, or a job.
+// attempts groups claimed jobs into attempts: a batch of one kind, or one job.
 func (p *producer) attempts(s *session, jobs []Job) []*attempt {
 	all := make([]*attempt, 0, len(jobs))
 	var block []attempt
@@ -246,7 +245,7 @@ func (p *producer) attempts(s *session, jobs []Job) []*attempt {
 	return all
 }
 
-// kickNow makes the producer look for jobs now instead of after its pause.
+// kickNow ends the producer's pause.
 func (p *producer) kickNow() {
 	select {
 	case p.kick <- struct{}{}:
@@ -254,7 +253,7 @@ func (p *producer) kickNow() {
 	}
 }
 
-// rest waits for d or a kick, or until a suspect may be claimed that was not asked for, and reports whether ctx is still open.
+// rest waits for d, a kick or a suspect's turn, and reports whether ctx is open.
 func (p *producer) rest(ctx context.Context, d time.Duration, suspects <-chan struct{}) bool {
 	p.handOn()
 	select {

@@ -2,5 +2,5 @@
 
 package job_test
 
-// raceFactor is how much more memory the race detector takes (its documentation says 5 to 10 times).
+// raceFactor is the race detector's factor of memory: 5 to 10, by its documentation.
 const raceFactor = 10

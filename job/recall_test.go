@@ -18,8 +18,8 @@ import (
 	"github.com/pawl-go/pawl/pawltest"
 )
 
-// An operator's cancel reaches a handler that is running, in every form, also where the attempt has locked the job's row:
-// its context ends, its rows are gone, and the job stays cancelled.
+// An operator's cancel reaches a running handler in every form, even if the attempt has locked the
+// job's row. Its context ends, its rows are rolled back, and the job stays cancelled.
 func TestCancel_EndsTheRunningHandler(t *testing.T) {
 	t.Parallel()
 	for _, form := range forms {
@@ -78,13 +78,13 @@ func TestCancel_EndsTheRunningHandler(t *testing.T) {
 			c.wantCount("select count(*) from pawl.job where status = 'cancelled' and claimed_by is null", 1)
 			c.wantEffects(0)
 			c.untilTrue("the recall is reported", func() bool { return c.saw(pawl.EventCancelled, "job.recall") > 0 })
-			c.enqueueMany(1, job.Request{}) // the worker goes on
+			c.enqueueMany(1, job.Request{}) // the worker continues
 			<-entered
 		})
 	}
 }
 
-// A recall that comes when the handler is done, or that it ignores, does not make a job run again that it has done.
+// A recall after the handler's return, or ignored by it, does not run a finished job again.
 func TestRecall_WhatIsDoneIsFinished(t *testing.T) {
 	t.Parallel()
 	c := setupCrew(t)
@@ -100,8 +100,7 @@ func TestRecall_WhatIsDoneIsFinished(t *testing.T) {
 	c.wantEffects(1)
 }
 
-// A recall reaches the handler although the reply of the heartbeat that told of it was lost: the
-// next one tells again.
+// If the reply of a heartbeat with a recall is lost, the next heartbeat repeats the recall.
 func TestRecall_ALostReplyIsRepeated(t *testing.T) {
 	t.Parallel()
 	url := pawltest.URL(t, effects)
@@ -124,7 +123,7 @@ func TestRecall_ALostReplyIsRepeated(t *testing.T) {
 	var once sync.Once
 	proxy.Aim(wireproxy.Executes("pawl_v1.worker_heartbeat"))
 	proxy.OnCommit(func() (fate wireproxy.Cut) {
-		once.Do(func() { // right before a heartbeat arrives
+		once.Do(func() { // just before a heartbeat arrives
 			var outcome string
 			if err := direct.QueryRow(t.Context(), "select r.outcome from pawl_v1.job_recall(1) as r").Scan(&outcome); err != nil || outcome != "recalled" {
 				t.Errorf("%s, %v", outcome, err)
@@ -137,6 +136,6 @@ func TestRecall_ALostReplyIsRepeated(t *testing.T) {
 	if proxy.Cuts() != 1 {
 		t.Errorf("%d replies were cut", proxy.Cuts())
 	}
-	<-entered // it went back, uncharged, and runs again
+	<-entered // the job was released, uncharged, and runs again
 	c.until("what has arrived is forgotten", "select count(*) from pawl.recall", 0)
 }

@@ -16,8 +16,8 @@ import (
 	"github.com/pawl-go/pawl/pawltest"
 )
 
-// The server tells where in a function it refused a call (CONTEXT), which helps nobody who calls it. No error, event, log line or history
-// of a job shows that.
+// The server's CONTEXT names the function and line of a rejection, which does not help callers. No
+// error, event, log line or job history contains it.
 func TestRefusal_ShowsNoFrameOfTheServer(t *testing.T) {
 	t.Parallel()
 	pool := pawltest.DB(t)

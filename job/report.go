@@ -16,11 +16,11 @@ const (
 	recentRuns  = 1000
 )
 
-// A stopwatch remembers how long the last runs of a handler took, batches as one run.
+// A stopwatch stores the durations of a handler's last runs. A batch is one run.
 type stopwatch struct {
 	mu     sync.Mutex
 	runs   int64
-	recent []time.Duration // a ring, once it is full
+	recent []time.Duration // a ring buffer once it is full
 }
 
 func (s *stopwatch) add(took time.Duration) {
@@ -34,7 +34,7 @@ func (s *stopwatch) add(took time.Duration) {
 	s.runs++
 }
 
-// p99 is what 99 of 100 recent runs did not exceed, 0 before the first.
+// p99 returns the number of runs, and the time that 99 of 100 recent ones did not exceed.
 func (s *stopwatch) p99() (runs int64, took time.Duration) {
 	s.mu.Lock()
 	runs, recent := s.runs, slices.Clone(s.recent)
@@ -46,11 +46,11 @@ func (s *stopwatch) p99() (runs int64, took time.Duration) {
 	return runs, recent[(len(recent)*99+99)/100-1]
 }
 
-// timed returns the handler with a stopwatch at each of its runs, those that fail as well.
+// timed returns the handler with a stopwatch around each run, including failed runs.
 func (h settings) timed() settings {
 	inner, watch := h.call, new(stopwatch)
 	h.watch = watch
-	if first := h.first; first != nil { // what its Timeout is for
+	if first := h.first; first != nil { // its Timeout applies to first
 		h.first = func(ctx context.Context, j Job) (call, error) {
 			defer func(start time.Time) { watch.add(time.Since(start)) }(time.Now())
 			return first(ctx, j)
@@ -64,7 +64,7 @@ func (h settings) timed() settings {
 	return h
 }
 
-// reported holds what a worker reports as soon as it changes.
+// reported holds the values that are reported as soon as they change.
 type reported struct {
 	pooled  bool
 	wakeups string
@@ -92,7 +92,7 @@ func isClosed(done <-chan struct{}) bool {
 	}
 }
 
-// report is what operators may want to know of this worker when it is not at hand.
+// report returns the worker's report for operators.
 func (w *Worker) report(watched bool) *contract.WorkerReport {
 	r := &contract.WorkerReport{DrainMS: w.cfg.ShutdownTimeout.Milliseconds(), Queues: w.queues(), Watched: watched, Woken: w.announcer.woken.Load(), Polled: w.announcer.polled.Load(), Handlers: map[string]contract.HandlerReport{}}
 	for kind, h := range w.handlers {

@@ -9,7 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// 99 of 100 recent runs took no longer; older ones are forgotten.
+// p99 covers the recent runs only.
 func TestStopwatch(t *testing.T) {
 	t.Parallel()
 	s := new(stopwatch)
@@ -36,7 +36,7 @@ func TestStopwatch(t *testing.T) {
 	}
 }
 
-// A run that fails or panics is timed, too.
+// Runs that fail or panic are timed too.
 func TestHandler_TimedWhateverItsEnd(t *testing.T) {
 	t.Parallel()
 	for _, end := range []func() error{func() error { return nil }, func() error { return errors.New("no") }, func() error { panic("no") }} {

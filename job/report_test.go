@@ -12,8 +12,7 @@ import (
 	"github.com/pawl-go/pawl/job"
 )
 
-// A worker says in the database what it serves, and what its handlers take, those that fail as well; the database sees for itself how
-// long it was silent.
+// A worker reports its queues and its handlers' durations. The database records its silence.
 func TestWorker_Reports(t *testing.T) {
 	t.Parallel()
 	c := setupCrew(t)
@@ -29,7 +28,7 @@ func TestWorker_Reports(t *testing.T) {
    and w.silence between interval '0.1 ms' and interval '1 hour'`, 1)
 }
 
-// A worker says whether enqueues wake it: doctor's check wakeups reads that. It tells of a change with its next heartbeat.
+// A worker reports whether enqueues wake it, and a change with its next heartbeat.
 func TestWorker_ReportsWakeups(t *testing.T) {
 	t.Parallel()
 	const says = "select count(*) from pawl.worker as w where w.report ->> 'wakeups' = "
@@ -51,8 +50,8 @@ func TestWorker_ReportsWakeups(t *testing.T) {
 	})
 }
 
-// A worker tells, in events and in its report, how an idle queue found its jobs: it was woken, or it polled. What it finds while there is work counts for
-// neither.
+// A worker counts in events and its report how an idle queue found jobs: by a notification or by a
+// poll. Jobs found by a busy queue count as neither.
 func TestWorker_TellsHowItFoundJobs(t *testing.T) {
 	t.Parallel()
 	c := setupCrew(t)
@@ -60,7 +59,8 @@ func TestWorker_TellsHowItFoundJobs(t *testing.T) {
 	c.hire()
 	three := job.Request{Queue: "q", Kind: "k"}
 	polls := c.wakes("an enqueue", func() {
-		_, err := job.EnqueueMany(t.Context(), c.pool, []job.Request{three, three, three}) // one COMMIT: each may notify
+		// Each COMMIT may notify, so this is one.
+		_, err := job.EnqueueMany(t.Context(), c.pool, []job.Request{three, three, three})
 		c.must(err)
 	}) - 1
 	if woken, polled := c.saw(pawl.EventWoken, "job.claim"), c.saw(pawl.EventPolled, "job.claim"); woken != 1 || polled != polls {

@@ -5,17 +5,18 @@ import (
 	"time"
 )
 
-// Backoff is exponential with full jitter: before try n+1 a job waits a random time up to Base × 2^(n-1), at most Max.
-// Full jitter spreads a herd best (AWS Architecture Blog, "Exponential Backoff And Jitter").
+// Backoff is exponential with full jitter: before attempt n+1 a job waits a random time up to Base
+// × 2^(n-1), at most Max. Full jitter spreads many retries best (AWS Architecture Blog,
+// "Exponential Backoff And Jitter").
 type Backoff struct {
-	// Base is the bound after the first failure. Default 1 s. Longer spares a struggling dependency, shorter recovers
-	// sooner.
+	// Base is the bound after the first failure. Longer spares a struggling dependency. Shorter
+	// recovers sooner. Default 1 s.
 	Base time.Duration
 	// Max bounds every wait. Default 10 min, at most a year.
 	Max time.Duration
 }
 
-// After returns the wait after failed attempt n, n ≥ 1.
+// After returns a random wait after failed attempt n, n ≥ 1.
 func (b Backoff) After(n int) time.Duration {
 	base, limit := b.Base, b.Max
 	if base <= 0 {
@@ -32,5 +33,5 @@ func (b Backoff) After(n int) time.Duration {
 	return rand.N(bound) + 1
 }
 
-// within keeps a wait inside what the database accepts: 0 to a year.
+// within bounds a wait to what the database accepts: 0 to a year.
 func within(d time.Duration) time.Duration { return max(0, min(d, 365*24*time.Hour-time.Second)) }

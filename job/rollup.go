@@ -15,8 +15,8 @@ import (
 	"github.com/pawl-go/pawl/internal/contract"
 )
 
-// emitAsIs passes an event to the hooks, counts it for the charts, and notes a refusal for the
-// job's story. [Worker.emit] adds a scope to an event that has none.
+// emitAsIs passes an event to the hooks, counts it for the charts, and records a rejected write for
+// explain. [Worker.emit] adds a scope to an event that has none.
 func (w *Worker) emitAsIs(ctx context.Context, e pawl.Event) {
 	w.counted.Count(e)
 	if e.Kind == pawl.EventStaleWriteRefused && e.Fence != 0 {
@@ -25,15 +25,14 @@ func (w *Worker) emitAsIs(ctx context.Context, e pawl.Event) {
 	w.cfg.Hooks.Emit(ctx, e)
 }
 
-// keepCounts adds to the database what was counted and noted, and measures how the queues stand if
-// no other worker has done so.
+// keepCounts adds the counts, and measures the queues if no other worker has done so.
 func (w *Worker) keepCounts(ctx context.Context) {
 	w.counted.Keep(ctx, w.measure, func(err error) {
 		w.emit(ctx, pawl.Event{Kind: pawl.EventError, Op: "rollup.add", Err: err})
 	})
 }
 
-// addCounts adds what was counted until the worker has stopped.
+// addCounts adds the last counts after the worker has stopped.
 func (w *Worker) addCounts(ctx context.Context) {
 	if err := w.counted.Add(context.WithoutCancel(ctx), nil); err != nil {
 		w.emit(ctx, pawl.Event{Kind: pawl.EventError, Op: "rollup.add", Err: err})
@@ -43,7 +42,7 @@ func (w *Worker) addCounts(ctx context.Context) {
 // measureLimit bounds each statement of measure.
 const measureLimit = time.Second
 
-// A standing is how one queue stands.
+// A standing holds the levels of one queue.
 type standing struct {
 	Name    string    `json:"name"`
 	Due     int64     `json:"due"`
@@ -54,7 +53,8 @@ type standing struct {
 	ReadAt  time.Time `json:"read_at"`
 }
 
-// measure reads how all queues stand, as far as one looks at a cost that does not grow with them: numbers of jobs stop at [catalog.GlanceLimit] + 1.
+// measure reads the levels of all queues at a cost that does not grow with the number of jobs:
+// counts stop at [catalog.GlanceLimit] + 1.
 func (w *Worker) measure(ctx context.Context) (r contract.Rollup, err error) {
 	err = pgx.BeginTxFunc(ctx, w.pool, pgx.TxOptions{AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, fmt.Sprintf("set local statement_timeout = %d", measureLimit.Milliseconds())); err != nil {
@@ -84,10 +84,11 @@ func (w *Worker) measure(ctx context.Context) (r contract.Rollup, err error) {
 	return r, err
 }
 
-// manyQueues is of how many queues the levels are added by name: those in the greatest need.
+// manyQueues is how many queues have levels by name: those most in need of attention.
 const manyQueues = 50
 
-// addStandings adds the levels of all queues together, and those of single queues that are not 0. If some that have any are left out, it adds how many.
+// addStandings adds the sum of all queues' levels, and the levels of single queues that are not 0.
+// If queues with levels are left out, it adds their number.
 func addStandings(r *contract.Rollup, queues []standing) {
 	var all standing
 	var oldest time.Duration
@@ -121,7 +122,7 @@ func addStandings(r *contract.Rollup, queues []standing) {
 	}
 }
 
-// waits is for how long the oldest due job has waited.
+// waits returns how long the oldest due job has waited.
 func (q standing) waits() time.Duration {
 	if q.Since.IsZero() {
 		return 0

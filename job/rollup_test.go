@@ -12,7 +12,7 @@ import (
 	"github.com/pawl-go/pawl/job"
 )
 
-// What a worker did stands in the database when it has stopped.
+// After a worker has stopped, the database has its counts.
 func TestWorker_AddsItsCounts(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -37,7 +37,7 @@ func TestWorker_AddsItsCounts(t *testing.T) {
 	b.wantCount("select sum(r.value) from pawl.rollup as r where r.span = 'hour' and r.scope = 'counted' and r.name = 'failed'", 1)
 }
 
-// Of many queues those in the greatest need are measured, and it is said how many are left out that have anything to measure.
+// With many queues, those most in need are measured by name, and the rest are counted.
 func TestWorker_MeasuresManyQueues(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -64,7 +64,7 @@ func TestWorker_MeasuresManyQueues(t *testing.T) {
 	}
 }
 
-// The levels are those that a glance shows: of all queues together, and of each what is not 0.
+// The levels are sums of all queues, and each queue's levels that are not 0.
 func TestWorker_MeasuresLevels(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

@@ -25,7 +25,7 @@ func simply(fn func(ctx context.Context, j job.Job) error) []job.Handler {
 	return []job.Handler{job.Handle("k", func(ctx context.Context, t job.Task[[]byte]) error { return fn(ctx, t.Job) })}
 }
 
-// Handlers that block get all slots: each of these waits until all have begun.
+// Handlers that block get all slots: each waits until all have begun.
 func TestRunners_BlockingHandlersGetAllSlots(t *testing.T) {
 	t.Parallel()
 	const n = 200
@@ -52,7 +52,7 @@ func TestRunners_BlockingHandlersGetAllSlots(t *testing.T) {
 	}
 }
 
-// A handler that exits its goroutine costs its attempt: the slot comes back, and the next job runs.
+// A handler that exits its goroutine costs its attempt, and its slot becomes free.
 func TestRunners_ExitCostsOneAttempt(t *testing.T) {
 	t.Parallel()
 	c := setupCrew(t)
@@ -70,10 +70,10 @@ func TestRunners_ExitCostsOneAttempt(t *testing.T) {
 	c.untilDone()
 	c.wantCount("select count(*) from pawl_v1.dead_letters as d where d.attempts = 2 and d.last_error like '%goroutine exited%'", 15)
 	c.wantCount("select count(*) from pawl.job", 15)
-	c.untilTrue("all healthy jobs are told of", func() bool { return c.counters.Count(pawl.EventSucceeded) == 15 })
+	c.untilTrue("all healthy jobs have an event", func() bool { return c.counters.Count(pawl.EventSucceeded) == 15 })
 }
 
-// A handler that asks for Done, one that asks for Err, and one that asks what it made of its context all learn of the limit.
+// The limit reaches handlers that wait for Done, poll Err, or derive their own context.
 func TestRunners_LimitReachesHandlers(t *testing.T) {
 	t.Parallel()
 	for name, wait := range map[string]func(ctx context.Context) error{
@@ -110,7 +110,7 @@ func TestRunners_LimitReachesHandlers(t *testing.T) {
 	}
 }
 
-// A simple handler that never asks for Done learns from Err that an operator has recalled its job.
+// A simple handler that never waits for Done learns from Err that an operator has recalled its job.
 func TestRunners_RecallReachesErr(t *testing.T) {
 	t.Parallel()
 	c := setupCrew(t)
@@ -132,7 +132,7 @@ func TestRunners_RecallReachesErr(t *testing.T) {
 	c.wantCount("select count(*) from pawl.job where status = 'cancelled'", 1)
 }
 
-// What is claimed is the same however the connection asks for it: as binary, or as text as behind some poolers.
+// A claim returns the same in every query mode of pgx, binary or text.
 func TestClaim_IsTheSameInEveryMode(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

@@ -15,28 +15,29 @@ import (
 	"github.com/pawl-go/pawl/migrate"
 )
 
-// A session is one incarnation of the worker in the database: a worker row, and the lease of everything claimed under
-// it. When the lease is lost the handlers' context ends and a new session begins.
+// A session is one registration of the worker: a row, and the lease of the jobs claimed under it.
+// When the lease is lost, the handlers' contexts end and a new session begins.
 type session struct {
-	id            int64
-	ctx           context.Context    // of the handlers
-	end           context.CancelFunc // of it; see lose
-	doubtful      context.Context    // ended by doubt
-	doubt         context.CancelFunc
-	began         time.Time
-	beat          time.Time     // last renewal, monotonic; only keepAlive touches it
-	watched       bool          // the pool's connections are
-	reported      time.Time     // when a beat last took a report along; as beat
-	givenUp       atomic.Bool   // giveUp has emitted its event
-	present       atomic.Bool   // the presence lock is held
-	pooled        atomic.Bool   // the presence connection goes through a pooler that changes sessions
-	lastReport    reported      // what the last report said of these; as beat
-	checked       time.Time     // when rows seemed hidden last; as beat
-	recalls       []int64       // in the answer to the last beat: the next one acknowledges them; as beat
+	id         int64
+	ctx        context.Context    // parent of the handlers' contexts
+	end        context.CancelFunc // ends ctx; see lose
+	doubtful   context.Context    // ended by doubt; see claimFailed
+	doubt      context.CancelFunc
+	began      time.Time
+	beat       time.Time   // last renewal, on the monotonic clock; only keepAlive uses it
+	watched    bool        // txn.Watched of the pool
+	reported   time.Time   // time of the last heartbeat with a report; only keepAlive uses it
+	givenUp    atomic.Bool // giveUp has emitted its event
+	present    atomic.Bool // the presence lock is held
+	pooled     atomic.Bool // the presence connection goes through a pooler
+	lastReport reported    // only keepAlive uses it
+	checked    time.Time   // last check for hidden rows; only keepAlive uses it
+	// recalls are from the reply to the last heartbeat. The next one acknowledges them.
+	recalls       []int64
 	presenceKnown chan struct{} // closed when the session is present, or cannot be
 	depart        func()        // ends the presence
 
-	quiet    context.Context // of the events of its jobs: it does not end
+	quiet    context.Context // context of its jobs' events; it never ends
 	inFlight inFlight
 }
 
@@ -45,7 +46,7 @@ func (s *session) lost() bool { return s.ctx.Err() != nil }
 // lose ends the handlers' contexts.
 func (s *session) lose() { s.end() }
 
-// inFlight are the attempts of a session.
+// inFlight holds the attempts of a session.
 type inFlight struct {
 	mu  sync.Mutex
 	all map[*attempt]struct{}
@@ -68,7 +69,7 @@ func (f *inFlight) remove(a *attempt) {
 	delete(f.all, a)
 }
 
-// recall ends the contexts of cancelled jobs.
+// recall cancels the contexts of the attempts at these jobs.
 func (f *inFlight) recall(ids []int64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -79,12 +80,11 @@ func (f *inFlight) recall(ids []int64) {
 	}
 }
 
-// errRecalled is why the context of a job ended that an operator cancels.
+// errRecalled is the cause of a context that ends because an operator cancelled the job.
 var errRecalled = errors.New("an operator has recalled the job")
 
-// register begins a session. If ctx ends meanwhile, register still waits for the answer, for
-// statementLimit at most: a worker that does not know its id cannot leave, and then counts as one
-// that died.
+// register begins a session. If ctx ends meanwhile, register still waits for the reply, up to
+// statementLimit. A worker that does not know its id cannot leave, and would count as crashed.
 func (w *Worker) register(ctx context.Context) (*session, error) {
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
@@ -106,7 +106,7 @@ func (w *Worker) register(ctx context.Context) (*session, error) {
 	return s, nil
 }
 
-// queues names what the worker works on.
+// queues returns the names of the worker's queues.
 func (w *Worker) queues() (names []string) {
 	for _, p := range w.producers {
 		names = append(names, p.queue.Name)
@@ -114,10 +114,10 @@ func (w *Worker) queues() (names []string) {
 	return names
 }
 
-// registerAgain keeps trying while the database is away. First it gives back what the old session held: an outage is no
-// crash, and the sweep would count it as one.
+// registerAgain retries until the database is reachable. First it releases the jobs of the old
+// session. An outage is not a crash, and a sweep would count it as one.
 func (w *Worker) registerAgain(ctx context.Context, old *session) (*session, error) {
-	w.forgetUnsettled() // leaving settles them
+	w.forgetUnsettled() // leave releases them
 	pace.Sleep(ctx, w.cfg.Poll)
 	for {
 		err := w.leave(ctx, old)
@@ -136,13 +136,13 @@ func (w *Worker) registerAgain(ctx context.Context, old *session) (*session, err
 	}
 }
 
-// beatEvery is how often a lease is renewed at least, however long it is: silence for 1.5 s, together with a free presence
-// lock, means death.
+// beatEvery is the longest pause between heartbeats, for any lease. A worker that is silent for 1.5
+// s while its presence lock is free counts as dead.
 const beatEvery = 500 * time.Millisecond
 
-// keepAlive renews the lease, and learns of cancelled jobs. It gives the session up when the database says so, or when the
-// next answer might come after the lease has ended: a beat counts from before it was sent, on the monotonic clock, so a
-// frozen process finds itself late.
+// keepAlive renews the lease and receives recalls. It gives the session up if the database has
+// ended it, or if the next reply might come after the lease has ended. A heartbeat counts from
+// before it was sent, on the monotonic clock, so a process that was frozen notices that it is late.
 func (w *Worker) keepAlive(ctx context.Context, s *session) {
 	step := w.cfg.Lease / 6
 	for pace.Sleep(ctx, min(beatEvery, step)) {
@@ -179,11 +179,11 @@ func (w *Worker) keepAlive(ctx context.Context, s *session) {
 	}
 }
 
-// hiddenEvery is how often a worker says that row level security hides jobs from it.
+// hiddenEvery is the shortest pause between events that row level security hides jobs.
 const hiddenEvery = time.Minute
 
 // emitHidden emits an event if row level security hides jobs from the worker, because it was turned
-// on while the worker ran. Claims find nothing then, and the jobs wait.
+// on while the worker ran. Claims then find no jobs.
 func (w *Worker) emitHidden(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, statementLimit)
 	defer cancel()
@@ -201,8 +201,7 @@ func (w *Worker) recall(ctx context.Context, s *session, ids []int64) {
 	}
 }
 
-// giveUp ends the session. A heartbeat and a claim may both learn that the lease is lost: the first
-// one emits the event.
+// giveUp ends the session after its lease was lost. Only the first call emits the event.
 func (w *Worker) giveUp(ctx context.Context, s *session, why error) {
 	if s.givenUp.CompareAndSwap(false, true) {
 		w.emit(ctx, pawl.Event{Kind: pawl.EventError, Op: "worker.lease_lost", Err: why})
@@ -210,7 +209,7 @@ func (w *Worker) giveUp(ctx context.Context, s *session, why error) {
 	s.lose()
 }
 
-// leave ends the session in good order: what it still holds goes back at once, uncharged.
+// leave ends the session and releases all its jobs at once, uncharged.
 func (w *Worker) leave(ctx context.Context, s *session) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), statementLimit)
 	defer cancel()

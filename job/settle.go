@@ -14,18 +14,17 @@ import (
 	"github.com/pawl-go/pawl/internal/txn"
 )
 
-// statementLimit bounds each statement of the worker's own, such as one that records how an attempt
-// ended.
+// statementLimit bounds each statement of the worker itself.
 const statementLimit = 5 * time.Second
 
-// An unsettled attempt ended, but that could not be recorded. Its row still counts as processing
-// under our live lease, so nobody else would ever take it back: we must keep asking.
+// An unsettled attempt has ended, but its outcome could not be recorded. The job still counts as
+// processing under our live lease, so no sweep takes it back. The worker must retry.
 type unsettled struct {
 	job   Job
-	cause error // nil: give it back uncharged
+	cause error // nil: release it uncharged
 }
 
-// settle ends an attempt whose own transaction is gone, in a transaction of its own, now or later.
+// settle records an attempt's outcome in its own transaction. If that fails, keepSettling retries.
 func (w *Worker) settle(ctx context.Context, j Job, cause error) {
 	w.trySettle(context.WithoutCancel(ctx), unsettled{j, cause})
 }
@@ -36,26 +35,25 @@ func (w *Worker) settleAll(ctx context.Context, jobs []Job, cause error) {
 	}
 }
 
-// keepSettling tries again what could not be settled, beside the heartbeat and never in its way: a row that somebody
-// has locked makes each try wait.
+// keepSettling retries apart from the heartbeat, because a locked row makes each retry wait.
 func (w *Worker) keepSettling(ctx context.Context) {
 	for pace.Sleep(ctx, w.cfg.Lease/3) {
 		for _, u := range w.forgetUnsettled() {
 			if ctx.Err() != nil {
-				return // ending the session gives it back
+				return // leave releases the rest
 			}
 			w.trySettle(ctx, u)
 		}
 	}
 }
 
-// isAbsent reports whether a refusal says that the job has ended well, or was discarded.
+// isAbsent reports whether the fence was lost because the job has finished or was discarded.
 func isAbsent(refused error) bool {
 	var pg *pgconn.PgError
 	return errors.As(refused, &pg) && pg.Detail == "absent"
 }
 
-// backoff is that of a kind's handler.
+// backoff returns the Backoff of a kind's handler.
 func (w *Worker) backoff(kind string) Backoff {
 	if h := w.handlers[kind]; h != nil {
 		return h.policy.Backoff
@@ -93,9 +91,10 @@ func (w *Worker) trySettle(ctx context.Context, u unsettled) {
 		e := w.event([]Job{u.job}, "job.finish", u.cause)
 		e.Kind = pawl.EventStaleWriteRefused
 		switch {
-		case errors.Is(u.cause, pawl.ErrFenceLost): // the handler was refused, and it was this job's fence
+		case errors.Is(u.cause, pawl.ErrFenceLost): // the handler lost this job's fence
 			w.emit(ctx, e)
-		case isAbsent(err) && u.cause != errIgnored && !errors.Is(u.cause, txn.ErrAlone): // else its COMMIT has happened
+		case isAbsent(err) && u.cause != errIgnored && !errors.Is(u.cause, txn.ErrAlone):
+			// After those two causes, the attempt's own COMMIT may have ended the job.
 			e.Err = fmt.Errorf("the handler failed, and the job has ended: by a newer attempt, or because the handler ended the transaction that it was lent: %w", u.cause)
 			w.emit(ctx, e)
 		}

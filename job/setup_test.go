@@ -16,7 +16,7 @@ import (
 	"github.com/pawl-go/pawl/pawltest"
 )
 
-// A bed is one database with one registered worker, driven step by step.
+// A bed is a database with one registered worker, driven step by step.
 type bed struct {
 	*testing.T
 	pool   *pgxpool.Pool
@@ -91,7 +91,7 @@ func (b *bed) mustFinish(j job.Job) {
 	b.must(pgx.BeginFunc(b.Context(), b.pool, func(tx pgx.Tx) error { return j.Finish(b.Context(), tx) }))
 }
 
-// dieAndSweep lets the worker's lease run out (the row moves, not the clock), sweeps, and registers a successor.
+// dieAndSweep expires the worker's lease by moving its row, sweeps, and registers a successor.
 func (b *bed) dieAndSweep(kinds ...string) {
 	b.Helper()
 	b.exec("update pawl.worker set seen_at = now() - lease * 2")
@@ -125,10 +125,10 @@ func (b *bed) wantDetail(err error, want string) {
 	}
 }
 
-// untilBlocked waits until some session of this database waits for a lock. A heartbeat may, for a sweep that looks at it.
+// untilBlocked waits until a session waits for a lock. Heartbeats may wait for a sweep.
 func (b *bed) untilBlocked() {
 	b.Helper()
-	b.until("nobody blocks", "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock' and query not like '%worker_heartbeat%'", 1)
+	b.until("no session waits", "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock' and query not like '%worker_heartbeat%'", 1)
 }
 
 // until polls a count until it is reached.

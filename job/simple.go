@@ -13,7 +13,7 @@ import (
 	"github.com/pawl-go/pawl/internal/txn"
 )
 
-// executeSimple calls the handler, then hands the job over to be finished, and reports whether it
+// executeSimple calls the handler, then passes the job on to be finished, and reports whether it
 // did. A crash in between costs a second run of the handler.
 func (a *attempt) executeSimple() (handed bool) {
 	if err := fault.At("job.handle.before"); err != nil {
@@ -38,7 +38,7 @@ func (a *attempt) continueAfterExit(err error) {
 	}
 }
 
-// returned sees to what follows a handler of the simple form, and reports whether the job was handed over to be finished.
+// returned handles the handler's result, and reports whether the job goes on to be finished.
 func (a *attempt) returned(err error) (handed bool) {
 	err = txn.Overrun(a.limited, a.h.policy.Timeout, err)
 	a.returns()
@@ -62,20 +62,20 @@ func (a *attempt) returned(err error) (handed bool) {
 	return false
 }
 
-// unfinished settles a simple job whose handler failed. One that returned nil is done, also if it was recalled meanwhile.
+// unfinished settles a job whose handler failed. A recalled job whose handler succeeded is done.
 func (a *attempt) unfinished(j Job, err error) {
 	w, s := a.w, a.s
 	event := w.event([]Job{j}, "job.finish", err)
 	switch {
 	case errors.Is(err, txn.ErrEnded) && pawl.MayHaveHappened(err):
-		w.settle(s.ctx, j, pawl.Final(err)) // its rows may be durable: never again
+		w.settle(s.ctx, j, pawl.Final(err)) // its rows may be durable: never run it again
 		return
 	case a.recalled():
-		w.settle(s.ctx, j, nil) // who recalled it ends it, or else it goes on
+		w.settle(s.ctx, j, nil) // a cancelled job stays cancelled
 		return
 	case errors.Is(err, pawl.ErrFenceLost) && s.lost():
 		event.Kind = pawl.EventStaleWriteRefused
-	case errors.Is(err, txn.ErrAlone) && pawl.MayHaveHappened(err): // if it has not happened, that is charged
+	case errors.Is(err, txn.ErrAlone) && pawl.MayHaveHappened(err): // charged if it did not commit
 		event.Kind = pawl.EventCommitUnknown
 		w.emit(s.ctx, event)
 		w.settle(s.ctx, j, err)
@@ -96,16 +96,16 @@ func (a *attempt) unfinished(j Job, err error) {
 	w.giveBack(s, []Job{j}, event)
 }
 
-// databaseAway asks whether an error that looks like a broken connection is an outage of ours, which is not charged, or one
-// of whatever else the handler talks to, which is.
+// databaseAway reports whether an error that looks like a broken connection is an outage of our
+// database, which is not charged. An outage of another system is charged.
 func (w *Worker) databaseAway(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, statementLimit)
 	defer cancel()
 	return w.pool.Ping(ctx) != nil
 }
 
-// finish ends simple jobs whose handler is done. It keeps asking while the database is away, for as long as the lease
-// lasts; after that they go back and their handler runs again.
+// finish ends jobs whose handler has returned nil. It retries while the database is unreachable,
+// until the lease is lost. Then the jobs are released and their handler runs again.
 func (w *Worker) finish(s *session, jobs []Job, took time.Duration) {
 	if err := fault.At("job.finish.before"); err != nil {
 		w.settleAll(s.ctx, jobs, nil)
@@ -114,7 +114,7 @@ func (w *Worker) finish(s *session, jobs []Job, took time.Duration) {
 	w.finishAgain(s, w.finishBatcher.finish(jobs), took)
 }
 
-// finishAgain goes on asking for what a first try did not end.
+// finishAgain retries the ends that a first call did not record.
 func (w *Worker) finishAgain(s *session, ends []*jobEnd, took time.Duration) {
 	for asked, wait := false, 10*time.Millisecond; ; wait = min(2*wait, time.Second) {
 		err := w.finished(s, ends, asked, took)
@@ -137,7 +137,7 @@ func (w *Worker) finishAgain(s *session, ends []*jobEnd, took time.Duration) {
 	}
 }
 
-// finished reports the jobs that have ended. It returns why others could not be asked for.
+// finished emits the events of the jobs that have ended. It returns the error of the others.
 func (w *Worker) finished(s *session, ends []*jobEnd, asked bool, took time.Duration) (err error) {
 	var fresh []Job
 	for _, e := range ends {
@@ -147,7 +147,7 @@ func (w *Worker) finished(s *session, ends []*jobEnd, asked bool, took time.Dura
 		}
 		event := w.event([]Job{*e.job}, "job.finish", nil)
 		switch {
-		case e.outcome == "stale" && asked: // an earlier try may have done it, and its reply been lost
+		case e.outcome == "stale" && asked: // a call without a reply may have ended it
 			event.Kind = pawl.EventCommitUnknown
 		case e.outcome == "stale":
 			event.Kind, event.Err = pawl.EventStaleWriteRefused, &pawl.Error{Op: "job.finish", Code: pawl.CodeFenceLost}
@@ -165,7 +165,7 @@ func (w *Worker) finished(s *session, ends []*jobEnd, asked bool, took time.Dura
 	return err
 }
 
-// openOf returns the jobs whose end is not known.
+// openOf returns the jobs whose end is unknown.
 func openOf(ends []*jobEnd) (jobs []Job) {
 	for _, e := range ends {
 		if e.outcome != "finished" && e.outcome != "stale" {
@@ -175,8 +175,7 @@ func openOf(ends []*jobEnd) (jobs []Job) {
 	return jobs
 }
 
-// confirm checks what the handler says, that it finished the job in a transaction of its own: such a job cannot be
-// released.
+// confirm checks that the handler's own transaction finished the job: it cannot be released then.
 func (w *Worker) confirm(s *session, j Job, took time.Duration) {
 	event := w.event([]Job{j}, "job.finish", nil)
 	released, err := j.Release(context.WithoutCancel(s.ctx), w.pool)
@@ -195,11 +194,11 @@ func (w *Worker) confirm(s *session, j Job, took time.Duration) {
 
 var errNotCommitted = errors.New("the handler called Finish and returned nil, but its transaction did not commit")
 
-// handlerFinish remembers that a handler called Finish in a transaction of its own.
+// handlerFinish records that a handler called Finish in its own transaction.
 type handlerFinish struct {
 	mu    sync.Mutex
 	done  bool
-	lanes contract.Lanes // read when the handler has returned
+	lanes contract.Lanes // read after the handler has returned
 }
 
 func (e *handlerFinish) mark(lanes contract.Lanes) {

@@ -9,12 +9,15 @@ import (
 	"github.com/pawl-go/pawl/internal/txn"
 )
 
-// HandleSQL is [HandleTx] for database/sql, and so for GORM, ent, bun, sqlx and sqlc: tx is the very transaction in which the job ends, on a
-// connection of the worker's pool, through pgx's driver. Commit on it is an error, Rollback makes the attempt fail, and neither sends
-// anything. What was opened on it, rows and prepared statements, is closed when fn returns; from then on it answers [sql.ErrTxDone].
+// HandleSQL is [HandleTx] for database/sql, and so for GORM, ent, bun, sqlx and sqlc. tx is the
+// transaction in which the job ends, on a connection of the worker's pool, through pgx's driver.
+// Commit on tx returns an error, and Rollback makes the attempt fail; neither sends a statement.
+// Rows and prepared statements opened on tx are closed when fn returns. After that, tx returns
+// [sql.ErrTxDone].
 //
-// Statements of other transactions, such as those of your *sql.DB, are not part of it. Make the *sql.DB of the rest of your program with
-// stdlib.OpenDBFromPool, so that both share one pool. In calls of Pawl pass pawl.SQLTx(tx).
+// Statements outside tx, such as those of your *sql.DB, are not part of the transaction. Create the
+// *sql.DB of your program with stdlib.OpenDBFromPool, so that both share one pool. To call Pawl
+// inside fn, pass pawl.SQLTx(tx).
 func HandleSQL[T any](kind string, fn func(ctx context.Context, tx *sql.Tx, t Task[T]) error) SingleHandler {
 	h := HandleTx(kind, func(ctx context.Context, tx pgx.Tx, t Task[T]) error {
 		return txn.LendSQL(ctx, tx, func(tx *sql.Tx) error { return fn(ctx, tx, t) })

@@ -9,8 +9,8 @@ import (
 	"github.com/pawl-go/pawl/pawltest"
 )
 
-// Where the database's default is a level above READ COMMITTED, handlers that change one row lose races, and run again in another
-// transaction. Each job takes effect once in every form for database/sql.
+// If the database's default is above READ COMMITTED, handlers that update one row lose races and
+// run again in a new transaction. Each job takes effect once in every form for database/sql.
 func TestWorker_SQLAboveReadCommitted(t *testing.T) {
 	t.Parallel()
 	type task = job.Task[[]byte]
@@ -38,7 +38,8 @@ func TestWorker_SQLAboveReadCommitted(t *testing.T) {
 			t.Run(name+" "+level, func(t *testing.T) {
 				t.Parallel()
 				url := pawltest.URL(t, effects, "create table total (n int not null)", "insert into total values (0)")
-				c := setupCrewOn(t, url) // the test asks at READ COMMITTED, where a question loses no race
+				// The test queries at READ COMMITTED, where it loses no race.
+				c := setupCrewOn(t, url)
 				c.handlers, c.concurrency = []job.Handler{h}, 4
 				c.enqueueMany(40, job.Request{})
 				c.run(c.worker(poolOf(t, url+"&default_transaction_isolation="+level)))

@@ -13,18 +13,21 @@ import (
 	"github.com/pawl-go/pawl/internal/solo"
 )
 
-// markPatience bounds one try to record that a suspect is alone, or is so no longer. The door opens
-// so much earlier than it must.
+// markPatience bounds one attempt to set or clear a suspect's mark in the database. The timer that
+// reopens the gate is shorter by twice this time.
 const markPatience = 500 * time.Millisecond
 
-// suspectPause is how long a suspect rests that was claimed while the process had another in hand.
+// suspectPause is how long a job waits that was put back because the process runs another suspect.
 const suspectPause = 200 * time.Millisecond
 
-// isolate makes a claimed job the suspect of this process, alone if it can be within solo.AloneWait, else in company. While it is
-// alone the database knows it, and counts a death against it alone; it knows otherwise before anything enters beside it. If the
-// process has another suspect, or the database cannot be told, the job goes back for a moment, and the attempt is over.
+// isolate makes a claimed job the suspect of this process. If other work leaves within
+// solo.AloneWait, the suspect runs alone, else beside other work. While it is alone it is marked in
+// the database, which then counts a death as a death alone. The mark is cleared before other work
+// enters. If the process has another suspect, or the mark cannot be set, the job is put back and
+// the attempt is over.
 //
-// mark: a crash before it counts as a death in company; after it, until the door opens, as a death alone.
+// mark: a crash before it counts as a death with other jobs. A crash after it, until the gate
+// opens, counts as a death alone.
 func (w *Worker) isolate(a *attempt) (ok bool) {
 	s, j := a.s, a.jobs[0]
 	suspect := solo.Process.Suspect()
@@ -32,7 +35,7 @@ func (w *Worker) isolate(a *attempt) (ok bool) {
 		w.putBack(s, j)
 		return false
 	}
-	// Other suspects go on, whatever the attempt waits for beside its handler.
+	// The limit lets other suspects run even if the attempt waits for something beside its handler.
 	leave := func() {
 		suspect.Leave()
 		a.exclusive.Release()
@@ -48,7 +51,7 @@ func (w *Worker) isolate(a *attempt) (ok bool) {
 	}
 	if err := w.mark(s, j); err != nil {
 		w.emit(s.ctx, pawl.Event{Kind: pawl.EventError, Op: "worker.isolate", Scope: j.Queue, JobID: j.ID, Attempt: j.Attempt, Err: err})
-		w.putBack(s, j) // the mark may stand: of an attempt that is over, it says nothing
+		w.putBack(s, j) // the mark may stay set: it is for an attempt that is over
 		return false
 	}
 	reopen := sync.OnceFunc(func() {
@@ -69,7 +72,7 @@ func (w *Worker) mark(s *session, j Job) error {
 	defer cancel()
 	outcome, err := contract.WorkerIsolate(ctx, w.pool, s.id, j.ID, j.Fence, true)
 	if err == nil && outcome != "alone" {
-		err = &pawl.Error{Op: "worker.isolate", Code: pawl.CodeFenceLost, Err: fmt.Errorf("the answer is %q", outcome)}
+		err = &pawl.Error{Op: "worker.isolate", Code: pawl.CodeFenceLost, Err: fmt.Errorf("worker_isolate returned %q", outcome)}
 	}
 	if err == nil {
 		err = fault.At("worker.isolate.after")
@@ -77,9 +80,10 @@ func (w *Worker) mark(s *session, j Job) error {
 	return err
 }
 
-// unmark tells the database that the suspect is in company from now on, before anything is. If that cannot be told in time the door
-// opens all the same, and it is told later: until then a death would count as one alone. What is told names this attempt: the mark of
-// the next suspect stays. To end the session instead would make the worker's healthy jobs wait for its drain.
+// unmark clears the suspect's mark before other work enters. If that fails within markPatience, the
+// gate opens anyway and unmark retries in the background. Until it succeeds, a death counts as a
+// death alone. The call names this attempt, so it does not clear the mark of the next suspect.
+// Ending the session instead would make the worker's healthy jobs wait for its drain.
 func (w *Worker) unmark(s *session, j Job) {
 	err := w.clearMark(s, j)
 	if err == nil {
@@ -100,7 +104,7 @@ func (w *Worker) clearMark(s *session, j Job) error {
 	return err
 }
 
-// putBack releases a suspect that may not run now, uncharged, for a moment.
+// putBack releases a job that may not run now, uncharged, for suspectPause.
 func (w *Worker) putBack(s *session, j Job) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.ctx), statementLimit)
 	defer cancel()

@@ -16,13 +16,13 @@ import (
 	"github.com/pawl-go/pawl/job"
 )
 
-// None of the tests of this file is parallel but those with processes of their own: the gate is the process's, and other tests' handlers
-// would be company.
+// Only the tests of this file with their own processes are parallel. The gate belongs to the
+// process, and other tests' handlers would be in it.
 
-// healthyWait is what healthy work may wait for suspects in a row, and what a busy machine needs for the rest of it.
+// healthyWait is how long healthy work may wait for suspects in a row, plus slack.
 const healthyWait = solo.AloneWait + solo.AloneFor + 45*time.Second
 
-// hire2 starts a worker of the queues q, with the given slots, and r, with four, for some simple handlers.
+// hire2 starts a worker for the queues q, with the given slots, and r, with four slots.
 func (c *crew) hire2(slots int, handlers ...job.Handler) *job.Worker {
 	c.Helper()
 	config := c.config
@@ -48,13 +48,13 @@ func quick(kind string, ran *atomic.Int32) job.Handler {
 	})
 }
 
-// within requires something of this process in time.
+// within fails if the condition is not met in time.
 func (c *crew) within(limit time.Duration, what string, reached func() bool) {
 	c.Helper()
 	patience.Within(c, limit, what, reached)
 }
 
-// Process takes its slot first: beside a suspect that has the only one, both go on.
+// Process takes its slot before it enters the gate. If a suspect has the only slot, both finish.
 func TestProcess_WaitsForASlotOutsideOfTheGate(t *testing.T) {
 	c := setupCrew(t)
 	var ran atomic.Int32
@@ -65,7 +65,7 @@ func TestProcess_WaitsForASlotOutsideOfTheGate(t *testing.T) {
 	}))
 	for round := range 5 {
 		before := ran.Load()
-		c.enqueue(job.Request{Queue: "q", Kind: "k"}) // has the only slot
+		c.enqueue(job.Request{Queue: "q", Kind: "k"}) // takes the only slot
 		c.within(healthyWait, "the first runs", func() bool { return ran.Load() > before })
 		byID := c.enqueue(job.Request{Queue: "q", Kind: "k", StartIn: time.Hour}).ID
 		answered := make(chan error, 1)
@@ -84,7 +84,7 @@ func TestProcess_WaitsForASlotOutsideOfTheGate(t *testing.T) {
 	}
 }
 
-// Process claims nothing before it has a slot: what waits for one is not in hand, and not in a suspect's way.
+// A job that Process claims later is not processing while it waits for a slot.
 func TestProcess_ClaimsNothingWithoutASlot(t *testing.T) {
 	c := setupCrew(t)
 	entered, proceed := make(chan struct{}), make(chan struct{})
@@ -98,7 +98,8 @@ func TestProcess_ClaimsNothingWithoutASlot(t *testing.T) {
 	c.enqueue(job.Request{Queue: "q", Kind: "k"})
 	<-entered
 	byID := c.enqueue(job.Request{Queue: "q", Kind: "k"}).ID
-	for limit := time.Second; ; limit *= 2 { // a busy machine may not come to the slot in time
+	// A busy machine may not reach the wait for a slot in time.
+	for limit := time.Second; ; limit *= 2 {
 		ctx, cancel := context.WithTimeout(t.Context(), limit)
 		got, err := w.Process(ctx, byID)
 		cancel()
@@ -112,7 +113,7 @@ func TestProcess_ClaimsNothingWithoutASlot(t *testing.T) {
 	c.wantCount("select count(*) from pawl.job where status = 'pending' and fence = 0", 1)
 }
 
-// Process waits for its slot outside of the gate: a suspect that waits to be alone is not in its company.
+// Process waits for its slot outside the gate, so it does not keep a suspect from being alone.
 func TestProcess_ThatWaitsForASlotIsNoCompany(t *testing.T) {
 	c := setupCrew(t)
 	var entered, ran, alone atomic.Int32
@@ -136,7 +137,8 @@ func TestProcess_ThatWaitsForASlotIsNoCompany(t *testing.T) {
 		ran.Add(1)
 		return nil
 	}))
-	for round := int32(1); round <= 10 && alone.Load() == 0; round++ { // on a busy machine what holds the slot may not leave in time
+	// On a busy machine the handler that holds the slot may not leave in time.
+	for round := int32(1); round <= 10 && alone.Load() == 0; round++ {
 		c.enqueue(job.Request{Queue: "q", Kind: "holds"})
 		c.within(healthyWait, "the slot is held", func() bool { return entered.Load() == round })
 		byID := c.enqueue(job.Request{Queue: "q", Kind: "by id"}).ID
@@ -147,7 +149,8 @@ func TestProcess_ThatWaitsForASlotIsNoCompany(t *testing.T) {
 				_, err = w.Process(t.Context(), byID)
 			}
 		}()
-		patience.Elapse(500 * time.Millisecond) // that it waits is not seen from here; where it does not yet, this round shows nothing
+		// The wait is not visible here. If it has not begun, this round proves nothing.
+		patience.Elapse(500 * time.Millisecond)
 		c.exec("insert into pawl.job (queue, kind, payload, crashes) values ('r', 'suspect', '', 1)")
 		c.within(3*healthyWait, "the suspect runs", func() bool { return ran.Load() == round })
 		patience.Receive(t, "Process returns", answered)
@@ -158,8 +161,8 @@ func TestProcess_ThatWaitsForASlotIsNoCompany(t *testing.T) {
 	}
 }
 
-// Handlers that last do not make other queues wait for a suspect, be it that they ignore their context or may run for an hour; nor
-// does the suspect wait for them.
+// Handlers that ignore their context, or may run for an hour, do not make other queues wait for a
+// suspect. The suspect does not wait for them either.
 func TestSuspect_LongHandlersStopNobody(t *testing.T) {
 	c := setupCrew(t)
 	var fast, suspects atomic.Int32
@@ -181,8 +184,9 @@ func TestSuspect_LongHandlersStopNobody(t *testing.T) {
 	c.within(2*healthyWait, "the suspects run", func() bool { return suspects.Load() == 3 })
 }
 
-// A suspect that does not return stops nobody for longer than it may be alone, and the next suspect for as long as its own limit.
-func TestSuspect_WhoHangsStopsNobody(t *testing.T) {
+// A suspect that does not return delays other work only as long as it may be alone. It delays the
+// next suspect only until its own limit.
+func TestSuspect_HangingSuspectDelaysOthersBriefly(t *testing.T) {
 	c := setupCrew(t)
 	c.abandon = 500 * time.Millisecond
 	var fast, suspects atomic.Int32
@@ -202,7 +206,7 @@ func TestSuspect_WhoHangsStopsNobody(t *testing.T) {
 	c.within(healthyWait, "the next suspect", func() bool { return suspects.Load() == 1 })
 }
 
-// All slots are held for long, in every queue of the process: who is behind them waits for a slot, as always, and for no suspect.
+// Jobs behind long handlers in all slots wait for a slot, but not for a suspect.
 func TestSuspect_WithAllSlotsHeld(t *testing.T) {
 	c := setupCrew(t)
 	var ran atomic.Int32
@@ -219,7 +223,7 @@ func TestSuspect_WithAllSlotsHeld(t *testing.T) {
 	c.within(healthyWait, "suspects and others", func() bool { return ran.Load() == 9 })
 }
 
-// Two suspects of one process are never in hand together, whichever queues and workers they are of, and none starves.
+// Two suspects of one process never run together, in any queue or worker, and none starves.
 func TestSuspect_OneAtATime(t *testing.T) {
 	c := setupCrew(t)
 	var running, ran, together atomic.Int32
@@ -237,13 +241,13 @@ func TestSuspect_OneAtATime(t *testing.T) {
 	c.hire2(4, work)
 	c.within(3*healthyWait, "all suspects", func() bool { return ran.Load() == 20 })
 	if together.Load() > 0 {
-		t.Errorf("%d suspects ran in the company of another", together.Load())
+		t.Errorf("%d suspects ran beside another", together.Load())
 	}
 	c.until("all finished", "select count(*) from pawl.job", 0)
 }
 
-// While the database counts a suspect as alone nothing else is in hand: it is told before the suspect begins, and told otherwise before
-// anything enters.
+// While the database counts a suspect as alone, no other job runs. The mark is set before the
+// suspect begins, and cleared before other work enters.
 func TestSuspect_IsMarkedOnlyWhileAlone(t *testing.T) {
 	c := setupCrew(t)
 	var told, crowded, fast atomic.Int32
@@ -254,7 +258,7 @@ func TestSuspect_IsMarkedOnlyWhileAlone(t *testing.T) {
 		return n
 	}
 	c.hire2(8, simple("slow", func(ctx context.Context, j job.Job) error {
-		told.Add(marked(ctx)) // not of one whose company did not leave in time
+		told.Add(marked(ctx)) // 0 if other work did not leave in time
 		patience.Elapse(solo.AloneFor)
 		return nil
 	}), simple("fast", func(ctx context.Context, j job.Job) error {
@@ -274,8 +278,8 @@ func TestSuspect_IsMarkedOnlyWhileAlone(t *testing.T) {
 	c.wantCount("select count(*) from pawl.worker where alone_job is not null", 0)
 }
 
-// If the database cannot be told that a suspect is alone no more, healthy work waits no longer for it, and the database is told later.
-func TestSuspect_MarkThatCannotBeClearedStopsNobody(t *testing.T) {
+// If a mark cannot be cleared, healthy work does not wait longer. It is cleared later.
+func TestSuspect_FailedUnmarkDelaysNoOthers(t *testing.T) {
 	c := setupCrew(t)
 	var fast atomic.Int32
 	entered, proceed := make(chan struct{}), make(chan struct{})
@@ -288,17 +292,18 @@ func TestSuspect_MarkThatCannotBeClearedStopsNobody(t *testing.T) {
 	c.exec("insert into pawl.job (queue, kind, payload, crashes) values ('q', 'slow', '', 1)")
 	<-entered
 	tx := c.begin()
-	_, err := tx.Exec(t.Context(), "select from pawl.worker for no key update") // as somebody who looks at it with psql
+	// A psql session may lock these rows.
+	_, err := tx.Exec(t.Context(), "select from pawl.worker for no key update")
 	c.must(err)
 	c.exec("select pawl_v1.job_enqueue('r', 'fast', '')")
 	c.within(healthyWait, "healthy work goes on", func() bool { return fast.Load() == 1 })
-	c.within(healthyWait, "the error is told", func() bool { return c.saw(pawl.EventError, "worker.isolate") > 0 })
+	c.within(healthyWait, "the error is emitted", func() bool { return c.saw(pawl.EventError, "worker.isolate") > 0 })
 	c.wantCount("select count(*) from pawl.worker where alone_job is not null", 1)
 	c.must(tx.Rollback(t.Context()))
 	c.until("the mark stands", "select count(*) from pawl.worker where alone_job is not null", 0)
 }
 
-// A worker that is asked for a suspect by its id while it has another says so, and the job stays uncharged.
+// Process of a suspect returns an error while another runs, and the job stays uncharged.
 func TestProcess_OfASecondSuspect(t *testing.T) {
 	c := setupCrew(t)
 	entered, proceed := make(chan struct{}), make(chan struct{})
@@ -328,8 +333,8 @@ func TestProcess_OfASecondSuspect(t *testing.T) {
 	c.until("both have ended", "select count(*) from pawl.job", 0)
 }
 
-// The only process is killed with jobs in hand and started again. All are done within the time that it takes to be sure of the death,
-// and twice their own, one after the other.
+// The only process is killed while it runs jobs, and started again. All jobs are done within the
+// time to detect the death plus twice their own, one after the other.
 func TestCrash_RestartOfTheOnlyProcess(t *testing.T) {
 	t.Parallel()
 	for _, form := range []string{"simple", "transactional", "batch"} {
@@ -339,11 +344,11 @@ func TestCrash_RestartOfTheOnlyProcess(t *testing.T) {
 			c := setupCrew(t)
 			o := order{Form: form, Lease: 30 * time.Second, Timeout: time.Minute, Concurrency: inHand, Take: take, Quiet: true}
 			victim := o
-			victim.Take = 30 * time.Second // none of its jobs ends before it does
+			victim.Take = 30 * time.Second // none of its jobs ends before it dies
 			p := c.process(victim)
 			c.until("not present", "select count(*) from pawl.worker as w where w.presence", 1)
 			c.enqueueMany(inHand, job.Request{})
-			c.until("not all in hand", "select count(*) from pawl.job where status = 'processing'", inHand)
+			c.until("not all processing", "select count(*) from pawl.job where status = 'processing'", inHand)
 			p.signal(syscall.SIGKILL)
 			p.wait()
 			start := time.Now()
@@ -352,12 +357,12 @@ func TestCrash_RestartOfTheOnlyProcess(t *testing.T) {
 			c.within(5*bound, "all are done", func() bool { return c.left() == 0 })
 			t.Logf("%d jobs of %v, done %v after the restart; the bound is %v", inHand, take, time.Since(start).Round(10*time.Millisecond), bound)
 			c.wantCount("select count(*) from pawl.job", 0)
-			if form != "simple" { // which may run twice: its effect is not its end
+			if form != "simple" { // a simple handler may run twice
 				c.wantEffects(inHand)
 			}
 		})
 	}
 }
 
-// suspectStep is what a suspect costs beside its own time, twice: a claim, two marks, and its end.
+// suspectStep is twice the overhead of a suspect: a claim, two marks and its end.
 const suspectStep = 200 * time.Millisecond

@@ -10,12 +10,12 @@ import (
 	"github.com/pawl-go/pawl/internal/pace"
 )
 
-// requeuePause is the most that the sweep makes a job wait after its first crash.
+// requeuePause is the longest wait that the sweep gives a job after its first crash.
 const requeuePause = 100 * time.Millisecond
 
-// keepHouse takes back the jobs of dead workers, several times a lease. Every worker does it: there is no leader to lose.
-// While the session is present, the presence connection does it in its place. It looks after the lanes, the archive and the memory of
-// enqueue keys as well.
+// keepHouse requeues the jobs of dead workers, several times in a lease. Every worker does it, so
+// there is no leader. While the session is present, the presence connection does it instead.
+// keepHouse also maintains lanes, the archive and enqueue keys.
 func (w *Worker) keepHouse(ctx context.Context, s *session) {
 	lanes, archive, keys := w.newLaneKeeper(), w.newArchiveKeeper(), w.newKeyKeeper()
 	for pace.Sleep(ctx, w.sweepPause()) {
@@ -28,17 +28,17 @@ func (w *Worker) keepHouse(ctx context.Context, s *session) {
 	}
 }
 
-// grace is how long a new session leaves the jobs of others alone: after an outage everybody was silent, and who has not
-// come back yet will give back what it held, uncharged.
+// grace is how long a new session does not sweep. After an outage all workers were silent. Those
+// that come back release their jobs uncharged.
 const grace = 5 * time.Second
 
-// mayJudge reports whether the session may sweep: it is at work, and not too young. After an outage a lost session's
-// own jobs are given back, not swept.
+// mayJudge reports whether the session may sweep: it is current, has its lease, and is older than
+// grace. After an outage, a worker releases the jobs of its lost session itself.
 func (w *Worker) mayJudge(s *session) bool {
 	return w.session.Load() == s && !s.lost() && time.Since(s.began) >= min(grace, w.cfg.Lease)
 }
 
-// sweepPause keeps the sweeps of many workers apart.
+// sweepPause is random, so that workers do not sweep at the same time.
 func (w *Worker) sweepPause() time.Duration {
 	every := min(max(w.cfg.Lease/6, 100*time.Millisecond), 500*time.Millisecond)
 	return every*3/4 + rand.N(every/2)
@@ -54,7 +54,7 @@ func (w *Worker) sweep(ctx context.Context, db DB) error {
 		}
 		return err
 	}
-	emit := func(kind pawl.EventKind, count int) { // without a scope: the jobs may be of any queue
+	emit := func(kind pawl.EventKind, count int) { // no scope: the jobs may be of any queue
 		w.emitAsIs(context.WithoutCancel(ctx), pawl.Event{Kind: kind, Op: "job.sweep", Count: count})
 	}
 	if swept.Requeued > 0 {

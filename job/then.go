@@ -11,19 +11,19 @@ import (
 	"github.com/pawl-go/pawl/internal/txn"
 )
 
-// HandleThenTx registers the form for a call of another system whose answer becomes rows of yours.
-// call runs without a transaction, under the worker's lease. What it returns is handed to commit,
-// with a transaction that ends the job: the rows that commit writes and the end of the job commit
-// together or not at all, and only if this attempt still owns the job. d says what the jobs are:
-// see [Define].
+// HandleThenTx makes a handler for calls to another system whose result becomes rows of yours. call
+// runs without a transaction, under the worker's lease. Its result is passed to commit, with a
+// transaction that ends the job. The rows that commit writes and the end of the job commit
+// together, and only if this attempt still owns the job. d describes the jobs: see [Define].
 //
-// If the process dies after call has returned and before the commit, the job runs again, and call with it. So it does if commit returns an
-// error. What must not be called twice is a step of package step, run inside of call: a step that has ended answers from the database. If the
-// transaction loses a race (40001, 40P01), only commit runs again, with the same value, at most 8 times: it must not change what the value
-// points to.
+// If the process dies between call and the COMMIT, or if commit returns an error, the job runs
+// again from call. For effects that must not repeat, run a step of package step inside call: a
+// finished step is replayed from the database. If the transaction loses a race (40001, 40P01), only
+// commit runs again, at most 8 times, with the same value. So commit must not change the value.
 //
-// [Policy.Timeout] bounds call. commit has as long, and 30 s at most, because an open transaction holds back vacuum. An error or a panic in
-// either means another try; see [RetryAfter], [Snooze], [Cancel] and [pawl.Final]. A connection of the pool is taken for commit only.
+// [Policy.Timeout] applies to call, and to commit with at most 30 s, because an open transaction
+// holds back vacuum. An error or a panic in either schedules a retry; see [RetryAfter], [Snooze],
+// [Cancel] and [pawl.Final]. A connection of the pool is used for commit only.
 func HandleThenTx[T, V any](d Definition[T], call func(ctx context.Context, t Task[T]) (V, error), commit func(ctx context.Context, tx pgx.Tx, t Task[T], value V) error) SingleHandler {
 	h := handleThen(d, call, commit)
 	h.given.empty = call == nil || commit == nil
@@ -50,17 +50,16 @@ func handleThen[T, V any](d Definition[T], work func(context.Context, Task[T]) (
 			return nil, err
 		}
 		return func(ctx context.Context, tx pgx.Tx, jobs []Job) error {
-			t.Job = jobs[0] // as it is lent the transaction
+			t.Job = jobs[0] // with the lent transaction
 			return commit(ctx, tx, t, value)
 		}, nil
 	}}})
 }
 
-// commitTimeout bounds the transaction behind a call, however long that took.
+// commitTimeout bounds the transaction of commit, even if the Timeout is longer.
 const commitTimeout = 30 * time.Second
 
-// executeThen calls the handler, then runs the transaction that ends the job with what the handler
-// returned. A crash in between costs a second call.
+// executeThen runs call, then the transaction of commit. A crash in between costs a second call.
 func (a *attempt) executeThen() {
 	if err := fault.At("job.handle.before"); err != nil {
 		a.w.settle(a.s.ctx, a.jobs[0], err)

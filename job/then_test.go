@@ -15,7 +15,7 @@ import (
 	"github.com/pawl-go/pawl/job"
 )
 
-// If commit fails, call runs again with the next attempt; a race that only the transaction loses runs commit again, and call not.
+// A failed commit runs call again in the next attempt. A lost race runs only commit again.
 func TestHandleThenTx_WhatRunsAgain(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string]int32{"boom": 2, "40001": 1} {
@@ -48,7 +48,7 @@ func TestHandleThenTx_WhatRunsAgain(t *testing.T) {
 	}
 }
 
-// call holds no connection: as many run at once as the queue has slots, on a pool that has fewer connections.
+// call uses no connection: more run at once than the pool has connections.
 func TestHandleThenTx_CallsHoldNoConnection(t *testing.T) {
 	t.Parallel()
 	c := setupCrew(t)
@@ -65,7 +65,7 @@ func TestHandleThenTx_CallsHoldNoConnection(t *testing.T) {
 	c.wantEffects(many)
 }
 
-// The job may be held and is not to be finished: not in call, and not in commit.
+// In call and in commit, Hold works and Finish is rejected.
 func TestHandleThenTx_FinishIsRefused(t *testing.T) {
 	t.Parallel()
 	finish := func(ctx context.Context, c *crew, j job.Job) error {
@@ -91,7 +91,7 @@ func TestHandleThenTx_FinishIsRefused(t *testing.T) {
 	}
 }
 
-// However long call may take, commit has 30 s at most: an open transaction holds back vacuum.
+// commit has at most 30 s even if call has more, because an open transaction holds back vacuum.
 func TestHandleThenTx_CommitIsShort(t *testing.T) {
 	t.Parallel()
 	for timeout, want := range map[time.Duration]time.Duration{time.Hour: 30 * time.Second, 10 * time.Second: 10 * time.Second} {
@@ -114,7 +114,7 @@ func TestHandleThenTx_CommitIsShort(t *testing.T) {
 	}
 }
 
-// Middleware runs around call, without a transaction, and around commit, with it; what it says counts for each.
+// Middleware runs around call, without a transaction, and around commit, with it.
 func TestHandleThenTx_Middleware(t *testing.T) {
 	t.Parallel()
 	c := setupCrew(t)
@@ -138,7 +138,7 @@ func TestHandleThenTx_Middleware(t *testing.T) {
 	}
 }
 
-// A payload that does not fit is a dead letter, and neither function is called.
+// A payload that does not decode makes a dead letter, and neither function is called.
 func TestHandleThenTx_RefusesWhatDoesNotDecode(t *testing.T) {
 	t.Parallel()
 	c := setupCrew(t)

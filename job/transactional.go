@@ -14,22 +14,22 @@ import (
 	"github.com/pawl-go/pawl/internal/txn"
 )
 
-// errOwn is the failure of a handler whose transaction was rolled back, and not that of the transaction: it is charged.
+// errOwn is a failure of the handler, after which its transaction was rolled back. It is charged.
 type errOwn struct{ error }
 
 func (e errOwn) Unwrap() error { return e.error }
 
-// errEndedJob is the failure of a handler that ended its job itself, by SQL: the database refuses the second end.
-var errEndedJob = errOwn{errors.New("the handler ended its job itself, which the transaction that it was handed does")}
+// errEndedJob is the failure of a handler that ended its job with SQL. The second end is rejected.
+var errEndedJob = errOwn{errors.New("the handler ended its job itself; the transaction that it was lent does that")}
 
-// tryOne is one transaction: end the job, handle, close, commit. A nil error means that the database holds the outcome. With an
-// error of its own the row is back, processing, and still ours.
+// tryOne runs one transaction: end the job, call the handler, close, commit. A nil error means that
+// the database has the outcome. After an errOwn, this attempt still owns the job.
 func (a *attempt) tryOne() error {
 	var ctx context.Context = a
 	w, h, j := a.w, a.h, a.jobs[0]
-	// open: a crash here costs a retry once the process is known to be dead. A process that freezes before it is refused
-	// when it wakes; one that freezes after it keeps the row until the server ends the silent transaction, and only then
-	// is taken over.
+	// open: a crash here costs a retry, once the process is known to be dead. A process that
+	// freezes before job_open is rejected when it continues. One that freezes after it keeps the
+	// row locked until the server ends the idle transaction. Only then can others claim the job.
 	if err := fault.At("job.hold.before"); err != nil {
 		return err
 	}
@@ -43,13 +43,14 @@ func (a *attempt) tryOne() error {
 		return err
 	}
 
-	// handle: a crash here costs the same; neither the handler's rows nor the end of the job were ever visible.
+	// handle: a crash here costs the same. The handler's rows were never visible.
 	start := time.Now()
 	returned := a.watch(a.jobs)
 	lend := func(ctx context.Context, limit time.Duration, fn func(context.Context, pgx.Tx) error) error {
 		return tx.Lend(ctx, limit, opened.Xact, fn)
 	}
-	if opened.Outcome == "kept" { // the effect could be committed without the end: behind a savepoint, that is found out also on an error
+	// The effect could be committed without the end. A savepoint detects that also after an error.
+	if opened.Outcome == "kept" {
 		lend = tx.Guard
 	}
 	err = lend(traceOf(ctx, a.jobs), h.policy.Timeout, func(ctx context.Context, tx pgx.Tx) error {
@@ -65,13 +66,14 @@ func (a *attempt) tryOne() error {
 	}
 	took := time.Since(start)
 
-	// commit: before COMMIT arrives a crash costs a retry, after it nothing.
+	// commit: a crash before COMMIT arrives costs a retry. A crash after it costs nothing.
 	if err := fault.At("job.commit.before"); err != nil {
 		return err
 	}
 	var freed contract.Lanes
 	last := contract.JobCloseStep(j.ID, j.Fence, &opened, &freed)
-	if opened.Outcome == "ended" && opened.Lane == nil && tx.Unbroken() { // it would find nothing to refuse, and no lane
+	// job_close would find nothing to reject, and no lane.
+	if opened.Outcome == "ended" && opened.Lane == nil && tx.Unbroken() {
 		last = func(*pgx.Batch) {}
 	}
 	err = tx.CommitWith(ctx, "job.commit", last)
@@ -86,8 +88,8 @@ func (a *attempt) tryOne() error {
 	return nil
 }
 
-// ended emits the event of jobs that have ended well, and has those behind them in their lanes
-// promoted. A crash before it costs those a second, until a lane sweep.
+// ended emits the event of jobs that succeeded, and promotes the jobs behind them in their lanes.
+// If the process dies before it, those wait about a second for a lane sweep.
 func (w *Worker) ended(ctx context.Context, jobs []Job, freed contract.Lanes, took time.Duration) {
 	w.promoter.after(jobs[0].Queue, freed)
 	e := w.event(jobs, "job.commit", nil)
@@ -95,7 +97,7 @@ func (w *Worker) ended(ctx context.Context, jobs []Job, freed contract.Lanes, to
 	w.emit(ctx, e)
 }
 
-// lentTo returns the jobs as a handler gets them, which is lent tx.
+// lentTo returns copies of the jobs for a handler that is lent tx.
 func lentTo(jobs []Job, tx pgx.Tx) []Job {
 	jobs = slices.Clone(jobs)
 	for i := range jobs {

@@ -10,9 +10,9 @@ import (
 	"github.com/pawl-go/pawl/job"
 )
 
-// While a busy queue is claimed from a mark, under a snapshot that keeps every dead entry, a job
-// that becomes visible far behind the mark is found, although the queue never runs empty: here one
-// whose transaction was open for half a minute. How soon is measured in bench: within a second.
+// A busy queue is claimed from a mark, under a snapshot that keeps every dead entry. A job becomes
+// visible far behind the mark, as if its transaction had been open for half a minute. It is found
+// although the queue never becomes empty. bench measures how soon: within a second.
 func TestWatermark_StragglerIsFound(t *testing.T) {
 	t.Parallel()
 	c := setupCrew(t)

@@ -34,17 +34,18 @@ const (
 
 	wildProcesses = 3
 	wildBound     = solo.AloneWait + solo.AloneFor
-	wildAtMost    = 4 * time.Minute // for a machine on which nothing was suspected in that time
-	wildSlack     = 7 * time.Second // for a claim, a handler, and a machine that does other things
+	wildAtMost    = 4 * time.Minute // if no healthy job was a suspect by then, the test stops
+	wildSlack     = 7 * time.Second // for a claim, a handler, and other load on the machine
 )
 
-// wildTables: what happened in which process, and when.
+// wildTables records what happened in each process, and when.
 const wildTables = `create table life (pid int not null, what text not null, at timestamptz not null default clock_timestamp());
 create index on life (pid, at)`
 
 var healthyQueues = []string{"simple", "transactional", "batch"}
 
-// TestWildProcess is no test: it is a process of TestSuspect_HealthyWorkNeverStands. Two workers share it, one of wild handlers.
+// TestWildProcess is not a test but a process of TestSuspect_HealthyWorkNeverStands. Two workers
+// share it, one with wild handlers.
 func TestWildProcess(t *testing.T) {
 	url := os.Getenv(wildEnv)
 	if url == "" {
@@ -108,13 +109,13 @@ func TestWildProcess(t *testing.T) {
 	select {}
 }
 
-// beWild does one of the things that a handler should not.
+// beWild randomly misbehaves in one of several ways.
 func beWild(ctx context.Context, pool *pgxpool.Pool) error {
 	switch n := rand.IntN(100); {
 	case n < 25:
 		<-ctx.Done()
 		return ctx.Err()
-	case n < 45: // deaf
+	case n < 45: // ignores its context
 		time.Sleep(time.Second + rand.N(6*time.Second))
 		return nil
 	case n < 60:
@@ -134,9 +135,9 @@ func beWild(ctx context.Context, pool *pgxpool.Pool) error {
 	return nil
 }
 
-// Random handlers hang, are deaf, panic, exit, kill and freeze their processes, and are retried as suspects. Beside them, in the same
-// processes, no queue of healthy work stands still for longer than the bound of package solo; no healthy job is blamed for them, and the
-// poison among them is buried.
+// Random handlers hang, ignore their context, panic, exit, kill and freeze their processes, and are
+// retried as suspects. In the same processes, no queue of healthy work stops for longer than the
+// bound of package solo. No healthy job becomes a dead letter, and the poison jobs do.
 func TestSuspect_HealthyWorkNeverStands(t *testing.T) {
 	t.Parallel()
 	c := setupCrew(t, wildTables)
@@ -152,8 +153,9 @@ func TestSuspect_HealthyWorkNeverStands(t *testing.T) {
 		}()
 	}
 	began := time.Now()
-	for time.Since(began) < *wildFor || time.Since(began) < wildAtMost && c.healthySuspects() == 0 { // a busy machine needs longer
-		// As much healthy work as is wanted at any time, and wild work as it is worked off.
+	// A busy machine needs longer than wildFor.
+	for time.Since(began) < *wildFor || time.Since(began) < wildAtMost && c.healthySuspects() == 0 {
+		// Keep a backlog of healthy work, and add wild work as it is finished.
 		c.exec(`select pawl_v1.job_enqueue(q, q, '') from unnest('{simple,transactional,batch}'::text[]) as q, generate_series(1, 40)
  where (select count(*) from pawl.job as j where j.queue = q and j.status = 'pending' and j.crashes = 0) < 40`)
 		c.exec(`select pawl_v1.job_enqueue('wild', 'wild', '', '{"max_attempts": 1000}') from generate_series(1, 5)
@@ -174,7 +176,7 @@ func (c *crew) healthySuspects() (n int) {
 	return n
 }
 
-// keepWild keeps one wild process alive: it is woken when it has frozen itself, and started again when it has died.
+// keepWild keeps one wild process alive: it wakes a frozen process and restarts a dead one.
 func (c *crew) keepWild(ctx context.Context, logs string) {
 	for ctx.Err() == nil {
 		cmd := exec.Command(os.Args[0], "-test.run=^TestWildProcess$")
@@ -191,7 +193,7 @@ func (c *crew) keepWild(ctx context.Context, logs string) {
 				break
 			}
 			if got == pid {
-				time.Sleep(rand.N(8 * time.Second)) // as the hypervisor pleases: longer than the lease, or not
+				time.Sleep(rand.N(8 * time.Second)) // sometimes longer than the lease
 				c.lived(pid, "woken")
 				_ = syscall.Kill(pid, syscall.SIGCONT)
 			}
@@ -214,8 +216,8 @@ func (c *crew) lived(pid int, what string) {
 	}
 }
 
-// judge reads the lives of all processes. From its first piece of healthy work to its end, but for the times when it is frozen, each works on each
-// of its queues again and again.
+// judge checks the events of all processes. From its first healthy job to its end, except while it
+// is frozen, each process must work on each of its queues again and again.
 func (c *crew) judge(took time.Duration, logs string) {
 	c.Helper()
 	rows, err := c.pool.Query(c.Context(), "select pid, what, at from life order by pid, at")
@@ -230,7 +232,7 @@ func (c *crew) judge(took time.Duration, logs string) {
 	var (
 		longest time.Duration
 		of      string
-		worst   entry // the end of the longest
+		worst   entry // the end of the longest pause
 		counts  = map[string]int{}
 		last    map[string]time.Time
 		pid     int
@@ -260,7 +262,7 @@ func (c *crew) judge(took time.Duration, logs string) {
 			}
 			frozen = true
 		case strings.HasSuffix(e.What, "suspect"):
-		case !frozen: // one that was about to be noted when the process froze is noted when it wakes
+		case !frozen: // a job finished just before a freeze may be recorded after it
 			gap(e, e.What)
 			last[e.What] = e.At
 		}
@@ -270,7 +272,8 @@ func (c *crew) judge(took time.Duration, logs string) {
 		c.Errorf("a queue stood still for %v", longest)
 		c.tellOf(worst.PID, worst.At.Add(-longest-time.Second), worst.At.Add(time.Second), logs)
 	}
-	c.wantCount("select count(*) from pawl.worker where seen_at < now() - interval '20 seconds'", 0) // all are swept
+	// All dead workers are swept.
+	c.wantCount("select count(*) from pawl.worker where seen_at < now() - interval '20 seconds'", 0)
 	for _, what := range append([]string{"suspect", "wild suspect", "died"}, healthyQueues...) {
 		if counts[what] == 0 {
 			c.Errorf("none of %s: this shows nothing", what)
@@ -293,7 +296,7 @@ union all select concat_ws(' ', 'worker', w.id, w.name, 'seen', round(extract(ep
 	}
 }
 
-// tellOf shows what every process did in a time, second by second, and what one of them logged.
+// tellOf logs what all processes did in a period, second by second, and the log of one of them.
 func (c *crew) tellOf(pid int, from, to time.Time, logs string) {
 	c.Helper()
 	rows, err := c.pool.Query(c.Context(), `select format('%s process %s: %s', s.at, s.pid, string_agg(s.n || ' ' || s.what, ', ' order by s.what))

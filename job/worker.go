@@ -22,8 +22,7 @@ import (
 	"github.com/pawl-go/pawl/migrate"
 )
 
-// abandonAfter is how long a cancelled handler may take to notice. One that ignores its context is left behind, and the
-// server ends its transaction.
+// abandonAfter is how long a handler may run after its context has ended, before it is abandoned.
 const abandonAfter = 5 * time.Second
 
 // A Worker claims the jobs of some queues and runs their handlers.
@@ -33,16 +32,16 @@ type Worker struct {
 	handlers      map[string]*settings // by kind
 	kinds         []string
 	producers     []*producer
-	conns         chan struct{} // one token a handler that has a transaction
+	conns         chan struct{} // one token for each handler with a transaction
 	finishBatcher *finishBatcher
-	losses        verdict.Losses[int64] // of jobs, by id
+	losses        verdict.Losses[int64] // by job id
 	promoter      *lanePromoter
 	announcer     announcer
 	session       atomic.Pointer[session] // the current one, while Run works
 	abandon       time.Duration
-	ready         chan struct{} // closed when the first session has begun
+	ready         chan struct{} // closed when the first session begins
 
-	hooks   *sync.WaitGroup // the hooks, of jobs that have ended; of the current Run
+	hooks   *sync.WaitGroup // hooks of ended jobs, of the current Run
 	counted *rollup.Recorder
 
 	progress  *progress.Part // of the current Run
@@ -80,9 +79,9 @@ func NewWorker(pool *pgxpool.Pool, cfg Config) (*Worker, error) {
 	return w, nil
 }
 
-// Run works until ctx ends, then stops claiming, lets the running handlers finish within ShutdownTimeout, gives everything else
-// back uncharged, and returns nil. It returns an error only if it cannot start: the database is unreachable or its
-// schema does not fit.
+// Run works until ctx ends. Then it stops claiming, lets running handlers finish within
+// ShutdownTimeout, releases all other jobs uncharged, and returns nil. It returns an error only if
+// it cannot start, because the database is unreachable or its schema does not fit.
 func (w *Worker) Run(ctx context.Context) error {
 	if err := migrate.Check(ctx, w.pool); err != nil {
 		return unlessOver(ctx, err)
@@ -109,14 +108,13 @@ func (w *Worker) Run(ctx context.Context) error {
 		}
 		again, err := w.registerAgain(ctx, s)
 		if err != nil {
-			return nil // ctx ended while the database was away; nothing is held
+			return nil // ctx ended during an outage; no job is held
 		}
 		s = again
 	}
 }
 
-// awaitHooks waits until the hooks of all ended jobs have returned, for as long as for a handler
-// that ignores its context.
+// awaitHooks waits until the hooks of all ended jobs have returned, at most w.abandon.
 func (w *Worker) awaitHooks() {
 	all := w.hooks
 	over := make(chan struct{})
@@ -127,7 +125,7 @@ func (w *Worker) awaitHooks() {
 	}
 }
 
-// unlessOver is nil if ctx has ended: stopping a worker before it started is not an error.
+// unlessOver returns nil if ctx has ended: stopping a worker before it started is not an error.
 func unlessOver(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return nil
@@ -143,15 +141,15 @@ func (w *Worker) watchProgress(ctx context.Context) {
 		longest = max(longest, h.policy.Timeout)
 	}
 	for _, p := range w.producers {
-		// Twice: a transaction that lost a race runs again.
+		// Twice, because a transaction that lost a race runs again.
 		p.loop = w.progress.Loop("queue "+p.queue.Name, w.cfg.Poll+2*(longest+w.abandon), p.due)
 	}
 }
 
-// Ready is closed when Run has registered the worker in the database, for the first time: from then on others notice its death.
+// Ready is closed when Run has registered the worker. From then on, others notice its death.
 func (w *Worker) Ready() <-chan struct{} { return w.ready }
 
-// work claims and starts jobs until ctx ends, or the session loses its lease, or does not know any more what it holds.
+// work claims and starts jobs until ctx ends, the lease is lost, or a claim had no reply.
 func (w *Worker) work(ctx context.Context, s *session) {
 	until, stop := context.WithCancel(ctx)
 	defer stop()
@@ -174,10 +172,9 @@ func (w *Worker) work(ctx context.Context, s *session) {
 	all.Wait()
 }
 
-// drain lets the running handlers finish within ShutdownTimeout; then it ends their contexts and,
-// if the worker is stopping, waits a little longer. The lease is renewed to the last, so that
-// nobody counts as crashed what is given back. After a lost lease it only ends the contexts: their
-// work is lost anyway.
+// drain lets running handlers finish within ShutdownTimeout. Then it cancels their contexts and, if
+// the worker stops, waits up to w.abandon. The lease is renewed until the end, so that released
+// jobs do not count as crashed. If the lease is lost, it only cancels the contexts.
 func (w *Worker) drain(ctx context.Context, s *session) {
 	detached, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var background sync.WaitGroup
@@ -202,8 +199,8 @@ func (w *Worker) idle(ctx context.Context, limit time.Duration) {
 	}
 }
 
-// Kick makes the worker look for jobs now instead of after its next poll. Call it after your transaction with enqueued
-// jobs has committed. It never blocks.
+// Kick makes the worker claim now instead of after its next poll. Call it after your transaction
+// with enqueued jobs has committed. It never blocks.
 func (w *Worker) Kick() { w.kickQueue("") }
 
 // kickQueue kicks one queue, or all if the name is empty.
@@ -215,29 +212,31 @@ func (w *Worker) kickQueue(name string) {
 	}
 }
 
-// Processed says what became of the request to process one job.
+// Processed is the result of [Worker.Process].
 type Processed string
 
-// What [Worker.Process] found.
+// The results of [Worker.Process].
 const (
-	Done    Processed = "claimed" // it was claimed and its attempt has ended, well or badly: the database has the outcome
-	NotDue  Processed = "not_due" // it waits for its time, for instance between two tries
-	Busy    Processed = "busy"    // another attempt has it
-	Waiting Processed = "waiting" // it stands behind another one
-	Ended   Processed = "ended"   // cancelled, or in the dead letters
+	// Done: the job was claimed and its attempt has ended. The database has the outcome.
+	Done    Processed = "claimed"
+	NotDue  Processed = "not_due" // its time has not come, for instance between two attempts
+	Busy    Processed = "busy"    // another attempt holds it
+	Waiting Processed = "waiting" // it waits behind another job of its lane
+	Ended   Processed = "ended"   // cancelled, or a dead letter
 	Paused  Processed = "paused"  // its queue is paused, or drains and the job was not tried before
 	Absent  Processed = "absent"  // finished, discarded, or never there
 )
 
-// Process claims one job by its id, runs its handler and returns when the attempt has ended: for a message that says
-// "process job 17". Whatever it answers, the database knows the job's state and the message may go. Its queue and kind must
-// be among those of this worker, and Run must be running.
+// Process claims one job by its id, runs its handler and returns when the attempt has ended. Use it
+// for messages such as "process job 17". If it returns no error, the database has the job's state,
+// and you can acknowledge the message. The worker must serve the job's queue and kind, and Run must
+// be running.
 //
-// It waits for a slot of the queue, for as long as ctx allows.
+// It waits for a slot of the queue until ctx ends.
 //
-// Errors: [pawl.Retryable] ones if the worker is not running now, if ctx ends before there is a slot, and if the job was in hand when
-// a process died and this process has another such job in hand; [pawl.ErrArgumentInvalid] for a queue or kind that is not its own,
-// with the job left or given back; those of the database.
+// Errors: [pawl.Retryable] ones if the worker is not running, or if ctx ends before a slot is free.
+// Also if the job is a suspect and the process already runs one. [pawl.ErrArgumentInvalid] for a
+// queue or kind that the worker does not serve; the job then stays pending. Errors of the database.
 func (w *Worker) Process(ctx context.Context, id int64) (Processed, error) {
 	s := w.session.Load()
 	if s == nil || s.lost() {
@@ -252,7 +251,8 @@ func (w *Worker) Process(ctx context.Context, id int64) (Processed, error) {
 	case err != nil:
 		return "", err
 	case p == nil:
-		return Absent, txn.Replicated(ctx, w.pool, readOn) // its end may not be replicated yet
+		// The job's end may not be replicated yet.
+		return Absent, txn.Replicated(ctx, w.pool, readOn)
 	}
 	if p.capacity.take(ctx, 1) == 0 {
 		return "", &pawl.Error{Op: "job.process", Code: pawl.CodeInProgress, Err: errors.New("no slot of its queue became free"), Hint: "try again"}
@@ -275,8 +275,8 @@ func (w *Worker) Process(ctx context.Context, id int64) (Processed, error) {
 	return w.processClaimed(ctx, s, p, claimed(row.Job))
 }
 
-// producerOf returns the producer of a job's queue, so that its slot is had before the job is claimed; nil
-// if there is no such job, and where that was read.
+// producerOf returns the producer of a job's queue, because the slot is taken before the claim. It
+// returns nil if the job does not exist, and readOn for txn.Replicated.
 func (w *Worker) producerOf(ctx context.Context, id int64) (p *producer, readOn string, err error) {
 	queue, readOn, err := catalog.JobQueue(ctx, w.pool, id)
 	if err != nil || queue == "" {
@@ -304,15 +304,15 @@ func (w *Worker) processClaimed(ctx context.Context, s *session, p *producer, j 
 	p.launch(s, a)
 	<-a.over
 	if !a.executed {
-		return "", &pawl.Error{Op: "job.process", Code: pawl.CodeInProgress, Err: fmt.Errorf("job %d may have killed a process or the server, and another such job is in hand", j.ID),
+		return "", &pawl.Error{Op: "job.process", Code: pawl.CodeInProgress, Err: fmt.Errorf("job %d may have killed a process or the server, and this process runs another such job", j.ID),
 			Hint: "a process runs one of them at a time; try again"}
 	}
 	return Done, nil
 }
 
-// claimFailed reports whether the session may go on. If the reply is lost, jobs may be ours without our knowing their
-// names: under a lease that we renew nobody would ever run them. So the session ends in good order, which gives back all
-// it holds, and a new one begins.
+// claimFailed reports whether the session may continue. If the reply was lost, the session may hold
+// jobs whose ids it does not know. While it renews their lease, no worker would run them. So the
+// session leaves, which releases all its jobs, and a new one begins.
 func (w *Worker) claimFailed(ctx context.Context, s *session, err error) bool {
 	switch {
 	case pawl.CodeOf(err) == pawl.CodeFenceLost:

@@ -15,11 +15,11 @@ import (
 	"github.com/pawl-go/pawl/job"
 )
 
-// bury lets all leases run out and sweeps, in one transaction: no heartbeat can come in between. It waits for claims that are under way,
-// which lock their worker's row FOR KEY SHARE: a sweep passes such a worker by until the next time.
+// bury expires all leases and sweeps, in one transaction, before the next heartbeat. It waits for
+// claims in flight: they lock their worker's row FOR KEY SHARE, and a sweep skips such workers.
 const bury = "select pg_advisory_xact_lock(1885435756, 1); select from pawl.worker for update; update pawl.worker set seen_at = now() - lease * 2; select pawl_v1.job_sweep('{k}')"
 
-// Heartbeats carry a job through several leases, however long its handler takes.
+// Heartbeats keep a job through several leases while its handler runs.
 func TestWorker_HeartbeatCarriesALongJob(t *testing.T) {
 	t.Parallel()
 	c := setupCrew(t)
@@ -38,7 +38,7 @@ func TestWorker_HeartbeatCarriesALongJob(t *testing.T) {
 	}
 	c.enqueueMany(1, job.Request{MaxAttempts: 1})
 	c.hire()
-	c.hire() // its housekeeping looks for dead workers all the while
+	c.hire() // its housekeeping looks for dead workers meanwhile
 	c.untilDone()
 	c.wantEffects(1)
 	if calls.Load() != 1 {
@@ -46,13 +46,13 @@ func TestWorker_HeartbeatCarriesALongJob(t *testing.T) {
 	}
 }
 
-// A sweep takes nothing from a handler whose transaction is open, whatever the clocks say: it holds the row. The
-// worker's next heartbeat revives it.
+// A sweep skips a job held by an open transaction. The worker's next heartbeat revives it.
 func TestWorker_OpenTransactionKeepsItsJob(t *testing.T) {
 	t.Parallel()
 	c := setupCrew(t)
 	entered, proceed := make(chan struct{}), make(chan struct{})
-	c.concurrency = 1 // with a free slot it would claim, and learn of its burial before the next heartbeat
+	// With a free slot it would claim, and notice the sweep before the next heartbeat.
+	c.concurrency = 1
 	c.handler = func(ctx context.Context, tx pgx.Tx, j job.Job) error {
 		close(entered)
 		<-proceed
@@ -68,10 +68,10 @@ func TestWorker_OpenTransactionKeepsItsJob(t *testing.T) {
 	c.wantCount("select count(*) from pawl.job", 0)
 }
 
-// A worker that was buried while its handler ran (its connection dead, so that the sweep took the job) ends that
-// handler's context, loses its rows, registers again and goes on working. The job, taken over, takes effect once.
-// Not parallel: the job is a suspect then, and would keep the other tests' handlers out.
-func TestWorker_BuriedAliveStartsOver(t *testing.T) {
+// A worker is swept while its handler runs on a dead connection. It cancels that handler's context,
+// loses its rows, registers again and continues. The job is taken over and takes effect once. The
+// test is not parallel, because the job is then a suspect and would keep other tests' handlers out.
+func TestWorker_SweptWorkerRegistersAgain(t *testing.T) {
 	c := setupCrew(t)
 	c.config.Lease = time.Second
 	entered, ended := make(chan uint32, 1), make(chan error, 1)
@@ -96,14 +96,14 @@ func TestWorker_BuriedAliveStartsOver(t *testing.T) {
 	_, err := c.pool.Exec(t.Context(), "select pg_terminate_backend($1, 10000)", pid)
 	c.must(err)
 	c.exec(bury)
-	// The rival that takes it over is a stand-in for another process.
+	// The rival stands for another process that claims the job.
 	c.register()
 	c.exec("update pawl.job set available_at = now() where status = 'pending'")
 	rival := c.claimUpTo(1)
 	if err := <-ended; !errors.Is(err, context.Canceled) {
 		t.Errorf("the handler's context ended with %v", err)
 	}
-	for _, j := range rival { // else the buried worker was quicker
+	for _, j := range rival { // else the swept worker was faster
 		takenOver.Store(j.Crashes == 1)
 		c.must(pgx.BeginFunc(t.Context(), c.pool, func(tx pgx.Tx) error {
 			return errors.Join(j.Hold(t.Context(), tx), apply(t.Context(), tx, j), j.Finish(t.Context(), tx))
@@ -118,12 +118,12 @@ func TestWorker_BuriedAliveStartsOver(t *testing.T) {
 		t.Error("the sweep did not take the job")
 	}
 	if n := c.saw(pawl.EventError, "worker.lease_lost"); n != 1 {
-		t.Errorf("%d lost leases were told of, want 1", n)
+		t.Errorf("%d events of lost leases, want 1", n)
 	}
 }
 
-// Two workers, and somebody who buries them again and again: sweeps at once are safe, and every job takes effect once.
-// Not parallel: swept jobs run alone in the process, and would keep the other tests' handlers out.
+// Two workers are swept again and again, and every job takes effect once. Not parallel: swept jobs
+// run alone in the process and would keep other tests' handlers out.
 func TestWorker_SweepsAtOnceAreSafe(t *testing.T) {
 	c := setupCrew(t)
 	c.config.Lease, c.config.MaxCrashes = time.Second, 1000
@@ -150,8 +150,8 @@ func TestWorker_SweepsAtOnceAreSafe(t *testing.T) {
 	c.wantEffects(100)
 }
 
-// A job that was there when a process died runs with nothing beside it.
-// Not parallel: it would keep the other tests' handlers out, and they it.
+// A job that was running when a process died runs alone. The test is not parallel, because suspects
+// and other tests' handlers would wait for each other.
 func TestWorker_SuspectsRunAlone(t *testing.T) {
 	c := setupCrew(t)
 	c.concurrency = 4
@@ -184,9 +184,9 @@ func TestWorker_SuspectsRunAlone(t *testing.T) {
 	}
 }
 
-// A handler that ignores its context does not keep a suspect, and everybody behind it, waiting for ever.
-// Not parallel: the suspect would wait for the other tests' handlers too.
-func TestWorker_SuspectsDoNotWaitForTheDeaf(t *testing.T) {
+// A handler that ignores its context does not keep a suspect, and the work behind it, waiting
+// forever. The test is not parallel, because the suspect would also wait for other tests' handlers.
+func TestWorker_SuspectsDoNotWaitForAHungHandler(t *testing.T) {
 	c := setupCrew(t)
 	c.concurrency, c.config.Timeout, c.abandon = 3, 100*time.Millisecond, 100*time.Millisecond
 	entered, proceed := make(chan struct{}), make(chan struct{})
@@ -205,7 +205,7 @@ func TestWorker_SuspectsDoNotWaitForTheDeaf(t *testing.T) {
 	c.until("the suspect does not run", "select count(*) from effect where job = 2", 1)
 }
 
-// A sweep takes jobs of any queue back, and so does not say that they are of the worker's own.
+// A sweep requeues jobs of any queue, so its event names no queue.
 func TestWorker_SweepNamesNoQueue(t *testing.T) {
 	t.Parallel()
 	c := setupCrew(t)

@@ -18,7 +18,7 @@ import (
 	"github.com/pawl-go/pawl/job"
 )
 
-// Stopping lets the running handlers finish, starts nothing more, and leaves no worker behind.
+// A stopping worker lets running handlers finish, starts no more, and leaves no worker row.
 func TestWorker_StopFinishesWhatRuns(t *testing.T) {
 	t.Parallel()
 	c := setupCrew(t)
@@ -45,7 +45,7 @@ func TestWorker_StopFinishesWhatRuns(t *testing.T) {
 	c.wantCount("select count(*) from pawl.worker", 0)
 }
 
-// pendingUncharged returns the ids of pending jobs, all of which must be as good as new.
+// pendingUncharged returns the ids of pending jobs and checks that none was charged.
 func (c *crew) pendingUncharged() []int64 {
 	c.Helper()
 	c.wantCount("select count(*) from pawl.job where status = 'pending' and (attempts > 0 or crashes > 0)", 0)
@@ -56,8 +56,8 @@ func (c *crew) pendingUncharged() []int64 {
 	return ids
 }
 
-// What does not finish within ShutdownTimeout is cancelled and given back at once and uncharged,
-// without waiting for handlers that are not there.
+// Jobs that do not finish within ShutdownTimeout are cancelled and released at once, uncharged. Run
+// does not wait longer if all handlers have returned.
 func TestWorker_StopGivesBackTheRest(t *testing.T) {
 	t.Parallel()
 	c := setupCrew(t)
@@ -83,9 +83,8 @@ func TestWorker_StopGivesBackTheRest(t *testing.T) {
 	c.wantCount("select count(*) from pawl.worker", 0)
 }
 
-// A handler that ignores its context does not keep Run from returning. What it writes later is lost, and its job goes
-// back uncharged.
-func TestWorker_StopLeavesADeafHandlerBehind(t *testing.T) {
+// A handler that ignores its context does not keep Run from returning. Its writes are lost.
+func TestWorker_StopAbandonsAHungHandler(t *testing.T) {
 	t.Parallel()
 	c := setupCrew(t)
 	c.config.ShutdownTimeout, c.abandon = 50*time.Millisecond, 50*time.Millisecond
@@ -104,9 +103,9 @@ func TestWorker_StopLeavesADeafHandlerBehind(t *testing.T) {
 	c.wantEffects(0)
 }
 
-// A handler that ignores the end of its context costs a slot, not its job: another try takes effect while it still
-// hangs, and when it wakes it is refused.
-func TestWorker_DeafHandlerIsReplaced(t *testing.T) {
+// A handler that ignores its context costs a slot, but not its job. Another attempt takes effect
+// while it still runs, and its later writes are rejected.
+func TestWorker_HungHandlerIsReplaced(t *testing.T) {
 	t.Parallel()
 	c := setupCrew(t)
 	c.config.Timeout, c.abandon, c.config.Lease = 200*time.Millisecond, 200*time.Millisecond, time.Second
@@ -135,7 +134,8 @@ func TestWorker_DeafHandlerIsReplaced(t *testing.T) {
 	c.wantEffects(1)
 }
 
-// Nothing of a worker is left when Run has returned. Not parallel: it looks at the goroutines of the whole process.
+// After Run has returned, no goroutine or connection of the worker is left. The test is not
+// parallel, because it looks at the goroutines of the whole process.
 func TestWorker_LeavesNothingRunning(t *testing.T) {
 	c := setupCrew(t)
 	c.concurrency = 4
@@ -153,7 +153,8 @@ func TestWorker_LeavesNothingRunning(t *testing.T) {
 		stacks := make([]byte, 1<<20)
 		return !strings.Contains(string(stacks[:runtime.Stack(stacks, true)]), "job.(*Worker)")
 	})
-	c.untilTrue("all connections are given back", func() bool { return c.pool.Stat().AcquiredConns() == 0 }) // pgxpool closes beside
+	// pgxpool closes connections in the background.
+	c.untilTrue("all connections are given back", func() bool { return c.pool.Stat().AcquiredConns() == 0 })
 }
 
 // A worker may be stopped and run again.
@@ -170,12 +171,12 @@ func TestWorker_RunsAgain(t *testing.T) {
 	}
 }
 
-// An attempt that the database could not be told about is settled later by the same worker: its job is never stuck under
-// a live lease. Here somebody else locks the row at the worst moment.
+// If an attempt's outcome cannot be recorded, the same worker records it later, and the job is not
+// stuck under a live lease. Here another transaction locks the table at the worst moment.
 func TestWorker_SettlesWhenTheDatabaseAllowsIt(t *testing.T) {
 	t.Parallel()
 	c := setupCrew(t)
-	c.config.Lease = time.Minute // a busy machine must not lose it
+	c.config.Lease = time.Minute // must not be lost on a busy machine
 	var calls atomic.Int32
 	entered, proceed := make(chan struct{}), make(chan struct{})
 	c.handler = func(ctx context.Context, tx pgx.Tx, j job.Job) error {
@@ -192,7 +193,8 @@ func TestWorker_SettlesWhenTheDatabaseAllowsIt(t *testing.T) {
 	<-entered
 	locker, locked := c.begin(), make(chan error, 1)
 	go func() {
-		_, err := locker.Exec(t.Context(), "lock table pawl.job in exclusive mode") // nothing overtakes it, as it might on the way to a row
+		// a table lock, because other statements might overtake a wait for a row lock
+		_, err := locker.Exec(t.Context(), "lock table pawl.job in exclusive mode")
 		locked <- err
 	}()
 	c.until("the lock is not waited for", "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock' and query like 'lock table%'", 1)
@@ -208,7 +210,7 @@ func TestWorker_SettlesWhenTheDatabaseAllowsIt(t *testing.T) {
 	}
 }
 
-// While the database is away nothing is charged and nothing counts as a crash; when it is back, work goes on.
+// During an outage no attempt is charged and no crash is counted. Afterwards the worker continues.
 func TestWorker_OutageIsNotCharged(t *testing.T) {
 	t.Parallel()
 	c := setupCrew(t)
@@ -239,7 +241,7 @@ func TestWorker_OutageIsNotCharged(t *testing.T) {
 	c.wantCount("select count(*) from pawl.job", 0)
 }
 
-// A worker that is stopped while it registers knows its session all the same, and leaves.
+// A worker that is stopped while it registers still gets its session, and leaves.
 func TestWorker_StoppedWhileItRegisters(t *testing.T) {
 	t.Parallel()
 	c := setupCrew(t, `alter function pawl_v1.worker_register(text, interval, jsonb) rename to worker_register_itself;
@@ -265,7 +267,7 @@ end $$`)
 	c.wantCount("select count(*) from pawl.worker", 0)
 }
 
-// Who stops a worker before it has begun has not met an error; one that cannot reach its database has, with the next step.
+// Stopping a worker before it began is not an error. Failing to reach the database is, with a hint.
 func TestWorker_StoppedBeforeItBegan(t *testing.T) {
 	t.Parallel()
 	c := setupCrew(t)

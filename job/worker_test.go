@@ -18,7 +18,7 @@ import (
 	"github.com/pawl-go/pawl/pawltest"
 )
 
-// Each job takes effect once, whoever of two workers gets it, and ends with its effect.
+// With two workers, each job takes effect once and ends with its effect.
 func TestWorker_EachJobTakesEffectOnce(t *testing.T) {
 	t.Parallel()
 	c := setupCrew(t)
@@ -34,7 +34,7 @@ type nilError struct{ text string }
 
 func (e *nilError) Error() string { return e.text } // panics on a nil pointer
 
-// failures are the ways in which a handler may fail, with the attempts they cost of three and the words they leave.
+// failures are the ways to fail, with the attempts charged of three, and a part of the last error.
 var failures = map[string]struct {
 	fail     func(context.Context, pgx.Tx) error
 	attempts int
@@ -67,8 +67,7 @@ var failures = map[string]struct {
 	"rollback as text, ignored": {func(ctx context.Context, tx pgx.Tx) error { _, _ = tx.Exec(ctx, "rollback"); return nil }, 3, "must not commit or roll back"},
 }
 
-// However a handler fails, nothing of its work stays, the attempt is charged, and the last one makes a dead letter that
-// says why.
+// A failed handler's rows are rolled back, and its attempts are charged up to a dead letter.
 func TestWorker_FailuresAreChargedThenDeadLetter(t *testing.T) {
 	t.Parallel()
 	for name, f := range failures {
@@ -99,7 +98,8 @@ func TestWorker_FailuresAreChargedThenDeadLetter(t *testing.T) {
 	}
 }
 
-// A handler that sends COMMIT through the connection commits its rows and the end of its job together: one effect, and an event that names what it did.
+// A handler that sends COMMIT through the connection commits its rows and the end of its job
+// together. The job takes effect once, and an event names the mistake.
 func TestWorker_RawCommitIsNotRunAgain(t *testing.T) {
 	t.Parallel()
 	for name, then := range map[string]error{"then nil": nil, "then an error": errors.New("boom")} {
@@ -125,8 +125,8 @@ func TestWorker_RawCommitIsNotRunAgain(t *testing.T) {
 	}
 }
 
-// A batch whose handler sends COMMIT through the connection may have taken effect without its end.
-// Its jobs are dead letters, of which a retry may double.
+// If a batch handler sends COMMIT through the connection, its rows may be durable while the jobs
+// are not finished. The jobs become dead letters, and a retry may repeat their effect.
 func TestWorker_ARawCommitOfABatchMayDouble(t *testing.T) {
 	t.Parallel()
 	c := setupCrew(t)
@@ -153,7 +153,7 @@ func TestWorker_ARawCommitOfABatchMayDouble(t *testing.T) {
 	c.wantCount("select count(*) from pawl_v1.dead_letters as d where d.advice like '%its handler ended the transaction%'", 1)
 }
 
-// Lost races restart the whole transaction, uncharged.
+// A lost race restarts the whole transaction, uncharged.
 func TestWorker_LostRacesRestart(t *testing.T) {
 	t.Parallel()
 	c := setupCrew(t)
@@ -174,7 +174,7 @@ func TestWorker_LostRacesRestart(t *testing.T) {
 	c.wantEffects(1)
 }
 
-// A race that is lost every time is the job's own doing: after eight tries within one attempt it is charged.
+// An attempt that loses eight races in a row is charged.
 func TestWorker_RacesLostForEverAreCharged(t *testing.T) {
 	t.Parallel()
 	c := setupCrew(t)
@@ -193,7 +193,7 @@ func TestWorker_RacesLostForEverAreCharged(t *testing.T) {
 	}
 }
 
-// A backend killed under the handler is not the job's fault: its only attempt is not charged.
+// A killed backend is not the job's fault: its only attempt is not charged.
 func TestWorker_KilledConnectionIsNotCharged(t *testing.T) {
 	t.Parallel()
 	for name, then := range map[string]func(error) error{
@@ -224,8 +224,8 @@ func TestWorker_KilledConnectionIsNotCharged(t *testing.T) {
 	}
 }
 
-// The reply to COMMIT is lost, the server having committed or not: each job takes effect once. It
-// runs again at once, and what is lost then as well is charged.
+// The reply to COMMIT is lost, before or after the server committed, and each job takes effect
+// once. The transaction runs again at once. If that is also lost, the attempt is charged.
 func TestWorker_LostCommitReply(t *testing.T) {
 	t.Parallel()
 	for name, world := range worlds {
@@ -260,7 +260,7 @@ func TestWorker_LostCommitReply(t *testing.T) {
 
 var worlds = map[string]wireproxy.Cut{"committed": wireproxy.BeforeReply, "rolled back": wireproxy.BeforeSend}
 
-// In the simple form the reply to a finish is lost: it is asked again, and no handler runs a second time.
+// In the simple form a finish without a reply is retried, and no handler runs twice.
 func TestWorker_LostFinishReply(t *testing.T) {
 	t.Parallel()
 	for name, world := range worlds {
@@ -291,8 +291,7 @@ func TestWorker_LostFinishReply(t *testing.T) {
 	}
 }
 
-// The reply to a claim is lost: the jobs are ours, and we do not know their names. They are not stuck under the lease
-// that we renew.
+// If a claim's reply is lost, its jobs are not stuck under the lease that the worker renews.
 func TestWorker_LostClaimReply(t *testing.T) {
 	t.Parallel()
 	url := pawltest.URL(t, effects)
@@ -316,7 +315,7 @@ func TestWorker_LostClaimReply(t *testing.T) {
 	c.wantCount("select count(*) from pawl.job", 0)
 }
 
-// No more handlers run at once than Concurrency allows, and no fewer.
+// The number of handlers that run at once reaches Concurrency and never exceeds it.
 func TestWorker_ConcurrencyIsTheBound(t *testing.T) {
 	t.Parallel()
 	c := setupCrew(t)
@@ -327,7 +326,8 @@ func TestWorker_ConcurrencyIsTheBound(t *testing.T) {
 		defer running.Add(-1)
 		for seen := most.Load(); n > seen && !most.CompareAndSwap(seen, n); seen = most.Load() {
 		}
-		if err := patience.Poll(ctx, func() bool { return most.Load() >= 3 }); err != nil { // until the bound is reached once
+		// Each handler waits until the bound is reached once.
+		if err := patience.Poll(ctx, func() bool { return most.Load() >= 3 }); err != nil {
 			return err
 		}
 		return apply(ctx, tx, j)
@@ -341,8 +341,8 @@ func TestWorker_ConcurrencyIsTheBound(t *testing.T) {
 	}
 }
 
-// A configuration that cannot work is refused at once: handlers on every connection of the pool would starve the
-// heartbeat of the lease they run under.
+// NewWorker rejects a configuration that cannot work. Handlers on every connection of the pool
+// would starve the heartbeat of their own lease.
 func TestNewWorker_RefusesBadConfiguration(t *testing.T) {
 	t.Parallel()
 	c := setupCrew(t)

@@ -9,8 +9,8 @@ import (
 	"github.com/pawl-go/pawl/job"
 )
 
-// A process stopped past its lease between claim and hold: another one finishes its job, and when it wakes it is refused
-// before its handler runs.
+// A process is stopped past its lease between claim and hold, and another finishes its job. When
+// the process continues, it is rejected before its handler runs.
 func TestZombie_StoppedBeforeHold(t *testing.T) {
 	t.Parallel()
 	for _, form := range formsOfOne {
@@ -34,16 +34,17 @@ func stoppedBeforeHold(t *testing.T, form string) {
 	c.untilDone()
 	c.wantEffects(1)
 	zombie.wake()
-	zombie.until("stale_write_refused job.finish", "wasted_work job.finish") // whether Hold or the heartbeat asks first
+	// The event depends on whether Hold or the heartbeat is first.
+	zombie.until("stale_write_refused job.finish", "wasted_work job.finish")
 	c.wantEffects(1)
 
-	c.enqueueMany(3, job.Request{}) // it lives on, among the others
+	c.enqueueMany(3, job.Request{}) // it continues to work
 	c.untilDone()
 	c.wantEffects(4)
 }
 
-// A process that stood still past its lease claims its job anew, and then the handlers of both
-// attempts return at the same time. The newer one has finished the job, and the older one is stale.
+// A process that stalled past its lease claims its job again, and the handlers of both attempts
+// return at the same time. The newer attempt finishes the job, and the older is stale.
 func TestZombie_BothAttemptsEndTogether(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -67,12 +68,12 @@ func TestZombie_BothAttemptsEndTogether(t *testing.T) {
 	}
 }
 
-// silenced are what a zombie may say whose transaction the server has ended: it learns either that its lease is gone, and
-// commits nothing, or that nobody answers its COMMIT, and cannot know. The database does.
+// silenced are the events of a zombie whose transaction the server has ended: its lease is lost, or
+// its COMMIT has no reply.
 var silenced = []string{"commit_unknown job.finish", "wasted_work job.finish"}
 
-// A process stopped with its transaction open, after it wrote its rows: it keeps the row locked, and so its job, until
-// the server ends the silent transaction. Then another process finishes the job, and what the zombie wrote is gone.
+// A process is stopped with its transaction open, after it wrote its rows. It keeps the job's row
+// locked until the server ends the idle transaction. Then another process finishes the job.
 func TestZombie_StoppedBeforeCommit(t *testing.T) {
 	t.Parallel()
 	for _, form := range formsOfOne {
@@ -101,8 +102,9 @@ func stoppedBeforeCommit(t *testing.T, form string) {
 	c.wantEffects(4)
 }
 
-// A process stopped past its lease after it wrote its rows, in a transaction of its own that did not hold the job:
-// another finishes the job; when it wakes, its Finish is P4020, which aborts the transaction, and its rows are gone.
+// A process is stopped past its lease after it wrote rows in its own transaction, which did not
+// hold the job. Another process finishes the job. When the first continues, its Finish returns
+// P4020, which aborts the transaction and its rows.
 func TestZombie_OwnTransactionIsRefused(t *testing.T) {
 	t.Parallel()
 	for _, form := range []string{"own", "own sql"} {
@@ -124,8 +126,8 @@ func TestZombie_OwnTransactionIsRefused(t *testing.T) {
 	}
 }
 
-// In the batch form the rows of the jobs are locked from the start, so a frozen process keeps them until the server ends
-// its silent transaction; then another finishes them all, and what the zombie wrote is gone.
+// A frozen process keeps the rows of its batch locked until the server ends the idle transaction.
+// Then another process finishes all jobs, and the zombie's rows are rolled back.
 func TestZombie_BatchStoppedBeforeCommit(t *testing.T) {
 	t.Parallel()
 	c := setupCrew(t)
@@ -141,7 +143,7 @@ func TestZombie_BatchStoppedBeforeCommit(t *testing.T) {
 	c.wantEffects(20)
 }
 
-// A batch stopped before it holds its rows is refused job by job when it wakes, and its handler is not entered.
+// A batch stopped before hold is rejected job by job, and its handler is not called.
 func TestZombie_BatchStoppedBeforeHold(t *testing.T) {
 	t.Parallel()
 	c := setupCrew(t)
@@ -156,7 +158,7 @@ func TestZombie_BatchStoppedBeforeHold(t *testing.T) {
 	c.wantEffects(20)
 }
 
-// In the simple form the handler's effect is outside our reach: a zombie's stays. Its finish is refused, counted, and told by the job's story.
+// A zombie's simple handler has its effect. Its finish is rejected, counted, and shown by explain.
 func TestZombie_SimpleFinishIsRefused(t *testing.T) {
 	t.Parallel()
 	c := setupCrew(t)
@@ -173,7 +175,7 @@ func TestZombie_SimpleFinishIsRefused(t *testing.T) {
 		"stale_write_refused 1")
 }
 
-// A process killed at any point of its attempt: another one finishes the job, with one effect.
+// A process is killed at any point of its attempt. Another finishes the job, with one effect.
 func TestZombie_KilledAtEveryPoint(t *testing.T) {
 	t.Parallel()
 	for _, point := range []string{"job.hold.before", "job.handle.before", "job.commit.before", "job.commit.after"} {

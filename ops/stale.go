@@ -12,10 +12,11 @@ import (
 
 // A Stale is stalled work that waits for an operator to decide or for a worker to notice.
 type Stale struct {
-	Kind   string          `json:"kind"`  // "command", "step" or "job"
-	Scope  string          `json:"scope"` // of a job: the queue; of a step: its owner's
-	Key    string          `json:"key"`   // of a job: the id; of a step: its owner's
-	Class  string          `json:"class"` // "unknown", "abandoned", "dead_letter", "orphaned", or [AlreadySucceeded]
+	Kind  string `json:"kind"`  // "command", "step" or "job"
+	Scope string `json:"scope"` // of a job: the queue; of a step: its owner's
+	Key   string `json:"key"`   // of a job: the id; of a step: its owner's
+	// Class is "unknown", "abandoned", "dead_letter", "orphaned", or [AlreadySucceeded].
+	Class  string          `json:"class"`
 	Reason string          `json:"reason"`
 	Advice string          `json:"advice"`
 	Since  time.Time       `json:"since"`

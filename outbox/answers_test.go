@@ -14,7 +14,7 @@ import (
 	"github.com/pawl-go/pawl/transport/transporttest"
 )
 
-// A Func counts a message as published if its own call said so, whatever other calls say, and when.
+// A Func counts a message as published if and only if its own call succeeded.
 func TestFunc_Answers(t *testing.T) {
 	t.Parallel()
 	transporttest.RunSink(t, transporttest.Destination{Named: true, Open: func(t *testing.T, a *transporttest.Answers) transporttest.Outlet {
@@ -28,8 +28,8 @@ func TestFunc_Answers(t *testing.T) {
 	}})
 }
 
-// requestTo returns a function that sends a message as a request. Each has a connection of its own,
-// so that one which is lost is not tried again.
+// requestTo returns a function that sends a message as a request. Each request has its own
+// connection: net/http retries none that is lost on a new connection.
 func requestTo(url string) func(context.Context, pawl.Message) error {
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	return func(ctx context.Context, m pawl.Message) error {
@@ -50,7 +50,7 @@ func requestTo(url string) func(context.Context, pawl.Message) error {
 	}
 }
 
-// An answering receiver answers when it is told to.
+// answering is a receiver that answers when answers.Send says so.
 type answering struct{ answers *transporttest.Answers }
 
 func (s answering) ServeHTTP(w http.ResponseWriter, r *http.Request) {

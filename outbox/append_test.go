@@ -13,7 +13,7 @@ import (
 	"github.com/pawl-go/pawl/outbox"
 )
 
-// An event exists if and only if the transaction committed that appended it.
+// An event exists if and only if the transaction that appended it commits.
 func TestAppend_FollowsTheTransaction(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -34,7 +34,7 @@ func TestAppend_FollowsTheTransaction(t *testing.T) {
 	b.want("kept", "kept", "kept", "kept")
 }
 
-// The same scope, key and type append once, also after publishing; another payload or aggregate under them is refused.
+// The same scope, key and type append once, also after publishing. Other content is refused.
 func TestAppend_OncePerScopeKeyAndType(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -70,7 +70,7 @@ func TestAppend_OncePerScopeKeyAndType(t *testing.T) {
 	b.want("p", "p", "p")
 }
 
-// Without a key every event is new and has an id of its own.
+// Without a key each event is new and gets its own id.
 func TestAppend_MakesAKey(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -86,7 +86,7 @@ func TestAppend_MakesAKey(t *testing.T) {
 	b.wantCount("select count(*) from pawl.job_key", 0)
 }
 
-// database/sql appends too, in its own transaction.
+// With database/sql, events are appended in the caller's transaction.
 func TestAppend_DatabaseSQL(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -109,7 +109,7 @@ func TestAppend_DatabaseSQL(t *testing.T) {
 	b.wantInOrder("one", "two", "three")
 }
 
-// What a sink is handed has the attributes of CloudEvents, the trace, the dedupe header, and nothing of the row's own.
+// A message has the attributes of CloudEvents, the trace and the dedupe header, and no others.
 func TestMessage_IsACloudEvent(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -147,7 +147,7 @@ func TestMessage_IsACloudEvent(t *testing.T) {
 	}
 }
 
-// What is wrong is said when it is appended, and nothing is stored.
+// Invalid events are refused when they are appended, and nothing is stored.
 func TestAppend_Refuses(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -184,7 +184,7 @@ func TestAppend_Refuses(t *testing.T) {
 	b.wantCount("select count(*) from pawl.job", 0)
 }
 
-// Two parts that read the same when joined are two aggregates, and what is too long for a lane's name is hashed.
+// Aggregates whose parts read the same when joined stay apart. Long names are hashed.
 func TestAppend_AggregatesDoNotMeet(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -200,8 +200,8 @@ func TestAppend_AggregatesDoNotMeet(t *testing.T) {
 	}
 }
 
-// What no sink could carry is refused where it is appended, by Go and by SQL, alone and in a batch: a line feed in a name would hold
-// up the relay, and octets that are no UTF-8 would be replaced on their way into the row.
+// Append refuses events that no sink could carry, from Go and from SQL. A line feed in a name would
+// block the relay; octets that are not UTF-8 would be replaced on the way into the row.
 func TestAppend_RefusesWhatNoSinkCarries(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

@@ -12,20 +12,19 @@ import (
 	"github.com/pawl-go/pawl/job"
 )
 
-// A batch is the event that has the turn in its aggregate, and those that wait behind it. Only the
-// first is claimed.
+// A batch is a claimed event, the head of its aggregate, and the unclaimed events behind it.
 type batch struct {
 	head     contract.Holding
-	place    int // of the head among the tasks
+	place    int // the head's index among the tasks
 	messages []pawl.Message
-	ids      []int64 // of those behind the head
-	accepted int     // messages
-	err      error   // why the next was not
+	ids      []int64 // of the events behind the head
+	accepted int     // how many messages the sink accepted
+	err      error   // why the sink did not accept the next
 }
 
-// batchesOf returns the batches of the heads among ms, by their places there. Heads without followers
-// are included: finishing one records whether its followers must be published singly after a crash.
-// It is nil if the sink takes no batches.
+// batchesOf returns a batch for each head among ms, by its index there, or nil if the sink takes no
+// batches. Heads without followers are included: finishing one records whether its followers must
+// be published singly after a crash.
 func (r *Relay) batchesOf(ctx context.Context, ts []job.Task[[]byte], ms []pawl.Message, places []int, trials []trial) map[int]*batch {
 	r.breaker.mark(trials)
 	if r.batchSink == nil {
@@ -52,7 +51,7 @@ func (r *Relay) batchesOf(ctx context.Context, ts []job.Task[[]byte], ms []pawl.
 		rows, err = contract.LaneBatch(ctx, r.pool, fit, r.share(len(fit)))
 		return err
 	})
-	if err != nil { // each head goes alone
+	if err != nil { // each head is published singly
 		r.cfg.Hooks.Emit(ctx, pawl.Event{Kind: pawl.EventError, Op: "outbox.batch", Scope: QueueOf(r.cfg.SinkName), Err: err})
 		return batches
 	}
@@ -68,7 +67,7 @@ func (r *Relay) batchesOf(ctx context.Context, ts []job.Task[[]byte], ms []pawl.
 	return batches
 }
 
-// limited makes a call of the database about batches, once fewer than batchCalls are on their way.
+// limited calls fn, which calls the database about batches. At most batchCalls run at once.
 func (r *Relay) limited(ctx context.Context, fn func() error) error {
 	select {
 	case r.calls <- struct{}{}:
@@ -79,13 +78,13 @@ func (r *Relay) limited(ctx context.Context, fn func() error) error {
 	}
 }
 
-// share is how many events behind each of so many heads are asked for, so that those of one call of
-// publish stay within ten times [Config.MaxBatch].
+// share returns how many events to fetch behind each head. The batches of one call of publish stay
+// within about ten times [Config.MaxBatch], with at least one event behind each head.
 func (r *Relay) share(heads int) int {
 	return min(r.cfg.MaxBatch-1, max(1, 10*r.cfg.MaxBatch/heads))
 }
 
-// publishBatch is one call of PublishBatch.
+// publishBatch makes one call of PublishBatch.
 func (r *Relay) publishBatch(ctx context.Context, one *batch, t *trial) {
 	err := fault.At("outbox.publish.before")
 	if err == nil {
@@ -112,13 +111,14 @@ func (r *Relay) publishBatch(ctx context.Context, one *batch, t *trial) {
 	case one.accepted > 0:
 		one.err = err
 	case err == nil:
-		t.err = fmt.Errorf("the sink accepted none of %d messages, and gave no reason", len(one.messages))
+		t.err = fmt.Errorf("the sink accepted none of %d messages and returned no error", len(one.messages))
 	default:
-		t.err, t.alone = err, true // of one aggregate, but one call
+		t.err, t.alone = err, true // one event for the breaker, since one call failed
 	}
 }
 
-// broken are the trials of the events at which batches ended early. They say something of the sink; the events are not charged.
+// broken returns trials for the events at which batches ended early. They tell the breaker about
+// the sink; the events are not charged.
 func broken(batches map[int]*batch) (trials []trial) {
 	for _, one := range batches {
 		if one.err != nil {
@@ -128,7 +128,7 @@ func broken(batches map[int]*batch) (trials []trial) {
 	return trials
 }
 
-// finish ends the heads that were accepted, each with what was accepted of its batch, and sets their verdicts.
+// finish ends the accepted heads and the accepted events behind them. It sets the heads' verdicts.
 func (r *Relay) finish(ctx context.Context, ts []job.Task[[]byte], batches map[int]*batch, verdicts []error) {
 	var heads []contract.Holding
 	var members []int64
@@ -157,10 +157,11 @@ func (r *Relay) finish(ctx context.Context, ts []job.Task[[]byte], batches map[i
 	}
 }
 
-// endLimit bounds how long the end of batches is asked for. After it they are given back and published again.
+// endLimit bounds the retries of lane_finish. After that the events are published again.
 const endLimit = 10 * time.Second
 
-// end calls lane_finish until the end of each head is known. It does not end with ctx: the sink has accepted.
+// end calls lane_finish until the result for each head is known. It does not stop with ctx, because
+// the sink has already accepted the events.
 func (r *Relay) end(ctx context.Context, heads []contract.Holding, members []int64) map[int64]*contract.Ended {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endLimit)
 	defer cancel()

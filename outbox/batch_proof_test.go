@@ -14,7 +14,7 @@ import (
 	"github.com/pawl-go/pawl/outbox"
 )
 
-// Relays that take batches are killed at random moments: an event is first published after all before it, and none is lost.
+// While relays with a batch sink are killed at random, no event overtakes another and none is lost.
 func TestBatch_SurvivesKills(t *testing.T) {
 	t.Parallel()
 	b := setup(t, chaosTables)

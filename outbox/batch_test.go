@@ -20,8 +20,8 @@ import (
 	"github.com/pawl-go/pawl/outbox"
 )
 
-// A partition is a sink that takes ordered batches, as a partition of a log does: it appends what it accepts, in order. cut says
-// how many messages of a batch it accepts, how many it says, and why not the rest.
+// A partition is a sink that takes ordered batches and appends them, like a partition of a log. cut
+// returns how many messages of a batch it accepts, how many it reports as accepted, and its error.
 type partition struct {
 	*bed
 	cut func(ms []pawl.Message) (accept, say int, err error)
@@ -42,7 +42,7 @@ func (p *partition) PublishBatch(_ context.Context, ms []pawl.Message) (int, err
 	return say, err
 }
 
-// calls are how many batches there were, and how many messages the longest had.
+// calls returns the number of batches and the length of the longest.
 func (p *partition) calls() (batches, most int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -56,7 +56,7 @@ func (p *partition) relay(change ...func(*outbox.Config)) (stop func()) {
 	return stop
 }
 
-// numbered appends n events to an aggregate, and returns their payloads.
+// numbered appends n events to an aggregate and returns their payloads.
 func (b *bed) numbered(of string, n int) (payloads []string) {
 	b.Helper()
 	events := make([]outbox.Event, n)
@@ -68,8 +68,8 @@ func (b *bed) numbered(of string, n int) (payloads []string) {
 	return payloads
 }
 
-// wantRewinds requires each payload at least once, and each for the first time only when all before it had come: what comes again
-// goes on from there in order.
+// wantRewinds requires that each payload came, and came first only after all before it. After a
+// repetition the sequence continues in order from there.
 func (b *bed) wantRewinds(want []string) (repeated int) {
 	b.Helper()
 	b.mu.Lock()
@@ -96,7 +96,7 @@ func (b *bed) wantRewinds(want []string) (repeated int) {
 	return repeated
 }
 
-// The events of one aggregate are published in order, each once, in far fewer calls than events; so are those of others beside it.
+// The events of one aggregate are published once each, in order, in far fewer calls than events.
 func TestBatch_OneAggregateInOrder(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -112,8 +112,8 @@ func TestBatch_OneAggregateInOrder(t *testing.T) {
 	b.wantCount("select count(*) from pawl.job", 0)
 }
 
-// A sink that accepts a prefix and fails gets the rest again, from the event that it refused on. Nothing is skipped or repeated, and only
-// an event that was refused as the first of its batch is charged.
+// If a sink accepts a prefix and fails, the rest is published again, in order and without gaps. An
+// event is charged only if it was refused as the first of its batch.
 func TestBatch_APrefixIsAccepted(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -129,7 +129,7 @@ func TestBatch_APrefixIsAccepted(t *testing.T) {
 	b.wantInOrder(want...)
 }
 
-// An event that the sink refuses for good stops its aggregate there: those before it are published, those behind it wait.
+// An event that the sink refuses for good stops its aggregate there.
 func TestBatch_ARefusedEventStopsItsAggregate(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -156,7 +156,7 @@ func TestBatch_ARefusedEventStopsItsAggregate(t *testing.T) {
 	b.wantCount("select count(*) from pawl.job where status = 'waiting' and attempts = 0", 4)
 }
 
-// A sink that accepts more than it says gets those again, in order.
+// If a sink accepts more than it reports, those events are published again, in order.
 func TestBatch_ASinkThatAcceptsMoreThanItSays(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -174,7 +174,7 @@ func TestBatch_ASinkThatAcceptsMoreThanItSays(t *testing.T) {
 	}
 }
 
-// A sink whose answer cannot be right ends nothing.
+// An impossible answer of the sink finishes no event.
 func TestBatch_AnImpossibleAnswerIsAFailure(t *testing.T) {
 	t.Parallel()
 	for _, say := range []int{-1, 1000} {
@@ -198,8 +198,7 @@ func TestBatch_AnImpossibleAnswerIsAFailure(t *testing.T) {
 	}
 }
 
-// An event that is cancelled or moved while a batch with it is being published is told to be
-// processing: it may be published, and here it is.
+// Cancel and Reschedule report an event in a running batch as processing: it may be published.
 func TestBatch_AnEventInItIsProcessing(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -242,7 +241,7 @@ func TestBatch_AnEventInItIsProcessing(t *testing.T) {
 	}
 }
 
-// Two relays, and sinks that cut batches at random: each aggregate is published in order, and each event once.
+// Two relays whose sinks cut batches at random publish each event once and each aggregate in order.
 func TestBatch_TwoRelays(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -277,7 +276,7 @@ func TestBatch_TwoRelays(t *testing.T) {
 	}
 }
 
-// If the reply to the end of a batch is lost, the batch is ended once or published again: no event is skipped.
+// If the reply to the end of a batch is lost, no event is skipped.
 func TestBatch_TheReplyToItsEndIsLost(t *testing.T) {
 	t.Parallel()
 	for name, cut := range map[string]wireproxy.Cut{"committed": wireproxy.BeforeReply, "rolled back": wireproxy.BeforeSend} {
@@ -298,7 +297,7 @@ func TestBatch_TheReplyToItsEndIsLost(t *testing.T) {
 			p.relay()
 			b.pool = poolOf(t, b.url)
 			b.untilDone()
-			b.wantInOrder(want...) // the end is asked for again
+			b.wantInOrder(want...) // lane_finish was called again
 			if proxy.Cuts() != 1 {
 				t.Errorf("%d cuts", proxy.Cuts())
 			}
@@ -306,8 +305,8 @@ func TestBatch_TheReplyToItsEndIsLost(t *testing.T) {
 	}
 }
 
-// A relay that dies in a batch is charged to the head alone, and its events then go one by one up to the end of that batch: whichever
-// killed the process is found.
+// If a relay dies in a batch, only the head is charged. The events of that batch are then published
+// singly, so that the one that killed the process is found.
 func TestBatch_ACrashRepeatsItAndItsEventsGoAlone(t *testing.T) {
 	t.Parallel()
 	for point, before := range map[string]int{"outbox.publish.before": 0, "outbox.publish.after": 20, "job.finish.before": 20} {
@@ -339,7 +338,7 @@ func TestBatch_ACrashRepeatsItAndItsEventsGoAlone(t *testing.T) {
 	}
 }
 
-// oneByOne publishes a batch one message after the other, and stops at the first that fails.
+// oneByOne publishes the messages of a batch one by one and stops at the first failure.
 type oneByOne struct {
 	pawl.Sink
 	publish func(context.Context, pawl.Message) error
@@ -354,7 +353,7 @@ func (s oneByOne) PublishBatch(ctx context.Context, ms []pawl.Message) (int, err
 	return len(ms), nil
 }
 
-// batchProcess starts a relay process whose sink takes batches.
+// batchProcess starts a relay process with a batch sink.
 func (b *bed) batchProcess(sink, faults string) *exec.Cmd {
 	text, err := json.Marshal(relayOrder{URL: b.url, Sink: sink, Faults: faults, Batches: true})
 	b.must(err)

@@ -8,25 +8,26 @@ import (
 )
 
 const (
-	// downBy is how many different events must find the sink down, each in a call of its own and with none accepted in between,
-	// before it counts as down. One event proves nothing: it may be the event that makes the sink look so.
+	// downBy is how many different events must find the sink down, each in its own call and with no
+	// success in between. One event is not enough: it may be the cause itself.
 	downBy = 2
-	// downAfter is the same for a sink that refuses without saying that it is down.
+	// downAfter is how many different events in a row must fail with other errors.
 	downAfter = 10
-	// maxExcused bounds the memory of who was excused. Beyond it all is forgotten: each may be excused once more.
+	// maxExcused bounds the remembered excuses. At the bound all are forgotten.
 	maxExcused = 10_000
 )
 
-// A breaker decides what a failure says of: the event, whose attempt is then charged, or the sink, which is then left alone but
-// for one event at a time.
+// A breaker decides whether a failure is the event's or the sink's. The event's failure is charged
+// as an attempt. While the sink is down, the relay claims only one event at a time.
 //
-//	closed ── downBy events found it down alone, or downAfter were refused in a row ──▶ open ── one is accepted ──▶ closed
-//	                                                                                     │  ▲
-//	                                                                                     └──┘ it fails: a longer pause, up to Probe
+//	closed ──▶ open      downBy events found it down alone, or downAfter were refused in a row
+//	open ──▶ open        the probe failed: a longer pause, up to Config.Probe
+//	open ──▶ closed      the sink accepted an event
 //
-// An event that finds the sink down is excused, until the sink has accepted others since: then it may be the event that makes the
-// sink look so, and it must come to an end. Until it is accepted it is a suspect and is published alone. So an event on which whole
-// calls fail costs its neighbours one repetition, and others no pause.
+// The first failure of an event because the sink is down is not charged. If other events succeed
+// afterwards, later failures are charged: the event itself may be the cause, and its attempts must
+// end. Until it succeeds the event is a suspect and is published in its own call. If an event makes
+// whole calls fail, its neighbours are published once more, and other events do not wait.
 type breaker struct {
 	wake    func()
 	longest time.Duration
@@ -34,34 +35,34 @@ type breaker struct {
 	mu       sync.Mutex
 	open     bool
 	pause    time.Duration // before the next probe
-	next     time.Time     // from when on it may be made
-	accepted int64         // events, so far
+	next     time.Time     // earliest time of the next probe
+	accepted int64         // events accepted so far
 	refused  map[int64]bool
-	down     map[int64]bool // found the sink down alone, since one was accepted
+	down     map[int64]bool // events that found the sink down alone since the last success
 	excused  map[int64]excuse
 }
 
-// An excuse is what is remembered of an event that found the sink down.
+// An excuse records that an event's failure was not charged.
 type excuse struct {
-	accepted int64 // how many events were accepted by then
+	accepted int64 // breaker.accepted at that time
 	times    int
 }
 
-// A trial is what became of publishing one event.
+// A trial is one attempt to publish an event, and its result.
 type trial struct {
 	event   int64 // job id
-	suspect bool  // to be published alone
-	alone   bool  // it was
+	suspect bool  // must be published in its own call
+	alone   bool  // was published in its own call
 	err     error
-	excused bool          // not to be charged,
-	pause   time.Duration // and to come back after this
+	excused bool          // the attempt is not charged
+	pause   time.Duration // delay before the next attempt, if excused
 }
 
 func newBreaker(longest time.Duration) *breaker {
 	return &breaker{longest: longest, refused: map[int64]bool{}, down: map[int64]bool{}, excused: map[int64]excuse{}}
 }
 
-// mark says which events are suspects.
+// mark sets suspect in the trials of suspects.
 func (b *breaker) mark(trials []trial) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -70,7 +71,7 @@ func (b *breaker) mark(trials []trial) {
 	}
 }
 
-// admit says how many events may be claimed now.
+// admit returns how many events may be claimed now.
 func (b *breaker) admit() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -84,14 +85,14 @@ func (b *breaker) admit() int {
 	return 1
 }
 
-// scheduleProbe sets the time of the next probe.
+// scheduleProbe sets the time of the next probe and doubles the pause.
 func (b *breaker) scheduleProbe() {
 	b.next = time.Now().Add(b.pause)
 	time.AfterFunc(b.pause, b.wake)
 	b.pause = min(2*b.pause, b.longest)
 }
 
-// judge marks who is excused, counts them, and says why the first was.
+// judge marks the excused trials. It returns their number and the first one's error.
 func (b *breaker) judge(trials []trial) (count int, why error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -117,7 +118,7 @@ func (b *breaker) judge(trials []trial) (count int, why error) {
 	return count, why
 }
 
-// uncharged reports whether a trial is not to be charged, and says when it comes back.
+// uncharged reports whether a trial is not charged, and sets its pause.
 func (b *breaker) uncharged(t *trial) bool {
 	t.pause = min(firstProbe, b.longest)
 	switch {
@@ -142,7 +143,7 @@ func (b *breaker) uncharged(t *trial) bool {
 	return true
 }
 
-// weigh reports whether the trials say that the sink is down, and whether it has accepted any.
+// weigh reports whether the sink counts as down after these trials, and whether any succeeded.
 func (b *breaker) weigh(trials []trial) (down, succeeded bool) {
 	for _, t := range trials {
 		switch {

@@ -16,8 +16,8 @@ import (
 	"github.com/pawl-go/pawl/outbox"
 )
 
-// One event on which whole calls fail delays no other aggregate: it is published alone from then on, its neighbours are repeated
-// once at most, and the breaker, which here would pause for an hour, stays closed.
+// One event on which whole calls fail delays no other aggregate: its neighbours are published again
+// once at most. The breaker, whose pause is an hour here, stays closed.
 func TestRelay_OneBadEventDelaysNoOther(t *testing.T) {
 	t.Parallel()
 	for name, fails := range map[string]func(b *bed, ms []pawl.Message) []error{
@@ -84,7 +84,8 @@ func TestRelay_OneBadEventDelaysNoOther(t *testing.T) {
 					slow++
 				}
 			}
-			if t.Logf("the slowest good event took %v", worst); slow > 10 { // a machine may stand still now and then; with a breaker that opens it is minutes
+			// A machine may stall now and then. With an open breaker it takes minutes.
+			if t.Logf("the slowest good event took %v", worst); slow > 10 {
 				t.Errorf("%d good events took more than 3 s beside the bad one, the slowest %v", slow, worst)
 			}
 			b.wait("the bad one is a dead letter", func() bool {

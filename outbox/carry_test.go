@@ -19,7 +19,7 @@ import (
 	"github.com/pawl-go/pawl/outbox"
 )
 
-// picky is a sink that knows what it can carry and says so.
+// picky is a sink with a Carries.
 type picky struct {
 	*bed
 	cannot func(m pawl.Message) error
@@ -27,7 +27,8 @@ type picky struct {
 
 func (p picky) Carries(m pawl.Message) error { return p.cannot(m) }
 
-// What a sink says it cannot carry is a dead letter at the first try, with the reason, and is never handed to it; its neighbours are.
+// A message that the sink cannot carry becomes a dead letter at the first attempt, with the reason,
+// and is never sent. Its neighbours are published.
 func TestRelay_WhatTheSinkCannotCarryIsDeadAtOnce(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -51,7 +52,7 @@ func TestRelay_WhatTheSinkCannotCarryIsDeadAtOnce(t *testing.T) {
 	b.wantCount("select count(*) from pawl_v1.outbox_pending where status = 'dead_letter' and attempt_count = 1 and last_error like '%only good ones%'", 30)
 }
 
-// hostile is a text that HTTP and brokers have trouble with, of octets that Append accepts.
+// hostile returns text that Append accepts and that HTTP and brokers have trouble with.
 func hostile(r *rand.Rand) string {
 	parts := []string{"a", "Z9", " ", "%", "%41", `"`, "ü", "日本", "\u0085", "\ufffd", "\ufffe", "😀", "/", ":", "\t", "-", "_", ".", "=", "AWS.", "\\", "<", "x y"}
 	var b strings.Builder
@@ -61,7 +62,7 @@ func hostile(r *rand.Rand) string {
 	return b.String()
 }
 
-// name is hostile without a tab, which Append takes in values only.
+// name is hostile without tabs, which Append accepts only in values.
 func name(r *rand.Rand) string { return strings.ReplaceAll(hostile(r), "\t", "t") }
 
 func octets(r *rand.Rand) []byte {
@@ -72,7 +73,7 @@ func octets(r *rand.Rand) []byte {
 	return all
 }
 
-// hostileEvents are n events with random octets, names and headers.
+// hostileEvents returns n events with random octets, names and headers.
 func hostileEvents(r *rand.Rand, n int) []outbox.Event {
 	events := make([]outbox.Event, n)
 	for i := range events {
@@ -91,7 +92,7 @@ func hostileEvents(r *rand.Rand, n int) []outbox.Event {
 	return events
 }
 
-// tolerated reports whether an own header may be appended at all.
+// tolerated reports whether Append accepts the event's header names.
 func tolerated(e outbox.Event) bool {
 	for name := range e.Headers {
 		if name == "" || strings.ContainsAny(name, "\t") {
@@ -101,9 +102,9 @@ func tolerated(e outbox.Event) bool {
 	return true
 }
 
-// Random octets, names, ids and headers, through the real relay and over real HTTP: each event arrives exactly as it was appended,
-// after the decoding that the HTTP binding of CloudEvents prescribes, or is a dead letter at its first try. Func and Channel hand
-// over everything unchanged.
+// Events with random octets, names, ids and headers go through a real relay and over real HTTP.
+// Each arrives as appended, after the decoding that CloudEvents prescribes, or is a dead letter at
+// its first attempt. Func and Channel pass everything unchanged.
 func TestSinks_ExactlyOrRefused(t *testing.T) {
 	t.Parallel()
 	seed := rand.Uint64()
@@ -159,7 +160,7 @@ func TestSinks_ExactlyOrRefused(t *testing.T) {
 	}
 }
 
-// wantExactly requires of a message what was appended.
+// wantExactly requires that m equals the appended event.
 func wantExactly(t *testing.T, e outbox.Event, m pawl.Message) {
 	t.Helper()
 	want := maps.Clone(e.Headers)
@@ -180,7 +181,7 @@ func wantExactly(t *testing.T, e outbox.Event, m pawl.Message) {
 	}
 }
 
-// overHTTP is the sink that the guide shows, to a server that reads requests as the HTTP binding of CloudEvents says.
+// overHTTP is the sink of the guide, with a server that follows the HTTP binding of CloudEvents.
 func overHTTP(t *testing.T, got func(pawl.Message)) pawl.Sink {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
@@ -199,7 +200,7 @@ func overHTTP(t *testing.T, got func(pawl.Message)) pawl.Sink {
 		if err != nil {
 			return err
 		}
-		for name := range m.Headers { // the test below asks for names as they were appended
+		for name := range m.Headers { // asAppended restores the names from this header
 			request.Header.Add("Test-Name", url.QueryEscape(name))
 		}
 		response, err := http.DefaultClient.Do(request)
@@ -210,7 +211,7 @@ func overHTTP(t *testing.T, got func(pawl.Message)) pawl.Sink {
 	})
 }
 
-// asAppended gives headers the names under which they were appended.
+// asAppended restores the header names as they were appended.
 func asAppended(h http.Header) map[string]string {
 	all := map[string]string{}
 	for name, values := range h {

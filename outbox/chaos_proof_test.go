@@ -19,13 +19,13 @@ import (
 	"github.com/pawl-go/pawl/outbox"
 )
 
-// The size of the run below.
+// Flags for the size of TestOutbox_SurvivesChaos.
 var (
 	chaosTransactions = flag.Int("chaos-transactions", 1500, "transactions of TestOutbox_SurvivesChaos, of which a third roll back")
 	chaosAggregates   = flag.Int("chaos-aggregates", 60, "aggregates they append to")
 )
 
-// flap takes the consumer down and up at random until done.
+// flap takes the consumer down and up at random until done is closed.
 func (c *consumer) flap(done <-chan struct{}, random *rand.Rand) {
 	for {
 		select {
@@ -38,9 +38,10 @@ func (c *consumer) flap(done <-chan struct{}, random *rand.Rand) {
 	}
 }
 
-// Writers of which a third roll back, three relay processes that are killed at random moments, and a sink that flaps: an event
-// is delivered if and only if its transaction committed; in each aggregate the first deliveries come in the order of the commits;
-// a second delivery has the same id and payload; behind the inbox each takes effect once.
+// A third of the writers' transactions roll back, relay processes are killed at random moments, and
+// the sink flaps. An event is delivered if and only if its transaction committed. In each
+// aggregate, first deliveries come in commit order. A second delivery has the same id and payload.
+// Behind the inbox each event takes effect once.
 func TestOutbox_SurvivesChaos(t *testing.T) {
 	t.Parallel()
 	b := setup(t, chaosTables)
@@ -83,12 +84,13 @@ func TestOutbox_SurvivesChaos(t *testing.T) {
 	b.wantCount("select count(*) from truth as t full join applied as a using (event_id) where t.event_id is null or a.event_id is null", 0)
 	c.wantOrder()
 	t.Logf("%d events committed, %d deliveries, %d relays killed: %v", want, len(c.arrived), kills, time.Since(began).Round(time.Millisecond))
-	if kills == 0 { // that some come twice is up to chance here; TestRelay_CrashRepeatsTheEvent sees to it
+	// Duplicates are left to chance here; TestRelay_CrashRepeatsTheEvent forces them.
+	if kills == 0 {
 		t.Error("the run proves nothing: no relay was killed")
 	}
 }
 
-// wantOrder requires of each aggregate that what came first came in the order of the commits.
+// wantOrder requires that each aggregate's first deliveries came in commit order.
 func (c *consumer) wantOrder() {
 	c.Helper()
 	order := map[string]int{}
@@ -113,7 +115,7 @@ func (c *consumer) wantOrder() {
 	}
 }
 
-// write runs transactions that append one to three events, note them, and commit or not.
+// write runs n transactions that append one to three events. A third roll back.
 func (b *bed) write(n int, random *rand.Rand) {
 	for i := range n {
 		aggregates := random.Perm(*chaosAggregates)[:1+random.IntN(3)]
@@ -152,7 +154,7 @@ func (b *bed) transaction(fn func(tx pgx.Tx) error) error {
 	return pgx.BeginFunc(b.Context(), b.pool, fn)
 }
 
-// killUntil keeps three relay processes at work, of which it kills one every half second or so.
+// killUntil runs three relay processes and kills one about every half second until done is closed.
 func (b *bed) killUntil(done <-chan struct{}, sink string, random *rand.Rand) (kills int) {
 	crew := []*exec.Cmd{b.process(sink, ""), b.process(sink, ""), b.process(sink, "")}
 	defer func() {

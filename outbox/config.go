@@ -12,32 +12,33 @@ import (
 	"github.com/pawl-go/pawl/job"
 )
 
-// Config configures a [Relay]. Only Sink is required; the zero value of the rest is fit for production.
+// Config configures a [Relay]. Only Sink is required; zero values are fit for production.
 type Config struct {
 	// Sink publishes the events.
 	Sink pawl.Sink
-	// SinkName selects the events to publish: those that were appended with this [Event.SinkName].
-	// Relays with the same SinkName share the work. Default [DefaultSink], up to 200 octets.
+	// SinkName selects the events to publish: those appended with this [Event.SinkName]. Relays
+	// with the same SinkName share the work. Default [DefaultSink], up to 200 octets.
 	SinkName string
-	// Source is the ce-source of events that have none, a URI reference that says which system they come from. Default
-	// "/outbox/" and the SinkName.
+	// Source is the ce-source of events without one: a URI reference that names the sending system.
+	// Default "/outbox/" and the SinkName.
 	Source string
-	// MaxPublish is the most events that one call of Publish is handed, all of different aggregates
-	// or of none. Default 100, 1 to 500.
+	// MaxPublish is the most events in one call of Publish, all of different aggregates or of none.
+	// Default 100, 1 to 500.
 	MaxPublish int
-	// MaxBatch is the most events of one aggregate that one call of PublishBatch is handed, if the
-	// Sink is a [pawl.BatchSink]. The first of them counts in Concurrency; the relay holds the others
-	// in memory beside it. Default 500, 1 to 1000. With 1 the relay calls Publish only.
+	// MaxBatch is the most events of one aggregate that one call of PublishBatch gets, if the Sink
+	// is a [pawl.BatchSink]. Only the first of them counts in Concurrency; the relay also holds the
+	// others in memory. Default 500, 1 to 1000. With 1 the relay calls only Publish.
 	MaxBatch int
-	// Concurrency is how many events are in hand at once: claimed, being published or being finished. More hides the time that
-	// each round trip takes; all of them are published again after a crash. Default 20 times MaxPublish.
+	// Concurrency is how many events the relay holds: claimed, being published or being finished.
+	// More hides round-trip times, but a crash publishes all of them again. Default 20 times
+	// MaxPublish.
 	Concurrency int
 	// Timeout ends the context of a call of Publish. Default 30 s.
 	Timeout time.Duration
-	// Backoff between the tries of one event that the sink refuses.
+	// Backoff is the delay between attempts of an event that the sink refuses.
 	Backoff job.Backoff
-	// Probe is the longest pause between two tries of a sink that is down; the first is 100 ms. Longer spares the sink, shorter
-	// finds out sooner. Default 5 s.
+	// Probe is the longest pause between attempts to reach a sink that is down; the first is 100
+	// ms. Longer spares the sink; shorter detects recovery sooner. Default 5 s.
 	Probe time.Duration
 	// Poll, Lease, Presence, MaxCrashes, ShutdownTimeout, Name and Hooks are those of [job.Config].
 	Poll            time.Duration
@@ -60,7 +61,7 @@ const (
 
 func (c *Config) complete() error {
 	if c.Sink == nil {
-		return errors.New("the field Sink is required: for a function of yours see Func")
+		return errors.New("the field Sink is required: to publish with a function, see Func")
 	}
 	if c.SinkName == "" {
 		c.SinkName = DefaultSink

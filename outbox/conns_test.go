@@ -15,8 +15,8 @@ import (
 	"github.com/pawl-go/pawl/pawltest"
 )
 
-// held notes the most connections of a pool that were taken at once. It is told of a release before the connection can be taken again; the pool's
-// AfterRelease runs on a goroutine of its own, so that it may come later.
+// held records the most connections of a pool in use at once. It counts releases as a tracer,
+// because the pool's AfterRelease runs on its own goroutine and may come after the next acquire.
 type held struct{ now, most atomic.Int32 }
 
 func (h *held) TraceAcquireStart(ctx context.Context, _ *pgxpool.Pool, _ pgxpool.TraceAcquireStartData) context.Context {
@@ -42,7 +42,7 @@ func (h *held) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQuer
 
 func (h *held) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
 
-// A logOf takes batches.
+// A logOf is a batch sink that counts messages.
 type logOf struct{ n atomic.Int32 }
 
 func (l *logOf) Publish(_ context.Context, ms []pawl.Message) []error {
@@ -55,8 +55,8 @@ func (l *logOf) PublishBatch(ctx context.Context, ms []pawl.Message) (int, error
 	return len(ms), nil
 }
 
-// A relay takes a few connections of its pool, however many events it has in hand: two for calls about batches, one to end jobs, one to claim, and for a
-// moment those of claims that take long.
+// A relay uses few connections, however many events it holds: two for calls about batches, one to
+// end jobs, one to claim, and briefly those of slow claims.
 func TestRelay_TakesFewConnections(t *testing.T) {
 	t.Parallel()
 	pool := pawltest.DB(t)

@@ -14,70 +14,77 @@ import (
 	"github.com/pawl-go/pawl/job"
 )
 
-// An Event is something that happened, to be told to others. Type is required; the zero value of the rest is fit for production.
+// An Event is a fact to publish. Only Type is required; zero values are fit for production.
 type Event struct {
-	// Type says what happened, such as "OrderPlaced". 1 to 255 octets.
+	// Type names what happened, such as "OrderPlaced". 1 to 255 octets.
 	Type string
-	// AggregateType and AggregateID name the thing it happened to, such as "order" and "17": its events are published one at a
-	// time, in the order in which they were appended. Until your transaction ends, others that append to the aggregate wait, so
-	// append late and keep it short. Both or neither, up to 255 octets each. Default no order.
+	// AggregateType and AggregateID name the entity, such as "order" and "17". Events of one
+	// aggregate are published one at a time, in the order in which they were appended. Until your
+	// transaction ends, other appends to the aggregate wait: append late and keep the transaction
+	// short. Set both or neither, up to 255 octets each. Default: no order.
 	AggregateType, AggregateID string
-	// Payload is the exact octets to publish, at most 4 MiB. Small is fast: every try copies payloads under 2 kB.
+	// Payload is the exact octets to publish, at most 4 MiB. Keep it small: each attempt rewrites
+	// the job's row together with a payload under 2 kB.
 	Payload []byte
-	// Value is encoded as JSON into Payload; give one of the two.
+	// Value is encoded as JSON into Payload. Set Payload or Value, not both.
 	Value any
-	// Scope and Key make appending idempotent: the same Scope, Key and Type append once. Give those of the command that the event
-	// is part of, both or neither. Default: every event is new, with an id of its own.
+	// Scope and Key make appending idempotent: the same Scope, Key and Type append once. Use those
+	// of the command that the event is part of. Set both or neither. Default: a new id.
 	Scope, Key string
-	// Fingerprint tells events apart under one Key. Default: over the aggregate and the payload.
+	// Fingerprint detects a different event under the same Key. Default: aggregate and payload.
 	Fingerprint pawl.Fingerprint
-	// Retention is how long the key is remembered, also after publishing. Default 24 h, 1 s to 10 years.
+	// Retention is how long the key is remembered, even after publishing. Default 24 h, 1 s to
+	// 10 years.
 	Retention time.Duration
-	// Source is the ce-source attribute of CloudEvents, a URI reference. Default that of the relay.
+	// Source is the ce-source attribute of CloudEvents, a URI reference. Default: the relay's.
 	Source string
 	// ContentType describes Payload. Default application/json for a Value, else none.
 	ContentType string
-	// Time is when it happened. Default when it was appended.
+	// Time is when the event happened. Default: when it was appended.
 	Time time.Time
-	// Headers travel beside the payload. The trace of the context joins them, see [pawl.WithTrace]. Names that begin with pawl-
-	// are refused.
+	// Headers are published beside the payload. The trace of the context is added, see
+	// [pawl.WithTrace]. Names that begin with pawl- are refused.
 	Headers map[string]string
-	// MaxAttempts bounds the tries before the event becomes a dead letter. Default 25, 1 to 1000.
+	// MaxAttempts bounds the attempts before it becomes a dead letter. Default 25, 1 to 1000.
 	MaxAttempts int
-	// LanePolicy is what happens to an aggregate's later events when one becomes a dead letter, if this event is the
-	// aggregate's only one: [job.LaneBlock] holds them back, [job.LanePark] and [job.LaneSkip] publish them. Default LaneBlock.
+	// LanePolicy decides about an aggregate's later events when one becomes a dead letter:
+	// [job.LaneBlock] holds them back, [job.LanePark] and [job.LaneSkip] publish them. It applies
+	// only if the aggregate has no other events. Default LaneBlock.
 	LanePolicy job.LanePolicy
-	// SinkName selects the relays that publish it: those with this [Config.SinkName]. Default
-	// [DefaultSink], up to 200 octets.
+	// SinkName selects the relays that publish the event: those with this [Config.SinkName].
+	// Default [DefaultSink], up to 200 octets.
 	SinkName string
 }
 
-// DefaultSink is the name of the sink where none is given.
+// DefaultSink is the default of [Event.SinkName] and [Config.SinkName].
 const DefaultSink = "default"
 
-// QueueOf returns the queue of jobs that a sink's events wait in.
+// QueueOf returns the job queue that holds a sink's events.
 func QueueOf(sink string) string { return "outbox/" + sink }
 
-// kind of the jobs that are events.
+// kind is the job kind of events.
 const kind = "event"
 
-// Appended is what became of an event.
+// Appended is the result of appending one event.
 type Appended struct {
-	EventID string // what receivers recognise it by
+	EventID string // by which receivers recognise the event
 	JobID   int64
-	// Duplicate: an earlier call with this scope, key and type appended it. Nothing was stored now.
+	// Duplicate: an earlier call with this scope, key and type appended it. It is stored once.
 	Duplicate bool
 }
 
-// Append stores events in your transaction, up to 10,000, and answers in their order: they are published if and only if it
-// commits. For database/sql pass [pawl.SQLTx]. All keys of a call are remembered for the longest Retention among the events, and
-// events with an aggregate must agree in their LanePolicy.
+// Append stores up to 10,000 events in your transaction and returns one result for each, in their
+// order. They are published if and only if the transaction commits. For database/sql pass
+// [pawl.SQLTx]. All keys of a call are remembered for the longest Retention among its events.
+// Events with an aggregate must have the same LanePolicy.
 //
-// In a transaction that a handler of Pawl was lent the relays are told at its commit; after one of your own call [Kick].
+// If the transaction belongs to a Pawl handler, its commit wakes the relays. After a commit of your
+// own call [Kick].
 //
-// Errors: [pawl.ErrKeyReused] if a key came before with another aggregate or payload; [pawl.ErrArgumentInvalid],
-// [pawl.ErrScopeInvalid], [pawl.ErrKeyInvalid] outside a bound. Two transactions that each append to several aggregates, in
-// several calls, can deadlock: PostgreSQL then ends one with 40P01, and it must be run again from the start.
+// Errors: [pawl.ErrKeyReused] if a key was used before with another aggregate or payload;
+// [pawl.ErrArgumentInvalid], [pawl.ErrScopeInvalid] or [pawl.ErrKeyInvalid] if a field is out of
+// bounds. If two transactions each append to several aggregates in several calls, they can
+// deadlock. PostgreSQL then aborts one with 40P01; run it again from the start.
 func Append(ctx context.Context, tx pawl.Tx, events ...Event) ([]Appended, error) {
 	if len(events) == 0 {
 		return nil, nil
@@ -109,8 +116,9 @@ func Append(ctx context.Context, tx pawl.Tx, events ...Event) ([]Appended, error
 	return answers, nil
 }
 
-// Kick tells the relays of some sinks, in whatever process, that your transaction with events has committed, so that they need
-// not wait for their next poll. Pass the pool. Without a name it is for [DefaultSink]. It never waits; see [job.Kick].
+// Kick wakes the relays of the named sinks in all processes. Call it after your transaction with
+// events has committed; otherwise they publish after their next poll. Pass the pool. Without names
+// it wakes those of [DefaultSink]. It never waits; see [job.Kick].
 func Kick(db pawl.DB, sinks ...string) {
 	if len(sinks) == 0 {
 		sinks = []string{DefaultSink}
@@ -130,7 +138,7 @@ func send(ctx context.Context, tx pawl.Tx, args []contract.OutboxAppendArgs, ret
 	return contract.OutboxAppendMany(ctx, tx, args, retention, policy)
 }
 
-// commonPolicy returns the one policy of all events with an aggregate.
+// commonPolicy returns the policy that all events with an aggregate must share.
 func commonPolicy(events []Event) (policy string, err error) {
 	first := true
 	for i, e := range events {
@@ -174,7 +182,7 @@ func (e Event) args(ctx context.Context) (contract.OutboxAppendArgs, error) {
 	return args, nil
 }
 
-// headers are those that are stored: what the relay can tell from the row is left out.
+// headers returns the headers to store. It leaves out those that the relay derives from the row.
 func (e Event) headers(ctx context.Context) map[string]string {
 	all := make(map[string]string, len(e.Headers)+4)
 	trace := pawl.TraceOf(ctx)
@@ -200,7 +208,7 @@ func put(headers map[string]string, name, value string) {
 func queuesOf(args []contract.OutboxAppendArgs) (queues []string) {
 	last := ""
 	for _, a := range args {
-		if a.Sink != last { // Kick sorts out the rest
+		if a.Sink != last { // Kick removes other duplicates
 			queues, last = append(queues, QueueOf(a.Sink)), a.Sink
 		}
 	}

@@ -20,8 +20,8 @@ type order struct {
 	Cents int    `json:"cents"`
 }
 
-// An event is appended in the transaction of the order and published once that has committed. Appended again under the same key
-// it is the same event; of a transaction that rolls back nothing is heard.
+// An event is appended in the order's transaction and published after that commits. Appending it
+// again under the same key has no effect. A transaction that rolls back publishes nothing.
 func Example() {
 	ctx, pool, end := example("create table orders (id text, cents int)")
 	defer end()
@@ -37,7 +37,7 @@ func Example() {
 	}
 	fmt.Println(place(order{"16", 900}, errors.New("out of stock")))
 	fmt.Println(place(order{"17", 1250}, nil))
-	fmt.Println(place(order{"17", 1250}, nil)) // a retry of a caller who never heard the answer
+	fmt.Println(place(order{"17", 1250}, nil)) // a retry by a client that timed out
 
 	published := make(chan pawl.Message)
 	relay, err := outbox.NewRelay(pool, outbox.Config{Sink: outbox.Channel(published)})
@@ -57,7 +57,7 @@ func Example() {
 	// 6:orders8:place-1711:OrderPlaced order/17 {"id":"17","cents":1250}
 }
 
-// A sink that says that it is down is left alone for a while, and nothing is charged to the event.
+// If the sink reports that it is down, the relay pauses and charges no attempt to the event.
 func ExampleFunc() {
 	ctx, pool, end := example()
 	defer end()

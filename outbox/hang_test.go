@@ -12,7 +12,7 @@ import (
 	"github.com/pawl-go/pawl/outbox"
 )
 
-// hanging makes a relay whose sink never returns for one event, and does not look at its context either.
+// hanging starts a relay whose sink never returns for one event and ignores its context.
 func hanging(b *bed, sink func(stuck func()) pawl.Sink) (tries *atomic.Int32) {
 	b.Helper()
 	tries, end := &atomic.Int32{}, make(chan struct{})
@@ -30,7 +30,8 @@ func hanging(b *bed, sink func(stuck func()) pawl.Sink) (tries *atomic.Int32) {
 	return tries
 }
 
-// A function that hangs costs its neighbours a pause and nothing else: they are published once, uncharged, and so is what comes later.
+// A function that hangs delays its neighbours and has no other effect on them: they are published
+// once and uncharged, and so are later events.
 func TestFunc_HangsAndItsNeighboursAreDone(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -52,8 +53,8 @@ func TestFunc_HangsAndItsNeighboursAreDone(t *testing.T) {
 	}
 }
 
-// A sink that hangs on one event of a call is left behind. What became of the others it did not say, so they are published again, each in
-// a call of its own, uncharged, and done.
+// A sink that hangs on one event of a call is abandoned. The results of the other events are
+// unknown, so they are published again, each in its own call and uncharged.
 func TestRelay_SinkThatHangsIsLeftBehind(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -69,7 +70,7 @@ func TestRelay_SinkThatHangsIsLeftBehind(t *testing.T) {
 	}
 }
 
-// A stubborn sink publishes nothing of a call with the event that hangs.
+// A stubborn sink hangs on calls that contain the event "hangs" and publishes nothing of them.
 type stubborn struct {
 	*bed
 	stuck func()
@@ -82,7 +83,7 @@ func (s stubborn) Publish(ctx context.Context, ms []pawl.Message) []error {
 	return s.bed.Publish(ctx, ms)
 }
 
-// A sink that panics fails the messages of its call, and not the process, also where each is published alone.
+// A sink that panics fails the messages of its call, not the process. That holds for suspects, too.
 func TestRelay_SinkThatPanics(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -91,7 +92,8 @@ func TestRelay_SinkThatPanics(t *testing.T) {
 	b.refusing(func(pawl.Message) error {
 		switch calls.Add(1) {
 		case 1, 2:
-			return pawl.SinkDown(context.DeadlineExceeded) // both are suspects now, and go alone
+			// both become suspects and are published singly
+			return pawl.SinkDown(context.DeadlineExceeded)
 		case 3, 4:
 			panic("the sink")
 		}

@@ -10,13 +10,15 @@ import (
 	"github.com/pawl-go/pawl"
 )
 
-// NewRequest makes the HTTP request that carries m to url, in the binary mode of the HTTP binding of CloudEvents 1.0: a POST whose
-// body is the payload, with the headers of m and its id as Idempotency-Key. Attributes of CloudEvents (ce-*) are percent-encoded as
-// section 3.1.3.2 of the binding demands, and receivers decode them; other headers travel as they are. Use it in a [Func].
+// NewRequest makes the HTTP request that carries m to url, for use in a [Func]. It follows the
+// binary mode of the HTTP binding of CloudEvents 1.0: a POST with the payload as body, the headers
+// of m, and its id as Idempotency-Key. CloudEvents attributes (ce-*) are percent-encoded as section
+// 3.1.3.2 of the binding demands, and receivers decode them. Other headers are sent unchanged.
 //
-// A message that HTTP cannot carry exactly is refused with a [pawl.Final] error, before anything is sent: a header whose name is no
-// token (RFC 9110), differs from another's in its case only or governs the connection, such as Host and Content-Length; a value
-// that holds control characters other than a tab, or that begins or ends with a space or a tab, which receivers cut off.
+// NewRequest refuses a message that HTTP cannot carry exactly with a [pawl.Final] error. It refuses
+// a header if its name is not a token (RFC 9110), differs from another's only in case, or governs
+// the connection, such as Host. It refuses a value if it contains control characters other than a
+// tab, or begins or ends with a space or a tab, which receivers trim.
 func NewRequest(ctx context.Context, url string, m pawl.Message) (*http.Request, error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(m.Payload))
 	if err != nil {
@@ -38,7 +40,7 @@ func NewRequest(ctx context.Context, url string, m pawl.Message) (*http.Request,
 
 const idempotencyKey = "Idempotency-Key"
 
-// ofTheConnection are headers that say how a request is sent. They are the client's.
+// ofTheConnection are the headers that the HTTP client sets.
 var ofTheConnection = map[string]bool{"Connection": true, "Content-Length": true, "Expect": true, "Host": true, "Keep-Alive": true,
 	"Proxy-Connection": true, "Te": true, "Trailer": true, "Transfer-Encoding": true, "Upgrade": true}
 
@@ -47,7 +49,7 @@ func setHeader(h http.Header, name, value string) error {
 	before, given := h[canonical]
 	switch {
 	case !isToken(name):
-		return fmt.Errorf("HTTP cannot carry the header %q: its name is no token", name)
+		return fmt.Errorf("HTTP cannot carry the header %q: its name is not a token", name)
 	case ofTheConnection[canonical]:
 		return fmt.Errorf("HTTP cannot carry the header %q: it governs the connection", name)
 	case given && before[0] != value:
@@ -68,8 +70,8 @@ func isToken(name string) bool {
 	})
 }
 
-// percentEncoded follows section 3.1.3.2 of the HTTP binding: all but printable ASCII, and of it the space, the double quote and the
-// percent sign.
+// percentEncoded follows section 3.1.3.2 of the HTTP binding. It encodes all octets except
+// printable ASCII, and also the space, the double quote and the percent sign.
 func percentEncoded(value string) string {
 	var b strings.Builder
 	for _, c := range []byte(value) {

@@ -7,8 +7,9 @@ import (
 	"github.com/pawl-go/pawl/job"
 )
 
-// The headers of a message, as the HTTP binding of CloudEvents 1.0 names its attributes
-// (https://github.com/cloudevents/spec/blob/v1.0.2/cloudevents/bindings/http-protocol-binding.md), and those of W3C Trace Context.
+// The headers of a message: the attributes of CloudEvents 1.0 as its HTTP binding names them
+// (https://github.com/cloudevents/spec/blob/v1.0.2/cloudevents/bindings/http-protocol-binding.md),
+// and W3C Trace Context.
 const (
 	ceID          = "ce-id"
 	ceSource      = "ce-source"
@@ -24,7 +25,7 @@ const (
 	aggregateID   = "pawl-aggregate-id"
 )
 
-// messageOf reads a job as the event it is. It fails for one that somebody has enqueued by hand.
+// messageOf converts a job to its event. It returns false for a job that Append did not create.
 func messageOf(j job.Job, source string) (pawl.Message, bool) {
 	headers := make(map[string]string, len(j.Headers)+6)
 	for name, value := range j.Headers {

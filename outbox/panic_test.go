@@ -8,7 +8,7 @@ import (
 	"github.com/pawl-go/pawl/outbox"
 )
 
-// A choosy sink panics when it is asked whether it can carry one of the events.
+// A choosy sink panics in Carries for one of the events.
 type choosy struct{ *bed }
 
 func (choosy) Carries(m pawl.Message) error {
@@ -18,8 +18,7 @@ func (choosy) Carries(m pawl.Message) error {
 	return nil
 }
 
-// An event on which the sink panics is charged until it is a dead letter. Those beside it are
-// published at once and charged nothing.
+// If Carries panics on an event, only that event is charged, until it is a dead letter.
 func TestRelay_CarriesPanics(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

@@ -24,7 +24,7 @@ import (
 	"github.com/pawl-go/pawl/outbox"
 )
 
-// relayEnv holds the orders of a relay process, as JSON.
+// relayEnv is the environment variable with a relay process's relayOrder, as JSON.
 const relayEnv = "PAWL_TEST_RELAY"
 
 type relayOrder struct {
@@ -32,7 +32,7 @@ type relayOrder struct {
 	Batches           bool // the sink takes batches
 }
 
-// TestRelayProcess is no test: it is the relay process that others start.
+// TestRelayProcess is the main function of the relay processes that other tests start.
 func TestRelayProcess(t *testing.T) {
 	var o relayOrder
 	if text := os.Getenv(relayEnv); text == "" {
@@ -46,7 +46,7 @@ func TestRelayProcess(t *testing.T) {
 		}
 	}
 	sink, lease, timeout := outbox.Func(post(o.Sink)), 2*time.Second, time.Second
-	if o.Batches { // a batch is as long as all its messages
+	if o.Batches { // the timeout covers all messages of a batch
 		sink, lease, timeout = oneByOne{sink, post(o.Sink)}, 30*time.Second, time.Minute
 	}
 	r, err := outbox.NewRelay(poolOf(t, o.URL), outbox.Config{Sink: sink, MaxPublish: 10, Concurrency: 40,
@@ -60,7 +60,7 @@ func TestRelayProcess(t *testing.T) {
 	}
 }
 
-// post publishes to an HTTP server: what it answers with 5xx is the server's own failure.
+// post publishes to an HTTP server. A status of 5xx means that the sink is down.
 func post(url string) func(context.Context, pawl.Message) error {
 	return func(ctx context.Context, m pawl.Message) error {
 		request, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(m.Payload))
@@ -83,20 +83,20 @@ func post(url string) func(context.Context, pawl.Message) error {
 	}
 }
 
-// chaosTables: truth is what the writers' transactions committed, applied is what a consumer behind the inbox made of it. n is
-// drawn while the aggregate is locked, so in an aggregate it grows in the order of the commits. No constraint on applied: what is
-// doubled must show.
+// chaosTables: the writers' transactions insert into truth, and the consumer behind the inbox
+// inserts into applied. n is drawn while the aggregate is locked, so within an aggregate it grows
+// in commit order. applied has no constraint, so that duplicates show.
 const chaosTables = `create table truth (n bigint generated always as identity, event_id text primary key, aggregate text not null);
 create table applied (event_id text not null, aggregate text not null)`
 
-// A consumer is the far side: it notes what arrives in the order of arrival, and applies it behind Pawl's inbox.
+// A consumer is the receiver. It records deliveries in order and applies them behind the inbox.
 type consumer struct {
 	*bed
 	down atomic.Bool
 
 	mu       sync.Mutex
 	arrived  []arrival
-	payloads map[string]string // of each event id
+	payloads map[string]string // by event id
 }
 
 type arrival struct{ id, aggregate string }
@@ -127,7 +127,8 @@ func (c *consumer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return err
 	})
 	if err != nil {
-		w.WriteHeader(http.StatusServiceUnavailable) // noted already: the next delivery is a duplicate
+		// already recorded in arrived; the next delivery is a duplicate
+		w.WriteHeader(http.StatusServiceUnavailable)
 	}
 }
 
@@ -148,8 +149,8 @@ func (b *bed) start(text []byte) *exec.Cmd {
 	return p
 }
 
-// A relay that dies between claim and finish publishes once more, or only then, always with the same id; the aggregate's next
-// event waits for it, and behind the inbox each takes effect once.
+// A relay that dies between claim and finish publishes again, always with the same id. The
+// aggregate's next event waits for it. Behind the inbox each event takes effect once.
 func TestRelay_CrashRepeatsTheEvent(t *testing.T) {
 	t.Parallel()
 	for point, deliveries := range map[string]int{"outbox.publish.before": 2, "outbox.publish.after": 3, "job.finish.before": 3} {

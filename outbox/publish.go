@@ -12,7 +12,7 @@ import (
 	"github.com/pawl-go/pawl/internal/fault"
 )
 
-// carried returns why the sink can never publish m; nil if it can, or does not say.
+// carried returns why the sink can never publish m, or nil if it can or is no [pawl.Carrier].
 func (r *Relay) carried(m pawl.Message) error {
 	c, knows := r.cfg.Sink.(pawl.Carrier)
 	if !knows {
@@ -22,17 +22,18 @@ func (r *Relay) carried(m pawl.Message) error {
 	switch {
 	case err == nil:
 		return nil
-	case callback.Panicked(err): // it says nothing of the next attempt, and is charged
+	case callback.Panicked(err): // a panic may not recur: it is charged and retried
 		return err
 	}
 	return pawl.Final(fmt.Errorf("the sink cannot carry it: %w", err))
 }
 
-// maxApart is how many suspects are published at once, each in a call of its own.
+// maxApart bounds the concurrent calls for suspects, and also those for batches.
 const maxApart = 16
 
-// deliver publishes messages, and sets what became of each in its trial. An event that has found the sink down before is a suspect
-// and goes alone: if it is what makes the sink fail, its neighbours are not published again with it, nor held up.
+// deliver publishes messages and stores each result in its trial. A suspect, an event that found
+// the sink down before, is published in its own call. If it makes calls fail, other events are then
+// neither published again nor delayed by it.
 func (r *Relay) deliver(ctx context.Context, ms []pawl.Message, trials []trial, batches map[int]*batch) {
 	var together, apart []int
 	var all sync.WaitGroup
@@ -56,10 +57,10 @@ func (r *Relay) deliver(ctx context.Context, ms []pawl.Message, trials []trial, 
 	all.Wait()
 }
 
-// errUntried is the end of a trial that was not held, because others before it found the sink down.
-var errUntried = errors.New("not tried: others found the sink down")
+// errUntried is the error of an event that was not tried because the sink was found down.
+var errUntried = errors.New("not tried: other events found the sink down")
 
-// apart publishes each message in a call of its own, until the sink turns out to be down.
+// apart publishes each message in its own call until the sink turns out to be down.
 func (r *Relay) apart(ctx context.Context, ms []pawl.Message, trials []trial, places []int) {
 	var all sync.WaitGroup
 	defer all.Wait()
@@ -89,7 +90,7 @@ func (r *Relay) apart(ctx context.Context, ms []pawl.Message, trials []trial, pl
 	}
 }
 
-// call is one call of Publish. A crash before the sink accepted costs another try; one after it publishes once more.
+// call makes one call of Publish. A crash after the sink accepted publishes again.
 func (r *Relay) call(ctx context.Context, ms []pawl.Message, trials []trial, places []int) {
 	if len(places) == 0 {
 		return
@@ -118,15 +119,15 @@ func (r *Relay) call(ctx context.Context, ms []pawl.Message, trials []trial, pla
 	}
 }
 
-// sinkGrace is how long after the end of its context a sink may take to return. It is less than the worker waits for the relay, which
-// would then charge all events of the call.
+// sinkGrace is how long a sink may take to return after its context ends. It must be less than the
+// worker waits for the handler: the worker would charge all events of the call.
 const sinkGrace = 2 * time.Second
 
 func (r *Relay) ask(ctx context.Context, ms []pawl.Message) (errs []error, err error) {
 	return askSink(ctx, func() []error { return r.cfg.Sink.Publish(ctx, ms) })
 }
 
-// askSink calls the sink. One that panics fails its call, and one that ignores the end of its context is left behind.
+// askSink calls the sink. A panic becomes an error. It abandons a call that ignores its context.
 func askSink[T any](ctx context.Context, call func() T) (T, error) {
 	type answer struct {
 		said T

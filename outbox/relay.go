@@ -10,24 +10,25 @@ import (
 	"github.com/pawl-go/pawl/job"
 )
 
-// A Relay publishes the events of one sink. It is a [job.Worker] whose handler publishes: any number of them, in any number of
-// processes, share the work, and each aggregate is published in order all the same.
+// A Relay publishes the events of one sink. It is a [job.Worker] whose handler calls the sink. Any
+// number of relays in any number of processes share the work and keep each aggregate's order.
 type Relay struct {
 	cfg       Config
 	pool      *pgxpool.Pool
 	batchSink pawl.BatchSink // nil: the sink takes no batches
-	calls     chan struct{}  // a token for each call of the database about batches that is on its way
+	calls     chan struct{}  // semaphore of batchCalls
 	worker    *job.Worker
 	breaker   *breaker
 }
 
-// batchCalls is how many calls of the database about batches a relay makes at once. With one for each
-// call of publish in hand, the server took a fifth more time for them.
+// batchCalls is how many database calls about batches a relay makes at once. With one for each
+// running call of publish, the server needed a fifth more time for them.
 const batchCalls = 2
 
-// NewRelay checks the configuration against the pool and fills in the defaults. As a rule a relay takes two connections of the pool at once, four if
-// its sink takes batches, and one beside the pool; see [job.Presence]. A claim that takes long is made beside the next one, and can add one or two
-// for a moment. Events in hand take none.
+// NewRelay checks the configuration and fills in the defaults. A relay usually takes two
+// connections of the pool at once, or four if its sink takes batches, and one outside the pool (see
+// [job.Presence]). A slow claim overlaps with the next one and can add one or two for a moment.
+// Events being published take none.
 func NewRelay(pool *pgxpool.Pool, cfg Config) (*Relay, error) {
 	if pool == nil {
 		return nil, &pawl.Error{Op: "outbox.relay", Code: pawl.CodeArgumentInvalid, Err: errors.New("the pool is missing")}
@@ -55,26 +56,28 @@ func NewRelay(pool *pgxpool.Pool, cfg Config) (*Relay, error) {
 	return r, nil
 }
 
-// Run publishes until ctx ends, then stops claiming, lets what is being published end within Drain, gives the rest back, and
-// returns nil. Errors are those of [job.Worker.Run]: it cannot start.
+// Run publishes until ctx is cancelled. It then stops claiming, waits up to ShutdownTimeout for
+// running calls, releases the remaining events and returns nil. It returns an error only if it
+// cannot start; see [job.Worker.Run].
 func (r *Relay) Run(ctx context.Context) error { return r.worker.Run(ctx) }
 
-// Kick makes the relay look for events now instead of after its next poll; it needs no database. For relays of other processes
-// see the function [Kick].
+// Kick makes the relay look for events now instead of at its next poll. It needs no database. For
+// relays in other processes use the function [Kick].
 func (r *Relay) Kick() { r.worker.Kick() }
 
-// Ready is closed when Run has registered the relay in the database, for the first time.
+// Ready is closed when Run has registered the relay in the database for the first time.
 func (r *Relay) Ready() <-chan struct{} { return r.worker.Ready() }
 
-// publish ends each event with a verdict. What the sink cannot carry is a dead letter before anything is sent. A crash in between
-// publishes once more, with the same ids. No transaction is open.
+// publish returns a verdict for each event. No transaction is open. An event that the sink cannot
+// carry becomes a dead letter before anything is sent.
 func (r *Relay) publish(ctx context.Context, ts []job.Task[[]byte]) []error {
 	messages, verdicts := make([]pawl.Message, 0, len(ts)), make([]error, len(ts))
-	places, trials := make([]int, 0, len(ts)), make([]trial, 0, len(ts)) // of the messages among ts
+	// places holds the index of each message in ts.
+	places, trials := make([]int, 0, len(ts)), make([]trial, 0, len(ts))
 	for i, t := range ts {
 		m, ok := messageOf(t.Job, r.cfg.Source)
 		if !ok {
-			verdicts[i] = pawl.Final(errors.New("this job is no event: its headers have no ce-id and ce-type"))
+			verdicts[i] = pawl.Final(errors.New("this job is not an event: its headers lack ce-id or ce-type"))
 			continue
 		}
 		if verdicts[i] = r.carried(m); verdicts[i] != nil {
@@ -99,7 +102,7 @@ func (r *Relay) publish(ctx context.Context, ts []job.Task[[]byte]) []error {
 	return verdicts
 }
 
-// report passes events on, but for one a job of what publish has reported in one.
+// report leaves out EventSnoozed: publish reports all uncharged events of a call in one.
 func (r *Relay) report(ctx context.Context, e pawl.Event) {
 	if e.Kind != pawl.EventSnoozed {
 		r.cfg.Hooks.Emit(ctx, e)

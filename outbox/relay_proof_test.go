@@ -10,9 +10,8 @@ import (
 	"github.com/pawl-go/pawl/outbox"
 )
 
-// A relay that polls once in an hour hears a kick of its own process at once, also where appends
-// notify no relay (trap T27: nothing depends on it). No event tells such a kick from a poll, so the
-// time decides.
+// A relay that polls once an hour reacts at once to a kick from its own process, even if appends
+// notify no relay (trap T27). Events cannot distinguish a kick from a poll; the time does.
 func TestKick_OfThisProcess(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -21,13 +20,14 @@ func TestKick_OfThisProcess(t *testing.T) {
 	r, _ := b.relay(func(c *outbox.Config) { c.Poll, c.Presence = time.Hour, job.Presence{} })
 	<-r.Ready()
 	for n := range 2 {
-		time.Sleep(5300 * time.Millisecond) // after 10, 20, … 2560 ms it has polled, and does not for another 5 s
+		// The relay has polled after 10, 20, … 2560 ms and does not poll again for 5 s.
+		time.Sleep(5300 * time.Millisecond)
 		began := time.Now()
 		b.append(event("1", "local"))
 		r.Kick()
 		b.untilAccepted(n + 1)
 		if took := time.Since(began); took > 4*time.Second {
-			t.Errorf("it took %v, as long as to the next poll", took)
+			t.Errorf("it took %v, so the next poll found the event", took)
 		}
 	}
 }

@@ -25,7 +25,7 @@ import (
 
 var operator = ops.By{Actor: "test", Reason: "test"}
 
-// Several relays at once publish each event once, and each aggregate in its order.
+// Several relays publish each event once and each aggregate in its order.
 func TestRelay_ManyAtOnceKeepTheOrder(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -56,7 +56,7 @@ func TestRelay_ManyAtOnceKeepTheOrder(t *testing.T) {
 	}
 }
 
-// A relay publishes its own sink's events and no others.
+// A relay publishes only the events of its own sink.
 func TestRelay_EachSinkHasAQueueOfItsOwn(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -71,7 +71,7 @@ func TestRelay_EachSinkHasAQueueOfItsOwn(t *testing.T) {
 	b.want("ours", "theirs")
 }
 
-// An append wakes a relay that polls once in an hour, and sleeps.
+// An append wakes an idle relay that polls once an hour.
 func TestAppend_WakesTheRelay(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -81,8 +81,8 @@ func TestAppend_WakesTheRelay(t *testing.T) {
 	}
 }
 
-// A kick wakes a relay where appends notify no relay: from another process, and after a commit of a handler of ours (trap
-// T27: nothing depends on it). A relay in this process is kicked without a notification.
+// Where appends notify no relay (trap T27), a kick from another process wakes it, and so does the
+// commit of a Pawl handler. A relay in this process is kicked without a notification.
 func TestKick_NotifiesTheRelay(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -113,11 +113,11 @@ func TestKick_NotifiesTheRelay(t *testing.T) {
 		})
 	}
 	b.append(event("1", "local"))
-	r.Kick() // which needs no notification
+	r.Kick() // needs no notification
 	b.untilDone()
 }
 
-// A relay without presence is not woken, and polls.
+// A relay without presence is not woken; it polls.
 func TestRelay_PollsWithoutPresence(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -128,7 +128,7 @@ func TestRelay_PollsWithoutPresence(t *testing.T) {
 	}
 }
 
-// Nothing leaves the process while a transaction is open (trap T18): no session of the relay is in one while the sink works.
+// While the sink runs, no session of the relay has an open transaction (trap T18).
 func TestT18_NoTransactionWhilePublishing(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -151,19 +151,20 @@ type sinkFunc func(ctx context.Context, ms []pawl.Message) []error
 
 func (f sinkFunc) Publish(ctx context.Context, ms []pawl.Message) []error { return f(ctx, ms) }
 
-// Ids are drawn in another order than that of the commits (trap T19): what commits late is published late, and is published.
+// Ids are not drawn in commit order (trap T19). A late commit is published late, not skipped.
 func TestT19_OrderIsThatOfTheAggregate(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.relay()
 	late := b.begin()
-	_, err := outbox.Append(t.Context(), late, event("1", "late one"), event("1", "late two")) // ids 1 and 2
+	// Ids 1 and 2.
+	_, err := outbox.Append(t.Context(), late, event("1", "late one"), event("1", "late two"))
 	b.must(err)
 	b.append(event("2", "early")) // id 3
 	b.untilAccepted(1)
 	behind := make(chan struct{})
 	go func() { b.append(event("1", "behind")); close(behind) }()
-	b.wait("somebody waits for the aggregate", func() bool {
+	b.wait("an append waits for the aggregate", func() bool {
 		return b.count("select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'") == 1
 	})
 	b.must(late.Commit(t.Context()))
@@ -172,7 +173,7 @@ func TestT19_OrderIsThatOfTheAggregate(t *testing.T) {
 	b.wantInOrder("early", "late one", "late two", "behind")
 }
 
-// A foreign transaction, however old, with an xid and a snapshot, stops no relay (trap T20).
+// An old foreign transaction with an xid and a snapshot stops no relay (trap T20).
 func TestT20_AForeignTransactionStopsNoRelay(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "create table foreign_work (n int)")
@@ -187,7 +188,7 @@ func TestT20_AForeignTransactionStopsNoRelay(t *testing.T) {
 	b.want("one", "two", "three")
 }
 
-// A transaction that began early and commits late loses no event and no place (trap T22): nothing polls by age.
+// A transaction that began early and commits late loses no event and no place (trap T22).
 func TestT22_ALateCommitIsPublished(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -207,7 +208,7 @@ func TestT22_ALateCommitIsPublished(t *testing.T) {
 	}
 }
 
-// A writer that keeps an aggregate open delays that aggregate and no other.
+// A writer that keeps an aggregate open delays only that aggregate.
 func TestRelay_AnOpenWriterDelaysOnlyItsAggregate(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -228,8 +229,8 @@ func TestRelay_AnOpenWriterDelaysOnlyItsAggregate(t *testing.T) {
 	b.wait("the open aggregate goes on", func() bool { return slices.Contains(b.accepted(), "after") })
 }
 
-// An event that the sink refuses uses up its attempts and no more (trap T41). Then its aggregate's policy decides: it stands
-// until an operator lets it go on, or goes on by itself. Others never wait.
+// An event that the sink refuses uses exactly its attempts (trap T41). Then its aggregate's policy
+// decides whether later events wait for an operator. Other aggregates never wait.
 func TestT41_PoisonHead(t *testing.T) {
 	t.Parallel()
 	for policy, want := range map[job.LanePolicy][]string{
@@ -280,7 +281,7 @@ func TestT41_PoisonHead(t *testing.T) {
 	}
 }
 
-// An event that no retry can help is a dead letter at once.
+// An event with a Final error becomes a dead letter at once.
 func TestRelay_FinalIsTriedOnce(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -292,8 +293,8 @@ func TestRelay_FinalIsTriedOnce(t *testing.T) {
 	})
 }
 
-// A sink that is away costs no attempt (trap T43), however long, whether it says so, answers nothing, or refuses everything. The
-// relay leaves it alone but for a probe now and then, and goes on by itself when it is back.
+// A sink outage costs no attempt (trap T43), whether the sink reports it, does not answer, or
+// refuses everything. The relay only probes, and continues by itself when the sink is back.
 func TestT43_AnOutageBurnsNoAttempt(t *testing.T) {
 	t.Parallel()
 	for name, outage := range map[string]error{
@@ -317,7 +318,7 @@ func TestT43_AnOutageBurnsNoAttempt(t *testing.T) {
 			b.wait("the sink was tried for long", func() bool { return calls.Load() > 40+60 })
 			b.wantCount("select count(*) from pawl_v1.outbox_pending where status = 'dead_letter'", 0)
 			if n := b.counters.Count(pawl.EventError); n == 0 {
-				t.Error("nobody was told")
+				t.Error("no error event was emitted")
 			}
 			b.refusing(nil)
 			b.untilDone()
@@ -334,7 +335,7 @@ func TestT43_AnOutageBurnsNoAttempt(t *testing.T) {
 	}
 }
 
-// An event that makes the sink look as if it were down does not come back for ever, nor stop the others (traps T41, T43).
+// An event that makes the sink look down is not retried forever and stops no other (T41, T43).
 func TestT43_OneEventIsNotAnOutage(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -360,8 +361,8 @@ func TestT43_OneEventIsNotAnOutage(t *testing.T) {
 	}
 }
 
-// A handler that fails takes its events with it, and what others have appended is published although retries of incoming work
-// are exhausted (trap T46).
+// If a handler fails, its events roll back. Events of other handlers are published even when
+// retries of incoming work are exhausted (trap T46).
 func TestT46_OutgoingDoesNotDependOnIncoming(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -394,7 +395,7 @@ func TestT46_OutgoingDoesNotDependOnIncoming(t *testing.T) {
 	b.want("first", "second")
 }
 
-// Published events leave nothing behind, unless the queue keeps an archive; then the view says when they were published.
+// Published events leave no row, unless the queue keeps an archive with the time of publishing.
 func TestRelay_LeavesNothingBehind(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -411,7 +412,8 @@ func TestRelay_LeavesNothingBehind(t *testing.T) {
  and status = 'succeeded' and attempt_count = 1 and published_at > created_at`, 1)
 }
 
-// A job in the outbox's queue that is no event is a dead letter, and a sink that answers nonsense publishes nothing.
+// A job in the outbox's queue that is not an event becomes a dead letter. A sink that returns a
+// wrong number of errors publishes nothing.
 func TestRelay_ChecksWhatItIsTold(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -425,7 +427,7 @@ func TestRelay_ChecksWhatItIsTold(t *testing.T) {
 	b.wait("three dead letters", func() bool { return b.count("select count(*) from pawl_v1.dead_letters") == 3 })
 }
 
-// A setting that cannot be is refused, by the name of its field.
+// An invalid setting is refused, with the name of its field.
 func TestNewRelay_NamesTheFieldThatItRefuses(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -445,7 +447,7 @@ func TestNewRelay_NamesTheFieldThatItRefuses(t *testing.T) {
 	}
 }
 
-// Func publishes the messages of a call side by side and survives a panic; Channel hands over.
+// Func publishes messages concurrently and survives a panic. Channel passes messages on.
 func TestSinks(t *testing.T) {
 	t.Parallel()
 	both := make(chan struct{}, 2)
@@ -454,7 +456,8 @@ func TestSinks(t *testing.T) {
 			panic("now")
 		}
 		both <- struct{}{}
-		return patience.Poll(t.Context(), func() bool { return len(both) == 2 }) // each waits for the other
+		// Each waits for the other.
+		return patience.Poll(t.Context(), func() bool { return len(both) == 2 })
 	}).Publish(t.Context(), []pawl.Message{{ID: "1"}, {ID: "panics"}, {ID: "2"}})
 	if errs[0] != nil || errs[1] == nil || errs[2] != nil {
 		t.Errorf("Func: %v", errs)

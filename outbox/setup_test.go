@@ -19,7 +19,7 @@ import (
 	"github.com/pawl-go/pawl/pawltest"
 )
 
-// A bed is one database with an outbox, and what its sink was handed.
+// A bed is a database with an outbox, and the messages that its sink got.
 type bed struct {
 	*testing.T
 	url      string
@@ -78,7 +78,7 @@ func (b *bed) append(events ...outbox.Event) (answers []outbox.Appended) {
 	return answers
 }
 
-// refusal appends events in a transaction that does not commit, and returns the error.
+// refusal appends events in a transaction, rolls it back and returns the error of Append.
 func (b *bed) refusal(events ...outbox.Event) error {
 	b.Helper()
 	tx, err := b.pool.Begin(b.Context())
@@ -88,12 +88,12 @@ func (b *bed) refusal(events ...outbox.Event) error {
 	return err
 }
 
-// event is one of aggregate order/of whose payload says what it is.
+// event returns an event of aggregate order/of with the payload what.
 func event(of, what string) outbox.Event {
 	return outbox.Event{Type: "Changed", AggregateType: "order", AggregateID: of, Payload: []byte(what)}
 }
 
-// Publish takes what refuse does not refuse.
+// Publish accepts messages for which refuse returns nil.
 func (b *bed) Publish(_ context.Context, ms []pawl.Message) []error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -125,7 +125,7 @@ func (b *bed) accepted() (all []string) {
 	return all
 }
 
-// relay starts a relay to the bed with quick settings, which change may change. The returned function stops it.
+// relay starts a relay to the bed with short intervals, which change may override. stop stops it.
 func (b *bed) relay(change ...func(*outbox.Config)) (r *outbox.Relay, stop func()) {
 	b.Helper()
 	cfg := outbox.Config{Sink: b, Poll: 10 * time.Millisecond, Probe: 50 * time.Millisecond, Presence: job.Presence{Off: true},
@@ -167,8 +167,8 @@ func (b *bed) wait(what string, reached func() bool) {
 	patience.Until(b, what, reached)
 }
 
-// wakes appends an event, which a relay that is idle finds, until a notification told the relay of it. An idle relay also
-// polls, rarely, so a poll may find the event first; that it does so five times in a row says that no notification came.
+// wakes appends events to an idle relay until a notification wakes it. A rare poll may find an
+// event first. Five in a row mean that no notification came.
 func (b *bed) wakes(what string, appendEvent func()) {
 	b.Helper()
 	for range 5 {
@@ -184,7 +184,7 @@ func (b *bed) wakes(what string, appendEvent func()) {
 	b.Errorf("%s: polls found the event, and no notification did", what)
 }
 
-// untilAccepted waits for so many, and returns them.
+// untilAccepted waits for n accepted events and returns all payloads.
 func (b *bed) untilAccepted(n int) []string {
 	b.Helper()
 	b.wait(fmt.Sprintf("%d events published", n), func() bool { return len(b.accepted()) >= n })
@@ -221,7 +221,7 @@ func (b *bed) wantCount(query string, want int) {
 	}
 }
 
-// want requires the payloads, in any order.
+// want requires these payloads, in any order.
 func (b *bed) want(want ...string) {
 	b.Helper()
 	got := b.accepted()
@@ -232,7 +232,7 @@ func (b *bed) want(want ...string) {
 	}
 }
 
-// wantInOrder requires the payloads in this order.
+// wantInOrder requires these payloads in this order.
 func (b *bed) wantInOrder(want ...string) {
 	b.Helper()
 	if got := b.accepted(); !slices.Equal(got, want) {

@@ -9,16 +9,18 @@ import (
 	"github.com/pawl-go/pawl/internal/callback"
 )
 
-// Func makes a sink of a function that publishes one message. It publishes the messages of one call
-// of Publish side by side, so [Config.MaxPublish] bounds how many calls of the function run at once. A panic is the error of its message. A call that has not returned half a
-// second after ctx ends is left behind: its message counts as not published, and those of the other calls keep their answers.
+// Func makes a sink of a function that publishes one message. The messages of one Publish are
+// published concurrently, so [Config.MaxPublish] bounds how many calls of the function run at once.
+// A panic becomes the error of its message. A call that has not returned half a second after ctx
+// ends is abandoned: its message counts as not published. The other messages keep their results.
 func Func(publish func(ctx context.Context, m pawl.Message) error) pawl.Sink {
 	return funcSink(publish)
 }
 
 type funcSink func(ctx context.Context, m pawl.Message) error
 
-// funcGrace is how long after the end of its context a function may take to return. It is less than a relay waits for the sink.
+// funcGrace is how long a function may take to return after its context ends. It must be less than
+// sinkGrace, so that Publish returns before the relay abandons it.
 const funcGrace = 500 * time.Millisecond
 
 func (f funcSink) Publish(ctx context.Context, ms []pawl.Message) []error {
@@ -44,18 +46,19 @@ func (f funcSink) Publish(ctx context.Context, ms []pawl.Message) []error {
 	return errs
 }
 
-// errLeftBehind is the end of a call of which nobody knows whether it published. A sink that does not answer is down, until it has
-// accepted others since.
-var errLeftBehind = pawl.SinkDown(errors.New("it did not return when its context had ended, and was left behind"))
+// errLeftBehind is the error of an abandoned call, which may have published. It marks the sink as
+// down, because a sink that does not answer is not charged to the event at first.
+var errLeftBehind = pawl.SinkDown(errors.New("the call was abandoned: it did not return after its context ended"))
 
-// lateAfter returns a channel that is closed so long after the end of ctx. Call stop when it is not awaited any more.
+// lateAfter returns a channel that closes grace after ctx ends. Call stop when done with it.
 func lateAfter(ctx context.Context, grace time.Duration) (over <-chan struct{}, stop func() bool) {
 	late := make(chan struct{})
 	return late, context.AfterFunc(ctx, func() { time.AfterFunc(grace, func() { close(late) }) })
 }
 
-// Channel makes a sink of a channel. A message counts as published when it was received, or is in the channel's buffer: what is
-// lost there after that, in a crash, is not sent again. While nobody receives, the sink is down.
+// Channel makes a sink of a channel. A message counts as published once it was received or is in
+// the channel's buffer. If the process crashes, messages in the buffer are lost and not sent again.
+// While the channel is full and has no receiver, the sink is down.
 func Channel(to chan<- pawl.Message) pawl.Sink { return channelSink(to) }
 
 type channelSink chan<- pawl.Message

@@ -15,12 +15,12 @@ import (
 // A Job is a job with its payload decoded.
 type Job[T any] struct {
 	ops.Job
-	Value T // from the payload, which is JSON; a T of []byte gets them as they are
+	// Value is the decoded JSON payload. If T is []byte, it is the payload itself.
+	Value T
 }
 
-// Enqueued returns the jobs of a kind, oldest first, whatever their status; those that have finished are gone. It fails the test
-// unless there are as many as wanted, and tells which jobs there are. db may be your open transaction, before it commits or rolls
-// back.
+// Enqueued returns the jobs of a kind, oldest first, in every status; succeeded jobs are gone. If
+// there are not exactly want, the test fails and lists all jobs. db may be your open transaction.
 func Enqueued[T any](tb testing.TB, db pawl.DB, kind string, want int) []Job[T] {
 	tb.Helper()
 	ctx := context.Background()
@@ -45,12 +45,12 @@ func Enqueued[T any](tb testing.TB, db pawl.DB, kind string, want int) []Job[T] 
 type Event[T any] struct {
 	ops.OutboxEvent
 	Headers map[string]any
-	Value   T // from the payload, which is JSON; a T of []byte gets it as it is
+	// Value is the decoded JSON payload. If T is []byte, it is the payload itself.
+	Value T
 }
 
-// Appended returns the events of a type that are in the outbox, oldest first; those that are published are gone. It fails the
-// test unless there are as many as wanted, and tells which events there are. db may be your open transaction, before it commits
-// or rolls back.
+// Appended returns the unpublished events of a type, oldest first. If there are not exactly want,
+// the test fails and lists all events. db may be your open transaction.
 func Appended[T any](tb testing.TB, db pawl.DB, eventType string, want int) []Event[T] {
 	tb.Helper()
 	ctx := context.Background()
@@ -73,8 +73,8 @@ func Appended[T any](tb testing.TB, db pawl.DB, eventType string, want int) []Ev
 	return found
 }
 
-// Command returns the command that is known under a key. It fails the test if there is none, and tells what is known of the
-// key, and which commands the scope has. To assert that it is not known, use [ops.CommandRef].
+// Command returns the command with a key. If there is none, the test fails, and lists what is known
+// of the key and the scope. To assert that there is none, use [ops.CommandRef].
 func Command(tb testing.TB, db pawl.DB, scope, key string) ops.Command {
 	tb.Helper()
 	ctx := context.Background()
@@ -83,14 +83,14 @@ func Command(tb testing.TB, db pawl.DB, scope, key string) ops.Command {
 		tb.Fatalf("pawltest: %v", err)
 	}
 	if err != nil {
-		tb.Fatalf("pawltest: no command %q in scope %q. The scope has:%s\nOf the key is known:%s", key, scope,
+		tb.Fatalf("pawltest: no command %q in scope %q. The scope has:%s\nKnown of the key:%s", key, scope,
 			commandsThere(ctx, db, scope), keyKnown(ctx, db, key))
 	}
 	return c
 }
 
-// Seen returns what a consumer remembers of the delivery with a key. It fails the test if that is nothing, and tells what else is
-// known of the key. To assert that it is not known, use [ops.DeliveryRef].
+// Seen returns a consumer's record of the delivery with a key. If there is none, the test fails and
+// lists what is known of the key. To assert that there is none, use [ops.DeliveryRef].
 func Seen(tb testing.TB, db pawl.DB, consumer, key string) ops.Delivery {
 	tb.Helper()
 	ctx := context.Background()
@@ -99,7 +99,7 @@ func Seen(tb testing.TB, db pawl.DB, consumer, key string) ops.Delivery {
 		tb.Fatalf("pawltest: %v", err)
 	}
 	if err != nil {
-		tb.Fatalf("pawltest: consumer %q has not seen %q. Of the key is known:%s", consumer, key, keyKnown(ctx, db, key))
+		tb.Fatalf("pawltest: consumer %q has not seen %q. Known of the key:%s", consumer, key, keyKnown(ctx, db, key))
 	}
 	return d
 }
@@ -136,7 +136,7 @@ func detailed[T any](ctx context.Context, db pawl.DB, id int64) (d ops.Job, valu
 	return d, value, err
 }
 
-// What was there, for messages; what cannot be read is told in place of it.
+// The following functions list records for failure messages. If reading fails, they list the error.
 
 const mostOctets = 200 // of a payload in a message
 

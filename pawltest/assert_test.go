@@ -22,7 +22,7 @@ type letter struct {
 	To string `json:"to"`
 }
 
-// What a transaction has enqueued is there before it ends, to itself alone; a test can roll it back.
+// Enqueued sees a transaction's jobs before it commits, and only in that transaction.
 func TestEnqueued(t *testing.T) {
 	t.Parallel()
 	pool := pawltest.DB(t)
@@ -113,10 +113,10 @@ func TestCommandAndSeen(t *testing.T) {
 		t.Errorf("got %+v", s)
 	}
 	for want, assert := range map[string]func(testing.TB){
-		"no command \"order-2\" in scope \"orders\". The scope has:\n\t\"order-1\": succeeded":                                 func(tb testing.TB) { pawltest.Command(tb, pool, "orders", "order-2") },
-		"no command \"m-1\" in scope \"shop\". The scope has:\n\tno command\nOf the key is known:\n\tdelivery of \"shipping\"": func(tb testing.TB) { pawltest.Command(tb, tx, "shop", "m-1") },
-		"consumer \"shipping\" has not seen \"m-1\". Of the key is known:\n\tnothing":                                          func(tb testing.TB) { pawltest.Seen(tb, pool, "shipping", "m-1") },
-		"consumer \"mailing\" has not seen \"order-1\". Of the key is known:\n\tcommand of \"orders\"":                         func(tb testing.TB) { pawltest.Seen(tb, pool, "mailing", "order-1") },
+		"no command \"order-2\" in scope \"orders\". The scope has:\n\t\"order-1\": succeeded":                              func(tb testing.TB) { pawltest.Command(tb, pool, "orders", "order-2") },
+		"no command \"m-1\" in scope \"shop\". The scope has:\n\tno command\nKnown of the key:\n\tdelivery of \"shipping\"": func(tb testing.TB) { pawltest.Command(tb, tx, "shop", "m-1") },
+		"consumer \"shipping\" has not seen \"m-1\". Known of the key:\n\tnothing":                                          func(tb testing.TB) { pawltest.Seen(tb, pool, "shipping", "m-1") },
+		"consumer \"mailing\" has not seen \"order-1\". Known of the key:\n\tcommand of \"orders\"":                         func(tb testing.TB) { pawltest.Seen(tb, pool, "mailing", "order-1") },
 	} {
 		if said := judged(t, assert); !strings.Contains(said, want) {
 			t.Errorf("said %q, want %q", said, want)
@@ -124,7 +124,7 @@ func TestCommandAndSeen(t *testing.T) {
 	}
 }
 
-// They read through database/sql, too.
+// The assertions also read through database/sql.
 func TestAssertions_SQL(t *testing.T) {
 	t.Parallel()
 	db := stdlib.OpenDBFromPool(pawltest.DB(t))
@@ -155,7 +155,7 @@ func TestAssertions_SQL(t *testing.T) {
 	}
 }
 
-// A pool that is missing fails the test with a sentence, not with a panic.
+// A nil pool fails the test with a message, not with a panic.
 func TestHelpers_RefuseANilPool(t *testing.T) {
 	t.Parallel()
 	for name, call := range map[string]func(testing.TB){

@@ -16,12 +16,12 @@ import (
 	"github.com/pawl-go/pawl/ops"
 )
 
-// Consume runs a [consumer.Consumer] on pool until cfg.Source, a [Source], has nothing left and every delivery that has been stored is done, or a
-// dead letter. What is held at a gate until something comes before it is left, and so is what stands behind a dead letter.
+// Consume runs a [consumer.Consumer] on pool until cfg.Source, a [Source], is empty and every
+// stored delivery is done or dead. It leaves those at a sequence gate or behind a dead letter.
 //
-// It returns what happened, counted: [pawl.EventSucceeded] took effect, [pawl.EventDuplicateSkipped] had done so before,
-// [pawl.EventRetryable] failed and was tried again, [pawl.EventFailed] became dead letters, and the others. Unless the handler's policy
-// says otherwise, the back-off is 10 ms at most. It holds no presence lock.
+// It returns the number of events of each kind, such as [pawl.EventSucceeded],
+// [pawl.EventDuplicateSkipped], [pawl.EventRetryable] and [pawl.EventFailed]. If the handler's
+// policy sets no back-off, it is at most 10 ms. The consumer holds no presence lock.
 //
 // The test fails if there is still work after a minute.
 func Consume(tb testing.TB, pool *pgxpool.Pool, cfg consumer.Config) *pawl.Counters {
@@ -48,7 +48,8 @@ func consume(tb testing.TB, pool *pgxpool.Pool, cfg consumer.Config, limit time.
 	err = whileRunning(context.Background(), f.Run, limit, func(ctx context.Context) error {
 		for {
 			began := time.Now()
-			open := source.Open() // first: what is acknowledged by now has been committed when the snapshot is taken
+			// Deliveries acknowledged by now are committed when look takes its snapshot.
+			open := source.Open()
 			s, err := look(ctx, pool, []string{"inbox/" + cfg.Name})
 			work := s.storedWork()
 			if err == nil && open == 0 && len(work) == 0 {
@@ -58,7 +59,7 @@ func consume(tb testing.TB, pool *pgxpool.Pool, cfg consumer.Config, limit time.
 				return err
 			}
 			if !pace.Sleep(ctx, max(5*time.Millisecond, time.Since(began))) {
-				return fmt.Errorf("after %v %d deliveries are not acknowledged, and of those that are stored there is still work:%s%s",
+				return fmt.Errorf("after %v %d deliveries are not acknowledged, and there is still work on stored deliveries:%s%s",
 					limit, open, listed(work), lastErr)
 			}
 		}
@@ -69,7 +70,7 @@ func consume(tb testing.TB, pool *pgxpool.Pool, cfg consumer.Config, limit time.
 	return counters
 }
 
-// impatient is the handler, with a short back-off if it has none of its own.
+// impatient returns the handler, with a short back-off if it has none of its own.
 func impatient(h consumer.Handler) consumer.Handler {
 	short := job.Backoff{Base: time.Millisecond, Max: 10 * time.Millisecond}
 	switch h := h.(type) {
@@ -93,7 +94,8 @@ func impatient(h consumer.Handler) consumer.Handler {
 	return h
 }
 
-// storedWork returns the stored deliveries that will be something else soon: a gate's, which are not tried before they may pass, will not.
+// storedWork returns the stored deliveries whose status will change soon. It omits deliveries that
+// wait at a gate: they have no attempts and are not due.
 func (s *standing) storedWork() (work []ops.Job) {
 	for _, j := range s.jobs {
 		if s.moves(j) || j.Status == ops.StatusPending && (due(j) || j.Attempts > 0) && s.claimable(j) {

@@ -11,29 +11,29 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// contents are the tables outside of Pawl's schemas, by name, without "public." where that is the schema; what is enqueued; and what
-// was answered.
+// contents holds hashes of your tables, by name without "public.", of the jobs and of the answer.
 type contents map[string]table
 
-// A table as a few hashes. Each is of values in their order, so the order of rows does not count.
+// A table holds hashes of sorted values, so the order of rows does not count.
 type table struct {
 	rows    int64
-	columns map[string]string // of all values in a column; "": not compared
-	whole   string            // of the rows, in the columns that are compared
+	columns map[string]string // of all values of a column; "": not compared
+	// whole is of the rows, in the compared columns.
+	whole string
 }
 
-// What is compared beside your tables, by the names under which Ignore can speak of its columns.
+// Names by which Ignore addresses columns that belong to no table of yours.
 const (
 	enqueuedName = "enqueued"
 	answerName   = "answer"
 )
 
-// enqueuedJobs are all jobs that have not ended, events among them.
+// enqueuedJobs selects all jobs that have not ended, including events.
 const enqueuedJobs = `(select j.queue, j.kind, j.priority, j.max_attempts, j.payload, j.headers, l.name as lane
   from pawl.job as j
   left join pawl.lane as l on l.id = j.lane_id)`
 
-// answered makes contents of what was answered, by part.
+// answered returns contents with the parts of an answer.
 func answered(parts map[string]string) contents {
 	t := table{rows: 1, columns: map[string]string{}}
 	for name, value := range parts {
@@ -42,7 +42,7 @@ func answered(parts map[string]string) contents {
 	return contents{answerName: t}
 }
 
-// read takes what the tables hold, without the ignored columns, and adds what was answered.
+// read returns the contents of the database without the ignored columns, plus the answer.
 func read(ctx context.Context, pool *pgxpool.Pool, answer contents, ignored []string) (contents, error) {
 	rows, err := pool.Query(ctx, `select format('%I.%I', n.nspname, c.relname) as name, array_agg(a.attname::text order by a.attnum) as columns
   from pg_class as c
@@ -94,14 +94,15 @@ func read(ctx context.Context, pool *pgxpool.Pool, answer contents, ignored []st
 	return all, nil
 }
 
-// readTable makes the hashes in the database.
+// readTable hashes a table in the database.
 func readTable(ctx context.Context, pool *pgxpool.Pool, name string, columns, compared []string) (t table, err error) {
 	hash := func(columns ...string) string {
 		quoted := make([]string, len(columns))
 		for i, column := range columns {
 			quoted[i] = "t." + pgx.Identifier{column}.Sanitize()
 		}
-		row := "md5(row(" + strings.Join(quoted, ", ") + ")::text)" // the text of a row tells null from empty
+		// The text of a row distinguishes null from empty.
+		row := "md5(row(" + strings.Join(quoted, ", ") + ")::text)"
 		return "coalesce(md5(string_agg(" + row + ", '' order by " + row + ")), '')"
 	}
 	query := []string{"count(*)", hash(compared...)}
@@ -126,7 +127,7 @@ func readTable(ctx context.Context, pool *pgxpool.Pool, name string, columns, co
 	return t, nil
 }
 
-// differing returns the columns that are not to be compared: those already left out, and those that differ from other's.
+// differing returns the columns not to compare: those left out, and those that differ from other's.
 func (c contents) differing(other contents) (columns []string) {
 	for name, t := range c {
 		for column, hash := range t.columns {
@@ -138,11 +139,11 @@ func (c contents) differing(other contents) (columns []string) {
 	return columns
 }
 
-// without returns the columns that are left out.
 func (c contents) without() []string { return c.differing(c) }
 
-// changed reports whether a table, or what is enqueued, is not as it was, in the columns that are compared. after is what was there after
-// the very run that began with before: of a table that is compared whole, its rows may have changed places only.
+// changed reports whether a table or the enqueued jobs changed since before, in the compared
+// columns. after is the state after the run that began with before. It reveals swapped values in a
+// table whose columns are all compared.
 func (c contents) changed(before, after contents) bool {
 	for name, t := range before {
 		if t.rows != c[name].rows {
@@ -162,14 +163,14 @@ func (c contents) changed(before, after contents) bool {
 	return false
 }
 
-// unlike says, a line each, what differs from want's.
+// unlike describes the differences from want, one per line.
 func (c contents) unlike(want contents) (lines []string) {
 	for _, name := range slices.Sorted(maps.Keys(want)) {
 		got, want := c[name], want[name]
 		what := "table " + name
 		switch name {
 		case enqueuedName:
-			what = "what is enqueued"
+			what = "the list of enqueued jobs"
 		case answerName:
 			what = "the answer"
 		}
@@ -185,17 +186,17 @@ func (c contents) unlike(want contents) (lines []string) {
 		}
 		switch {
 		case got.rows != want.rows:
-			lines = append(lines, fmt.Sprintf("%s has %d rows, undisturbed it has %d", what, got.rows, want.rows))
+			lines = append(lines, fmt.Sprintf("%s has %d rows; an undisturbed run leaves %d", what, got.rows, want.rows))
 		case len(columns) > 0:
-			lines = append(lines, fmt.Sprintf("%s differs in %s from what it is undisturbed", what, strings.Join(columns, ", ")))
+			lines = append(lines, fmt.Sprintf("%s differs in %s from an undisturbed run", what, strings.Join(columns, ", ")))
 		case got.whole != want.whole:
-			lines = append(lines, fmt.Sprintf("rows of %s hold each other's values, compared with those undisturbed", what))
+			lines = append(lines, fmt.Sprintf("rows of %s have swapped values compared with an undisturbed run", what))
 		}
 	}
 	return lines
 }
 
-// moveSequences makes ids differ from those of another database, as those do that a crash has used up.
+// moveSequences advances all sequences, so that ids differ, as after a crash.
 func moveSequences(ctx context.Context, pool *pgxpool.Pool) error {
 	_, err := pool.Exec(ctx, `select nextval(format('%I.%I', n.nspname, c.relname)::regclass)
   from pg_class as c

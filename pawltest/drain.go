@@ -17,51 +17,56 @@ import (
 	"github.com/pawl-go/pawl/ops"
 )
 
-// Drained is what a drain did, and what it left.
+// Drained is the result of a drain.
 type Drained struct {
 	Done      []DrainedJob // finished, in the order in which their handlers returned
-	Retried   []DrainedJob // failed, to be tried again: each attempt that did
-	Snoozed   []DrainedJob // given back by [job.Snooze], to wait for their time
+	Retried   []DrainedJob // each attempt that failed and will be retried
+	Snoozed   []DrainedJob // released by [job.Snooze] until a later time
 	Dead      []DrainedJob // dead letters
 	Cancelled []DrainedJob // by [job.Cancel]
-	Unknown   []DrainedJob // of which a step of package step may have been executed: they wait for a verdict
-	// Left are the jobs of the queues that are still to be worked on: scheduled for later, snoozed, behind a dead letter in their
-	// lane, of a paused queue, of a kind without a handler; after [DrainOnce] those to be tried again, too.
+	// Unknown are attempts of which a step may have been executed. The jobs wait until you resolve
+	// them.
+	Unknown []DrainedJob
+	// Left are the jobs in the queues that have not ended: scheduled for later, snoozed, behind a
+	// dead letter in their lane, in a paused queue, or of a kind without a handler. After
+	// [DrainOnce] they include those to be retried.
 	Left []ops.Job
 }
 
-// A DrainedJob is a job and how one attempt at it ended.
+// A DrainedJob is a job and the outcome of one attempt.
 type DrainedJob struct {
 	job.Job
-	Err error // what the handler said; nil if it is done
+	Err error // the handler's error; nil if it succeeded
 }
 
-// The bounds of one drain.
+// Limits of one drain.
 const (
 	drainLimit    = time.Minute
 	drainAttempts = 10_000
 	drainPoll     = 10 * time.Millisecond
 )
 
-// Drain works on the jobs of cfg.Queues, or of the queues of the handlers' definitions, until nothing is to be done: on what is due, on what handlers enqueue meanwhile, and again
-// on what fails, until it is done, or a dead letter, or cancelled. It does not wait for a back-off, nor for [job.RetryAfter]: a job
-// that is to be tried again is tried at once, so a handler that always fails uses up all of its attempts. See [DrainOnce] to look
-// at a job after one of them.
+// Drain runs the jobs of cfg.Queues, or of the queues in the handlers' definitions, until none is
+// left that can run now. It runs due jobs and those that handlers enqueue, and retries failed jobs
+// until they are done, dead letters or cancelled. It retries at once, without waiting for a
+// back-off or [job.RetryAfter]. So a handler that always fails uses up all of its attempts. To
+// inspect a job after one attempt, use [DrainOnce].
 //
-// What waits for its time is left: jobs that were enqueued with StartIn, or snoozed. [ops.JobRef.Retry] makes such a job due.
+// Jobs that were enqueued with StartIn or snoozed are left. [ops.JobRef.Retry] makes one due.
 //
-// The work is done by a [job.Worker], with cfg's concurrency and batches, on the jobs as the database has them: commit before you
-// drain. Only its Poll is 10 ms, and it holds no presence lock.
+// A [job.Worker] runs the jobs, with cfg's concurrency and batches. It sees committed jobs only, so
+// commit before you drain. Its Poll is 10 ms, and it holds no presence lock.
 //
-// The test fails if there is still work after 10,000 attempts, as with a handler that enqueues its own kind for ever, or after a
-// minute. Errors of handlers do not fail it: look at what is returned.
+// The test fails if there is still work after 10,000 attempts, as with a handler that enqueues its
+// own kind forever, or after a minute. Handlers' errors do not fail the test; check the result.
 func Drain(tb testing.TB, pool *pgxpool.Pool, cfg job.Config) Drained {
 	tb.Helper()
 	return (&drain{limit: drainLimit, most: drainAttempts}).run(tb, pool, cfg)
 }
 
-// DrainOnce works as [Drain], but tries no job twice: what fails waits for its next try, as the database has it. It takes one job
-// at a time, in the order in which a worker claims them; a handler for many is handed one. [job.Queue.Admit] is not asked.
+// DrainOnce works as [Drain], but tries each job once. A failed job waits for its next attempt.
+// DrainOnce runs one job at a time, in the order in which a worker claims them; a batch handler
+// gets batches of one. It does not call [job.Queue.Admit].
 func DrainOnce(tb testing.TB, pool *pgxpool.Pool, cfg job.Config) Drained {
 	tb.Helper()
 	return (&drain{limit: drainLimit, most: drainAttempts, once: true}).run(tb, pool, cfg)
@@ -81,17 +86,18 @@ type drain struct {
 	mu       sync.Mutex
 	tried    map[int64]*tried
 	attempts map[string]int // by kind
-	returned int            // how many calls have
+	returned int            // number of calls that returned
 	ended    Drained
 
 	lastErr lastError
 }
 
-// tried is what is known of a job whose handler was called.
+// tried is the state of a job whose handler was called.
 type tried struct {
-	job  job.Job        // of the last attempt
-	turn int            // when its handler returned, among all
-	fate pawl.EventKind // of the last attempt; empty: not known, or done
+	job  job.Job // of the last attempt
+	turn int     // its handler's place in the order of returns
+	// fate is the outcome of the last attempt. Empty: not known, or done.
+	fate pawl.EventKind
 }
 
 func (d *drain) run(tb testing.TB, pool *pgxpool.Pool, cfg job.Config) Drained {
@@ -103,7 +109,7 @@ func (d *drain) run(tb testing.TB, pool *pgxpool.Pool, cfg job.Config) Drained {
 	return drained
 }
 
-// work drains with a worker on a pool of its own, and looks on through another.
+// work runs a worker on its own pool, and queries the state through eyes.
 func (d *drain) work(ctx context.Context, own, eyes *pgxpool.Pool, cfg job.Config) (Drained, error) {
 	d.pool, d.tried, d.attempts = eyes, map[int64]*tried{}, map[string]int{}
 	var err error
@@ -121,17 +127,18 @@ func (d *drain) work(ctx context.Context, own, eyes *pgxpool.Pool, cfg job.Confi
 	return d.result(left), nil
 }
 
-// config is the worker's: the caller's, watched.
+// config returns the worker's configuration: the caller's with the drain's hooks.
 func (d *drain) config(cfg job.Config) job.Config {
 	cfg.Queues = slices.Clone(cfg.Queues)
 	var handlers []job.Handler
 	for _, h := range cfg.Handlers {
-		if h != nil { // else the worker refuses it
+		if h != nil { // NewWorker refuses nil
 			handlers = append(handlers, h)
 			d.kinds = append(d.kinds, h.Kind())
 		}
 	}
-	if len(cfg.Queues) == 0 { // as a worker has it
+	// The same default as a worker's.
+	if len(cfg.Queues) == 0 {
 		for _, h := range handlers {
 			if q := h.Queue(); q != "" && !slices.ContainsFunc(cfg.Queues, func(other job.Queue) bool { return other.Name == q }) {
 				cfg.Queues = append(cfg.Queues, job.Queue{Name: q})
@@ -141,7 +148,8 @@ func (d *drain) config(cfg job.Config) job.Config {
 	for i, q := range cfg.Queues {
 		d.queues = append(d.queues, q.Name)
 		if d.once {
-			cfg.Queues[i].Admit = func() int { return 0 } // each job is asked for by its id
+			// Process requests each job by its id.
+			cfg.Queues[i].Admit = func() int { return 0 }
 		}
 	}
 	cfg.Poll, cfg.Presence = drainPoll, job.Presence{Off: true}
@@ -150,7 +158,7 @@ func (d *drain) config(cfg job.Config) job.Config {
 	return cfg
 }
 
-// call watches a call of a handler. What it ends with is told by an event, unless its jobs are done.
+// call records a call of a handler. An event reports its outcome, unless its jobs are done.
 func (d *drain) call(ctx context.Context, c job.Call, next func(context.Context) error) error {
 	d.mu.Lock()
 	for _, j := range c.Jobs {
@@ -159,7 +167,8 @@ func (d *drain) call(ctx context.Context, c job.Call, next func(context.Context)
 			t = &tried{}
 			d.tried[j.ID] = t
 		}
-		if t.job.Fence != j.Fence { // else the same attempt once more, in a smaller batch
+		// An equal fence is the same attempt again, in a smaller batch.
+		if t.job.Fence != j.Fence {
 			d.attempts[j.Kind]++
 		}
 		t.job, t.fate = j, ""
@@ -176,7 +185,7 @@ func (d *drain) call(ctx context.Context, c job.Call, next func(context.Context)
 	return next(ctx)
 }
 
-// event notes how an attempt has ended badly. It comes after the database was told.
+// event records an attempt that did not succeed. It comes after the database holds the outcome.
 func (d *drain) event(_ context.Context, e pawl.Event) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -188,7 +197,8 @@ func (d *drain) event(_ context.Context, e pawl.Event) {
 		t.fate = e.Kind
 	}
 	a := DrainedJob{t.job, e.Err}
-	a.Attempt = e.Attempt // the next one may have begun
+	// The next attempt may have begun.
+	a.Attempt = e.Attempt
 	switch e.Kind {
 	case pawl.EventRetryable:
 		d.ended.Retried = append(d.ended.Retried, a)
@@ -203,7 +213,7 @@ func (d *drain) event(_ context.Context, e pawl.Event) {
 	}
 }
 
-// untilIdle sees to it that all is done that is to be done, and returns the jobs that are still there.
+// untilIdle waits until no work is left, and returns the jobs that are still there.
 func (d *drain) untilIdle(ctx context.Context) (there []ops.Job, err error) {
 	for work, asked := []ops.Job(nil), []ops.Job(nil); ; {
 		began := time.Now()
@@ -215,11 +225,11 @@ func (d *drain) untilIdle(ctx context.Context) (there []ops.Job, err error) {
 			return s.jobs, nil
 		}
 		if n, byKind := d.made(); n > d.most {
-			return nil, fmt.Errorf("after %d attempts (%s) there is still work: does a handler enqueue its own kind for ever?%s", n, byKind, listed(work))
+			return nil, fmt.Errorf("after %d attempts (%s) there is still work: does a handler enqueue its own kind forever?%s", n, byKind, listed(work))
 		}
 		for _, j := range asked {
 			if d.last(j.ID).job.Fence > j.Fence {
-				continue // it was tried since the look
+				continue // tried since the snapshot
 			}
 			if err := d.process(ctx, j); err != nil {
 				return nil, d.overdue(ctx, work, err)
@@ -231,8 +241,7 @@ func (d *drain) untilIdle(ctx context.Context) (there []ops.Job, err error) {
 	}
 }
 
-// todo returns the jobs on which there is work, and those among them that the worker does not take
-// by itself.
+// todo returns the jobs that are work, and those of them that the worker does not take by itself.
 func (d *drain) todo(s standing) (work, asked []ops.Job) {
 	for _, j := range s.jobs {
 		is, ask := d.needs(s, j)
@@ -243,7 +252,7 @@ func (d *drain) todo(s standing) (work, asked []ops.Job) {
 			asked = append(asked, j)
 		}
 	}
-	slices.SortStableFunc(asked, func(a, b ops.Job) int { // as job_claim
+	slices.SortStableFunc(asked, func(a, b ops.Job) int { // in the order of job_claim
 		return cmp.Or(cmp.Compare(a.Priority, b.Priority), a.AvailableAt.Compare(b.AvailableAt))
 	})
 	return work, asked
@@ -259,19 +268,19 @@ func (d *drain) needs(s standing, j ops.Job) (work, ask bool) {
 	case due(j):
 		work = !d.once || t.fate == ""
 		return work, work && d.once
-	case t.job.ID != 0 && t.fate == "": // how it ended is about to be told
+	case t.job.ID != 0 && t.fate == "": // the event with its outcome is still to come
 		return true, false
 	}
 	work = !d.once && t.fate != pawl.EventSnoozed && j.Attempts > 0
 	return work, work && j.AvailableAt.Sub(j.ReadAt) > dueSoon
 }
 
-// dueSoon is how long a retry is waited for. What is due sooner is left to the worker: it might take the job and snooze it between our look and
-// our request, which would then run it once more.
+// dueSoon is how soon a retry must be due for the drain to wait for it. The worker might take and
+// snooze such a job between our snapshot and our request. The request would then run it once more.
 const dueSoon = time.Second
 
-// process has the worker try one job: by its id, or, for a retry, by making it due. Whatever comes
-// of it, the database is asked next. A worker that is not running yet is no error.
+// process makes the worker try one job: by its id, or for a retry by making it due. A worker that
+// is not running yet is no error, because the caller queries the database again.
 func (d *drain) process(ctx context.Context, j ops.Job) (err error) {
 	if d.once {
 		_, err = d.worker.Process(ctx, j.ID)
@@ -294,7 +303,7 @@ func (d *drain) last(id int64) tried {
 	return tried{}
 }
 
-// made says how many attempts there were, by kind.
+// made returns the number of attempts, and the numbers by kind.
 func (d *drain) made() (n int, byKind string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -304,7 +313,7 @@ func (d *drain) made() (n int, byKind string) {
 	return n, fmt.Sprint(d.attempts)
 }
 
-// overdue explains why a drain was given up.
+// overdue returns the error of a drain that exceeded its limits, or err if ctx has not ended.
 func (d *drain) overdue(ctx context.Context, work []ops.Job, err error) error {
 	if ctx.Err() == nil {
 		return err
@@ -313,7 +322,7 @@ func (d *drain) overdue(ctx context.Context, work []ops.Job, err error) error {
 	return fmt.Errorf("after %v and %d attempts (%s) there is still work:%s%s", d.limit, n, byKind, listed(work), &d.lastErr)
 }
 
-// result is told when the worker has stopped: nothing is under way any more, but for handlers that ignore the end of their context.
+// result is called after the worker stopped. Only handlers that ignore their context still run.
 func (d *drain) result(there []ops.Job) Drained {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -327,7 +336,8 @@ func (d *drain) result(there []ops.Job) Drained {
 	}
 	var done []tried
 	for id, t := range d.tried {
-		if !still[id] && t.fate != pawl.EventFailed && t.fate != pawl.EventCancelled { // else it was discarded since
+		// A dead or cancelled job that is gone was discarded.
+		if !still[id] && t.fate != pawl.EventFailed && t.fate != pawl.EventCancelled {
 			done = append(done, *t)
 		}
 	}
@@ -338,7 +348,7 @@ func (d *drain) result(there []ops.Job) Drained {
 	return d.ended
 }
 
-// String tells all of it, for messages.
+// String lists the result for messages.
 func (d Drained) String() string {
 	text := fmt.Sprintf("%d done", len(d.Done))
 	for _, part := range []struct {

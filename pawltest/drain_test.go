@@ -62,7 +62,7 @@ func count(t *testing.T, pool *pgxpool.Pool, query string) (n int) {
 	return n
 }
 
-// What handlers enqueue is worked on as well, in whichever of the queues, by each form of handler; each job is in the result once.
+// Drain also runs jobs that handlers enqueue, in any queue and with each form of handler.
 func TestDrain_WorksUntilNothingIsDue(t *testing.T) {
 	t.Parallel()
 	pool := pawltest.DB(t, "create table printed (text text)")
@@ -116,7 +116,7 @@ func TestDrain_WorksUntilNothingIsDue(t *testing.T) {
 	}
 }
 
-// A job that fails is tried again at once, with the attempts it has, whatever its back-off.
+// A failed job is retried at once, as often as it has attempts, despite its back-off.
 func TestDrain_StepsOverBackOffs(t *testing.T) {
 	t.Parallel()
 	pool := pawltest.DB(t)
@@ -159,7 +159,7 @@ func TestDrain_StepsOverBackOffs(t *testing.T) {
 	}
 }
 
-// One try each: what failed waits as the database has it, until the next drain.
+// DrainOnce tries each job once. A failed job waits until the next drain.
 func TestDrainOnce_LeavesRetries(t *testing.T) {
 	t.Parallel()
 	pool := pawltest.DB(t)
@@ -191,8 +191,8 @@ func TestDrainOnce_LeavesRetries(t *testing.T) {
 	}
 }
 
-// What cannot be worked on now is left and told: jobs for later, snoozed ones, also after a failure, those behind a dead letter, of
-// a paused queue, and of a kind that nobody knows.
+// Jobs that cannot run now are left and listed: jobs for later, snoozed jobs (also after a
+// failure), jobs behind a dead letter or in a paused queue, and jobs of an unknown kind.
 func TestDrain_LeavesWhatWaits(t *testing.T) {
 	t.Parallel()
 	for name, drain := range map[string]func(testing.TB, *pgxpool.Pool, job.Config) pawltest.Drained{"to the end": pawltest.Drain, "once": pawltest.DrainOnce} {
@@ -238,7 +238,7 @@ func TestDrain_LeavesWhatWaits(t *testing.T) {
 	}
 }
 
-// The jobs of a lane are worked on in their order, all of them.
+// Drain runs all jobs of a lane, in order.
 func TestDrain_Lanes(t *testing.T) {
 	t.Parallel()
 	pool := pawltest.DB(t)
@@ -258,7 +258,7 @@ func TestDrain_Lanes(t *testing.T) {
 	}
 }
 
-// A handler that never has enough fails the test, and is named.
+// A handler that enqueues its own kind forever fails the test, and the message names it.
 func TestDrain_EndsAnEndlessHandler(t *testing.T) {
 	t.Parallel()
 	pool := pawltest.DB(t)
@@ -268,12 +268,12 @@ func TestDrain_EndsAnEndlessHandler(t *testing.T) {
 	}))
 	enqueue(t, pool, job.Request{Kind: "loop"})
 	said := judged(t, func(tb testing.TB) { pawltest.DrainWithin(tb, pool, cfg, time.Minute, 20) })
-	if !strings.Contains(said, " attempts (map[loop:") || !strings.Contains(said, "does a handler enqueue its own kind for ever?") || !strings.Contains(said, `kind "loop" in queue "q"`) {
+	if !strings.Contains(said, " attempts (map[loop:") || !strings.Contains(said, "does a handler enqueue its own kind forever?") || !strings.Contains(said, `kind "loop" in queue "q"`) {
 		t.Errorf("said %q", said)
 	}
 }
 
-// So does one that takes too long, and a configuration that no worker takes.
+// A handler that takes too long fails the test, and so does an invalid configuration.
 func TestDrain_EndsInTime(t *testing.T) {
 	t.Parallel()
 	pool := pawltest.DB(t)

@@ -18,8 +18,7 @@ import (
 	"github.com/pawl-go/pawl/pawltest"
 )
 
-// A provider that charges and does not answer. Whoever asks again with the same key is told what was done; without a key it is done
-// again.
+// A provider charges and does not answer. A retry with the same key does not charge again.
 func ExampleNewProvider() {
 	t := &pgtest.Example{} // in a test, your *testing.T
 	defer t.End()
@@ -54,7 +53,7 @@ func ExampleNewProvider() {
 	// 200 charges: 2
 }
 
-// A mail that bounces twice: the drain does not wait for the back-off.
+// A mail bounces twice. Drain does not wait for the back-off.
 func ExampleDrain() {
 	t := &pgtest.Example{} // in a test, your *testing.T
 	defer t.End()
@@ -70,7 +69,8 @@ func ExampleDrain() {
 			}
 			return nil
 		})},
-		Hooks: pawl.Hooks{OnEvent: func(context.Context, pawl.Event) {}}, // else failures are logged
+		// Without Hooks, failures are logged.
+		Hooks: pawl.Hooks{OnEvent: func(context.Context, pawl.Event) {}},
 	})
 	fmt.Println(drained)
 	// Output:
@@ -80,7 +80,7 @@ func ExampleDrain() {
 	// 	job 1 (greet), attempt 2: the mailbox is full
 }
 
-// A transaction is looked into before it ends.
+// Appended reads an open transaction.
 func ExampleAppended() {
 	t := &pgtest.Example{}
 	defer t.End()
@@ -112,7 +112,7 @@ func ExampleConsume() {
 	// Output: 1 succeeded, 2 duplicates
 }
 
-// A payout and the end of its job commit together: wherever the process dies, there is one payout.
+// The payout and the end of its job commit together, so there is one payout.
 func ExampleCrashEverywhere() {
 	t := &pgtest.Example{} // in a test, your *testing.T
 	defer t.End()

@@ -14,17 +14,19 @@ import (
 
 const (
 	page     = 1000 // the most that ops reads at once
-	mostTold = 20   // in a message
+	mostTold = 20   // lines in a message
 )
 
-// A standing is how some queues stand at one moment.
+// A standing is a snapshot of some queues.
 type standing struct {
-	jobs     []ops.Job // in the order of their ids
-	modes    map[string]string
-	headless map[[2]string]bool // lanes, by queue and name, in which somebody waits and nobody has the turn
+	jobs  []ops.Job // in the order of their ids
+	modes map[string]string
+	// headless are lanes, by queue and name, with waiting jobs but no head.
+	headless map[[2]string]bool
 }
 
-// look reads all queues in one snapshot: what a handler enqueues into another queue is there before its own job is gone.
+// look reads all queues in one snapshot. A job that a handler enqueues into another queue is
+// visible before the handler's own job is gone.
 func look(ctx context.Context, pool *pgxpool.Pool, queues []string) (s standing, err error) {
 	snapshot := pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
 	err = pgx.BeginTxFunc(ctx, pool, snapshot, func(tx pgx.Tx) error {
@@ -60,7 +62,7 @@ func (s *standing) lanes(ctx context.Context, tx pgx.Tx, queue string) error {
 	return err
 }
 
-// claimable reports whether the mode of its queue lets a job be claimed.
+// claimable reports whether the mode of its queue allows claiming the job.
 func (s *standing) claimable(j ops.Job) bool {
 	switch s.modes[j.Queue] {
 	case ops.QueuePaused:
@@ -71,14 +73,14 @@ func (s *standing) claimable(j ops.Job) bool {
 	return true
 }
 
-// moves reports whether a job that is not pending will be something else soon, by itself.
+// moves reports whether the status of a job that is not pending will soon change by itself.
 func (s *standing) moves(j ops.Job) bool {
 	return j.Status == ops.StatusProcessing || j.Status == ops.StatusWaiting && s.headless[[2]string{j.Queue, j.Lane}]
 }
 
 func due(j ops.Job) bool { return !j.AvailableAt.After(j.ReadAt) }
 
-// all reads page after page.
+// all reads all pages.
 func all[T any](read func(after string) (ops.Page[T], error)) (rows []T, err error) {
 	for after := ""; ; {
 		some, err := read(after)
@@ -89,7 +91,7 @@ func all[T any](read func(after string) (ops.Page[T], error)) (rows []T, err err
 	}
 }
 
-// listed tells of jobs, a line each.
+// listed describes jobs, one per line.
 func listed(jobs []ops.Job) string {
 	var lines strings.Builder
 	for i, j := range jobs {

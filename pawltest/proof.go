@@ -19,27 +19,29 @@ import (
 	"github.com/pawl-go/pawl/internal/pace"
 )
 
-// A Proof is a [consumer.HandleTx] or [consumer.HandleSQL] to be proved, on databases of its own: however often its delivery comes, and wherever the process
-// dies, every table outside of Pawl's schemas must hold the same rows as after one delivery that went well, and so must the jobs and
-// events that it enqueues. Columns in which two such deliveries, in two databases, differ are not compared: times, ids that a sequence
-// gave, random values. How many rows there are always is.
+// A Proof tests a [consumer.HandleTx] or [consumer.HandleSQL] on databases of its own. However
+// often its delivery comes, and wherever the process dies, every table outside of Pawl's schemas
+// must hold the same rows as after one undisturbed delivery. The same jobs and events must be
+// enqueued. Columns that differ between two undisturbed runs are not compared: times, ids from a
+// sequence, random values. The number of rows is always compared.
 type Proof struct {
-	// Schema are the scripts that make your tables, and the rows that the handler needs.
+	// Schema holds scripts that make your tables, and the rows that the handler needs.
 	Schema []string
-	// Handler is what is proved. Give it or Make.
+	// Handler is the handler to test. Set Handler or Make.
 	Handler consumer.Handler
-	// Make makes the handler, for one that keeps a pool. It is called when a process begins: for each database, and again after a death.
+	// Make returns the handler, for one that keeps a pool. It is called for each database, and
+	// again after a death.
 	Make func(*pgxpool.Pool) consumer.Handler
-	// Delivery is what the handler is handed. Default key "proof", no body.
+	// Delivery is the handler's input. Default key "proof", no body.
 	Delivery pawl.Delivery
-	// Ignore are more columns that are not compared, as "column" or "table.column". Default none.
+	// Ignore names more columns that are not compared, as "column" or "table.column". Default none.
 	Ignore []string
-	// Check is what else must hold afterwards, such as how often something outside was called. It is called once for each database.
-	// Optional.
+	// Check tests what else must hold at the end, such as the number of calls of another system. It
+	// is called once for each database. Optional.
 	Check func(testing.TB, *pgxpool.Pool)
 }
 
-// Twice delivers twice, one after the other and both at once; of a [RequestProof] it sends the request twice.
+// Twice delivers, or sends a [RequestProof]'s request, twice: first in sequence, then at once.
 func Twice[P Proof | RequestProof](tb testing.TB, p P) {
 	tb.Helper()
 	c := caseOf(p)
@@ -72,21 +74,23 @@ func Twice[P Proof | RequestProof](tb testing.TB, p P) {
 	})
 }
 
-// The bounds of one CrashEverywhere: how often it lets a process die, and at how many places it may find something wrong.
+// Limits of one CrashEverywhere: the places to die at, and the failing places before it stops.
 const (
 	maxPlaces = 1000
 	mostWrong = 5
 )
 
-// CrashEverywhere lets the process die before and after each statement of the handler, before its COMMIT and after it, and when a
-// handler without a transaction has returned; and it loses the reply to each COMMIT without a death. Each place gets a fresh database.
-// Then it delivers again, works on the jobs again, or sends the request again, and compares.
+// CrashEverywhere makes the process die before and after each statement of the handler, before and
+// after its COMMIT, and after a handler without a transaction returns. It also loses the reply to
+// each COMMIT without a death. Each place gets a fresh database. Then it delivers again, runs the
+// jobs again, or sends the request again, and compares the results.
 //
-// The process dies as far as the database can tell: all connections of its pools are cut at once, and none can be made any more. What
-// comes next has pools of its own. A handler that goes on after a statement of its own has failed is seen to do so. The pool that is
-// handed to Make and the transaction that is handed to the handler are watched and cut; a pool of your own is not.
+// A death cuts all connections of the process's pools at once. The next process has its own pools.
+// If a handler continues after its statement failed, that shows. Only the pool passed to Make and
+// the transaction passed to the handler are watched and cut. A pool of your own is not.
 //
-// After five places at which something is wrong it stops. The test also fails if there is no place to die at, or if the handler leaves nothing that could be compared and there is no Check.
+// It stops after five failing places. The test also fails if there is no place to die at, or if the
+// handler leaves nothing to compare and there is no Check.
 func CrashEverywhere[P Proof | JobProof | RequestProof](tb testing.TB, p P) {
 	tb.Helper()
 	c := caseOf(p)
@@ -115,7 +119,7 @@ func CrashEverywhere[P Proof | JobProof | RequestProof](tb testing.TB, p P) {
 	tb.Errorf("pawltest: more than %d places; the later ones were not tried", maxPlaces)
 }
 
-// deliver is what a consumer does with one delivery: claim, handle, commit, all in one transaction, again while another process has it.
+// deliver does what a consumer does with one delivery, and retries while the key is in progress.
 func (p Proof) deliver(ctx context.Context, of *process, h consumer.Handler) error {
 	d := p.Delivery
 	if d.Key == "" {
@@ -140,10 +144,10 @@ func (p Proof) attempt(ctx context.Context, of *process, h consumer.Handler, int
 	case consumer.SQLHandler:
 		return inSQL(ctx, of, intent, func(tx *sql.Tx) error { return h.Apply(ctx, tx, d) })
 	}
-	return fmt.Errorf("a Proof is of a HandleTx or a HandleSQL, not of a %T", h)
+	return fmt.Errorf("a Proof tests a HandleTx or a HandleSQL, not a %T", h)
 }
 
-// inPgx is one transaction of a delivery: it claims, calls the handler if the claim is fresh, and commits.
+// inPgx claims, calls the handler if the claim is fresh, and commits.
 func inPgx(ctx context.Context, of *process, intent pawl.Intent, apply func(pgx.Tx) error) error {
 	tx, err := of.own.Begin(ctx)
 	if err != nil {
@@ -206,8 +210,8 @@ func (p Proof) provedCase() provedCase {
 				return nil, p.deliver(ctx, of, h)
 			}, nil
 		},
-		advice: "what the handler writes must go through the transaction that it is handed, and what it calls outside belongs into a job that it " +
+		advice: "write rows only in the transaction that the handler gets, and call other systems in a job that it " +
 			"enqueues in that transaction",
-		idle: "was the delivery known already?",
+		idle: "was the delivery processed before?",
 	}
 }

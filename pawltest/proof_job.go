@@ -15,32 +15,33 @@ import (
 	"github.com/pawl-go/pawl/job"
 )
 
-// A JobProof is a job's handler to be proved, of any form, by a [job.Worker] on databases of its own: wherever the process dies, the jobs
-// must be done in the end, and your tables and what is enqueued must be as after a run that went well. What is compared is that of [Proof].
+// A JobProof tests a job's handler of any form, with a [job.Worker] on databases of its own.
+// Wherever the process dies, the jobs must be done in the end, and your tables and the enqueued
+// jobs must be as after one undisturbed run. The comparison is that of [Proof].
 type JobProof struct {
-	// Schema are the scripts that make your tables, and the rows that the handler needs.
+	// Schema holds scripts that make your tables, and the rows that the handler needs.
 	Schema []string
-	// Handler is what is proved. Give it or Make.
+	// Handler is the handler to test. Set Handler or Make.
 	Handler job.Handler
-	// Make makes the handler, for one that keeps a pool, as [job.Handle] needs. It is called when a process begins: for each database, and
-	// again after a death.
+	// Make returns the handler, for one that keeps a pool, as [job.Handle] needs. It is called for
+	// each database, and again after a death.
 	Make func(*pgxpool.Pool) job.Handler
-	// Jobs are what is enqueued before the process begins: one, or several for [job.HandleManyTx] and [job.HandleMany]. Default queue
-	// "proof", and the kind of the handler.
+	// Jobs are enqueued before the process begins: one, or several for [job.HandleManyTx] and
+	// [job.HandleMany]. Default queue "proof" and the handler's kind.
 	Jobs []job.Request
-	// Ignore are more columns that are not compared, as "column" or "table.column". Default none.
+	// Ignore names more columns that are not compared, as "column" or "table.column". Default none.
 	Ignore []string
-	// Check is what else must hold afterwards, such as how often something outside was called. It is called once for each database.
-	// Optional.
+	// Check tests what else must hold at the end, such as the number of calls of another system. It
+	// is called once for each database. Optional.
 	Check func(testing.TB, *pgxpool.Pool)
 }
 
 func (p JobProof) provedCase() provedCase {
 	return provedCase{
 		schema: p.Schema, ignore: p.Ignore, check: p.Check, begin: p.begin,
-		advice: "what the handler writes must go through the transaction that it is handed, or, without one, bear repeating: under a key made of the job, " +
-			"such as its id, with \"on conflict do nothing\", or in a transaction with Job.Hold and Job.Finish; what it calls outside belongs into a step " +
-			"of package step, with a recovery that can find out what became of a call, such as Keyed or Checked",
+		advice: "write rows only in the transaction that the handler gets; without one, make writes repeatable: under a key made of the job, " +
+			"such as its id, with \"on conflict do nothing\", or in a transaction with Job.Hold and Job.Finish; call other systems in a step " +
+			"of package step, with a recovery that can look up the outcome of a call, such as Keyed or Checked",
 		idle: "was the handler called?",
 	}
 }
@@ -51,7 +52,7 @@ func (p JobProof) begin(ctx context.Context, t *trial, of *process) (life, error
 		h = p.Make(of.yours)
 	}
 	if h == nil {
-		return nil, errors.New("a JobProof needs a Handler, or Make, which makes one")
+		return nil, errors.New("a JobProof needs Handler or Make")
 	}
 	requests, err := p.requests(h)
 	if err == nil && t.first() {
@@ -78,7 +79,7 @@ func (p JobProof) begin(ctx context.Context, t *trial, of *process) (life, error
 	}, nil
 }
 
-// requests are the jobs, completed.
+// requests returns Jobs with defaults filled in.
 func (p JobProof) requests(h job.Handler) ([]job.Request, error) {
 	requests := slices.Clone(p.Jobs)
 	for i, r := range requests {
@@ -88,13 +89,14 @@ func (p JobProof) requests(h job.Handler) ([]job.Request, error) {
 		}
 	}
 	if len(requests) == 0 {
-		return nil, errors.New("a JobProof needs Jobs, one at least")
+		return nil, errors.New("a JobProof needs Jobs, at least one")
 	}
 	return requests, nil
 }
 
-// call is middleware. It watches the transaction that a handler is handed, and runs one handler at a time so that the places of a run are
-// those of the next. The return of a handler that has no transaction is a place by itself. The handlers of a dead process come to nothing.
+// call is middleware that watches the transaction of a handler. It runs one handler at a time, so
+// that every run passes the same places. The return of a handler without a transaction is a place
+// too. In a dead process a handler's result is dropped.
 func (p *process) call(ctx context.Context, c job.Call, next func(context.Context) error) error {
 	p.running.Lock()
 	defer p.running.Unlock()
@@ -108,7 +110,7 @@ func (p *process) call(ctx context.Context, c job.Call, next func(context.Contex
 	return err
 }
 
-// undone says which jobs of a kind have not come to a good end.
+// undone returns an error if a job of the kind did not succeed.
 func (d Drained) undone(kind string) error {
 	bad := Drained{Dead: d.Dead, Cancelled: d.Cancelled, Unknown: d.Unknown}
 	for _, j := range d.Left {

@@ -21,7 +21,7 @@ import (
 	"github.com/pawl-go/pawl/step"
 )
 
-// A right handler of each form passes, and is called again after the deaths.
+// A correct handler of each form passes, and is called again after the deaths.
 func TestJobProof_GoodHandlers(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -77,14 +77,15 @@ func TestJobProof_GoodHandlers(t *testing.T) {
 				made.Add(1)
 				return c.make(pool)
 			}})
-			if n := made.Load(); n < 2+3+1 { // undisturbed, in two databases; three places at least; without a death
+			// Two undisturbed runs, at least three places, and one run without a death.
+			if n := made.Load(); n < 2+3+1 {
 				t.Errorf("%d databases", n)
 			}
 		})
 	}
 }
 
-// A wrong handler of each form is found, with the place, what differs there, and what to do.
+// A faulty handler of each form is found. The message names the place, the difference and the fix.
 func TestJobProof_WrongHandlersAreFound(t *testing.T) {
 	t.Parallel()
 	insert := func(ctx context.Context, pool *pgxpool.Pool, t job.Task[cents]) error {
@@ -100,19 +101,19 @@ func TestJobProof_WrongHandlersAreFound(t *testing.T) {
 			return job.HandleTx("pay", func(ctx context.Context, tx pgx.Tx, t job.Task[cents]) error {
 				return errors.Join(insert(ctx, pool, t), pay(ctx, tx, t))
 			})
-		}, `death after "insert into payout (job, cents) values ($1, $2)" (place 2): table payout has 3 rows, undisturbed it has 2`},
+		}, `death after "insert into payout (job, cents) values ($1, $2)" (place 2): table payout has 3 rows; an undisturbed run leaves 2`},
 		"HandleTx, a change through the pool": {1, func(pool *pgxpool.Pool) job.Handler {
 			return job.HandleTx("pay", func(ctx context.Context, tx pgx.Tx, t job.Task[cents]) error {
 				_, err := pool.Exec(ctx, "update account set balance = balance - 10 where no = 1")
 				return errors.Join(err, pay(ctx, tx, t))
 			})
-		}, `table account differs in balance from what it is undisturbed`},
+		}, `table account differs in balance from an undisturbed run`},
 		"HandleTx, a job through the pool": {1, func(pool *pgxpool.Pool) job.Handler {
 			return job.HandleTx("pay", func(ctx context.Context, tx pgx.Tx, t job.Task[cents]) error {
 				_, err := job.Enqueue(ctx, pool, job.Request{Queue: "mail", Kind: "receipt", Value: t.Value})
 				return errors.Join(err, pay(ctx, tx, t))
 			})
-		}, `what is enqueued has 2 rows, undisturbed it has 1`},
+		}, `the list of enqueued jobs has 2 rows; an undisturbed run leaves 1`},
 		"HandleTx, a unique row through the pool": {1, func(pool *pgxpool.Pool) job.Handler {
 			return job.HandleTx("pay", func(ctx context.Context, tx pgx.Tx, t job.Task[cents]) error {
 				_, err := pool.Exec(ctx, "insert into paid values ($1)", t.ID)
@@ -128,18 +129,18 @@ func TestJobProof_WrongHandlersAreFound(t *testing.T) {
 				}
 				return nil
 			})
-		}, `table payout has 4 rows, undisturbed it has 3`},
+		}, `table payout has 4 rows; an undisturbed run leaves 3`},
 		"Handle, an id that differs from try to try": {1, func(pool *pgxpool.Pool) job.Handler {
 			return job.Handle("pay", func(ctx context.Context, t job.Task[cents]) error {
 				_, err := pool.Exec(ctx, "insert into payout (job, cents) values ($1, $2) on conflict do nothing", t.ID, t.Value.Cents)
 				return err
 			})
-		}, `death after the handler has returned, before its job is finished (place 3): table payout has 2 rows, undisturbed it has 1`},
+		}, `death after the handler has returned, before its job is finished (place 3): table payout has 2 rows; an undisturbed run leaves 1`},
 		"Handle, a transaction without Finish": {1, func(pool *pgxpool.Pool) job.Handler {
 			return job.Handle("pay", func(ctx context.Context, t job.Task[cents]) error {
 				return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error { return pay(ctx, tx, t) })
 			})
-		}, `lost reply to "commit", without a death (place 7): table payout has 2 rows, undisturbed it has 1`},
+		}, `lost reply to "commit", without a death (place 7): table payout has 2 rows; an undisturbed run leaves 1`},
 		"HandleMany, ids that differ from try to try": {3, func(pool *pgxpool.Pool) job.Handler {
 			return job.HandleMany("pay", func(ctx context.Context, ts []job.Task[cents]) []error {
 				errs := make([]error, len(ts))
@@ -148,22 +149,22 @@ func TestJobProof_WrongHandlersAreFound(t *testing.T) {
 				}
 				return errs
 			})
-		}, `table payout has 6 rows, undisturbed it has 3`},
+		}, `table payout has 6 rows; an undisturbed run leaves 3`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			said := judged(t, func(tb testing.TB) {
 				pawltest.CrashEverywhere(tb, pawltest.JobProof{Schema: []string{payout, accounts}, Jobs: jobs(c.jobs), Make: c.make})
 			})
-			if !strings.Contains(said, c.want) || !strings.Contains(said, "what the handler writes must go through the transaction") {
+			if !strings.Contains(said, c.want) || !strings.Contains(said, "write rows only in the transaction that the handler gets") {
 				t.Errorf("said %s", said)
 			}
 		})
 	}
 }
 
-// A call outside is made twice, unless it is a step that can find out what became of it. One that cannot waits for a verdict, and is not
-// done.
+// A call of another system is made twice, unless it is a step whose recovery can look up the
+// outcome. A step that cannot is left unresolved, so its job is not done.
 func TestJobProof_CallsOutside(t *testing.T) {
 	t.Parallel()
 	open := func(t *testing.T) till { return till{pawltest.NewProvider(t, time.Hour, nil)} }
@@ -207,7 +208,7 @@ func TestJobProof_CallsOutside(t *testing.T) {
 	})
 }
 
-// A till is a provider, and the proof that a handler charges there once.
+// A till is a provider with the proof that a handler charges it once.
 type till struct{ *pawltest.Provider }
 
 func (p till) charge(ctx context.Context, key string) (int, error) {
@@ -236,7 +237,7 @@ func (p till) prove(tb testing.TB, made func(*pgxpool.Pool) job.Handler) {
 	}})
 }
 
-// step makes a handler that charges in a step of package step.
+// step returns a handler that charges in a step of package step.
 func (p till) step(policy step.Recovery) func(*pgxpool.Pool) job.Handler {
 	return func(pool *pgxpool.Pool) job.Handler {
 		return job.Handle("pay", func(ctx context.Context, t job.Task[cents]) error {

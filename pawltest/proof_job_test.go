@@ -31,7 +31,7 @@ func pay(ctx context.Context, tx pgx.Tx, t job.Task[cents]) error {
 	return err
 }
 
-// A proof that lets nothing die, or has nothing to compare, fails.
+// A proof without a place to die at, or with nothing to compare, fails.
 func TestJobProof_ProvesSomething(t *testing.T) {
 	t.Parallel()
 	nothing := job.HandleTx("pay", func(context.Context, pgx.Tx, job.Task[cents]) error { return nil })

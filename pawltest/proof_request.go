@@ -15,22 +15,24 @@ import (
 	"github.com/pawl-go/pawl/internal/pace"
 )
 
-// A RequestProof is an HTTP handler behind an Idempotency-Key to be proved, on databases of its own: however often a request comes, and
-// wherever the process dies, the answer, your tables and what is enqueued must be as after one request that went well. What is compared
-// is that of [Proof], and status, body, Content-Type and Location of the answer.
+// A RequestProof tests an HTTP handler behind an Idempotency-Key, on databases of its own. However
+// often a request comes, and wherever the process dies, the answer, your tables and the enqueued
+// jobs must be as after one undisturbed request. The comparison is that of [Proof], plus status,
+// body, Content-Type and Location of the answer.
 type RequestProof struct {
-	// Schema are the scripts that make your tables, and the rows that the handler needs.
+	// Schema holds scripts that make your tables, and the rows that the handler needs.
 	Schema []string
-	// Make makes the handler, with [httpkey.Once] or [httpkey.Leased] on the pool; for database/sql, use stdlib.OpenDBFromPool. It is called
-	// when a process begins: for each database, and again after a death.
+	// Make returns the handler, with [httpkey.Once] or [httpkey.Leased] on the pool, for
+	// database/sql through stdlib.OpenDBFromPool. It is called for each database, and again after a
+	// death.
 	Make func(*pgxpool.Pool) http.Handler
-	// Request makes the request, anew each time it is sent. Without an Idempotency-Key it gets "proof".
+	// Request returns a new request each time. Without an Idempotency-Key it gets the key "proof".
 	Request func() *http.Request
-	// Ignore are more columns that are not compared, as "column" or "table.column"; of the answer "answer.status", "answer.body",
-	// "answer.Content-Type" and "answer.Location". Default none.
+	// Ignore names columns that are not compared, as "column" or "table.column"; for the answer
+	// "answer.status", "answer.body", "answer.Content-Type", "answer.Location". Default none.
 	Ignore []string
-	// Check is what else must hold afterwards, such as how often something outside was called. It is called once for each database.
-	// Optional.
+	// Check tests what else must hold at the end, such as the number of calls of another system. It
+	// is called once for each database. Optional.
 	Check func(testing.TB, *pgxpool.Pool)
 }
 
@@ -45,16 +47,16 @@ func (p RequestProof) provedCase() provedCase {
 				return p.send(ctx, h)
 			}, nil
 		},
-		advice: "what the handler writes must go through the transaction that it is handed, in a leased one through Attempt.Commit; what it calls outside " +
-			"belongs into a step of package step, of a route whose Lease is Repeatable, or into a job that it enqueues in the transaction",
-		idle: "did the handler get the pool that was handed to Make?",
+		advice: "write rows only in the transaction that the handler gets, in a leased handler through Attempt.Commit; call other systems " +
+			"in a step of package step, on a route whose Lease is Repeatable, or in a job that the handler enqueues in the transaction",
+		idle: "did the handler use the pool passed to Make?",
 	}
 }
 
-// mostSends bounds how often a request is sent that is answered 5xx.
+// mostSends bounds how often a request that is answered 5xx is sent.
 const mostSends = 20
 
-// send is what a caller does: the same request again until there is an answer that stays.
+// send sends the request until it gets a final answer, as a client does.
 func (p RequestProof) send(ctx context.Context, h http.Handler) (contents, error) {
 	for n := 1; ; n++ {
 		w, err := p.try(h)
@@ -65,7 +67,7 @@ func (p RequestProof) send(ctx context.Context, h http.Handler) (contents, error
 			return answered(map[string]string{"status": fmt.Sprint(w.Code), "body": w.Body.String(),
 				"Content-Type": w.Header().Get("Content-Type"), "Location": w.Header().Get("Location")}), nil
 		case err == nil && w.Code >= 500 && n >= mostSends:
-			err = fmt.Errorf("the request was sent %d times, and is answered %d: %s", n, w.Code, strings.TrimSpace(w.Body.String()))
+			err = fmt.Errorf("the request was sent %d times, and is still answered %d: %s", n, w.Code, strings.TrimSpace(w.Body.String()))
 			return nil, err
 		case err != nil && n >= mostSends:
 			return nil, err
@@ -76,7 +78,7 @@ func (p RequestProof) send(ctx context.Context, h http.Handler) (contents, error
 	}
 }
 
-// try sends the request once. A panic leaves it without an answer, as net/http has it.
+// try sends the request once. A panic is an error without an answer, as in net/http.
 func (p RequestProof) try(h http.Handler) (w *httptest.ResponseRecorder, err error) {
 	r := p.Request()
 	if r.Header.Get(httpkey.KeyHeader) == "" {

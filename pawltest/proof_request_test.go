@@ -31,7 +31,7 @@ func acme(*http.Request) (string, error) { return "acme", nil }
 
 var unheard = httpkey.Options{Hooks: pawl.Hooks{OnEvent: func(context.Context, pawl.Event) {}}}
 
-// place writes an order, and answers with its id.
+// place inserts an order, and answers with its id.
 func place(w http.ResponseWriter, r *http.Request, tx pgx.Tx) error {
 	var o struct{ Item string }
 	if err := json.NewDecoder(r.Body).Decode(&o); err != nil {
@@ -50,7 +50,7 @@ func place(w http.ResponseWriter, r *http.Request, tx pgx.Tx) error {
 	return err
 }
 
-// A right handler of each form passes.
+// A correct handler of each form passes.
 func TestRequestProof_GoodHandlers(t *testing.T) {
 	t.Parallel()
 	for name, made := range map[string]func(*pgxpool.Pool) http.Handler{
@@ -87,7 +87,7 @@ func TestRequestProof_GoodHandlers(t *testing.T) {
 	}
 }
 
-// A wrong handler of each form is found, with the place, what differs there, and what to do.
+// A faulty handler of each form is found. The message names the place, the difference and the fix.
 func TestRequestProof_WrongHandlersAreFound(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -99,35 +99,35 @@ func TestRequestProof_WrongHandlersAreFound(t *testing.T) {
 				_, err := pool.Exec(r.Context(), "insert into orders (item) values ('outside')")
 				return errors.Join(err, place(w, r, tx))
 			})
-		}, `death after "insert into orders (item) values ('outside')" (place 4): table orders has 3 rows, undisturbed it has 2`},
+		}, `death after "insert into orders (item) values ('outside')" (place 4): table orders has 3 rows; an undisturbed run leaves 2`},
 		"Once, a job through the pool": {func(pool *pgxpool.Pool) http.Handler {
 			return httpkey.Once(pool, acme, unheard, func(w http.ResponseWriter, r *http.Request, tx pgx.Tx) error {
 				_, err := job.Enqueue(r.Context(), pool, job.Request{Queue: "mail", Kind: "receipt", Value: "tea"})
 				return errors.Join(err, place(w, r, tx))
 			})
-		}, `what is enqueued has 3 rows, undisturbed it has 2`},
+		}, `the list of enqueued jobs has 3 rows; an undisturbed run leaves 2`},
 		"Leased, a row outside of Commit": {func(pool *pgxpool.Pool) http.Handler {
 			return httpkey.Leased(pool, acme, httpkey.Lease{Repeatable: true}, unheard, func(w http.ResponseWriter, r *http.Request, _ *httpkey.Attempt) error {
 				w.WriteHeader(http.StatusCreated)
 				_, err := pool.Exec(r.Context(), "insert into orders (item) values ('outside')")
 				return err
 			})
-		}, `death before pawl_v1.command_succeed (place 5): table orders has 2 rows, undisturbed it has 1`},
+		}, `death before pawl_v1.command_succeed (place 5): table orders has 2 rows; an undisturbed run leaves 1`},
 		"Leased, not to be repeated": {func(pool *pgxpool.Pool) http.Handler {
 			return httpkey.Leased(pool, acme, httpkey.Lease{}, unheard, func(w http.ResponseWriter, r *http.Request, a *httpkey.Attempt) error {
 				return a.Commit(r.Context(), func(_ context.Context, tx pgx.Tx) error { return place(w, r, tx) })
 			})
-		}, `status ("409") from what it is undisturbed`},
+		}, `status ("409") from an undisturbed run`},
 		"Once, without a key": {func(pool *pgxpool.Pool) http.Handler {
 			h := httpkey.Once(pool, acme, httpkey.Options{Optional: true, Hooks: unheard.Hooks}, place)
 			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				r.Header.Del(httpkey.KeyHeader)
 				h.ServeHTTP(w, r)
 			})
-		}, `without a death: table orders has 2 rows, undisturbed it has 1`},
+		}, `without a death: table orders has 2 rows; an undisturbed run leaves 1`},
 		"always 500": {func(pool *pgxpool.Pool) http.Handler {
 			return httpkey.Once(pool, acme, unheard, func(http.ResponseWriter, *http.Request, pgx.Tx) error { return errors.New("no") })
-		}, `undisturbed: the request was sent 20 times, and is answered 500`},
+		}, `undisturbed: the request was sent 20 times, and is still answered 500`},
 		"on another pool": {func(*pgxpool.Pool) http.Handler {
 			return httpkey.Once(pawltest.DB(t, purchases), acme, unheard, place)
 		}, `changed no table and enqueued nothing, so nothing is proved`},
@@ -144,7 +144,7 @@ func TestRequestProof_WrongHandlersAreFound(t *testing.T) {
 	}
 }
 
-// A proof in which nothing could die fails, although there is something to count.
+// A proof without a place to die at fails, even if Check has something to count.
 func TestRequestProof_ProvesSomething(t *testing.T) {
 	t.Parallel()
 	elsewhere := pawltest.DB(t, purchases)
@@ -153,7 +153,7 @@ func TestRequestProof_ProvesSomething(t *testing.T) {
 			Make:  func(*pgxpool.Pool) http.Handler { return httpkey.Once(elsewhere, acme, unheard, place) },
 			Check: func(testing.TB, *pgxpool.Pool) {}})
 	})
-	if !strings.Contains(said, "there was no place to die at, so nothing is proved: did the handler get the pool that was handed to Make?") {
+	if !strings.Contains(said, "there was no place to die at, so nothing is proved: did the handler use the pool passed to Make?") {
 		t.Errorf("said %s", said)
 	}
 }

@@ -19,7 +19,7 @@ import (
 
 var mails = job.Define("mail", job.Defaults[string]{Queue: "mail"})
 
-// invoiceSQL writes rows and enqueues a job, in the transaction that it is handed.
+// invoiceSQL writes rows and enqueues a job in its transaction.
 func invoiceSQL(ctx context.Context, tx *sql.Tx, id string) error {
 	if _, err := tx.ExecContext(ctx, "insert into invoice values ($1)", id); err != nil {
 		return err
@@ -30,7 +30,7 @@ func invoiceSQL(ctx context.Context, tx *sql.Tx, id string) error {
 
 const idInvoices = "create table invoice (id text not null)" // no unique constraint, on purpose
 
-// A handler that takes a *sql.Tx is proved at its statements, as one that takes a pgx.Tx: in a consumer and in a worker.
+// A handler with a *sql.Tx is tested at its statements, in a consumer and in a worker.
 func TestProof_SQL(t *testing.T) {
 	t.Parallel()
 	pawltest.CrashEverywhere(t, pawltest.Proof{Schema: []string{idInvoices},
@@ -50,7 +50,7 @@ func TestProof_SQL(t *testing.T) {
 		})})
 }
 
-// One that writes through a *sql.DB of its own is found out.
+// A handler that writes through its own *sql.DB is found.
 func TestProof_SQLOutsideIsFound(t *testing.T) {
 	t.Parallel()
 	p := pawltest.Proof{Schema: []string{idInvoices}, Make: func(pool *pgxpool.Pool) consumer.Handler {
@@ -62,12 +62,12 @@ func TestProof_SQLOutsideIsFound(t *testing.T) {
 			return invoiceSQL(ctx, tx, m.Key)
 		})
 	}}
-	if said := judged(t, func(tb testing.TB) { pawltest.CrashEverywhere(tb, p) }); !strings.Contains(said, "table invoice has 3 rows, undisturbed it has 2") {
+	if said := judged(t, func(tb testing.TB) { pawltest.CrashEverywhere(tb, p) }); !strings.Contains(said, "table invoice has 3 rows; an undisturbed run leaves 2") {
 		t.Errorf("said %q", said)
 	}
 }
 
-// Forms that a Proof does not know are refused by name.
+// A Proof refuses other forms of handlers by name.
 func TestProof_RefusesOtherForms(t *testing.T) {
 	t.Parallel()
 	p := pawltest.Proof{Schema: []string{idInvoices}, Handler: consumer.Trigger(func(context.Context, consumer.Message[[]byte]) error { return nil })}
@@ -76,7 +76,7 @@ func TestProof_RefusesOtherForms(t *testing.T) {
 	}
 }
 
-// A HandleThenTx leaves its rows once wherever it dies; its call may be made again.
+// A HandleThenTx writes its rows once wherever it dies. Its call may be repeated.
 func TestJobProof_HandleThenTx(t *testing.T) {
 	t.Parallel()
 	var calls, lives atomic.Int32

@@ -32,7 +32,7 @@ func invoice(ctx context.Context, tx pgx.Tx, d consumer.Message[[]byte]) error {
 	})
 }
 
-// A handler that keeps to its transaction passes, and is tried at every boundary.
+// A handler that keeps to its transaction passes, and is tested at every place.
 func TestProof_GoodHandler(t *testing.T) {
 	t.Parallel()
 	var calls atomic.Int32
@@ -46,12 +46,14 @@ func TestProof_GoodHandler(t *testing.T) {
 	}
 	calls.Store(0)
 	pawltest.CrashEverywhere(t, p)
-	if n := calls.Load(); n != 2+11*2+2+1 { // undisturbed, in two databases; five statements; COMMIT: before it is sent, then after it, without a reply; without a death
+	// Two undisturbed runs; two calls for each of eleven deaths before the commit (around five
+	// statements, before COMMIT); one for each loss after the commit; one run without a death.
+	if n := calls.Load(); n != 2+11*2+2+1 {
 		t.Errorf("the handler ran %d times", n)
 	}
 }
 
-// A handler that writes through a connection of its own is found out: what it wrote there survives the crash.
+// A handler that writes through its own connection is found, because those rows survive the crash.
 func TestProof_OwnConnectionIsFound(t *testing.T) {
 	t.Parallel()
 	p := pawltest.Proof{Schema: []string{invoices}, Make: func(pool *pgxpool.Pool) consumer.Handler {
@@ -62,7 +64,7 @@ func TestProof_OwnConnectionIsFound(t *testing.T) {
 			return invoice(ctx, tx, d)
 		})
 	}}
-	if said := judged(t, func(tb testing.TB) { pawltest.CrashEverywhere(tb, p) }); !strings.Contains(said, "death after \"insert into line values ($1)\" (place 2): table line has 4 rows, undisturbed it has 3") {
+	if said := judged(t, func(tb testing.TB) { pawltest.CrashEverywhere(tb, p) }); !strings.Contains(said, "death after \"insert into line values ($1)\" (place 2): table line has 4 rows; an undisturbed run leaves 3") {
 		t.Errorf("said %q", said)
 	}
 }
@@ -70,7 +72,7 @@ func TestProof_OwnConnectionIsFound(t *testing.T) {
 const accounts = `create table account (no int primary key, balance int not null, touched timestamptz); insert into account values (1, 100), (2, 100);
 create table booking (id bigserial primary key, account int, at timestamptz default now(), token uuid default gen_random_uuid(), day text default 'monday')`
 
-// A handler that changes a row through a connection of its own is found out: there are as many rows as before, but not the same.
+// A handler that updates a row through its own connection is found by the row's content.
 func TestProof_AChangeOutsideTheTransactionIsFound(t *testing.T) {
 	t.Parallel()
 	p := pawltest.Proof{Schema: []string{accounts}, Make: func(pool *pgxpool.Pool) consumer.Handler {
@@ -94,7 +96,7 @@ func TestProof_AChangeOutsideTheTransactionIsFound(t *testing.T) {
 	}
 }
 
-// A handler that changes places of two rows' values is found out, though every column holds the same values as before.
+// A handler that swaps values between two rows is found, though no column changes.
 func TestProof_ValuesThatChangePlacesAreFound(t *testing.T) {
 	t.Parallel()
 	p := pawltest.Proof{Schema: []string{"create table seat (no int primary key, guest text); insert into seat values (1, 'ann'), (2, 'bob')"}, Make: func(pool *pgxpool.Pool) consumer.Handler {
@@ -103,12 +105,12 @@ func TestProof_ValuesThatChangePlacesAreFound(t *testing.T) {
 			return err
 		})
 	}}
-	if said := judged(t, func(tb testing.TB) { pawltest.CrashEverywhere(tb, p) }); !strings.Contains(said, "rows of table seat hold each other's values") {
+	if said := judged(t, func(tb testing.TB) { pawltest.CrashEverywhere(tb, p) }); !strings.Contains(said, "rows of table seat have swapped values") {
 		t.Errorf("said %q", said)
 	}
 }
 
-// What is enqueued has headers and a lane, and they count.
+// Headers and lanes of enqueued jobs are compared.
 func TestProof_HeadersAndLanesAreCompared(t *testing.T) {
 	t.Parallel()
 	for _, column := range []string{"headers", "lane"} {
@@ -128,13 +130,13 @@ func TestProof_HeadersAndLanesAreCompared(t *testing.T) {
 				return err
 			})
 		}}
-		if said := judged(t, func(tb testing.TB) { pawltest.CrashEverywhere(tb, p) }); !strings.Contains(said, "what is enqueued differs in "+column+" from") {
+		if said := judged(t, func(tb testing.TB) { pawltest.CrashEverywhere(tb, p) }); !strings.Contains(said, "the list of enqueued jobs differs in "+column+" from") {
 			t.Errorf("%s: said %q", column, said)
 		}
 	}
 }
 
-// Times, ids of a sequence and random values differ from run to run, and are not held against a handler.
+// Times, ids of a sequence and random values differ between runs and are not compared.
 func TestProof_WhatDiffersFromRunToRunIsNotCompared(t *testing.T) {
 	t.Parallel()
 	p := pawltest.Proof{Schema: []string{accounts}, Handler: consumer.HandleTx(func(ctx context.Context, tx pgx.Tx, _ consumer.Message[[]byte]) error {
@@ -153,13 +155,13 @@ func TestProof_WhatDiffersFromRunToRunIsNotCompared(t *testing.T) {
 	}
 }
 
-// What is called outside is for Check to count.
+// Calls of other systems are for Check to count.
 func TestProof_CallsOutsideAreFound(t *testing.T) {
 	t.Parallel()
 	var mails atomic.Int32
 	p := pawltest.Proof{Schema: []string{invoices},
 		Handler: consumer.HandleTx(func(ctx context.Context, tx pgx.Tx, d consumer.Message[[]byte]) error {
-			mails.Add(1) // nothing can take it back
+			mails.Add(1) // a rollback does not undo it
 			return invoice(ctx, tx, d)
 		}),
 		Check: func(tb testing.TB, _ *pgxpool.Pool) {
@@ -172,7 +174,7 @@ func TestProof_CallsOutsideAreFound(t *testing.T) {
 	}
 }
 
-// judged runs a proof that must fail, and returns what it said.
+// judged runs a proof that must fail, and returns its messages.
 func judged(t *testing.T, prove func(testing.TB)) string {
 	j := &judge{TB: t}
 	prove(j)

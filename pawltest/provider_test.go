@@ -10,7 +10,7 @@ import (
 	"github.com/pawl-go/pawl/pawltest"
 )
 
-// A card that was declined stays declined under its key, whatever comes later, and nothing is charged. Which card it is stands in the body.
+// A declined card stays declined under its key, and nothing is charged. The body names the card.
 func TestProvider_DeclinesForGood(t *testing.T) {
 	t.Parallel()
 	p := pawltest.NewProvider(t, time.Hour, func(n int, r *http.Request) pawltest.Lie {

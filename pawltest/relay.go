@@ -17,27 +17,26 @@ import (
 	"github.com/pawl-go/pawl/outbox"
 )
 
-// Relayed is what a relay did, and what it left.
+// Relayed is the result of DrainRelay.
 type Relayed struct {
-	Published []pawl.Message // accepted, in the order in which they were
-	Refused   []RefusedEvent // each try that the sink refused
-	// Left are the events that are not published: refused and to be tried again, dead letters, behind one of these in their aggregate, of a
-	// paused queue.
+	Published []pawl.Message // in the order of acceptance
+	Refused   []RefusedEvent // each attempt that the sink refused
+	// Left are unpublished events: to be retried, dead, behind one of these, or in a paused queue.
 	Left []ops.Job
 }
 
-// A RefusedEvent is one try to publish an event, and what the sink said.
+// A RefusedEvent is one refused attempt to publish an event, with the sink's error.
 type RefusedEvent struct {
 	pawl.Message
 	Err error
 }
 
-// DrainRelay publishes the events of cfg.Sink that are due now, in their order, and returns what was published. Commit before you drain. An
-// event that the sink refuses is tried once: unless cfg.Backoff says otherwise its next try is an hour away, and it is left. If cfg.Sink
-// is nil, every event is accepted and goes nowhere.
+// DrainRelay publishes the events of cfg.Sink that are due now, in order, and returns the result.
+// Commit before you drain. A refused event is tried once and left. If cfg.Backoff is not set, its
+// next attempt is an hour later. If cfg.Sink is nil, every event is accepted and dropped.
 //
-// The work is done by an [outbox.Relay]. Only its Poll is 10 ms, and it holds no presence lock. The test fails if there is still work after a
-// minute. Errors of the sink do not fail it: look at what is returned.
+// An [outbox.Relay] does the work. Its Poll is 10 ms, and it holds no presence lock. The test fails
+// if there is still work after a minute. The sink's errors do not fail the test; check the result.
 func DrainRelay(tb testing.TB, pool *pgxpool.Pool, cfg outbox.Config) Relayed {
 	tb.Helper()
 	relayed, err := drainRelay(pool, cfg, drainLimit)
@@ -84,7 +83,7 @@ func drainRelay(pool *pgxpool.Pool, cfg outbox.Config, limit time.Duration) (Rel
 	return Relayed{watched.published, watched.refused, left}, err
 }
 
-// dueWork returns the jobs that a worker would claim now, or that will be something else soon.
+// dueWork returns the jobs that a worker would claim now, or whose status will soon change.
 func (s *standing) dueWork() (work []ops.Job) {
 	for _, j := range s.jobs {
 		if s.moves(j) || j.Status == ops.StatusPending && due(j) && s.claimable(j) {
@@ -94,7 +93,7 @@ func (s *standing) dueWork() (work []ops.Job) {
 	return work
 }
 
-// A watchedSink notes what a sink answers. One without a sink accepts all.
+// A watchedSink records the answers of a sink. Without a sink it accepts all.
 type watchedSink struct {
 	sink pawl.Sink
 
@@ -119,7 +118,7 @@ func (w *watchedSink) Publish(ctx context.Context, ms []pawl.Message) (errs []er
 	return errs
 }
 
-// Carries asks the sink, if it knows.
+// Carries asks the sink if it is a Carrier.
 func (w *watchedSink) Carries(m pawl.Message) error {
 	if c, knows := w.sink.(pawl.Carrier); knows {
 		return c.Carries(m)
@@ -127,7 +126,7 @@ func (w *watchedSink) Carries(m pawl.Message) error {
 	return nil
 }
 
-// A watchedBatchSink notes what a sink that takes batches answers.
+// A watchedBatchSink records the answers of a BatchSink.
 type watchedBatchSink struct {
 	*watchedSink
 	log pawl.BatchSink

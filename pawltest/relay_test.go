@@ -12,8 +12,7 @@ import (
 	"github.com/pawl-go/pawl/pawltest"
 )
 
-// A drain publishes what is committed and due, each aggregate in its order, and nothing of another sink; what the sink refuses is told and
-// left, with what stands behind it.
+// A drain publishes the due events of its sink, each aggregate in order. Refused ones are left.
 func TestDrainRelay(t *testing.T) {
 	t.Parallel()
 	pool := pawltest.DB(t)
@@ -62,7 +61,7 @@ func TestDrainRelay(t *testing.T) {
 	}
 }
 
-// A message that the sink cannot carry is a dead letter without being sent, as in production.
+// A message that the sink cannot carry becomes a dead letter without being sent, as in production.
 func TestDrainRelay_AsksACarrier(t *testing.T) {
 	t.Parallel()
 	pool := pawltest.DB(t)
@@ -90,7 +89,7 @@ func (smallSink) Carries(m pawl.Message) error {
 	return nil
 }
 
-// A partition takes events one by one or in batches, and refuses those of a type.
+// A partition takes events singly or in batches, and refuses those of one type.
 type partition struct {
 	refuses string
 	batches int
@@ -116,8 +115,8 @@ func (p *partition) PublishBatch(ctx context.Context, ms []pawl.Message) (accept
 	return len(ms), nil
 }
 
-// A sink that takes batches gets them in a drain too. What it accepts of a batch is published, and what stopped the batch is told each time.
-func TestDrainRelay_TakesRuns(t *testing.T) {
+// A BatchSink gets batches in a drain too. Each refusal of a batch is reported.
+func TestDrainRelay_TakesBatches(t *testing.T) {
 	t.Parallel()
 	pool := pawltest.DB(t)
 	err := pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {

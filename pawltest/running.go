@@ -10,8 +10,8 @@ import (
 	"github.com/pawl-go/pawl"
 )
 
-// whileRunning calls do beside something that runs until its context ends, and stops that. The context of do ends after the limit,
-// or when run returns by itself, which it does with an error if it cannot start.
+// whileRunning calls do while run is running, and then stops run. The context of do ends after the
+// limit, or when run returns by itself, which it does with an error if it cannot start.
 func whileRunning(ctx context.Context, run func(context.Context) error, limit time.Duration, do func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -26,14 +26,14 @@ func whileRunning(ctx context.Context, run func(context.Context) error, limit ti
 	select {
 	case failed := <-stopped:
 		return cmp.Or(failed, err)
-	default: // also if it has only just begun: then there was nothing for it to do
+	default: // also if run has only just begun, because then there was no work
 		stop()
 		<-stopped
 		return err
 	}
 }
 
-// lastError is for the message of a test that took too long.
+// lastError keeps the last error event, for the message of a test that took too long.
 type lastError struct {
 	mu  sync.Mutex
 	err error

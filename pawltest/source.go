@@ -11,12 +11,12 @@ import (
 	"github.com/pawl-go/pawl/internal/pace"
 )
 
-// A Source is an at-least-once queue without a broker, for tests: a [pawl.Source] that hands out what you send, in that order,
-// and again whatever is neither acknowledged nor released when its invisibility ends. Send a delivery twice to have it come twice.
-// Of deliveries with one OrderingKey, one receive at a time has some, as with a FIFO queue of SQS. The zero value is ready; all
-// methods may be called at once.
+// A Source is an in-memory at-least-once queue for tests: a [pawl.Source] that delivers what you
+// send, in order. It redelivers a message when its invisibility ends, unless it was settled. To
+// deliver a message twice, send it twice. As in a FIFO queue of SQS, deliveries of one OrderingKey
+// are out in one receive at a time. The zero value is ready, and safe for concurrent use.
 type Source struct {
-	// Invisibility is how long a delivery that was received stays away from others. Default 30 s, as SQS has it.
+	// Invisibility is how long a received delivery is hidden. Default 30 s, as in SQS.
 	Invisibility time.Duration
 
 	mu       sync.Mutex
@@ -32,12 +32,12 @@ type message struct {
 
 const (
 	defaultInvisibility = 30 * time.Second
-	releasedFor         = 50 * time.Millisecond // at most: tests are impatient
+	releasedFor         = 50 * time.Millisecond // at most, so that tests are fast
 	sourcePoll          = 5 * time.Millisecond
 	sourceWait          = time.Second
 )
 
-// Send puts deliveries into the queue. Each without a MessageID gets one of its own; a Receives that is set counts on.
+// Send adds deliveries. One without a MessageID gets one. Receives counts up from the set value.
 func (s *Source) Send(ds ...pawl.Delivery) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -51,7 +51,7 @@ func (s *Source) Send(ds ...pawl.Delivery) {
 	}
 }
 
-// Receive returns what is visible, and waits for it, up to a second, if there is nothing.
+// Receive returns the visible deliveries. If there are none, it waits up to a second.
 func (s *Source) Receive(ctx context.Context, limit int) ([]pawl.Delivery, error) {
 	for began := time.Now(); ctx.Err() == nil; pace.Sleep(ctx, sourcePoll) {
 		if batch := s.visible(limit); len(batch) > 0 || time.Since(began) > sourceWait {
@@ -69,7 +69,7 @@ func (s *Source) visible(limit int) (batch []pawl.Delivery) {
 		invisible = defaultInvisibility
 	}
 	now := time.Now()
-	held := map[string]bool{} // ordering keys of which a message is in flight
+	held := map[string]bool{} // ordering keys with a message in flight
 	for _, m := range s.messages {
 		key := m.d.OrderingKey
 		if key != "" && !m.acked && m.visibleAt.After(now) {
@@ -86,13 +86,13 @@ func (s *Source) visible(limit int) (batch []pawl.Delivery) {
 
 func (m *message) waits(now time.Time) bool { return !m.acked && !m.visibleAt.After(now) }
 
-// Info claims nothing.
+// Info returns the zero SourceInfo.
 func (s *Source) Info() pawl.SourceInfo { return pawl.SourceInfo{} }
 
-// ErrNoCommit is what [Source.Ack] says of a receipt that no commit has made.
-var ErrNoCommit = errors.New("pawltest: a receipt that no commit has made")
+// ErrNoCommit is the error of [Source.Ack] for a receipt that does not come from a commit.
+var ErrNoCommit = errors.New("pawltest: the receipt does not come from a commit")
 
-// Ack removes deliveries, but for those with [ErrNoCommit].
+// Ack removes deliveries. Receipts that do not come from a commit are refused with [ErrNoCommit].
 func (s *Source) Ack(_ context.Context, rs ...pawl.Receipt) (err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -109,7 +109,7 @@ func (s *Source) Ack(_ context.Context, rs ...pawl.Receipt) (err error) {
 	return err
 }
 
-// Release makes deliveries visible again after the delay, of which it waits 50 ms at most.
+// Release makes deliveries visible again after the delay, or 50 ms if that is shorter.
 func (s *Source) Release(_ context.Context, delay time.Duration, ds ...pawl.Delivery) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -119,14 +119,14 @@ func (s *Source) Release(_ context.Context, delay time.Duration, ds ...pawl.Deli
 	return nil
 }
 
-// Open returns how many deliveries are not acknowledged.
+// Open returns the number of deliveries that are not acknowledged.
 func (s *Source) Open() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.messages) - s.acked
 }
 
-// Waiting returns how many deliveries could be received now.
+// Waiting returns the number of deliveries that could be received now.
 func (s *Source) Waiting() (n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -138,7 +138,7 @@ func (s *Source) Waiting() (n int) {
 	return n
 }
 
-// Receives returns how often deliveries were received, all together.
+// Receives returns the total number of times that deliveries were received.
 func (s *Source) Receives() (n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

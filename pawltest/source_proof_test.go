@@ -12,7 +12,7 @@ import (
 	"github.com/pawl-go/pawl/transport/transporttest"
 )
 
-// The source is one as consumer needs it.
+// The Source passes the acceptance suite for sources.
 func TestSource(t *testing.T) {
 	t.Parallel()
 	for name, features := range map[string]transporttest.Features{

@@ -26,7 +26,7 @@ func consuming(s *pawltest.Source, h func(context.Context, pgx.Tx, consumer.Mess
 	return consumer.Config{Name: "orders", Source: s, Handler: consumer.HandleTx(h), Hooks: pawl.Hooks{OnEvent: func(context.Context, pawl.Event) {}}}
 }
 
-// Deliveries that come several times, in any order, take effect once; what fails is tried again and ends.
+// Deliveries that come several times, in any order, take effect once. Failures are retried.
 func TestConsume(t *testing.T) {
 	t.Parallel()
 	pool, source := pawltest.DB(t, orders), &pawltest.Source{}
@@ -69,7 +69,7 @@ func TestConsume(t *testing.T) {
 	}
 }
 
-// What is held at a gate is left, and comes to its turn when what was missing has come.
+// A delivery at a gate is left, and runs when the missing one has come.
 func TestConsume_LeavesWhatIsHeld(t *testing.T) {
 	t.Parallel()
 	pool, source := pawltest.DB(t, orders), &pawltest.Source{}
@@ -86,7 +86,7 @@ func TestConsume_LeavesWhatIsHeld(t *testing.T) {
 	}
 }
 
-// What does not come to an end fails the test, as does a source of another kind.
+// A consumer that does not finish fails the test, as does a source of another type.
 func TestConsume_EndsInTime(t *testing.T) {
 	t.Parallel()
 	pool, source := pawltest.DB(t, orders), &pawltest.Source{}

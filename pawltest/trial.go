@@ -11,33 +11,33 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// A provedCase is what all proofs share: how to begin a process that does the work, and how to judge what it leaves.
+// A provedCase is the common part of all proofs: how to begin a process, and how to judge it.
 type provedCase struct {
 	schema, ignore []string
 	check          func(testing.TB, *pgxpool.Pool)
 	begin          func(context.Context, *trial, *process) (life, error)
-	advice         string // what to do about a difference
+	advice         string // how to fix a difference
 	idle           string // why there may be no place to die at
 }
 
-// A life is what a process does until nothing is left to do, or until it dies. It returns what it answered, if anything.
+// A life is the work of a process until it is done or the process dies. It returns the answer.
 type life func(context.Context) (answer contents, err error)
 
 func caseOf(p any) provedCase { return p.(interface{ provedCase() provedCase }).provedCase() }
 
-// A trial is one fresh database, and processes on it, one after the other.
+// A trial is one fresh database, and the processes that run on it one after the other.
 type trial struct {
 	provedCase
 	said *trialTB
 	url  string
-	eyes *pgxpool.Pool // of the test, and not of a process
+	eyes *pgxpool.Pool // the test's own pool, not a process's
 	all  []*process
 }
 
 // trialLimit bounds one trial.
 const trialLimit = time.Minute
 
-// on runs a trial, compares what it leaves if it is told what is wanted, and reports whether all is as it should be.
+// on runs a trial, compares the result if want is not nil, and reports whether it passed.
 func (c provedCase) on(tb testing.TB, name string, want contents, do func(context.Context, *trial) (answer contents, err error)) bool {
 	tb.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), trialLimit)
@@ -72,7 +72,7 @@ func (t *trial) run(ctx context.Context, want contents, do func(context.Context,
 	return err
 }
 
-// start begins a process that dies at a place, and returns what it does.
+// start begins a process that dies at a place, and returns its work.
 func (t *trial) start(ctx context.Context, at int) (*process, life, error) {
 	p, err := newProcess(ctx, t.url, at)
 	if err != nil {
@@ -83,7 +83,7 @@ func (t *trial) start(ctx context.Context, at int) (*process, life, error) {
 	return p, func(ctx context.Context) (contents, error) { return p.live(ctx, work) }, err
 }
 
-// first reports whether no process has begun before the one that begins.
+// first reports whether the process that begins is the trial's first.
 func (t *trial) first() bool { return len(t.all) == 1 }
 
 func (t *trial) close() {
@@ -93,7 +93,7 @@ func (t *trial) close() {
 	t.eyes.Close()
 }
 
-// once is a process that is not disturbed.
+// once runs a process undisturbed.
 func once(ctx context.Context, t *trial) (contents, error) {
 	_, work, err := t.start(ctx, 0)
 	if err != nil {
@@ -102,7 +102,8 @@ func once(ctx context.Context, t *trial) (contents, error) {
 	return work(ctx)
 }
 
-// crash is a process that dies at a place, or loses a reply there, and what comes after that. It reports whether it came so far.
+// crash runs a process that dies or loses a reply at a place, and then the recovery. died is false
+// if the process did not reach the place.
 func (c provedCase) crash(tb testing.TB, at int, want contents) (fine, died bool) {
 	tb.Helper()
 	fine = c.on(tb, "without a death", want, func(ctx context.Context, t *trial) (contents, error) {
@@ -128,7 +129,7 @@ func (c provedCase) crash(tb testing.TB, at int, want contents) (fine, died bool
 	return fine, died
 }
 
-// undisturbed returns what there is after a process that was not disturbed, without the columns in which two such processes differ.
+// undisturbed returns the contents after a run, without the columns that differ between two runs.
 func (c provedCase) undisturbed(tb testing.TB) (want contents, ok bool) {
 	tb.Helper()
 	var before, other contents
@@ -173,7 +174,8 @@ func (c provedCase) undisturbed(tb testing.TB) (want contents, ok bool) {
 	return want, true
 }
 
-// A trialTB is a test that says of which trial it speaks, and fails by itself: the databases of the others need not be kept.
+// A trialTB prefixes messages with its trial's name. It fails on its own, so that the databases of
+// other trials are not kept.
 type trialTB struct {
 	testing.TB
 	name   string

@@ -18,9 +18,10 @@ import (
 	"github.com/pawl-go/pawl/transport/webhook"
 )
 
-// SignWebhook returns the request with which a sender delivers a body: a POST of JSON to target, signed now. Hand it to a handler, or to an
-// [http.Client] if target is a whole URL. id is the sender's id of the delivery; leave it empty for schemes whose body holds it, such as
-// Stripe's. Make a new request for each try: a body can be read once.
+// SignWebhook returns a sender's request: a POST of JSON to target, signed now. Pass it to a
+// handler, or to an [http.Client] if target is a complete URL. id is the sender's id of the
+// delivery; leave it empty for schemes whose body contains it, such as Stripe's. A body can be read
+// once, so make a new request for each attempt.
 func SignWebhook(tb testing.TB, scheme webhook.Scheme, target, id string, body []byte) *http.Request {
 	tb.Helper()
 	headers, err := scheme.Sign(id, time.Now(), body)
@@ -36,11 +37,12 @@ func SignWebhook(tb testing.TB, scheme webhook.Scheme, target, id string, body [
 	return r
 }
 
-// ServeWebhooks runs a [consumer.Consumer] on pool, whose Source is a [webhook.Receiver], answers the requests one after the other, and waits
-// until every delivery that was stored is done, or a dead letter. It returns the answers. See [SignWebhook].
+// ServeWebhooks runs a [consumer.Consumer] on pool whose Source is a [webhook.Receiver]. It serves
+// the requests one after the other, and waits until every stored delivery is done or a dead letter.
+// It returns the answers. See [SignWebhook].
 //
-// Unless the handler's policy says otherwise, the back-off is 10 ms at most. It holds no presence lock. The test fails if there is still work
-// after a minute.
+// If the handler's policy sets no back-off, it is at most 10 ms. The consumer holds no presence
+// lock. The test fails if there is still work after a minute.
 func ServeWebhooks(tb testing.TB, pool *pgxpool.Pool, cfg consumer.Config, requests ...*http.Request) []*http.Response {
 	tb.Helper()
 	receiver, ok := cfg.Source.(*webhook.Receiver)

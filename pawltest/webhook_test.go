@@ -40,8 +40,8 @@ func receiver(t *testing.T, scheme webhook.Scheme) *webhook.Receiver {
 	return r
 }
 
-// What a test signs is accepted as a sender's, under every scheme; it takes effect once however often it comes, also if the first try of the
-// handler fails; and what another secret signs is refused.
+// A request that a test signs is accepted under every scheme. It takes effect once however often it
+// comes, also if the handler's first attempt fails. A signature with another secret is refused.
 func TestServeWebhooks(t *testing.T) {
 	t.Parallel()
 	for name, s := range schemes {

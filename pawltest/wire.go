@@ -9,19 +9,20 @@ import (
 	"sync"
 )
 
-// A wire is one connection of a [process] to PostgreSQL, inside of TLS. It reads which statements are sent, and can drop what is sent or
-// what is answered.
+// A wire is one connection of a [process] to PostgreSQL, inside of TLS. It reads which statements
+// are sent, and can drop a request or a reply.
 type wire struct {
 	net.Conn
 	process *process
 
-	mu      sync.Mutex
-	started bool              // the startup message, which has no type, was sent
+	mu sync.Mutex
+	// started: the startup message, which has no type, was sent.
+	started bool
 	watched bool              // its statements are places to die at
 	lent    bool              // watched until its transaction ends
-	texts   map[string]string // of prepared statements, by their names
-	losing  fate              // of the answer that is awaited
-	tail    []byte            // the last octets of the server
+	texts   map[string]string // of prepared statements, by name
+	losing  fate              // of the awaited reply
+	tail    []byte            // the server's last octets
 }
 
 var errCut = errors.New("pawltest: the connection was cut")
@@ -46,7 +47,7 @@ func (w *wire) Write(b []byte) (int, error) {
 	return w.Conn.Write(b)
 }
 
-// fateOf asks the process what becomes of what is sent in one go.
+// fateOf returns the fate of the statements in one write.
 func (w *wire) fateOf(b []byte) fate {
 	w.mu.Lock()
 	text := w.executed(b)
@@ -58,7 +59,7 @@ func (w *wire) fateOf(b []byte) fate {
 	return w.process.statement(text)
 }
 
-// executed returns the text of the statements that b executes; empty if it only prepares, or copies. The caller holds mu.
+// executed returns the statements that b executes; "" for a prepare or a copy. The caller holds mu.
 func (w *wire) executed(b []byte) string {
 	if !w.started {
 		w.started = true
@@ -86,7 +87,7 @@ func (w *wire) executed(b []byte) string {
 	return strings.Join(texts, "; ")
 }
 
-// field returns the nth of some strings that end with a zero octet.
+// field returns the nth of several zero-terminated strings.
 func field(b []byte, n int) string {
 	for ; n > 0; n-- {
 		_, b, _ = bytes.Cut(b, []byte{0})
@@ -95,7 +96,7 @@ func field(b []byte, n int) string {
 	return string(text)
 }
 
-// Read returns what the server says. A lost answer is waited for, so that what was sent has been done, and dropped.
+// Read drops a lost reply only when it is complete, so that the server has executed the statement.
 func (w *wire) Read(b []byte) (int, error) {
 	for {
 		n, err := w.Conn.Read(b)
@@ -113,7 +114,7 @@ func (w *wire) Read(b []byte) (int, error) {
 	}
 }
 
-// heard reports what becomes of an answer, and whether it is complete: the server is ready for the next statement.
+// heard returns the fate of a reply, and whether it is complete: the server is ready.
 func (w *wire) heard(b []byte) (lost fate, complete bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -126,7 +127,7 @@ func (w *wire) heard(b []byte) (lost fate, complete bool) {
 	return w.losing, complete
 }
 
-// Close ends the connection without a word.
+// Close closes the connection without a Terminate message.
 func (w *wire) Close() error {
 	w.process.forget(w)
 	return w.Conn.Close()

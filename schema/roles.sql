@@ -1,10 +1,12 @@
 -- Three roles to grant to your own logins, for instance: grant pawl_app to orders_service;
 --
--- pawl_app works: it runs the functions and, since they run with the caller's rights, holds the DML they need.
--- For it the functions are a convention, not a wall. pawl_operator does what pawl_app does, and runs the audited
--- verbs, whose record it can add to and not change. pawl_reader only looks.
+-- pawl_app runs the functions. They run with the caller's rights, so it also holds the DML
+-- privileges that they need. Direct writes are therefore possible, and using the functions is a
+-- convention. pawl_operator can do what pawl_app does and runs the audited verbs. It can add audit
+-- records but not change them. pawl_reader only reads.
 --
--- Needs CREATEROLE. Safe to run again. Not part of dist/pawl.sql, because roles belong to the whole server.
+-- The script needs CREATEROLE and is safe to run again. dist/pawl.sql leaves it out: roles belong
+-- to the server.
 
 do $$
 declare
@@ -14,7 +16,8 @@ begin
     begin
       execute pg_catalog.format('create role %I nologin', v_role);
     exception
-      when duplicate_object or unique_violation then null; -- made before, or by another session just now
+      -- It exists, or another session just made it.
+      when duplicate_object or unique_violation then null;
     end;
   end loop;
 end
@@ -37,7 +40,7 @@ grant select on pawl.migration to pawl_app, pawl_operator;
 grant usage on all sequences in schema pawl to pawl_app, pawl_operator;
 grant execute on all functions in schema pawl_v1 to pawl_app, pawl_operator;
 
--- The audited verbs are the operator's alone.
+-- Only operators may run the audited verbs.
 revoke execute on function
   pawl_v1.job_retry(bigint, text, text, jsonb),
   pawl_v1.job_cancel(bigint, text, text, jsonb),
@@ -64,7 +67,7 @@ grant select on all tables in schema pawl_v1 to pawl_app, pawl_operator, pawl_re
 grant select on all tables in schema pawl to pawl_reader;
 grant select on all sequences in schema pawl to pawl_reader;
 
--- What only looks may be called by whoever only looks.
+-- Functions that only read may be called by pawl_reader.
 grant execute on function
   pawl_v1.stale_classify(text, jsonb),
   pawl_v1._dead_letter_advice(pawl.job),

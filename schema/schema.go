@@ -1,8 +1,9 @@
-// Package schema is the contract: the tables and functions that every client of Pawl, in any language, works through.
+// Package schema is the contract: the tables and functions that clients in every language use.
 //
-// tables/ holds numbered, append-only migrations. api/ holds the functions, replaced whole at every version; version
-// N means the tables up to N and the functions as they stood when N was made. A released version never changes: see
-// docs/decisions/0002-contract-versions.md. dist/pawl.sql is the same thing as one script for psql.
+// tables/ holds numbered, append-only migrations. api/ holds the functions, which every version
+// replaces completely. Version N is the tables up to N and the functions at that time. A released
+// version never changes: see docs/decisions/0002-contract-versions.md. dist/pawl.sql is the newest
+// version as one script for psql.
 package schema
 
 import (
@@ -21,10 +22,11 @@ import (
 //go:embed tables/*.sql api/*.sql roles.sql
 var files embed.FS
 
-// minClient is the oldest client version that understands the newest schema. Raise it only when old workers must stop.
+// minClient is the oldest client version that understands the newest schema. Raise it only when old
+// workers must stop.
 const minClient = 1
 
-// A Version is one migration: the change of the tables and how to take it back.
+// A Version is one migration of the tables, up and down.
 type Version struct {
 	Number   int
 	Name     string // "init"
@@ -35,7 +37,7 @@ type Version struct {
 func Versions() []Version {
 	ups, err := fs.Glob(files, "tables/*.up.sql")
 	if err != nil {
-		panic(err) // a malformed pattern, found by any test
+		panic(err) // a malformed pattern, which any test finds
 	}
 	versions := make([]Version, 0, len(ups))
 	for _, up := range ups {
@@ -56,7 +58,7 @@ func Newest() int {
 	return all[len(all)-1].Number
 }
 
-// API returns the functions and views, in the order they must be created.
+// API returns the functions and views in creation order.
 func API() string {
 	names, err := fs.Glob(files, "api/*.sql")
 	if err != nil {
@@ -70,11 +72,12 @@ func API() string {
 	return all.String()
 }
 
-// Roles returns the script that makes and grants pawl_app, pawl_operator and pawl_reader.
+// Roles returns the script that creates pawl_app, pawl_operator and pawl_reader and grants their
+// privileges.
 func Roles() string { return script.Pinned(read("roles.sql")) }
 
-// Script returns the statements that take a database from the version before v to v, its record in pawl.migration
-// included. The newest version also installs the functions.
+// Script returns the statements that migrate a database from the version before v to v, including
+// the row in pawl.migration. The newest version also installs the functions.
 func (v Version) Script() string {
 	var s strings.Builder
 	s.WriteString(v.Up)
@@ -87,8 +90,9 @@ func (v Version) Script() string {
 	return script.Pinned(s.String())
 }
 
-// DownScript returns the statements that take one version back, its record included; version 1 takes the record's table with it.
-// The functions stay those of the later version, which the record then says: the build that belongs there puts its own back.
+// DownScript returns the statements that revert version v, including its row in pawl.migration.
+// Version 1 drops that table. The functions of version v stay, and api_hash records that. The build
+// of the earlier version then reinstalls its own.
 func (v Version) DownScript() string {
 	if v.Number == 1 {
 		return script.Pinned(v.Down)

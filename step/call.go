@@ -9,25 +9,26 @@ import (
 	"github.com/pawl-go/pawl"
 )
 
-// A Call is the permission to call a provider once, now.
+// A Call is the permission to call a provider once, until its deadline.
 type Call struct {
 	Owner pawl.Owner
 	Step  string
-	// Fence of this call. It grows from call to call.
+	// Fence of this call. It grows with each call.
 	Fence int64
 	// Number of the call, from 1.
 	Number int
 	// Again: an earlier call may have been executed.
 	Again bool
-	// Deadline is the last moment at which anything may be sent. The context ends then.
+	// Deadline is the last moment to send anything. The context ends then.
 	Deadline time.Time
 
 	key  string
 	seen *seen
 }
 
-// Key is the idempotency key to send, the same at every attempt until an operator asks for a new one. Unless the step gave one it is a UUID,
-// version 8, which every provider takes. [Transport] sends it by itself. That it is asked for is taken as proof that it was sent: see [Keyed].
+// Key returns the idempotency key to send. It is the same at every attempt until an operator renews
+// it. By default it is a UUID, version 8, which every provider accepts. [Transport] sends it. A
+// call to Key counts as proof that the key was sent: see [Keyed].
 func (c Call) Key() string {
 	if c.seen != nil {
 		c.seen.keyed.Store(true)
@@ -35,11 +36,10 @@ func (c Call) Key() string {
 	return c.key
 }
 
-// keyless reports whether nothing has asked for the key, so that it cannot have been sent.
+// keyless reports whether Key was never called, so the key cannot have been sent.
 func (c Call) keyless() bool { return c.seen != nil && !c.seen.keyed.Load() }
 
-// Reference notes the provider's name for what the call made, "ch_3Mq…", for people and for those who settle. What is over 255
-// octets is cut.
+// Reference stores the provider's name for the created object, "ch_3Mq…", cut at 255 bytes.
 func (c Call) Reference(name string) {
 	if c.seen != nil {
 		c.seen.mu.Lock()
@@ -48,30 +48,30 @@ func (c Call) Reference(name string) {
 	}
 }
 
-// overdue reports whether the time to send is over, by the monotonic clock or by the other one: the first stands still while a
-// machine sleeps, the second may be set back.
+// overdue reports whether the deadline has passed, by the monotonic or the wall clock. The first
+// stops while a machine sleeps, the second may be set back.
 func (c Call) overdue() bool {
 	now := time.Now()
 	return !now.Before(c.Deadline) || !now.Round(0).Before(c.Deadline.Round(0))
 }
 
-// seen is what is noted of a call while it lasts.
+// seen is what is observed of a call while it runs.
 type seen struct {
-	keyed     atomic.Bool // the key was asked for
+	keyed     atomic.Bool // Key was called
 	mu        sync.Mutex
 	reference string
-	sent      bool // a request may have left
+	sent      bool // a request may have been sent
 	exchange  *Exchange
 }
 
-// An Exchange is what is kept of a request that [Transport] sent, in pawl.step_call. No bodies, no headers but one: nothing that
-// would have to be redacted.
+// An Exchange describes a request that [Transport] sent, in pawl.step_call. It has no bodies and
+// only one header, so nothing needs redaction.
 type Exchange struct {
 	Method    string `json:"method"`
 	Host      string `json:"host"`
-	Status    int    `json:"status,omitempty"`     // 0: no answer
-	RequestID string `json:"request_id,omitempty"` // the provider's name for the request: see [Transport.RequestID]
-	TookMS    int64  `json:"took_ms"`              // until the answer's header
+	Status    int    `json:"status,omitempty"`     // 0: no response
+	RequestID string `json:"request_id,omitempty"` // see [Transport.RequestID]
+	TookMS    int64  `json:"took_ms"`              // until the response's header
 }
 
 func (s *seen) noted() (reference string, exchange *Exchange) {
@@ -82,7 +82,7 @@ func (s *seen) noted() (reference string, exchange *Exchange) {
 
 type callKey struct{}
 
-// CallOf returns the call that ctx belongs to, for clients that set the key themselves, as [Transport] does.
+// CallOf returns the call that ctx belongs to, for clients that set the key without [Transport].
 func CallOf(ctx context.Context) (c Call, ok bool) {
 	c, ok = ctx.Value(callKey{}).(Call)
 	return c, ok

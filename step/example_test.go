@@ -22,7 +22,7 @@ import (
 	"github.com/pawl-go/pawl/step"
 )
 
-// An example's fixture: a database with one job, which is claimed, and claimed again after its worker is gone.
+// example returns a database with one job and a function that claims it, each time as a new worker.
 func example() (example *pgtest.Example, pool *pgxpool.Pool, claim func() job.Job) {
 	example = &pgtest.Example{}
 	pool = pawltest.DB(example)
@@ -45,7 +45,7 @@ func example() (example *pgtest.Example, pool *pgxpool.Pool, claim func() job.Jo
 
 var silent = pawl.Hooks{OnEvent: func(context.Context, pawl.Event) {}}
 
-// The answer to a payment is lost. The next attempt calls again with the same key, and the provider drops the second request.
+// The reply to a payment is lost. The next attempt's request is dropped because of its key.
 func ExampleRun() {
 	ctx := context.Background()
 	fixture, pool, claim := example()
@@ -67,9 +67,9 @@ func ExampleRun() {
 		fmt.Println(made.ID, err != nil)
 	}
 
-	pay(claim()) // no answer
+	pay(claim()) // no reply
 	pay(claim()) // the second attempt
-	pay(claim()) // and a third, which reads what is recorded
+	pay(claim()) // and a third, which reads the stored result
 	fmt.Println(len(provider.Charges()), "charge in", provider.Requests(), "requests")
 	// Output:
 	//  true
@@ -78,7 +78,7 @@ func ExampleRun() {
 	// 1 charge in 2 requests
 }
 
-// Nobody can tell whether it was executed, so nobody calls again; the provider is asked later, and the step is settled.
+// After an unknown outcome the step is not repeated. The provider is asked, and the step settled.
 func ExampleReconcile() {
 	ctx := context.Background()
 	fixture, pool, claim := example()
@@ -91,11 +91,12 @@ func ExampleReconcile() {
 
 	bank := step.Reconciliation{Settle: time.Millisecond, Providers: map[string]step.Probe{
 		"bank": func(_ context.Context, c step.Call) (step.ProbeResult, any, error) {
-			return step.Executed, "transfer 17", nil // it is in their books under c.Key()
+			return step.Executed, "transfer 17", nil // the bank has a transfer under c.Key()
 		},
 	}}
 	done, err := step.Reconcile(ctx, pool, bank)
-	for err == nil && done.Executed == 0 { // until payment.Timeout has passed it might still be on its way
+	// Until payment.Timeout has passed, the request may still be on its way.
+	for err == nil && done.Executed == 0 {
 		done, err = step.Reconcile(ctx, pool, bank)
 	}
 	fmt.Println("executed:", done.Executed, err)
@@ -108,8 +109,8 @@ func ExampleReconcile() {
 	// transfer 17 <nil>
 }
 
-// An SMTP server knows no keys, but a mailbox can be asked. The connection breaks after the mail was taken; the second attempt
-// finds it, and sends nothing.
+// An SMTP server knows no keys, but a mailbox can be searched. The connection breaks after the mail
+// was accepted. The second attempt finds it and sends nothing.
 func Example_alreadySent() {
 	ctx := context.Background()
 	fixture, pool, claim := example()
@@ -134,7 +135,7 @@ func Example_alreadySent() {
 	// true 1
 }
 
-// A mailServer takes mail by SMTP, and hangs up instead of saying so.
+// A mailServer accepts mail by SMTP and hangs up instead of confirming it.
 type mailServer struct {
 	listener net.Listener
 	address  string

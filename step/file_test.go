@@ -39,8 +39,7 @@ func writeFile(folder, name string, write func(io.Writer) error) (err error) {
 	return errors.Join(directory.Sync(), directory.Close())
 }
 
-// The file of a step is whole or absent, also if the attempt fails or panics while it writes, and
-// the next attempt writes it.
+// The file of a step is complete or absent, even if the attempt fails or panics while it writes.
 func TestFiles_AreWholeOrAbsent(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 0, lies())
@@ -89,8 +88,8 @@ func TestFiles_AreWholeOrAbsent(t *testing.T) {
 	}
 }
 
-// The guide has the function that the test above runs. It syncs the file before the rename, and the
-// folder after it: a power failure would show what is missing, and nothing else does.
+// The guide contains the function that the test above runs. It syncs the file before the rename and
+// the folder after it. Only a power failure would show that a sync is missing.
 func TestFiles_OfTheGuide(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../docs/guides/steps.md")

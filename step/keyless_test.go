@@ -14,12 +14,12 @@ import (
 	"github.com/pawl-go/pawl/step"
 )
 
-// A keyed step whose call forgets to send the key: the provider cannot tell the second request from a new one. The answer of the first call is
-// lost. The step must not be called again as if the key had gone with it.
+// A keyed step does not send its key, so the provider cannot recognize a second request. The reply
+// to the first call is lost. The step must not be called again.
 func TestKeyed_ACallWithoutItsKeyIsNotRepeated(t *testing.T) {
 	t.Parallel()
 	b := setup(t, time.Hour, lies(pawltest.CutAfter))
-	b.client = &http.Client{} // no step.Transport, and Call.Key is not read
+	b.client = &http.Client{} // no step.Transport, and Call.Key is not called
 	b.work(func(_ context.Context, task job.Task[string]) error {
 		_, err := step.Run(b.Context(), b.pool, task.Job, b.step(step.Keyed(time.Hour)), func(ctx context.Context, _ step.Call) (pawltest.Charge, error) {
 			return b.charge(ctx, "100 EUR")
@@ -34,8 +34,8 @@ func TestKeyed_ACallWithoutItsKeyIsNotRepeated(t *testing.T) {
 	b.wantStatus("unknown")
 }
 
-// The same call, when its answer arrives: what was executed is kept, and the error is final and loud, so that a test sees it before money depends on
-// it. Another attempt gets what is stored, without a second call.
+// The same call, with its reply. The result is stored, but the error is final, so that a test shows
+// it. Another attempt gets the stored result without a call.
 func TestKeyed_AForgottenKeyIsAnErrorThoughTheCallWasExecuted(t *testing.T) {
 	t.Parallel()
 	b := setup(t, time.Hour, nil)
@@ -52,8 +52,8 @@ func TestKeyed_AForgottenKeyIsAnErrorThoughTheCallWasExecuted(t *testing.T) {
 	b.wantCharges(1)
 }
 
-// Who asks for the key sends it, as far as anyone can see: in a body, by an SDK. A call that was not sent needs none.
-func TestKeyed_WhoAsksForTheKeySendsIt(t *testing.T) {
+// A call of Key counts as sending it. A call that was not sent needs no key.
+func TestKeyed_ReadingTheKeyCountsAsSendingIt(t *testing.T) {
 	t.Parallel()
 	b := setup(t, time.Hour, nil)
 	b.client = &http.Client{}

@@ -41,11 +41,11 @@ type order struct {
 	URL, Provider, Policy string
 	Faults                string
 	Concurrency           int
-	Steps                 int           // of a payment; more than one are named by their numbers
+	Steps                 int           // of a payment; several are named by their numbers
 	Timeout               time.Duration // of a call; 0: 200 ms
 }
 
-// TestPayerProcess is no test: it is the worker process of TestPayments.
+// TestPayerProcess is not a test but the worker process of TestPayments.
 func TestPayerProcess(t *testing.T) {
 	var o order
 	if text := os.Getenv(childEnv); text == "" {
@@ -112,14 +112,14 @@ type payers struct {
 	order  order
 	points []string
 	action string
-	skip   int // payments before a process is struck, at most
+	skip   int // at most so many payments before a fault stops a process
 	mu     sync.Mutex
 	events map[string]int
 	killed atomic.Int32
 	frozen atomic.Int32
 }
 
-// keep runs worker processes one after the other, each armed at a crash point, until stopped.
+// keep runs worker processes one after the other, each armed at a crash point, until ctx ends.
 func (p *payers) keep(ctx context.Context, n int) {
 	random := rand.New(rand.NewPCG(uint64(n), 7))
 	for round := n; ctx.Err() == nil; round++ {
@@ -153,7 +153,7 @@ func (p *payers) keep(ctx context.Context, n int) {
 	}
 }
 
-// wake continues a process that stopped itself, when its lease is over and others have its jobs.
+// wake continues a process that stopped itself, after its lease expired and others have its jobs.
 func (p *payers) wake(process *os.Process, ended chan struct{}) {
 	for {
 		select {
@@ -168,17 +168,17 @@ func (p *payers) wake(process *os.Process, ended chan struct{}) {
 		p.frozen.Add(1)
 		time.Sleep(2500 * time.Millisecond)
 		_ = process.Signal(syscall.SIGCONT)
-		time.Sleep(300 * time.Millisecond) // it does what it was about to do
+		time.Sleep(300 * time.Millisecond) // it does its next action
 		_ = process.Kill()
 	}
 }
 
-// Payments through worker processes that are killed, or frozen past their lease, at each crash point, with a provider that lies:
-// what was really charged is what the policy promises, and every shortfall is a row that says unknown (trap T4, T18).
+// Workers are killed or frozen at each crash point, with an unreliable provider. The charges are
+// those that the policy promises, and every missing one is an unknown step (traps T4, T18).
 func TestPayments(t *testing.T) {
 	points := []string{"step.plan.before", "step.plan.after", "step.call.before", "step.call.after", "step.record.after"}
 	for _, policy := range []string{"keyed", "checked", "at_most_once"} {
-		// A frozen worker has one payment in hand, so that it can be the reason for one charge.
+		// A frozen worker has one payment at a time, so that it can cause one charge.
 		for action, how := range map[string]struct{ each, concurrency, skip int }{"kill": {*payments, 8, 40}, "stop": {*payments / 4, 1, 3}} {
 			each := how.each
 			t.Run(policy+", "+action, func(t *testing.T) {
@@ -225,7 +225,7 @@ func TestPayments(t *testing.T) {
 	}
 }
 
-// judge compares what was charged with what the database says.
+// judge compares the charges with the database.
 func (p *payers) judge(each int) {
 	per := map[string]int{}
 	for _, c := range p.provider.Charges() {
@@ -280,8 +280,7 @@ func (p *payers) judge(each int) {
 	}
 }
 
-// A handler of five steps whose process is killed after the third runs one to three exactly once: the next process goes on with the
-// fourth.
+// A handler of five steps is killed after the third. The next process runs only the last two.
 func TestFiveSteps_SIGKILLAfterTheThird(t *testing.T) {
 	t.Parallel()
 	url := pawltest.URL(t)

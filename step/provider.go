@@ -5,26 +5,26 @@ import (
 	"time"
 )
 
-// A Provider is what a vendor's pages say of repeated requests, for choosing a recovery. It is data: nothing is sent by it.
+// A Provider holds what a vendor documents about repeated requests, to choose a recovery.
 type Provider struct {
 	Name string // for [Step.Provider]
-	// Header carries the key, for [Transport.Header]; "-" if the key goes into the body, or there is none.
+	// Header carries the key, for [Transport.Header]; "-" if the body does, or there is none.
 	Header string
-	// Field of the body that carries the key, if no header does.
+	// Field is the field of the body that carries the key, if no header does.
 	Field string
-	// MaxKey is the longest key in characters; 0: not documented. A derived key has 36.
+	// MaxKey is the longest key in characters, 0 if not documented. A derived key has 36.
 	MaxKey int
-	// Memory is how long a key is documented to be remembered; 0: it is not, or there are no keys: use [Checked], [AtMostOnce] or
-	// [AcceptDuplicates].
+	// Memory is how long the vendor documents to remember a key. If it is 0, none is documented or
+	// there are no keys: use [Checked], [AtMostOnce] or [AcceptDuplicates].
 	Memory time.Duration
-	// Note says what else matters, and what was not found.
+	// Note has other relevant facts, and what was not found.
 	Note string
-	// Page is where the vendor says so, as it was read on Read.
+	// Page is the vendor's page, as it was on the date Read.
 	Page string
 	Read string // a date, 2006-01-02
 }
 
-// Recovery is [Keyed] with the documented memory; ok is false where none is documented.
+// Recovery returns [Keyed] with the documented memory. If none is documented, ok is false.
 func (p Provider) Recovery() (recovery Recovery, ok bool) {
 	if p.Memory == 0 {
 		return Recovery{}, false
@@ -41,7 +41,7 @@ func ProviderNamed(name string) (p Provider, ok bool) {
 	return Providers()[n], true
 }
 
-// Providers returns what was found of some vendors, by name. Pages change: read the one named before money depends on it.
+// Providers returns what some vendors document. Pages change: read them before you rely on it.
 func Providers() []Provider {
 	const read = "2026-11-21"
 	return []Provider{

@@ -15,12 +15,12 @@ import (
 	"github.com/pawl-go/pawl/step"
 )
 
-// A claim is what an entry of Providers says that a program acts on.
+// A claim holds the facts of an entry of Providers that a program relies on.
 type claim struct {
 	header, field string
 	maxKey        int
 	memory        time.Duration
-	note          string // a part of the note that a reader must not miss
+	note          string // an important part of the note
 	host          string // of the vendor's page
 }
 
@@ -38,9 +38,8 @@ var claims = map[string]claim{
 	"twilio":   {"-", "", 0, 0, `not idempotent`, "www.twilio.com"},
 }
 
-// Every entry claims what was read on its vendor's page, and nothing else: the place of the key,
-// its length and how long it is remembered. Where no memory is published, the note names a recovery
-// that needs none.
+// Every entry claims what was read on its vendor's page: the place of the key, its length and its
+// memory. If no memory is published, the note names a recovery that needs none.
 func TestProviders(t *testing.T) {
 	t.Parallel()
 	var names []string
@@ -78,8 +77,7 @@ func TestProviders(t *testing.T) {
 	}
 }
 
-// A call of each provider carries the derived key in the header that its entry names, and in no
-// other. The key is a UUID and fits.
+// A call of each provider carries the derived key, a UUID, only in the header of its entry.
 func TestProviders_TheirKeysAreSent(t *testing.T) {
 	t.Parallel()
 	b := setup(t, time.Hour, lies())

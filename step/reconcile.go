@@ -17,35 +17,37 @@ import (
 	"github.com/pawl-go/pawl/internal/txn"
 )
 
-// A Reconciliation says who is asked about unknown steps. Providers is required.
+// A Reconciliation configures [Reconcile]. Providers is required.
 type Reconciliation struct {
-	// Providers has the probe of each [Step.Provider]. Steps of others are left alone. The Call it gets has the owner, the step, the
-	// key, and the number and fence of the last call; its verdict settles the step, so what it reads must be strongly consistent.
+	// Providers holds the probe of each [Step.Provider]; steps of other providers are skipped. The
+	// Call has the owner, the step, the key, and the number and fence of the last call. The result
+	// settles the step, so the probe must read strongly consistent data.
 	Providers map[string]Probe
-	// Actor goes to the audit. Default "step.Reconcile".
+	// Actor is recorded in the audit. Default "step.Reconcile".
 	Actor string
-	// Settle is how long after the last moment of sending a request may still take effect; nobody is asked before. Default 10 s.
+	// Settle is how long after its deadline a request may take effect; a probe waits. Default 10 s.
 	Settle time.Duration
 	// Timeout of one probe. Default 30 s.
 	Timeout time.Duration
-	// Hooks receive what happens: [pawl.EventError] for a probe that failed.
+	// Hooks receive [pawl.EventError] for a probe that failed.
 	Hooks pawl.Hooks
 }
 
-// Reconciled counts what became of the unknown steps that were looked at.
+// Reconciled counts the unknown steps by result.
 type Reconciled struct {
 	Executed, NotExecuted int // settled
 	CannotTell            int // stay unknown
-	Failed                int // their probes failed; asked again next time
-	Early                 int // something may still be sent, or take effect
-	Moved                 int // settled, or called again, while its provider was asked: the verdict was dropped
+	Failed                int // the probe failed; asked again next time
+	Early                 int // a request may still be sent or take effect
+	Moved                 int // settled or called again during the probe; its result was dropped
 }
 
-// Reconcile asks the providers about all steps that are unknown, and settles those of which they can tell, with a record in
-// pawl.audit; the jobs that wait for them go on. Run it now and then, from a job or by hand. Two at once do no harm: a verdict names the
-// call that its provider was asked about, and is dropped if another has begun since. It needs the role pawl_operator.
+// Reconcile asks the providers about all unknown steps and settles those that they know, with a
+// record in pawl.audit. Jobs that wait for these steps continue. Run it regularly, from a job or by
+// hand. Concurrent runs are safe: a result names the call that it is about, and is dropped if
+// another call has begun since. It needs the role pawl_operator.
 //
-// The error is that of the database; what was settled by then is.
+// It returns the first database error. Steps settled before it stay settled.
 func Reconcile(ctx context.Context, pool *pgxpool.Pool, r Reconciliation) (done Reconciled, err error) {
 	if err := r.check(pool); err != nil {
 		return done, &pawl.Error{Op: "step.reconcile", Code: pawl.CodeArgumentInvalid, Err: err}
@@ -96,7 +98,7 @@ func (r *Reconciliation) complete() {
 	}
 }
 
-// reconcile asks about one step. An error is the database's.
+// reconcile asks about one step. Its error is the database's, or the cause of an ended ctx.
 func (r *Reconciliation) reconcile(ctx context.Context, pool *pgxpool.Pool, row catalog.StepRow, done *Reconciled) error {
 	if row.LastNotAfter != nil && row.ReadAt.Before(row.LastNotAfter.Add(r.Settle)) {
 		done.Early++
@@ -136,7 +138,7 @@ func (r *Reconciliation) reconcile(ctx context.Context, pool *pgxpool.Pool, row 
 	return nil
 }
 
-// ask runs a probe, and checks what it says.
+// ask runs a probe and checks its result.
 func ask(ctx context.Context, probe Probe, c Call) (found ProbeResult, result []byte, err error) {
 	err = txn.Run(context.WithValue(ctx, callKey{}, c), time.Until(c.Deadline), func(ctx context.Context) error {
 		v, value, err := probe(ctx, c)

@@ -11,12 +11,14 @@ import (
 	"github.com/pawl-go/pawl/step"
 )
 
-// Two reconcilers ask about call 1, which was not executed. One settles it, and the job makes call 2, which is executed and whose answer is lost. The
-// verdict of the slow reconciler is about call 1: it must not settle call 2, or the customer is charged twice.
+// Two reconcilers ask about call 1, which was not executed. One settles it, and the job makes call
+// 2, which is executed without a reply. The slow reconciler's result is about call 1. It must not
+// settle call 2, or the customer is charged twice.
 func TestReconcile_AVerdictOnAnEarlierCallSettlesNoLaterOne(t *testing.T) {
 	t.Parallel()
 	b := setup(t, time.Hour, lies(pawltest.CutBefore, pawltest.CutAfter))
-	b.client = &http.Client{Transport: &step.Transport{Reads: true, Header: "-"}} // a provider without keys
+	// A provider without keys.
+	b.client = &http.Client{Transport: &step.Transport{Reads: true, Header: "-"}}
 	b.work(func(ctx context.Context, task job.Task[string]) error {
 		s := b.step(step.AtMostOnce())
 		s.Provider, s.Timeout = "payments", 20*time.Second
@@ -32,7 +34,7 @@ func TestReconcile_AVerdictOnAnEarlierCallSettlesNoLaterOne(t *testing.T) {
   and (select count(*) from pawl.step_call as c where c.outcome = 'ambiguous') = $1`, calls) == 1
 		}
 	}
-	settled := func() { // the time to send is over
+	settled := func() { // the deadline has passed
 		b.Helper()
 		_, err := b.pool.Exec(b.Context(), "update pawl.step_call set not_after = now() - interval '1 minute'")
 		b.must(err)

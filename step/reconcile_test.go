@@ -12,8 +12,8 @@ import (
 	"github.com/pawl-go/pawl/step"
 )
 
-// What the provider can tell is settled, and the jobs go on: one was executed, one did not, of one it cannot tell, one it cannot be asked,
-// and one is somebody else's.
+// Reconcile settles a step that was executed and one that was not, and their jobs continue. It
+// leaves three: the probe cannot tell, the probe fails, or there is no probe.
 func TestReconcile(t *testing.T) {
 	t.Parallel()
 	b := setup(t, time.Hour, lies(pawltest.CutAfter, pawltest.CutBefore, pawltest.CutAfter, pawltest.CutAfter, pawltest.CutAfter))
@@ -21,7 +21,8 @@ func TestReconcile(t *testing.T) {
 	b.work(func(ctx context.Context, task job.Task[string]) error {
 		s := b.step(step.AtMostOnce())
 		s.Request, s.Provider = task.Value, "payments"
-		s.Timeout = 20 * time.Second // which a busy machine does not reach: the connections are cut at once
+		// A busy machine does not reach this timeout, because the connections are cut at once.
+		s.Timeout = 20 * time.Second
 		if task.Value == "of another" {
 			s.Provider = "another"
 		}
@@ -67,7 +68,7 @@ func TestReconcile(t *testing.T) {
 		t.Errorf("%+v, %v", got, err)
 	}
 	b.until("two go on", func() bool { return b.count("select count(*) from pawl.job") == 3 })
-	b.wantCharges(5) // the one that had not been executed was made
+	b.wantCharges(5) // the call that had not been executed was repeated
 	if n := b.count("select count(*) from pawl.step where status = 'unknown'"); n != 3 {
 		t.Errorf("%d are unknown", n)
 	}

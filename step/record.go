@@ -12,8 +12,9 @@ import (
 	"github.com/pawl-go/pawl/internal/txn"
 )
 
-// giveBack says that a permission was not used whose COMMIT went unanswered. It may still be on its way to being durable, so that
-// an absent one is asked for again, for a while; what is never told stays in doubt, which is safe.
+// giveBack records that a call was not made because the COMMIT of its plan got no reply. That
+// COMMIT may still become durable, so giveBack retries for about two seconds while the row is
+// absent. If it fails, the call stays ambiguous, which is safe.
 func (t *taking) giveBack(ctx context.Context, fence int64) {
 	for range 20 {
 		row, err := t.record(ctx, Call{Fence: fence, seen: &seen{}}, contract.StepEndArgs{Outcome: "not_sent"})
@@ -23,11 +24,11 @@ func (t *taking) giveBack(ctx context.Context, fence int64) {
 	}
 }
 
-// recordFor bounds how long the end of a call is told to a database that does not answer. It is worth waiting for: what is not told
-// has to be found out.
+// recordFor bounds the recording of an outcome while the database does not answer. An outcome that
+// is not recorded has to be found out later, so the wait is long.
 const recordFor = 20 * time.Second
 
-// record tells how a call ended. It may be told twice, so it is until an answer comes.
+// record stores how a call ended, until it gets an answer. Recording twice is no error.
 func (t *taking) record(ctx context.Context, c Call, a contract.StepEndArgs) (row contract.StepEndRow, err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordFor)
 	defer cancel()
@@ -44,7 +45,7 @@ func (t *taking) record(ctx context.Context, c Call, a contract.StepEndArgs) (ro
 	}
 	for kind, is := range map[pawl.EventKind]bool{pawl.EventStepTwice: row.Twice, pawl.EventError: row.Contradicts} {
 		if is {
-			t.emit(ctx, pawl.Event{Kind: kind, Op: "step.end", Err: fmt.Errorf("call %d ended %s, against what was known", a.Fence, a.Outcome)})
+			t.emit(ctx, pawl.Event{Kind: kind, Op: "step.end", Err: fmt.Errorf("call %d ended %s, which contradicts an earlier record", a.Fence, a.Outcome)})
 		}
 	}
 	return row, err

@@ -19,10 +19,10 @@ func encode(value any) ([]byte, error) {
 	return json.Marshal(value)
 }
 
-// maxResult is what the domain pawl.octets holds.
+// maxResult is the limit of the domain pawl.octets.
 const maxResult = 4 << 20
 
-// encodeResult makes of a result what is stored. What cannot be stored cannot be replayed, so the call is as good as unanswered.
+// encodeResult encodes a result. If it cannot be stored or replayed, its call is ambiguous.
 func encodeResult(value any) ([]byte, error) {
 	stored, err := encode(value)
 	if err == nil && len(stored) > maxResult {
@@ -45,7 +45,7 @@ func decode[T any](stored []byte) (value T, err error) {
 			return value, nil // settled by hand
 		}
 		if err = json.Unmarshal(stored, &value); err != nil {
-			err = &pawl.Error{Op: "step.decode", Err: fmt.Errorf("the stored result is no %T: %w", value, err),
+			err = &pawl.Error{Op: "step.decode", Err: fmt.Errorf("the stored result does not decode into %T: %w", value, err),
 				Hint: "the type has changed since it was stored; read it as json.RawMessage"}
 		}
 	}

@@ -14,41 +14,44 @@ import (
 	"github.com/pawl-go/pawl/internal/contract"
 )
 
-// A Step is one call of a provider, within what a handler does for one job, delivery or command. Name and Recovery are required.
+// A Step is one call of a provider in a handler. Name and Recovery are required.
 type Step struct {
-	// Name of the step, the same at every attempt: "charge". 1 to 255 octets.
+	// Name of the step, the same at every attempt: "charge". 1 to 255 bytes.
 	Name string
-	// Recovery says what may be done if nobody knows how a call ended.
+	// Recovery says what may be done if the outcome of a call is unknown.
 	Recovery Recovery
-	// Request is what is asked for: octets, or anything that JSON can hold. The same step with another request is refused with
-	// [pawl.ErrKeyReused]: derive it from the intent alone, not from the time or the attempt.
+	// Request is the request's content: bytes, or a value that can be written as JSON. If the same
+	// step comes with another request, it is refused with [pawl.ErrKeyReused]. Derive it from the
+	// intent alone, not from the time or the attempt.
 	Request any
-	// Provider is shown to operators, and chooses who reconciles: "stripe".
+	// Provider is shown to operators and selects the probe of [Reconcile]: "stripe".
 	Provider string
-	// Key is sent as the idempotency key, verbatim. Default: one derived from owner and step.
+	// Key is sent verbatim as the idempotency key. Default: derived from owner and step.
 	Key string
 	// Timeout of one call, and of a probe. Default 30 s, at most 12 h.
 	Timeout time.Duration
-	// Retention is how long the finished step is remembered; it must outlast every retry of its owner. Default 30 days.
+	// Retention of the finished step must outlast every retry of its owner. Default 30 days.
 	Retention time.Duration
-	// Hooks receive what happens.
+	// Hooks receive the step's events.
 	Hooks pawl.Hooks
 }
 
-// Run takes a step, unless an earlier attempt has, and returns its result: what fn returned, read back from what is stored.
+// Run executes a step, unless an earlier attempt has, and returns the result of fn, read back from
+// storage. If the step was settled by hand without a result, Run returns the zero value.
 //
-// fn is called after the plan has committed, with no transaction open, at most until the call's deadline. It must send
-// [Call.Key]; see [Transport]. A call of a [Keyed] step that sends none is an error. What it returns says how the call ended: nil, it was executed; [Refused]; [NotSent]; any other error,
-// and a result that cannot be stored (over 4 MiB as JSON), is ambiguous.
+// fn is called after the plan has committed, with no transaction open, until the call's deadline.
+// It must send [Call.Key]; see [Transport]. A call of a [Keyed] step without the key is an error.
+// If fn returns nil, the call was executed. It may also return [Refused] or [NotSent]. Any other
+// error, or a result that cannot be stored (over 4 MiB as JSON), is ambiguous.
 //
-// Errors: a [Refusal], wrapped as [pawl.Final]; [pawl.ErrOutcomeUnknown]: nobody knows whether it was executed, return it and the job
-// waits for a verdict; [pawl.ErrFenceLost]: a newer attempt is at work, drop this one; [pawl.ErrKeyReused]; fn's own, after which
-// the job's next attempt tries again as the recovery allows.
+// Errors: a [Refusal], wrapped as [pawl.Final]. [pawl.ErrOutcomeUnknown]: the outcome is unknown;
+// return the error, and the job waits until you settle the step. [pawl.ErrFenceLost]: a newer
+// attempt is running; drop this one. [pawl.ErrKeyReused]. The error of fn: the job's next attempt
+// tries again as the recovery allows.
 //
-// A step that was settled by hand as executed, without a result, returns the zero value.
-//
-// h must not be in a transaction that has called Hold, as in job.HandleTx: the plan is made in another one, which would wait for it
-// in vain (55P03). In a leased command that makes no other call, set Repeatable: steps are not repeated.
+// h must not be in a transaction that has called Hold, as in job.HandleTx: the plan runs in another
+// transaction, which would fail waiting for it (55P03). In a leased command that makes no other
+// calls, set Repeatable: its steps are not repeated.
 func Run[T any](ctx context.Context, pool *pgxpool.Pool, h pawl.Holder, s Step, fn func(context.Context, Call) (T, error)) (result T, err error) {
 	t, err := newTaking(pool, h, s)
 	if err != nil {
@@ -72,7 +75,7 @@ const (
 	defaultSettle  = 10 * time.Second
 )
 
-// A taking is one attempt's way through a step.
+// A taking is one attempt's execution of a step.
 type taking struct {
 	pool *pgxpool.Pool
 	h    pawl.Holder
@@ -115,9 +118,10 @@ func invalid(err error) error {
 	return &pawl.Error{Op: "step.run", Code: pawl.CodeArgumentInvalid, Err: err}
 }
 
-// derivedKey is the same at every attempt, on every machine, and after a restore of the database, but for a job that its backup does not
-// have: enqueued again it is another owner. It is a UUID of version 8 (RFC 9562, 5.8), because some providers take nothing longer (Square:
-// 45 characters) or nothing else (Brevo).
+// derivedKey is the same at every attempt, on every machine, and after a restore of the database.
+// The exception is a job that the backup lacks: enqueued again, it is another owner. The key is a
+// UUID of version 8 (RFC 9562, 5.8), because some providers accept nothing longer (Square: 45
+// characters) or nothing else (Brevo).
 func derivedKey(o pawl.Owner, step string) string {
 	u := sha256.Sum256([]byte(pawl.Key(o.Scope) + pawl.Key(o.Key) + pawl.Key(step)))
 	u[6] = u[6]&0x0f | 0x80

@@ -18,8 +18,8 @@ import (
 	"github.com/pawl-go/pawl/step"
 )
 
-// What was recorded is not called again, by whichever attempt.
-func TestDo_ReplaysWhatWasRecorded(t *testing.T) {
+// A recorded step is not called again by any attempt.
+func TestRun_ReplaysWhatWasRecorded(t *testing.T) {
 	t.Parallel()
 	b := setup(t, time.Hour, nil)
 	j := b.claim()
@@ -40,8 +40,7 @@ func TestDo_ReplaysWhatWasRecorded(t *testing.T) {
 	}
 }
 
-// What is told of a step names it and its provider.
-func TestDo_EventsNameStepAndProvider(t *testing.T) {
+func TestRun_EventsNameStepAndProvider(t *testing.T) {
 	t.Parallel()
 	b := setup(t, time.Hour, nil)
 	j := b.claim()
@@ -62,7 +61,7 @@ func TestDo_EventsNameStepAndProvider(t *testing.T) {
 	}
 }
 
-// A call whose answer is lost, in every way a provider can lose it, is one charge under Keyed and Checked.
+// A call whose reply is lost, in any way, is one charge under Keyed and Checked.
 func TestT32_AnAmbiguousTimeoutIsNoFailure(t *testing.T) {
 	t.Parallel()
 	for _, lie := range []pawltest.Lie{pawltest.TimeOutBefore, pawltest.TimeOutAfter, pawltest.CutBefore, pawltest.CutAfter,
@@ -78,7 +77,8 @@ func TestT32_AnAmbiguousTimeoutIsNoFailure(t *testing.T) {
 				j := b.claim()
 				first := b.step(policy)
 				if lie == pawltest.TimeOutBefore || lie == pawltest.TimeOutAfter {
-					first.Timeout = 5 * time.Second // the provider has the request by then, also on a busy machine
+					// The provider has the request by then, even on a busy machine.
+					first.Timeout = 5 * time.Second
 				}
 				if _, err := b.pay(j, first); err == nil || pawl.IsFinal(err) || errors.Is(err, pawl.ErrOutcomeUnknown) {
 					t.Errorf("the first attempt: %v", err)
@@ -96,7 +96,7 @@ func TestT32_AnAmbiguousTimeoutIsNoFailure(t *testing.T) {
 	}
 }
 
-// At most once: where nobody can tell the step is unknown, is never called again in silence, and says so each time.
+// AtMostOnce: a step with unknown outcome is not called again, and every attempt gets the error.
 func TestAtMostOnce_DoubtsAreUnknown(t *testing.T) {
 	t.Parallel()
 	b := setup(t, time.Hour, lies(pawltest.TimeOutAfter))
@@ -113,12 +113,12 @@ func TestAtMostOnce_DoubtsAreUnknown(t *testing.T) {
 	b.wantStatus("unknown")
 }
 
-// What was certainly not sent leaves no doubt, whatever the policy.
+// A call that was certainly not sent leaves no doubt under any policy.
 func TestAtMostOnce_NotSentIsNoDoubt(t *testing.T) {
 	t.Parallel()
 	b := setup(t, time.Hour, lies(pawltest.Conflict))
 	away := b.provider.URL
-	b.provider.URL = "http://127.0.0.1:1" // nobody listens
+	b.provider.URL = "http://127.0.0.1:1" // a closed port
 	j := b.claim()
 	_, err := b.pay(j, b.step(step.AtMostOnce()))
 	if err == nil || errors.Is(err, pawl.ErrOutcomeUnknown) {
@@ -133,7 +133,7 @@ func TestAtMostOnce_NotSentIsNoDoubt(t *testing.T) {
 	b.wantCharges(1)
 }
 
-// After the provider's memory nothing is sent again without a verdict (trap T31).
+// After the provider's memory has ended, nothing is sent until the step is settled (trap T31).
 func TestT31_NothingIsSentPastTheProvidersMemory(t *testing.T) {
 	t.Parallel()
 	b := setup(t, time.Hour, lies(pawltest.CutAfter))
@@ -158,7 +158,7 @@ func TestT31_NothingIsSentPastTheProvidersMemory(t *testing.T) {
 }
 
 // A refusal is stored, final, and the same at every attempt.
-func TestDo_Refused(t *testing.T) {
+func TestRun_Refused(t *testing.T) {
 	t.Parallel()
 	b := setup(t, time.Hour, nil)
 	j := b.claim()
@@ -175,8 +175,8 @@ func TestDo_Refused(t *testing.T) {
 	b.wantStatus("failed_final")
 }
 
-// The same step with another request is refused before anything is sent.
-func TestDo_AnotherRequest(t *testing.T) {
+// Another request under the same step is refused before anything is sent.
+func TestRun_AnotherRequest(t *testing.T) {
 	t.Parallel()
 	b := setup(t, time.Hour, nil)
 	j := b.claim()
@@ -189,9 +189,9 @@ func TestDo_AnotherRequest(t *testing.T) {
 	}
 }
 
-// An attempt that does not own the job any more is refused before it calls; one that lost it while it called is believed all the
-// same: what the provider did is true.
-func TestDo_Zombies(t *testing.T) {
+// An attempt that no longer owns the job is refused before it calls. If it lost the job during its
+// call, the result is still accepted, because the provider executed it.
+func TestRun_Zombies(t *testing.T) {
 	t.Parallel()
 	b := setup(t, time.Hour, nil)
 	zombie := b.claim()
@@ -220,17 +220,19 @@ func TestDo_Zombies(t *testing.T) {
 	b.wantCharges(1)
 }
 
-// A zombie that calls when its successor has probed and called is the one way to two charges under Checked. It is seen.
+// Under Checked, a stale attempt that calls late causes a second charge, which is reported.
 func TestChecked_TheZombieThatCallsLateIsSeen(t *testing.T) {
 	t.Parallel()
 	b := setup(t, time.Hour, nil)
 	zombie := b.claim()
 	s := b.step(step.Checked(b.found("100 EUR"), time.Millisecond))
 	_, err := step.Run(t.Context(), b.pool, zombie, s, func(context.Context, step.Call) (pawltest.Charge, error) {
-		if _, err := b.pay(b.reclaim(zombie.ID), s); err != nil { // waits until nothing can be sent any more
+		// Waits until nothing can be sent any more.
+		if _, err := b.pay(b.reclaim(zombie.ID), s); err != nil {
 			t.Errorf("the successor: %v", err)
 		}
-		return charge(context.Background(), http.DefaultClient, b.provider.URL, "100 EUR") // frozen between the check and the write
+		// It was frozen between the check and the write.
+		return charge(context.Background(), http.DefaultClient, b.provider.URL, "100 EUR")
 	})
 	if !errors.Is(err, pawl.ErrFenceLost) { // the successor's result stands
 		t.Errorf("the zombie: %v", err)
@@ -242,7 +244,7 @@ func TestChecked_TheZombieThatCallsLateIsSeen(t *testing.T) {
 	}
 }
 
-// A refusal read from a status says nothing of an earlier call; one that the provider gives for the key does.
+// A refusal by status says nothing about an earlier call. A refusal of the key does.
 func TestRefused_OfARepeatedCall(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -262,7 +264,7 @@ func TestRefused_OfARepeatedCall(t *testing.T) {
 			t.Error("the answer was not lost")
 		}
 		_, err := step.Run(t.Context(), b.pool, b.reclaim(j.ID), b.step(c.policy), func(_ context.Context, call step.Call) (pawltest.Charge, error) {
-			_ = call.Key() // as a client does that sends it
+			_ = call.Key() // as a client that sends it
 			return pawltest.Charge{}, c.answer
 		})
 		if pawl.IsFinal(err) != (c.status == "failed_final") || errors.Is(err, pawl.ErrOutcomeUnknown) != (c.status == "unknown") {
@@ -279,8 +281,8 @@ func TestRefused_OfARepeatedCall(t *testing.T) {
 	}
 }
 
-// A result that cannot be stored cannot be replayed: the call is as good as unanswered.
-func TestDo_AResultTooLarge(t *testing.T) {
+// A result that cannot be stored cannot be replayed, so the call counts as ambiguous.
+func TestRun_AResultTooLarge(t *testing.T) {
 	t.Parallel()
 	b := setup(t, time.Hour, nil)
 	_, err := step.Run(t.Context(), b.pool, b.claim(), b.step(step.AtMostOnce()), func(context.Context, step.Call) ([]byte, error) {
@@ -291,8 +293,8 @@ func TestDo_AResultTooLarge(t *testing.T) {
 	}
 }
 
-// What a provider says of itself is stored as far as it can be.
-func TestDo_OddReferences(t *testing.T) {
+// References are cut or cleaned so that they can be stored.
+func TestRun_OddReferences(t *testing.T) {
 	t.Parallel()
 	b := setup(t, time.Hour, nil)
 	_, err := step.Run(t.Context(), b.pool, b.claim(), b.step(step.AtMostOnce()), func(_ context.Context, c step.Call) (int, error) {
@@ -305,8 +307,8 @@ func TestDo_OddReferences(t *testing.T) {
 	}
 }
 
-// A step of a leased command: its takeover finds what was done.
-func TestDo_InALeasedCommand(t *testing.T) {
+// In a leased command, the next attempt finds the result of the step.
+func TestRun_InALeasedCommand(t *testing.T) {
 	t.Parallel()
 	b := setup(t, time.Hour, nil)
 	intent := pawl.Intent{Scope: "orders", Key: "1", Fingerprint: pawl.FingerprintOf([]byte("100 EUR"))}
@@ -323,7 +325,7 @@ func TestDo_InALeasedCommand(t *testing.T) {
 	first := begin()
 	charged, err := b.pay(first, b.step(step.AtMostOnce()))
 	b.must(err)
-	first.Close() // it has died
+	first.Close() // the process died
 	_, err = b.pool.Exec(t.Context(), "update pawl.command set lease_expires_at = now() - interval '1 minute'")
 	b.must(err)
 	second := begin()
@@ -341,7 +343,7 @@ func TestDo_InALeasedCommand(t *testing.T) {
 	b.wantCharges(1)
 }
 
-// A job with an unknown step waits for a verdict, however many attempts it has left, and goes on with it.
+// A job with an unknown step waits until that is settled, beyond its attempts, and continues.
 func TestUnknown_TheJobWaitsAndGoesOn(t *testing.T) {
 	t.Parallel()
 	for verdict, requests := range map[string]int{"executed": 1, "not_executed": 2} {
@@ -385,12 +387,12 @@ func TestUnknown_TheJobWaitsAndGoesOn(t *testing.T) {
 	}
 }
 
-// One call is one request, also where net/http would repeat it by itself; and no request slips by.
+// One call is one request, even if net/http would repeat it. A request outside a call is refused.
 func TestTransport(t *testing.T) {
 	t.Parallel()
 	b := setup(t, time.Hour, func(n int, _ *http.Request) pawltest.Lie {
 		if n == 1 {
-			return pawltest.CutAfter // on a connection that was kept
+			return pawltest.CutAfter // on a kept connection
 		}
 		return ""
 	})
@@ -411,7 +413,7 @@ func TestTransport(t *testing.T) {
 	}
 }
 
-func TestDo_BadInput(t *testing.T) {
+func TestRun_BadInput(t *testing.T) {
 	t.Parallel()
 	b := setup(t, time.Hour, nil)
 	j := b.claim()
@@ -433,8 +435,8 @@ func TestDo_BadInput(t *testing.T) {
 	b.wantCharges(0)
 }
 
-// The provider chooses who reconciles. JSON would replace octets that are no UTF-8: two providers would be one.
-func TestDo_AProviderThatIsNoUTF8IsRefused(t *testing.T) {
+// The provider selects the probe. As JSON, two names with invalid UTF-8 could become one.
+func TestRun_AProviderThatIsNoUTF8IsRefused(t *testing.T) {
 	t.Parallel()
 	b := setup(t, time.Hour, nil)
 	s := b.step(step.Keyed(time.Hour))
@@ -445,7 +447,7 @@ func TestDo_AProviderThatIsNoUTF8IsRefused(t *testing.T) {
 	b.wantCharges(0)
 }
 
-// A step in the transaction of its own handler would call with it open (trap T18). It waits for itself, is refused, and says why.
+// A step in its handler's own transaction is refused: its plan waits for that lock (trap T18).
 func TestT18_AStepInsideTheTransactionIsRefused(t *testing.T) {
 	t.Parallel()
 	b := setup(t, time.Hour, nil)
@@ -460,7 +462,7 @@ func TestT18_AStepInsideTheTransactionIsRefused(t *testing.T) {
 	b.wantCharges(0)
 }
 
-// A lane keeps its turn with a job that waits for a verdict: what stands behind it waits too.
+// A job with an unknown step keeps its lane's turn, so later jobs of the lane wait, too.
 func TestUnknown_TheLaneKeepsItsTurn(t *testing.T) {
 	t.Parallel()
 	b := setup(t, time.Hour, nil)
@@ -494,7 +496,7 @@ func TestUnknown_TheLaneKeepsItsTurn(t *testing.T) {
 	}
 }
 
-// What a step costs beside the call itself: fresh, and replayed.
+// BenchmarkDo measures a step without its call, fresh and replayed.
 func BenchmarkDo(b *testing.B) {
 	pool := pawltest.DB(b)
 	e, err := job.Enqueue(b.Context(), pool, job.Request{Queue: "pay", Kind: "payment"})

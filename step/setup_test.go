@@ -35,7 +35,7 @@ func setup(t *testing.T, memory time.Duration, lie func(int, *http.Request) pawl
 		client: &http.Client{Transport: &step.Transport{Reads: true}}}
 }
 
-// lies makes a provider lie in its first requests.
+// lies makes a provider misbehave in its first requests.
 func lies(ls ...pawltest.Lie) func(int, *http.Request) pawltest.Lie {
 	return func(n int, _ *http.Request) pawltest.Lie {
 		if n < len(ls) {
@@ -80,7 +80,7 @@ func answerOf(response *http.Response, err error) (c pawltest.Charge, _ error) {
 	return c, err
 }
 
-// found asks the provider whether it made a charge.
+// found returns a probe that asks the provider for a charge.
 func (b *bed) found(body string) step.Probe {
 	return func(ctx context.Context, _ step.Call) (step.ProbeResult, any, error) {
 		r, err := http.NewRequestWithContext(ctx, http.MethodGet, b.provider.URL+"/charges?body="+url.QueryEscape(body), nil)
@@ -96,13 +96,13 @@ func (b *bed) found(body string) step.Probe {
 	}
 }
 
-// step has a limit that a busy machine does not reach. Where a provider stays silent, and where the next call waits until this one is over, a test
-// takes a shorter one.
+// step returns a step whose timeout a busy machine does not reach. Tests set a shorter one if the
+// provider stays silent, or if the next call waits until this one ends.
 func (b *bed) step(policy step.Recovery) step.Step {
 	return step.Step{Name: "charge", Recovery: policy, Request: "100 EUR", Timeout: 30 * time.Second, Hooks: b.counters.Hooks()}
 }
 
-// pay takes the step charge for an owner.
+// pay executes the step charge for an owner.
 func (b *bed) pay(h pawl.Holder, s step.Step) (pawltest.Charge, error) {
 	return step.Run(b.Context(), b.pool, h, s, func(ctx context.Context, c step.Call) (pawltest.Charge, error) {
 		made, err := b.charge(ctx, "100 EUR")
@@ -111,7 +111,7 @@ func (b *bed) pay(h pawl.Holder, s step.Step) (pawltest.Charge, error) {
 	})
 }
 
-// claim enqueues a job and claims it by hand, as a worker that then does nothing by itself.
+// claim enqueues a job and claims it, as a worker that does nothing else.
 func (b *bed) claim() job.Job {
 	b.Helper()
 	e, err := job.Enqueue(b.Context(), b.pool, job.Request{Queue: "pay", Kind: "payment"})
@@ -119,7 +119,7 @@ func (b *bed) claim() job.Job {
 	return b.reclaim(e.ID)
 }
 
-// reclaim takes a job from whoever has it, as if their lease was over.
+// reclaim claims a job again, as if its lease had expired.
 func (b *bed) reclaim(id int64) (j job.Job) {
 	b.Helper()
 	_, err := b.pool.Exec(b.Context(), `update pawl.job set status = 'pending', claimed_by = null, lease_expires_at = null where id = $1 and status <> 'unknown'`, id)
@@ -157,7 +157,6 @@ func (b *bed) until(what string, holds func() bool) {
 	patience.Until(b, what, holds)
 }
 
-// work runs a worker until the test ends.
 func (b *bed) work(fn func(context.Context, job.Task[string]) error) {
 	b.Helper()
 	w, err := job.NewWorker(b.pool, job.Config{Queues: []job.Queue{{Name: "pay", Concurrency: 4}}, Handlers: []job.Handler{job.Handle("payment", fn)},

@@ -14,7 +14,7 @@ import (
 	"github.com/pawl-go/pawl/internal/verdict"
 )
 
-// take goes through plan, call and record until the step has an end, or this attempt has.
+// take repeats plan, call and record until the step or this attempt has ended.
 func (t *taking) take(ctx context.Context, call func(context.Context, Call) ([]byte, error)) ([]byte, error) {
 	for {
 		asked := time.Now()
@@ -52,9 +52,9 @@ func (t *taking) take(ctx context.Context, call func(context.Context, Call) ([]b
 	}
 }
 
-// plan proves that this attempt owns the step and asks what may be done. Nothing is called before it has committed.
+// plan proves the ownership and reads what may be done. It commits before anything is called.
 //
-// plan: a crash before the COMMIT leaves nothing; after it, a call of which nobody knows, though it was never made.
+// plan: a crash after COMMIT leaves a call with unknown outcome, though none was made.
 func (t *taking) plan(ctx context.Context) (row contract.StepBeginRow, err error) {
 	if err := fault.At("step.plan.before"); err != nil {
 		return row, err
@@ -77,7 +77,7 @@ func (t *taking) plan(ctx context.Context) (row contract.StepBeginRow, err error
 		err = txn.Replicated(ctx, t.pool, row.ReadOn)
 	}
 	if verdict.IsBusy(pawl.CodeOf(err)) {
-		err = &pawl.Error{Op: "step.begin", Code: verdict.LockNotAvailable, Err: err, Hint: "if the transaction of this very handler holds the row: a step needs a handler without one, job.Handle"}
+		err = &pawl.Error{Op: "step.begin", Code: verdict.LockNotAvailable, Err: err, Hint: "the handler's own transaction may hold the row; a step needs a handler without a transaction, such as job.Handle"}
 	}
 	if pawl.MayHaveHappened(err) && row.Outcome == "call" {
 		t.giveBack(ctx, row.Fence)
@@ -88,10 +88,10 @@ func (t *taking) plan(ctx context.Context) (row contract.StepBeginRow, err error
 	return row, err
 }
 
-// call calls the provider, and records how that ended whatever happens. executed: stored is the step's result. Neither that nor an
-// error: the step had ended before, and what it holds is asked for once more.
+// call calls the provider and always records how that ended. If executed, stored is the result. If
+// it returns neither, the step had ended before, and take reads it again.
 //
-// call: a crash here, or before the record has committed, is what the policies are for.
+// call: after a crash here, or before the record has committed, the step's Recovery decides.
 func (t *taking) call(ctx context.Context, c Call, fn func(context.Context, Call) ([]byte, error)) (stored []byte, executed bool, err error) {
 	if c.Again && t.step.Recovery.name == "accept_duplicates" {
 		t.emit(ctx, pawl.Event{Kind: pawl.EventStepRepeated, Op: "step.call"})
@@ -133,13 +133,13 @@ func (t *taking) call(ctx context.Context, c Call, fn func(context.Context, Call
 	return nil, false, failed
 }
 
-// errKeyless is the error of a keyed call that cannot have carried its key. It is final, so that it is seen before money depends on it.
+// errKeyless is the error of a keyed call without its key, final so that the first try shows it.
 func errKeyless(step string) error {
 	return &pawl.Error{Op: "step.call", Code: pawl.CodeArgumentInvalid, Err: fmt.Errorf("step %s is Keyed, but nothing asked for the key of its call", step),
 		Hint: "send Call.Key, or put step.Transport into the client; a provider that takes no key needs another recovery"}
 }
 
-// within calls fn, until the call's deadline. A panic is recorded as a doubt before it goes on.
+// within calls fn until the call's deadline. A panic becomes an ambiguous outcome.
 func (t *taking) within(ctx context.Context, c Call, fn func(context.Context, Call) ([]byte, error)) (result []byte, err error) {
 	ctx, cancel := context.WithDeadline(context.WithValue(ctx, callKey{}, c), c.Deadline)
 	defer cancel()
@@ -156,7 +156,7 @@ func (t *taking) within(ctx context.Context, c Call, fn func(context.Context, Ca
 	return result, err
 }
 
-// probe asks the provider about earlier calls. executed: stored is the step's result.
+// probe asks the provider about earlier calls. If executed, stored is the step's result.
 func (t *taking) probe(ctx context.Context, c Call) (stored []byte, executed bool, err error) {
 	if c.overdue() || ctx.Err() != nil {
 		return nil, false, overdue(ctx)

@@ -13,23 +13,23 @@ import (
 	"github.com/pawl-go/pawl/internal/text"
 )
 
-// A Transport gives the request of an existing client the idempotency key of the call that its context belongs to, tells apart what
-// was certainly not sent, and notes the [Exchange]. Put it into the client that an SDK takes:
+// A Transport adds the call's idempotency key to the requests of a client, detects requests that
+// were certainly not sent, and records the [Exchange]. Use it with the client that an SDK takes:
 //
 //	client := &http.Client{Transport: &step.Transport{}}
 //
-// One call is one request: a second one, by the retries of an SDK or a redirect, is refused once the first may have left. A
-// request outside of [Run] is refused too: an effect must not slip by.
+// One call is one request. A second one, by an SDK's retry or a redirect, is refused once the first
+// may have been sent. A request outside of [Run] is refused, since nothing would record its effect.
 type Transport struct {
-	// Base sends the requests. Default [http.DefaultTransport]. A kept connection that breaks under a request leaves a doubt; with
-	// [AtMostOnce] a transport without keep-alives has fewer of them.
+	// Base sends the requests. Default [http.DefaultTransport]. A kept connection may break under a
+	// request, which is ambiguous; with [AtMostOnce] prefer a transport without keep-alives.
 	Base http.RoundTripper
-	// Header carries the key, over whatever the client has set. Default "Idempotency-Key". "-" sets none: for providers that take
-	// the key in the body, or none at all.
+	// Header carries the key and replaces the client's value. Default "Idempotency-Key". "-" sets
+	// none, for providers that take the key in the body or take none.
 	Header string
-	// RequestID is the header of the answer that names the request for the provider's support. Default "Request-Id".
+	// RequestID is the response header for the provider's support. Default "Request-Id".
 	RequestID string
-	// Reads lets requests of the methods GET, HEAD and OPTIONS through without a call and without a key, for probes and lookups.
+	// Reads lets GET, HEAD and OPTIONS pass without a call or key, for probes and lookups.
 	Reads bool
 }
 
@@ -52,7 +52,7 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return t.send(base, r, c)
 }
 
-// mayRequest looks at the clock as late as possible.
+// mayRequest checks the clock as late as possible.
 func mayRequest(r *http.Request, c Call, ok bool) error {
 	switch {
 	case !ok || c.seen == nil:
@@ -68,7 +68,7 @@ func mayRequest(r *http.Request, c Call, ok bool) error {
 	return nil
 }
 
-// first reports whether nothing has been sent yet, and takes it that this request will be.
+// first reports whether nothing was sent before, and marks this request as sent.
 func (s *seen) first() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -83,8 +83,9 @@ func (s *seen) unsent() {
 	s.sent = false
 }
 
-// send sends a request once. It was certainly not sent if a connection was asked for and none was had, which is true of TLS and
-// proxy tunnels as well: the request is written to a connection that is ready. Only transports that report both are believed.
+// send sends a request once. If a connection was requested and none was obtained, the request was
+// certainly not sent. That includes TLS and proxy tunnels, because a request is written only to a
+// ready connection. The transport must report both events.
 func (t *Transport) send(base http.RoundTripper, r *http.Request, c Call) (*http.Response, error) {
 	var asked, got atomic.Bool
 	r = r.Clone(httptrace.WithClientTrace(r.Context(), &httptrace.ClientTrace{
@@ -97,7 +98,7 @@ func (t *Transport) send(base http.RoundTripper, r *http.Request, c Call) (*http
 		}
 		r.Header.Set(header, c.Key())
 	}
-	// net/http sends a request again by itself when a kept connection breaks, if it has no body or can have it again.
+	// net/http resends a request when a kept connection breaks, if it has no body or a GetBody.
 	r.GetBody = nil
 	if r.Body == nil || r.Body == http.NoBody {
 		r.Body = io.NopCloser(strings.NewReader(""))

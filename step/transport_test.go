@@ -18,7 +18,7 @@ import (
 	"github.com/pawl-go/pawl/step"
 )
 
-// outcome takes one step whose call sends a POST through base to url, and returns what was recorded of the call.
+// outcome sends a POST through base in one step, and returns the recorded outcome.
 func (b *bed) outcome(base http.RoundTripper, url string, timeout time.Duration) (outcome string) {
 	b.Helper()
 	client := &http.Client{Transport: &step.Transport{Base: base}}
@@ -39,7 +39,7 @@ func (b *bed) outcome(base http.RoundTripper, url string, timeout time.Duration)
 	return outcome
 }
 
-// listen accepts connections and does with each what it is told, until the test ends.
+// listen accepts connections and passes each to a function, until the test ends.
 func listen(t *testing.T, each func(net.Conn)) (address string) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -62,8 +62,7 @@ func listen(t *testing.T, each func(net.Conn)) (address string) {
 	return l.Addr().String()
 }
 
-// What is called not sent is certain: each failure of the way there, on real sockets. Where one octet of the request may have
-// left, it is ambiguous.
+// A failure before the request is written is not_sent; after its first byte it is ambiguous.
 func TestTransport_NotSentIsCertain(t *testing.T) {
 	t.Parallel()
 	silent := listen(t, func(c net.Conn) { _, _ = io.Copy(io.Discard, c) })
@@ -136,7 +135,7 @@ type roundTrip func(*http.Request) (*http.Response, error)
 
 func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// A redirect after the request was sent is another request: that it failed to connect says nothing of the first.
+// A redirect is another request. If it fails to connect, that says nothing about the first.
 func TestTransport_ARedirectIsAnotherRequest(t *testing.T) {
 	t.Parallel()
 	var acted atomic.Int32
@@ -150,7 +149,7 @@ func TestTransport_ARedirectIsAnotherRequest(t *testing.T) {
 	}
 }
 
-// A client that repeats by itself repeats nothing, except what was not sent.
+// A client's own retry is refused, unless nothing was sent before.
 func TestTransport_OneCallIsOneRequest(t *testing.T) {
 	t.Parallel()
 	for _, firstIsSent := range []bool{true, false} {
@@ -172,7 +171,7 @@ func TestTransport_OneCallIsOneRequest(t *testing.T) {
 	}
 }
 
-// What was seen of the exchange is kept with the call: no bodies, no headers.
+// The exchange is stored with the call, without bodies or headers.
 func TestTransport_KeepsTheExchange(t *testing.T) {
 	t.Parallel()
 	b := setup(t, time.Hour, nil)

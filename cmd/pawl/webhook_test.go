@@ -293,7 +293,7 @@ func TestWebhook_WrongCommandLines(t *testing.T) {
 		"sign --scheme stripe --at -5":                                                   {"is not a time after 1970"},
 		"sign --scheme stripe --body " + missing:                                         {"--body", "no such file"},
 		"sign --scheme stripe --body /dev/null":                                          {"the body is empty"},
-		"sign --scheme hmac":                                                             {"which header carries the signature is missing"},
+		"sign --scheme hmac":                                                             {"the Header that carries the signature is missing"},
 		"sign --scheme hmac --signature-header S --hash md5":                             {`the hash "md5" is unknown`},
 		"sign --scheme hmac --signature-header S --timestamp-header T --signed {body}":   {"does not sign it"},
 		"send --scheme stripe":                                                           {"it takes 1 argument, the URL, not 0"},

@@ -12,30 +12,30 @@ import (
 	"github.com/pawl-go/pawl/internal/pace"
 )
 
-// A RetryingClient is an [http.RoundTripper] that sends a request under one key until it has an answer:
+// A RetryingClient is an [http.RoundTripper] that retries a request with one key:
 //
 //	client := &http.Client{Transport: &httpkey.RetryingClient{}}
 //
-// It sets the header Idempotency-Key where it is missing, and sends again after a broken connection, 408, 425, 429, 500, 502, 503,
-// 504, and 409 with Retry-After. A request whose body cannot be sent twice (no GetBody) is sent once. Requests of safe methods get
-// no key. The zero value is fit for production; it is safe for several goroutines.
+// It sets the header Idempotency-Key if it is missing. It retries after a broken connection, 408,
+// 425, 429, 500, 502, 503, 504, and 409 with Retry-After. A request with a body but no GetBody is
+// sent once. Safe methods get no key. The zero value is fit for production and concurrent use.
 type RetryingClient struct {
-	// Base sends. Default [http.DefaultTransport].
+	// Base sends the requests. Default [http.DefaultTransport].
 	Base http.RoundTripper
-	// Tries is how often a request is sent at most. Default 5.
+	// Tries is the maximum number of sends. Default 5.
 	Tries int
-	// Within is how long after the first try the last may begin. A Retry-After that points beyond it ends the tries. Default 30 s.
+	// Within bounds when the last try may begin, even with a later Retry-After. Default 30 s.
 	Within time.Duration
 }
 
-// longestPause between two tries that the server did not ask for.
+// longestPause is the longest pause that the server did not ask for.
 const longestPause = 5 * time.Second
 
-// RoundTrip returns the first response that is an answer, else the last response or error.
+// RoundTrip returns the first response that needs no retry, else the last response or error.
 func (c *RetryingClient) RoundTrip(r *http.Request) (*http.Response, error) {
 	base, tries := orDefault[http.RoundTripper](c.Base, http.DefaultTransport), orDefault(c.Tries, 5)
 	until := time.Now().Add(orDefault(c.Within, 30*time.Second))
-	keyed := r.Clone(r.Context()) // a RoundTripper must not change what it is given
+	keyed := r.Clone(r.Context()) // a RoundTripper must not change its request
 	if !safe(r.Method) && keyed.Header.Get(KeyHeader) == "" {
 		keyed.Header.Set(KeyHeader, `"`+rand.Text()+`"`)
 	}
@@ -65,7 +65,7 @@ func safe(method string) bool {
 	return method == "" || method == http.MethodGet || method == http.MethodHead || method == http.MethodOptions || method == http.MethodTrace
 }
 
-// retry reports whether to send again, and when.
+// retry reports whether to retry, and after which pause.
 func retry(response *http.Response, err error, try int) (pause time.Duration, again bool) {
 	backoff := min(100*time.Millisecond<<min(try, 10), longestPause)
 	backoff = backoff/2 + rnd.N(backoff/2)
@@ -94,7 +94,7 @@ func retryAfter(text string) (after time.Duration, ok bool) {
 	return 0, false
 }
 
-// discard reads what is left, up to a bound, so that the connection can be used again.
+// discard reads the rest of the body, up to 64 KiB, so that the connection can be reused.
 func discard(r *http.Response) {
 	if r != nil {
 		_, _ = io.CopyN(io.Discard, r.Body, 64<<10)

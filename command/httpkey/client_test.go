@@ -16,7 +16,7 @@ import (
 	"github.com/pawl-go/pawl/command/httpkey"
 )
 
-// script is a server that answers each try as told, then 200, and notes what came.
+// script starts a server that gives each answer in turn, then 200, and records the requests.
 func script(t *testing.T, answers ...func(http.ResponseWriter)) (url string, seen *[]string) {
 	t.Helper()
 	seen = &[]string{}
@@ -42,7 +42,7 @@ func status(code int, headers ...string) func(http.ResponseWriter) {
 
 func broken(http.ResponseWriter) { panic(http.ErrAbortHandler) }
 
-// Every try carries the same key and the whole body; what is an answer ends the tries.
+// Every try carries the same key and the whole body, until a response needs no retry.
 func TestRetryingClient(t *testing.T) {
 	t.Parallel()
 	past := time.Now().Add(-time.Hour).UTC().Format(http.TimeFormat)
@@ -80,8 +80,8 @@ func TestRetryingClient(t *testing.T) {
 	}
 }
 
-// A body that cannot be sent twice is sent once, the request stays as it was, a key that is there is kept, a safe method gets
-// none, and who does not want to wait any longer does not.
+// A body that cannot be sent twice is sent once. The request is not changed, a given key is kept,
+// and a safe method gets none. The number of tries is bounded.
 func TestRetryingClient_Bounds(t *testing.T) {
 	t.Parallel()
 	client := &httpkey.RetryingClient{}
@@ -132,7 +132,7 @@ func (failing) RoundTrip(*http.Request) (*http.Response, error) {
 	return nil, errPlain
 }
 
-// Against our own door: answers are lost on the way back, and the caller never notices.
+// Against our own handler: responses are lost on the way back, and the caller does not notice.
 func TestRetryingClient_EndToEnd(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -141,7 +141,7 @@ func TestRetryingClient_EndToEnd(t *testing.T) {
 	s := b.serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		door.ServeHTTP(w, r)
 		if lost++; lost < 3 {
-			panic(http.ErrAbortHandler) // after the answer was made, before it was sent
+			panic(http.ErrAbortHandler) // after the answer was stored, before it was sent
 		}
 	}))
 	client := &http.Client{Transport: &httpkey.RetryingClient{}}

@@ -22,8 +22,8 @@ import (
 	"github.com/pawl-go/pawl/internal/testbed/wireproxy"
 )
 
-// The connection to the database is cut at COMMIT 500 times, before it is sent or before it is answered: each request has one
-// effect, its caller the right answer, and whoever asks again the same.
+// The database connection is cut at COMMIT 500 times, before it is sent or before its reply. Each
+// request has one effect, and its caller and every retry get the right answer.
 func TestOnce_LostCommitReplies(t *testing.T) {
 	t.Parallel()
 	const cuts = 500
@@ -35,7 +35,8 @@ func TestOnce_LostCommitReplies(t *testing.T) {
 		return []wireproxy.Cut{wireproxy.BeforeSend, wireproxy.Pass, wireproxy.BeforeReply, wireproxy.Pass}[sent.Add(1)%4]
 	})
 	s := b.once(place, httpkey.Options{AcquireTimeout: minute})
-	again := direct.once(place, httpkey.Options{}) // a second run would not be a replay
+	// A replay shows that the handler did not run again.
+	again := direct.once(place, httpkey.Options{})
 	queue := make(chan int)
 	var all sync.WaitGroup
 	for range 8 {
@@ -63,13 +64,14 @@ func TestOnce_LostCommitReplies(t *testing.T) {
 	t.Logf("%d requests, %d cuts at COMMIT, %d orders", n, proxy.Cuts(), n)
 }
 
-// childEnv holds a serving, as JSON, for a process that serves it.
+// childEnv holds a serving, as JSON, for a child process.
 const childEnv = "PAWL_TEST_HTTPKEY"
 
-// A serving says how a process answers requests.
+// A serving says how a child process answers requests.
 type serving struct {
-	URL        string
-	Form       string // "once", "commit" (leased, its rows in Commit), "outside" (leased, its rows through a connection of its own)
+	URL string
+	// "once", "commit" (leased, rows in Commit), or "outside" (leased, another connection).
+	Form       string
 	Repeatable bool
 	Faults     string
 }
@@ -89,7 +91,7 @@ func (v serving) handler(pool *pgxpool.Pool) http.Handler {
 	return httpkey.Once(pool, tenant, httpkey.Options{}, place)
 }
 
-// TestServerProcess is no test: it is the server that other tests kill. It prints its address, and serves until its input ends.
+// TestServerProcess is the server that other tests kill. It serves until its input ends.
 func TestServerProcess(t *testing.T) {
 	var v serving
 	if text := os.Getenv(childEnv); text == "" {
@@ -109,7 +111,7 @@ func TestServerProcess(t *testing.T) {
 	bufio.NewScanner(os.Stdin).Scan()
 }
 
-// process starts such a server, and returns its client.
+// process starts such a server and returns its client.
 func (b *bed) process(v serving) (s *site, killed func()) {
 	b.Helper()
 	v.URL = b.url
@@ -141,9 +143,8 @@ func (b *bed) process(v serving) (s *site, killed func()) {
 	}
 }
 
-// The server is killed at each named point; a retry finds one effect and the right answer, or, on a leased route that is not
-// declared repeatable, is told that nobody knows, and nothing runs a second time: above all not between the handler's own commit
-// and the end of the command.
+// The server is killed at each named point. A retry finds one effect and the right answer. On a
+// leased route that is not repeatable, it finds an unknown outcome, and nothing runs twice.
 func TestServer_KilledAtEveryPoint(t *testing.T) {
 	t.Parallel()
 	const unknown, replay, again = "unknown", "replay", "again"
@@ -194,7 +195,8 @@ func TestServer_KilledAtEveryPoint(t *testing.T) {
 			b.until("select count(*) from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid() and state <> 'idle'", 0)
 			s := b.serve(v.handler(b.pool))
 			if c.form != "once" && c.then != replay {
-				b.wantProblem(s.post("k", "a"), 409, "in-progress", false) // until the lease is over
+				// Until the lease expires.
+				b.wantProblem(s.post("k", "a"), 409, "in-progress", false)
 				b.exec(expire)
 			}
 			for n := range 2 {

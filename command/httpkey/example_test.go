@@ -19,12 +19,13 @@ import (
 	"github.com/pawl-go/pawl/pawltest"
 )
 
-// A caller who hears nothing sends the request again. The order is made once, and the answer is the same.
+// A client that gets no response retries and gets the response of the first order.
 func ExampleOnce() {
 	example := &pgtest.Example{}
 	defer example.End()
 	pool := pawltest.DB(example, orders)
-	account := func(*http.Request) (string, error) { return "acme", nil } // yours comes from your authentication
+	// Use your authentication here.
+	account := func(*http.Request) (string, error) { return "acme", nil }
 	server := httptest.NewServer(httpkey.Once(pool, account, httpkey.Options{Hooks: pawl.Hooks{OnEvent: func(context.Context, pawl.Event) {}}}, func(w http.ResponseWriter, r *http.Request, tx pgx.Tx) error {
 		var id int64
 		if err := tx.QueryRow(r.Context(), "insert into orders (body) values ('shoes') returning id").Scan(&id); err != nil {
@@ -60,7 +61,7 @@ func ExampleOnce() {
 	// 422 , replayed: ""
 }
 
-// Every problem names a section of the guide, and every section of that part of the guide is a problem.
+// Every problem names a section of the guide, and every section describes a problem.
 func TestProblem_StandsInTheGuide(t *testing.T) {
 	t.Parallel()
 	source, err := os.ReadFile("problem.go")

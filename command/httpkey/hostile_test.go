@@ -25,7 +25,7 @@ import (
 	"github.com/pawl-go/pawl/internal/testbed/patience"
 )
 
-// Keys that are none are answered 400, and nothing else happens.
+// An invalid key is answered 400, and the handler does not run.
 func TestKey_BadInput(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -44,7 +44,7 @@ func TestKey_BadInput(t *testing.T) {
 	b.want("select count(*) from pawl.command", 0)
 }
 
-// A key is the same quoted or bare, and may have up to 255 characters of its kind.
+// A key is the same quoted or bare, and has up to 255 characters.
 func TestKey_QuotedOrBare(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -62,8 +62,7 @@ func TestKey_QuotedOrBare(t *testing.T) {
 	}
 }
 
-// Method, path, query and body count, each as a whole; headers do not, because they change between tries: dates, trace ids,
-// signatures with a time in them.
+// Method, path, query and body count. Headers do not, since retries change them (dates, trace ids).
 func TestT34_OnlyTheRequestCounts(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -103,8 +102,7 @@ func TestT34_OnlyTheRequestCounts(t *testing.T) {
 	b.wantOrders(2)
 }
 
-// Cookies, credentials and headers of a connection are the first caller's, and are given to no other; and whoever has lost the
-// right to see the answer is not given it.
+// Secret headers are not replayed, and a caller that is no longer authorized gets no replay.
 func TestT39_ReplaysKeepSecrets(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -143,8 +141,8 @@ func TestT39_ReplaysKeepSecrets(t *testing.T) {
 	b.want("select count(*) from pawl.command where response_headers::text ~* 'secret|cookie|keep-alive'", 0)
 }
 
-// A response too long to be stored runs nothing again: the first caller gets it whole, others its status, place and a note. One
-// too long to be kept back is a note for all.
+// A response that is too long to store is not a reason to run again. Retries get its status, its
+// location and a note. If it is too long to buffer, the first caller gets the note, too.
 func TestT40_ATombstoneIsNotARun(t *testing.T) {
 	t.Parallel()
 	for name, size := range map[string]int{"stored": 4096, "to store": 4097, "to keep back": 32<<20 + 1} {
@@ -186,7 +184,7 @@ func TestT40_ATombstoneIsNotARun(t *testing.T) {
 	}
 }
 
-// Handlers that do what they should not.
+// Handlers that break the rules.
 func TestOnce_OddHandlers(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -275,7 +273,7 @@ func insertOnly(r *http.Request, tx pgx.Tx) error {
 	return err
 }
 
-// A handler that aborts the response gets that, and what it wrote is rolled back. What runs on after it writes nothing.
+// If a handler aborts the response, its rows are rolled back. A later write fails.
 func TestOnce_Aborts(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -298,7 +296,7 @@ func TestOnce_Aborts(t *testing.T) {
 	b.wantStatus(b.once(place, httpkey.Options{}).post("k", "a"), 201)
 }
 
-// A body over the limit is not read to its end, and nothing happens.
+// A body over the limit is not read to its end, and the handler does not run.
 func TestOnce_LongBody(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -309,7 +307,7 @@ func TestOnce_LongBody(t *testing.T) {
 	b.wantOrders(1)
 }
 
-// A caller who leaves before the body is whole has asked for nothing.
+// If a caller leaves before the body is complete, the handler does not run.
 func TestOnce_CallerGoneInTheBody(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -324,7 +322,7 @@ func TestOnce_CallerGoneInTheBody(t *testing.T) {
 	b.wantOrders(0)
 }
 
-// One who leaves while the handler runs does not stop it: the answer waits for the retry.
+// If a caller leaves while the handler runs, the handler goes on, and the retry gets the answer.
 func TestT9_CallerGoneInTheHandler(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -350,7 +348,7 @@ func TestT9_CallerGoneInTheHandler(t *testing.T) {
 	b.wantOrders(1)
 }
 
-// One who leaves while waiting for another request waits no longer.
+// If a caller leaves while it waits for another request, its wait ends.
 func TestOnce_CallerGoneInTheQueue(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -387,7 +385,7 @@ func TestOnce_CallerGoneInTheQueue(t *testing.T) {
 	b.wantOrders(1)
 }
 
-// Without a database nothing runs: nowhere, too busy, or gone while the handler runs.
+// If the database is unreachable, busy, or lost while the handler runs, nothing takes effect.
 func TestT10_NoDatabaseNoRun(t *testing.T) {
 	t.Parallel()
 	never := func(http.ResponseWriter, *http.Request, pgx.Tx) error {
@@ -432,7 +430,7 @@ func TestT10_NoDatabaseNoRun(t *testing.T) {
 			cut = false
 			_, err := tx.Exec(r.Context(), "select pg_terminate_backend(pg_backend_pid())")
 			return err
-		}, httpkey.Options{Wait: minute}) // the backend may take a moment to let the key go
+		}, httpkey.Options{Wait: minute}) // the backend may hold the key a moment longer
 		b.wantProblem(s.post("k", "a"), 503, "unavailable", false)
 		b.wantOrders(0)
 		b.wantStatus(s.post("k", "a"), 201)
@@ -440,8 +438,7 @@ func TestT10_NoDatabaseNoRun(t *testing.T) {
 	})
 }
 
-// Middleware that has read the body leaves nothing to compare: the request is refused, and not
-// answered with the result of another body.
+// If middleware has read the body, the request is refused, because bodies cannot be compared.
 func TestRequest_ABodyThatWasRead(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -458,7 +455,7 @@ func TestRequest_ABodyThatWasRead(t *testing.T) {
 		for _, chunked := range []bool{false, true} {
 			var body io.Reader = strings.NewReader("csrf=x&cents=100")
 			if chunked {
-				body = io.MultiReader(body) // of no known length
+				body = io.MultiReader(body) // of unknown length
 			}
 			r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, server.URL, body)
 			b.must(err)

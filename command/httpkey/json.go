@@ -10,9 +10,12 @@ import (
 	"github.com/pawl-go/pawl/internal/payload"
 )
 
-// JSON makes a [Handler], for [Once] or [OnceSQL], of a function that takes the body of a request as an In and answers with an Out, both as
-// JSON. If fn returns nil, its answer has the status, 200 to 299; with 204 and 205 it has no body, whatever the Out is. Its errors are those of a Handler. A body that does not decode into an In is
-// answered 400, with a [Problem] that names the field, and fn is not called. So is null, unless an In can be nil or decodes itself. The transaction's rules are those of Handler; r holds the context, the path and the headers.
+// JSON returns a [Handler] for [Once] or [OnceSQL] that decodes the body into an In and writes an
+// Out as JSON, with a status of 200 to 299. With 204 and 205 there is no body. Errors and the rules
+// of the transaction are those of Handler. Use r for the context, the path and the headers.
+//
+// If the body does not decode into an In, the response is 400 with a [Problem] that names the
+// field, and fn does not run. A null body is accepted only if In can be nil or decodes itself.
 func JSON[In, Out, X any](status int, fn func(r *http.Request, tx X, in In) (Out, error)) Handler[X] {
 	if fn == nil || status < 200 || status > 299 {
 		panic("httpkey: JSON needs a function and a status from 200 to 299")
@@ -46,7 +49,7 @@ func JSON[In, Out, X any](status int, fn func(r *http.Request, tx X, in In) (Out
 	}
 }
 
-// decode says what the caller of an HTTP service can mend, so it names fields as JSON does, and no types of Go.
+// decode returns errors for HTTP clients: they name fields as JSON does, and no Go types.
 func decode[In any](body []byte) (in In, err error) {
 	err = payload.Decode(body, &in)
 	var misfit *json.UnmarshalTypeError

@@ -14,7 +14,7 @@ import (
 	"github.com/pawl-go/pawl/command/httpkey"
 )
 
-// A typed handler takes and gives JSON. Its answer is replayed, a body that does not decode changes nothing, and its errors are those of a Handler.
+// A JSON answer is replayed, a bad body changes nothing, and errors are those of a Handler.
 func TestJSON(t *testing.T) {
 	t.Parallel()
 	type wish struct{ Note string }
@@ -52,7 +52,7 @@ func TestJSON(t *testing.T) {
 	b.wantOrders(1)
 }
 
-// Null is a body where the type can say so.
+// null is a valid body if the type can be nil.
 func TestJSON_Null(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -76,7 +76,7 @@ func TestJSON_RefusesWhatCannotAnswer(t *testing.T) {
 	}
 }
 
-// An answer without a body is one, too.
+// An answer without a body is stored and replayed, too.
 func TestJSON_NoContent(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

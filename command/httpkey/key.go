@@ -12,7 +12,7 @@ import (
 // KeyHeader carries the key of a request.
 const KeyHeader = "Idempotency-Key"
 
-// keyOf returns the key of a request, "" if it has none.
+// keyOf returns the key of a request, or "" if it has none.
 func keyOf(r *http.Request) (string, error) {
 	values := r.Header.Values(KeyHeader)
 	switch len(values) {
@@ -24,8 +24,8 @@ func keyOf(r *http.Request) (string, error) {
 	return "", fmt.Errorf("%d keys were sent, not one", len(values))
 }
 
-// parseKey reads a string of RFC 8941, without parameters, or the bare characters of a key. The same key may be sent either way.
-// A bare one has neither spaces nor commas: several headers may have been joined into it on the way.
+// parseKey reads a quoted (RFC 8941, without parameters) or a bare key; both forms are the same
+// key. A bare one has neither spaces nor commas, since a proxy may have joined several headers.
 func parseKey(text string) (key string, err error) {
 	if strings.HasPrefix(text, `"`) {
 		key, err = unquote(text[1:])

@@ -15,11 +15,12 @@ import (
 
 // A Lease of a leased route. The zero value is fit for production.
 type Lease struct {
-	// For is how long an attempt may be silent before nobody believes in it any more. Default 30 s, 1 s to 12 h.
+	// For is how long an attempt holds the key after its last renewal. Default 30 s, 1 s to 12 h.
 	For time.Duration
-	// Repeatable declares that running the handler again is safe after an attempt fell silent: all it writes goes through
-	// [Attempt.Commit], and what it calls outside is called under a key of the intent, or does no harm twice. Without it whoever
-	// asks again is answered 409, and the handler does not run again until somebody has settled the command. Default false.
+	// Repeatable declares that the handler may run again after a lease expired. All its rows must
+	// go through [Attempt.Commit]. Its calls to other systems must carry a key derived from the
+	// intent, or do no harm twice. Without it a retry is answered 409, and the handler does not run
+	// again until you settle the command. Default false.
 	Repeatable bool
 }
 
@@ -30,15 +31,15 @@ type Attempt struct {
 	done    bool
 }
 
-// Fence grows at every claim of the key; pass it to whatever must refuse a stale attempt.
+// Fence grows at every claim of the key. Pass it to systems that must refuse a stale attempt.
 func (a *Attempt) Fence() int64 { return a.attempt.Fence() }
 
-// Number of the attempt, from 1.
+// Number returns the number of the attempt, from 1.
 func (a *Attempt) Number() int { return a.attempt.Number() }
 
-// Commit proves the fence, runs fn in a transaction, and ends the command: rows and response commit together, or neither does.
-// The response must be complete when fn returns, and its status final; what is written later is refused. fn may run more than
-// once and takes effect once; what it wrote to the response is taken back in between.
+// Commit proves the fence, runs fn in a transaction, and ends the command. Rows and response commit
+// together or not at all. When fn returns, the response must be complete with a final status; later
+// writes fail. fn may run more than once, each time with a reset response; one run takes effect.
 //
 // Errors are those of [command.Attempt.Commit]; return them.
 func (a *Attempt) Commit(ctx context.Context, fn func(context.Context, pgx.Tx) error) error {
@@ -53,16 +54,18 @@ func (a *Attempt) Commit(ctx context.Context, fn func(context.Context, pgx.Tx) e
 	return err
 }
 
-// A LeasedHandler answers a request for which something outside must be called; no transaction is open. It writes rows, and the
-// response that belongs to them, in [Attempt.Commit]. If it returns nil without, the response is stored by itself; a status that
-// is not final, or an error, ends the attempt badly, as by [command.Leased]: wrap what may have happened in [command.Unknown].
+// A LeasedHandler answers a request that needs calls to other systems. No transaction is open.
+// Write rows and their response in [Attempt.Commit]. If the handler returns nil without Commit, the
+// response alone is stored. A status that is not final, or an error, ends the attempt as in
+// [command.Leased]. Wrap an error whose effect may have happened in [command.Unknown].
 //
-// r is a copy with a body of its own. Its context ends when the lease is lost, or with Options.Timeout, not when the caller leaves.
+// r is a copy with a body of its own. Its context ends when the lease is lost or with
+// Options.Timeout, not when the caller leaves.
 type LeasedHandler func(w http.ResponseWriter, r *http.Request, a *Attempt) error
 
-// Leased returns a handler that answers each key once, by work between a claim and an end that are transactions of their own. A
-// caller who changes the request is told so at once, one who repeats it while it is worked on is answered 409. It panics if the
-// options cannot be; KeepRefused means nothing here.
+// Leased returns a handler that answers each key once. Its claim and its end are separate
+// transactions. While it runs, a retry is answered 409, and another request with the key 422.
+// Leased panics if an argument is nil or the options are invalid. KeepRefused has no effect.
 func Leased(pool *pgxpool.Pool, tenant Tenant, lease Lease, options Options, handler LeasedHandler) http.Handler {
 	required(pool != nil, tenant != nil, handler != nil)
 	options = options.complete()
@@ -95,7 +98,7 @@ func (x *exchange) leaseOptions(lease Lease) command.LeaseOptions {
 	return command.LeaseOptions{Lease: lease.For, Repeatable: lease.Repeatable, Wait: o.Wait, Timeout: o.Timeout, Retention: o.Retention, Hooks: o.Hooks}
 }
 
-// attempt runs the handler once, and ends the command unless it has done so.
+// attempt runs the handler once and ends the command, unless the handler has ended it.
 func (x *exchange) attempt(ctx context.Context, a *command.Attempt[command.Answer], handler LeasedHandler) error {
 	x.last = newRecording(&x.options, a.Fence())
 	defer x.last.end()
@@ -105,7 +108,7 @@ func (x *exchange) attempt(ctx context.Context, a *command.Attempt[command.Answe
 		if x.last.wasLate() {
 			failure = errors.Join(failure, ErrSealed)
 		}
-		return failure // the command has ended: it is only reported
+		return failure // the command has ended; the failure is only reported
 	}
 	answer, err := x.last.answer(failure)
 	if err != nil {

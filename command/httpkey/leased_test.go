@@ -19,7 +19,7 @@ func commit(w http.ResponseWriter, r *http.Request, a *httpkey.Attempt) error {
 	return a.Commit(r.Context(), func(ctx context.Context, tx pgx.Tx) error { return place(w, r.WithContext(ctx), tx) })
 }
 
-// A thousand requests at once make one order; and a changed body is told so while the first is still at it.
+// A thousand requests create one order. Another body is refused while the first request runs.
 func TestLeased_AThousandAtOnce(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -45,7 +45,7 @@ func TestLeased_AThousandAtOnce(t *testing.T) {
 	b.wantLedger("succeeded 1, succeeded 1")
 }
 
-// What a handler answers without Commit is stored by itself; what is not final is passed on.
+// A response without Commit is stored alone. A status that is not final is only sent.
 func TestLeased_WithoutCommit(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -67,12 +67,13 @@ func TestLeased_WithoutCommit(t *testing.T) {
 	b.wantLedger("succeeded 2")
 }
 
-// The answer of an attempt that lost its key meanwhile is not passed on: the attempt that has the key gives the answer.
+// The response of an attempt that lost its key is not sent.
 func TestLeased_ALateAnswerIsNotPassedOn(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	s := b.leased(httpkey.Lease{}, func(w http.ResponseWriter, _ *http.Request, _ *httpkey.Attempt) error {
-		b.exec("update pawl.command set fence = nextval('pawl.fence_seq')") // another attempt has taken it over
+		// A newer attempt took the key over.
+		b.exec("update pawl.command set fence = nextval('pawl.fence_seq')")
 		http.Error(w, "no stock", http.StatusServiceUnavailable)
 		return nil
 	}, httpkey.Options{})
@@ -80,7 +81,7 @@ func TestLeased_ALateAnswerIsNotPassedOn(t *testing.T) {
 	b.wantLedger("processing 1")
 }
 
-// An attempt that does not say what became of it is not run again where that may do harm.
+// An attempt with unknown outcome does not run again unless the route is repeatable.
 func TestLeased_Silence(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -109,7 +110,7 @@ func TestLeased_Silence(t *testing.T) {
 	}
 }
 
-// After somebody has found out, whoever asks again is told that it was carried out, and that the answer is not there.
+// After the command is settled by hand, a retry is answered that the stored answer is missing.
 func TestLeased_Settled(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -121,8 +122,8 @@ func TestLeased_Settled(t *testing.T) {
 	b.wantProblem(s.post("k", "a"), 200, "answer-not-kept", false)
 }
 
-// What fn wrote to the response is taken back when its transaction runs again or fails; what is written after Commit is
-// refused; a status that is not final cannot be committed.
+// The response is reset when Commit's transaction runs again or fails. A write after Commit fails.
+// A status that is not final cannot be committed.
 func TestLeased_CommitAndItsResponse(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -164,7 +165,6 @@ func TestLeased_CommitAndItsResponse(t *testing.T) {
 	}
 }
 
-// A caller who leaves does not stop the work.
 func TestLeased_CallerGone(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

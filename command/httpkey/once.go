@@ -15,21 +15,24 @@ import (
 	"github.com/pawl-go/pawl/internal/sqldriver"
 )
 
-// A Handler answers a request in a transaction that it is handed, pgx.Tx or *sql.Tx. The rules are those of [command.Once]: write
-// through tx, neither commit nor roll back, send nothing out of the process; it may run more than once and takes effect once.
+// A Handler answers a request in a transaction, pgx.Tx or *sql.Tx. The rules are those of
+// [command.Once]: write through tx, neither commit nor roll back, send nothing out of the process.
+// The handler may run more than once, but only one run takes effect.
 //
-// What it writes to w is kept back until COMMIT. A final status ends the command: from 200 to 399 together with its rows, 4xx
-// without them. Another status is passed on; the rows are rolled back and the same key may be tried again. Writing nothing is
-// 200, a second status is ignored. Flush and Hijack are refused.
+// The response is buffered until COMMIT. A final status ends the command: 200 to 399 commits the
+// rows, 4xx rolls them back. After any other status, the rows are rolled back and the same key may
+// be retried. The default is 200, a second status is ignored, Flush and Hijack fail.
 //
-// An error drops what was written: one wrapped in [pawl.Final], or data that the database refuses, is answered 422 from now on,
-// any other, and a panic, 500 this once. [http.ErrAbortHandler] aborts the response, as it does elsewhere.
+// If the handler returns an error, its response is dropped. An error wrapped in [pawl.Final], or
+// data that the database refuses, is answered 422 at every retry. Any other error, or a panic, is
+// answered 500 this once. [http.ErrAbortHandler] aborts the response, as in net/http.
 //
-// r is a copy with a body of its own. Its context does not end when the caller leaves, but with Options.Timeout.
+// r is a copy with a body of its own. Its context ends with Options.Timeout, not with the caller's.
 type Handler[X any] func(w http.ResponseWriter, r *http.Request, tx X) error
 
-// Once returns a handler that answers each key once: claim, the rows of handler and the answer commit in one transaction, and
-// only then is the answer sent. It panics, as [http.ServeMux.Handle] does, if pool, tenant or handler is nil or the options cannot be.
+// Once returns a handler that answers each key once. Claim, rows and answer commit in one
+// transaction before the answer is sent. Like [http.ServeMux.Handle] it panics on invalid
+// arguments.
 func Once(pool *pgxpool.Pool, tenant Tenant, options Options, handler Handler[pgx.Tx]) http.Handler {
 	required(pool != nil, tenant != nil, handler != nil)
 	return once(tenant, options, handler, func(ctx context.Context, i pawl.Intent, fn func(context.Context, pgx.Tx) (command.Answer, error), o command.Options) (command.Result[command.Answer], error) {
@@ -37,9 +40,10 @@ func Once(pool *pgxpool.Pool, tenant Tenant, options Options, handler Handler[pg
 	})
 }
 
-// OnceSQL is [Once] for database/sql, and so for sqlc, GORM, ent, bun and sqlx. The driver must be pgx's
-// (github.com/jackc/pgx/v5/stdlib), or one that wraps it and hands on its errors. It panics for another, such as lib/pq: a driver that is not
-// pgx's own is asked at once, with two statements within 5 s. If the database cannot be reached then, it is asked at the first request.
+// OnceSQL is [Once] for database/sql, and so for sqlc, GORM, ent, bun and sqlx. The driver must be
+// pgx's (github.com/jackc/pgx/v5/stdlib), or one that wraps it and passes on its errors. For any
+// other, such as lib/pq, OnceSQL panics. A driver that is not pgx's own is tested with two
+// statements, within 5 s, or at the first request if the database is unreachable.
 func OnceSQL(db *sql.DB, tenant Tenant, options Options, handler Handler[*sql.Tx]) http.Handler {
 	required(db != nil, tenant != nil, handler != nil)
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
@@ -52,7 +56,7 @@ func OnceSQL(db *sql.DB, tenant Tenant, options Options, handler Handler[*sql.Tx
 	})
 }
 
-// required panics if what a handler cannot be without is missing: at the start of the program, not at its first request.
+// required panics at the start of the program, not at its first request, if an argument is nil.
 func required(database, tenant, handler bool) {
 	for what, given := range map[string]bool{"database": database, "Tenant": tenant, "handler": handler} {
 		if !given {
@@ -92,7 +96,7 @@ func once[X any](tenant Tenant, options Options, handler Handler[X], run runner[
 	})
 }
 
-// commandOptions are those of the command. What came without a key is not asked for again.
+// Without a key no retry can come, so a minute of retention is enough.
 func (x *exchange) commandOptions() command.Options {
 	o := x.options.command()
 	o.Hooks = pawl.Hooks{OnEvent: func(ctx context.Context, e pawl.Event) {
@@ -107,10 +111,10 @@ func (x *exchange) commandOptions() command.Options {
 	return o
 }
 
-// noteAbort notes a panic that wants the response aborted, and lets it pass.
+// noteAbort records a panic with [http.ErrAbortHandler] and panics on.
 func noteAbort(aborted *bool) {
 	if cause := recover(); cause != nil {
-		*aborted = cause == http.ErrAbortHandler //nolint:errorlint // it is compared so by net/http
+		*aborted = cause == http.ErrAbortHandler //nolint:errorlint // as net/http compares it
 		panic(cause)
 	}
 }

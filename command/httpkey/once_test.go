@@ -16,8 +16,7 @@ import (
 	"github.com/pawl-go/pawl/command/httpkey"
 )
 
-// A thousand requests at once with one key make one order, and get one answer: status, stored headers, octets. Whoever changes
-// the body is told so.
+// A thousand requests with one key create one order and get one answer. Another body is refused.
 func TestOnce_AThousandAtOnce(t *testing.T) {
 	t.Parallel()
 	const requests = 1000
@@ -33,7 +32,7 @@ func TestOnce_AThousandAtOnce(t *testing.T) {
 	b.wantOrders(1)
 }
 
-// atOnce sends the same request many times and wants the same answer for all, made for one of them.
+// atOnce sends the same request many times. One is executed, and all get the same answer.
 func atOnce(s *site, requests int, key, body string) got {
 	s.Helper()
 	answers := make([]got, requests)
@@ -66,7 +65,7 @@ func atOnce(s *site, requests int, key, body string) got {
 	return answers[0]
 }
 
-// While the first request is worked on, in the transaction that nobody can see into, others are told to ask again.
+// While the first request runs, other requests are answered 409.
 func TestOnce_InProgress(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -80,14 +79,15 @@ func TestOnce_InProgress(t *testing.T) {
 	go func() { first <- s.post("k", "a") }()
 	<-entered
 	b.wantProblem(s.post("k", "a"), 409, "in-progress", false)
-	b.wantProblem(s.post("k", "b"), 409, "in-progress", false) // which it is, nobody knows yet
+	// The first transaction is not visible yet, so this is not a mismatch.
+	b.wantProblem(s.post("k", "b"), 409, "in-progress", false)
 	close(leave)
 	b.wantStatus(<-first, 201)
 	b.wantProblem(s.post("k", "b"), 422, "key-reused", false)
 	b.wantOrders(1)
 }
 
-// What a status means for the rows, the answer, and whoever asks again.
+// The status decides about the rows, the stored answer and retries.
 func TestOnce_Statuses(t *testing.T) {
 	t.Parallel()
 	for status, want := range map[int]struct {
@@ -129,7 +129,7 @@ func TestOnce_Statuses(t *testing.T) {
 	}
 }
 
-// A refusal that wants its rows kept says so in the options; one after a statement failed is answered all the same.
+// KeepRefused keeps the rows of a refusal. A refusal may follow a failed statement.
 func TestOnce_Refusals(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -155,7 +155,7 @@ func TestOnce_Refusals(t *testing.T) {
 	b.wantOrders(1)
 }
 
-// Errors drop what was written: a final one is the answer from now on, without its text, a plain one is not.
+// Errors drop the response. A final error, without its text, is the answer of every retry.
 func TestOnce_Errors(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -186,7 +186,7 @@ func TestOnce_Errors(t *testing.T) {
 	b.wantOrders(1)
 }
 
-// What the handler is told of other keys and fences is not said of the request's.
+// Errors that the handler got for other keys and fences do not count for the request's key.
 func TestOnce_ErrorsOfOtherKeys(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -196,19 +196,18 @@ func TestOnce_ErrorsOfOtherKeys(t *testing.T) {
 		kind   string
 		safe   bool
 	}{
-		{pawl.ErrKeyReused, 422, "failed", true}, // for good: the same request would be refused again
+		{pawl.ErrKeyReused, 422, "failed", true}, // final: the same request would be refused again
 		{pawl.ErrFailedFinal, 422, "failed", true},
 		{pawl.ErrFenceLost, 500, "not-done", false},
 		{pawl.ErrAlreadyHandled, 500, "not-done", false},
 		{pawl.ErrArgumentInvalid, 500, "not-done", false},
-		{pawl.ErrOutcomeUnknown, 409, "outcome-unknown", false}, // of a step, which is a part of this
+		{pawl.ErrOutcomeUnknown, 409, "outcome-unknown", false}, // of a step of this command
 	} {
 		door := b.once(func(http.ResponseWriter, *http.Request, pgx.Tx) error { return fmt.Errorf("of a job: %w", c.err) }, httpkey.Options{})
 		b.wantProblem(door.post("fresh-"+string(pawl.CodeOf(c.err)), "a"), c.status, c.kind, c.safe)
 	}
 }
 
-// The same door for database/sql.
 func TestOnceSQL(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -235,7 +234,7 @@ func TestOnceSQL(t *testing.T) {
 	b.wantLedger("succeeded 1, succeeded 1")
 }
 
-// A request without a key is refused, or, where that is allowed, is an intent of its own.
+// A request without a key is refused, or is an intent of its own if that is allowed.
 func TestOnce_WithoutKey(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -249,7 +248,7 @@ func TestOnce_WithoutKey(t *testing.T) {
 	b.want("select count(*) from pawl.command where expires_at < now() + interval '2 minutes'", 2)
 }
 
-// Keys of different tenants, and of routes with different names, never meet, whatever characters the names have.
+// Different tenants and routes with different names share no keys, even with unusual names.
 func TestOnce_Scopes(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -267,7 +266,7 @@ func TestOnce_Scopes(t *testing.T) {
 	b.wantProblem(b.serve(httpkey.Once(b.pool, anonymous, httpkey.Options{}, place)).post("k", "a"), 403, "forbidden", false)
 }
 
-// Whatever isolation and races do to the transaction, each run has the whole body and a clean response.
+// If the transaction runs again, the handler gets the whole body and an empty response.
 func TestOnce_RunsAgain(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -289,8 +288,8 @@ func TestOnce_RunsAgain(t *testing.T) {
 	b.want("select count(*) from orders where body = 'a'", 1)
 }
 
-// A options that cannot be is found when the server starts.
-func TestPolicy_Impossible(t *testing.T) {
+// Invalid options panic when the server starts.
+func TestOptions_Invalid(t *testing.T) {
 	t.Parallel()
 	for name, p := range map[string]httpkey.Options{
 		"response": {MaxResponse: 5 << 20}, "negative": {Wait: -1}, "cookie": {Headers: []string{"set-cookie"}},
@@ -302,7 +301,8 @@ func TestPolicy_Impossible(t *testing.T) {
 					t.Errorf("%s: accepted", name)
 				}
 			}()
-			httpkey.Once(new(pgxpool.Pool), tenant, p, place) // a nil one would be refused for itself
+			// Not nil: that would panic for another reason.
+			httpkey.Once(new(pgxpool.Pool), tenant, p, place)
 		}()
 	}
 }

@@ -11,49 +11,50 @@ import (
 	"github.com/pawl-go/pawl/command"
 )
 
-// A Tenant says on whose behalf a request comes, from what your authentication found out: an account, a user. Keys of
-// different tenants never meet, and neither do their answers. An error, or the empty name, is answered 403.
+// A Tenant returns the account or user that your authentication found for a request. Tenants share
+// neither keys nor answers. An error or an empty name is answered 403.
 type Tenant func(*http.Request) (string, error)
 
 // Options of a route. The zero value is fit for production.
 type Options struct {
-	// Name separates the keys of this route from those of routes with other names. Within one name a key is used once,
-	// whatever the path: the second use is a mismatch. Default "http".
+	// Name separates the keys of this route from those of other routes. Within one name a key is
+	// used once: if it comes again with another path, that is a mismatch. Default "http".
 	Name string
-	// Optional lets requests without a key through, each as an intent of its own. Default false: they are answered 400.
+	// Optional makes a request without a key an intent of its own. Default false: 400.
 	Optional bool
-	// Wait is how long a request waits for another one with its key, to give the same answer; after that it is answered 409.
-	// A waiting request holds no connection of the database. Longer keeps callers hanging, shorter makes them ask again.
-	// Default 0: not at all.
+	// Wait is how long a request waits for another one with its key, to give the same answer. After
+	// that it is answered 409. A waiting request holds no database connection. A longer Wait keeps
+	// callers hanging, a shorter one makes them retry. Default 0: no wait.
 	Wait time.Duration
-	// AcquireTimeout is how long a request may take, beside Wait, until the handler is entered, as when all connections are busy;
-	// after that it is answered 503. Default 5 s.
+	// AcquireTimeout is how long, beside Wait, a request may take to enter the handler, for example
+	// if all connections are busy. After that it is answered 503. Default 5 s.
 	AcquireTimeout time.Duration
-	// Timeout ends the handler's context; it counts as a failure. Default 30 s; of [Leased] 15 min.
+	// Timeout ends the handler's context and counts as failure. Default 30 s, with [Leased] 15 min.
 	Timeout time.Duration
-	// Retention is how long an answer is remembered. It must outlast every retry of every caller. Default 24 h, 1 s to 10 years.
+	// Retention of an answer must outlast every retry. Default 24 h, 1 s to 10 years.
 	Retention time.Duration
-	// MaxBody is the longest request body in octets; a longer one is answered 413. It is held in memory. Default 1 MiB.
+	// MaxBody is the longest request body in bytes, held in memory; else 413. Default 1 MiB.
 	MaxBody int64
-	// MaxResponse is how much of a response is stored, in octets of body and headers. The first caller gets a longer one
-	// whole, up to 32 MiB; those who ask again get its status, its headers and a note instead of the body. It never runs
-	// again for that. Default 1 MiB, at most 4 MiB.
+	// MaxResponse bounds the stored body and headers in bytes. The first caller gets a longer
+	// response whole, up to 32 MiB. Retries get its status, its Location headers and a note; the
+	// handler does not run again. Default 1 MiB, at most 4 MiB.
 	MaxResponse int
-	// Final says which statuses are the answer from now on; others are passed on, and the same key may be tried again.
-	// Default: 200 to 499 except 408, 425 and 429.
+	// Final reports whether a status is the answer from now on. After any other, the same key may
+	// be retried. Default: 200 to 499 except 408, 425 and 429.
 	Final func(status int) bool
-	// KeepRefused commits what a handler wrote that answered 4xx. Default false: it is rolled back.
+	// KeepRefused commits the rows of a handler that answered 4xx. Default false.
 	KeepRefused bool
-	// Headers are stored with the answer beside Content-Disposition, -Encoding, -Language, -Location and -Type, ETag,
-	// Last-Modified, Link and Location. Cookies, credentials and headers of a connection are refused. The first caller gets all.
+	// Headers are stored in addition to Content-Disposition, -Encoding, -Language, -Location and
+	// -Type, ETag, Last-Modified, Link and Location. Cookies, credentials and connection headers
+	// are refused. The first caller gets all headers.
 	Headers []string
-	// Authorize is asked before a stored answer is given again: whether this caller may still see it. An error is answered
-	// 403. Default: whoever is the same tenant and sends the same request may.
+	// Authorize decides whether a caller may see a stored answer. An error is answered 403.
+	// Default: the same tenant with the same request may.
 	Authorize func(*http.Request) error
-	// Fingerprint says what of a request must not change under its key, for bodies with volatile fields; an error is answered
-	// 400. Default: method, path, query and body, octet by octet, and no header.
+	// Fingerprint returns what must not change under a key; set it if bodies have volatile fields.
+	// An error is answered 400. Default: method, path, query and body, byte for byte, no header.
 	Fingerprint func(r *http.Request, body []byte) (pawl.Fingerprint, error)
-	// Hooks receive what happens.
+	// Hooks receive the events of the route.
 	Hooks pawl.Hooks
 }
 
@@ -61,18 +62,18 @@ const (
 	mebibyte = 1 << 20
 	// mostStored is the database's limit.
 	mostStored = 4 * mebibyte
-	// mostBuffered bounds a response that is kept back until COMMIT; a Write beyond it fails.
+	// mostBuffered bounds a buffered response; a Write beyond it fails.
 	mostBuffered = 32 * mebibyte
 )
 
 var storedHeaders = []string{"Content-Disposition", "Content-Encoding", "Content-Language", "Content-Location", "Content-Type",
 	"Etag", "Last-Modified", "Link", "Location"}
 
-// private are headers that are somebody's or some connection's own (RFC 9110, 7.6.1), or made anew for each response.
+// private headers belong to a user, a connection (RFC 9110, 7.6.1) or a single response.
 var private = []string{"Set-Cookie", "Set-Cookie2", "Authorization", "Authentication-Info", "Www-Authenticate",
 	"Connection", "Keep-Alive", "Te", "Trailer", "Transfer-Encoding", "Upgrade", "Content-Length", "Date", "Idempotent-Replayed"}
 
-// complete fills in the defaults. It panics if the options cannot be.
+// complete fills in the defaults. It panics if the options are invalid.
 func (p Options) complete() Options {
 	p.Name = orDefault(p.Name, "http")
 	p.AcquireTimeout = orDefault(p.AcquireTimeout, 5*time.Second)
@@ -122,7 +123,7 @@ func (p Options) command() command.Options {
 	return command.Options{Wait: p.wait(), Timeout: p.Timeout, Retention: p.Retention, Hooks: p.Hooks}
 }
 
-// wait is Wait as package command counts it, where none is negative.
+// wait converts Wait for package command, where a negative value means no wait.
 func (p Options) wait() time.Duration {
 	if p.Wait == 0 {
 		return -1

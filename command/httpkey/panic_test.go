@@ -9,8 +9,8 @@ import (
 	"github.com/pawl-go/pawl/command/httpkey"
 )
 
-// A function of the options that does not return is answered 500 and reported, and leaves no order.
-// The same key takes effect once it returns.
+// If a function of the options panics or exits, the request is answered 500 and reported, and
+// leaves no order. The same key takes effect later.
 func TestOptions_Panics(t *testing.T) {
 	t.Parallel()
 	for name, set := range map[string]func(o *httpkey.Options, who *httpkey.Tenant, end func()){
@@ -52,8 +52,7 @@ func TestOptions_Panics(t *testing.T) {
 	}
 }
 
-// An answer is not given again while Authorize panics, and a panic that wants the response aborted
-// aborts it.
+// While Authorize panics, nothing is replayed. ErrAbortHandler aborts the response.
 func TestAuthorize_Panics(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

@@ -13,18 +13,18 @@ import (
 	"github.com/pawl-go/pawl/command"
 )
 
-// A Problem is the body of every response that is not the handler's own (RFC 9457, application/problem+json).
+// A Problem is the body of each response that is not the handler's (RFC 9457).
 type Problem struct {
 	Type   string `json:"type"` // a section of docs/guides/http.md
 	Title  string `json:"title"`
 	Status int    `json:"status"`
 	Detail string `json:"detail,omitempty"`
-	// RetryAfter is when to send the same request again, in seconds, as in the header Retry-After; 0: do not.
+	// RetryAfter is when to retry, in seconds, as in the header Retry-After; 0: do not.
 	RetryAfter int `json:"retry_after,omitempty"`
-	// NewKeySafe: no request with this key has taken effect, and none will, so that the wish may be
-	// sent again with another key. Where it is false a new key may make a second effect: an earlier
-	// request with this key may have been carried out, and its answer lost, also if this one is
-	// refused because it cannot be read or is encoded in another way.
+	// NewKeySafe means that no request with this key has taken effect or will, so you may use
+	// another key. If it is false, a new key may cause a second effect: an earlier request with
+	// this key may have been executed and its answer lost. That also holds if this request is
+	// refused as unreadable.
 	NewKeySafe bool `json:"new_key_safe"`
 
 	headers http.Header
@@ -32,7 +32,7 @@ type Problem struct {
 
 const guide = "https://github.com/pawl-go/pawl/blob/main/docs/guides/http.md#"
 
-// A problemKind is the constant part of a problem, by the heading in the guide.
+// A problemKind is the constant part of a problem. name is its heading in the guide.
 type problemKind struct {
 	name, title string
 	status      int
@@ -45,11 +45,11 @@ var (
 	keyMalformed = problemKind{"key-malformed", "The header Idempotency-Key cannot be read", 400, 0, true}
 	unreadable   = problemKind{"request-unreadable", "The request cannot be read", 400, 0, false}
 	tooLarge     = problemKind{"request-too-large", "The request body is too large", 413, 0, false}
-	bodyTaken    = problemKind{"body-taken", "The body was read before the key was looked at", 500, 0, false}
-	forbidden    = problemKind{"forbidden", "This caller may not have the answer", 403, 0, false}
-	keyReused    = problemKind{"key-reused", "The key came before with another request", 422, 0, false}
+	bodyTaken    = problemKind{"body-taken", "The body was read before the key was checked", 500, 0, false}
+	forbidden    = problemKind{"forbidden", "This caller may not see the answer", 403, 0, false}
+	keyReused    = problemKind{"key-reused", "The key was used before with another request", 422, 0, false}
 	inProgress   = problemKind{"in-progress", "A request with this key is being worked on", 409, 1, false}
-	unsure       = problemKind{"outcome-unknown", "An earlier request with this key may have taken effect; it has to be looked into", 409, 0, false}
+	unsure       = problemKind{"outcome-unknown", "An earlier request with this key may have taken effect; its outcome must be settled", 409, 0, false}
 	failedFinal  = problemKind{"failed", "The request failed for good and had no effect", 422, 0, true}
 	failed       = problemKind{"not-done", "The request failed and may be sent again with the same key", 500, 1, false}
 	unavailable  = problemKind{"unavailable", "Send the request again with the same key", 503, 1, false}
@@ -60,20 +60,20 @@ func problem(k problemKind) *Problem {
 	return &Problem{Type: guide + k.name, Title: k.title, Status: k.status, RetryAfter: k.retryAfter, NewKeySafe: k.newKeySafe}
 }
 
-// because adds what the caller can mend.
+// because adds a detail that the caller can act on.
 func (p *Problem) because(err error) *Problem {
 	p.Detail = err.Error()
 	return p
 }
 
-// omitted is the answer whose body was not kept: its status and place, and a note.
+// omitted returns the problem that replaces a body that was not stored.
 func omitted(r *command.Response) *Problem {
 	p := problem(notKept)
 	p.Status, p.headers = r.Status, r.Headers
 	return p
 }
 
-// problemOf says of an error of package command what the caller should do. Its text stays here: it may tell of the database.
+// problemOf returns the problem for an error, without its text, which may describe the database.
 func problemOf(err error) *Problem {
 	switch saidOf(err) {
 	case pawl.CodeKeyReused:
@@ -97,8 +97,7 @@ func problemOf(err error) *Problem {
 	return problem(failed)
 }
 
-// saidOf is what err says of the command itself: the code of its outermost error. Below that may be what the handler was told of other
-// keys.
+// saidOf returns the code of the outermost error. Those below it may be about other keys.
 func saidOf(err error) pawl.Code {
 	var outermost *pawl.Error
 	if !errors.As(err, &outermost) {
@@ -108,7 +107,7 @@ func saidOf(err error) pawl.Code {
 }
 
 func (p *Problem) write(w http.ResponseWriter) {
-	body, _ := json.Marshal(p) // strings and numbers always can
+	body, _ := json.Marshal(p) // cannot fail for strings and numbers
 	headers := p.headers.Clone()
 	if headers == nil {
 		headers = http.Header{}

@@ -18,26 +18,25 @@ import (
 	"github.com/pawl-go/pawl/internal/callback"
 )
 
-// A recording is the response of a handler, kept back until COMMIT. It behaves as net/http's: no status means 200, the second
-// is ignored, headers count when the status is written. It cannot stream: see FlushError and Hijack.
+// A recording buffers a response until COMMIT, so it cannot stream. As in net/http, the default
+// status is 200, a second status is ignored, and headers are fixed with the status.
 type recording struct {
 	options *Options
 	fence   int64 // of the attempt
 
 	mu     sync.Mutex
 	header http.Header
-	final  http.Header // as of the status
+	final  http.Header // fixed with the status
 	status int
 	body   bytes.Buffer
-	lost   int64 // octets beyond mostBuffered
+	lost   int64 // bytes beyond mostBuffered
 	sealed bool  // stored, or the handler has returned
-	late   bool  // written to after that
+	late   bool  // written to after it was sealed
 }
 
-// ErrSealed is returned by a Write that comes too late: the response is stored, or the handler has returned.
+// ErrSealed is returned by a Write after the response was stored or the handler returned.
 var ErrSealed = errors.New("httpkey: the response is sealed; write it before Commit")
 
-// errStreaming is a clear no to what cannot be.
 var errStreaming = fmt.Errorf("httpkey: the response is sent after COMMIT and cannot be streamed: %w", errors.ErrUnsupported)
 
 func newRecording(p *Options, fence int64) *recording {
@@ -47,14 +46,14 @@ func newRecording(p *Options, fence int64) *recording {
 // FlushError is what [http.ResponseController.Flush] calls.
 func (*recording) FlushError() error { return errStreaming }
 
-// Hijack refuses, as [http.Hijacker].
+// Hijack implements [http.Hijacker] and always fails.
 func (*recording) Hijack() (net.Conn, *bufio.ReadWriter, error) { return nil, nil, errStreaming }
 
 func (c *recording) Header() http.Header { return c.header }
 
 func (c *recording) WriteHeader(status int) {
 	if status < 100 || status > 999 {
-		panic(fmt.Sprintf("httpkey: %d is no status", status))
+		panic(fmt.Sprintf("httpkey: %d is not an HTTP status", status))
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -63,7 +62,7 @@ func (c *recording) WriteHeader(status int) {
 		return
 	}
 	if status >= 200 {
-		c.begin(status) // a provisional one would have to leave before COMMIT
+		c.begin(status) // 1xx cannot be sent before COMMIT
 	}
 }
 
@@ -87,7 +86,7 @@ func (c *recording) Write(octets []byte) (int, error) {
 		return 0, http.ErrBodyNotAllowed
 	case c.lost > 0 || c.body.Len()+len(octets) > mostBuffered:
 		c.lost += int64(len(octets))
-		return 0, fmt.Errorf("httpkey: a response is kept back until COMMIT, and may have %d octets", mostBuffered)
+		return 0, fmt.Errorf("httpkey: a response is buffered until COMMIT and may have at most %d bytes", mostBuffered)
 	}
 	return c.body.Write(octets)
 }
@@ -96,7 +95,7 @@ func bodiless(status int) bool {
 	return status == http.StatusNoContent || status == http.StatusNotModified
 }
 
-// end completes the response; whatever is written from now on is late.
+// end completes the response. Later writes fail with ErrSealed.
 func (c *recording) end() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -108,7 +107,7 @@ func (c *recording) end() {
 	}
 }
 
-// reopen takes back what was written since a copy was made, for another run.
+// reopen resets the response to an earlier state, for another run of the handler.
 func (c *recording) reopen(header http.Header, status int, length int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -124,12 +123,12 @@ func (c *recording) wasLate() bool {
 	return c.late
 }
 
-// A notFinalError is the failure of an attempt whose handler answered with a status that is not final.
+// A notFinalError is the failure of an attempt whose status is not final.
 type notFinalError struct{ status int }
 
 func (p *notFinalError) Error() string { return fmt.Sprintf("the handler answered %d", p.status) }
 
-// answer makes of a handler's end what the command ends with.
+// answer returns the answer or the failure that the command ends with.
 func (c *recording) answer(failure error) (command.Answer, error) {
 	c.end()
 	if failure != nil {
@@ -145,7 +144,7 @@ func (c *recording) answer(failure error) (command.Answer, error) {
 	return c.stored(), nil
 }
 
-// stored is what is kept: the headers that may be given again, and the body if it is not too long.
+// stored returns the storable headers, and the body unless the response exceeds MaxResponse.
 func (c *recording) stored() command.Answer {
 	headers, size := map[string][]string{}, c.body.Len()
 	for _, name := range c.options.Headers {
@@ -164,12 +163,12 @@ func (c *recording) stored() command.Answer {
 		Response: &command.Response{Status: c.status, Headers: spare(headers)}}
 }
 
-// storable values survive as JSON in the database.
+// storable reports whether a header value can be stored as JSON in the database.
 func storable(v string) bool {
 	return utf8.ValidString(v) && strings.IndexFunc(v, func(r rune) bool { return r < 0x20 && r != '\t' || r == 0x7f }) < 0
 }
 
-// spare keeps of the headers what does not describe the body, if it is short.
+// spare returns the short headers that do not describe the body.
 func spare(headers map[string][]string) map[string][]string {
 	kept := map[string][]string{}
 	for _, name := range []string{"Location", "Content-Location"} {
@@ -180,13 +179,13 @@ func spare(headers map[string][]string) map[string][]string {
 	return kept
 }
 
-// A tombstone stands for a body that was not kept.
+// A tombstone replaces a body that was not stored.
 type tombstone struct {
 	Octets int64 `json:"omitted_octets"`
 }
 
 func (t tombstone) text() []byte {
-	text, _ := json.Marshal(t) // a number always can
+	text, _ := json.Marshal(t) // cannot fail for a number
 	return text
 }
 
@@ -206,5 +205,5 @@ func send(w http.ResponseWriter, status int, headers http.Header, body []byte) {
 		w.Header().Set("Content-Length", strconv.Itoa(len(body)))
 	}
 	w.WriteHeader(status)
-	_, _ = w.Write(body) // a caller who left is none of our business: whoever asks again gets the same
+	_, _ = w.Write(body) // an error needs no handling: a retry gets the same response
 }

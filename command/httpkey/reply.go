@@ -11,7 +11,7 @@ import (
 	"github.com/pawl-go/pawl/internal/fault"
 )
 
-// reply sends what the command ended with.
+// reply sends the result of the command.
 //
 // send: a crash before it costs the caller one retry, which is answered from the row.
 func (x *exchange) reply(result command.Result[command.Answer], err error) {
@@ -23,7 +23,8 @@ func (x *exchange) reply(result command.Result[command.Answer], err error) {
 		x.replay(result.Answer)
 	case err == nil && x.last != nil && x.last.fence == result.Fence:
 		x.last.send(x.w)
-	case err == nil: // of another attempt of this call, whose COMMIT was not answered
+	// The result of another attempt of this call, whose COMMIT got no reply.
+	case err == nil:
 		give(x.w, result.Answer)
 	case x.last != nil && errors.As(err, new(*notFinalError)) && !keyAnswered(err):
 		x.last.send(x.w)
@@ -36,7 +37,7 @@ func (x *exchange) reply(result command.Result[command.Answer], err error) {
 	}
 }
 
-// keyAnswered reports whether err is the key's own answer: it says more than that the handler failed.
+// keyAnswered reports whether err is an answer of the key, not only a failure of this handler.
 func keyAnswered(err error) bool {
 	switch saidOf(err) {
 	case pawl.CodeOutcomeUnknown, pawl.CodeFailedFinal, pawl.CodeFenceLost:
@@ -61,7 +62,6 @@ func (x *exchange) replay(answer command.Answer) {
 	give(x.w, answer)
 }
 
-// give sends a stored answer.
 func give(w http.ResponseWriter, answer command.Answer) {
 	switch r := answer.Response; {
 	case r == nil: // settled by hand
@@ -73,7 +73,7 @@ func give(w http.ResponseWriter, answer command.Answer) {
 	}
 }
 
-// info is the fence of the attempt that ctx belongs to.
+// info returns the fence of the attempt that ctx belongs to.
 func info(ctx context.Context) int64 {
 	i, _ := command.InfoFrom(ctx)
 	return i.Fence

@@ -25,10 +25,10 @@ type exchange struct {
 	intent  pawl.Intent
 	keyed   bool // the caller sent the key
 	last    *recording
-	told    atomic.Bool // an event has told of an error; the caller is told none
+	told    atomic.Bool // an event has reported the error
 }
 
-// enter reads the request up to its intent; what is wrong with it is answered, and ok is false.
+// enter reads the request up to its intent. If that is invalid, it answers and returns false.
 func enter(p Options, tenant Tenant, w http.ResponseWriter, r *http.Request) (x *exchange, ok bool) {
 	x = &exchange{options: p, w: w, r: r}
 	if wrong := x.read(tenant); wrong != nil {
@@ -81,11 +81,11 @@ func (x *exchange) read(tenant Tenant) (wrong *Problem) {
 	return nil
 }
 
-// call calls a function of the user outside of the command. A panic is reported, unless it wants
-// the response aborted, as in [http.Handler].
+// call runs a user's function outside the command and reports a panic. As in [http.Handler], a
+// panic with ErrAbortHandler aborts the response.
 func (x *exchange) call(what string, fn func() error) error {
 	err := callback.Do(what, fn)
-	if callback.CauseOf(err) == http.ErrAbortHandler { //nolint:errorlint // it is compared so by net/http
+	if callback.CauseOf(err) == http.ErrAbortHandler { //nolint:errorlint // as net/http compares it
 		panic(http.ErrAbortHandler)
 	}
 	if callback.Panicked(err) {
@@ -94,7 +94,7 @@ func (x *exchange) call(what string, fn func() error) error {
 	return err
 }
 
-// scope of a tenant, whatever characters its name has.
+// scope returns the scope of a tenant. A name that cannot be in a scope is hashed.
 func scope(route, tenant string) string {
 	if s := pawl.Key(route, tenant); (pawl.Intent{Scope: s, Key: "k", Fingerprint: pawl.FingerprintOf()}).Validate() == nil {
 		return s
@@ -119,11 +119,11 @@ func (x *exchange) readBody() (wrong *Problem) {
 	return nil
 }
 
-// errBodyTaken is the refusal of a request with a body of which nothing is left. Without it any
-// body would be the same request.
+// errBodyTaken is returned if a request announces a body and nothing is left to read. Without this
+// check, requests with different bodies would have the same fingerprint.
 var errBodyTaken = errors.New("put package httpkey in front of what reads the body, such as a check of a form's token; if the body is empty, send Content-Length: 0")
 
-// request is the caller's, with a body of its own for each run.
+// request returns the caller's request, with a body of its own for each run.
 func (x *exchange) request(ctx context.Context) *http.Request {
 	r := x.r.Clone(ctx)
 	r.Body = io.NopCloser(bytes.NewReader(x.body))
@@ -132,8 +132,8 @@ func (x *exchange) request(ctx context.Context) *http.Request {
 	return r
 }
 
-// A leash ties a request to its caller, and to our patience, until the handler is entered. From then on the work goes on
-// without them: whoever asks again gets its answer.
+// A leash ends with the caller's context, or after Wait and AcquireTimeout, until the handler is
+// entered. From then on the work continues without a caller, because a retry gets its answer.
 type leash struct {
 	context.Context
 	cancel context.CancelCauseFunc
@@ -154,7 +154,7 @@ func (x *exchange) leash() *leash {
 	return l
 }
 
-// enter slips the leash, if nothing has pulled it.
+// enter detaches the work from the caller, unless the leash has ended.
 func (l *leash) enter() error {
 	l.slip()
 	return context.Cause(l)

@@ -21,7 +21,7 @@ import (
 	"github.com/pawl-go/pawl/pawltest"
 )
 
-// orders has no unique key on purpose: if an effect doubles, it shows.
+// orders has no unique key, so that a second effect shows.
 const orders = "create table orders (id bigint generated always as identity, body text not null)"
 
 // A bed is one database and the servers in front of it.
@@ -60,7 +60,6 @@ func (b *bed) hooks() pawl.Hooks {
 	}})
 }
 
-// once serves a handler under a options.
 func (b *bed) once(handler httpkey.Handler[pgx.Tx], options httpkey.Options) *site {
 	b.Helper()
 	options.Hooks = b.hooks()
@@ -73,7 +72,7 @@ func (b *bed) leased(lease httpkey.Lease, handler httpkey.LeasedHandler, options
 	return b.serve(httpkey.Leased(b.pool, tenant, lease, options, handler))
 }
 
-// tenant trusts what the caller says, which only tests may do.
+// tenant trusts a header, which only tests may do.
 func tenant(r *http.Request) (string, error) {
 	if who := r.Header.Get("X-Tenant"); who != "" {
 		return who, nil
@@ -85,7 +84,8 @@ func tenant(r *http.Request) (string, error) {
 type site struct {
 	*bed
 	*httptest.Server
-	begun, done chan struct{} // get one token each for a request that arrives, and that was served
+	// They get one token each for a request that arrived and one that was served.
+	begun, done chan struct{}
 }
 
 func (b *bed) serve(h http.Handler) *site {
@@ -110,7 +110,7 @@ type got struct {
 func (g got) String() string { return fmt.Sprintf("%d %v %.300s", g.status, g.header, g.body) }
 func (g got) replayed() bool { return g.header.Get("Idempotent-Replayed") == "true" }
 
-// stored is all that must be the same for everybody.
+// stored returns the parts that must be the same for all callers.
 func (g got) stored() string {
 	return fmt.Sprint(g.status, g.header["Content-Type"], g.header["Location"], g.header["Etag"], g.header["Content-Length"], g.body)
 }
@@ -122,7 +122,7 @@ func (s *site) post(key, body string, headers ...string) got {
 	return g
 }
 
-// try sends a POST; headers are names and values in turn.
+// try sends a POST. headers are names and values in turn.
 func (s *site) try(ctx context.Context, key, body string, headers ...string) (g got, err error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, s.URL+"/orders?a=1", strings.NewReader(body))
 	if err != nil {
@@ -151,7 +151,6 @@ func (s *site) do(r *http.Request) (g got, err error) {
 	return got{response.StatusCode, response.Header, string(text)}, err
 }
 
-// place writes one order and answers 201.
 func place(w http.ResponseWriter, r *http.Request, tx pgx.Tx) error {
 	id, err := insert(r, tx)
 	if err != nil {
@@ -209,7 +208,7 @@ func (b *bed) wantLedger(want string) {
 	}
 }
 
-// until polls a count until it is reached.
+// until polls until the query returns want.
 func (b *bed) until(query string, want int) {
 	b.Helper()
 	patience.Until(b, fmt.Sprintf("%d by %s", want, query), func() bool {
@@ -226,7 +225,7 @@ func (b *bed) wantStatus(g got, want int) {
 	}
 }
 
-// wantProblem checks a response of our own making: its kind, its code, and what it says of another key.
+// wantProblem checks the kind, the status and new_key_safe of a problem response.
 func (b *bed) wantProblem(g got, status int, kind string, newKeySafe bool) {
 	b.Helper()
 	var p httpkey.Problem

@@ -16,8 +16,7 @@ import (
 	"github.com/pawl-go/pawl/command/httpkey"
 )
 
-// A caller is not told of the database. So an event tells why a request was answered 500 or 503,
-// once, whether the handler was entered or not.
+// Responses do not describe the database, so exactly one event says why it was 500 or 503.
 func TestReply_AnEventTellsWhy(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

@@ -63,8 +63,9 @@ func (b *bare) give(conn *pgx.Conn) {
 	b.doubtful = !b.marked
 }
 
-// mayBeReplaced reports whether an aborted transaction may differ from the one that was lent. It also
-// returns true if the savepoint was set inside a nested transaction of user code that has ended.
+// mayBeReplaced reports whether an aborted transaction may differ from the one that was lent. It
+// also returns true if the savepoint was set inside a nested transaction of user code that has
+// ended.
 func (b *bare) mayBeReplaced(ctx context.Context, conn *pgx.Conn) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -298,8 +298,8 @@ func (o *Opened) run(ctx context.Context, l *lent, limit time.Duration, fn func(
 	return failure
 }
 
-// noteSuccess records that user code has succeeded behind the savepoint. It normally sends nothing: the
-// release travels with a later message. If the connection's state is unexpected, pass sends the
+// noteSuccess records that user code has succeeded behind the savepoint. It normally sends nothing:
+// the release travels with a later message. If the connection's state is unexpected, pass sends the
 // release, whose error tells the reason.
 func (o *Opened) noteSuccess(ctx context.Context) error {
 	if conn := o.Tx.Conn().PgConn(); conn.IsClosed() || conn.IsBusy() || conn.TxStatus() != 'T' {

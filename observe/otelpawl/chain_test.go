@@ -233,8 +233,8 @@ func (brokerOf) Release(context.Context, time.Duration, ...pawl.Delivery) error 
 func (brokerOf) Info() pawl.SourceInfo                                          { return pawl.SourceInfo{} }
 func (b brokerOf) Broker() (system, destination string)                         { return "rabbitmq", string(b) }
 
-// A sink that publishes batches still does when it is traced, with a span for each run, and keeps its
-// Carries method.
+// A sink that publishes batches still does when it is traced, with a span for each run, and keeps
+// its Carries method.
 func TestTracing_SinkThatTakesRuns(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

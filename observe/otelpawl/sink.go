@@ -11,8 +11,8 @@ import (
 	"github.com/pawl-go/pawl"
 )
 
-// Sink returns next with a span around each call of Publish and PublishBatch, for outbox.Config. The
-// span is named "send" and the destination, and links to the trace in which each event was
+// Sink returns next with a span around each call of Publish and PublishBatch, for outbox.Config.
+// The span is named "send" and the destination, and links to the trace in which each event was
 // appended. The events themselves carry that trace, not the relay's. The result is a [pawl.Carrier]
 // or a [pawl.BatchSink] if next is.
 //

@@ -1,8 +1,8 @@
--- Checks shared by the functions below. They raise; they never repair.
+-- Argument checks that the functions below share. They raise an error and never change a value.
 --
--- Each is an expression, which the planner puts in place of the call, and calls a function only to say what is wrong: to call a function
--- with a search_path of its own costs as much as all the checks of a statement. Those functions say that they cost little, since they are
--- not called as a rule: for a dear one the server plans a statement anew at each call, to be rid of it.
+-- Each check is one SQL expression, which the planner inlines. A function with its own search_path
+-- costs as much as all checks of a statement, so the check calls one (_refuse_…) only to raise.
+-- Each _refuse function declares cost 1: expensive constant calls are replanned at each execution.
 
 create or replace function pawl_v1._refuse_scope(p_what text, p_name text)
 returns void
@@ -69,7 +69,7 @@ immutable
 cost 1
 as $$
 begin
-  raise exception 'payload must have at most 4194304 octets, they have %', coalesce(octet_length(p_payload)::text, 'none')
+  raise exception 'payload must have at most 4194304 octets, it has %', coalesce(octet_length(p_payload)::text, 'none')
     using errcode = 'P4004', hint = 'store a large payload elsewhere and enqueue its reference';
 end
 $$;
@@ -93,7 +93,7 @@ begin
 end
 $$;
 
--- Null passes: there are none.
+-- Null passes and means no headers.
 create or replace function pawl_v1._check_headers(p_headers jsonb)
 returns void
 language sql
@@ -113,14 +113,14 @@ begin
 end
 $$;
 
--- Null passes: it means the default.
+-- Null passes and means the default.
 create or replace function pawl_v1._check_int(p_what text, p_value bigint, p_min bigint, p_max bigint)
 returns void
 language sql
 immutable
 return case when p_value not between p_min and p_max then pawl_v1._refuse_int(p_what, p_value, p_min, p_max) end;
 
--- The moment so many milliseconds ago.
+-- _before returns the time p_older_than_ms milliseconds ago, at most ten years.
 create or replace function pawl_v1._before(p_older_than_ms bigint)
 returns timestamptz
 language plpgsql
@@ -136,7 +136,7 @@ begin
 end
 $$;
 
--- From where a purge looks on: option since, else everything.
+-- _since returns option since, the time where a purge resumes. Default: the beginning.
 create or replace function pawl_v1._since(p_options jsonb)
 returns timestamptz
 language sql
@@ -160,7 +160,7 @@ begin
 end
 $$;
 
--- Arrays that describe one batch must be equally long.
+-- _check_batch checks that the arrays of one batch have equal length and at most p_max elements.
 create or replace function pawl_v1._check_batch(p_what text, p_count int, p_max int, variadic p_lengths int[])
 returns void
 language sql
@@ -191,7 +191,8 @@ begin
 end
 $$;
 
--- An integer option with bounds. Absent or null means the default. Most options are absent most of the time.
+-- _int_option reads an integer option with bounds. Absent or null means the default. Most options
+-- are absent in most calls, so that case makes no call.
 create or replace function pawl_v1._int_option(
   p_options jsonb,
   p_name    text,
@@ -204,7 +205,7 @@ language sql
 immutable
 return case when p_options ? p_name then coalesce(pawl_v1._int_given(p_options, p_name, p_min, p_max), p_default) else p_default end;
 
--- An option in milliseconds.
+-- _ms_option reads an option in milliseconds.
 create or replace function pawl_v1._ms_option(p_options jsonb, p_name text, p_default bigint, p_min bigint, p_max bigint)
 returns interval
 language sql
@@ -230,7 +231,7 @@ begin
 end
 $$;
 
--- An option that is an array of texts. Absent or null means null.
+-- _text_array_option reads an option that is an array of texts. Absent or null means null.
 create or replace function pawl_v1._text_array_option(p_options jsonb, p_name text)
 returns text[]
 language sql
@@ -254,7 +255,7 @@ begin
 end
 $$;
 
--- Refuses options the function does not know: a misspelt one must not be ignored in silence.
+-- _check_options refuses unknown options, so that a misspelt one is not silently ignored.
 create or replace function pawl_v1._check_options(p_options jsonb, p_known text[])
 returns void
 language sql
@@ -264,8 +265,8 @@ return case
   else pawl_v1._refuse_options(p_options, p_known)
 end;
 
--- What an operator's change is about, as pawl.audit names it: a kind and names, whole if they fit, else the kind and a hash of the
--- names. Lengths count in octets, as the bound of the target does. The record beside it holds the names whole.
+-- _audit_target returns the target of a change as pawl.audit names it: a kind and names. Above 255
+-- octets it is the kind and a hash of the names. The record holds the full names.
 create or replace function pawl_v1._audit_target(p_kind text, variadic p_names text[])
 returns text
 language sql
@@ -275,24 +276,28 @@ return case
          else p_kind || ' ' || encode(sha256(convert_to(to_jsonb(p_names)::text, 'UTF8')), 'hex')
        end;
 
--- Whether this transaction wrote a row that it sees, in whichever savepoint: the writer of a visible row is in progress only if it is this
--- transaction. p_xmin is the row's xmin, 32 bits of a transaction id. age() would not do: its reference point is frozen at its first call
--- in a transaction.
+-- _is_ours reports whether this transaction wrote a row that it sees, in any of its savepoints. The
+-- writer of a visible row can only be in progress if it is this transaction. p_xmin is the row's
+-- xmin, 32 bits of a transaction id. age() would not do: its first call in a transaction fixes its
+-- reference.
 create or replace function pawl_v1._is_ours(p_xmin xid)
 returns boolean
 language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
 declare
-  v_top   bigint := pg_current_xact_id_if_assigned()::text::bigint; -- null: this transaction has written nothing
-  v_ahead bigint := (p_xmin::text::bigint - v_top) & 4294967295;    -- savepoints have later ids than their transaction
+  -- Null: this transaction has written nothing.
+  v_top   bigint := pg_current_xact_id_if_assigned()::text::bigint;
+  -- Savepoints have later ids than their transaction.
+  v_ahead bigint := (p_xmin::text::bigint - v_top) & 4294967295;
 begin
-  -- Older than this transaction.
+  -- The row is older than this transaction.
   if v_top is null or v_ahead >= 2147483648 then
     return false;
   end if;
-  -- Of an id behind its snapshot a transaction knows nothing: it may be that of a savepoint of its own, or belong to a row that was frozen
-  -- so long ago that its 32 bits have come round, and lie ahead of all ids in use. Then the server refuses to look.
+  -- An id beyond the snapshot has two possible causes. It belongs to a savepoint of this
+  -- transaction. Or the row was frozen long ago, and its 32 bits have wrapped to an id ahead of all
+  -- ids in use: pg_xact_status then raises.
   if v_top + v_ahead < pg_snapshot_xmax(pg_current_snapshot())::text::bigint then
     return pg_xact_status((v_top + v_ahead)::text::xid8) = 'in progress';
   end if;

@@ -1,7 +1,8 @@
--- 55P03 says that a lock was not had in time, and not which: that on a row, which another transaction works on, or that on the whole
--- table, which CREATE INDEX, REINDEX, VACUUM FULL and ALTER TABLE take. The first is about one message, the second about all.
+-- SQLSTATE 55P03 does not tell which lock timed out. A row lock affects one message. A table lock
+-- (CREATE INDEX, REINDEX, VACUUM FULL, ALTER TABLE) affects all.
 
--- _table_locked returns a table of these that nothing can be written to now, or null.
+-- _table_locked returns the first of p_tables that cannot be written to now, or null. It waits 50
+-- ms a table.
 create or replace function pawl_v1._table_locked(p_tables regclass[])
 returns text
 language plpgsql
@@ -16,7 +17,7 @@ begin
       execute format('lock table %s in row exclusive mode', v_table);
     exception
       when insufficient_privilege then
-        null; -- the caller does not write to it
+        null; -- the caller does not write to this table
       when lock_not_available then
         return v_table;
     end;

@@ -1,8 +1,9 @@
--- Logical replication copies rows and leaves sequences where they are. A fence that is given out a second time lets an old attempt
--- pass for the newest, and a step that is in doubt be called again.
+-- Logical replication copies rows but not sequences. A fence issued twice lets an old attempt pass
+-- as the newest, and lets a step whose outcome is unknown be called again.
 
--- _sequences_behind returns the sequences whose next number a table holds already. It looks at p_rows rows of a table that has no
--- index on the number, or at all of them if p_rows is null: after a copy nearly every row is ahead.
+-- _sequences_behind returns the sequences whose next number is already used in a table. If a table
+-- has no index on the number, it reads p_rows rows of it, or all if p_rows is null. A sample is
+-- enough, because after a copy nearly every row is ahead of the sequence.
 create or replace function pawl_v1._sequences_behind(p_rows bigint default 1000)
 returns table (sequence text, last_value bigint, held bigint)
 language sql

@@ -1,9 +1,10 @@
--- Guards for work that no row of Pawl's stands for, inside your own transaction.
+-- Guards for work that has no row in Pawl, to be called inside your own transaction.
 
--- Locks a name until the transaction ends, without waiting: one run at a time of what no row represents, such as the
--- close of a merchant's day or the import of one file. It does not remember that the work was done: never use it in
--- place of a constraint or a key. Names are hashed to 64 bits; a collision refuses for nothing, it never lets two in.
--- outcome 'locked', or 'busy': another transaction has the name now.
+-- try_lock locks a name until the transaction ends, without waiting. Use it to run a task once at a
+-- time, such as closing a merchant's day or importing a file. It does not remember that the task
+-- was done, so it does not replace a constraint or a key. Names are hashed to 64 bits: a collision
+-- can refuse a free name but never admits two holders.
+-- Outcomes: 'locked', or 'busy' (another transaction holds the name).
 create or replace function pawl_v1.try_lock(p_namespace text, p_key text)
 returns table (outcome text, detail jsonb)
 language plpgsql
@@ -20,10 +21,12 @@ begin
 end
 $$;
 
--- Accepts a write to a resource if no newer attempt wrote to it: call it first in the transaction that writes. The row
--- stays locked until that ends. A fence is compared with others of one source only, so name the source in the resource:
--- 'job 17 report', not 'report'.
--- outcome 'accepted' (the same fence may come again). P4020: a higher one was here.
+-- fence_accept accepts a write to a resource unless a newer attempt wrote to it. Call it first in
+-- the transaction that writes. The fence row stays locked until that transaction ends. Fences are
+-- comparable only within one source, so name the source in the resource: 'job 17 report', not
+-- 'report'. Outcome: 'accepted'; the same fence is accepted again.
+-- Errors: P4020, a higher fence was accepted. P4004, the fence is below 1. 55P03, row locked for 2
+-- s.
 create or replace function pawl_v1.fence_accept(p_resource text, p_fence bigint)
 returns table (outcome text, detail jsonb)
 language plpgsql
@@ -61,9 +64,9 @@ begin
 end
 $$;
 
--- Forgets the fences of resources that nobody has written to for p_older_than_ms, at most p_limit of them (1 to 100000). An attempt
--- that is older than that and still runs is then accepted: choose days, not minutes.
--- outcome 'purged'.
+-- fence_purge deletes fences of resources without a write for p_older_than_ms, at most p_limit rows
+-- (1 to 100000). An attempt that is older than that and still runs is then accepted, so choose
+-- days. Outcome: 'purged'. purged: number of rows.
 create or replace function pawl_v1.fence_purge(p_older_than_ms bigint, p_limit int default 1000)
 returns table (outcome text, purged int, detail jsonb)
 language plpgsql

@@ -1,19 +1,22 @@
 -- The inbox: deliveries already seen, per consumer.
 
--- Claims a delivery as the first statement of the handler's transaction. The row commits with the handler's rows or
--- not at all.
+-- inbox_claim claims a delivery. Call it as the first statement of the handler's transaction: its
+-- row commits together with the handler's rows.
 --
--- outcome 'processed': this transaction owns the delivery; do the work and commit.
--- outcome 'duplicate_ignored': an earlier transaction committed it, or a durable job owns it (job_id); do nothing, commit, and
--- acknowledge. result_ref is what the first one stored. detail.unproved: COMMIT waits for the synchronous standbys.
--- P4002: the same key came with another payload. 55P03: another transaction is processing it right now; roll
--- back and leave the message for later, never acknowledge it.
+-- Options: result_ref (text), stored with the row. lane with queue (texts): the lane in which
+-- inbox_store would put the delivery; it is locked until this transaction ends, so deliveries of
+-- one lane run one at a time. lane_policy: the policy of a new lane, block (default), park or skip.
 --
--- outcome 'behind', with option lane only: as 'processed', but something of the lane is still open; call inbox_store.
+-- Outcomes:
+-- - 'processed': this transaction owns the delivery. Do the work and commit.
+-- - 'duplicate_ignored': an earlier transaction committed it, or the durable job job_id owns it. Do
+--   nothing, commit, and acknowledge. result_ref is the stored one. If detail.unproved is set,
+--   COMMIT waits for the synchronous standbys.
+-- - 'behind', only with option lane: as 'processed', but an earlier job of the lane is open. Call
+--   inbox_store.
 --
--- options: result_ref text, stored with the row; lane text with queue text: the lane in which inbox_store would put the
--- delivery, locked until this transaction ends, so that deliveries of one lane come one at a time; lane_policy (of a lane that
--- is new: block, park or skip; default block).
+-- Errors: P4002, the key came before with another payload. 55P03, another transaction has processed
+-- it for 50 ms or more; roll back, do not acknowledge, and let it be redelivered.
 create or replace function pawl_v1.inbox_claim(
   p_consumer   text,
   p_key text,
@@ -29,20 +32,20 @@ declare
   v_seen pawl.inbox;
   v_lane bigint;
 begin
-  -- Four calls cost a tenth of a claim (pgbench, 16 clients), so they are made only to say what is wrong.
+  -- Four check calls cost a tenth of a claim (pgbench, 16 clients), so test first.
   if (octet_length(p_consumer) between 1 and 255 and octet_length(p_key) between 1 and 255
       and octet_length(p_hash) = 32 and p_options = '{}') is not true
   then
     perform pawl_v1._check_scope('consumer', p_consumer), pawl_v1._check_key('key', p_key), pawl_v1._check_hash(p_hash),
             pawl_v1._check_options(p_options, '{result_ref,lane,queue,lane_policy}');
-    -- Before the delivery, so that whoever owns one of a lane already is either done with it or has stored it.
+    -- The lane is locked first, so an earlier delivery of it has committed or been stored.
     if p_options ? 'lane' then
       v_lane := (pawl_v1._lanes_enter(array[p_options ->> 'queue'], array[p_options ->> 'lane'], p_options))[1];
     end if;
   end if;
 
-  -- Insert or observe. The second statement has a snapshot of its own and so sees the winner; the loop is for a row
-  -- that was forgotten in between.
+  -- Insert or observe. The select's own snapshot sees the winner. The loop covers a concurrent
+  -- delete.
   for v_try in 1..3 loop
     insert into pawl.inbox as i (consumer, key, hash, processed_at, result_ref)
     values (p_consumer, p_key, p_hash, clock_timestamp(), p_options ->> 'result_ref')
@@ -79,13 +82,14 @@ begin
 end
 $$;
 
--- Claims up to 1000 deliveries of one consumer in one statement; hashes[i] belongs to keys[i]. Keys are claimed in
--- their sorted order, so that two batches cannot deadlock. One delivery cannot spoil the others: what inbox_claim raises, this
--- answers by a row.
+-- inbox_claim_many claims up to 1000 deliveries of one consumer in one statement; p_hashes[i]
+-- belongs to p_keys[i]. Keys are claimed in sorted order, so two batches cannot deadlock. Errors of
+-- one delivery become outcomes, so the others are claimed.
 --
--- n counts from 1. outcome 'processed' and 'duplicate_ignored' as of inbox_claim; a message id twice in one batch is a
--- duplicate of its first row. 'mismatch': P4002 there (detail: stored_hash, given_hash). 'in_progress': 55P03 there; leave it
--- for later, never acknowledge it.
+-- Returns a row per delivery; n counts from 1. Outcomes 'processed' and 'duplicate_ignored' as of
+-- inbox_claim; a repeated key is a duplicate of its first row. 'mismatch': the key came before with
+-- another payload (detail: stored_hash, given_hash). 'in_progress': another transaction has it; do
+-- not acknowledge it.
 create or replace function pawl_v1.inbox_claim_many(
   p_consumer    text,
   p_keys text[],
@@ -125,7 +129,7 @@ begin
       from put as p;
   exception
     when lock_not_available then
-      -- Another transaction has one of them. Each is asked for by itself, so that only that one is left out.
+      -- Another transaction has one of the keys. Claim each key alone to skip only that one.
       perform set_config('lock_timeout', '5ms', true);
       for v_row in
         select distinct on (r.key collate "C") r.key, r.hash
@@ -148,7 +152,8 @@ begin
   if cardinality(v_fresh) < v_count and current_setting('synchronous_standby_names') <> '' then
     v_proof := pawl_v1._unproved();
   end if;
-  -- A statement of its own, which sees the winners. Who is not seen is somebody's who has not ended, or was forgotten just now.
+  -- A separate statement sees the winners. A key without a visible row belongs to an open
+  -- transaction or was purged a moment ago.
   return query
   select r.n::int,
          case
@@ -176,14 +181,15 @@ begin
 end
 $$;
 
--- Hands a delivery that this transaction claimed over to a durable job, which retries it from the database.
--- Call it after rolling back to the savepoint set behind inbox_claim, in the same transaction: nobody can win in
--- between. The delivery may then be acknowledged; the payload of the job is p_payload.
+-- inbox_store transfers a delivery that this transaction claimed to a durable job, which retries it
+-- from the database. Roll back to the savepoint after inbox_claim and call it in the same
+-- transaction, so that no other transaction can claim the key in between. After COMMIT, acknowledge
+-- the delivery. p_payload becomes the job's payload.
 --
--- options: attempts (default 1: the try that failed), crashes (default 0; 1 makes the job run alone),
--- max_attempts, retry_in_ms (default 0), headers object, error object, dead boolean (straight to the dead letters), lane text
--- (behind what is open in it; as of inbox_claim), lane_policy.
--- outcome 'stored' or 'dead_letter'. P4020: the row was not claimed in this transaction.
+-- Options: attempts (0 to 1000, default 1: the failed one). crashes (0 to 1000, default 0; 1 makes
+-- the job run alone). max_attempts, retry_in_ms, headers: as of job_enqueue. error (object). dead
+-- (boolean): store it as a dead letter. lane (text), lane_policy: as of inbox_claim.
+-- Outcomes: 'stored', 'dead_letter'. Errors: P4020, the row was not claimed in this transaction.
 create or replace function pawl_v1.inbox_store(
   p_consumer   text,
   p_key text,
@@ -207,7 +213,7 @@ begin
   end if;
   perform pawl_v1._job_insert(v_id, p_queue, p_kind, p_payload, '{"attempts": 1}'::jsonb || p_options, v_lane);
 
-  -- A row that another transaction committed took effect and must not run again.
+  -- Only a row of this transaction: a committed one took effect and must not run again.
   update pawl.inbox as i
      set job_id = v_id,
          processed_at = null
@@ -234,9 +240,10 @@ begin
 end
 $$;
 
--- Marks a stored delivery processed, in the transaction that holds its job and applies its effect.
--- outcome 'processed'. P4020: the job does not own the delivery any more (it was forgotten by an operator), so this
--- transaction must not commit.
+-- inbox_settle marks a stored delivery processed. Call it in the transaction that holds its job and
+-- applies its effect.
+-- Outcome: 'processed'. Errors: P4020, the job no longer owns the delivery, for example because an
+-- operator forgot it. The transaction must not commit.
 create or replace function pawl_v1.inbox_settle(p_consumer text, p_key text, p_job_id bigint)
 returns table (outcome text, detail jsonb)
 language plpgsql
@@ -258,16 +265,16 @@ begin
 end
 $$;
 
--- Reserves a key of the inbox for a job that is about to work for it with no transaction open, such
--- as a consumer's second name of a delivery. Call it in a transaction that has proved the attempt
--- (job_hold), and commit before the work begins. The row says that the job works for the key, not
--- that it took effect: take the effect's key with inbox_claim in the transaction that writes it,
--- and call inbox_unreserve there.
+-- inbox_reserve reserves an inbox key for a job that is about to work without an open transaction,
+-- such as a consumer's second name of a delivery. Call it in a transaction that has proved the
+-- attempt (job_hold), and commit before the work begins. The row says that the job works on the
+-- key, not that the effect happened. In the transaction that writes the effect, call inbox_claim
+-- for the effect's key, and inbox_unreserve.
 --
--- The reservation ends with the attempt: the next job takes it over unless the job that has it is
--- being worked on, or waits for a verdict on a step.
--- outcome 'reserved', or 'in_progress': job_id has it; leave the work for later (detail.status: of
--- that job). 55P03: another transaction has the row for more than 50 ms.
+-- The reservation ends with the attempt. Another job can take the key over unless the owner is
+-- processing or has a step of unknown outcome.
+-- Outcomes: 'reserved', or 'in_progress': job_id owns it (detail.status); retry later. Errors:
+-- 55P03, another transaction has had the row for more than 50 ms.
 create or replace function pawl_v1.inbox_reserve(p_consumer text, p_key text, p_hash bytea, p_job_id bigint)
 returns table (outcome text, job_id bigint, detail jsonb)
 language plpgsql
@@ -283,8 +290,7 @@ begin
     raise exception 'job_id is required'
       using errcode = 'P4004', hint = 'pass the id of the job that will do the work';
   end if;
-  -- The row is updated even if the job has it already, so that a takeover by an older snapshot gets
-  -- 40001.
+  -- Update it even if the job owns it, so that a takeover with an older snapshot gets 40001.
   insert into pawl.inbox as i (consumer, key, hash, job_id)
   values (p_consumer, p_key, p_hash, p_job_id)
       on conflict (consumer, key) do update
@@ -311,8 +317,8 @@ begin
 end
 $$;
 
--- Gives up what inbox_reserve has reserved, in the transaction that ends the work.
--- outcome 'unreserved', or 'absent': the job did not have it.
+-- inbox_unreserve ends a reservation of inbox_reserve. Call it in the transaction that ends the
+-- work. Outcomes: 'unreserved', or 'absent': the job had no reservation.
 create or replace function pawl_v1.inbox_unreserve(p_consumer text, p_key text, p_job_id bigint)
 returns table (outcome text, detail jsonb)
 language plpgsql

@@ -1,11 +1,13 @@
--- The inbox over time: promises to remember, purge, forgetting by hand.
+-- The inbox over time: promises to remember, purges, and forgetting by hand.
 
--- Says for how long a consumer remembers its deliveries; null: for ever. Say it when you start, and once a minute from then on: of several
--- programs that say it, the longest holds, and what is shorter takes its place when the longer was not said for ten minutes.
+-- consumer_report records how long a consumer remembers its deliveries: p_window_ms (1 to
+-- 315360000000), or null for ever. Call it at start and then once a minute. If several programs
+-- report, the longest window holds. A shorter one replaces it after the longer was not reported for
+-- ten minutes. From then on no purge deletes deliveries younger than window_ms.
 --
--- options: horizon_ms (how long after it was sent a message may be delivered; default: nobody knows).
--- outcome 'reported', or 'outlasted': another program has said longer. window_ms: what holds; null: for ever. detail.forgotten_until: as of
--- inbox_memory, absent if nothing was ever forgotten. From then on no purge makes the consumer forget what is younger than window_ms.
+-- Options: horizon_ms, the longest time from sending to delivery (default: unknown).
+-- Outcomes: 'reported', or 'outlasted': another program has reported a longer window. window_ms is
+-- the one that holds. detail.forgotten_until: as of inbox_memory; absent before any purge.
 create or replace function pawl_v1.consumer_report(p_consumer text, p_window_ms bigint, p_options jsonb default '{}')
 returns table (outcome text, window_ms bigint, detail jsonb)
 language plpgsql
@@ -43,9 +45,10 @@ begin
 end
 $$;
 
--- Locks the memory of a consumer until the transaction ends, and returns until when it has forgotten. A report enters it behind its promise, and
--- a purge before it looks at the promise: so the purge sees the promise, or the report hears of the purge. It updates the row, since a lock
--- alone is not seen by a transaction that has an older snapshot (docs/decisions/0012-lanes.md).
+-- _memory_enter locks the memory of a consumer until the transaction ends, and returns
+-- forgotten_until. A report calls it after writing its promise, and a purge before reading the
+-- promise. So either the purge sees the promise, or the report sees the purge. It updates the row,
+-- because an older snapshot does not notice a lock alone (docs/decisions/0012-lanes.md).
 create or replace function pawl_v1._memory_enter(p_consumer text)
 returns timestamptz
 language plpgsql
@@ -64,16 +67,18 @@ begin
 end
 $$;
 
--- Says until when a consumer has forgotten what it has seen. Ask in the transaction of inbox_claim, behind an answer 'processed', before you
--- handle a delivery that may be old. If it was sent at forgotten_until or earlier, it may have taken effect before and be forgotten. If it was
--- sent later, or outcome is 'whole', it has not. Allow for the clock of the sender, which may be ahead.
+-- inbox_memory returns the time up to which a consumer has forgotten deliveries. Before you handle
+-- a delivery that may be old, call it in the transaction of inbox_claim, after outcome 'processed'.
+-- If the message was sent at forgotten_until or earlier, it may have taken effect and been purged.
+-- If it was sent later, or the outcome is 'whole', it has not taken effect. Allow for fast clocks.
 --
--- A purge deletes rows and says so here in one transaction. So whoever finds a row gone can read how far that purge went, but not in a snapshot
--- that is older than the purge. Above READ COMMITTED such a transaction is told 40001: an insert that would overlook a younger version of the row
--- is refused, and is taken back.
+-- A purge deletes rows and records its progress here in one transaction. So a transaction that
+-- finds no row also finds how far the purge went, unless its snapshot is older than the purge.
+-- Above READ COMMITTED such a transaction gets 40001: it inserts a row, which fails if a newer
+-- version exists, and rolls the insert back.
 --
--- outcome 'whole': no purge has ever deleted a delivery of it, forgotten_until is null; or 'forgotten'. 40001: restart the transaction.
--- 55P03: a purge is under way; roll back and leave the message for later.
+-- Outcomes: 'whole' (no delivery was ever purged; forgotten_until is null), 'forgotten'. Errors:
+-- 40001, restart the transaction. 55P03, a purge is running; let the message be redelivered.
 create or replace function pawl_v1.inbox_memory(p_consumer text)
 returns table (outcome text, forgotten_until timestamptz, detail jsonb)
 language plpgsql
@@ -93,7 +98,7 @@ begin
         raise exception 'nothing was ever forgotten';
       end if;
     exception
-      when raise_exception then null; -- the row is taken back
+      when raise_exception then null; -- the insert is rolled back
     end;
   end if;
   select f.until
@@ -105,9 +110,9 @@ begin
 end
 $$;
 
--- Refuses to forget what a consumer has promised to remember. One that was not seen for as long as that, or for 28 days if it is for
--- ever, has retired: all that it has seen is older. One that never reported is believed to need 14 days, the longest that SQS keeps a
--- message, unless p_unreported.
+-- _check_promise refuses to delete deliveries that a consumer promised to remember. A consumer that
+-- has not reported for its whole window (28 days if for ever) has retired. A consumer that never
+-- reported needs 14 days, the longest that SQS keeps a message, unless p_unreported is set.
 create or replace function pawl_v1._check_promise(p_consumer text, p_older_than_ms bigint, p_unreported boolean)
 returns void
 language plpgsql
@@ -134,7 +139,7 @@ begin
 end
 $$;
 
--- Checks what a purge is told, and returns from when on all stays.
+-- _purge_before checks the arguments of a purge. Deliveries from the returned time on stay.
 create or replace function pawl_v1._purge_before(p_consumer text, p_older_than_ms bigint, p_limit int)
 returns timestamptz
 language plpgsql
@@ -151,20 +156,22 @@ begin
 end
 $$;
 
--- Forgets deliveries of a consumer that came first longer ago than p_older_than_ms, at most p_limit of them (1 to 10000): call it
--- until it answers less. What a job still owns stays, dead letters included. It passes by locked rows, and waits for
--- another purge or a report of the consumer, 2 s at most. No claim waits for it longer than one batch takes: keep that below the 50 ms of
--- inbox_claim. inbox_memory tells how far it went.
+-- inbox_purge deletes deliveries of a consumer that first came longer ago than p_older_than_ms, at
+-- most p_limit (1 to 10000). Call it until it deletes fewer. Deliveries owned by a job stay, also
+-- by a dead letter. It skips locked rows and waits up to 2 s for another purge or report of the
+-- consumer. A claim can wait as long as one batch takes: keep that below the 50 ms of inbox_claim.
+-- inbox_memory returns how far it went.
 --
--- p_older_than_ms: longer than the longest time after which a delivery may come again, or it runs again as new; P4004 if it is shorter
--- than consumer_report was told, or than 14 days if it was told nothing.
--- options: since: see job_key_purge. unreported (default false): also sooner than 14 days if consumer_report was told nothing.
--- outcome 'purged'; detail.next: see job_key_purge.
+-- p_older_than_ms must exceed the longest time after which a delivery can come again, or that
+-- delivery runs as new. P4004 if it is shorter than consumer_report's window, or 14 days without a
+-- report.
+-- Options: since, see job_key_purge. unreported (default false): allow less than 14 days without a
+-- report. Outcome: 'purged'; detail.next: see job_key_purge.
 create or replace function pawl_v1.inbox_purge(p_consumer text, p_older_than_ms bigint, p_limit int default 1000, p_options jsonb default '{}')
 returns table (outcome text, purged int, detail jsonb)
 language plpgsql
 set search_path = pg_catalog, pg_temp
-set enable_bitmapscan = off -- it walks the index of ages in order: see docs/decisions/0036-purging.md
+set enable_bitmapscan = off -- walk the age index in order: docs/decisions/0036-purging.md
 set enable_sort = off
 set enable_seqscan = off
 set lock_timeout = '2s'
@@ -179,7 +186,7 @@ begin
   v_before := pawl_v1._purge_before(p_consumer, p_older_than_ms, p_limit);
   perform pawl_v1._memory_enter(p_consumer);
   perform pawl_v1._check_promise(p_consumer, p_older_than_ms, coalesce((p_options ->> 'unreported')::boolean, false));
-  select array_agg(d.ctid), max(d.received_at) -- their places: see job_key_purge
+  select array_agg(d.ctid), max(d.received_at) -- ctids: see job_key_purge
     into v_due, v_next
     from (
       select i.ctid, i.received_at
@@ -207,14 +214,15 @@ begin
 end
 $$;
 
--- Forgets one delivery by hand, so that the same message, when it comes again, runs as new. Nothing else runs a delivery past the
--- inbox. It leaves a record in pawl.audit. What was kept of the delivery as it came stays, for inbox_replay. If the delivery was kept, its
--- second name in the inbox, under which it took effect, is forgotten too.
+-- inbox_forget deletes one delivery, so that the same message runs as new when it comes again. It
+-- writes pawl.audit. The copy in pawl.delivery stays, for inbox_replay. Its second name in the
+-- inbox, if it took effect under one, is deleted too.
 --
--- options: processed_at text or null: when the delivery had taken effect, as you saw it (null: it had not). If it took effect since, or
--- anew, it stays.
--- outcome 'forgotten'; 'refused': a job owns the delivery (detail: job, status, hint); 'moved': detail.processed_at is another; 'absent'. 55P03: an open transaction has the
--- row for more than 2 s; nothing changed.
+-- Options: processed_at (text or null): when the delivery had taken effect, as you saw it; null: it
+-- had not. If that has changed since, nothing is deleted.
+-- Outcomes: 'forgotten'. 'refused': a job owns the delivery (detail: job, status, hint). 'moved':
+-- detail.processed_at differs. 'absent'. Errors: 55P03, the row was locked for 2 s; nothing
+-- changed.
 create or replace function pawl_v1.inbox_forget(
   p_consumer   text,
   p_key text,
@@ -251,7 +259,7 @@ begin
     select 'moved', jsonb_build_object('processed_at', v_seen.processed_at);
     return;
   end if;
-  -- The owner changes only with the row, which is locked; whoever finishes it has settled the row before.
+  -- The owner changes only with this row: finishing the owner settles it first.
   select j.status
     into v_status
     from pawl.job as j
@@ -266,9 +274,9 @@ begin
     return;
   end if;
   delete from pawl.inbox as i
-   where i.consumer = p_consumer -- locked since its owner was looked at
+   where i.consumer = p_consumer -- locked since its owner was read
      and i.key = p_key;
-  -- Its second name, if it was this delivery that took effect under it: else what is sent again would be a duplicate of itself.
+  -- Its second name, if it took effect under that. Else a redelivery would be a duplicate.
   delete from pawl.inbox as i
    using pawl.delivery as d
    where d.consumer = p_consumer

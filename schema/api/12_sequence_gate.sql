@@ -1,15 +1,16 @@
 -- Sequence gates: per consumer and resource, the last number that took effect.
 --
---            latest                                      strict
---   n > last   passed, last = n               n = last + 1   passed, last = n; who is held next is promoted
---   n <= last  stale: drop it                 n <= last      stale: drop it
---                                             n > last + 1   early: sequence_gate_hold, until the gap is closed, or somebody decides
+--              latest                     strict
+--   n > last   passed, last = n           n = last + 1   passed, last = n; the next held goes
+--   n <= last  stale: drop it             n <= last      stale: drop it
+--                                         n > last + 1   early: sequence_gate_hold
 --
--- Whoever passes and whoever holds has updated the gate's row first, and keeps it until its transaction ends: so either the one
--- who passes sees whom to promote, or the one who would hold sees that it may pass. Gates are never purged by age: a forgotten
--- one would let an old number pass.
+-- An early delivery is held until the gap closes or an operator decides. A transaction that passes
+-- or holds updates the gate's row first and keeps it locked. So either the one that passes sees the
+-- held delivery, or the one that would hold sees that it may pass. Gates are never purged by age,
+-- because a forgotten gate would let an old number pass.
 
--- Updates the row of a gate, which is made if there is none, and locks it until this transaction ends.
+-- _sequence_gate_enter creates or updates the row of a gate, which locks it.
 create or replace function pawl_v1._sequence_gate_enter(p_consumer text, p_resource text, p_last bigint default null)
 returns pawl.sequence_gate
 language plpgsql
@@ -38,8 +39,8 @@ begin
 end
 $$;
 
--- Makes due whoever is held up to p_seq. The caller has updated the gate's row. A job whose row is locked, by its own attempt or an
--- operator, is not waited for: its attempt waits for the gate, and finds it open.
+-- _sequence_gate_promote makes held deliveries up to p_seq due. The caller has updated the gate's
+-- row. It skips a locked job: its attempt waits for the gate and then passes.
 create or replace function pawl_v1._sequence_gate_promote(p_consumer text, p_resource text, p_seq bigint)
 returns int
 language plpgsql
@@ -73,7 +74,7 @@ begin
   if v_promoted > 0 then
     perform pawl_v1._wake(v_queues);
   end if;
-  -- Those whose job is gone, discarded by an operator, go as well.
+  -- Entries whose job was discarded by an operator are deleted too.
   delete from pawl.sequence_gate_held as h
    where h.consumer = p_consumer
      and h.resource = p_resource
@@ -83,14 +84,15 @@ begin
 end
 $$;
 
--- Asks whether a delivery with this number may take effect now: first statement of its handler, behind the savepoint, so that a
--- failure closes the gate again.
+-- sequence_gate_pass decides whether a delivery with number p_seq may take effect now. Call it as
+-- the handler's first statement, after the savepoint, so that a failure takes the number back.
 --
--- options: mode, 'latest' or 'strict' (required); first bigint: of a strict gate, the number that comes first; without it all are
--- early until sequence_gate_reset says where to begin; hold_limit (default 1000, up to 1000000): how many a strict gate holds.
--- outcome 'passed', 'stale', 'early' (call inbox_store and sequence_gate_hold), 'full' (early, and as many are held as may be: make
--- a dead letter of it). last: the number that took effect last, before this one; null if none. detail.next_held: the lowest number
--- that is held. 55P03: another transaction has the gate for longer than 2 s.
+-- Options: mode, 'latest' or 'strict' (required). first (bigint): the first number of a strict
+-- gate; without it all numbers are early until sequence_gate_reset. hold_limit (default 1000, 1 to
+-- 1000000): how many deliveries a strict gate holds.
+-- Outcomes: 'passed'. 'stale': drop it. 'early': call inbox_store and sequence_gate_hold. 'full':
+-- early and the hold limit is reached; dead-letter it. last: the last number before this one, or
+-- null. detail.next_held: the lowest held number. Errors: 55P03, the gate was locked for 2 s.
 create or replace function pawl_v1.sequence_gate_pass(p_consumer text, p_resource text, p_seq bigint, p_options jsonb)
 returns table (outcome text, last bigint, detail jsonb)
 language plpgsql
@@ -139,9 +141,8 @@ begin
 end
 $$;
 
--- Notes that this job holds a delivery that sequence_gate_pass, in this transaction, found early. Whoever passes with the number before
--- makes the job due.
--- outcome 'held'.
+-- sequence_gate_hold records that job p_job_id holds a delivery that sequence_gate_pass found early
+-- in this transaction. When the number before it passes, the job becomes due. Outcome: 'held'.
 create or replace function pawl_v1.sequence_gate_hold(p_consumer text, p_resource text, p_seq bigint, p_job_id bigint)
 returns table (outcome text, detail jsonb)
 language plpgsql
@@ -157,12 +158,13 @@ begin
 end
 $$;
 
--- Holds a delivery that a job, in its own transaction, found early: a copy of the job takes it over, and this one is to be finished in
--- the same transaction, which keeps the gate until then. A job that was merely given back could be overlooked by whoever passes
--- meanwhile. The attempt is not charged. The copy is in no lane: there it would stop those whom it waits for.
+-- sequence_gate_hold_again holds a delivery that a running job found early. It creates a copy of
+-- the job that owns the delivery. Finish the running job in the same transaction, which keeps the
+-- gate locked. Releasing the job instead would not work: a transaction that passes in between could
+-- miss it. The attempt is not charged. The copy is in no lane: it would block those it waits for.
 --
--- options: retry_in_ms (default 0): not due before, unless it is promoted.
--- outcome 'held'. job_id: the copy. P4020: the job does not own the delivery.
+-- Options: retry_in_ms (0 to 31536000000, default 0): when it is due if it is not promoted.
+-- Outcome: 'held'. job_id is the copy. Errors: P4020, the job does not own the delivery.
 create or replace function pawl_v1.sequence_gate_hold_again(
   p_consumer   text,
   p_resource   text,
@@ -221,11 +223,14 @@ begin
 end
 $$;
 
--- Says where a gate stands: the next number is p_last + 1. For a strict gate without a beginning, for one whose gap will not be
--- closed, or after a sender has begun its numbers anew. It leaves a record in pawl.audit.
+-- sequence_gate_reset sets the last number of a gate; the next is p_last + 1. Use it for a strict
+-- gate without a first number, for a gap that will not close, or after a sender restarted its
+-- numbers. It writes a record to pawl.audit.
 --
--- options: from bigint or null: where the gate stood when you looked. If it has moved since, setting it back would let numbers pass again.
--- outcome 'reset'. detail: before, promoted (how many that were held are due now). 'moved': detail.before is where it stands.
+-- Options: from (bigint or null): the number that you saw. If the gate has moved, nothing changes,
+-- because setting it back would let numbers pass again.
+-- Outcomes: 'reset' (detail: before; promoted, how many are now due). 'moved' (detail.before: the
+-- current number).
 create or replace function pawl_v1.sequence_gate_reset(
   p_consumer text,
   p_resource text,
@@ -266,11 +271,13 @@ begin
 end
 $$;
 
--- Gives up the numbers that are missing before the lowest that is held, which is due then. It leaves a record in pawl.audit. What was
--- given up and comes after all is stale.
+-- sequence_gate_release gives up the missing numbers before the lowest held one, which becomes due.
+-- A number that was given up and arrives later is stale. It writes a record to pawl.audit.
 --
--- options: next_held bigint: the lowest number that was held when you looked. If another one is, the gap is another too.
--- outcome 'released' (detail: before, last); 'idle': nothing is held; 'moved': detail.next_held is what is held now.
+-- Options: next_held (bigint): the lowest held number that you saw. If it changed, none is
+-- released.
+-- Outcomes: 'released' (detail: before, last). 'idle': no delivery is held. 'moved'
+-- (detail.next_held).
 create or replace function pawl_v1.sequence_gate_release(
   p_consumer text,
   p_resource text,
@@ -318,7 +325,7 @@ begin
 end
 $$;
 
--- Gates, and what is held at each since when: a gap that may need somebody. Counts the held of every gate it shows.
+-- gates shows each gate, its held deliveries and since when. Each row counts the held deliveries.
 create or replace view pawl_v1.gates as
 select g.consumer,
        g.resource,

@@ -1,11 +1,12 @@
--- Deliveries as they came: for replays, as evidence of mismatches, and for whoever reconciles.
+-- Deliveries as received: for replays, for reconciliation, and as evidence of mismatches.
 
--- Keeps a delivery as it came, in the transaction that claims it in the inbox, under the same key.
+-- delivery_keep stores a delivery as received, in the transaction and under the key of its claim.
 --
--- options: headers object (those that may be kept), verified_by text (1 to 255 octets: what proved who sent it); for inbox_replay, hash
--- text (of the claim, in hexadecimal) and stored_as object (queue and kind, required; headers, lane, lane_policy and max_attempts, as of
--- inbox_store; semantic: the inbox key that stands for its second name).
--- outcome 'kept', or 'present': it was kept before. P4004: the payload has more than 4 MiB.
+-- Options: headers (object). verified_by (text, 1 to 255 octets): what authenticated the sender.
+-- For inbox_replay: hash (text), the claim's hash in hexadecimal. stored_as (object) with queue and
+-- kind, and optionally headers, lane, lane_policy and max_attempts as of inbox_store, and semantic
+-- (its second name).
+-- Outcomes: 'kept', or 'present': it was kept before. Errors: P4004, the payload exceeds 4 MiB.
 create or replace function pawl_v1.delivery_keep(p_consumer text, p_key text, p_payload bytea, p_options jsonb default '{}')
 returns table (outcome text, detail jsonb)
 language plpgsql
@@ -23,14 +24,14 @@ begin
 end
 $$;
 
--- Deletes what was kept of a consumer's deliveries longer ago than p_older_than_ms, at most p_limit of them (1 to 10000).
--- options: since: see job_key_purge.
--- outcome 'purged'; detail.next: see job_key_purge.
+-- delivery_purge deletes deliveries of a consumer that were kept longer ago than p_older_than_ms,
+-- at most p_limit (1 to 10000).
+-- Options: since, see job_key_purge. Outcome: 'purged'; detail.next: see job_key_purge.
 create or replace function pawl_v1.delivery_purge(p_consumer text, p_older_than_ms bigint, p_limit int default 1000, p_options jsonb default '{}')
 returns table (outcome text, purged int, detail jsonb)
 language plpgsql
 set search_path = pg_catalog, pg_temp
-set enable_bitmapscan = off -- it walks the index of ages in order: see docs/decisions/0036-purging.md
+set enable_bitmapscan = off -- walk the age index in order: docs/decisions/0036-purging.md
 set enable_sort = off
 set enable_seqscan = off
 as $$
@@ -42,7 +43,7 @@ declare
 begin
   perform pawl_v1._check_options(p_options, '{since}');
   v_before := pawl_v1._purge_before(p_consumer, p_older_than_ms, p_limit);
-  select array_agg(o.ctid), max(o.received_at) -- their places: see job_key_purge
+  select array_agg(o.ctid), max(o.received_at) -- ctids: see job_key_purge
     into v_due, v_next
     from (
       select d.ctid, d.received_at

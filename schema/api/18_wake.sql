@@ -1,20 +1,22 @@
--- Waking workers that sleep. A worker that finds its queue empty for a while takes an exclusive advisory lock on its presence connection. A
--- function that makes a job due tries that lock shared, gives it back at once, and notifies only if it was taken. So an enqueue notifies only
--- while a worker sleeps, and commits do not queue for the lock of NOTIFY. It is a hint: a worker that misses it polls.
+-- Waking idle workers. A worker that finds its queue empty for a while takes an exclusive advisory
+-- lock on its presence connection. A function that makes a job due tries the shared lock and
+-- releases it at once. It notifies only if the lock was taken. So an enqueue notifies only while a
+-- worker is idle, and commits do not queue for the lock of NOTIFY. A worker that misses one polls.
 --
---   worker   polls a few times · worker_asleep: the lock · polls once more · waits for a notification or its next poll
---   enqueue  insert · the lock, shared: free, no worker sleeps · COMMIT
---            insert · the lock, shared: taken, so NOTIFY        · COMMIT ──▶ worker: worker_awake, polls
+--   worker   polls · worker_asleep: takes the lock · polls again · waits for a notification
+--   enqueue  insert · tries the shared lock: free, no worker is idle · COMMIT
+--            insert · tries the shared lock: taken, NOTIFY · COMMIT ──▶ worker: worker_awake, polls
 
--- The second number of the lock of a queue, whose first is 1885435767, and what notifications on pawl_jobs carry. Queues that share a number
--- wake each other's workers in vain.
+-- _wake_key returns the second number of a queue's lock, whose first is 1885435767. It is also the
+-- payload of notifications on pawl_jobs. Queues may share a number.
 create or replace function pawl_v1._wake_key(p_queue text)
 returns int
 language sql
 immutable
 return hashtext(p_queue);
 
--- Whether a worker of the queue sleeps. One expression: were the call cut between lock and unlock, the session would keep the lock.
+-- _asleep reports whether a worker of the queue is idle. It is one expression: if the call were
+-- interrupted between lock and unlock, the session would keep the lock.
 create or replace function pawl_v1._asleep(p_queue text)
 returns boolean
 language sql
@@ -25,10 +27,11 @@ return case
     else true
   end;
 
--- Wakes the sleeping workers of the queues, at COMMIT. Of the transactions that are open at once eight at most notify, by a lock each, because
--- those that do commit one at a time; the jobs of the others are there when the worker has woken, or soon after. With one lock for all, a
--- transaction that stays open would keep every other from waking a worker. Where transactions can be prepared it does nothing: PREPARE TRANSACTION refuses one
--- that has notified.
+-- _wake notifies the idle workers of the queues at COMMIT. Notifying transactions commit one at a
+-- time, so at most eight open transactions notify, each with a lock of its own. The woken worker
+-- finds the jobs of the others at once or soon after. With a single lock, one long transaction
+-- would keep all others from notifying. Where prepared transactions are enabled it does nothing,
+-- because PREPARE TRANSACTION refuses a transaction that has notified.
 create or replace function pawl_v1._wake(p_queues text[])
 returns void
 language plpgsql
@@ -44,9 +47,10 @@ begin
 end
 $$;
 
--- Has the keepers beside workers that listen look at the schedules, at COMMIT, if one is due within the second that they poll in at most, or a
--- keeper has to find its next tick. Schedules change seldom, so it does not ask whether a keeper sleeps; but at most eight transactions
--- at once notify, as of _wake.
+-- _wake_keepers makes the listening keepers read the schedules, at COMMIT. It does so if a schedule
+-- is due within a second, their longest poll interval, or if a keeper must compute its next tick.
+-- Schedules change rarely, so it does not test whether a keeper is idle. At most eight notify, as
+-- in _wake.
 create or replace function pawl_v1._wake_keepers(p_next_at timestamptz)
 returns void
 language plpgsql
@@ -61,10 +65,10 @@ begin
 end
 $$;
 
--- Tells the workers that sleep that there are jobs in these queues. What enqueues does so by itself. Call it on its own after your commit, if
--- your transaction was open for long after it enqueued: a worker may have fallen asleep meanwhile. It notifies too where transactions can be
--- prepared.
--- outcome 'told'.
+-- job_kick notifies the idle workers of these queues (up to 1000). Enqueueing does so by itself. If
+-- your transaction stayed open for long after it enqueued, call job_kick on its own after the
+-- commit: a worker may have become idle in between. It also notifies if prepared transactions are
+-- enabled. Outcome: 'told'.
 create or replace function pawl_v1.job_kick(p_queues text[])
 returns table (outcome text, detail jsonb)
 language plpgsql
@@ -82,11 +86,13 @@ begin
 end
 $$;
 
--- Says that a worker of these queues, up to 1000, finds nothing and waits: from now on enqueues notify channel pawl_jobs. Call it on the
--- connection of worker_attend, which listens there, once a queue until worker_awake, and then claim once more: what was enqueued just before
--- sent no notification. The server takes it back when the connection ends.
--- A row for each queue: outcome 'asleep', or 'taken': another worker of it sleeps already, and every listener hears what wakes that one.
--- signal: the payload of notifications that mean the queue.
+-- worker_asleep declares a worker of these queues (up to 1000) idle: from now on enqueues notify
+-- channel pawl_jobs. Call it once per queue, on the connection of worker_attend, which listens
+-- there. Then claim once more: a job enqueued just before sent no notification. The server ends it
+-- with the connection.
+-- Returns a row per queue.
+-- Outcomes: 'asleep', or 'taken': another worker of it is idle already, and every listener gets its
+-- notifications. signal: the payload of notifications for the queue.
 create or replace function pawl_v1.worker_asleep(p_queues text[])
 returns table (outcome text, queue text, signal text, detail jsonb)
 language plpgsql
@@ -103,14 +109,14 @@ begin
 end
 $$;
 
--- Takes back what worker_asleep said of these queues. Call it as soon as a notification comes, and when there is work: until then each
--- enqueue notifies.
--- A row for each queue: outcome 'awake', or 'was_awake': this session had not said that it sleeps.
+-- worker_awake takes worker_asleep back. Call it as soon as a notification arrives or there is
+-- work: until then each enqueue notifies.
+-- Returns a row per queue. Outcomes: 'awake', or 'was_awake': this session was not declared idle.
 create or replace function pawl_v1.worker_awake(p_queues text[])
 returns table (outcome text, queue text, detail jsonb)
 language plpgsql
 set search_path = pg_catalog, pg_temp
-set client_min_messages = 'error' -- a lock that is not held is answered, not warned of
+set client_min_messages = 'error' -- suppress the warning for a lock that is not held
 as $$
 begin
   perform pawl_v1._check_batch('queues', coalesce(cardinality(p_queues), 0), 1000, coalesce(cardinality(p_queues), 0));

@@ -1,15 +1,15 @@
 -- Enqueueing: one job or many, with or without a key.
 --
---                        claim: fence + 1, attempts + 1
---   enqueue ──▶ pending ───────────────────────────────▶ processing ──finish──▶ (row deleted)
---                 ▲                                        │   │
---                 ├──────── fail, attempts left ───────────┘   │
---                 ├──────── release: attempts - 1 ─────────────┤
---                 ├──────── sweep: crashes + 1 ────────────────┤
---                 │                                            ├── fail or sweep, none left ──▶ dead_letter
---                 └──────── job_retry, by an operator ◀────────┴── cancelled by the handler or an operator
+--                          claim: fence + 1, attempts + 1
+--     enqueue ──▶ pending ───────────────────────────────▶ processing ──finish──▶ (row deleted)
+--                   ▲                                        │   │
+--                   ├──────── fail, attempts left ───────────┘   │
+--                   ├──────── release: attempts - 1 ─────────────┤
+--                   ├──────── sweep: crashes + 1 ────────────────┤
+--                   │                                            ├── none left ──▶ dead_letter
+--                   └──────── job_retry, by an operator ◀────────┴── cancel ─────▶ cancelled
 --
--- In a lane a job is waiting before it is pending, unless nothing is ahead of it: see 26_lane.sql.
+-- In a lane a job is waiting before it is pending, unless the lane is empty: see 26_lane.sql.
 
 create or replace function pawl_v1._job_insert(p_id bigint, p_queue text, p_kind text, p_payload bytea, p_options jsonb,
   p_lane bigint default null)
@@ -25,7 +25,7 @@ begin
     v_position := nextval('pawl.position_seq');
     v_head := not pawl_v1._lane_is_open(p_lane);
   end if;
-  -- One look, and a call for each only to say what is wrong.
+  -- One test; the check functions are called only if it fails.
   if (octet_length(p_queue) between 1 and 255 and octet_length(p_kind) between 1 and 255 and octet_length(p_payload) <= 4194304
       and not p_options ? 'headers') is not true then
     perform pawl_v1._check_scope('queue', p_queue), pawl_v1._check_scope('kind', p_kind), pawl_v1._check_payload(p_payload),
@@ -49,7 +49,7 @@ begin
 end
 $$;
 
--- The default fingerprint of a job: kind and payload, each behind its length.
+-- _job_hash is the default fingerprint of a job: kind and payload, each after its length.
 create or replace function pawl_v1._job_hash(p_kind text, p_payload bytea)
 returns bytea
 language sql
@@ -69,14 +69,17 @@ begin
 end
 $$;
 
--- Enqueues one job, in the caller's transaction if there is one.
+-- job_enqueue enqueues one job, in the caller's transaction if there is one.
 --
--- options: key text (the same key, queue and payload enqueue once), hash text (64 hex digits; default: kind and payload),
--- retention_ms (memory of the key, default 24 h), priority 1..4 (default 2), retry_in_ms (start no sooner), max_attempts
--- (default 25), headers object, lane text (1 to 255 octets: jobs of one lane of a queue run in order, one at a time),
--- lane_policy (of a lane that is new: block, park or skip; default block).
--- outcome 'enqueued' or 'duplicate' (job_id is the first one's, which may have finished; commit before you rely on it). P4002: the key came with
--- another payload. If another transaction has enqueued the key and is open, this waits for its end, as long as the caller's lock_timeout allows.
+-- Options: key (text): the same key, queue and payload enqueue once. hash (64 hex digits; default:
+-- of kind and payload). retention_ms (1000 to 315360000000, default 24 h): how long the key is
+-- kept. priority (1 to 4, default 2; 1 runs first). retry_in_ms (0 to 31536000000, default 0):
+-- earliest start. max_attempts (1 to 1000, default 25). headers (object). lane (text, 1 to 255
+-- octets): jobs of one lane of a queue run in order, one at a time. lane_policy: the policy of a
+-- new lane, block (default), park or skip.
+-- Outcomes: 'enqueued', or 'duplicate': job_id is the first job, which may have finished. Commit
+-- before you rely on it. Errors: P4002, the key came before with another payload. If an open
+-- transaction has enqueued the key, this call waits for its end, up to the caller's lock_timeout.
 create or replace function pawl_v1.job_enqueue(
   p_queue   text,
   p_kind    text,
@@ -92,11 +95,11 @@ declare
   v_id     bigint := nextval('pawl.job_id_seq');
   v_key    text := p_options ->> 'key';
   v_hash   bytea;
-  v_owner  bigint; -- of the key, if it came before
+  v_owner  bigint; -- the job that has the key already
   v_stored bytea;
   v_lane   bigint;
 begin
-  -- What most callers ask for needs the table's defaults only; to look for options that are not there takes as long as the insert.
+  -- Most calls need only the defaults. Looking for options takes as long as the insert.
   v_usual := coalesce(p_options - '{headers,key,hash,retention_ms}'::text[] = '{}'
     and coalesce(jsonb_typeof(p_options -> 'headers'), 'object') = 'object'
     and octet_length(p_queue) between 1 and 255 and octet_length(p_kind) between 1 and 255 and octet_length(p_payload) <= 4194304, false);
@@ -145,7 +148,7 @@ begin
       perform pawl_v1._wake(array[p_queue]);
     end if;
   else
-    -- The lane's row is locked until this transaction ends: whoever enqueues into it next has a later position.
+    -- The lane's row stays locked, so the next job of the lane gets a later position.
     if p_options ? 'lane' then
       v_lane := (pawl_v1._lanes_enter(array[p_queue], array[p_options ->> 'lane'], p_options))[1];
     end if;
@@ -158,13 +161,14 @@ begin
 end
 $$;
 
--- Enqueues up to 10000 jobs in one statement; row i of every array belongs to job i. An absent array or a null element
--- means the default of job_enqueue. Keys are claimed in their sorted order, so that two batches cannot deadlock; two
--- batches in one transaction can, and one of them is then told 40P01. The same holds for lanes.
+-- job_enqueue_many enqueues up to 10000 jobs in one statement; row i of every array belongs to job
+-- i. A null array or element means the default of job_enqueue. Keys and lanes are locked in sorted
+-- order, so two batches cannot deadlock. Two batches in one transaction can; one then gets 40P01.
 --
--- options: for all, retention_ms (default 24 h), lane_policy; lanes (array of texts and nulls, one a job).
--- n counts from 1; outcome and job_id as of job_enqueue. A key twice in one batch is a duplicate of its first row.
--- P4002, and nothing enqueued: some key came with another payload.
+-- Options for all jobs: retention_ms (default 24 h), lane_policy. lanes (texts and nulls, one per
+-- job).
+-- Returns a row per job; n counts from 1; outcome and job_id as of job_enqueue. A repeated key is a
+-- duplicate of its first row. Errors: P4002, a key came with another payload; no job is enqueued.
 create or replace function pawl_v1.job_enqueue_many(
   p_queues       text[],
   p_kinds        text[],
@@ -189,7 +193,7 @@ declare
   v_names  text[];
   v_lanes  bigint[];
   v_proof  jsonb := '{}';
-  v_new    bigint; -- jobs that were enqueued
+  v_new    bigint; -- number of new jobs
 begin
   perform pawl_v1._check_options(p_options, '{retention_ms,lanes,lane_policy}'),
           pawl_v1._check_batch('queues', v_count, 10000, coalesce(cardinality(p_kinds), 0), coalesce(cardinality(p_payload), 0),
@@ -265,7 +269,7 @@ begin
   end if;
   get diagnostics v_new = row_count;
   if v_new > 0 and 0 = any (p_retry_in_ms) is distinct from false then
-    -- Most batches have one queue, which is quicker to see than to sort out.
+    -- Most batches have one queue, which is cheaper to detect than to deduplicate.
     if p_queues[1] <> any (p_queues) then
       perform pawl_v1._wake(p_queues);
     elsif pawl_v1._asleep(p_queues[1]) then
@@ -290,7 +294,8 @@ begin
 end
 $$;
 
--- Insert or observe many keys; row i of the answer is the job that owns key i, or p_ids[i] where there is no key.
+-- _job_keys_claim inserts or observes many keys. It returns the jobs that own them, or p_ids[i]
+-- without a key.
 create or replace function pawl_v1._job_keys_claim(p_queues text[], p_keys text[], p_hashes bytea[], p_ids bigint[], p_ttl interval)
 returns bigint[]
 language plpgsql

@@ -1,8 +1,9 @@
--- Claiming: many due jobs, or one by its id. The holder is a registered worker, whose heartbeat renews the lease of all it
--- holds, or (p_worker null) whoever knows the fence: then the row has a lease of its own, renewed by job_renew.
+-- Claiming: many due jobs, or one by its id. The holder is a registered worker, whose heartbeat
+-- renews the lease of all its jobs. With p_worker null the holder is any process that knows the
+-- fence. The row then has its own lease, which job_renew renews.
 
--- The due jobs of a queue that were tried before, locked, in the order in which job_claim takes them. They have an index of their own:
--- a queue that drains may hold any number of jobs that are not to be claimed.
+-- _claim_begun locks the due jobs of a queue that were tried before, in the order of job_claim.
+-- They have their own index: a draining queue may hold many jobs that must not be claimed.
 create or replace function pawl_v1._claim_begun(p_queue text, p_limit int, p_kinds text[], p_due timestamptz, p_crashed boolean)
 returns bigint[]
 language plpgsql
@@ -31,18 +32,19 @@ begin
 end
 $$;
 
--- Claims up to p_limit due jobs, most urgent first. Each gets fence + 1 and attempts + 1.
--- A job that was running when a process died is claimed alone, so that a poison job cannot take its neighbours to the
--- dead letters with it: run it with nothing else in the process.
--- Of a queue that is paused it claims nothing, of one that drains what was tried before: see queue_set.
+-- job_claim claims up to p_limit (1 to 500, default 25) due jobs, most urgent first. Each gets
+-- fence + 1 and attempts + 1. A job that was running when a process died is claimed alone, so that
+-- a poison job cannot crash its neighbours. Run it with no other job in the process. A paused queue
+-- returns no jobs. A draining queue returns only jobs that were tried before (queue_set).
 --
--- options: kinds array of text (claim no other; default all), crashed boolean (default true; false leaves jobs that were running
--- when a process died where they are: for a process that has one in hand), lease_ms (of each row if p_worker is null, default 30000),
--- since array of four times, one a priority, null for none: look at no job due before. Where an old snapshot keeps the dead
--- entries of the index alive, a claim that starts behind them stays fast. What a caller passes by so it must look for itself,
--- with a claim without since, often enough: jobs enqueued in transactions that stayed open, rows that were locked.
--- detail: of a job in a lane, lane and position.
--- P4020: the worker's lease is gone; register again.
+-- Options: kinds (array of texts, default all). crashed (default true); false skips jobs that were
+-- running when a process died, for a process that is running one. lease_ms (1000 to 43200000,
+-- default 30000): of each row, only if p_worker is null. since (four times, one per priority, null
+-- for none): skip jobs due earlier. If an old snapshot keeps dead index entries alive, starting
+-- after them keeps the claim fast. Claims without since, often enough, find jobs of long
+-- transactions and locked rows.
+-- detail: lane and position, if in a lane. Errors: P4020, the worker's lease is lost; register
+-- again.
 create or replace function pawl_v1.job_claim(
   p_queue   text,
   p_worker  bigint,
@@ -66,7 +68,7 @@ declare
   v_mode   text;
   v_ids    bigint[] := '{}';
   v_found  bigint[];
-  v_solo   int; -- the place in v_found of the first that has crashed
+  v_solo   int; -- position in v_found of the first crashed job
 begin
   perform pawl_v1._check_options(p_options, '{kinds,crashed,lease_ms,since}');
   if p_limit is null or p_limit not between 1 and 500 then
@@ -109,7 +111,7 @@ begin
         v_ids := v_found[1:1];
         exit;
       end if;
-      -- Behind healthy work a crashed job waits for its own turn; it stays first in line for the next claim.
+      -- After healthy jobs a crashed job waits; it is the first of the next claim.
       if v_solo is not null then
         v_found := v_found[1 : v_solo - 1];
       end if;
@@ -118,31 +120,34 @@ begin
     end loop;
   end if;
 
-  -- The rows are locked and were pending when they were. Testing that again would let the planner walk job_claim. An array that
-  -- it can see might be long enough to make it read the whole table; of one that it cannot, it expects ten elements.
+  -- The rows are locked and were pending. A second test of status would let the planner walk index
+  -- job_claim. The subselect hides the length of the array: for a visible long array the planner
+  -- could read the whole table; for a hidden one it expects ten elements.
   return query
   update pawl.job as j
      set status = 'processing',
          fence = j.fence + 1,
-         attempts = least(j.attempts + 1, 32767), -- a kind nobody dead-letters must not overflow
+         -- Jobs of unknown kinds are not dead-lettered, so bound it.
+         attempts = least(j.attempts + 1, 32767),
          claimed_by = coalesce(p_worker, 0),
          lease_expires_at = v_lease
    where j.id = any (array(select unnest(v_ids)))
   returning j.id, j.fence, j.kind::text, j.payload, j.headers, j.attempts::int, j.max_attempts::int, j.crashes::int,
             j.priority::int, j.created_at, j.available_at,
-            case when j.lane_id is null then '{}' else ( -- _lane_of, but a call costs more than the look
+            -- _lane_of inlined by hand: a call costs more than the lookup.
+            case when j.lane_id is null then '{}' else (
               select jsonb_build_object('lane', l.name, 'position', j.position) from pawl.lane as l where l.id = j.lane_id) end;
 end
 $$;
 
--- Claims one job by its id, for a message that says "process job 17". It never waits.
+-- job_claim_id claims one job by its id, for a message that says "process job 17". It never waits.
 --
--- options: early boolean (claim it before it is due), lease_ms as of job_claim.
--- outcome 'claimed' with the job's columns; else they are null and nothing changed: 'not_due' (available_at says when),
--- 'busy' (held by an attempt, or its row is locked), 'ended' (detail.status: cancelled, dead_letter, unknown), 'waiting'
--- (others of its lane are ahead), 'paused' (its queue is, or drains and the job has not been tried before), 'absent' (finished,
--- discarded, or never there).
--- P4020: the worker's lease is gone; register again.
+-- Options: early (boolean): claim it before it is due. lease_ms: as of job_claim.
+-- Outcomes: 'claimed', with the job's columns. For the others they are null and nothing changed.
+-- 'not_due': see available_at. 'busy': an attempt holds it, or its row is locked. 'ended':
+-- detail.status is cancelled, dead_letter or unknown. 'waiting': other jobs of its lane are ahead.
+-- 'paused': its queue is paused, or drains and the job was not tried before. 'absent': it finished,
+-- was discarded, or never existed. Errors: P4020, the worker has lost its lease; register again.
 create or replace function pawl_v1.job_claim_id(p_id bigint, p_worker bigint, p_options jsonb default '{}')
 returns table (
   outcome text, id bigint, fence bigint, queue text, kind text, payload bytea, headers jsonb, attempts int,
@@ -205,8 +210,9 @@ begin
 end
 $$;
 
--- Proves the worker's lease and returns null, or the end of a lease of the row's own if there is no worker. The sweep
--- takes the worker row FOR UPDATE before it touches the worker's jobs: no job can be claimed for one being buried.
+-- _lease_of_claim proves the worker's lease and returns null. Without a worker it returns the end
+-- of the row's own lease. The sweep locks the worker row FOR UPDATE before it touches the worker's
+-- jobs, so no job can be claimed for a worker that is being swept.
 create or replace function pawl_v1._lease_of_claim(p_worker bigint, p_options jsonb, p_now timestamptz)
 returns timestamptz
 language plpgsql
@@ -233,8 +239,10 @@ begin
 end
 $$;
 
--- Renews the lease of a job claimed without a worker; call it well before it ends. options: lease_ms (default 30000).
--- outcome 'renewed'. P4020: not the holder any more, or a worker is: the worker's heartbeat renews then.
+-- job_renew renews the lease of a job claimed without a worker; call it well before the lease ends.
+-- Options: lease_ms (1000 to 43200000, default 30000).
+-- Outcome: 'renewed'. Errors: P4020, the caller is not the holder, or a worker holds it and its
+-- heartbeat renews. 55P03, the row was locked for 2 s.
 create or replace function pawl_v1.job_renew(p_id bigint, p_fence bigint, p_options jsonb default '{}')
 returns table (outcome text, lease_expires_at timestamptz, detail jsonb)
 language plpgsql
@@ -251,7 +259,7 @@ begin
    where j.id = p_id
      and j.status = 'processing'
      and j.fence = p_fence
-     and j.lease_expires_at is not null -- a test of claimed_by would let the planner walk job_held
+     and j.lease_expires_at is not null -- testing claimed_by would let the planner walk job_held
   returning j.lease_expires_at
        into v_until;
   if not found then

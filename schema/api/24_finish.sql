@@ -1,4 +1,4 @@
--- The ends of an attempt: hold, finish, fail, release. All are fenced: who is not the holder any more changes nothing.
+-- The ends of an attempt: hold, finish, fail, release. A stale attempt changes nothing.
 
 create or replace function pawl_v1._error_pushed(p_errors jsonb, p_error jsonb, p_attempt int, p_fence bigint, p_worker bigint, p_lease_ended timestamptz)
 returns jsonb
@@ -26,16 +26,16 @@ begin
 end
 $$;
 
--- Appends to the bounded error history: the last 10 errors, each cut to 4,000 characters, with the fence and the worker of the attempt if it had
--- them, and with the end of its lease if it ended by that.
+-- _push_error appends to the error history: the last 10 errors, each cut to 4,000 characters. An
+-- entry has the attempt's fence and worker if known, and the end of its lease if it ended by that.
 create or replace function pawl_v1._push_error(p_errors jsonb, p_error jsonb, p_attempt int, p_fence bigint default null, p_worker bigint default null,
                                                p_lease_ended timestamptz default null)
 returns jsonb
 language sql
 return case when p_error is null then p_errors else pawl_v1._error_pushed(p_errors, p_error, p_attempt, p_fence, p_worker, p_lease_ended) end;
 
--- Raises P4020 and says in DETAIL what became of the job: absent (finished by a successor, by your own lost COMMIT,
--- or discarded), cancelled, dead_letter, or superseded.
+-- _raise_fence_lost raises P4020. DETAIL is the state of the job: absent (finished by a successor
+-- or by your own lost COMMIT, or discarded), cancelled, dead_letter, or superseded.
 create or replace function pawl_v1._raise_fence_lost(p_id bigint, p_fence bigint)
 returns void
 language plpgsql
@@ -55,8 +55,8 @@ begin
 end
 $$;
 
--- Locks a job that another transaction has locked, for 2 s at most: then 55P03. A function of its own, because to set a
--- timeout costs more than most calls, which need not wait.
+-- _job_wait locks a job that another transaction has locked. After 2 s it raises 55P03. It is a
+-- separate function, because setting a timeout costs more than most calls, which need not wait.
 create or replace function pawl_v1._job_wait(p_id bigint)
 returns void
 language plpgsql
@@ -71,9 +71,10 @@ begin
 end
 $$;
 
--- Locks a claimed job and proves the fence. Call it first in the transaction that will do the work: a stale attempt
--- then stops before it writes, and nobody can take the job over while the transaction is open.
--- outcome 'held'. P4020: see _raise_fence_lost. 55P03: another transaction holds the row; nothing is known yet.
+-- job_hold locks a claimed job and proves the fence. Call it first in the transaction that does the
+-- work: a stale attempt then stops before it writes. No attempt can take over meanwhile.
+-- Outcome: 'held'. Errors: P4020, see _raise_fence_lost. 55P03, another transaction has held the
+-- row for 2 s; the state is not known yet.
 create or replace function pawl_v1.job_hold(p_id bigint, p_fence bigint)
 returns table (outcome text, detail jsonb)
 language plpgsql
@@ -103,10 +104,10 @@ begin
 end
 $$;
 
--- Ends a job well: the row is deleted, or goes to the archive if its queue has one. In the handler's transaction the work and
--- its end commit together.
--- outcome 'finished'; if it was in a lane, detail is that of _lanes_free. P4020 aborts the transaction, so a stale holder
--- loses its writes together with its claim.
+-- job_finish completes a job: the row is deleted, or archived if its queue has an archive. In the
+-- handler's transaction the work and the completion commit together.
+-- Outcome: 'finished'; for a job in a lane, detail is that of _lanes_free. Errors: P4020 aborts the
+-- transaction, so a stale attempt loses its writes. 55P03 as of job_hold.
 create or replace function pawl_v1.job_finish(p_id bigint, p_fence bigint)
 returns table (outcome text, detail jsonb)
 language plpgsql
@@ -156,13 +157,14 @@ begin
 end
 $$;
 
--- Waits, in the order of their ids, for jobs that another transaction has locked: p_ms for one, and for all; then it gives up.
--- Who locks a job as a rule is a claimer: its snapshot shows the row pending, another has claimed it since, and PostgreSQL locks the
--- newest version of a row before it tests it again. The claimer does not take it, and holds the lock until its own commit.
+-- _jobs_wait waits, in id order, for jobs that another transaction has locked: up to p_ms for one
+-- and for all. The usual holder is a claim with an older snapshot, which shows the row still
+-- pending. PostgreSQL locks the newest version of a row before it tests it again. The claim does
+-- not take that row, but holds its lock until it commits.
 create or replace function pawl_v1._jobs_wait(p_ids bigint[], p_ms int)
 returns void
 language plpgsql
-set lock_timeout = '2s' -- so that the end of the function restores it
+set lock_timeout = '2s' -- so that the function's end restores the setting
 set search_path = pg_catalog, pg_temp
 as $$
 declare
@@ -182,7 +184,8 @@ begin
 end
 $$;
 
--- Those of some jobs whose rows are there and are locked by another transaction, after this one has locked p_locked of them.
+-- _jobs_elsewhere returns those of p_ids that are still held with their fence but locked by another
+-- transaction. p_locked are the ones that this transaction has locked.
 create or replace function pawl_v1._jobs_elsewhere(p_ids bigint[], p_fences bigint[], p_locked bigint[])
 returns bigint[]
 language plpgsql
@@ -200,10 +203,10 @@ begin
 end
 $$;
 
--- Locks many claimed jobs, in the order of their ids, and says which are still held. Nothing is raised: do the work of the
--- held ones only, and finish exactly those. It waits for rows that others have locked, for 2 s: 'locked' means that another
--- transaction has kept the row for longer.
--- outcome per job: 'held', 'stale' (not this attempt's any more), 'locked'.
+-- job_hold_many locks up to 500 claimed jobs in id order and reports which are still held. It does
+-- not raise P4020: work on the held ones only, and finish exactly those.
+-- Outcomes per job: 'held'. 'stale': this attempt no longer holds it. 'locked': locked by others
+-- for 2 s.
 create or replace function pawl_v1.job_hold_many(p_ids bigint[], p_fences bigint[])
 returns table (id bigint, outcome text, detail jsonb)
 language plpgsql
@@ -239,7 +242,7 @@ begin
 end
 $$;
 
--- Of a job whose row this transaction could not lock: whether it is there.
+-- _locked_or_stale classifies a job whose row this transaction could not lock.
 create or replace function pawl_v1._locked_or_stale(p_id bigint)
 returns text
 language plpgsql
@@ -259,14 +262,14 @@ return case
   else pawl_v1._locked_or_stale(p_id)
 end;
 
--- Ends many jobs well, in the order of their ids. If one of them is not held any more, P4020 aborts the transaction: call
--- it in the transaction that did the work. It waits as job_hold_many does. 55P03: another transaction has the row of one of them;
--- nothing is known yet.
+-- job_finish_many completes up to 500 jobs in id order. Call it in the transaction that did the
+-- work. Errors: P4020, one job is no longer held; the transaction is aborted. 55P03, another
+-- transaction has held a row for 2 s; the state is not known yet.
 --
--- options: skip_stale boolean: for work that is done and committed elsewhere; nothing is raised, the others are finished, and it
--- waits for 250 ms.
--- outcome per job: 'finished', 'stale', 'locked' (another transaction has the row; ask again). If some were in lanes, the
--- detail of the first row is that of _lanes_free for all of them.
+-- Options: skip_stale (boolean): for work that is already committed elsewhere. No error is raised,
+-- the other jobs are finished, and it waits at most 250 ms.
+-- Outcomes per job: 'finished', 'stale', 'locked' (another transaction has the row; try again). For
+-- jobs in lanes, the detail of the first row is that of _lanes_free for all.
 create or replace function pawl_v1.job_finish_many(p_ids bigint[], p_fences bigint[], p_options jsonb default '{}')
 returns table (id bigint, outcome text, detail jsonb)
 language plpgsql
@@ -280,7 +283,7 @@ declare
   v_fences   bigint[]; -- of v_gone
   v_lanes    bigint[];
   v_kept     bigint[]; -- of v_locked, those whose queue has an archive
-  v_before   record;   -- what the first try has locked and ended, if there is a second
+  v_before   record;   -- locked and finished by the first try, if there is a second
   v_lost     record;
   v_said     text[] := '{}';
   v_ids      bigint[] := '{}';
@@ -296,7 +299,7 @@ begin
          for update skip locked
     ), gone as (
       delete from pawl.job as j
-       where j.id = any (array( -- not a join: the planner may prefer to read the whole table for it
+       where j.id = any (array( -- no join: the planner may read the whole table for one
                select l.id
                  from locked as l
                  join unnest(p_ids, p_fences) as g (id, fence) on g.id = l.id
@@ -325,7 +328,7 @@ begin
       v_lanes := v_before.lanes || v_lanes;
       exit;
     end if;
-    exit when cardinality(v_gone) = cardinality(p_ids); -- as a rule
+    exit when cardinality(v_gone) = cardinality(p_ids); -- the usual case
     v_todo := pawl_v1._jobs_elsewhere(p_ids, p_fences, v_locked);
     exit when cardinality(v_todo) = 0;
     select v_locked as locked, v_gone as gone, v_fences as fences, v_lanes as lanes
@@ -364,13 +367,16 @@ begin
 end
 $$;
 
--- Ends an attempt badly. The job waits retry_in_ms and becomes pending again, or goes to the dead letters if its
--- attempts are spent or final is true, or is cancelled if cancel is true; it keeps its payload and its last errors. If unknown
--- is true, and a step of it is unknown, it waits for a verdict (step_settle), in a lane with its turn.
+-- job_fail ends an attempt with an error. The job becomes pending again after retry_in_ms, unless
+-- its attempts are spent or final is set: then it becomes a dead letter. With cancel it is
+-- cancelled. It keeps its payload and its last errors. With unknown, if a step of it is unknown,
+-- the job waits for a verdict (step_settle) and keeps its lane.
 --
--- p_error: {"error": text, "code": SQLSTATE}. options: retry_in_ms (default 1000), final boolean, cancel boolean, unknown boolean.
--- outcome 'retry', 'dead_letter', 'cancelled' or 'unknown'. A job in a lane keeps its turn while it is tried again; when it has
--- ended, detail is that of _lanes_leave. P4020: not the holder.
+-- p_error: {"error": text, "code": SQLSTATE}. Options: retry_in_ms (0 to 31536000000, default
+-- 1000). final, cancel, unknown (booleans).
+-- Outcomes: 'retry', 'dead_letter', 'cancelled', 'unknown'. A job in a lane keeps the lane while it
+-- is retried. At its end, detail as of _lanes_leave. Errors: P4020, not the holder. 55P03, locked
+-- for 2 s.
 create or replace function pawl_v1.job_fail(p_id bigint, p_fence bigint, p_error jsonb, p_options jsonb default '{}')
 returns table (outcome text, available_at timestamptz, attempts int, detail jsonb)
 language plpgsql
@@ -383,7 +389,7 @@ declare
 begin
   perform pawl_v1._check_options(p_options, '{retry_in_ms,final,cancel,unknown}');
   if (p_options ->> 'unknown')::boolean then
-    -- Somebody may be settling it just now. The job's row first, as whoever settles locks them.
+    -- A verdict may be arriving now. Lock the job's row first, as step_settle does.
     perform from pawl.job as j where j.id = p_id for update;
     perform from pawl.step as e where e.job_id = p_id and e.status = 'unknown' for update;
     v_unknown := found;
@@ -416,12 +422,13 @@ begin
 end
 $$;
 
--- Gives a claimed job back without charging the attempt: on shutdown, when the database was away, to be asked again later
--- (retry_in_ms), or when the reply to COMMIT was lost. In the last case it is the question and the answer in one: whatever
--- the old transaction did, after this call the job is either pending again or was not ours to give back.
+-- job_release gives a claimed job back without charging the attempt. Use it on shutdown, after a
+-- database outage, for a later try, or when the reply to COMMIT was lost. In the last case it also
+-- resolves the commit: afterwards the job is pending again, or it was no longer held.
 --
--- options: retry_in_ms (default 0).
--- outcome 'released'; or 'not_held', nothing changed (finished, taken over, or ended otherwise).
+-- Options: retry_in_ms (0 to 31536000000, default 0): earliest next attempt.
+-- Outcomes: 'released', or 'not_held': it finished, was taken over or has ended; nothing changed.
+-- Errors: 55P03, the row was locked for 2 s.
 create or replace function pawl_v1.job_release(p_id bigint, p_fence bigint, p_options jsonb default '{}')
 returns table (outcome text, detail jsonb)
 language plpgsql

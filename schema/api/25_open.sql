@@ -1,17 +1,20 @@
--- A job that ends in the transaction that does its work, its end first:
+-- A job that ends in the transaction that does its work. The end comes first:
 --
---   begin → job_open: the row is deleted → your rows → job_close: still that transaction? → commit
---                                             └── any error: rollback brings the row back; job_fail, in a transaction of its own
+--   begin → job_open: the row is deleted → your rows → job_close: same transaction? → commit
+--                                            └── error: rollback restores the row; then job_fail
 --
--- An effect cannot commit without the end of its job, whatever the code in between does to the transaction.
+-- An effect cannot commit without the end of its job, even if the code in between ends the
+-- transaction. Call job_fail in a separate transaction.
 
--- Proves the fence and ends the job, as the first statement of the transaction that will do the work. Others see the job
--- processing until the commit, and its row is locked; a rollback brings it back, held by this attempt. Call job_close last.
+-- job_open proves the fence and ends the job. Call it as the first statement of the transaction
+-- that does the work, and job_close as the last. Other transactions see the job processing and
+-- locked until the commit. A rollback restores it, held by this attempt.
 --
--- p_idle_ms: the server ends the transaction after so long a silence (idle_in_transaction_session_timeout); null leaves the
--- session's own limit. p_keep: the row stays, locked, until job_close, for work that reads it; so does that of a queue with an archive.
--- outcome 'ended', or 'kept'. Pass it, xact and lane to job_close as they are; xact says whether the row was kept.
--- P4020: see _raise_fence_lost. 55P03: another transaction has held the row for 2 s; nothing is known yet.
+-- p_idle_ms: idle_in_transaction_session_timeout for this transaction, in ms; null keeps the
+-- session's. p_keep: the row stays until job_close, as always in a queue with an archive.
+-- Outcomes: 'ended', 'kept'. Pass outcome, xact and lane to job_close unchanged. xact encodes
+-- whether the row was kept. Errors: P4020, see _raise_fence_lost. 55P03, another transaction has
+-- held the row for 2 s; the state is not known yet.
 create or replace function pawl_v1.job_open(p_id bigint, p_fence bigint, p_idle_ms int default null, p_keep boolean default false)
 returns table (outcome text, xact text, lane bigint, detail jsonb)
 language plpgsql
@@ -43,7 +46,7 @@ begin
       end if;
     end if;
     exit when v_try = 2;
-    perform pawl_v1.job_hold(p_id, p_fence); -- the row is locked now, by this transaction
+    perform pawl_v1.job_hold(p_id, p_fence); -- this transaction has locked the row now
     exit when p_keep;
   end loop;
   outcome := 'kept';
@@ -52,14 +55,15 @@ begin
 end
 $$;
 
--- The counterpart of job_open, as the last statement before COMMIT. It proves that this is still the transaction that job_open
--- began, and gives the turn in the job's lane to the next. p_outcome, p_xact, p_lane: what job_open answered.
+-- job_close completes job_open. Call it as the last statement before COMMIT. It proves that the
+-- transaction is still the one of job_open, and promotes the next job of the lane. p_outcome,
+-- p_xact, p_lane: the values that job_open returned.
 --
--- outcome 'finished', detail as of job_finish.
--- 25000: the work has ended the transaction, by COMMIT or ROLLBACK, and this is another one. What it wrote before may be durable;
--- job_release says whether the job ended with it. Or the work rolled back to a savepoint from before job_open.
--- P4020: the work has ended the job by itself (outcome 'kept' only). P4004: p_outcome is
--- not what job_open answered, so the effect might commit without the end of the job.
+-- Outcome: 'finished'; detail as of job_finish.
+-- Errors: 25000, the work has committed or rolled back the transaction, or rolled back to a
+-- savepoint before job_open. Writes before that may be durable; job_release tells whether the job
+-- ended with them. P4020, the work ended the job itself (only 'kept'). P4004, p_outcome does not
+-- match p_xact, so the effect could commit without the end of the job.
 create or replace function pawl_v1.job_close(p_id bigint, p_fence bigint, p_outcome text, p_xact text, p_lane bigint)
 returns table (outcome text, detail jsonb)
 language plpgsql

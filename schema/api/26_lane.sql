@@ -1,18 +1,20 @@
 -- Lanes: jobs of one lane of a queue run one at a time, in the order in which they were enqueued.
 --
---   enqueue ──▶ waiting ── promoted ──▶ pending ⇄ processing ──▶ finished: the next is promoted
---      │                                   ▲          └──▶ dead_letter: policy block: it keeps its turn, the lane stands
---      └── nothing ahead of it ────────────┘                            policy park, skip: parked, the next is promoted
+--     enqueue ──▶ waiting ── promoted ──▶ pending ⇄ processing ──▶ finished: the next is promoted
+--        │                                   ▲          └──▶ dead_letter
+--        └── the lane is empty ──────────────┘               policy block: the lane stops
+--                                                        park, skip: the next is promoted
 --
--- Three rules, checked by docs/internals/model:
---   1. The row that had the turn goes first (deleted, or lane_head = false); only then the lane's row is asked for, and without
---      waiting: a transaction that has enqueued into the lane and stays open must not hold up who finishes a job.
---   2. Whoever puts a job into a lane, or promotes one, has updated the lane's row before it looks. Never a lock alone: with
---      an old snapshot (REPEATABLE READ) it must be told 40001, or it waits behind a job that is gone.
---   3. A lane that had to be skipped is named in the answer. Whoever got it calls lane_promote after the commit; if they die
---      first, lane_sweep finds the lane.
+-- The job with lane_head is the head. Three rules, checked by docs/internals/model:
+--   1. First the head's row goes (deleted, or lane_head = false). Then the lane's row is locked,
+--      without waiting: a long transaction that enqueued into the lane must not delay a finish.
+--   2. A transaction that adds or promotes a job updates the lane's row before it reads the jobs.
+--      With a lock alone, an old snapshot (REPEATABLE READ) would not get 40001. It could then put
+--      a job behind one that is gone.
+--   3. Lanes that had to be skipped are returned in detail. The caller calls lane_promote for each
+--      after its commit. If it dies first, lane_sweep finds the lane.
 
--- Whether anything of a lane is ahead of a newcomer. The caller has updated the lane's row, in an earlier statement.
+-- _lane_is_open reports whether a lane has a head. Update the lane's row first.
 create or replace function pawl_v1._lane_is_open(p_lane bigint)
 returns boolean
 language plpgsql
@@ -24,7 +26,7 @@ begin
 end
 $$;
 
--- What a claim says of a job's lane.
+-- _lane_of returns the lane and position of a claimed job.
 create or replace function pawl_v1._lane_of(p_lane bigint, p_position bigint)
 returns jsonb
 language sql
@@ -50,8 +52,8 @@ language sql
 immutable
 return case when p_policy in ('block', 'park', 'skip') then null else pawl_v1._refuse_lane_policy(p_policy) end;
 
--- Locks the lanes of a call, in the order of their names, updates their rows and returns their ids; null where there is no
--- name. Waits for whoever has one of them open.
+-- _lanes_enter locks the lanes of a call in name order, creates missing ones, updates their rows
+-- and returns their ids; null where there is no name. It waits for locked ones.
 create or replace function pawl_v1._lanes_enter(p_queues text[], p_names text[], p_options jsonb)
 returns bigint[]
 language plpgsql
@@ -96,15 +98,15 @@ begin
 end
 $$;
 
--- Promotes what waits first in each of some lanes that have no head. The caller has updated the lanes' rows, in an earlier
--- statement. A job whose row is locked, by an operator or a claim by id, is not waited for; nobody is promoted in its place.
--- stuck: lanes in which somebody waits and nobody was promoted.
+-- _lanes_advance promotes the first waiting job of each lane that has no head. The caller has
+-- updated the lanes' rows in an earlier statement. It does not wait for a job whose row is locked,
+-- and promotes no other in its place. stuck: lanes where a job waits and none was promoted.
 create or replace function pawl_v1._lanes_advance(p_lanes bigint[], out promoted int, out stuck bigint[])
 language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
 declare
-  v_next  bigint[]; -- who waits first in each
+  v_next  bigint[]; -- the first waiting job of each lane
   v_lanes bigint[]; -- of v_next
   v_freed bigint[];
 begin
@@ -148,9 +150,9 @@ begin
 end
 $$;
 
--- After the turn of these lanes' heads has ended, in this transaction: promotes their successors. It never waits.
--- detail: promoted (how many may be claimed now), skipped (the ids of lanes that others have locked; call lane_promote for
--- each after your commit).
+-- _lanes_free promotes the successors after the heads of these lanes have ended in this
+-- transaction. It never waits. detail.promoted: number of jobs that may be claimed now.
+-- detail.skipped: ids of locked lanes; call lane_promote for each after your commit.
 create or replace function pawl_v1._lanes_free(p_lanes bigint[])
 returns jsonb
 language plpgsql
@@ -184,8 +186,8 @@ begin
 end
 $$;
 
--- After the job that had the turn of a lane was taken out of it, by a call that no worker makes, in this transaction: as _lanes_free, and wakes a
--- worker for the next. A worker that ends a turn claims the next job itself, so nothing else of lanes does.
+-- _lane_freed is _lanes_free for calls by operators and applications: it also wakes a worker for
+-- the next job. A worker that ends a head claims the next job itself.
 create or replace function pawl_v1._lane_freed(p_lane bigint, p_queue text)
 returns jsonb
 language plpgsql
@@ -201,8 +203,8 @@ begin
 end
 $$;
 
--- After these jobs have become dead letters or were cancelled, in this transaction: dead letters give up their turn unless
--- their lane's policy is block, and the lanes go on. detail as of _lanes_free.
+-- _lanes_leave is called after jobs became dead letters or were cancelled in this transaction. A
+-- dead letter stays head only under policy block; the other lanes go on. detail as of _lanes_free.
 create or replace function pawl_v1._lanes_leave(p_ids bigint[])
 returns jsonb
 language plpgsql
@@ -226,10 +228,10 @@ begin
 end
 $$;
 
--- Promotes what waits first in a lane, if nothing has its turn: call it, in a transaction of its own, for a lane that
--- another call's detail named as skipped. Safe at any time.
--- outcome 'promoted', 'idle' (somebody has the turn, or nobody waits), 'absent' (no such lane).
--- 55P03: the lane is locked for longer than 250 ms; lane_sweep will find it.
+-- lane_promote promotes the first waiting job of a lane that has no head. Call it in its own
+-- transaction for each lane in detail.skipped of another call. It is safe at any time.
+-- Outcomes: 'promoted'. 'idle': the lane has a head, or no waiting job. 'absent': no such lane.
+-- Errors: 55P03, the lane has been locked for 250 ms; lane_sweep will find it.
 create or replace function pawl_v1.lane_promote(p_lane bigint)
 returns table (outcome text, detail jsonb)
 language plpgsql
@@ -259,11 +261,13 @@ begin
 end
 $$;
 
--- Promotes in every lane in which somebody waits and nobody has the turn: the backstop for those who died before they could
--- call lane_promote. Call it about once a second. It looks at up to p_limit lanes in which somebody waits, and never waits.
+-- lane_sweep promotes in every lane that has waiting jobs but no head, because a process died
+-- before it called lane_promote. Call it about once a second. It checks up to p_limit lanes (1 to
+-- 100000, default 10000) and never waits.
 --
--- options: after (a lane's id: look at those above it only).
--- outcome 'swept'. promoted: how many may be claimed now. detail.next: pass it as after to look at the rest; absent after the last.
+-- Options: after (lane id): check only lanes above it.
+-- Outcome: 'swept'. promoted: number of jobs that may be claimed now. detail.next: pass it as after
+-- to continue; absent at the end.
 create or replace function pawl_v1.lane_sweep(p_limit int default 10000, p_options jsonb default '{}')
 returns table (outcome text, promoted int, detail jsonb)
 language plpgsql
@@ -277,7 +281,7 @@ begin
   perform pawl_v1._check_options(p_options, '{after}');
   perform pawl_v1._check_int('limit', p_limit, 1, 100000);
   for v_looked in 1..coalesce(p_limit, 10000) loop
-    -- One entry of job_wait a lane, however many wait in it.
+    -- One entry of index job_wait per lane, however many jobs wait.
     select j.lane_id
       into v_lane
       from pawl.job as j
@@ -299,11 +303,13 @@ begin
 end
 $$;
 
--- Deletes lanes that hold no job at all. Their order is not lost, since positions belong to all lanes; their policy is, unless
--- it was set by lane_policy: such lanes stay. It looks at up to p_limit lanes, and never waits.
+-- lane_purge deletes lanes without jobs, except those with a policy set by lane_policy. Positions
+-- come from one sequence for all lanes, so order is kept. It checks up to p_limit lanes (1 to
+-- 100000, default 10000) and never waits.
 --
--- options: after (a lane's id: look at those above it only).
--- outcome 'purged'. purged: how many. detail.next: pass it as after to look at the rest; absent after the last.
+-- Options: after (lane id): check only lanes above it.
+-- Outcome: 'purged'. purged: number of lanes. detail.next: pass it as after to continue; absent at
+-- the end.
 create or replace function pawl_v1.lane_purge(p_limit int default 10000, p_options jsonb default '{}')
 returns table (outcome text, purged int, detail jsonb)
 language plpgsql
@@ -331,7 +337,7 @@ begin
        and not pawl_v1._lane_is_used(l.id)
      order by l.id
        for update skip locked);
-  -- Locked, they are looked at again: a job may have come in between.
+  -- Check again under the lock: a job may have come in between.
   delete from pawl.lane as l
    where l.id = any (v_idle)
      and not pawl_v1._lane_is_used(l.id);

@@ -1,15 +1,15 @@
--- An exchange: jobs that are done end, and others are claimed in their place, in one call and with one commit.
+-- An exchange finishes jobs and claims others in one call and one commit.
 
--- Ends many jobs well, as job_finish_many with skip_stale, and claims due jobs of a queue, as job_claim for a worker: up to p_limit, and one
--- more for each job that ended, at most 500. A job in a lane whose predecessor has just ended may be among them. For handlers that work without
--- a transaction: start none before the answer has come.
+-- job_exchange finishes up to 500 jobs, as job_finish_many with skip_stale. It then claims due jobs
+-- of a queue for a worker, as job_claim: up to p_limit (0 to 500) plus one per finished job, at
+-- most 500. Successors in a lane may be among them. It serves handlers that work without a
+-- transaction: start no handler before the answer arrives. If the worker's lease has ended or ends
+-- within 100 ms, no job is claimed. That is a row, not an error, because the finishes are valid.
 --
--- If the worker's lease is over, or ends within 100 ms, nothing is claimed. That is a row and not an error, for the ends are good.
---
--- options: those of job_claim but lease_ms.
--- outcome 'ended', always and once: detail has finished, how many, and is else that of job_finish_many. Then one row each for
--- 'stale' and 'locked': a job that did not end, as of job_finish_many, with its id; 'lease_lost': register again; 'claimed', with the columns
--- and the detail of job_claim.
+-- Options: kinds, crashed and since, as of job_claim.
+-- Returns one row with outcome 'ended': detail is that of job_finish_many plus finished, a count.
+-- Then a row each: 'stale' or 'locked', with the id of a job that was not finished. 'lease_lost':
+-- register again. 'claimed', with the columns and detail of job_claim.
 create or replace function pawl_v1.job_exchange(
   p_ids     bigint[],
   p_fences  bigint[],
@@ -37,7 +37,7 @@ begin
     raise exception 'limit must lie between 0 and 500, it is %', coalesce(p_limit::text, 'null')
       using errcode = 'P4004';
   end if;
-  -- The worker before its jobs, as everybody locks them.
+  -- Lock order: the worker before its jobs.
   select w.seen_at + w.lease
     into v_until
     from pawl.worker as w

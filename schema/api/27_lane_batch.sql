@@ -1,12 +1,14 @@
--- Batches: a holder of heads works on those that wait behind them as well, in order, where the work takes ordered batches.
--- Those stay 'waiting': only the head has the turn, and its fence guards all of them.
+-- Batches: the holder of a lane's head also works on the jobs that wait behind it, in order. The
+-- members stay 'waiting': only the head is held, and its fence guards all of them.
 
--- What waits behind some heads that the caller holds, in the order in which it would be promoted: up to p_limit jobs a lane. Work on each batch in
--- its order, the head first, then call lane_finish for the prefix that is done. A batch ends before the first job that is not due, was tried before or is of another kind.
--- A head that was tried before, or was in hand when its process died, has no batch, nor have those that waited in its batch then, nor those
--- of a queue that is paused or drains. It never waits.
+-- lane_batch returns the jobs that wait behind heads that the caller holds, in promotion order: up
+-- to p_limit per lane (1 to 1000, default 100). Process each batch in order, the head first. Then
+-- call lane_finish for the prefix that is done. A batch ends before the first job that is not due,
+-- was tried before or has another kind. A head has no batch if it was tried before or its process
+-- died. Nor have members of such a batch, or heads of a paused or draining queue.
 --
--- One row a job; none for a head without a batch. head: the job whose fence guards it. detail: lane and position.
+-- Returns a row per job, none for a head without a batch. head: the job whose fence guards it.
+-- detail: lane, position.
 create or replace function pawl_v1.lane_batch(p_ids bigint[], p_fences bigint[], p_limit int default 100, p_options jsonb default '{}')
 returns table (
   head bigint, id bigint, kind text, payload bytea, headers jsonb, max_attempts int, created_at timestamptz, detail jsonb
@@ -16,20 +18,21 @@ set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_heads bigint[];
-  v_lanes bigint[]; -- of v_heads, as are the next two
+  v_lanes bigint[]; -- of v_heads, like the next two
   v_names text[];
   v_kinds text[];
 begin
   perform pawl_v1._check_options(p_options, '{}'),
           pawl_v1._check_batch('ids', coalesce(cardinality(p_ids), 0), 500, coalesce(cardinality(p_fences), 0)),
           pawl_v1._check_int('limit', p_limit, 1, 1000);
-  -- A test of lane_head in WHERE would let the planner read the index of all heads. Without IS TRUE, the test of the fences is a join that
-  -- compares each head with each id; with it, it is a hash lookup.
+  -- A test of lane_head in WHERE would let the planner read the index of all heads. IS TRUE makes
+  -- the fence test a hash lookup. Else it is a join of each head with each id.
   select array_agg(h.id) filter (where h.lane_head), array_agg(h.lane_id) filter (where h.lane_head),
          array_agg(h.lane) filter (where h.lane_head), array_agg(h.kind) filter (where h.lane_head)
     into v_heads, v_lanes, v_names, v_kinds
     from (
-      select j.id, j.lane_id, j.kind, j.lane_head, (select l.name from pawl.lane as l where l.id = j.lane_id) as lane -- joined, it would lead
+      -- As a join it would be the outer side.
+      select j.id, j.lane_id, j.kind, j.lane_head, (select l.name from pawl.lane as l where l.id = j.lane_id) as lane
         from pawl.job as j
        where j.id = any (array(select unnest(p_ids))) -- see job_claim
          and ((j.id, j.fence) in (select g.id, g.fence from unnest(p_ids, p_fences) as g (id, fence))) is true
@@ -59,7 +62,8 @@ begin
                  order by j.position
                  limit coalesce(p_limit, 100)) as w) as n
      where n.fit
-  ), noted as ( -- Written, so that the caller's COMMIT waits for the synchronous standbys, and with it whatever was read here.
+  -- This write makes COMMIT wait for the synchronous standbys: it proves what was read here.
+  ), noted as (
     update pawl.job as j
        set batch_end = e.position
       from (select b.head, max(b.position) as position from batch as b group by b.head) as e
@@ -73,26 +77,28 @@ begin
 end
 $$;
 
--- Ends heads well, and of their batches those in p_members: as job_finish_many with skip_stale, in one transaction. Pass a prefix of each batch.
--- Members of a head that is not held any more are not ended. Of each lane it ends members up to the first that another transaction has locked,
--- and passes by those that an operator has ended. When a head that crashed in a batch has ended, those that waited in that batch are to go alone.
+-- lane_finish completes heads and those members of their batches that p_members lists (at most
+-- 10000), as job_finish_many with skip_stale. Pass a prefix of each batch. If a head is no longer
+-- held, its members are not finished. Per lane it finishes members up to the first that another
+-- transaction has locked, and skips those that an operator has ended. After a head that crashed in
+-- a batch, the other members of that batch run singly.
 --
--- outcome per head as of job_finish_many. members: how many of its batch were ended.
+-- Returns a row per head, outcome as of job_finish_many. members: how many were finished.
 create or replace function pawl_v1.lane_finish(p_ids bigint[], p_fences bigint[], p_members bigint[], p_options jsonb default '{}')
 returns table (id bigint, outcome text, members int, detail jsonb)
 language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
 declare
-  v_locked  bigint[]; -- of p_ids: the rows that exist and that no other transaction has locked
-  v_held    bigint[]; -- of v_locked: the jobs that the caller still holds
+  v_locked  bigint[]; -- of p_ids: existing rows that no other transaction has locked
+  v_held    bigint[]; -- of v_locked: jobs that the caller still holds
   v_fences  bigint[]; -- of v_held
   v_lanes   bigint[]; -- of v_held
-  v_turns   bigint[]; -- those of v_lanes whose turn one of v_held has
-  v_alone   bigint[]; -- of v_lanes: the lanes in which a process died in a batch
-  v_ends    bigint[]; -- of v_alone: the last position of that batch
+  v_turns   bigint[]; -- those of v_lanes whose head is in v_held
+  v_alone   bigint[]; -- of v_lanes: lanes where a process died in a batch
+  v_ends    bigint[]; -- of v_alone: last position of that batch
   v_members bigint[];
-  v_behind  bigint[]; -- the lanes of v_members
+  v_behind  bigint[]; -- lanes of v_members
   v_freed   jsonb := '{}';
 begin
   perform pawl_v1._check_options(p_options, '{}'),
@@ -141,8 +147,9 @@ begin
 end
 $$;
 
--- Locks those of some jobs that wait in these lanes, and returns them with their lanes: in each lane, up to the first that another transaction
--- has locked. If it has locked them all, as a rule, it does not look for that one.
+-- _batch_members locks those of p_members that wait in these lanes, and returns them with their
+-- lanes. Each lane counts up to the first member that another transaction has locked. If it has
+-- locked them all, which is usual, it does not search for that one.
 create or replace function pawl_v1._batch_members(p_lanes bigint[], p_members bigint[], out ids bigint[], out lanes bigint[])
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -176,7 +183,8 @@ begin
 end
 $$;
 
--- Deletes heads and members of their batches. Those of a queue with an archive are archived, a member with one attempt. The caller has locked them.
+-- _batch_remove deletes heads and members of their batches, which the caller has locked. In a queue
+-- with an archive they are archived, members with one attempt.
 create or replace function pawl_v1._batch_remove(p_ids bigint[])
 returns void
 language plpgsql
@@ -204,7 +212,8 @@ begin
 end
 $$;
 
--- Marks the next job of each lane to go alone, up to the last position of the batch in which a process died. Call it when their heads have ended.
+-- _batch_hand_down marks the next job of each lane to run singly, up to the last position of the
+-- batch in which a process died. Call it after their heads have ended.
 create or replace function pawl_v1._batch_hand_down(p_lanes bigint[], p_ends bigint[])
 returns void
 language plpgsql

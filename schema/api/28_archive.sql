@@ -1,16 +1,17 @@
--- The archive: what finished in the last seven days, for the queues that ask for it (queue_set). Eight plain tables, used in turn
--- by the day and emptied by TRUNCATE: no DDL, no partitions, nothing a finish could fail or wait for.
+-- The archive: jobs that finished in the last seven days, for queues with option archive
+-- (queue_set). Eight plain tables are used in turn by day and emptied by TRUNCATE. There is no DDL
+-- and no partition for which a finish could fail or wait.
 
--- The number of a day, in UTC, since 1970.
+-- _day returns the number of a day since 1970, in UTC.
 create or replace function pawl_v1._day(p_at timestamptz)
 returns bigint
 language sql
 stable
 return floor(extract(epoch from p_at) / 86400)::bigint;
 
--- Deletes jobs and returns them with the columns of an archive table. The columns are listed on
--- purpose: `returns setof pawl.archive_0` would lock that table once a session, and a finish would
--- then wait for the sweep that empties it.
+-- _job_take deletes jobs and returns them with the columns of an archive table. The columns are
+-- listed, because `returns setof pawl.archive_0` would lock that table once per session. A finish
+-- would then wait for the sweep that empties it.
 create or replace function pawl_v1._job_take(p_ids bigint[], p_at timestamptz)
 returns table (
   id bigint, fence bigint, "position" bigint, created_at timestamptz, finished_at timestamptz, priority pawl.priority, attempts pawl.count,
@@ -28,8 +29,8 @@ begin
 end
 $$;
 
--- Moves jobs that have finished into the table of the day. The caller has locked them and proved their fences. Each table has
--- a statement of its own, so that a finish locks the table of the day and no other.
+-- _archive moves finished jobs into the table of the day. The caller has locked them and proved
+-- their fences. Each table has its own statement, so that a finish locks only the table of the day.
 create or replace function pawl_v1._archive(p_ids bigint[])
 returns void
 language plpgsql
@@ -59,7 +60,7 @@ begin
 end
 $$;
 
--- Of some locked jobs, archives those that are still held, and adds them to what job_finish_many has ended already.
+-- _archive_held archives the jobs of p_kept that are still held, for job_finish_many.
 create or replace function pawl_v1._archive_held(
   p_kept   bigint[],
   p_ids    bigint[],
@@ -91,8 +92,8 @@ begin
 end
 $$;
 
--- Whether a table of the archive has rows, and none from p_edge on. It hops from queue to queue along an index, so it reads no
--- table however large.
+-- _archive_is_old reports whether an archive table has rows, and none from p_edge on. It skips from
+-- queue to queue along an index, so its cost does not depend on the table's size.
 create or replace function pawl_v1._archive_is_old(p_slot int, p_edge timestamptz)
 returns boolean
 language plpgsql
@@ -118,12 +119,13 @@ begin
 end
 $$;
 
--- Empties the tables of the archive whose rows are all older than the ring: today and the six days before it stay, by UTC. Call
--- it about once a minute, in a transaction of its own. It waits for a lock for 50 ms at most, and so does who comes behind it.
--- The rows decide, not the calendar: a clock that was set back, or a day without a sweep, costs no row that is young.
+-- archive_sweep empties archive tables whose rows are all older than today and the six days before,
+-- in UTC. Call it about once a minute, in its own transaction. It waits at most 50 ms for a lock.
+-- It decides by the rows' times, so a clock set back or a missed day loses no recent row.
 --
--- outcome 'swept'; 'busy': some table could not be locked, ask again. emptied: how many tables. detail.busy: their numbers.
--- P4004: the transaction is at REPEATABLE READ or above, where rows that are too new to be seen would go.
+-- Outcomes: 'swept', or 'busy': a table could not be locked; call again. emptied: number of tables.
+-- detail.busy: numbers of the locked ones. Errors: P4004, the transaction is above READ COMMITTED,
+-- where rows too new to be seen would be lost.
 create or replace function pawl_v1.archive_sweep()
 returns table (outcome text, emptied int, detail jsonb)
 language plpgsql
@@ -141,11 +143,11 @@ begin
       using errcode = 'P4004', hint = 'begin isolation level read committed';
   end if;
   for v_slot in 0..7 loop
-    continue when v_slot = v_today % 8; -- finishes write to it: who locked it would stop them until this transaction ends
+    continue when v_slot = v_today % 8; -- finishes write to it, and a lock would stop them
     begin
       if pawl_v1._archive_is_old(v_slot, v_edge) then
         execute format('lock table pawl.archive_%s in access exclusive mode', v_slot);
-        -- Locked, it is looked at again: a finish may have come in between.
+        -- Check again under the lock: a finish may have come in between.
         if pawl_v1._archive_is_old(v_slot, v_edge) then
           execute format('truncate pawl.archive_%s', v_slot);
           v_emptied := v_emptied + 1;

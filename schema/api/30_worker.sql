@@ -1,7 +1,8 @@
--- Workers: one row per process incarnation, which carries the lease of everything the process has claimed.
+-- Workers: one row per process incarnation, with the lease of all that it has claimed.
 
--- Registers one process incarnation. p_lease: how long it may stay silent before its jobs are taken back; 1 s to 12 h.
--- options: queues, an array of up to 1000 names: what it works on. Its death is then known as one of these queues: see queue_death.
+-- worker_register registers one process incarnation. p_lease (1 s to 12 h, default 30 s): how long
+-- it may miss heartbeats before its jobs are taken back.
+-- Options: queues (array of up to 1000 names): for queue_death.
 create or replace function pawl_v1.worker_register(p_name text, p_lease interval default '30 seconds', p_options jsonb default '{}')
 returns table (worker_id bigint, detail jsonb)
 language plpgsql
@@ -30,10 +31,11 @@ begin
 end
 $$;
 
--- Takes the worker's presence lock on this session, which must be a direct connection kept for nothing else: a pooler in
--- transaction mode would leave the lock with a stranger's connection. The server frees it when the process dies.
--- From now on a free lock is evidence. Should the session end, tell the next heartbeat.
--- outcome 'present', or 'taken': another session has it (a sweep looking, or the old connection, not yet noticed as dead).
+-- worker_attend takes the worker's presence lock on this session. Use a direct connection for it
+-- and nothing else: a transaction-mode pooler could give the session, with the lock, to another
+-- client. The server releases the lock when the process dies, so from now on a free lock is
+-- evidence of death. If the session ends, report it with the next heartbeat (option presence).
+-- Outcomes: 'present', or 'taken': another session has the lock. A sweep, or the old connection.
 create or replace function pawl_v1.worker_attend(p_worker bigint)
 returns table (outcome text, detail jsonb)
 language plpgsql
@@ -53,25 +55,26 @@ begin
 end
 $$;
 
--- The number of a worker's presence lock. Two workers may share one in 2^31: then one's presence hides the other's death
--- until its lease is over, no more.
+-- _presence returns the number of a worker's presence lock. If two live workers share a number (1
+-- in 2^31), the presence of one hides the death of the other until its lease ends.
 create or replace function pawl_v1._presence(p_worker bigint)
 returns int
 language sql
 immutable
 return (p_worker & 2147483647)::int;
 
--- Renews the lease of everything the worker holds. Losing this write in a crash of the server costs a takeover that the
--- fence makes harmless, so synchronous_commit may be off for it.
+-- worker_heartbeat renews the lease of everything the worker holds. Set synchronous_commit off for
+-- it if you like: losing this write costs a takeover, which the fence makes harmless.
 --
--- options: presence boolean (the process holds its presence lock), report object (what pawl doctor is to know: queues, an array of
--- names; drain_ms; watched; wakeups: on, off or none; woken, polled; handlers, an object of objects by kind, with timeout_ms, runs and p99_ms);
--- default of both: as it was. told array (detail.recalls of the last answer that arrived, or []: those are forgotten, and what this answer
--- names is named again until a later beat says that it arrived; default: it is forgotten at once, and lost with the answer).
--- outcome 'alive', or 'lost': its jobs were taken back; stop their handlers and register again.
--- recalled: jobs that were cancelled or recalled under it since the last beat; end their handlers. Each is named once, with told until it
--- has arrived, and not at all if the worker has claimed it again meanwhile.
--- detail.hidden, true: row level security is on for this role and may hide jobs or lanes, so they wait.
+-- Options: presence (boolean): the process holds its presence lock; default unchanged. report
+-- (object, default unchanged): data for pawl doctor, with queues (names), drain_ms, watched,
+-- wakeups (on, off or none), woken, polled, and handlers (an object per kind with timeout_ms, runs
+-- and p99_ms). told (array): detail.recalls of the last answer received, or []. With told, a recall
+-- is returned until a later heartbeat acknowledges it. Without it, each is returned once.
+-- Outcomes: 'alive', or 'lost': its jobs were taken back. Stop their handlers and register again.
+-- recalled: jobs that were cancelled or recalled; end their handlers. A job that this worker has
+-- claimed again since is left out. detail.hidden, true: row level security applies to this role and
+-- may hide jobs or lanes. Errors: 55P03, the row was locked for 2 s.
 create or replace function pawl_v1.worker_heartbeat(p_worker bigint, p_options jsonb default '{}')
 returns table (outcome text, recalled bigint[], detail jsonb)
 language plpgsql
@@ -154,8 +157,9 @@ begin
 end
 $$;
 
--- Ends a worker in good order: what it still holds goes back at once, uncharged, and wakes other workers. A job whose transaction is still open
--- stays with the worker row until the sweep.
+-- worker_leave ends a worker on shutdown. Its jobs are released at once, uncharged.
+-- Outcomes: 'left', or 'busy': a job's transaction is open; a sweep follows. released: number of
+-- jobs.
 create or replace function pawl_v1.worker_leave(p_worker bigint)
 returns table (outcome text, released int, detail jsonb)
 language plpgsql
@@ -165,14 +169,14 @@ declare
   v_released int;
   v_queues   text[];
 begin
-  -- A claim of this worker may be under way, whose answer nobody waits for any more. It has the row until it commits; what it
-  -- claimed is seen below, because each statement has a snapshot of its own, and none can follow.
+  -- Wait for a claim of this worker that may still be running after its client gave up. The next
+  -- statement has a new snapshot and sees the claimed jobs. No claim can follow.
   perform from pawl.worker as w where w.id = p_worker for update;
   with held as (
     select j.id
       from pawl.job as j
      where j.claimed_by = p_worker
-       and p_worker <> 0 -- the jobs claimed without a worker are not one worker's to leave
+       and p_worker <> 0 -- claims without a worker belong to no worker
      order by j.id
        for update skip locked
   ), released as (
@@ -198,7 +202,7 @@ begin
      where w.id = p_worker
        and not exists (select from pawl.job as j where j.claimed_by = w.id);
   else
-    -- One snapshot for all statements, older than what was waited for: what that claimed cannot be seen. The next sweep sees it.
+    -- The snapshot is older than that claim. Leave the row to the next sweep.
     update pawl.worker as w
        set seen_at = '-infinity'
      where w.id = p_worker
@@ -209,11 +213,12 @@ begin
 end
 $$;
 
--- Says whether the worker's process has nothing in hand but one attempt of a job, which p_fence names. The sweep believes the last
--- answer: a death is then counted in crashes_alone too. Call it, in a transaction of its own, before such an attempt begins, and
--- with p_alone false before anything else begins beside it. The end of the attempt ends the mark. To take a mark away names its
--- attempt: a call that arrives late leaves the mark of the next one.
--- outcome 'alone'; 'company' with p_alone false; 'lost': the worker has no row, or it does not hold that attempt.
+-- worker_isolate records that the process runs only one attempt, named by p_job and p_fence. If it
+-- then dies, the sweep also counts crashes_alone. Call it in its own transaction before such an
+-- attempt begins. Call it with p_alone false before another attempt begins beside it. The end of
+-- the attempt ends the mark. A late removal does not touch the next mark.
+-- Outcomes: 'alone'. 'company', with p_alone false. 'lost': the worker has no row or does not hold
+-- that attempt. Errors: 55P03, the row was locked for 250 ms.
 create or replace function pawl_v1.worker_isolate(p_worker bigint, p_job bigint, p_fence bigint, p_alone boolean default true)
 returns table (outcome text, detail jsonb)
 language plpgsql

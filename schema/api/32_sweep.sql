@@ -1,22 +1,21 @@
 -- The sweep that follows the death of a worker.
 
--- Takes back the jobs of the dead: crashes + 1, and pending again after a jittered pause, or to the dead letters when
--- attempts or crashes are spent. Crashes are spent after max_crashes deaths at which the job was alone in its process, or after
--- three times as many at which it was not: see worker_isolate. A job without a worker counts as alone from its second death on,
--- for from its first it must run alone. Dead is
---   a worker whose lease is over,
---   a worker that has been silent for 1.5 s and whose presence lock was found free twice, 300 ms apart, by sessions that
---     are at least 5 s old (after a restart of the server every lock is free and everybody was silent),
---   a job claimed without a worker whose own lease is over.
--- On evidence of presence the attempt is given back: the crash alone is counted.
--- The presence session of a worker whose lease is over is ended if it is announced as asleep: see _presence_end.
--- Only kinds in p_kinds are dead-lettered: a sweeper does not decide on work it does not know.
--- The advisory lock saves work, nothing else: two sweeps at once are safe.
+-- job_sweep takes back the jobs of dead workers: crashes + 1, and pending again after a jittered
+-- delay. A job whose attempts or crashes are spent becomes a dead letter. Crashes are spent after
+-- max_crashes deaths while the job ran alone, or 3 x max_crashes deaths in all (worker_isolate). A
+-- job without a worker counts as alone from its second death on, because after the first it must
+-- run alone. Dead are:
+--   - a worker whose lease has ended;
+--   - a worker silent for 1.5 s whose presence lock was found free twice, 300 ms apart, by sessions
+--     at least 5 s old (after a server restart all locks are free and all workers were silent);
+--   - a job claimed without a worker whose own lease has ended.
+-- If presence is the evidence, the attempt is given back and only the crash counts. The presence
+-- session of a worker whose lease has ended is terminated if it is declared idle: see
+-- _presence_end. Only kinds in p_kinds are dead-lettered, because a sweeper does not decide on
+-- kinds it does not know. Deaths are recorded for queue_death. Two sweeps at once are safe.
 --
--- The death of a worker is noted for each of its queues: see queue_death.
---
--- options: max_crashes (default 4), limit (jobs a call, default 1000).
--- outcome 'swept' or 'busy' (another sweep is running). If dead letters were in lanes, detail is that of _lanes_leave.
+-- Options: max_crashes (1 to 1000, default 4). limit (1 to 100000, default 1000): jobs per call.
+-- Outcomes: 'swept', or 'busy': another sweep is running. detail as of _lanes_leave.
 create or replace function pawl_v1.job_sweep(p_kinds text[], p_options jsonb default '{}')
 returns table (outcome text, requeued int, dead_lettered int, workers int, detail jsonb)
 language plpgsql
@@ -58,8 +57,8 @@ begin
     from pawl.worker as w
     cross join jsonb_array_elements_text(w.queues) as q (name)
    where w.id = any (v_gone)
-     and isfinite(w.seen_at) -- it has left, and its row had to stay
-   group by q.name -- not distinct: the time is another in each row
+     and isfinite(w.seen_at) -- false: it has left, and its row had to stay
+   group by q.name -- not distinct: the time differs per row
    order by q.name
   on conflict (queue) do update
      set died_at = excluded.died_at;
@@ -97,7 +96,8 @@ begin
            attempts = case when j.claimed_by = any (v_absent) then greatest(j.attempts - 1, 0) else j.attempts end,
            claimed_by = null,
            lease_expires_at = null,
-           crashes = least(j.crashes + 1, 1000), -- a kind nobody dead-letters must not overflow
+           -- Jobs of unknown kinds are not dead-lettered, so bound it.
+           crashes = least(j.crashes + 1, 1000),
            crashes_alone = least(j.crashes_alone + due.alone::int, 1000),
            available_at = clock_timestamp() + random() * power(2, least(j.crashes, 6)) * interval '100 milliseconds',
            last_errors = pawl_v1._push_error(j.last_errors,
@@ -129,11 +129,13 @@ begin
 end
 $$;
 
--- Ends the presence sessions of workers whose lease is over and that are announced as asleep, as far as the caller may: a process that is frozen, or
--- whose host has vanished, would stay announced for as long as the server keeps its connection, and each enqueue into its queues would notify.
--- It ends no other session: one that has the worker's presence lock, the exclusive lock of a sleeping queue, both as locks of a session that is in no
--- transaction, is a presence connection. It is looked up in the statement that ends it, so that its process id is not another's by then. A session
--- that the caller's role cannot look into is left alone; its own sweep may end it. If two workers share a number, the other connects again.
+-- _presence_end terminates the presence sessions of workers whose lease has ended and that are
+-- declared idle, if the caller's role may. A frozen process or a lost host would stay idle as long
+-- as the server keeps its connection, and each enqueue into its queues would notify. It terminates
+-- no other session: only a presence connection holds both the worker's presence lock and the
+-- exclusive lock of an idle queue, outside a transaction. Lookup and termination are one statement,
+-- so the process id cannot have been reused. Sessions hidden from the caller's role are left to a
+-- sweep with that role. If two workers share a number, the other reconnects.
 create or replace function pawl_v1._presence_end(p_workers bigint[])
 returns void
 language plpgsql
@@ -156,7 +158,7 @@ begin
           and l.granted
           and l.mode = 'ExclusiveLock'
           and l.pid <> pg_backend_pid()
-          and a.state in ('idle', 'disabled') -- the latter: the server does not track what sessions do
+          and a.state in ('idle', 'disabled') -- disabled: track_activities is off
           and exists (
                 select
                   from pg_catalog.pg_locks as s
@@ -168,14 +170,14 @@ begin
                    and s.granted
                    and s.mode = 'ExclusiveLock');
     exception
-      when insufficient_privilege then null; -- another role's
+      when insufficient_privilege then null; -- a session of another role
     end;
   end loop;
 end
 $$;
 
--- The workers that are dead by the evidence of their presence locks, each locked FOR UPDATE. What the first look saw is
--- kept in suspected_at, for whoever looks next; a heartbeat clears it.
+-- _absent_workers returns the workers that are dead by the evidence of their presence locks, each
+-- locked FOR UPDATE. suspected_at keeps the first finding; a heartbeat clears it.
 create or replace function pawl_v1._absent_workers(p_known bigint[])
 returns bigint[]
 language plpgsql
@@ -203,7 +205,7 @@ begin
      limit 100
        for update skip locked
   loop
-    -- A session gets a lock that it has a second time, so its own is no evidence.
+    -- A session gets a lock that it holds again, so its own lock is no evidence.
     perform
        from pg_catalog.pg_locks as l
       where l.locktype = 'advisory'
@@ -224,10 +226,10 @@ begin
 end
 $$;
 
--- When a process that worked on a queue last died, as far as is known: for a consumer that must decide whether a delivery that
--- comes again and again may have killed the process that had it.
--- outcome 'died' at died_at, by the clock of the database; 'silent': a worker of the queue has not been heard of for 3 s, and no sweep has
--- judged it yet, so died_at is now; 'none': no death is known.
+-- queue_death returns when a process that worked on a queue last died. A consumer uses it to decide
+-- whether a redelivered message may have killed the process that ran it.
+-- Outcomes: 'died' at died_at, by the database's clock. 'silent': a worker of the queue has missed
+-- heartbeats for 3 s and is not swept yet; died_at is now. 'none': no death is known.
 create or replace function pawl_v1.queue_death(p_queue text)
 returns table (outcome text, died_at timestamptz, detail jsonb)
 language sql

@@ -1,18 +1,19 @@
 -- Enqueue keys over time.
 
--- Forgets enqueue keys whose memory is over, at most p_limit of them (1 to 10000). A key whose job has a row is never forgotten: a
--- second job would run beside the first, which may be a dead letter that somebody retries. Such a key is remembered for as long again
--- as it has been, and not looked at until then.
+-- job_key_purge deletes expired enqueue keys, at most p_limit (1 to 10000). The key of a job that
+-- still has a row stays. Otherwise a second job could run beside the first, for example beside a
+-- dead letter that is retried. Such a key is kept for another retention period.
 --
--- options: older_than_ms (default 24 h): looks at no key taken since. The walk through the index of ages ends there; raise it to the
--- shortest retention_ms in use. since: detail.next of the call before, to go on from there; the first call of a round has none.
--- outcome 'purged'. detail.kept: keys whose jobs have not ended, with a new end of their memory; absent if none. detail.next: the
--- moment up to which it has looked; absent if it found nothing.
+-- Options: older_than_ms (0 to 315360000000, default 24 h): skip keys created later. The walk
+-- through the age index ends there; raise it to the shortest retention_ms in use. since:
+-- detail.next of the previous call, to continue there; omit it in the first call of a round.
+-- Outcome: 'purged'. detail.kept: number of keys kept because of their jobs. detail.next: the time
+-- up to which it has read; absent if it found no key.
 create or replace function pawl_v1.job_key_purge(p_limit int default 1000, p_options jsonb default '{}')
 returns table (outcome text, purged int, detail jsonb)
 language plpgsql
 set search_path = pg_catalog, pg_temp
-set enable_bitmapscan = off -- it walks the index of ages in order: see docs/decisions/0036-purging.md
+set enable_bitmapscan = off -- walk the age index in order: docs/decisions/0036-purging.md
 set enable_sort = off
 set enable_seqscan = off
 as $$
@@ -26,7 +27,7 @@ begin
   perform pawl_v1._check_options(p_options, '{older_than_ms,since}');
   perform pawl_v1._check_int('limit', p_limit, 1, 10000);
   v_before := pawl_v1._before(pawl_v1._int_option(p_options, 'older_than_ms', 86400000, 0, 315360000000));
-  -- Their places in the table, which cannot change while they are locked: a join by key could read all of it for each batch.
+  -- ctids of locked rows do not change. A join by key could read the whole table.
   select array_agg(d.ctid), max(d.created_at)
     into v_due, v_next
     from (

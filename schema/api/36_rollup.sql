@@ -1,14 +1,16 @@
--- What processes have counted, by the minute and by the hour, for charts. These are statistics, not records: what a process counted since its last
--- call is lost if it dies.
+-- Counts per minute and hour, for charts. If a process dies, its counts since the last call are
+-- lost.
 
--- Adds to the current minute and the current hour, by the server's clock. p_source says what p_scopes name: 'queue' or 'consumer'. The scope
--- '' stands for none of them. p_names has 1 to 40 of a-z and _ each, p_values 0 to 10^12. The arrays go by place and have up to 1000 elements.
+-- rollup_add adds to the current minute and hour, by the server's clock. p_source says what
+-- p_scopes name: 'queue' or 'consumer'; '' means none. p_names are 1 to 40 characters of a-z and _;
+-- p_values are 0 to 10^12. The arrays have equal length, up to 1000.
 --
--- Minutes are kept for 24 hours and hours for 7 days: a call deletes up to 500 rows of each that are older. Once an hour has 500 rows, what
--- would need another one is added under the scope ''.
+-- Minutes are kept for 24 hours and hours for 7 days; a call deletes up to 500 older rows of each.
+-- Once an hour has 500 rows, further rows are added under scope ''.
 --
--- options: levels boolean (default false). Counts are added up; of levels the highest is kept.
--- outcome 'added'. sample: no level of a queue was added in this minute so far, so if you can measure them, do it now.
+-- Options: levels (boolean, default false). Counts are added up; of levels the maximum is kept.
+-- Outcome: 'added'. sample: no level of a queue was added in this minute yet; if you can measure
+-- levels, do it now. Errors: 55P03, a row was locked for 2 s.
 create or replace function pawl_v1.rollup_add(p_source text, p_scopes text[], p_names text[], p_values bigint[], p_options jsonb default '{}')
 returns table (outcome text, sample boolean, detail jsonb)
 language plpgsql
@@ -66,7 +68,8 @@ begin
     ) as g
    cross join (values ('hour', v_hour), ('minute', v_minute)) as s (span, at)
    group by s.span, s.at, g.scope, g.name
-   order by s.span, g.scope collate "C", g.name collate "C" -- as every other call, so that two cannot wait for each other
+   -- Same order in every call, so that two cannot deadlock.
+   order by s.span, g.scope collate "C", g.name collate "C"
   on conflict (span, at, kind, source, scope, name) do update
      set value = case v_kind when 'level' then greatest(r.value, excluded.value) else r.value + excluded.value end;
   perform pawl_v1._rollup_forget('minute', v_minute - interval '24 hours');
@@ -82,7 +85,7 @@ begin
 end
 $$;
 
--- Deletes up to 500 rows of one span that are older. It passes by what is locked.
+-- _rollup_forget deletes up to 500 older rows of one span. It skips locked rows.
 create or replace function pawl_v1._rollup_forget(p_span text, p_before timestamptz)
 returns void
 language plpgsql

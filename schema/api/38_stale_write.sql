@@ -1,11 +1,13 @@
--- Which attempts came back too late and were refused. A refusal rolls its transaction back, so the process that was refused records it afterwards.
+-- Attempts that came back too late and were refused. A refusal rolls its transaction back, so the
+-- refused process records it afterwards.
 
--- Records refusals for explain. p_kind says what they are of: 'job' (then a scope is a queue and a key an id) or 'command'. p_fences are those of the
--- refused attempts, p_workers name their processes. The arrays go by place and have up to 1000 elements. A refusal that is known is not recorded again.
+-- stale_write_add records refusals for explain. p_kind is 'job' (scope is a queue, key an id) or
+-- 'command'. p_fences are the fences of the refused attempts, p_workers the names of their
+-- processes. The arrays have equal length, up to 1000. A known refusal is not recorded again.
+-- Records are kept for 7 days; a call deletes up to 500 older ones. At most 1000 an hour.
 --
--- They are kept for 7 days: a call deletes up to 500 older ones. Once the last hour has 1000, no more are recorded.
---
--- outcome 'recorded', or 'full' if some found no room. detail.recorded: how many are new.
+-- Outcomes: 'recorded', or 'full' if some were not recorded. detail.recorded: number of new
+-- records. Errors: 55P03, a row was locked for 2 s.
 create or replace function pawl_v1.stale_write_add(p_kind text, p_scopes text[], p_keys text[], p_fences bigint[], p_workers text[], p_options jsonb default '{}')
 returns table (outcome text, detail jsonb)
 language plpgsql
@@ -47,7 +49,8 @@ begin
   select p_kind, g.scope, g.key, g.fence, min(g.worker)
     from unnest(p_scopes, p_keys, p_fences, p_workers) as g (scope, key, fence, worker)
    group by g.scope, g.key, g.fence
-   order by g.key collate "C", g.scope collate "C", g.fence -- as every other call, so that two cannot wait for each other
+   -- Same order in every call, so that two cannot deadlock.
+   order by g.key collate "C", g.scope collate "C", g.fence
    limit v_room
   on conflict (kind, key, scope, fence) do nothing;
   get diagnostics v_added = row_count;

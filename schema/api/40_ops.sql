@@ -1,8 +1,8 @@
--- The operator's verbs: the only way to change a job by hand that leaves a record.
+-- The operators' verbs. They are the only audited way to change a job by hand.
 --
--- Each locks the row, decides by its status, changes it in one statement and writes pawl.audit in the same transaction: a
--- change without its record, or a record without its change, cannot be committed. fence + 1 makes the operator a generation
--- of its own, so an attempt that still believes to hold the job is told P4020 at its next word.
+-- Each locks the row, decides by its status, changes it and writes pawl.audit in one transaction.
+-- So a change and its record commit together. fence + 1 makes the operator a new holder, so a
+-- running attempt gets P4020 at its next call.
 
 create or replace function pawl_v1._check_by(p_actor text, p_reason text)
 returns void
@@ -22,7 +22,7 @@ begin
 end
 $$;
 
--- A verdict names what it is about. Without the fence a verdict on one call would settle the next.
+-- _check_fence_seen requires the fence that a verdict is about. Else it could settle the next call.
 create or replace function pawl_v1._check_fence_seen(p_fence bigint)
 returns void
 language plpgsql
@@ -37,7 +37,8 @@ begin
 end
 $$;
 
--- The row of a job, locked; null if there is none. One that waits is processing here while it is in the batch of its head.
+-- _job_locked returns a job's row, locked; null if there is none. A waiting job in its head's
+-- running batch counts as processing.
 create or replace function pawl_v1._job_locked(p_id bigint)
 returns pawl.job
 language plpgsql
@@ -80,7 +81,7 @@ begin
 end
 $$;
 
--- Checks what every verb is told, and returns the row locked; null if there is none.
+-- _operate checks the common arguments and returns the row locked; null if there is none.
 create or replace function pawl_v1._operate(p_id bigint, p_actor text, p_reason text, p_options jsonb)
 returns pawl.job
 language plpgsql
@@ -93,7 +94,7 @@ begin
 end
 $$;
 
--- The answer of a verb that changes nothing; no row if it may go ahead. detail.hint is the next step.
+-- _refusal returns the answer of a refused verb, or no row. detail.hint is the next step.
 create or replace function pawl_v1._refusal(p_job pawl.job, p_takes text[], p_options jsonb)
 returns table (outcome text, detail jsonb)
 language plpgsql
@@ -112,7 +113,7 @@ begin
   if p_job.status <> all (p_takes) then
     v_hint := case p_job.status
       when 'processing' then 'an attempt is running: let it end, or cancel the job first'
-      when 'unknown' then 'nobody knows whether a call of it was executed: its step needs a verdict, see step_settle'
+      when 'unknown' then 'it is unknown whether a call of it was executed: its step needs a verdict, see step_settle'
       when 'waiting' then 'nothing failed: it waits for its turn in its lane'
       when 'succeeded' then 'it has ended well'
       else 'it has ended: retry or discard it'
@@ -129,7 +130,7 @@ begin
 end
 $$;
 
--- A misspelt status in the option from would refuse every job.
+-- A misspelt status in option from would refuse every job.
 create or replace function pawl_v1._check_from(p_options jsonb)
 returns void
 language plpgsql
@@ -152,7 +153,7 @@ begin
 end
 $$;
 
--- A job as the audit keeps it: not the payload, but what proves which payload it was.
+-- _job_record is a job as the audit keeps it, with the payload's length and SHA-256.
 create or replace function pawl_v1._job_record(p_job pawl.job)
 returns jsonb
 language plpgsql
@@ -181,16 +182,16 @@ as $$
   values (p_actor, p_verb, 'job ' || (p_before).id, p_reason, pawl_v1._job_record(p_before), pawl_v1._job_record(p_after))
 $$;
 
--- Makes a job due now, with all its attempts before it: a dead letter or a cancelled job, or a pending one that waits for its
--- next try. The errors so far stay in its history. Its inbox row and its key are untouched, so it is the same intent.
+-- job_retry makes a dead letter, a cancelled job, or a pending job that waits for its next try due
+-- now, with attempts and crashes reset. Its errors, inbox row and key stay.
 --
--- options: from (array of statuses: refuse a job in any other); fence bigint (refuse a job that has been tried or changed since it had
--- this fence, as pawl_v1.jobs shows it: whoever decides by what an attempt did or did not do passes it).
--- outcome 'retried' (detail.status: what it was), 'refused' (detail.status, detail.hint), 'absent'.
--- In a lane: a dead letter that blocks it has kept its turn. One that gave it up, or was cancelled, comes back at its old
--- position, so it is next (detail.lane 'pending' or 'waiting'); under the policy skip it has left the lane (detail.lane
--- 'left').
--- P4004: actor or reason. 55P03: an open transaction holds the row for more than 2 s; nothing changed.
+-- Options: from (array of statuses): refuse a job in any other. fence (bigint): refuse a job that
+-- was tried or changed since pawl_v1.jobs showed this fence.
+-- Outcomes: 'retried' (detail.status: the former one). 'refused' (detail.status, detail.hint).
+-- 'absent'. In a lane, a dead letter that blocks it is still its head. One that gave the lane up,
+-- or was cancelled, returns at its old position (detail.lane 'pending' or 'waiting'). Under policy
+-- skip it leaves the lane (detail.lane 'left'). Errors: P4004, actor or reason. 55P03, an open
+-- transaction has held the row for 2 s; nothing changed.
 create or replace function pawl_v1.job_retry(p_id bigint, p_actor text, p_reason text, p_options jsonb default '{}')
 returns table (outcome text, detail jsonb)
 language plpgsql
@@ -230,8 +231,8 @@ begin
 end
 $$;
 
--- Brings a job that gave up its turn back into its lane, at its old position, or out of it under the policy skip. Its row is
--- locked by this transaction; whoever holds a lane's row waits for no job but one that has its turn.
+-- _lane_again returns a job that gave up its lane to its old position, or takes it out of the lane
+-- under policy skip. The job's row is locked: no deadlock, as holders of lanes wait only for heads.
 create or replace function pawl_v1._lane_again(p_job pawl.job)
 returns jsonb
 language plpgsql
@@ -266,7 +267,7 @@ begin
 end
 $$;
 
--- Ends a job whose row is locked, and has the worker told that may be running it.
+-- _job_stop cancels a job whose row is locked, and recalls a running attempt from its worker.
 create or replace function pawl_v1._job_stop(p_before pawl.job)
 returns pawl.job
 language plpgsql
@@ -291,13 +292,14 @@ begin
 end
 $$;
 
--- Ends a job that has not ended, and keeps it: it can be retried or discarded. A running attempt is fenced out, and its
--- worker learns of it with the next heartbeat, so that the handler can be ended too.
+-- job_cancel cancels a job that has not ended; it can be retried or discarded later. A running
+-- attempt is fenced off. Its worker gets a recall with the next heartbeat and can end the handler.
 --
--- options: from, fence, as of job_retry.
--- outcome 'cancelled' (detail.status: what it was), 'refused', 'absent'. The next job of its lane may start at once, while
--- the handler of a running one is still being told; detail as of _lanes_free. Errors as of job_retry; an
--- attempt with an open transaction holds the row until it commits or rolls back: see job_recall.
+-- Options: from, fence, as of job_retry.
+-- Outcomes: 'cancelled' (detail.status: the former one; for a lane's head also as of _lanes_free),
+-- 'refused', 'absent'. The next job of its lane may start before the old handler has stopped.
+-- Errors: as of job_retry. An attempt with an open transaction holds the row until it ends: see
+-- job_recall.
 create or replace function pawl_v1.job_cancel(p_id bigint, p_actor text, p_reason text, p_options jsonb default '{}')
 returns table (outcome text, detail jsonb)
 language plpgsql
@@ -324,10 +326,11 @@ begin
 end
 $$;
 
--- Asks the worker that runs a job to end its handler, at its next heartbeat; the attempt then rolls back and gives the job
--- back, uncharged. It is how a cancel gets at a job whose attempt has locked the row: recall in a transaction of its own,
--- then cancel, which waits for the lock and has it before the attempt can give the job back.
--- outcome 'recalled', or 'not_held': no worker runs it. It changes nothing that lasts, so it leaves no record.
+-- job_recall asks the worker of a running job to end its handler, with the next heartbeat. The
+-- attempt then rolls back and releases the job, uncharged. Use it to cancel a job whose attempt has
+-- locked the row. Recall in its own transaction, then call job_cancel: it waits for the lock and
+-- gets it before the attempt can release the job.
+-- Outcomes: 'recalled', or 'not_held': no worker runs it. It writes no audit record.
 create or replace function pawl_v1.job_recall(p_id bigint)
 returns table (outcome text, detail jsonb)
 language plpgsql
@@ -346,12 +349,12 @@ begin
 end
 $$;
 
--- Deletes a job that nobody works on, payload and errors with it; the audit keeps the rest. Its inbox row and its key stay: a
--- redelivery, or the same key, is still a duplicate.
+-- job_discard deletes a job that is not running, with payload and errors; the audit keeps the rest.
+-- Its inbox row and key stay, so a redelivery or the same key is still a duplicate.
 --
--- options: from, fence, as of job_retry.
--- outcome 'discarded' (detail.status: what it was), 'refused', 'absent'. If it had the turn of its lane, detail as of
--- _lanes_free. Errors as of job_retry.
+-- Options: from, fence, as of job_retry.
+-- Outcomes: 'discarded' (detail.status: the former one), 'refused', 'absent'. For the head of a
+-- lane, detail as of _lanes_free. Errors: as of job_retry.
 create or replace function pawl_v1.job_discard(p_id bigint, p_actor text, p_reason text, p_options jsonb default '{}')
 returns table (outcome text, detail jsonb)
 language plpgsql
@@ -378,12 +381,11 @@ begin
 end
 $$;
 
--- Ends the turn of a dead letter that blocks its lane, and lets the lane go on. The dead letter stays, to be retried (see
--- job_retry) or discarded.
+-- lane_unblock lets a lane go on past a dead letter that blocks it. The dead letter stays.
 --
--- options: job (its id: refuse if another one blocks the lane by now).
--- outcome 'unblocked' (detail.job, and detail as of _lanes_free), 'refused' (detail.job, detail.status, detail.hint), 'idle'
--- (nobody has the turn), 'absent' (no such lane). P4004, 55P03: as of job_retry.
+-- Options: job (id): refuse if another job blocks the lane now.
+-- Outcomes: 'unblocked' (detail.job, and as of _lanes_free). 'refused' (detail.job, detail.status,
+-- detail.hint). 'idle': the lane has no head. 'absent': no such lane. Errors: as of job_retry.
 create or replace function pawl_v1.lane_unblock(
   p_queue   text,
   p_lane    text,
@@ -431,7 +433,7 @@ begin
   if v_before.status <> 'dead_letter' or v_before.id <> v_only then
     return query
     select 'refused', jsonb_build_object('job', v_before.id, 'status', v_before.status, 'hint', case
-      when v_before.status = 'unknown' then 'nobody knows whether a call of it was executed: its step needs a verdict, see step_settle'
+      when v_before.status = 'unknown' then 'it is unknown whether a call of it was executed: its step needs a verdict, see step_settle'
       when v_before.status <> 'dead_letter' then 'it is not dead: let it end, or cancel it'
       else 'another job blocks the lane by now' end);
     return;
@@ -453,9 +455,9 @@ begin
 end
 $$;
 
--- Sets what a lane does when its head becomes a dead letter: 'block', 'park' or 'skip'. A dead letter that blocks it already
--- stays where it is: see lane_unblock. The lane is not purged any more.
--- outcome 'changed' (detail.policy: what it was), 'absent' (no such lane). P4004, 55P03: as of job_retry.
+-- lane_policy sets what a lane does when its head becomes a dead letter: 'block', 'park' or 'skip'.
+-- A dead letter that already blocks it still does: see lane_unblock. The lane is no longer purged.
+-- Outcomes: 'changed' (detail.policy: the former one), or 'absent'. Errors: as of job_retry.
 create or replace function pawl_v1.lane_policy(p_queue text, p_lane text, p_policy text, p_actor text, p_reason text)
 returns table (outcome text, detail jsonb)
 language plpgsql
@@ -493,14 +495,14 @@ begin
 end
 $$;
 
--- Sets what holds for all jobs of a queue: for claims and finishes that begin after the commit, in any process.
+-- queue_set changes the settings of a queue, for claims and finishes that begin after the commit,
+-- in any process. Absent options stay unchanged. Attempts and enqueues go on in every mode.
 --
--- options: archive boolean: finished jobs go to the archive, payload and all, for seven days. mode text: 'running' (the default),
--- 'draining': nothing is claimed but what has been tried before and is to be tried again (attempts or crashes are above 0), so that
--- what was begun comes to its end; 'paused': nothing is claimed. In every mode attempts that are running go on, and jobs can be enqueued.
--- One that is absent stays as it is.
--- outcome 'changed' (detail: what archive and mode were), 'unchanged' (nothing is written, and no record). P4000: the queue's name.
--- P4004, 55P03: as of job_retry.
+-- Options: archive (boolean): finished jobs are archived with their payloads for seven days. mode:
+-- 'running' (default). 'draining': only jobs that were tried before are claimed (attempts or
+-- crashes above 0). 'paused': no job is claimed.
+-- Outcomes: 'changed', or 'unchanged' without an audit record. detail: the former archive and mode.
+-- Errors: P4000, the queue's name. P4004 and 55P03 as of job_retry.
 create or replace function pawl_v1.queue_set(p_queue text, p_options jsonb, p_actor text, p_reason text)
 returns table (outcome text, detail jsonb)
 language plpgsql
@@ -525,7 +527,7 @@ begin
   end if;
   insert into pawl.queue as q (name)
   select p_queue
-   where (p_options ->> 'archive')::boolean -- else the defaults hold, and need no row
+   where (p_options ->> 'archive')::boolean -- for the defaults no row is needed
       or p_options ->> 'mode' <> 'running'
   on conflict do nothing;
   select q.*

@@ -1,15 +1,15 @@
--- What an application may do with a job that it enqueued: cancel it, or let it run at another time. Both belong into the transaction
--- that makes the job needless, as that of the order which is paid before its reminder. No operator decides, so there is no actor, no
--- reason and no record in pawl.audit; job_cancel and job_retry are for people.
+-- Changes that an application may make to its own jobs: cancel, or run at another time. Call them
+-- in the transaction that makes the job unnecessary, such as the payment before its reminder. They
+-- take no actor and no reason and write no audit record. Operators use job_cancel and job_retry.
 
--- Ends a job that has not ended. A job that waits will not run. One that runs is refused its end: its attempt is told when its worker
--- next reports, and what it has done outside of the database stays done.
+-- job_cancel_own cancels a job that has not ended. A waiting job will not run. A running attempt
+-- loses its job, and its worker gets a recall with the next heartbeat. External effects stay.
 --
--- outcome 'cancelled' (detail.status: what it was; 'processing': an attempt was running, or it is in the batch of its head, see lane_batch),
--- 'refused' (detail.status, detail.hint: it has ended, or waits for a verdict), 'absent': it has finished, was discarded, or was never
--- there. Its key stays remembered.
--- In a lane the next gets its turn: detail as of job_finish.
--- 55P03: an open transaction has held the row for more than 2 s, most likely that of its handler; nothing changed.
+-- Outcomes: 'cancelled' (detail.status: the former one; 'processing': an attempt was running, or it
+-- was in the batch of its head, see lane_batch; in a lane, also as of job_finish). 'refused'
+-- (detail.status, detail.hint): it has ended or waits for a verdict. 'absent': it finished, was
+-- discarded, or never existed. Its key stays. Errors: 55P03, an open transaction, probably its
+-- handler's, has held the row for 2 s; nothing changed.
 create or replace function pawl_v1.job_cancel_own(p_id bigint)
 returns table (outcome text, detail jsonb)
 language plpgsql
@@ -32,12 +32,13 @@ begin
 end
 $$;
 
--- Lets a job that waits run at another time, earlier or later. Its attempts, its key and its place in its lane stay; a lane waits for the
--- job whose turn it is.
+-- job_reschedule moves the start of a job that has not started, earlier or later. Its attempts, key
+-- and lane position stay; a lane waits for its head. p_start_in_ms: from now, 0 to 315360000000 (10
+-- years).
 --
--- p_start_in_ms: how long from now, 0 to 315360000000 (10 years), by the clock of the database.
--- outcome 'rescheduled' (detail.status, detail.queue, detail.available_at), 'refused' (detail.status, detail.hint: it is running, or has
--- ended), 'absent': as of job_cancel_own. P4004: p_start_in_ms. 55P03: as of job_cancel_own.
+-- Outcomes: 'rescheduled' (detail: former status, queue, available_at). 'refused' (detail.status,
+-- detail.hint): it is running or has ended. 'absent': as of job_cancel_own. Errors: P4004,
+-- p_start_in_ms. 55P03, as of job_cancel_own.
 create or replace function pawl_v1.job_reschedule(p_id bigint, p_start_in_ms bigint)
 returns table (outcome text, detail jsonb)
 language plpgsql

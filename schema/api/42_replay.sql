@@ -1,6 +1,6 @@
--- Another attempt of a delivery, by hand. It goes through the inbox like every other: what took effect does not run again.
+-- Replaying a delivery by hand. A delivery that took effect does not run again.
 
--- What is known of a delivery, in one look.
+-- _replay_look returns everything known of a delivery in one statement.
 create or replace function pawl_v1._replay_look(p_consumer text, p_key text)
 returns table (seen pawl.inbox, status text, kept pawl.delivery, forgotten boolean)
 language sql
@@ -17,7 +17,7 @@ as $$
     left join pawl.delivery as d on d.consumer = k.consumer and d.key = k.key
 $$;
 
--- Makes a new job of a delivery as it was kept, and its owner in the inbox. Null: somebody was faster.
+-- _replay_store makes a job of a kept delivery, its owner from now on. Null: lost a race.
 create or replace function pawl_v1._replay_store(p_seen pawl.inbox, p_kept pawl.delivery)
 returns bigint
 language plpgsql
@@ -54,14 +54,15 @@ begin
 end
 $$;
 
--- Has a delivery tried again that has not taken effect: its job, with all its attempts before it and as a generation of its own; or, if the
--- job was discarded or the delivery forgotten by hand, a new job made of what was kept of it. What took effect is not touched, and what comes
--- from its sender meanwhile is a duplicate. It leaves a record in pawl.audit.
+-- inbox_replay runs a delivery again that has not taken effect. It retries the delivery's job with
+-- all attempts. If the job was discarded or the delivery forgotten by hand, it makes a new job from
+-- the kept copy. A redelivery meanwhile is a duplicate. It writes a record to pawl.audit.
 --
--- options: dry_run boolean (say what would be done, and do nothing).
--- outcome 'replayed': job_id, with detail.status, what the job was (absent: it is new). With dry_run 'would_replay'.
--- 'refused': nothing was changed; detail.hint is the next step, with processed_at if it took effect, and job and status if its job stands
--- in the way. 'absent': neither remembered nor kept. 55P03: an open transaction has the job or the delivery for more than 2 s.
+-- Options: dry_run (boolean): report what would be done.
+-- Outcomes: 'replayed' (job_id; detail.status: the job's former one, absent for a new job), or with
+-- dry_run 'would_replay'. 'refused': nothing changed; detail.hint is the next step, with
+-- processed_at if it took effect, or job and status if its job prevents it. 'absent': neither
+-- remembered nor kept. Errors: 55P03, an open transaction has held the job or the delivery for 2 s.
 create or replace function pawl_v1.inbox_replay(
   p_consumer   text,
   p_key text,
@@ -97,7 +98,7 @@ begin
       when (v_look.kept).stored_as is null or (v_look.kept).hash is null then
         'its job was discarded, and it was not kept as it came: have it sent again under another key, or forget it first'
       when (v_look.seen).key is null and not v_look.forgotten then
-        'nobody forgot it by hand: it is older than what is remembered, and whether it took effect is not known'
+        'no operator forgot it: it is older than the memory window, and it is unknown whether it took effect'
     end;
     if v_hint is not null then
       return query
@@ -114,10 +115,10 @@ begin
       if v_dry and v_look.status in ('dead_letter', 'cancelled', 'pending') then
         v_was := jsonb_build_object('status', v_look.status);
       else
-        -- The job, and then nothing of the inbox: an attempt locks them in this order. While the job is there it owns the delivery.
+        -- Lock the job only: an attempt locks it first. While it exists it owns the delivery.
         select r.* into v_retry from pawl_v1.job_retry(v_job, p_actor, p_reason,
           case when v_dry then '{"from": []}'::jsonb else '{}' end) as r;
-        continue when v_retry.outcome = 'absent'; -- it has ended since
+        continue when v_retry.outcome = 'absent'; -- the job has ended since
         if v_retry.outcome <> 'retried' then
           return query
           select 'refused', v_job, v_retry.detail || jsonb_build_object('job', v_job);
@@ -126,7 +127,7 @@ begin
         v_was := jsonb_build_object('status', v_retry.detail -> 'status');
       end if;
     elsif v_dry then
-      v_job := null; -- that of before is gone
+      v_job := null; -- the former job is gone
     else
       v_job := pawl_v1._replay_store(v_look.seen, v_look.kept);
       continue when v_job is null;

@@ -1,13 +1,15 @@
--- Schedules: jobs that are enqueued at their time. Keepers do it, any number of them at once, each with
+-- Schedules: jobs that are enqueued at given times. Keepers enqueue them, any number of keepers at
+-- once, each with
 --
---   look    pawl_v1.schedules: what is due, and its fence
---   tick    schedule_tick: the fence proves that nobody was faster; the ticks' jobs and the next tick are one transaction
+--   look    pawl_v1.schedules: the due schedules and their fences
+--   tick    schedule_tick: checks the fence; the jobs and the next tick are one transaction
 --
--- A tick is a moment, not an event: after an outage it is still owed. Intervals are counted here, in absolute time. Cron expressions
--- are read by the keeper, because only a parser knows them; what it finds is checked here for what would double or lose a tick.
+-- A tick is a point in time, so after an outage it is still owed. Intervals are computed here, in
+-- absolute time. Cron expressions are read by the keeper, which has a parser. Its ticks are checked
+-- here, so that none is lost or made twice.
 
--- Enqueues the job of one tick. Its key is the schedule and the moment, so even a tick that comes twice has one job; the hash is that
--- of the key, because a schedule may have been given another payload since.
+-- _schedule_enqueue enqueues the job of one tick. Its key is the schedule and the time, so a tick
+-- that comes twice has one job. The hash is that of the key: the payload may have changed.
 create or replace function pawl_v1._schedule_enqueue(p_schedule pawl.schedule, p_at timestamptz)
 returns table (outcome text, job_id bigint)
 language plpgsql
@@ -28,7 +30,7 @@ begin
 end
 $$;
 
--- A schedule as the audit keeps it: not the payload, but what proves which payload it was.
+-- _schedule_record is a schedule as the audit keeps it, with the payload's length and SHA-256.
 create or replace function pawl_v1._schedule_record(p_schedule pawl.schedule)
 returns jsonb
 language sql
@@ -36,7 +38,7 @@ stable
 return to_jsonb(p_schedule) - 'payload'
   || jsonb_build_object('payload_octets', octet_length(p_schedule.payload), 'payload_sha256', encode(sha256(p_schedule.payload), 'hex'));
 
--- The first tick of an interval's grid after a moment.
+-- _schedule_after returns the first tick of an interval's grid after p_now.
 create or replace function pawl_v1._schedule_after(p_schedule pawl.schedule, p_now timestamptz)
 returns timestamptz
 language sql
@@ -82,16 +84,19 @@ begin
 end
 $$;
 
--- Makes a schedule, or gives the one of this name another plan, job or policy. A program calls it each time it starts: as long as the
--- plan (cron, time_zone, every_ms) is the same, the next tick stays what it is, however often that is. A tick that is due already is
--- still made, and an interval is counted from it. Otherwise another plan begins after now, so that no tick is made twice. A schedule
--- that is paused stays paused.
+-- schedule_put creates a schedule, or changes its plan, job or policy. A program calls it at each
+-- start. If the plan (cron, time_zone, every_ms) is unchanged, the next tick stays. A tick that is
+-- already due is still made, and an interval continues from it. Otherwise a new plan begins after
+-- now, so that no tick is made twice. A paused schedule stays paused.
 --
--- options: cron text (a keeper reads it) with time_zone text (default UTC), or every_ms (100 to 31536000000); first_at text, a moment
--- (the first tick; default after one interval, or for cron what a keeper finds. If it has passed, a schedule that is made is due at
--- once, and another plan begins with the next tick of its grid); missed text: of the ticks missed in an outage enqueue the 'last'
--- (default) or 'all' (the newest 1000). For each job, as of job_enqueue: priority, max_attempts, headers, lane, lane_policy.
--- outcome 'created', 'changed', 'unchanged'. next_at: null until a keeper has read the cron expression. P4000, P4004.
+-- Options: cron (text, read by a keeper) with time_zone (default UTC), or every_ms (100 to
+-- 31536000000). first_at (timestamp): the first tick; default after one interval, or as the keeper
+-- computes it. If it has passed, a new schedule is due at once, and a changed plan begins with the
+-- next tick of its grid. missed: of the ticks missed in an outage, enqueue 'last' (default) or
+-- 'all' (the newest 1000). For each job, as of job_enqueue: priority, max_attempts, headers, lane,
+-- lane_policy.
+-- Outcomes: 'created', 'changed', 'unchanged'. next_at: null until a keeper has read the cron
+-- expression. Errors: P4000, P4004. 55P03, the row was locked for 2 s.
 create or replace function pawl_v1.schedule_put(p_name text, p_queue text, p_kind text, p_payload bytea, p_options jsonb)
 returns table (outcome text, next_at timestamptz, detail jsonb)
 language plpgsql
@@ -140,11 +145,12 @@ begin
       using errcode = '40001', hint = 'restart the transaction';
   end if;
 
-  -- What is due is owed, whatever the plan is from now on.
+  -- A due tick is owed under the new plan too.
   if (v_before.cron, v_before.time_zone, v_before.every_ms) is distinct from (v_new.cron, v_new.time_zone, v_new.every_ms)
      and (v_before.paused or coalesce(v_before.next_at > v_now, true)) then
     v_new.since_at := greatest(v_now, v_before.since_at); -- clocks differ after a failover
-    if v_new.next_at <= v_new.since_at then -- ticks of the old plan may have been made since: only their keys, which are purged, know
+    -- The old plan may have made ticks since then; their keys may be purged.
+    if v_new.next_at <= v_new.since_at then
       v_new.next_at := case when v_every is not null then pawl_v1._schedule_after(v_new, v_new.since_at) end;
     end if;
   else
@@ -179,14 +185,15 @@ begin
 end
 $$;
 
--- Enqueues what a schedule owes and says when it ticks next, in one transaction: a keeper that dies has done both or nothing, and of
--- two keepers the slower one is told that its fence is old. For an interval nothing is passed. For a cron expression the keeper says
--- which ticks are due (ascending; none if it only says the next one) and which is next, in the schedule's order.
+-- schedule_tick enqueues the due ticks of a schedule and sets its next tick, in one transaction. Of
+-- two keepers, the slower one finds that its fence is old. For an interval, pass no ticks. For a
+-- cron expression the keeper passes the due ticks in ascending order (none if it only sets the
+-- next) and the next tick.
 --
--- outcome 'ticked' (enqueued: jobs; next_at; detail.skipped: how many missed ticks of an interval were left out), 'superseded'
--- (somebody changed the schedule since the fence was read: look again), 'not_due', 'absent'.
--- P4004: ticks that are out of order, before the one that is due, or in the future. 55P03: an open transaction has the schedule for more
--- than 0.5 s.
+-- Outcomes: 'ticked' (enqueued: number of jobs; next_at; detail.skipped: number of an interval's
+-- missed ticks left out). 'superseded': the schedule changed since the fence was read; look again.
+-- 'not_due'. 'absent'. Errors: P4004, ticks out of order, before the due one, or in the future.
+-- 55P03, an open transaction has held the schedule for 0.5 s.
 create or replace function pawl_v1.schedule_tick(
   p_name    text,
   p_fence   bigint,
@@ -196,7 +203,7 @@ create or replace function pawl_v1.schedule_tick(
 returns table (outcome text, enqueued int, next_at timestamptz, detail jsonb)
 language plpgsql
 set search_path = pg_catalog, pg_temp
-set lock_timeout = '500ms' -- the others that are due wait meanwhile
+set lock_timeout = '500ms' -- the other due schedules wait meanwhile
 as $$
 declare
   v_now      timestamptz := clock_timestamp();
@@ -255,7 +262,7 @@ begin
 end
 $$;
 
--- What a keeper may say of a cron schedule: nothing that would double a tick, or lose the one that is due in silence.
+-- _check_ticks checks what a keeper passes for a cron schedule. No tick is repeated or lost.
 create or replace function pawl_v1._check_ticks(p_schedule pawl.schedule, p_ticks timestamptz[], p_next_at timestamptz, p_now timestamptz)
 returns void
 language plpgsql
@@ -285,7 +292,7 @@ begin
 end
 $$;
 
--- Checks what the operator's verbs are told, and returns the row locked; null if there is none.
+-- _schedule_operate checks a verb's arguments and returns the row locked, or null.
 create or replace function pawl_v1._schedule_operate(p_name text, p_actor text, p_reason text)
 returns pawl.schedule
 language plpgsql
@@ -315,9 +322,9 @@ as $$
           case when (p_after).name is not null then pawl_v1._schedule_record(p_after) end)
 $$;
 
--- Stops a schedule: nothing is enqueued until it is resumed, also what is due already. Jobs that it has enqueued stay.
--- outcome 'paused', 'unchanged' (it was; no record), 'absent'. P4004: actor or reason. 55P03: an open transaction has it for more than
--- 2 s; nothing changed.
+-- schedule_pause stops a schedule: no tick is enqueued until it is resumed. Enqueued jobs stay.
+-- Outcomes: 'paused'. 'unchanged': it was paused; no audit record. 'absent'. Errors: P4004, actor
+-- or reason. 55P03, an open transaction has held it for 2 s; nothing changed.
 create or replace function pawl_v1.schedule_pause(p_name text, p_actor text, p_reason text)
 returns table (outcome text, detail jsonb)
 language plpgsql
@@ -345,9 +352,11 @@ begin
 end
 $$;
 
--- Lets a schedule go on. Ticks whose time has come meanwhile are dropped, whatever it does with missed ones: an interval keeps its
--- grid, and of a cron expression a keeper looks for the next tick from now on. See schedule_run_now.
--- outcome 'resumed' (detail.next_at, unless a keeper has to find it), 'unchanged' (it was not paused), 'absent'. Errors as of schedule_pause.
+-- schedule_resume resumes a paused schedule. Ticks that passed meanwhile are dropped, also with
+-- missed 'all'. An interval keeps its grid. For a cron expression a keeper computes the next tick
+-- from now. To make up a tick, see schedule_run_now.
+-- Outcomes: 'resumed' (detail.next_at, absent if a keeper must compute it). 'unchanged': it was not
+-- paused. 'absent'. Errors as of schedule_pause.
 create or replace function pawl_v1.schedule_resume(p_name text, p_actor text, p_reason text)
 returns table (outcome text, detail jsonb)
 language plpgsql
@@ -382,8 +391,8 @@ begin
 end
 $$;
 
--- Enqueues a job now, beside the plan, which stays as it is; also of a schedule that is paused. Called twice it enqueues two.
--- outcome 'enqueued' (detail.job), 'absent'. Errors as of schedule_pause.
+-- schedule_run_now enqueues a job now, even if the schedule is paused. Its plan stays. Each call
+-- enqueues another job. Outcomes: 'enqueued' (detail.job), 'absent'. Errors as of schedule_pause.
 create or replace function pawl_v1.schedule_run_now(p_name text, p_actor text, p_reason text)
 returns table (outcome text, detail jsonb)
 language plpgsql
@@ -408,9 +417,9 @@ begin
 end
 $$;
 
--- Deletes a schedule, and with it which ticks were made. Jobs that it has enqueued stay. A program that still puts it makes it anew when
--- it starts: if its first_at has passed, ticks from then on are due again.
--- outcome 'deleted', 'absent'. Errors as of schedule_pause.
+-- schedule_delete deletes a schedule and its record of ticks made. Enqueued jobs stay. A program
+-- that still calls schedule_put creates it again: if its first_at has passed, ticks from then on
+-- are due again. Outcomes: 'deleted', 'absent'. Errors as of schedule_pause.
 create or replace function pawl_v1.schedule_delete(p_name text, p_actor text, p_reason text)
 returns table (outcome text, detail jsonb)
 language plpgsql
@@ -433,7 +442,7 @@ begin
 end
 $$;
 
--- Schedules, payload left out. A keeper looks here for those that are not paused, and whose next_at is null or has come.
+-- schedules shows schedules without payloads. Due: not paused, and next_at null or past.
 create or replace view pawl_v1.schedules as
 select s.name,
        s.cron,

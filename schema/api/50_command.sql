@@ -1,35 +1,40 @@
--- Commands: a caller asks, once, and is told the same answer each time.
+-- Commands: a caller sends a command once or more and gets the same response each time.
 --
 --   one transaction                        leased
 --
 --   command_open                           command_claim
 --        │ the key is locked,                   │
---        │ nothing is written              processing ──── lease over ────┬── repeatable: processing again, under a new fence
---    your rows                              │   │   │                     └── else: unknown ── the attempt's own end, or command_settle
+--        │ no row is written               processing ─ lease over ─┬─ repeatable: new fence
+--    your rows                              │   │   │               └─ else: unknown
 --        │                     command_fail │   │   │ command_fail, final
 --   command_close           failed_retryable    │   failed_final
---        │                   (ask it again)     │ command_succeed
+--        │                   (claim it again)   │ command_succeed
 --    succeeded                              succeeded
 --
--- One transaction: the key is held by an advisory lock from command_open to the end of the transaction, and the row is written
--- once, as it ends, with your rows. Behind the lock stands the primary key: of two transactions that both ended one key the second
--- is refused, with all its rows. Leased: the claim commits alone, and others see that somebody works on it, until when. Every later
--- word names the fence, of both forms.
+-- An unknown command is ended by its late attempt or by command_settle. One transaction: an
+-- advisory lock holds the key from command_open to the end of the transaction. The row is written
+-- once, at the end, with your rows. The primary key backs the lock up: of two transactions that end
+-- one key, the second fails with all its rows. Leased: the claim commits alone, so others see the
+-- attempt and its lease. In both forms every later call passes the fence.
 
--- Opens a command, in the transaction that will do the work and end it: call it first. It locks the key until that transaction ends,
--- looks, and draws a fence. Nothing is written, so a transaction that dies leaves nothing.
+-- command_open opens a command in the transaction that does the work and ends it. Call it first. It
+-- locks the key until the transaction ends, reads the row and draws a fence. It writes no row.
 --
--- outcome 'new_claim', 'retryable_failure' (the attempt before failed): the key is yours. Do the work, then command_close with fence and
--- xact as they are; or roll back, and command_fail with the fence. Until then COMMIT fails with 2D000 and rolls back.
--- outcome 'replay_success', 'final_failure': the stored answer; do nothing but commit before you pass it on. detail.unproved:
--- COMMIT waits for the synchronous standbys.
--- outcome 'processing_active': somebody else is at it; ask again after retry_after_ms. The other columns may be null.
--- outcome 'unknown': an attempt may have taken effect and did not say. Commit; see command_settle.
--- outcome 'mismatch': the key came before with another payload (detail: stored_hash, given_hash).
+-- Outcomes:
+-- - 'new_claim', 'retryable_failure' (the previous attempt failed): the key is yours. Do the work,
+--   then call command_close with fence and xact. Or roll back, and call command_fail with the
+--   fence. Until then COMMIT fails with 2D000 and rolls back.
+-- - 'replay_success', 'final_failure': the stored response. Do no work, and commit before you pass
+--   it on. If detail.unproved is set, COMMIT waits for the synchronous standbys.
+-- - 'processing_active': another call has the key; try again after retry_after_ms. Other columns
+--   may be null.
+-- - 'unknown': an earlier attempt may have taken effect. Commit; see command_settle.
+-- - 'mismatch': the key came before with another payload (detail: stored_hash, given_hash).
 --
--- p_idle_ms: the server ends the transaction after so long a silence (idle_in_transaction_session_timeout); null leaves the
--- session's own limit. options: wait_ms (default 0: how long to wait for another transaction that has the key), raise boolean
--- (what is not yours and no replay is raised: P4002, P4029, P4030, P4031).
+-- p_idle_ms: idle_in_transaction_session_timeout for this transaction, in ms; null keeps the
+-- session's. Options: wait_ms (0 to 600000, default 0): how long to wait for another transaction
+-- that has the key. raise (boolean): mismatch, processing_active, final_failure and unknown raise
+-- P4002, P4029, P4030, P4031.
 create or replace function pawl_v1.command_open(p_scope text, p_key text, p_hash bytea, p_idle_ms int default null, p_options jsonb default '{}')
 returns table (
   outcome text, fence bigint, xact text, attempts int, retry_after_ms int, response_status int, response_headers jsonb,
@@ -44,7 +49,7 @@ declare
   v_hash bytea;
   v_idle text;
 begin
-  -- Helpers are called only to say what is wrong.
+  -- The check functions are called only if a test fails.
   if (octet_length(p_scope) between 1 and 255 and octet_length(p_key) between 1 and 255 and octet_length(p_hash) = 32
       and p_options - '{wait_ms,raise}'::text[] = '{}') is not true
   then
@@ -52,10 +57,11 @@ begin
             pawl_v1._check_options(p_options, '{wait_ms,raise}');
   end if;
   if p_idle_ms is not null then
-    v_idle := set_config('idle_in_transaction_session_timeout', p_idle_ms::text, true); -- PERFORM would run a query
+    -- PERFORM would run a query.
+    v_idle := set_config('idle_in_transaction_session_timeout', p_idle_ms::text, true);
   end if;
 
-  -- First the lock, then the look, each with a snapshot of its own: who had the lock before has committed what is seen.
+  -- Lock, then read with a new snapshot, which sees what the previous holder of the lock committed.
   v_mine := pg_try_advisory_xact_lock(pawl_v1._command_lock(p_scope, p_key));
   if not v_mine and p_options ? 'wait_ms' then
     v_mine := pawl_v1._command_wait(p_scope, p_key, pawl_v1._int_option(p_options, 'wait_ms', 0, 0, 600000)::int);
@@ -71,7 +77,8 @@ begin
     attempts := 1;
     fence := nextval('pawl.fence_seq');
     xact := pawl_v1._command_xact(fence);
-    execute 'declare pawl_command_' || fence || ' no scroll cursor with hold for select pawl_v1._command_unended(' || fence || ')'; -- see there
+    -- See _command_unended.
+    execute 'declare pawl_command_' || fence || ' no scroll cursor with hold for select pawl_v1._command_unended(' || fence || ')';
     return next;
     return;
   end if;
@@ -79,7 +86,7 @@ begin
   if v_hash <> p_hash then
     outcome := 'mismatch';
   else
-    -- A wide row is dear, and a new key has none: only now. By another statement it may be another row.
+    -- A wide row is expensive to read. It may be another row now: test the hash again.
     select case c.status
              when 'succeeded' then 'replay_success'
              when 'failed_final' then 'final_failure'
@@ -113,7 +120,8 @@ begin
     when 'processing_active' then
       retry_after_ms := 1000;
     else
-      if current_setting('synchronous_standby_names') <> '' or pg_is_in_recovery() then -- a standby raises 25006
+      -- On a standby _unproved raises 25006.
+      if current_setting('synchronous_standby_names') <> '' or pg_is_in_recovery() then
         detail := pawl_v1._unproved();
       end if;
   end case;
@@ -121,15 +129,15 @@ begin
 end
 $$;
 
--- What was opened in this transaction, under this fence.
+-- _command_xact identifies the transaction and fence that opened a command.
 create or replace function pawl_v1._command_xact(p_fence bigint)
 returns text
 language sql
 return pg_current_xact_id()::text || ' ' || p_fence;
 
--- Makes COMMIT fail while a command is open. command_open declares a cursor WITH HOLD over it; COMMIT runs the query of such a cursor, since
--- its rows are to outlive the transaction, and an error of the query rolls all back. command_close and command_fail close the cursor.
--- PREPARE TRANSACTION refuses such a cursor by itself (0A000). A rollback drops it.
+-- _command_unended makes COMMIT fail while a command is open. command_open declares a cursor WITH
+-- HOLD over it, and COMMIT runs the query of such a cursor. Its error rolls the transaction back.
+-- command_close and command_fail close the cursor. PREPARE TRANSACTION raises 0A000.
 create or replace function pawl_v1._command_unended(p_fence bigint)
 returns void
 language plpgsql
@@ -142,7 +150,7 @@ begin
 end
 $$;
 
--- The answer of a command that is no final one: the row is looked at again, under its lock, if the key is ours.
+-- _command_reopen decides for a command without a final response. With the key, it locks the row.
 create or replace function pawl_v1._command_reopen(p_scope text, p_key text, p_hash bytea, p_mine boolean)
 returns table (outcome text, fence bigint, attempts int, failure_code text, failure_message text)
 language plpgsql
@@ -153,7 +161,7 @@ declare
   v_outcome text := 'processing_active';
 begin
   if p_mine then
-    -- Locked: an attempt is ending it.
+    -- A locked row means that an attempt is ending it.
     select c.*
       into v_seen
       from pawl.command as c
@@ -164,10 +172,12 @@ begin
       v_outcome := coalesce(pawl_v1._command_standing(v_seen, p_hash), case v_seen.status when 'failed_retryable' then 'retryable_failure' else 'unknown' end);
     end if;
   end if;
-  if v_outcome = 'retryable_failure' then -- stays as it is, locked, until command_close or command_fail
+  -- The row stays locked and unchanged until command_close or command_fail.
+  if v_outcome = 'retryable_failure' then
     v_seen.fence := nextval('pawl.fence_seq');
     v_seen.attempts := v_seen.attempts + 1;
-  elsif v_outcome = 'unknown' and v_seen.status = 'processing' then -- its lease is over, and who knows how far it came
+  -- Its lease has ended and its effect is not known.
+  elsif v_outcome = 'unknown' and v_seen.status = 'processing' then
     v_seen := pawl_v1._command_take(v_seen, 'unknown', '{}');
   end if;
   return query
@@ -175,13 +185,15 @@ begin
 end
 $$;
 
--- The counterpart of command_open, as the last statement before COMMIT: writes the command, ended well, with its answer. Its memory
--- counts from now. p_fence, p_xact: what command_open answered.
+-- command_close completes command_open. Call it as the last statement before COMMIT. It writes the
+-- command as succeeded, with its response; retention counts from now. p_fence, p_xact: of
+-- command_open.
 --
--- options: retention_ms (default 24 h), response_status (100 to 999), response_headers object, result_ref_type, result_ref_id (what
--- was made).
--- outcome 'succeeded'. 25000: the work has rolled back the transaction in which the command was opened, and what it committed behind that
--- is durable; tell command_fail with option unknown. P4020: a newer attempt owns it, or it has ended. Both abort the transaction.
+-- Options: retention_ms (1000 to 315360000000, default 24 h). response_status (100 to 999),
+-- response_headers (object). result_ref_type, result_ref_id: the created object.
+-- Outcome: 'succeeded'. Both errors abort the transaction. 25000: the work ended the transaction
+-- that opened the command. Rows it committed since are durable; call command_fail with option
+-- unknown. P4020: a newer attempt has the key, or the command has ended.
 create or replace function pawl_v1.command_close(
   p_scope         text,
   p_key           text,
@@ -214,7 +226,7 @@ begin
           nullif(p_options -> 'response_headers', 'null'), p_options ->> 'result_ref_type', p_options ->> 'result_ref_id')
   on conflict do nothing;
   if not found then
-    -- Over a failure that may be tried again: its row is locked since command_open.
+    -- Replace a retryable failure. Its row is locked since command_open.
     update pawl.command as c
        set status = 'succeeded',
            fence = p_fence,
@@ -243,7 +255,7 @@ begin
   begin
     close v_open; -- COMMIT may succeed from here on
   exception
-    when invalid_cursor_name then -- the work has said CLOSE ALL
+    when invalid_cursor_name then -- the work has executed CLOSE ALL
       null;
   end;
   outcome := 'succeeded';
@@ -265,22 +277,25 @@ begin
 end
 $$;
 
--- Claims a key. A finished command is answered from its row by a plain read; claims of one key go one at a time.
+-- command_claim claims a key with a lease. A finished command is answered by a plain read.
 --
--- outcome 'new_claim', 'retryable_failure' (the attempt before failed), 'processing_stale' (its lease was over, and this claim
--- says repeatable): you hold it. Do the work, then command_succeed or command_fail with this fence.
--- outcome 'replay_success', 'final_failure': the stored answer; do nothing but commit before you pass it on. detail.unproved:
--- COMMIT waits for the synchronous standbys.
--- outcome 'processing_active': somebody else holds it, nothing changed; ask again after retry_after_ms. Also when another
--- transaction is claiming or ending it right now, in which case the other columns may be null. detail.claimed_by: who.
--- outcome 'unknown': the attempt before may have taken effect and did not say. Nobody holds it; see command_settle.
--- outcome 'mismatch': the key came before with another payload (detail: stored_hash, given_hash). Nothing changed.
--- 40001: restart the transaction.
+-- Outcomes:
+-- - 'new_claim', 'retryable_failure' (the previous attempt failed), 'processing_stale' (its lease
+--   had ended and option repeatable is set): you hold the key. Do the work, then call
+--   command_succeed or command_fail with this fence.
+-- - 'replay_success', 'final_failure': the stored response. Do no work, and commit before you pass
+--   it on. If detail.unproved is set, COMMIT waits for the synchronous standbys.
+-- - 'processing_active': another attempt holds it (detail.claimed_by), or a transaction is claiming
+--   or ending it now; then other columns may be null. Try again after retry_after_ms.
+-- - 'unknown': the previous attempt may have taken effect. It is not held; see command_settle.
+-- - 'mismatch': the key came before with another payload (detail: stored_hash, given_hash).
 --
--- options: lease_ms (default 300000), wait_ms (default 0: how long to wait for the transaction of another claim), retention_ms
--- (default 24 h: memory of a finished command), repeatable boolean (running the handler again is safe: all it writes is fenced),
--- claimed_by text (for people), raise boolean (processing_active, final_failure, unknown and mismatch are raised as P4029, P4030,
--- P4031 and P4002).
+-- Errors: 40001, restart the transaction. With option raise: processing_active, final_failure,
+-- unknown and mismatch as P4029, P4030, P4031 and P4002.
+-- Options: lease_ms (1000 to 43200000, default 300000). wait_ms (0 to 600000, default 0): how long
+-- to wait for the transaction of another claim. retention_ms (1000 to 315360000000, default 24 h):
+-- of a finished command. repeatable (boolean): the handler may safely run again, because all its
+-- writes are fenced. claimed_by (text, for people). raise (boolean).
 create or replace function pawl_v1.command_claim(p_scope text, p_key text, p_hash bytea, p_options jsonb default '{}')
 returns table (
   outcome text, fence bigint, attempts int, lease_expires_at timestamptz, retry_after_ms int, response_status int,
@@ -297,7 +312,7 @@ declare
   v_wait    int;
   v_locked  boolean := false;
 begin
-  -- Helpers cost as much as the claim itself, so they are called only to say what is wrong.
+  -- The checks cost as much as the claim, so they are called only if a test fails.
   if (octet_length(p_scope) between 1 and 255 and octet_length(p_key) between 1 and 255 and octet_length(p_hash) = 32
       and p_options - '{lease_ms,wait_ms,retention_ms,repeatable,claimed_by,raise}'::text[] = '{}') is not true
   then
@@ -306,7 +321,7 @@ begin
   end if;
 
   for v_try in 1..4 loop
-    -- Most answers come from here: no lock, no write.
+    -- Most responses come from here, without a lock or a write.
     select c.*
       into v_seen
       from pawl.command as c
@@ -317,14 +332,14 @@ begin
       exit when v_outcome is not null;
     end if;
 
-    -- Claims of one key go one at a time: those that ask only learn that it is taken, instead of waiting in the INSERT; and
-    -- fences are drawn in the order in which the key is held.
+    -- With the lock, concurrent claims learn at once that the key is taken, instead of waiting in
+    -- INSERT. Fences are drawn in the order in which the key is held.
     if not v_locked then
       v_locked := pg_try_advisory_xact_lock(pawl_v1._command_lock(p_scope, p_key));
       if not v_locked then
         v_wait := pawl_v1._int_option(p_options, 'wait_ms', 0, 0, 600000);
         v_locked := pawl_v1._command_wait(p_scope, p_key, v_wait);
-        continue when v_locked; -- what was waited for may have ended it
+        continue when v_locked; -- the other transaction may have ended the command
         v_outcome := 'processing_active';
         exit;
       end if;
@@ -343,7 +358,7 @@ begin
       continue;
     end if;
 
-    -- Locked: an attempt is ending it, or it is being purged.
+    -- A locked row means that an attempt is ending it, or a purge.
     select c.*
       into v_seen
       from pawl.command as c
@@ -356,7 +371,7 @@ begin
     end if;
     v_outcome := pawl_v1._command_standing(v_seen, p_hash);
     if v_outcome is null then
-      -- Whether an attempt that fell silent took effect, nobody knows: it runs again only if the claim says that this is safe.
+      -- A silent attempt may have taken effect. It runs again only if that is safe.
       v_outcome := case
         when v_seen.status = 'failed_retryable' then 'retryable_failure'
         when (p_options ->> 'repeatable')::boolean then 'processing_stale'
@@ -396,7 +411,7 @@ begin
 end
 $$;
 
--- Says that the row has a status that a later version knows.
+-- _command_misfit reports a status that only a later version knows.
 create or replace function pawl_v1._command_misfit(p_seen pawl.command)
 returns text
 language plpgsql
@@ -408,15 +423,15 @@ begin
 end
 $$;
 
--- The detail of a mismatch. Like any answer that was only read, it waits for replication.
+-- _command_mismatch returns the detail of a mismatch. It waits for replication.
 create or replace function pawl_v1._command_mismatch(p_stored bytea, p_given bytea)
 returns jsonb
 language sql
 return jsonb_build_object('stored_hash', encode(p_stored, 'hex'), 'given_hash', encode(p_given, 'hex'))
   || case current_setting('synchronous_standby_names') when '' then '{}' else pawl_v1._unproved() end;
 
--- What a row answers to whoever claims its key, or null: it may be claimed. The payload is looked at first: a caller who
--- changes it is told so while the first one is still being worked on.
+-- _command_standing returns the outcome of a row for a new claim, or null if the key may be
+-- claimed. The payload is compared first, also while the first attempt runs.
 create or replace function pawl_v1._command_standing(p_seen pawl.command, p_hash bytea)
 returns text
 language sql
@@ -435,9 +450,10 @@ create or replace function pawl_v1._command_lock(p_scope text, p_key text)
 returns bigint
 language sql
 immutable
-return hashtextextended(octet_length(p_scope)::text || ':' || p_scope || p_key, 1885435758); -- int || text is stable: never inlined
+-- int || text is only stable: with it the function would not be inlined.
+return hashtextextended(octet_length(p_scope)::text || ':' || p_scope || p_key, 1885435758);
 
--- Waits for the lock of a key and reports whether it came.
+-- _command_wait waits up to p_ms for the lock of a key and reports whether it has it.
 create or replace function pawl_v1._command_wait(p_scope text, p_key text, p_ms int)
 returns boolean
 language plpgsql
@@ -445,7 +461,7 @@ set search_path = pg_catalog, pg_temp
 set lock_timeout = '2s'
 as $$
 begin
-  if p_ms = 0 then -- which lock_timeout takes for ever
+  if p_ms = 0 then -- lock_timeout 0 waits for ever
     return false;
   end if;
   perform set_config('lock_timeout', p_ms::text, true);
@@ -467,7 +483,7 @@ returns timestamptz
 language sql
 return clock_timestamp() + pawl_v1._ms_option(p_options, 'retention_ms', 86400000, 1000, 315360000000);
 
--- Takes over what nobody holds, or makes it unknown. The row is locked since its status was read.
+-- _command_take claims a command that is not held, or marks it unknown. The row is locked.
 create or replace function pawl_v1._command_take(p_seen pawl.command, p_outcome text, p_options jsonb)
 returns pawl.command
 language plpgsql
@@ -501,7 +517,7 @@ begin
 end
 $$;
 
--- Raises what the caller asked to be raised; returns for the other outcomes.
+-- _command_raise raises the outcomes covered by option raise and returns for the others.
 create or replace function pawl_v1._command_raise(p_outcome text, p_seen pawl.command, p_hash bytea)
 returns void
 language plpgsql
@@ -531,8 +547,8 @@ begin
 end
 $$;
 
--- Says why an end or a renewal is refused. DETAIL: absent, rolled_back (the claim's transaction did not commit), superseded (a
--- newer attempt), or the status in which this very attempt ended.
+-- _command_refuse raises P4020. DETAIL: absent, rolled_back (the claim's transaction did not
+-- commit), superseded (by a newer attempt), or the status in which this attempt ended.
 create or replace function pawl_v1._command_refuse(p_scope text, p_key text, p_fence bigint)
 returns void
 language plpgsql
@@ -560,9 +576,11 @@ begin
 end
 $$;
 
--- Locks a claimed command and proves the fence. Call it first in the transaction that will write and end it: a stale
--- attempt then stops before it writes, and nobody takes over while the transaction is open.
--- outcome 'held'. P4020: not the holder any more. 55P03: another transaction has the row; nothing is known yet.
+-- command_hold locks a claimed command and proves the fence. Call it first in the transaction that
+-- writes and ends the command: a stale attempt then stops before it writes. No other attempt can
+-- take over while the transaction is open.
+-- Outcome: 'held'. Errors: P4020, not the holder. 55P03, the row was locked for 2 s; the state is
+-- not known yet.
 create or replace function pawl_v1.command_hold(p_scope text, p_key text, p_fence bigint)
 returns table (outcome text, detail jsonb)
 language plpgsql
@@ -586,8 +604,10 @@ begin
 end
 $$;
 
--- Renews the lease; call it at a third of it. An attempt whose lease ran out, and whom nobody has replaced, is back.
--- options: lease_ms (default 300000). outcome 'renewed'. P4020: not the holder any more. 55P03 as of command_hold.
+-- command_renew renews the lease; call it every third of the lease. If the lease has ended but no
+-- other attempt has taken over, the attempt holds it again.
+-- Options: lease_ms (1000 to 43200000, default 300000).
+-- Outcome: 'renewed'. Errors: as of command_hold.
 create or replace function pawl_v1.command_renew(p_scope text, p_key text, p_fence bigint, p_options jsonb default '{}')
 returns table (outcome text, lease_expires_at timestamptz, detail jsonb)
 language plpgsql
@@ -617,11 +637,13 @@ begin
 end
 $$;
 
--- Ends a command well and stores its answer, in the transaction that did the work. Its memory counts from now.
+-- command_succeed ends a claimed command and stores its response, in the transaction that did the
+-- work. Retention counts from now. A second call for the same attempt is refused.
 --
--- options: response_status (100 to 999), response_headers object, result_ref_type, result_ref_id (what was made).
--- outcome 'succeeded'. P4020: not the holder any more; DETAIL says why. It aborts the transaction, so that the work of such
--- an attempt is rolled back. It is never accepted twice.
+-- Options: response_status (100 to 999), response_headers (object). result_ref_type, result_ref_id:
+-- the created object.
+-- Outcome: 'succeeded'. Errors: P4020, not the holder; DETAIL has the reason. It aborts the
+-- transaction, so the attempt's work is rolled back. 55P03, as of command_hold.
 create or replace function pawl_v1.command_succeed(
   p_scope         text,
   p_key           text,
@@ -664,14 +686,15 @@ begin
 end
 $$;
 
--- Ends an attempt badly. In the transaction that opened the command, after rolling back to a savepoint behind command_open; or in one
--- of its own. If there is no row it is inserted, unless somebody else has the key by then: it waits for their end. Telling the same
--- failure twice is no error.
+-- command_fail ends an attempt with an error. Call it in the transaction that opened the command,
+-- after rolling back to a savepoint set after command_open, or in its own transaction. Without a
+-- row it inserts one, after waiting for another holder of the key. Repeating it is no error.
 --
--- p_error: {"error": text, "code": text}. options: final boolean (the failure is the answer from now on), unknown boolean (the
--- attempt may have taken effect), retention_ms as of command_claim, for a row that is inserted.
--- outcome 'failed_retryable', 'failed_final' or 'unknown': what the row holds now. P4020: another attempt has the key, or it
--- has ended; nothing is written, claim again to read the answer.
+-- p_error: {"error": text, "code": text}. Options: final (boolean): the failure is the response
+-- from now on. unknown (boolean): the attempt may have taken effect. retention_ms: of an inserted
+-- row.
+-- Outcomes: 'failed_retryable', 'failed_final', 'unknown': the row's status. Errors: P4020, another
+-- attempt has the key, or it has ended. Nothing is written; claim again to read the response.
 create or replace function pawl_v1.command_fail(
   p_scope   text,
   p_key     text,
@@ -701,7 +724,7 @@ begin
   perform pawl_v1._command_check_fence(p_fence);
 
   for v_try in 1..4 loop
-    -- Held by this attempt; or its transaction was rolled back over an older failure, which is still the newest word.
+    -- This attempt holds the row, or was rolled back over an older failure, which is still there.
     update pawl.command as c
        set status = v_status,
            fence = p_fence,
@@ -720,7 +743,7 @@ begin
          into v_seen;
     exit when found;
 
-    -- Another transaction may have opened the key since, of which there is no row yet: its end decides.
+    -- Another transaction may have opened the key without a row yet. Wait for its end.
     if not v_locked then
       perform pg_advisory_xact_lock(pawl_v1._command_lock(p_scope, p_key));
       v_locked := true;
@@ -739,7 +762,8 @@ begin
       from pawl.command as c
      where c.scope = p_scope
        and c.key = p_key;
-    if v_seen.fence = p_fence and v_seen.status in ('failed_retryable', 'failed_final') then -- told before
+    -- Reported before.
+    if v_seen.fence = p_fence and v_seen.status in ('failed_retryable', 'failed_final') then
       if current_setting('synchronous_standby_names') <> '' then
         v_proof := pawl_v1._unproved();
       end if;
@@ -748,13 +772,14 @@ begin
     if v_seen.key is not null and (v_seen.fence > p_fence or v_seen.status <> 'failed_retryable') then
       perform pawl_v1._command_refuse(p_scope, p_key, p_fence);
     end if;
-    v_seen := null; -- it changed under our eyes: once more
+    v_seen := null; -- the row changed in between: try again
   end loop;
   if v_seen.key is null then
     raise exception 'command % of scope % keeps changing', p_key, p_scope
       using errcode = '40001', hint = 'restart the transaction';
   end if;
-  if exists (select from pg_cursors as o where o.name = v_open::text) then -- it was opened in this transaction, which may commit from here on
+  -- It was opened in this transaction, which may commit from here on.
+  if exists (select from pg_cursors as o where o.name = v_open::text) then
     close v_open;
   end if;
   return query
@@ -762,7 +787,7 @@ begin
 end
 $$;
 
--- A fence that was never issued would lie above all that are to come.
+-- _command_check_fence refuses a fence that was never issued: it would exceed all future ones.
 create or replace function pawl_v1._command_check_fence(p_fence bigint)
 returns void
 language plpgsql

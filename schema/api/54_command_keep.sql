@@ -1,16 +1,16 @@
--- Commands over time: purge, verdicts on what is unknown, counts, views.
+-- Commands over time: purge, verdicts on unknown outcomes, counts, views.
 
--- Forgets finished commands whose memory is over, at most p_limit of them. What is processing, unknown or waiting for a retry
--- never leaves by age.
+-- command_purge deletes finished commands whose retention has ended, at most p_limit (1 to 100000,
+-- default 10000). Commands that are processing, unknown or failed_retryable are never purged.
 --
--- options: older_than_ms (default 24 h): looks at no command created since. The walk through the index of ages ends there;
--- raise it to the shortest retention_ms in use. since: see job_key_purge.
--- outcome 'purged'; detail.next: see job_key_purge.
+-- Options: older_than_ms (0 to 315360000000, default 24 h): skip commands created later. The walk
+-- through the age index ends there; raise it to the shortest retention_ms in use. since: see
+-- job_key_purge. Outcome: 'purged'; detail.next: see job_key_purge.
 create or replace function pawl_v1.command_purge(p_limit int default 10000, p_options jsonb default '{}')
 returns table (outcome text, purged int, detail jsonb)
 language plpgsql
 set search_path = pg_catalog, pg_temp
-set enable_bitmapscan = off -- it walks the index of ages in order: see docs/decisions/0036-purging.md
+set enable_bitmapscan = off -- walk the age index in order: docs/decisions/0036-purging.md
 set enable_sort = off
 set enable_seqscan = off
 as $$
@@ -25,7 +25,7 @@ begin
     raise exception 'limit must lie between 1 and 100000, it is %', coalesce(p_limit::text, 'null')
       using errcode = 'P4004';
   end if;
-  select array_agg(d.ctid), max(d.created_at) -- their places: see job_key_purge
+  select array_agg(d.ctid), max(d.created_at) -- ctids: see job_key_purge
     into v_due, v_next
     from (
       select c.ctid, c.created_at
@@ -48,14 +48,15 @@ begin
 end
 $$;
 
--- Settles a command of which nobody knew whether it took effect, after somebody found out. It leaves a record in pawl.audit,
--- and the attempt that fell silent is refused from now on.
+-- command_settle settles an unknown command after you found out whether it took effect. It writes a
+-- record to pawl.audit. The silent attempt is refused from now on.
 --
--- p_fence: the command's fence when you found out (stale_commands). The verdict is about the attempts up to that one.
--- p_verdict: 'executed' (it took effect: succeeded) or 'not_executed' (it did not: the next claim may run it).
--- options: result text, result_ref_type, result_ref_id: the answer to give from now on, if it was executed.
--- outcome 'settled'; 'refused' (detail.status: it is not unknown); 'moved' (another attempt has begun since; detail.fence is its fence:
--- find out again); 'absent'. P4004: fence, verdict, actor or reason.
+-- p_fence: the fence when you found out (stale_commands); the verdict covers attempts up to it.
+-- p_verdict: 'executed' (it succeeded) or 'not_executed' (the next claim may run it).
+-- Options: result, result_ref_type, result_ref_id (texts): the response, if executed.
+-- Outcomes: 'settled'. 'refused' (detail.status): it is not unknown. 'moved' (detail.fence):
+-- another attempt has begun; find out again. 'absent'. Errors: P4004, fence, verdict, actor or
+-- reason. 55P03, the row was locked for 2 s.
 create or replace function pawl_v1.command_settle(
   p_scope   text,
   p_key     text,
@@ -122,7 +123,7 @@ begin
 end
 $$;
 
--- A command as the audit keeps it: not the answer, but its length.
+-- _command_record is a command as the audit keeps it, with lengths in place of the response.
 create or replace function pawl_v1._command_record(p_command pawl.command)
 returns jsonb
 language sql
@@ -130,8 +131,8 @@ stable
 return to_jsonb(p_command) - '{result,response_body,response_headers}'::text[]
   || jsonb_build_object('result_octets', octet_length((p_command).result), 'response_octets', octet_length((p_command).response_body));
 
--- Adds to the counts of answers given again. A replay reads and writes nothing, so whoever gives them counts them, and tells
--- now and then. outcome 'counted'.
+-- command_replayed adds to the counts of replayed responses. A replay writes nothing, so the client
+-- counts and reports from time to time. Outcome: 'counted'.
 create or replace function pawl_v1.command_replayed(p_scopes text[], p_counts bigint[])
 returns table (outcome text, detail jsonb)
 language plpgsql
@@ -153,9 +154,8 @@ begin
 end
 $$;
 
--- Forgets the counts of scopes that have no command any more and were told nothing of for p_older_than_ms, at most p_limit of them
--- (1 to 100000).
--- outcome 'purged'.
+-- replay_purge deletes counts of scopes that have no command and were not reported for
+-- p_older_than_ms, at most p_limit (1 to 100000, default 1000). Outcome: 'purged'.
 create or replace function pawl_v1.replay_purge(p_older_than_ms bigint, p_limit int default 1000)
 returns table (outcome text, purged int, detail jsonb)
 language plpgsql
@@ -184,7 +184,7 @@ begin
 end
 $$;
 
--- Commands that nobody may finish without help, and why. Reads the whole table.
+-- stale_commands shows commands that need help, and why. It reads the whole table.
 create or replace view pawl_v1.stale_commands as
 select c.scope,
        c.key,
@@ -203,8 +203,8 @@ select c.scope,
  where c.status = 'unknown'
     or c.status = 'processing' and c.lease_expires_at < clock_timestamp();
 
--- What a scope asked for and what it was spared: commands, those that needed a second attempt, the most attempts of one, and
--- answers given again as far as they were counted. Reads the whole table.
+-- suppression_by_scope counts per scope: commands, those with more than one attempt, the most
+-- attempts of one, and replayed responses as reported. It reads the whole table.
 create or replace view pawl_v1.suppression_by_scope as
 select c.scope,
        count(*) as first,

@@ -1,14 +1,16 @@
--- The outbox: events that exist if and only if the transaction committed that appended them.
+-- The outbox: events that exist if and only if the transaction that appended them committed.
 --
---   your transaction:  your rows + outbox_append ── commit ──▶ job in queue 'outbox/SINK', in the lane of its aggregate
---                                                                  │ claim, publish, finish; then the next of the aggregate
---                                                                  ▼
---                                                            the sink, at least once, each time with the same event id
+--   your transaction:  your rows + outbox_append ── commit ──▶ job in queue 'outbox/SINK',
+--                                                              in the lane of its aggregate
+--                                                                │ claim, publish, finish; next
+--                                                                ▼
+--                               the sink, at least once, with the same event id each time
 --
--- An event is a job of kind 'event' whose handler publishes it. So the claim, the lease, retries, dead letters, lanes and the
--- operator's verbs are those of jobs; here is only what an event is, and what is looked at.
+-- An event is a job of kind 'event' whose handler publishes it. Claims, leases, retries, dead
+-- letters, lanes and operators' verbs are those of jobs. This file defines what an event is.
 
--- Parts that cannot run into each other: each behind its length in octets, and hashed where that is longer than a key may be.
+-- _joined joins parts into an unambiguous key: each part after its length in octets. A result above
+-- 255 octets is hashed.
 create or replace function pawl_v1._joined(p_one text, p_two text, p_three text default null)
 returns text
 language plpgsql
@@ -26,7 +28,7 @@ begin
 end
 $$;
 
--- Checks what names an event; null if nothing is wrong.
+-- _check_event checks the names and headers of an event.
 create or replace function pawl_v1._check_event(p_sink text, p_type text, p_aggregate_type text, p_aggregate_id text, p_scope text,
   p_key text, p_headers jsonb)
 returns void
@@ -35,7 +37,7 @@ set search_path = pg_catalog, pg_temp
 immutable
 as $$
 declare
-  -- CloudEvents has no place for control characters (type String), nor has a header of HTTP.
+  -- CloudEvents (type String) and HTTP headers allow no control characters.
   c_control constant text := '[\u0001-\u001F\u007F]';
   v_name    text;
 begin
@@ -93,7 +95,7 @@ begin
 end
 $$;
 
--- The headers under which an event is stored. Absent ones are those that follow from its row.
+-- _event_headers returns the headers that are stored with an event.
 create or replace function pawl_v1._event_headers(p_id text, p_type text, p_aggregate_type text, p_aggregate_id text, p_headers jsonb)
 returns jsonb
 language sql
@@ -104,17 +106,19 @@ return coalesce(nullif(p_headers, 'null'), '{}')
            'pawl-aggregate-type', p_aggregate_type, 'pawl-aggregate-id', p_aggregate_id)
        end;
 
--- Appends one event, in the caller's transaction: it is published if and only if that commits. Events of one aggregate are
--- published one at a time, in the order in which they were appended; until the transaction ends, others that append to the
--- aggregate wait, so append late.
+-- outbox_append appends one event in the caller's transaction. It is published if and only if that
+-- commits. Events of one aggregate are published one at a time, in append order. Other transactions
+-- that append to the aggregate wait until this one ends, so append late.
 --
--- p_sink: the relay that is to publish it, which works off queue 'outbox/' || p_sink. Aggregate null, null: no order.
--- options: scope and key text, both or neither (the same scope, key and type append once; default: a new event each time), hash
--- text (64 hex digits; default: aggregate and payload), retention_ms (memory of the key, default 24 h), max_attempts (default 25),
--- headers object of texts (content-type, ce-source, ce-time, traceparent, your own), lane_policy (of an aggregate without
--- events: block, park or skip; default block).
--- outcome 'appended' or 'duplicate' (nothing was stored; event_id and job_id are the first one's). event_id: what consumers
--- recognise a second delivery by. P4002: the key came with another aggregate or payload.
+-- p_sink: the relay that publishes it, from queue 'outbox/' || p_sink. No aggregate: no order.
+-- Options: scope and key (texts, both or neither): the same scope, key and type append once;
+-- default: each call is a new event. hash (64 hex digits; default: of aggregate and payload).
+-- retention_ms (as of job_enqueue): of the key. max_attempts (1 to 1000, default 25). headers
+-- (object of texts): content-type, ce-source, ce-time, traceparent, your own. lane_policy: of an
+-- aggregate without events, block (default), park or skip.
+-- Outcomes: 'appended', or 'duplicate': no event was stored; event_id and job_id are those of the
+-- first. event_id is the id by which consumers detect a redelivery. Errors: P4002, the key came
+-- before with another aggregate or payload. P4000 and P4004, a name or option.
 create or replace function pawl_v1.outbox_append(
   p_sink           text,
   p_type           text,
@@ -158,11 +162,13 @@ begin
 end
 $$;
 
--- Appends up to 10000 events in one statement; row i of every array belongs to event i. An absent array or a null element means
--- the default of outbox_append. Aggregates and keys are locked in sorted order, as by job_enqueue_many.
+-- outbox_append_many appends up to 10000 events in one statement; row i of every array belongs to
+-- event i. A null array or element means the default of outbox_append. Aggregates and keys are
+-- locked in sorted order, as in job_enqueue_many.
 --
--- options: for all, retention_ms, lane_policy.
--- n counts from 1; the rest as of outbox_append. P4002, and nothing appended: some key came with another payload.
+-- Options for all events: retention_ms, lane_policy.
+-- Returns a row per event; n counts from 1; the rest as of outbox_append. Errors: P4002, a key came
+-- before with another payload; no event is appended.
 create or replace function pawl_v1.outbox_append_many(
   p_sinks           text[],
   p_types           text[],

@@ -1,26 +1,27 @@
--- Effects: calls of systems that share no transaction with us. Plan inside, call outside, record after.
+-- Steps: calls of external systems. Plan in a transaction, call outside, record after.
 --
 --   step_begin ── call ──▶ (you call the provider) ──▶ step_end ── executed ──▶ succeeded
 --        ▲    │                                               │        refused ─▶ failed_final
---        │    ├── probe ─▶ (you ask the provider) ──▶ step_end       not_sent, not_executed ─▶ planned: begin again
+--        │    ├── probe ─▶ (you ask the provider) ──▶ step_end    not_sent, not_executed ─▶ planned
 --        │    ├── wait                                        │
---        │    └── unknown ◀── nobody can tell ────────────────┘
---        ├──────── step_settle: somebody found out
---        └──────── step_again: what was refused may be asked anew, under a new key
+--        │    └── unknown ◀── outcome not known ──────────────┘
+--        ├──────── step_settle: an operator's verdict
+--        └──────── step_again: repeat a refused call under a new key
 --
--- Two kinds of rows. pawl.step is state: each change names a fence, or comes from evidence. pawl.step_call is evidence, one
--- row a call: it is accepted from any attempt, however late, because the provider acted or did not, whoever holds the job now.
+-- pawl.step is state: each change passes a fence or follows from evidence. pawl.step_call is
+-- evidence, one row per call. It is accepted from any attempt, however late: it reports the
+-- provider's act.
 --
--- A call is in doubt while nobody said how it ended, or it ended 'ambiguous' (the request left, no answer came). What may be done
--- in spite of a doubt is the step's recovery:
---   keyed              call again with the same key, while the provider is sure to remember it; then unknown
---   checked            ask the provider, once nothing sent can still arrive; then call, or take what is there
+-- A call is in doubt while its end is not reported, or if it ended 'ambiguous' (the request was
+-- sent, no answer came). The step's recovery says what may follow a doubt:
+--   keyed              call again with the same key while the provider knows it; then unknown
+--   checked            ask the provider once nothing sent can arrive; then call, or take the result
 --   at_most_once       unknown
 --   repeatable         call again: the request is idempotent by nature
 --   accept_duplicates  call again, and count it
 --
--- Call all of these in transactions of their own, the owner's fence proved first (job_hold, command_hold): nothing may be called
--- before its plan has committed.
+-- Call these functions in transactions of their own, after proving the owner's fence (job_hold,
+-- command_hold). Call the provider only after the plan has committed.
 
 create or replace function pawl_v1._refuse_recovery(p_recovery text)
 returns void
@@ -44,17 +45,18 @@ return case
   else pawl_v1._refuse_recovery(p_recovery)
 end;
 
--- How long a provider's memory is relied on: without its last tenth, a minute at most, which is left to clocks and to the way there.
+-- _step_memory returns how long to rely on a provider's memory of a key: less a tenth, at most a
+-- minute, for clock differences and network delay.
 create or replace function pawl_v1._step_memory(p_memory interval)
 returns interval
 language sql
 immutable
 return p_memory - least(p_memory / 10, interval '1 minute');
 
--- The calls of a step of which nobody knows whether they were executed, and until when the last of them may have been sent: until its end
--- was told, or its time was over.
+-- _step_doubts counts a step's calls in doubt. until: the latest time at which one of them may have
+-- been sent. For each call that is its reported end, at the latest not_after.
 create or replace function pawl_v1._step_doubts(p_step_row pawl.step, out calls int, out until timestamptz)
-language plpgsql -- which keeps the plan: one in SQL is planned at each call
+language plpgsql -- plpgsql caches the plan; an SQL function would be planned at each call
 set search_path = pg_catalog, pg_temp
 stable
 as $$
@@ -71,8 +73,8 @@ begin
 end
 $$;
 
--- The job that waited for a verdict goes on, unless another of its steps is unknown too. Its row is locked since before the
--- step's, which is the order of its worker.
+-- _step_resume makes the job that waited for a verdict pending, unless another of its steps is
+-- unknown. The job's row was locked before the step's, which is the worker's lock order.
 create or replace function pawl_v1._step_resume(p_job bigint)
 returns void
 language plpgsql
@@ -96,7 +98,8 @@ begin
 end
 $$;
 
--- Whether a step is unknown, and the job that waits for a verdict, which is locked now, before the step's own row.
+-- _step_is_unknown reports whether a step is unknown. It locks the waiting job before the step's
+-- own row.
 create or replace function pawl_v1._step_is_unknown(p_scope text, p_key text, p_step text, out known boolean, out job_id bigint)
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -113,15 +116,15 @@ begin
   if not known then
     return;
   end if;
-  -- Updated, not only locked: of two verdicts on two steps of a job, the later must not decide by a snapshot from before the first.
+  -- A lock alone would let the later of two verdicts on one job use an old snapshot.
   update pawl.job as j
      set available_at = j.available_at
    where j.id = _step_is_unknown.job_id;
 end
 $$;
 
--- A step that has become unknown, or another job's, since _step_is_unknown looked: its job is not locked, and locking it now
--- could deadlock with its worker.
+-- _step_restart raises 40001 if a step became unknown, or belongs to another job, since
+-- _step_is_unknown read it. Locking its job now could deadlock with its worker.
 create or replace function pawl_v1._step_restart(p_key text, p_step text)
 returns void
 language plpgsql
@@ -133,27 +136,33 @@ begin
 end
 $$;
 
--- A step as the audit keeps it: not the result, but its length.
+-- _step_record is a step as the audit keeps it, with the result's length.
 create or replace function pawl_v1._step_record(p_step_row pawl.step)
 returns jsonb
 language sql
 stable
 return to_jsonb(p_step_row) - 'result' || jsonb_build_object('result_octets', octet_length((p_step_row).result));
 
--- What a step may do next.
+-- step_begin plans a step or decides what it may do next. p_scope, p_key: the owner. p_step: the
+-- step's name within it. p_hash: SHA-256 of the request.
 --
--- p_scope, p_key: the intent. p_step: its name within it. p_hash: SHA-256 of the request; another one under the same step is
--- P4002.
--- options: recovery (required); provider_key (required: the same at every attempt); provider, for people; timeout_ms (default
--- 30000: nothing is sent later than this); memory_ms (keyed: how long the provider remembers a key, default 24 h); settle_ms
--- (checked, default 10000: how long after the last moment of sending a request may still take effect); retention_ms (default 30
--- days: memory of the finished step); job_id (the job that is to wait for a verdict).
--- outcome 'call': call now, with provider_key, not later than not_after; then step_end with this fence. detail.again: an
--- earlier call is in doubt.
--- outcome 'probe': ask the provider whether a call was executed; then step_end with 'executed', 'not_executed' or 'cannot_tell'.
--- outcome 'wait': ask again after retry_after_ms.
--- outcome 'replay_success', 'final_failure': how the step ended; do nothing. outcome 'unknown': see step_settle.
--- P4098: pawl.fence_seq gives out again what an earlier call of the step had; run pawl migrate up.
+-- Options: recovery (required). provider_key (required, the same at every attempt). provider (text,
+-- for people). timeout_ms (1 to 43200000, default 30000): no request is sent later. memory_ms
+-- (keyed, 1000 to 315360000000, default 24 h): how long the provider remembers a key. settle_ms
+-- (checked, 0 to 86400000, default 10000): how long after the last possible sending a request may
+-- still take effect. retention_ms (1000 to 315360000000, default 30 days): of the finished step.
+-- job_id: the job that waits for a verdict.
+-- Outcomes:
+-- - 'call': call now with provider_key, not later than not_after. Then call step_end with this
+--   fence. detail.again: number of earlier calls in doubt.
+-- - 'probe': ask the provider whether a call was executed. Then call step_end with 'executed',
+--   'not_executed' or 'cannot_tell'.
+-- - 'wait': try again after retry_after_ms.
+-- - 'replay_success', 'final_failure': the stored result; do not call. 'unknown': see step_settle.
+--
+-- Errors: P4002, the step came before with another request. P4098, pawl.fence_seq issued a fence
+-- that an earlier call had; run pawl migrate up. 40001, restart the transaction. 55P03, a row was
+-- locked for 2 s.
 create or replace function pawl_v1.step_begin(p_scope text, p_key text, p_step text, p_hash bytea, p_options jsonb)
 returns table (
   outcome text, fence bigint, provider_key text, not_after timestamptz, retry_after_ms int, result bytea, reference text,
@@ -172,7 +181,7 @@ declare
   v_timeout interval;
   v_until   timestamptz;
   v_calls   int;
-  v_last    bigint; -- the fence of the call before
+  v_last    bigint; -- fence of the previous call
 begin
   perform pawl_v1._check_scope('scope', p_scope), pawl_v1._check_key('key', p_key), pawl_v1._check_key('step', p_step),
           pawl_v1._check_hash(p_hash),
@@ -223,7 +232,7 @@ begin
     else 'unknown'
   end;
 
-  -- Another job may work for the owner than at first: a delivery that was replayed has a new one. The purge asks whether it may still run.
+  -- The owner may have a new job, for instance after a replay. The purge needs it.
   if v_outcome in ('replay_success', 'final_failure') and (p_options ->> 'job_id')::bigint <> coalesce(v_step_row.job_id, 0) then
     update pawl.step as e
        set job_id = (p_options ->> 'job_id')::bigint
@@ -232,8 +241,8 @@ begin
        and e.step = p_step;
   end if;
   if v_outcome in ('call', 'probe') then
-    -- Only a first call starts the provider's memory; also one of which the provider says that it did nothing, for it came with
-    -- the key.
+    -- The provider's memory starts with the first call. That includes a call of which the provider
+    -- says that it did nothing, because it carried the key.
     v_until := case when v_outcome = 'call' and p_options ->> 'recovery' = 'keyed' then
       coalesce(case when v_doubt.calls > 0 or v_now < v_step_row.memory_ends_at then v_step_row.memory_ends_at end,
                v_now + pawl_v1._step_memory(pawl_v1._ms_option(p_options, 'memory_ms', 86400000, 1000, 315360000000)))
@@ -258,7 +267,7 @@ begin
     insert into pawl.step_call (fence, scope, key, step, probe, started_at, not_after)
     values (v_step_row.fence, p_scope, p_key, p_step, v_outcome = 'probe', v_now, v_until);
   elsif v_outcome = 'unknown' and (v_step_row.status = 'planned' or v_step_row.job_id is distinct from (p_options ->> 'job_id')::bigint) then
-    -- Another job may come to it: of a delivery that was forgotten, and came again.
+    -- The owner may have a new job, for instance after its delivery was forgotten and came again.
     update pawl.step as e
        set status = 'unknown',
            job_id = (p_options ->> 'job_id')::bigint,
@@ -287,19 +296,22 @@ begin
 end
 $$;
 
--- Says how a call or a probe ended. It is taken from any attempt: what the provider did is true whoever holds the job by now.
+-- step_end records how a call or a probe ended. Any attempt may report it.
 --
--- p_outcome of a call: 'executed' (it took effect; p_result is what it answered), 'refused' (a final answer: it did not and will
--- not), 'not_sent' (nothing left, or the provider says that it did nothing), 'ambiguous' (the request left and no answer came).
--- Of a probe: 'executed', 'not_executed', 'cannot_tell'.
--- A refusal ends the step if no other call of it is in doubt, or if the same key went with all of them (keyed: the answer is the
--- key's); else nobody can tell, and the step is unknown.
--- options: keyless boolean (the call of a keyed step carried no key: if it may have been executed the step is unknown, since another call would be a second
--- effect), reference (the provider's name for what it made), error, code (of a refusal), exchange (an object: what was seen on the
--- way, kept with the call).
--- outcome: the step's status now: 'planned', 'succeeded', 'failed_final', 'unknown'; or 'absent' (purged). detail.late: a newer
--- call has begun since; detail.kept: the step had ended before, and what it held stays; detail.twice: the provider acted more than
--- once; detail.contradicts: it is against what was known. 40001: the step has become unknown this moment; restart.
+-- p_outcome of a call: 'executed' (p_result is the response). 'refused': a final rejection.
+-- 'not_sent': no request was sent, or the provider says that it did nothing. 'ambiguous': the
+-- request was sent and no answer came. Of a probe: 'executed', 'not_executed', 'cannot_tell'. A
+-- refusal ends the step if no other call is in doubt, or if all calls carried the same key (keyed).
+-- Else the step is unknown.
+-- Options: keyless (boolean): the call of a keyed step carried no key. If it may have been
+-- executed, the step is unknown, because another call could be a second effect. reference: the
+-- provider's id of the created object. error, code: of a refusal. exchange (object): facts of the
+-- exchange.
+-- Outcomes: the step's status 'planned', 'succeeded', 'failed_final' or 'unknown'; or 'absent'
+-- (purged). detail.late: a newer call has begun. detail.kept: the step had ended, and its result
+-- stays. detail.twice: the provider executed it more than once. detail.contradicts: an earlier
+-- report differs. Errors: P4004, p_outcome. 40001, restart the transaction. 55P03, a row was locked
+-- for 2 s.
 create or replace function pawl_v1.step_end(
   p_scope   text,
   p_key     text,
@@ -356,7 +368,8 @@ begin
     raise exception '% is not how a % ends', coalesce(p_outcome, 'null'), case when v_call.probe then 'probe' else 'call' end
       using errcode = 'P4004';
   end if;
-  if coalesce(v_call.outcome, 'ambiguous') not in ('ambiguous', p_outcome) then -- what is known of a call stays
+  -- The first definite outcome stays.
+  if coalesce(v_call.outcome, 'ambiguous') not in ('ambiguous', p_outcome) then
     return query
     select v_step_row.status::text, jsonb_build_object('kept', true, 'contradicts', true);
     return;
@@ -386,7 +399,8 @@ begin
   v_status := case
     when v_step_row.status in ('succeeded', 'failed_final') then v_step_row.status::text
     when p_outcome = 'executed' then 'succeeded'
-    when p_outcome = 'refused' and p_fence <= v_step_row.cleared then v_step_row.status::text -- settled since, or asked again under another key
+    -- It was settled since, or asked again under another key.
+    when p_outcome = 'refused' and p_fence <= v_step_row.cleared then v_step_row.status::text
     when p_outcome = 'refused' and (v_doubts = 0 or v_keyed) then 'failed_final'
     when p_outcome in ('refused', 'cannot_tell') and p_fence = v_step_row.fence and p_fence > v_step_row.cleared then 'unknown'
     when p_outcome = 'ambiguous' and (v_step_row.recovery = 'at_most_once' or v_step_row.recovery = 'keyed' and not v_keyed)
@@ -419,15 +433,18 @@ begin
 end
 $$;
 
--- Settles a step of which nobody could tell whether it was executed, after somebody found out. It leaves a record in pawl.audit, and
--- the job that waits for it goes on.
+-- step_settle settles an unknown step after you found out whether it was executed. Its waiting job
+-- becomes pending. It writes a record to pawl.audit.
 --
--- p_fence: the step's fence when you asked the provider (pawl_v1.steps). The verdict is about the calls up to that one.
--- p_verdict: 'executed' (the step succeeded), 'refused' (it never will) or 'not_executed' (it may be called again).
--- options: result text, reference: what the provider made; error, code: of a refusal.
--- outcome 'settled'; 'refused' (detail.status: it is not unknown); 'moved' (another call has begun since; detail.fence is its fence: ask the
--- provider again); 'early' (not executed or refused, but until detail.retry_after_ms are
--- over a frozen attempt may still send it); 'absent'. P4004: verdict, actor or reason. 40001: restart.
+-- p_fence: the step's fence when you asked the provider (pawl_v1.steps); the verdict covers calls
+-- up to it. p_verdict: 'executed' (the step succeeded), 'refused' (it failed for good) or
+-- 'not_executed' (it may be called again).
+-- Options: result (text), reference (the provider's id of the created object), error, code (of a
+-- refusal).
+-- Outcomes: 'settled'. 'refused' (detail.status): it is not unknown. 'moved' (detail.fence):
+-- another call has begun; ask the provider again. 'early': for detail.retry_after_ms a frozen
+-- attempt may still send the call; only for 'refused' and 'not_executed'. 'absent'. Errors: P4004,
+-- fence, verdict, actor or reason. 40001, restart the transaction. 55P03, a row was locked for 2 s.
 create or replace function pawl_v1.step_settle(
   p_scope   text,
   p_key     text,
@@ -513,17 +530,18 @@ begin
 end
 $$;
 
--- Has a step called again under a new key that its provider refused for good. The refusal is stored, and a provider repeats it for its key:
--- so a retry of the job alone meets it at once. Use it when what was refused may be accepted now: the customer has another card. The next
--- attempt of its owner calls: retry its job (job_retry). It leaves a record in pawl.audit.
+-- step_again lets a refused step be called again under a new key. Providers repeat a refusal for
+-- its key, so a retry of the job alone would meet the stored refusal. Use it if the request may be
+-- accepted now, for example because the customer has a new card. Then retry the job (job_retry). It
+-- writes a record to pawl.audit. If an earlier call was executed, this is a second effect.
 --
--- If the provider took an earlier call after all, the new one is a second effect, since no key ties the two.
---
--- p_fence: the step's fence when you looked (pawl_v1.steps).
--- options: provider_key (1 to 255 octets; default: a random UUID): the key from now on. dry_run boolean: say what would be done, and do nothing.
--- outcome 'renewed' (detail: provider_key, job, calls), with dry_run 'would_renew'; 'refused' (detail.status: it was not refused; or
--- detail.executed: a call of it was executed); 'moved' (detail.fence: another call has begun since); 'early' (until detail.retry_after_ms are over a
--- frozen attempt may still send an earlier call); 'absent'. P4001: the key, or it is the old one. P4004: fence, actor or reason.
+-- p_fence: the step's fence when you looked (pawl_v1.steps). Options: provider_key (1 to 255
+-- octets; default a random UUID): the new key. dry_run (boolean): report what would be done.
+-- Outcomes: 'renewed' (detail: provider_key, job, calls), or with dry_run 'would_renew'. 'refused':
+-- detail.status is not failed_final, or detail.executed: a call was executed. 'moved'
+-- (detail.fence): another call has begun. 'early': for detail.retry_after_ms a frozen attempt may
+-- still send a call. 'absent'. Errors: P4001, the key is invalid or the old one. P4004, fence,
+-- actor or reason. 55P03, the row was locked for 2 s.
 create or replace function pawl_v1.step_again(
   p_scope   text,
   p_key     text,
@@ -609,17 +627,17 @@ begin
 end
 $$;
 
--- Forgets finished steps whose memory is over, and what was seen of them, at most p_limit; and what was planned for a job that is
--- gone, unless a call of it is in doubt. What is in doubt or unknown never leaves by age, nor does a step whose job or command may
--- still run again: a dead letter may be retried.
+-- step_purge deletes finished steps whose retention has ended, with their calls, at most p_limit (1
+-- to 100000, default 10000). It also deletes planned steps of a job that is gone, if no call is in
+-- doubt. Steps that are unknown, in doubt, or of a job or command that may run again stay.
 --
--- options: older_than_ms (default 24 h): looks at nothing created since. since: see job_key_purge.
--- outcome 'purged'; detail.next: see job_key_purge.
+-- Options: older_than_ms (0 to 315360000000, default 24 h): skip steps created later. since: see
+-- job_key_purge. Outcome: 'purged'; detail.next: see job_key_purge.
 create or replace function pawl_v1.step_purge(p_limit int default 10000, p_options jsonb default '{}')
 returns table (outcome text, purged int, detail jsonb)
 language plpgsql
 set search_path = pg_catalog, pg_temp
-set enable_bitmapscan = off -- it walks the index of ages in order: see docs/decisions/0036-purging.md
+set enable_bitmapscan = off -- walk the age index in order: docs/decisions/0036-purging.md
 set enable_sort = off
 set enable_seqscan = off
 as $$
@@ -631,7 +649,7 @@ declare
 begin
   perform pawl_v1._check_options(p_options, '{older_than_ms,since}');
   perform pawl_v1._check_int('limit', p_limit, 1, 100000);
-  select array_agg(d.ctid), max(d.created_at) -- their places: see job_key_purge
+  select array_agg(d.ctid), max(d.created_at) -- ctids: see job_key_purge
     into v_due, v_next
     from (
       select e.ctid, e.created_at
@@ -642,7 +660,7 @@ begin
          and (e.status in ('succeeded', 'failed_final')
               or e.status = 'planned' and e.job_id is not null and (pawl_v1._step_doubts(e)).calls = 0)
          and not exists (select from pawl.job as j where j.id = e.job_id)
-         and not exists ( -- the job that owns the delivery now, which may not have begun
+         and not exists ( -- the delivery's present job, which may not have begun
                select
                  from pawl.inbox as i
                  join pawl.job as j on j.id = i.job_id
@@ -683,7 +701,7 @@ begin
 end
 $$;
 
--- Steps with what was seen of them. Look at status = 'unknown' first. It counts the calls of every step that it shows.
+-- steps shows each step with its calls; look at status = 'unknown' first.
 create or replace view pawl_v1.steps as
 select e.scope,
        e.key,

@@ -1,6 +1,7 @@
--- What stands still until somebody decides or something notices, of all kinds, and what to do about it.
+-- Work of all kinds that waits for a decision or a takeover, with advice.
 
--- The steps of a job: under its queue with its id, '@' and when it was enqueued, or, if it is a delivery that was stored, under its key.
+-- _steps_of_job returns the steps of a job. Their scope is its queue and their key its id, '@' and
+-- the time of enqueueing. The steps of a stored delivery are under its key.
 create or replace function pawl_v1._steps_of_job(p_job pawl.job)
 returns setof pawl.step
 language plpgsql
@@ -22,7 +23,7 @@ begin
 end
 $$;
 
--- What an operator may do about a dead letter, and what may have happened already.
+-- _dead_letter_advice says what an operator may do about a dead letter, and what may have happened.
 create or replace function pawl_v1._dead_letter_advice(p_job pawl.job)
 returns text
 language plpgsql
@@ -56,16 +57,16 @@ begin
 end
 $$;
 
--- p_kind: 'command', 'step', 'job' or null for all. Changes nothing; reads the whole of the tables it is about.
+-- stale_classify lists work that waits. p_kind: 'command', 'step', 'job' or null for all. It
+-- changes nothing and reads the whole tables.
 --
--- scope and key name the row: of a step scope and key are its owner's, with the step in detail; of a job the queue and the id.
--- class: 'unknown' (nobody can tell whether it took effect: needs a verdict), 'abandoned' (its attempt has gone, and the next claim
--- or sweep takes it), 'dead_letter' (nobody tries it again), 'orphaned' (a call in doubt that no attempt will follow up).
--- detail of a command and a step: fence, which a verdict names. detail of a job: attempts, crashes, code (of its last error),
--- message_key (of the delivery that it is).
---
--- options: limit int: at most so many rows of a kind and class (default all). advice boolean (default true): false leaves it out, which is what
--- takes most of the time.
+-- Columns: scope and key name the row: for a step those of its owner, for a job its queue and id.
+-- class: 'unknown' (needs a verdict), 'abandoned' (its attempt is gone; the next claim or sweep
+-- takes it), 'dead_letter', 'orphaned' (a call in doubt that no attempt will resolve). detail: for
+-- a command or step, fence, to pass with a verdict; for a step also step, recovery, provider and
+-- provider_key. For a job, attempts, crashes, code (last error), message_key.
+-- Options: limit (1 to 1000000, default all): rows per kind and class. advice (boolean, default
+-- true); false omits the advice, which takes most of the time.
 create or replace function pawl_v1.stale_classify(p_kind text default null, p_options jsonb default '{}')
 returns table (kind text, scope text, key text, class text, reason text, advice text, since timestamptz, detail jsonb)
 language plpgsql
@@ -88,7 +89,7 @@ begin
          c.key::text,
          case c.status when 'unknown' then 'unknown' else 'abandoned' end,
          case
-           when c.status = 'unknown' then 'an attempt fell silent, and nobody declared the work repeatable'
+           when c.status = 'unknown' then 'an attempt stopped renewing its lease, and its work is not declared repeatable'
            when c.lease_expires_at is null then 'its claim was committed without an end'
            else 'its lease is over'
          end,

@@ -1,6 +1,7 @@
--- The story of one intent: what the tables and the audit know of a key, in the order of time.
+-- The history of one key, from all tables and the audit, in time order.
 
--- The first p_limit values of the column that leads a table's primary key: one probe of the index each, however many rows there are.
+-- _names returns the first p_limit values of the leading primary key column of a table. Each costs
+-- one index probe, for any number of rows.
 create or replace function pawl_v1._names(p_table text, p_column text, p_limit int)
 returns text[]
 language plpgsql
@@ -25,7 +26,7 @@ begin
 end
 $$;
 
--- What is known of some jobs. A job whose row is gone has finished, or was discarded.
+-- _story_of_jobs returns what is known of some jobs. Without a row it finished or was discarded.
 create or replace function pawl_v1._story_of_jobs(p_jobs bigint[])
 returns table (at timestamptz, kind text, scope text, key text, event text, detail jsonb)
 language plpgsql
@@ -51,7 +52,8 @@ begin
             from jsonb_array_elements(coalesce(nullif(j.last_errors, 'null'), '[]')) as r (error)
            where r.error ? 'lease_ended_at'
            union all
-          select case when j.status in ('dead_letter', 'unknown') -- it is so since its last error; without one it was put there so
+          -- In this status since its last error. Without an error it was stored so.
+          select case when j.status in ('dead_letter', 'unknown')
                       then coalesce((nullif(j.last_errors, 'null') -> -1 ->> 'at')::timestamptz, j.created_at)
                       else clock_timestamp()
                  end, j.status::text, jsonb_strip_nulls(jsonb_build_object(
@@ -82,9 +84,9 @@ begin
 end
 $$;
 
--- The jobs of deliveries that came under a key and were refused it: a known key with another payload, above all. The inbox has them under a
--- name of Pawl's own. An index leads to those that nobody tries; of those that are tried again after all, it finds which are among
--- the first 500 of such names.
+-- _refused_of returns jobs of deliveries that were refused under a key, mostly because it came with
+-- another payload. The inbox has them under a generated key. For dead, unknown and cancelled jobs
+-- there is an index. Of those being retried, it finds the ones among the first 500 such keys.
 create or replace function pawl_v1._refused_of(p_key text, p_consumers text[], p_queues text[])
 returns setof bigint
 language plpgsql
@@ -128,7 +130,7 @@ begin
 end
 $$;
 
--- The steps, of calls of other systems, that belong to a key or to some jobs.
+-- _steps_of returns the steps that belong to a key or to some jobs.
 create or replace function pawl_v1._steps_of(p_key text, p_jobs bigint[], p_owners text[])
 returns setof pawl.step
 language plpgsql
@@ -140,7 +142,7 @@ begin
   select e.*
     from unnest(p_owners) as s (name)
    cross join lateral (select o.* from pawl.step as o where o.scope = s.name and o.key = p_key order by o.step limit 100) as e;
-  return query -- of a delivery with a second name they belong to that
+  return query -- a delivery with a second name has its steps under that
   select e.*
     from unnest(p_owners) as s (name)
    cross join lateral (
@@ -161,7 +163,7 @@ begin
    cross join lateral (select o.* from pawl.step as o where o.scope = s.name and o.key = n.key order by o.step limit 100) as e
    where s.name like 'inbox/%'
      and n.key <> p_key;
-  return query -- of a job the key is its id, '@' and when it was enqueued
+  return query -- the key of a job's step is the job's id, '@' and the time of enqueueing
   select e.*
     from unnest(p_owners) as s (name)
    cross join unnest(p_jobs) as i (id)
@@ -177,8 +179,9 @@ begin
 end
 $$;
 
--- The enqueue key of a job that was enqueued at p_at: it was taken in the same call, a moment before, and the index of ages leads to that
--- moment. Without statistics the planner would rather read another index from its beginning, so bitmaps alone are left to it.
+-- _key_of_job returns the enqueue key of a job that was enqueued at p_at. The key was inserted just
+-- before, in the same call, so the age index finds it. Without statistics the planner would scan
+-- another index from its start, so only bitmap scans are enabled.
 create or replace function pawl_v1._key_of_job(p_job bigint, p_at timestamptz)
 returns setof pawl.job_key
 language plpgsql
@@ -197,7 +200,8 @@ begin
 end
 $$;
 
--- The rows of explain, in no order. p_scopes, p_consumers, p_queues, p_owners (scopes of steps): where to look for the key.
+-- _story returns the rows of explain, unordered. p_scopes, p_consumers, p_queues, p_owners (scopes
+-- of steps): where to look for the key.
 create or replace function pawl_v1._story(p_key text, p_scopes text[], p_consumers text[], p_queues text[], p_owners text[])
 returns table (at timestamptz, kind text, scope text, key text, event text, detail jsonb)
 language plpgsql
@@ -206,13 +210,13 @@ stable
 as $$
 declare
   v_jobs   bigint[] := '{}';
-  v_known  text[] := '{}'; -- scopes and consumers in which the key is known: an event may be named after it
+  v_known  text[] := '{}'; -- scopes and consumers that know the key, for events
   v_seen   jsonb := '[]';  -- deliveries: [consumer, message id]
   v_steps  jsonb := '[]';  -- steps: [scope, key, step]
   v_step   pawl.step;
   v_until  timestamptz;
 begin
-  -- Jobs first, since they lead to deliveries: the key as an id, and the jobs that own it as a key.
+  -- Jobs first, because they lead to deliveries: the key as a job id, and owners of the key.
   if p_key ~ '^[1-9][0-9]{0,17}$' then
     select coalesce(array_agg(f.id), '{}')
       into v_jobs
@@ -247,7 +251,8 @@ begin
 
   v_jobs := v_jobs || array(select r.id from pawl_v1._refused_of(p_key, p_consumers, p_queues) as r (id));
 
-  -- A stored delivery names itself in the headers of its job; an enqueue key stands in no job, but was taken just before it.
+  -- The job of a stored delivery names it in its headers. An enqueue key was inserted just before
+  -- it.
   select coalesce(jsonb_agg(distinct jsonb_build_array(f.consumer, f.key)), '[]')
     into v_seen
     from (
@@ -306,8 +311,8 @@ begin
             order by h.seq
             limit 100)) as e (at, event, detail);
 
-  -- Enqueue keys: the key itself, those of events that were appended under it ("scope key type", each behind its length), and
-  -- that of a job which was asked for by its id.
+  -- Enqueue keys: the key itself, those of events appended under it ("scope key type", each after
+  -- its length), and that of a job given by its id.
   v_known := array(
     select s.name
       from unnest(p_scopes) as s (name)
@@ -382,7 +387,7 @@ begin
       ) as e (at, event, detail);
   end loop;
 
-  -- The audit names what it is about in one text. What was deleted is known by it alone, so it is asked for every name.
+  -- Audit targets are one text. A deleted row is known only there, so query every name.
   return query
   select a.at, t.kind, t.scope, t.key, a.verb::text, jsonb_build_object('actor', a.actor, 'reason', a.reason)
     from (
@@ -409,22 +414,25 @@ begin
 end
 $$;
 
--- Tells all that the tables and the audit know of a key, in the order of time: what was asked for, what became of it, who changed
--- it by hand, and when it will be forgotten. p_key: the key of a command, a delivery, a job or an event, the id of
--- a job, or the resource of a gate. It reads by indexes only, shows no payload and changes nothing.
+-- explain returns all that the tables and the audit know of a key, in time order: requests,
+-- results, changes by operators, and when it will be purged. p_key: the key of a command, delivery,
+-- job or event, the id of a job, or the resource of a gate. It uses indexes only and shows no
+-- payload.
 --
--- options: scope text: look there only, a command's scope, a consumer or a queue. Without it the first 500 of each are looked in.
--- kind, scope, key: what the row is about ('command', 'delivery', 'gate', 'enqueue_key', 'job', 'step'); of a job the queue and the
--- id, of a step its owner's. event: the status for what is so now, the function for what was done by hand, else what happened. at is later than now for what is to
--- come, and null for what has no time.
--- The last row has kind 'looked': detail.scopes, consumers, queues, steps (how many), and detail.beyond (which of them were more).
+-- Options: scope (text): look only in this command scope, consumer or queue. Without it, it looks
+-- in the first 500 of each.
+-- Columns: kind ('command', 'delivery', 'gate', 'enqueue_key', 'job', 'step'), scope and key name
+-- the subject; for a job its queue and id, for a step those of its owner. event: the status for the
+-- present state, the function for a change by an operator, otherwise what happened. at is in the
+-- future for expected events, and null without a time. The last row has kind 'looked':
+-- detail.scopes, consumers, queues, steps (counts), and detail.beyond (which of them had more).
 create or replace function pawl_v1.explain(p_key text, p_options jsonb default '{}')
 returns table (at timestamptz, kind text, scope text, key text, event text, detail jsonb)
 language plpgsql
 set search_path = pg_catalog, pg_temp
 stable
-set enable_seqscan = off -- each read has an index, whatever the statistics say
-set jit = off            -- and if they say nonsense, compiling takes a hundred times as long as reading
+set enable_seqscan = off -- every read has an index, even with bad statistics
+set jit = off            -- with bad statistics, compiling takes a hundred times as long as reading
 as $$
 declare
   v_most      constant int := 500;

@@ -1,6 +1,6 @@
--- What the purges would delete, counted; and the record of a purge by hand.
+-- Counts of what the purges would delete, and the audit record of a purge by hand.
 
--- Checks what a purge is told, and returns its cut-off: no row younger than that goes.
+-- _purge_cut_off checks the arguments of a purge and returns its cut-off. Later rows stay.
 create or replace function pawl_v1._purge_cut_off(p_table text, p_options jsonb)
 returns timestamptz
 language plpgsql
@@ -10,7 +10,7 @@ begin
   perform pawl_v1._check_options(p_options, '{consumer,older_than_ms,unreported}');
   if (p_table in ('command', 'job_key', 'step', 'inbox', 'delivery', 'replay', 'fence')) is not true then
     raise exception 'no table of that name is purged: %', coalesce(p_table, 'null')
-      using errcode = 'P4004', hint = 'known here: command, job_key, effect, inbox, delivery, replay, fence';
+      using errcode = 'P4004', hint = 'known here: command, job_key, step, inbox, delivery, replay, fence';
   end if;
   if p_table in ('inbox', 'delivery') then
     perform pawl_v1._check_scope('consumer', p_options ->> 'consumer');
@@ -20,11 +20,13 @@ begin
 end
 $$;
 
--- Counts the rows of a table that its purge would delete now. Reads the whole table.
+-- purge_count counts the rows of a table that its purge would delete now. It reads the whole table.
 --
--- p_table: 'command', 'job_key', 'step', 'inbox', 'delivery', 'replay' or 'fence'. options: consumer (of inbox and delivery, required there),
--- older_than_ms (required of inbox, delivery, replay and fence; of the others as of their purge), unreported (as of inbox_purge).
--- outcome 'counted'. P4004: the table or an option; or an inbox whose consumer remembers for longer, or never reported: see inbox_purge.
+-- p_table: 'command', 'job_key', 'step', 'inbox', 'delivery', 'replay' or 'fence'. Options:
+-- consumer (required for inbox and delivery). older_than_ms (required for inbox, delivery, replay
+-- and fence; otherwise as of the purge). unreported, as of inbox_purge.
+-- Outcome: 'counted'. due: number of rows. Errors: P4004, the table or an option, or a consumer
+-- that remembers longer or never reported: see inbox_purge.
 create or replace function pawl_v1.purge_count(p_table text, p_options jsonb default '{}')
 returns table (outcome text, due bigint, detail jsonb)
 language plpgsql
@@ -105,12 +107,14 @@ begin
 end
 $$;
 
--- Records a purge by hand in pawl.audit, with the verb purge. A purge runs in many transactions, so its caller counts the rows and
--- calls this once, when the purge has ended or has stopped early. Consumers and workers do not record what they purge by themselves.
+-- purge_audit records a purge by hand in pawl.audit, with verb purge. A purge runs in many
+-- transactions, so its caller counts the rows and calls this once at the end, also if the purge
+-- stopped early. Purges by consumers and workers are not recorded.
 --
--- p_rows: how many rows were deleted. null: only check the arguments and the caller's right to record, before the first row is deleted.
--- p_table and options: as of purge_count. before has the options, table, cut_off (no younger row was deleted) and rows; after is null.
--- outcome 'recorded', 'checked' (p_rows is null: nothing is written). P4004, P4000: an argument or an option.
+-- p_rows: number of deleted rows. Null only checks the arguments and the right to record, before
+-- the first row is deleted. p_table, options: as of purge_count. In the record, before has the
+-- options, table, cut_off (no later row was deleted) and rows; after is null.
+-- Outcomes: 'recorded', or 'checked' (p_rows is null; nothing is written). Errors: P4000, P4004.
 create or replace function pawl_v1.purge_audit(
   p_table   text,
   p_rows    bigint,

@@ -1,6 +1,6 @@
--- What people look at without our tools.
+-- Views for people without our tools.
 
--- Jobs nobody will try again until an operator decides. payload_text shows octets outside ASCII as \ooo.
+-- dead_letters shows jobs that wait for an operator. payload_text has non-ASCII octets as \ooo.
 create or replace view pawl_v1.dead_letters as
 select j.id,
        j.queue,
@@ -22,7 +22,7 @@ select j.id,
   from pawl.job as j
  where j.status in ('dead_letter', 'unknown');
 
--- Every job that has not finished, payload left out.
+-- jobs shows every unfinished job, without its payload.
 create or replace view pawl_v1.jobs as
 select j.id,
        j.queue,
@@ -45,7 +45,7 @@ select j.id,
   left join pawl.worker as w on w.id = j.claimed_by
   left join pawl.lane as l on l.id = j.lane_id;
 
--- Lanes, what has the turn in each, and how many wait for it. Counts the waiting of every lane it shows.
+-- lanes shows each lane, its head and its number of waiting jobs. Each row counts them.
 create or replace view pawl_v1.lanes as
 select l.id,
        l.queue,
@@ -64,7 +64,7 @@ select l.id,
          where j.lane_id = l.id
            and j.status = 'waiting') as w;
 
--- Jobs and commands that keep failing and are still being tried: the dead letters of tomorrow. Reads both tables.
+-- hot_retries shows retried jobs and commands with five or more attempts. It reads both tables.
 create or replace view pawl_v1.hot_retries as
 select j.id,
        j.queue::text as queue,
@@ -82,16 +82,16 @@ select j.id,
  where j.attempts >= 5
    and j.status in ('pending', 'waiting', 'processing')
  union all
--- A command's retries are made by its callers, so it has no limit of them and no time of the next.
+-- Callers retry commands, so there is no limit and no time of the next attempt.
 select null, null, 'command', c.status::text, c.attempts::int, null, null, c.failure_message::text, null, c.created_at,
        c.scope::text, c.key::text
   from pawl.command as c
  where c.attempts >= 5
    and c.status in ('processing', 'failed_retryable');
 
--- Each queue with a job that has not finished: how many may be claimed now (due), wait for their time (later) or for their turn
--- (waiting), are being worked on, and wait for somebody (dead, unknown); since when the first of those that are due is; the
--- lanes that stand; and what of the queue may be claimed. Reads the whole table.
+-- backlog counts unfinished jobs per queue: due now, due later, waiting in a lane, processing, dead
+-- and unknown (both need an operator), cancelled. due_since: oldest due job. lanes_blocked: lanes
+-- that do not move. mode says which jobs may be claimed. It reads the whole table.
 create or replace view pawl_v1.backlog as
 select j.queue,
        count(*) filter (where j.status = 'pending' and j.available_at <= clock_timestamp()) as due,
@@ -107,8 +107,8 @@ select j.queue,
   from pawl.job as j
  group by j.queue;
 
--- What was set for queues, and how many of their jobs are running or were begun and wait for another try: what a queue that drains
--- still has before it. A queue that is not in it has the defaults.
+-- queues shows queues with settings, how many of their jobs are running, and how many were begun
+-- and wait for a retry. A draining queue still runs those. Others have the defaults.
 create or replace view pawl_v1.queues as
 select q.id,
        q.name,
@@ -129,8 +129,8 @@ select q.id,
            and (j.attempts > 0 or j.crashes > 0)
            and j.queue = q.name) as b;
 
--- Jobs that finished in the last seven days, of queues with an archive. To find a job by its id, or those of a queue by
--- finished_at, there is an index; in no particular order.
+-- archive shows jobs that finished in the last seven days, for queues with an archive, unordered.
+-- It has indexes on id, and on queue with finished_at.
 create or replace view pawl_v1.archive as
 select a.id,
        a.queue,
@@ -175,10 +175,10 @@ select a.id, a.queue, a.kind, a.lane, a.position, a.priority, a.attempts, a.cras
        a.created_at, a.finished_at, a.headers, a.payload
   from pawl.archive_7 as a;
 
--- Events that are not published yet, dead letters included. published_at is null here; see outbox_events.
+-- outbox_pending shows unpublished events, including dead letters. published_at is null here.
 create or replace view pawl_v1.outbox_pending as
 select j.id as job_id,
-       substr(j.queue, 8) as sink, -- behind 'outbox/'
+       substr(j.queue, 8) as sink, -- after 'outbox/'
        j.headers ->> 'ce-id' as event_id,
        j.headers ->> 'ce-type' as event_type,
        j.headers ->> 'pawl-aggregate-type' as aggregate_type,
@@ -194,7 +194,7 @@ select j.id as job_id,
    and j.queue < 'outbox0'
    and j.kind = 'event';
 
--- The same, and those that were published in the last seven days through a sink whose queue has an archive.
+-- outbox_events also shows events published in the last seven days, for queues with an archive.
 create or replace view pawl_v1.outbox_events as
 select p.*
   from pawl_v1.outbox_pending as p
@@ -206,7 +206,7 @@ select a.id, substr(a.queue, 8), a.headers ->> 'ce-id', a.headers ->> 'ce-type',
    and a.queue < 'outbox0'
    and a.kind = 'event';
 
--- How far each sink is behind, by event type. Reads all that is pending.
+-- outbox_lag shows how far each sink is behind, by event type. It reads all pending events.
 create or replace view pawl_v1.outbox_lag as
 select p.sink,
        p.event_type,
@@ -217,8 +217,8 @@ select p.sink,
   from pawl_v1.outbox_pending as p
  group by p.sink, p.event_type;
 
--- The event that each aggregate waits for, how old it is, and how many stand behind it. A head that is a dead letter is the
--- policy block at work: see lane_unblock.
+-- outbox_heads shows the event that each aggregate waits for, its age, and how many events wait
+-- behind it. A dead letter at the head blocks its lane: see lane_unblock.
 create or replace view pawl_v1.outbox_heads as
 select p.job_id,
        p.sink,

@@ -10,12 +10,13 @@ begin
 end
 $$;
 
--- The ledger of deliveries and the work table. Reasons for each choice: docs/decisions/0003-tables.md.
+-- The tables. Reasons for each choice: docs/decisions/0003-tables.md.
 --
--- Every name that takes part in identity is text in collation "C" with a bound in octets: a collation that follows
--- the operating system's library changes under an upgrade, and an index that misses rows is a silent double.
+-- Every name that is part of an identity is text in collation "C" with a bound in octets. A
+-- collation of the operating system's library can change with an upgrade. An index would then miss
+-- rows, and duplicates would pass unnoticed.
 
--- Only who makes a schema needs CREATE on the database: IF NOT EXISTS asks for it in any case.
+-- CREATE SCHEMA IF NOT EXISTS requires CREATE on the database even if the schema exists.
 do $$
 begin
   if to_regnamespace('pawl') is null then
@@ -27,8 +28,8 @@ begin
 end
 $$;
 
--- What a single column may hold is said by domains. A statement reads the CHECK constraints of a table from the catalogue and
--- parses them each time it runs; the checks of a domain are kept in memory, and run for columns that are written only.
+-- Domains hold the checks of single columns. A statement reads and parses the CHECK constraints of
+-- a table each time it runs. Domain checks are cached and run for written columns only.
 create domain pawl.name as text collate "C" check (octet_length(value) between 1 and 255);
 create domain pawl.hash as bytea check (octet_length(value) = 32); -- SHA-256
 create domain pawl.count as smallint check (value >= 0);
@@ -45,7 +46,8 @@ create domain pawl.call_outcome as text collate "C" check (value in (
   'executed', 'refused', 'not_sent', 'ambiguous', 'not_executed', 'cannot_tell'));
 create domain pawl.ordinal as int check (value >= 1);
 create domain pawl.http_status as smallint check (value between 100 and 999);
-create domain pawl.octets as bytea check (octet_length(value) <= 4194304); -- what is stored of an answer
+-- Stored parts of a response.
+create domain pawl.octets as bytea check (octet_length(value) <= 4194304);
 create domain pawl.message as text collate "C" check (octet_length(value) <= 16000);
 
 create table pawl.migration (
@@ -56,105 +58,116 @@ create table pawl.migration (
   applied_at timestamptz not null default clock_timestamp()
 );
 
--- One row per worker process incarnation. It carries the lease of everything that process has claimed, so that
--- renewing is one narrow update, however many jobs are held.
+-- One row per worker process incarnation. It carries the lease of everything that the process has
+-- claimed, so renewing is one narrow update for any number of jobs.
 create table pawl.worker (
   id           bigint generated always as identity primary key,
   name         pawl.name not null,
-  queues       jsonb not null default '[]',    -- names of what it works on: if it dies, the death is one of these queues
+  queues       jsonb not null default '[]',    -- queues it works on, for pawl.death
   seen_at      timestamptz not null default clock_timestamp(),
   lease        interval not null default '30 seconds' check (lease between interval '1 second' and interval '12 hours'),
-  presence     boolean not null default false, -- the process holds the advisory lock of its id: a free lock is evidence
-  suspected_at timestamptz,                    -- when a sweep first found it silent and its lock free
-  silence      interval not null default '0',  -- the longest between two heartbeats; after an hour the next one
-  silence_at   timestamptz,                    -- when it ended
-  report       jsonb,                          -- what it says of itself, for pawl doctor; null: nothing
-  alone_job    bigint,                         -- the job that runs with nothing beside it in the process; null: none
-  alone_fence  bigint,                         -- of the attempt: a mark that outlives it says nothing of the next
+  -- The process holds the advisory lock of its id, so a free lock is evidence of death.
+  presence     boolean not null default false,
+  suspected_at timestamptz, -- when a sweep first found it silent and its lock free
+  -- The longest gap between two heartbeats, reset after an hour.
+  silence      interval not null default '0',
+  silence_at   timestamptz,                    -- when that gap ended
+  report       jsonb,                          -- what the process reports for pawl doctor
+  alone_job    bigint,                         -- the job that runs alone in the process
+  alone_fence  bigint, -- fence of that attempt: the mark does not count for a later attempt
   check ((alone_job is null) = (alone_fence is null))
 ) with (fillfactor = 50);
 
--- Attempts that their worker is to end: the job was cancelled, or recalled. The next heartbeat takes them along. They are not a column of
--- pawl.worker, because a heartbeat would then wait for every transaction that cancels a running job and stays open.
+-- Attempts that their worker must end, because the job was cancelled or recalled. The next
+-- heartbeat returns them. They are not a column of pawl.worker: a heartbeat would then wait for
+-- every open transaction that cancels a running job.
 create table pawl.recall (
   id        bigint generated always as identity,
   worker_id bigint not null,
   job_id    bigint not null,
-  fence     bigint not null, -- of the attempt: a later one by the same worker is left alone
+  -- Fence of the attempt; a later attempt of the same worker is not affected.
+  fence     bigint not null,
   primary key (worker_id, id)
 );
 
--- The last death of a process that worked on a queue. One row a queue, never purged.
+-- The last death of a process that worked on a queue. One row per queue, never purged.
 create table pawl.death (
   queue   pawl.name primary key,
   died_at timestamptz not null
 );
 
--- What processes have counted, for charts: see rollup_add. Minutes of the last 24 hours, and hours of the last 7 days.
+-- Counts for charts (see rollup_add): minutes of the last 24 hours, hours of the last 7 days.
 create table pawl.rollup (
   span   text collate "C" not null check (octet_length(span) < 64 and span in ('minute', 'hour')),
-  at     timestamptz not null,             -- when it began
-  kind   text collate "C" not null check (octet_length(kind) < 64 and kind in ('count', 'level')), -- counts are summed up, of levels the highest is kept
+  at     timestamptz not null,             -- start of the span
+  -- Counts are added. For levels the maximum is kept.
+  kind   text collate "C" not null check (octet_length(kind) < 64 and kind in ('count', 'level')),
   source text collate "C" not null check (octet_length(source) < 64 and source in ('queue', 'consumer')),
-  scope  text collate "C" not null check (octet_length(scope) <= 255), -- the name of a queue or consumer; empty: of none
+  -- Name of a queue or consumer. Empty: none.
+  scope  text collate "C" not null check (octet_length(scope) <= 255),
   name   text collate "C" not null check (octet_length(name) <= 40),
   value  bigint not null check (value >= 0),
   primary key (span, at, kind, source, scope, name)
 ) with (fillfactor = 70);
 
--- Attempts that came back after their work was taken over, and were refused: see stale_write_add. Those of the last 7 days.
+-- Attempts refused after a takeover, of the last 7 days: see stale_write_add.
 create table pawl.stale_write (
   kind   text collate "C" not null check (octet_length(kind) < 64 and kind in ('job', 'command')),
-  scope  pawl.name not null,               -- of a job its queue
-  key    pawl.name not null,               -- of a job its id
-  fence  bigint not null,                  -- of the attempt that was refused
+  scope  pawl.name not null,               -- the queue of a job
+  key    pawl.name not null,               -- the id of a job
+  fence  bigint not null,                  -- fence of the refused attempt
   worker pawl.name not null,
   at     timestamptz not null default clock_timestamp(),
   primary key (kind, key, scope, fence)
 );
 create index stale_write_at on pawl.stale_write (at);
 
--- Fences of commands, calls and schedules, one sequence for all: a key that was purged and came again must not meet the fence of its
--- former life. Cache 1, because numbers that sessions keep in stock would be issued out of order.
+-- One sequence for the fences of commands, calls and schedules. A key that is purged and comes
+-- again must not meet an old fence of its own. Cache 1: cached numbers would be out of order.
 create sequence pawl.fence_seq cache 1;
 
--- One for all lanes, so that a lane's row can be purged without losing its order.
+-- One sequence for all lanes, so that purging a lane's row does not lose its order.
 create sequence pawl.position_seq;
 
--- Lanes: jobs of one lane run one at a time, in the order of their positions. Whoever changes what is first in a lane
--- updates its row before looking: a lock alone would let a REPEATABLE READ transaction act on an old snapshot.
+-- Jobs of one lane run one at a time, in the order of their positions. A transaction that changes
+-- the first job of a lane updates the lane's row before it reads the jobs. A lock alone would let a
+-- REPEATABLE READ transaction act on an old snapshot.
 create table pawl.lane (
   id     bigint generated always as identity primary key,
   ver    bigint not null default 0,
-  kept   boolean not null default false,    -- its policy was set by hand: not to be purged
+  kept   boolean not null default false,    -- its policy was set by hand: do not purge it
   queue  pawl.name not null,
   name   pawl.name not null,
   policy text collate "C" not null default 'block' check (octet_length(policy) < 64 and policy in ('block', 'park', 'skip')),
   unique (queue, name)
 ) with (fillfactor = 50);
 
--- Durable work: stored deliveries, background jobs, later outbox events. Finished rows are deleted, or go to the archive.
+-- Durable work: stored deliveries, background jobs and outbox events. Finished rows are deleted or
+-- archived.
 create table pawl.job (
   id               bigint generated always as identity primary key,
-  fence            bigint not null default 0,   -- + 1 at every claim and at every change by hand, never back
-  claimed_by       bigint,                      -- while processing: worker.id, or 0 for a lease of the row's own
+  -- + 1 at every claim and every change by hand; never decreases.
+  fence            bigint not null default 0,
+  claimed_by       bigint, -- while processing: worker.id, or 0 if the row has its own lease
   lane_id          bigint,
-  position         bigint,                      -- in its lane
+  position         bigint,                      -- position in its lane
   available_at     timestamptz not null default clock_timestamp(),
   lease_expires_at timestamptz,                 -- of a row claimed without a worker; not indexed
   created_at       timestamptz not null default clock_timestamp(),
   priority         pawl.priority not null default 2,
   attempts         pawl.count not null default 0,
-  crashes          pawl.count not null default 0, -- deaths at which it was in hand
-  crashes_alone    pawl.count not null default 0, -- of these, the ones at which nothing else was
+  crashes          pawl.count not null default 0, -- process deaths while the job was running
+  crashes_alone    pawl.count not null default 0, -- those of them while no other job was running
   max_attempts     pawl.max_attempts not null default 25,
-  batch_end        bigint,                      -- the last position of the batch that it heads; negative: it and those up to there go alone
-  lane_head        boolean not null default false, -- its turn: nothing else of its lane may run. In a lane so are pending,
-                                                -- processing and unknown; a dead letter that has it blocks the lane
+  -- Last position of the batch that this job heads. Negative: run the jobs up to there singly.
+  batch_end        bigint,
+  -- It holds its lane: no other job of the lane may run. In a lane this is so while pending,
+  -- processing and unknown. A dead letter that holds its lane blocks it.
+  lane_head        boolean not null default false,
   status           pawl.job_status not null default 'pending',
   queue            pawl.name not null,
   kind             pawl.name not null,
-  payload          bytea not null,              -- exact octets, so that no encoding can change or refuse them
+  payload          bytea not null, -- exact octets, so that no encoding can change or refuse them
   headers          jsonb,
   last_errors      jsonb,                       -- the last 10, oldest first
   check ((status = 'processing') = (claimed_by is not null)),
@@ -169,40 +182,42 @@ create table pawl.job (
   autovacuum_analyze_threshold = 50000
 );
 
--- No predicate here may be implied by the WHERE of finish or renew: the planner would run them through it, over all
--- its dead entries.
+-- No index predicate may be implied by the WHERE clause of finish or renew. The planner would use
+-- that index and read all its dead entries.
 create index job_claim on pawl.job (queue, priority, available_at, id) where status = 'pending';
 create index job_held  on pawl.job (claimed_by) where claimed_by is not null;
 create index job_wait  on pawl.job (lane_id, position) where status = 'waiting';
 create unique index job_head on pawl.job (lane_id) where lane_head;
 create index job_aside on pawl.job (lane_id) where lane_id is not null and status in ('dead_letter', 'cancelled') and not lane_head;
 create index job_dead  on pawl.job (queue, id) where status in ('dead_letter', 'unknown', 'cancelled');
-create index job_letter on pawl.job (queue, (left(headers ->> 'pawl-key', 255)) collate "C", id) -- a key that was refused may be longer than an index takes
+-- left(): a refused key can exceed the size limit of an index entry.
+create index job_letter on pawl.job (queue, (left(headers ->> 'pawl-key', 255)) collate "C", id)
   where status in ('dead_letter', 'unknown', 'cancelled') and headers ->> 'pawl-key' is not null;
 create index job_begun on pawl.job (queue, priority, available_at, id) where status = 'pending' and (attempts > 0 or crashes > 0);
 
--- What was set for a queue by hand; no row means the defaults.
+-- Settings that operators made for a queue. No row means the defaults.
 create table pawl.queue (
   id      bigint generated always as identity, -- its name in the audit
   name    pawl.name primary key,
-  archive boolean not null default false,      -- finished jobs are kept, for seven days
-  mode    text collate "C" not null default 'running' -- what of it may be claimed
+  archive boolean not null default false,      -- finished jobs are kept for seven days
+  mode    text collate "C" not null default 'running' -- which jobs may be claimed
     check (octet_length(mode) < 64 and mode in ('running', 'draining', 'paused'))
 );
 
--- What is to be enqueued when. Keepers enqueue the ticks, any number of them at once. In a name there must be room for the time: both
--- together are the key of a tick.
+-- Schedules. Any number of keepers enqueue the ticks. A name is at most 200 octets, because the
+-- name and the time together form the key of a tick.
 create table pawl.schedule (
   name       text collate "C" primary key check (octet_length(name) between 1 and 200),
-  fence      bigint not null default nextval('pawl.fence_seq'), -- another at every change: who has an older one has seen another row
-  next_at    timestamptz,                -- the next tick; null: a keeper that reads cron is to say it
-  since_at   timestamptz not null default clock_timestamp(), -- no tick up to here is owed any more
+  -- New at every change. A caller with an older one has seen an older row.
+  fence      bigint not null default nextval('pawl.fence_seq'),
+  next_at    timestamptz,                -- the next tick; null: a keeper must compute it from cron
+  since_at   timestamptz not null default clock_timestamp(), -- ticks up to this time are not owed
   last_at    timestamptz,                -- the last tick that was enqueued
   created_at timestamptz not null default clock_timestamp(),
   every_ms   bigint check (every_ms between 100 and 31536000000),
   paused     boolean not null default false,
   cron       pawl.name,
-  time_zone  pawl.name,                  -- in which the cron expression is read
+  time_zone  pawl.name,                  -- of the cron expression
   missed     text collate "C" not null default 'last' check (octet_length(missed) < 64 and missed in ('last', 'all')),
   queue      pawl.name not null,
   kind       pawl.name not null,
@@ -216,8 +231,9 @@ create table pawl.schedule (
 
 create index schedule_next on pawl.schedule (next_at nulls first) where not paused;
 
--- The archive is a ring: a job that finishes on day n since 1970, in UTC, goes to table n modulo 8, which archive_sweep empties
--- before its day comes again. Nothing in it is unique: what keeps a copy must never refuse a finish.
+-- The archive is a ring of eight tables. A job that finishes on day n since 1970, in UTC, goes to
+-- table n modulo 8. archive_sweep empties that table before its day comes again. Nothing in it is
+-- unique, so that archiving a copy never refuses a finish.
 create table pawl.archive_0 (
   id          bigint not null,
   fence       bigint not null, -- of the attempt that finished
@@ -245,9 +261,9 @@ create table pawl.archive_5 (like pawl.archive_0 including indexes);
 create table pawl.archive_6 (like pawl.archive_0 including indexes);
 create table pawl.archive_7 (like pawl.archive_0 including indexes);
 
--- Purges walk the indexes of ages in order: docs/decisions/0036-purging.md.
+-- Purges walk the age indexes in order: docs/decisions/0036-purging.md.
 
--- The memory of enqueue keys. It outlives the job, so that a duplicate enqueued after completion is still one.
+-- Enqueue keys. A key outlives its job, so a duplicate is detected after the job has finished.
 create table pawl.job_key (
   queue      pawl.name not null,
   key        pawl.name not null,
@@ -261,7 +277,7 @@ create table pawl.job_key (
 
 create index job_key_age on pawl.job_key (created_at);
 
--- The row exists if and only if the effect committed (job_id null) or a durable job owns the delivery.
+-- A row exists if and only if the effect committed (job_id null) or a job owns the delivery.
 create table pawl.inbox (
   consumer     pawl.name not null,
   key          pawl.name not null,
@@ -276,31 +292,33 @@ create table pawl.inbox (
 
 create index inbox_age on pawl.inbox (consumer, received_at);
 
--- For how long consumers promise to remember deliveries, as they said themselves.
+-- How long consumers promise to remember deliveries, as they reported it.
 create table pawl.consumer (
   name       pawl.name primary key,
   window_ms  bigint check (window_ms > 0),  -- null: for ever
-  horizon_ms bigint check (horizon_ms > 0), -- how long after it was sent a message may be delivered; null: the source does not know
+  -- Longest time from sending to delivery. Null: the source does not know it.
+  horizon_ms bigint check (horizon_ms > 0),
   seen_at    timestamptz not null default clock_timestamp()
 ) with (fillfactor = 50);
 
--- What purges have made consumers forget. A consumer without a row, or without a time, remembers all that it has ever seen.
+-- How far purges have deleted. Without a row or a time, the consumer remembers all.
 create table pawl.forgotten (
   consumer pawl.name primary key,
-  ver      bigint not null default 0, -- updated by whoever promises to remember, and by whoever makes forget, before it looks
-  until    timestamptz                -- what came first at this time or earlier may be forgotten; what came later is not
+  ver      bigint not null default 0, -- updated by a report and by a purge before it reads
+  until    timestamptz -- Deliveries received up to this time may be forgotten. Later ones are not.
 ) with (fillfactor = 50);
 
--- Deliveries as they came. Which are kept, and for how long, is each consumer's choice.
+-- Deliveries as received. Each consumer chooses which are kept and how long.
 create table pawl.delivery (
   consumer    pawl.name not null,
   key         pawl.name not null,  -- as in the inbox
   received_at timestamptz not null default clock_timestamp(),
   headers     jsonb,
   payload     pawl.octets not null,
-  verified_by pawl.name,           -- what proved who sent it
-  hash        pawl.hash,           -- as in the inbox; null, as the next: nobody can replay it
-  stored_as   jsonb,               -- how it would be stored: queue, kind, headers, lane, semantic (its second key in the inbox)
+  verified_by pawl.name,           -- what authenticated the sender
+  hash        pawl.hash,           -- as in the inbox; null like stored_as: it cannot be replayed
+  -- How to store it: queue, kind, headers, lane, semantic (its second key in the inbox).
+  stored_as   jsonb,
   primary key (consumer, key)
 );
 
@@ -310,12 +328,13 @@ create index delivery_age on pawl.delivery (consumer, received_at);
 create table pawl.sequence_gate (
   consumer pawl.name not null,
   resource pawl.name not null,
-  ver      bigint not null default 0, -- updated by whoever looks
-  last     bigint,                    -- null: nothing yet, and of a strict gate: nobody has said where to begin
+  ver      bigint not null default 0, -- updated before each read
+  last     bigint, -- Null: no number yet. A strict gate then has no first number.
   primary key (consumer, resource)
 ) with (fillfactor = 50);
 
--- Deliveries that came before those that must take effect first. Each is a job, not due before its time is over.
+-- Deliveries that arrived before their predecessors took effect. Each is a job, not due before its
+-- hold ends.
 create table pawl.sequence_gate_held (
   consumer pawl.name not null,
   resource pawl.name not null,
@@ -325,8 +344,8 @@ create table pawl.sequence_gate_held (
   primary key (consumer, resource, seq, job_id)
 );
 
--- What callers asked to happen once, and the answer that everyone who asks again gets. In the one-transaction form nobody
--- sees the row before its end, and lease_expires_at stays null, so that the end is a HOT update.
+-- Commands and the responses that repeated calls get. In the one-transaction form the row is
+-- invisible to other transactions until its end. lease_expires_at stays null: the end is HOT.
 create table pawl.command (
   scope            pawl.name not null,
   key              pawl.name not null,
@@ -337,7 +356,7 @@ create table pawl.command (
   lease_expires_at timestamptz,
   created_at       timestamptz not null default clock_timestamp(),
   updated_at       timestamptz not null default clock_timestamp(),
-  expires_at       timestamptz not null,       -- end of the memory; counted again from the end of the command
+  expires_at       timestamptz not null, -- end of its retention; set again when the command ends
   status           pawl.command_status not null default 'processing',
   response_status  pawl.http_status,
   response_headers jsonb,
@@ -352,35 +371,36 @@ create table pawl.command (
   check (lease_expires_at is null or status in ('processing', 'unknown'))
 ) with (fillfactor = 80);
 
--- No statement that names a command may say anything of its lease in WHERE: it could be run through this index.
+-- Statements that look up a command must not test lease_expires_at: it could use this index.
 create index command_stale on pawl.command (lease_expires_at) where lease_expires_at is not null;
 create index command_age on pawl.command (created_at);
 
--- Answers given again, counted by whoever gives them: a replay itself writes nothing.
+-- Counts of replayed responses, reported by clients: a replay writes nothing.
 create table pawl.replay (
   scope      pawl.name primary key,
   replays    bigint not null check (replays >= 0),
   updated_at timestamptz not null default clock_timestamp()
 ) with (fillfactor = 50);
 
--- Calls of others' systems, each a step of a job, a delivery or a command: what is known of it, and what may be done next.
+-- Calls to external systems, each a step of a job, a delivery or a command.
 create table pawl.step (
   scope           pawl.name not null,
   key             pawl.name not null,
   step            pawl.name not null,
   hash            pawl.hash not null,         -- of the request; never changes
   fence           bigint not null default 0,  -- of the newest call or probe
-  cleared         bigint not null default 0,  -- calls up to this fence are known not to have been executed
+  -- Calls up to this fence are known not to have been executed.
+  cleared         bigint not null default 0,
   job_id          bigint,                     -- the job that waits for a verdict
-  memory_ends_at  timestamptz,                -- keyed: until then the provider is sure to know the key
+  memory_ends_at  timestamptz, -- recovery keyed: the provider surely knows the key until then
   created_at      timestamptz not null default clock_timestamp(),
   updated_at      timestamptz not null default clock_timestamp(),
-  expires_at      timestamptz not null,       -- end of the memory; counted again from the end
+  expires_at      timestamptz not null,       -- end of its retention; set again when the step ends
   status          pawl.step_status not null default 'planned',
   recovery        pawl.step_recovery not null,
-  provider        pawl.name,                  -- for people, and for those who settle what is unknown
+  provider        pawl.name,                  -- for the people who settle an unknown step
   provider_key    pawl.name not null,         -- the idempotency key that each call carries
-  reference       pawl.name,                  -- the provider's name for what it made
+  reference       pawl.name,                  -- the provider's id of the object it created
   result          pawl.octets,
   failure_code    pawl.name,
   failure_message pawl.message,
@@ -391,50 +411,51 @@ create table pawl.step (
 create index step_unknown on pawl.step (job_id) where status = 'unknown';
 create index step_age on pawl.step (created_at);
 
--- What was seen of each call: evidence, taken from any attempt, however late.
+-- Evidence of each call. It is accepted from any attempt, however late.
 create table pawl.step_call (
   fence      bigint primary key,
   scope      pawl.name not null,
   key        pawl.name not null,
   step       pawl.name not null,
-  probe      boolean not null,              -- it only asked whether an earlier one was executed
+  probe      boolean not null,              -- it only asked whether an earlier call was executed
   started_at timestamptz not null default clock_timestamp(),
   not_after  timestamptz not null,          -- nothing is sent later than this
   ended_at   timestamptz,
-  outcome    pawl.call_outcome,             -- null: nobody said; the process may have died
+  outcome    pawl.call_outcome,             -- null: not reported; the process may have died
   reference  pawl.name,
-  detail     jsonb not null default '{}',   -- error, code, and what was seen of the exchange; never bodies
+  detail     jsonb not null default '{}',   -- error, code and facts of the exchange; never bodies
   check ((outcome is null) = (ended_at is null))
 );
 
 create index step_call_of on pawl.step_call (scope, key, step);
 
--- The highest fence each resource has seen, for rows that no job row guards.
+-- The highest fence that each resource has seen, for rows that no job row guards.
 create table pawl.fence (
   resource pawl.name primary key,
   fence    bigint not null,
   seen_at  timestamptz not null default clock_timestamp()
 ) with (fillfactor = 50);
 
--- Who changed what by hand, and why. Written in the transaction of the change; nothing deletes from it.
+-- Changes by operators, with their reasons. Written in the same transaction. Never deleted.
 create table pawl.audit (
   id     bigint generated always as identity primary key,
   at     timestamptz not null default clock_timestamp(),
   actor  pawl.name not null,
-  verb   text collate "C" not null check (octet_length(verb) between 1 and 63),    -- the function: 'job_retry'
+  -- The function: 'job_retry'.
+  verb   text collate "C" not null check (octet_length(verb) between 1 and 63),
   target pawl.name not null,         -- 'job 17'
   reason text collate "C" not null check (octet_length(reason) between 1 and 4000),
-  before jsonb not null,             -- the row without its payload, of which the length and the SHA-256 stay
+  before jsonb not null,             -- the row, with length and SHA-256 in place of its payload
   after  jsonb                       -- null: deleted
 );
 
 create index audit_target on pawl.audit (target, id);
 
--- Checks shared by the functions below. They raise; they never repair.
+-- Argument checks that the functions below share. They raise an error and never change a value.
 --
--- Each is an expression, which the planner puts in place of the call, and calls a function only to say what is wrong: to call a function
--- with a search_path of its own costs as much as all the checks of a statement. Those functions say that they cost little, since they are
--- not called as a rule: for a dear one the server plans a statement anew at each call, to be rid of it.
+-- Each check is one SQL expression, which the planner inlines. A function with its own search_path
+-- costs as much as all checks of a statement, so the check calls one (_refuse_…) only to raise.
+-- Each _refuse function declares cost 1: expensive constant calls are replanned at each execution.
 
 create or replace function pawl_v1._refuse_scope(p_what text, p_name text)
 returns void
@@ -501,7 +522,7 @@ immutable
 cost 1
 as $$
 begin
-  raise exception 'payload must have at most 4194304 octets, they have %', coalesce(octet_length(p_payload)::text, 'none')
+  raise exception 'payload must have at most 4194304 octets, it has %', coalesce(octet_length(p_payload)::text, 'none')
     using errcode = 'P4004', hint = 'store a large payload elsewhere and enqueue its reference';
 end
 $$;
@@ -525,7 +546,7 @@ begin
 end
 $$;
 
--- Null passes: there are none.
+-- Null passes and means no headers.
 create or replace function pawl_v1._check_headers(p_headers jsonb)
 returns void
 language sql
@@ -545,14 +566,14 @@ begin
 end
 $$;
 
--- Null passes: it means the default.
+-- Null passes and means the default.
 create or replace function pawl_v1._check_int(p_what text, p_value bigint, p_min bigint, p_max bigint)
 returns void
 language sql
 immutable
 return case when p_value not between p_min and p_max then pawl_v1._refuse_int(p_what, p_value, p_min, p_max) end;
 
--- The moment so many milliseconds ago.
+-- _before returns the time p_older_than_ms milliseconds ago, at most ten years.
 create or replace function pawl_v1._before(p_older_than_ms bigint)
 returns timestamptz
 language plpgsql
@@ -568,7 +589,7 @@ begin
 end
 $$;
 
--- From where a purge looks on: option since, else everything.
+-- _since returns option since, the time where a purge resumes. Default: the beginning.
 create or replace function pawl_v1._since(p_options jsonb)
 returns timestamptz
 language sql
@@ -592,7 +613,7 @@ begin
 end
 $$;
 
--- Arrays that describe one batch must be equally long.
+-- _check_batch checks that the arrays of one batch have equal length and at most p_max elements.
 create or replace function pawl_v1._check_batch(p_what text, p_count int, p_max int, variadic p_lengths int[])
 returns void
 language sql
@@ -623,7 +644,8 @@ begin
 end
 $$;
 
--- An integer option with bounds. Absent or null means the default. Most options are absent most of the time.
+-- _int_option reads an integer option with bounds. Absent or null means the default. Most options
+-- are absent in most calls, so that case makes no call.
 create or replace function pawl_v1._int_option(
   p_options jsonb,
   p_name    text,
@@ -636,7 +658,7 @@ language sql
 immutable
 return case when p_options ? p_name then coalesce(pawl_v1._int_given(p_options, p_name, p_min, p_max), p_default) else p_default end;
 
--- An option in milliseconds.
+-- _ms_option reads an option in milliseconds.
 create or replace function pawl_v1._ms_option(p_options jsonb, p_name text, p_default bigint, p_min bigint, p_max bigint)
 returns interval
 language sql
@@ -662,7 +684,7 @@ begin
 end
 $$;
 
--- An option that is an array of texts. Absent or null means null.
+-- _text_array_option reads an option that is an array of texts. Absent or null means null.
 create or replace function pawl_v1._text_array_option(p_options jsonb, p_name text)
 returns text[]
 language sql
@@ -686,7 +708,7 @@ begin
 end
 $$;
 
--- Refuses options the function does not know: a misspelt one must not be ignored in silence.
+-- _check_options refuses unknown options, so that a misspelt one is not silently ignored.
 create or replace function pawl_v1._check_options(p_options jsonb, p_known text[])
 returns void
 language sql
@@ -696,8 +718,8 @@ return case
   else pawl_v1._refuse_options(p_options, p_known)
 end;
 
--- What an operator's change is about, as pawl.audit names it: a kind and names, whole if they fit, else the kind and a hash of the
--- names. Lengths count in octets, as the bound of the target does. The record beside it holds the names whole.
+-- _audit_target returns the target of a change as pawl.audit names it: a kind and names. Above 255
+-- octets it is the kind and a hash of the names. The record holds the full names.
 create or replace function pawl_v1._audit_target(p_kind text, variadic p_names text[])
 returns text
 language sql
@@ -707,24 +729,28 @@ return case
          else p_kind || ' ' || encode(sha256(convert_to(to_jsonb(p_names)::text, 'UTF8')), 'hex')
        end;
 
--- Whether this transaction wrote a row that it sees, in whichever savepoint: the writer of a visible row is in progress only if it is this
--- transaction. p_xmin is the row's xmin, 32 bits of a transaction id. age() would not do: its reference point is frozen at its first call
--- in a transaction.
+-- _is_ours reports whether this transaction wrote a row that it sees, in any of its savepoints. The
+-- writer of a visible row can only be in progress if it is this transaction. p_xmin is the row's
+-- xmin, 32 bits of a transaction id. age() would not do: its first call in a transaction fixes its
+-- reference.
 create or replace function pawl_v1._is_ours(p_xmin xid)
 returns boolean
 language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
 declare
-  v_top   bigint := pg_current_xact_id_if_assigned()::text::bigint; -- null: this transaction has written nothing
-  v_ahead bigint := (p_xmin::text::bigint - v_top) & 4294967295;    -- savepoints have later ids than their transaction
+  -- Null: this transaction has written nothing.
+  v_top   bigint := pg_current_xact_id_if_assigned()::text::bigint;
+  -- Savepoints have later ids than their transaction.
+  v_ahead bigint := (p_xmin::text::bigint - v_top) & 4294967295;
 begin
-  -- Older than this transaction.
+  -- The row is older than this transaction.
   if v_top is null or v_ahead >= 2147483648 then
     return false;
   end if;
-  -- Of an id behind its snapshot a transaction knows nothing: it may be that of a savepoint of its own, or belong to a row that was frozen
-  -- so long ago that its 32 bits have come round, and lie ahead of all ids in use. Then the server refuses to look.
+  -- An id beyond the snapshot has two possible causes. It belongs to a savepoint of this
+  -- transaction. Or the row was frozen long ago, and its 32 bits have wrapped to an id ahead of all
+  -- ids in use: pg_xact_status then raises.
   if v_top + v_ahead < pg_snapshot_xmax(pg_current_snapshot())::text::bigint then
     return pg_xact_status((v_top + v_ahead)::text::xid8) = 'in progress';
   end if;
@@ -739,18 +765,17 @@ $$;
 
 -- An answer that was only read must wait for replication like the commit that it rests on.
 --
--- A COMMIT that waits for a synchronous standby stops waiting when it is cancelled, when its backend is terminated, and when the
--- server restarts. Its rows are then visible here, and may never reach the standby. A transaction that reads such a row and writes
--- nothing waits for nobody: its answer would survive a failover that its row does not.
+-- A COMMIT that waits for a synchronous standby stops waiting when it is cancelled, when its
+-- backend is terminated, and when the server restarts. Its rows are then visible here and may never
+-- reach the standby. A transaction that reads such a row and writes nothing does not wait for
+-- replication. Its answer would survive a failover that its row does not.
 
--- _unproved writes a WAL record in the transaction that gives the answer, so that its COMMIT waits
--- until everything before it is replicated. A transaction id alone does not: without WAL, COMMIT
--- waits for nothing. Callers test synchronous_standby_names themselves, so that without synchronous
--- standbys nothing is called.
+-- _unproved writes a WAL record in the transaction that returns the answer. Its COMMIT then waits
+-- until everything before it is replicated. A transaction id alone is not enough: without WAL,
+-- COMMIT does not wait. Callers test synchronous_standby_names first.
 --
--- The answer names the server, by the time at which it started: only a COMMIT on the same server
--- proves what was read on it. After a failover a connection to the promoted server proves nothing
--- about what the old primary showed.
+-- detail.unproved identifies the server by its start time. Only a COMMIT on the same server proves
+-- what was read on it. After a failover, the promoted server proves nothing about the old primary.
 create or replace function pawl_v1._unproved()
 returns jsonb
 language plpgsql
@@ -766,10 +791,11 @@ begin
 end
 $$;
 
--- 55P03 says that a lock was not had in time, and not which: that on a row, which another transaction works on, or that on the whole
--- table, which CREATE INDEX, REINDEX, VACUUM FULL and ALTER TABLE take. The first is about one message, the second about all.
+-- SQLSTATE 55P03 does not tell which lock timed out. A row lock affects one message. A table lock
+-- (CREATE INDEX, REINDEX, VACUUM FULL, ALTER TABLE) affects all.
 
--- _table_locked returns a table of these that nothing can be written to now, or null.
+-- _table_locked returns the first of p_tables that cannot be written to now, or null. It waits 50
+-- ms a table.
 create or replace function pawl_v1._table_locked(p_tables regclass[])
 returns text
 language plpgsql
@@ -784,7 +810,7 @@ begin
       execute format('lock table %s in row exclusive mode', v_table);
     exception
       when insufficient_privilege then
-        null; -- the caller does not write to it
+        null; -- the caller does not write to this table
       when lock_not_available then
         return v_table;
     end;
@@ -793,11 +819,12 @@ begin
 end
 $$;
 
--- Logical replication copies rows and leaves sequences where they are. A fence that is given out a second time lets an old attempt
--- pass for the newest, and a step that is in doubt be called again.
+-- Logical replication copies rows but not sequences. A fence issued twice lets an old attempt pass
+-- as the newest, and lets a step whose outcome is unknown be called again.
 
--- _sequences_behind returns the sequences whose next number a table holds already. It looks at p_rows rows of a table that has no
--- index on the number, or at all of them if p_rows is null: after a copy nearly every row is ahead.
+-- _sequences_behind returns the sequences whose next number is already used in a table. If a table
+-- has no index on the number, it reads p_rows rows of it, or all if p_rows is null. A sample is
+-- enough, because after a copy nearly every row is ahead of the sequence.
 create or replace function pawl_v1._sequences_behind(p_rows bigint default 1000)
 returns table (sequence text, last_value bigint, held bigint)
 language sql
@@ -819,12 +846,13 @@ as $$
      and s.held > coalesce(pg_sequence_last_value(s.sequence::regclass), 0)
 $$;
 
--- Guards for work that no row of Pawl's stands for, inside your own transaction.
+-- Guards for work that has no row in Pawl, to be called inside your own transaction.
 
--- Locks a name until the transaction ends, without waiting: one run at a time of what no row represents, such as the
--- close of a merchant's day or the import of one file. It does not remember that the work was done: never use it in
--- place of a constraint or a key. Names are hashed to 64 bits; a collision refuses for nothing, it never lets two in.
--- outcome 'locked', or 'busy': another transaction has the name now.
+-- try_lock locks a name until the transaction ends, without waiting. Use it to run a task once at a
+-- time, such as closing a merchant's day or importing a file. It does not remember that the task
+-- was done, so it does not replace a constraint or a key. Names are hashed to 64 bits: a collision
+-- can refuse a free name but never admits two holders.
+-- Outcomes: 'locked', or 'busy' (another transaction holds the name).
 create or replace function pawl_v1.try_lock(p_namespace text, p_key text)
 returns table (outcome text, detail jsonb)
 language plpgsql
@@ -841,10 +869,12 @@ begin
 end
 $$;
 
--- Accepts a write to a resource if no newer attempt wrote to it: call it first in the transaction that writes. The row
--- stays locked until that ends. A fence is compared with others of one source only, so name the source in the resource:
--- 'job 17 report', not 'report'.
--- outcome 'accepted' (the same fence may come again). P4020: a higher one was here.
+-- fence_accept accepts a write to a resource unless a newer attempt wrote to it. Call it first in
+-- the transaction that writes. The fence row stays locked until that transaction ends. Fences are
+-- comparable only within one source, so name the source in the resource: 'job 17 report', not
+-- 'report'. Outcome: 'accepted'; the same fence is accepted again.
+-- Errors: P4020, a higher fence was accepted. P4004, the fence is below 1. 55P03, row locked for 2
+-- s.
 create or replace function pawl_v1.fence_accept(p_resource text, p_fence bigint)
 returns table (outcome text, detail jsonb)
 language plpgsql
@@ -882,9 +912,9 @@ begin
 end
 $$;
 
--- Forgets the fences of resources that nobody has written to for p_older_than_ms, at most p_limit of them (1 to 100000). An attempt
--- that is older than that and still runs is then accepted: choose days, not minutes.
--- outcome 'purged'.
+-- fence_purge deletes fences of resources without a write for p_older_than_ms, at most p_limit rows
+-- (1 to 100000). An attempt that is older than that and still runs is then accepted, so choose
+-- days. Outcome: 'purged'. purged: number of rows.
 create or replace function pawl_v1.fence_purge(p_older_than_ms bigint, p_limit int default 1000)
 returns table (outcome text, purged int, detail jsonb)
 language plpgsql
@@ -914,20 +944,23 @@ $$;
 
 -- The inbox: deliveries already seen, per consumer.
 
--- Claims a delivery as the first statement of the handler's transaction. The row commits with the handler's rows or
--- not at all.
+-- inbox_claim claims a delivery. Call it as the first statement of the handler's transaction: its
+-- row commits together with the handler's rows.
 --
--- outcome 'processed': this transaction owns the delivery; do the work and commit.
--- outcome 'duplicate_ignored': an earlier transaction committed it, or a durable job owns it (job_id); do nothing, commit, and
--- acknowledge. result_ref is what the first one stored. detail.unproved: COMMIT waits for the synchronous standbys.
--- P4002: the same key came with another payload. 55P03: another transaction is processing it right now; roll
--- back and leave the message for later, never acknowledge it.
+-- Options: result_ref (text), stored with the row. lane with queue (texts): the lane in which
+-- inbox_store would put the delivery; it is locked until this transaction ends, so deliveries of
+-- one lane run one at a time. lane_policy: the policy of a new lane, block (default), park or skip.
 --
--- outcome 'behind', with option lane only: as 'processed', but something of the lane is still open; call inbox_store.
+-- Outcomes:
+-- - 'processed': this transaction owns the delivery. Do the work and commit.
+-- - 'duplicate_ignored': an earlier transaction committed it, or the durable job job_id owns it. Do
+--   nothing, commit, and acknowledge. result_ref is the stored one. If detail.unproved is set,
+--   COMMIT waits for the synchronous standbys.
+-- - 'behind', only with option lane: as 'processed', but an earlier job of the lane is open. Call
+--   inbox_store.
 --
--- options: result_ref text, stored with the row; lane text with queue text: the lane in which inbox_store would put the
--- delivery, locked until this transaction ends, so that deliveries of one lane come one at a time; lane_policy (of a lane that
--- is new: block, park or skip; default block).
+-- Errors: P4002, the key came before with another payload. 55P03, another transaction has processed
+-- it for 50 ms or more; roll back, do not acknowledge, and let it be redelivered.
 create or replace function pawl_v1.inbox_claim(
   p_consumer   text,
   p_key text,
@@ -943,20 +976,20 @@ declare
   v_seen pawl.inbox;
   v_lane bigint;
 begin
-  -- Four calls cost a tenth of a claim (pgbench, 16 clients), so they are made only to say what is wrong.
+  -- Four check calls cost a tenth of a claim (pgbench, 16 clients), so test first.
   if (octet_length(p_consumer) between 1 and 255 and octet_length(p_key) between 1 and 255
       and octet_length(p_hash) = 32 and p_options = '{}') is not true
   then
     perform pawl_v1._check_scope('consumer', p_consumer), pawl_v1._check_key('key', p_key), pawl_v1._check_hash(p_hash),
             pawl_v1._check_options(p_options, '{result_ref,lane,queue,lane_policy}');
-    -- Before the delivery, so that whoever owns one of a lane already is either done with it or has stored it.
+    -- The lane is locked first, so an earlier delivery of it has committed or been stored.
     if p_options ? 'lane' then
       v_lane := (pawl_v1._lanes_enter(array[p_options ->> 'queue'], array[p_options ->> 'lane'], p_options))[1];
     end if;
   end if;
 
-  -- Insert or observe. The second statement has a snapshot of its own and so sees the winner; the loop is for a row
-  -- that was forgotten in between.
+  -- Insert or observe. The select's own snapshot sees the winner. The loop covers a concurrent
+  -- delete.
   for v_try in 1..3 loop
     insert into pawl.inbox as i (consumer, key, hash, processed_at, result_ref)
     values (p_consumer, p_key, p_hash, clock_timestamp(), p_options ->> 'result_ref')
@@ -993,13 +1026,14 @@ begin
 end
 $$;
 
--- Claims up to 1000 deliveries of one consumer in one statement; hashes[i] belongs to keys[i]. Keys are claimed in
--- their sorted order, so that two batches cannot deadlock. One delivery cannot spoil the others: what inbox_claim raises, this
--- answers by a row.
+-- inbox_claim_many claims up to 1000 deliveries of one consumer in one statement; p_hashes[i]
+-- belongs to p_keys[i]. Keys are claimed in sorted order, so two batches cannot deadlock. Errors of
+-- one delivery become outcomes, so the others are claimed.
 --
--- n counts from 1. outcome 'processed' and 'duplicate_ignored' as of inbox_claim; a message id twice in one batch is a
--- duplicate of its first row. 'mismatch': P4002 there (detail: stored_hash, given_hash). 'in_progress': 55P03 there; leave it
--- for later, never acknowledge it.
+-- Returns a row per delivery; n counts from 1. Outcomes 'processed' and 'duplicate_ignored' as of
+-- inbox_claim; a repeated key is a duplicate of its first row. 'mismatch': the key came before with
+-- another payload (detail: stored_hash, given_hash). 'in_progress': another transaction has it; do
+-- not acknowledge it.
 create or replace function pawl_v1.inbox_claim_many(
   p_consumer    text,
   p_keys text[],
@@ -1039,7 +1073,7 @@ begin
       from put as p;
   exception
     when lock_not_available then
-      -- Another transaction has one of them. Each is asked for by itself, so that only that one is left out.
+      -- Another transaction has one of the keys. Claim each key alone to skip only that one.
       perform set_config('lock_timeout', '5ms', true);
       for v_row in
         select distinct on (r.key collate "C") r.key, r.hash
@@ -1062,7 +1096,8 @@ begin
   if cardinality(v_fresh) < v_count and current_setting('synchronous_standby_names') <> '' then
     v_proof := pawl_v1._unproved();
   end if;
-  -- A statement of its own, which sees the winners. Who is not seen is somebody's who has not ended, or was forgotten just now.
+  -- A separate statement sees the winners. A key without a visible row belongs to an open
+  -- transaction or was purged a moment ago.
   return query
   select r.n::int,
          case
@@ -1090,14 +1125,15 @@ begin
 end
 $$;
 
--- Hands a delivery that this transaction claimed over to a durable job, which retries it from the database.
--- Call it after rolling back to the savepoint set behind inbox_claim, in the same transaction: nobody can win in
--- between. The delivery may then be acknowledged; the payload of the job is p_payload.
+-- inbox_store transfers a delivery that this transaction claimed to a durable job, which retries it
+-- from the database. Roll back to the savepoint after inbox_claim and call it in the same
+-- transaction, so that no other transaction can claim the key in between. After COMMIT, acknowledge
+-- the delivery. p_payload becomes the job's payload.
 --
--- options: attempts (default 1: the try that failed), crashes (default 0; 1 makes the job run alone),
--- max_attempts, retry_in_ms (default 0), headers object, error object, dead boolean (straight to the dead letters), lane text
--- (behind what is open in it; as of inbox_claim), lane_policy.
--- outcome 'stored' or 'dead_letter'. P4020: the row was not claimed in this transaction.
+-- Options: attempts (0 to 1000, default 1: the failed one). crashes (0 to 1000, default 0; 1 makes
+-- the job run alone). max_attempts, retry_in_ms, headers: as of job_enqueue. error (object). dead
+-- (boolean): store it as a dead letter. lane (text), lane_policy: as of inbox_claim.
+-- Outcomes: 'stored', 'dead_letter'. Errors: P4020, the row was not claimed in this transaction.
 create or replace function pawl_v1.inbox_store(
   p_consumer   text,
   p_key text,
@@ -1121,7 +1157,7 @@ begin
   end if;
   perform pawl_v1._job_insert(v_id, p_queue, p_kind, p_payload, '{"attempts": 1}'::jsonb || p_options, v_lane);
 
-  -- A row that another transaction committed took effect and must not run again.
+  -- Only a row of this transaction: a committed one took effect and must not run again.
   update pawl.inbox as i
      set job_id = v_id,
          processed_at = null
@@ -1148,9 +1184,10 @@ begin
 end
 $$;
 
--- Marks a stored delivery processed, in the transaction that holds its job and applies its effect.
--- outcome 'processed'. P4020: the job does not own the delivery any more (it was forgotten by an operator), so this
--- transaction must not commit.
+-- inbox_settle marks a stored delivery processed. Call it in the transaction that holds its job and
+-- applies its effect.
+-- Outcome: 'processed'. Errors: P4020, the job no longer owns the delivery, for example because an
+-- operator forgot it. The transaction must not commit.
 create or replace function pawl_v1.inbox_settle(p_consumer text, p_key text, p_job_id bigint)
 returns table (outcome text, detail jsonb)
 language plpgsql
@@ -1172,16 +1209,16 @@ begin
 end
 $$;
 
--- Reserves a key of the inbox for a job that is about to work for it with no transaction open, such
--- as a consumer's second name of a delivery. Call it in a transaction that has proved the attempt
--- (job_hold), and commit before the work begins. The row says that the job works for the key, not
--- that it took effect: take the effect's key with inbox_claim in the transaction that writes it,
--- and call inbox_unreserve there.
+-- inbox_reserve reserves an inbox key for a job that is about to work without an open transaction,
+-- such as a consumer's second name of a delivery. Call it in a transaction that has proved the
+-- attempt (job_hold), and commit before the work begins. The row says that the job works on the
+-- key, not that the effect happened. In the transaction that writes the effect, call inbox_claim
+-- for the effect's key, and inbox_unreserve.
 --
--- The reservation ends with the attempt: the next job takes it over unless the job that has it is
--- being worked on, or waits for a verdict on a step.
--- outcome 'reserved', or 'in_progress': job_id has it; leave the work for later (detail.status: of
--- that job). 55P03: another transaction has the row for more than 50 ms.
+-- The reservation ends with the attempt. Another job can take the key over unless the owner is
+-- processing or has a step of unknown outcome.
+-- Outcomes: 'reserved', or 'in_progress': job_id owns it (detail.status); retry later. Errors:
+-- 55P03, another transaction has had the row for more than 50 ms.
 create or replace function pawl_v1.inbox_reserve(p_consumer text, p_key text, p_hash bytea, p_job_id bigint)
 returns table (outcome text, job_id bigint, detail jsonb)
 language plpgsql
@@ -1197,8 +1234,7 @@ begin
     raise exception 'job_id is required'
       using errcode = 'P4004', hint = 'pass the id of the job that will do the work';
   end if;
-  -- The row is updated even if the job has it already, so that a takeover by an older snapshot gets
-  -- 40001.
+  -- Update it even if the job owns it, so that a takeover with an older snapshot gets 40001.
   insert into pawl.inbox as i (consumer, key, hash, job_id)
   values (p_consumer, p_key, p_hash, p_job_id)
       on conflict (consumer, key) do update
@@ -1225,8 +1261,8 @@ begin
 end
 $$;
 
--- Gives up what inbox_reserve has reserved, in the transaction that ends the work.
--- outcome 'unreserved', or 'absent': the job did not have it.
+-- inbox_unreserve ends a reservation of inbox_reserve. Call it in the transaction that ends the
+-- work. Outcomes: 'unreserved', or 'absent': the job had no reservation.
 create or replace function pawl_v1.inbox_unreserve(p_consumer text, p_key text, p_job_id bigint)
 returns table (outcome text, detail jsonb)
 language plpgsql
@@ -1244,14 +1280,16 @@ begin
 end
 $$;
 
--- The inbox over time: promises to remember, purge, forgetting by hand.
+-- The inbox over time: promises to remember, purges, and forgetting by hand.
 
--- Says for how long a consumer remembers its deliveries; null: for ever. Say it when you start, and once a minute from then on: of several
--- programs that say it, the longest holds, and what is shorter takes its place when the longer was not said for ten minutes.
+-- consumer_report records how long a consumer remembers its deliveries: p_window_ms (1 to
+-- 315360000000), or null for ever. Call it at start and then once a minute. If several programs
+-- report, the longest window holds. A shorter one replaces it after the longer was not reported for
+-- ten minutes. From then on no purge deletes deliveries younger than window_ms.
 --
--- options: horizon_ms (how long after it was sent a message may be delivered; default: nobody knows).
--- outcome 'reported', or 'outlasted': another program has said longer. window_ms: what holds; null: for ever. detail.forgotten_until: as of
--- inbox_memory, absent if nothing was ever forgotten. From then on no purge makes the consumer forget what is younger than window_ms.
+-- Options: horizon_ms, the longest time from sending to delivery (default: unknown).
+-- Outcomes: 'reported', or 'outlasted': another program has reported a longer window. window_ms is
+-- the one that holds. detail.forgotten_until: as of inbox_memory; absent before any purge.
 create or replace function pawl_v1.consumer_report(p_consumer text, p_window_ms bigint, p_options jsonb default '{}')
 returns table (outcome text, window_ms bigint, detail jsonb)
 language plpgsql
@@ -1289,9 +1327,10 @@ begin
 end
 $$;
 
--- Locks the memory of a consumer until the transaction ends, and returns until when it has forgotten. A report enters it behind its promise, and
--- a purge before it looks at the promise: so the purge sees the promise, or the report hears of the purge. It updates the row, since a lock
--- alone is not seen by a transaction that has an older snapshot (docs/decisions/0012-lanes.md).
+-- _memory_enter locks the memory of a consumer until the transaction ends, and returns
+-- forgotten_until. A report calls it after writing its promise, and a purge before reading the
+-- promise. So either the purge sees the promise, or the report sees the purge. It updates the row,
+-- because an older snapshot does not notice a lock alone (docs/decisions/0012-lanes.md).
 create or replace function pawl_v1._memory_enter(p_consumer text)
 returns timestamptz
 language plpgsql
@@ -1310,16 +1349,18 @@ begin
 end
 $$;
 
--- Says until when a consumer has forgotten what it has seen. Ask in the transaction of inbox_claim, behind an answer 'processed', before you
--- handle a delivery that may be old. If it was sent at forgotten_until or earlier, it may have taken effect before and be forgotten. If it was
--- sent later, or outcome is 'whole', it has not. Allow for the clock of the sender, which may be ahead.
+-- inbox_memory returns the time up to which a consumer has forgotten deliveries. Before you handle
+-- a delivery that may be old, call it in the transaction of inbox_claim, after outcome 'processed'.
+-- If the message was sent at forgotten_until or earlier, it may have taken effect and been purged.
+-- If it was sent later, or the outcome is 'whole', it has not taken effect. Allow for fast clocks.
 --
--- A purge deletes rows and says so here in one transaction. So whoever finds a row gone can read how far that purge went, but not in a snapshot
--- that is older than the purge. Above READ COMMITTED such a transaction is told 40001: an insert that would overlook a younger version of the row
--- is refused, and is taken back.
+-- A purge deletes rows and records its progress here in one transaction. So a transaction that
+-- finds no row also finds how far the purge went, unless its snapshot is older than the purge.
+-- Above READ COMMITTED such a transaction gets 40001: it inserts a row, which fails if a newer
+-- version exists, and rolls the insert back.
 --
--- outcome 'whole': no purge has ever deleted a delivery of it, forgotten_until is null; or 'forgotten'. 40001: restart the transaction.
--- 55P03: a purge is under way; roll back and leave the message for later.
+-- Outcomes: 'whole' (no delivery was ever purged; forgotten_until is null), 'forgotten'. Errors:
+-- 40001, restart the transaction. 55P03, a purge is running; let the message be redelivered.
 create or replace function pawl_v1.inbox_memory(p_consumer text)
 returns table (outcome text, forgotten_until timestamptz, detail jsonb)
 language plpgsql
@@ -1339,7 +1380,7 @@ begin
         raise exception 'nothing was ever forgotten';
       end if;
     exception
-      when raise_exception then null; -- the row is taken back
+      when raise_exception then null; -- the insert is rolled back
     end;
   end if;
   select f.until
@@ -1351,9 +1392,9 @@ begin
 end
 $$;
 
--- Refuses to forget what a consumer has promised to remember. One that was not seen for as long as that, or for 28 days if it is for
--- ever, has retired: all that it has seen is older. One that never reported is believed to need 14 days, the longest that SQS keeps a
--- message, unless p_unreported.
+-- _check_promise refuses to delete deliveries that a consumer promised to remember. A consumer that
+-- has not reported for its whole window (28 days if for ever) has retired. A consumer that never
+-- reported needs 14 days, the longest that SQS keeps a message, unless p_unreported is set.
 create or replace function pawl_v1._check_promise(p_consumer text, p_older_than_ms bigint, p_unreported boolean)
 returns void
 language plpgsql
@@ -1380,7 +1421,7 @@ begin
 end
 $$;
 
--- Checks what a purge is told, and returns from when on all stays.
+-- _purge_before checks the arguments of a purge. Deliveries from the returned time on stay.
 create or replace function pawl_v1._purge_before(p_consumer text, p_older_than_ms bigint, p_limit int)
 returns timestamptz
 language plpgsql
@@ -1397,20 +1438,22 @@ begin
 end
 $$;
 
--- Forgets deliveries of a consumer that came first longer ago than p_older_than_ms, at most p_limit of them (1 to 10000): call it
--- until it answers less. What a job still owns stays, dead letters included. It passes by locked rows, and waits for
--- another purge or a report of the consumer, 2 s at most. No claim waits for it longer than one batch takes: keep that below the 50 ms of
--- inbox_claim. inbox_memory tells how far it went.
+-- inbox_purge deletes deliveries of a consumer that first came longer ago than p_older_than_ms, at
+-- most p_limit (1 to 10000). Call it until it deletes fewer. Deliveries owned by a job stay, also
+-- by a dead letter. It skips locked rows and waits up to 2 s for another purge or report of the
+-- consumer. A claim can wait as long as one batch takes: keep that below the 50 ms of inbox_claim.
+-- inbox_memory returns how far it went.
 --
--- p_older_than_ms: longer than the longest time after which a delivery may come again, or it runs again as new; P4004 if it is shorter
--- than consumer_report was told, or than 14 days if it was told nothing.
--- options: since: see job_key_purge. unreported (default false): also sooner than 14 days if consumer_report was told nothing.
--- outcome 'purged'; detail.next: see job_key_purge.
+-- p_older_than_ms must exceed the longest time after which a delivery can come again, or that
+-- delivery runs as new. P4004 if it is shorter than consumer_report's window, or 14 days without a
+-- report.
+-- Options: since, see job_key_purge. unreported (default false): allow less than 14 days without a
+-- report. Outcome: 'purged'; detail.next: see job_key_purge.
 create or replace function pawl_v1.inbox_purge(p_consumer text, p_older_than_ms bigint, p_limit int default 1000, p_options jsonb default '{}')
 returns table (outcome text, purged int, detail jsonb)
 language plpgsql
 set search_path = pg_catalog, pg_temp
-set enable_bitmapscan = off -- it walks the index of ages in order: see docs/decisions/0036-purging.md
+set enable_bitmapscan = off -- walk the age index in order: docs/decisions/0036-purging.md
 set enable_sort = off
 set enable_seqscan = off
 set lock_timeout = '2s'
@@ -1425,7 +1468,7 @@ begin
   v_before := pawl_v1._purge_before(p_consumer, p_older_than_ms, p_limit);
   perform pawl_v1._memory_enter(p_consumer);
   perform pawl_v1._check_promise(p_consumer, p_older_than_ms, coalesce((p_options ->> 'unreported')::boolean, false));
-  select array_agg(d.ctid), max(d.received_at) -- their places: see job_key_purge
+  select array_agg(d.ctid), max(d.received_at) -- ctids: see job_key_purge
     into v_due, v_next
     from (
       select i.ctid, i.received_at
@@ -1453,14 +1496,15 @@ begin
 end
 $$;
 
--- Forgets one delivery by hand, so that the same message, when it comes again, runs as new. Nothing else runs a delivery past the
--- inbox. It leaves a record in pawl.audit. What was kept of the delivery as it came stays, for inbox_replay. If the delivery was kept, its
--- second name in the inbox, under which it took effect, is forgotten too.
+-- inbox_forget deletes one delivery, so that the same message runs as new when it comes again. It
+-- writes pawl.audit. The copy in pawl.delivery stays, for inbox_replay. Its second name in the
+-- inbox, if it took effect under one, is deleted too.
 --
--- options: processed_at text or null: when the delivery had taken effect, as you saw it (null: it had not). If it took effect since, or
--- anew, it stays.
--- outcome 'forgotten'; 'refused': a job owns the delivery (detail: job, status, hint); 'moved': detail.processed_at is another; 'absent'. 55P03: an open transaction has the
--- row for more than 2 s; nothing changed.
+-- Options: processed_at (text or null): when the delivery had taken effect, as you saw it; null: it
+-- had not. If that has changed since, nothing is deleted.
+-- Outcomes: 'forgotten'. 'refused': a job owns the delivery (detail: job, status, hint). 'moved':
+-- detail.processed_at differs. 'absent'. Errors: 55P03, the row was locked for 2 s; nothing
+-- changed.
 create or replace function pawl_v1.inbox_forget(
   p_consumer   text,
   p_key text,
@@ -1497,7 +1541,7 @@ begin
     select 'moved', jsonb_build_object('processed_at', v_seen.processed_at);
     return;
   end if;
-  -- The owner changes only with the row, which is locked; whoever finishes it has settled the row before.
+  -- The owner changes only with this row: finishing the owner settles it first.
   select j.status
     into v_status
     from pawl.job as j
@@ -1512,9 +1556,9 @@ begin
     return;
   end if;
   delete from pawl.inbox as i
-   where i.consumer = p_consumer -- locked since its owner was looked at
+   where i.consumer = p_consumer -- locked since its owner was read
      and i.key = p_key;
-  -- Its second name, if it was this delivery that took effect under it: else what is sent again would be a duplicate of itself.
+  -- Its second name, if it took effect under that. Else a redelivery would be a duplicate.
   delete from pawl.inbox as i
    using pawl.delivery as d
    where d.consumer = p_consumer
@@ -1531,16 +1575,17 @@ $$;
 
 -- Sequence gates: per consumer and resource, the last number that took effect.
 --
---            latest                                      strict
---   n > last   passed, last = n               n = last + 1   passed, last = n; who is held next is promoted
---   n <= last  stale: drop it                 n <= last      stale: drop it
---                                             n > last + 1   early: sequence_gate_hold, until the gap is closed, or somebody decides
+--              latest                     strict
+--   n > last   passed, last = n           n = last + 1   passed, last = n; the next held goes
+--   n <= last  stale: drop it             n <= last      stale: drop it
+--                                         n > last + 1   early: sequence_gate_hold
 --
--- Whoever passes and whoever holds has updated the gate's row first, and keeps it until its transaction ends: so either the one
--- who passes sees whom to promote, or the one who would hold sees that it may pass. Gates are never purged by age: a forgotten
--- one would let an old number pass.
+-- An early delivery is held until the gap closes or an operator decides. A transaction that passes
+-- or holds updates the gate's row first and keeps it locked. So either the one that passes sees the
+-- held delivery, or the one that would hold sees that it may pass. Gates are never purged by age,
+-- because a forgotten gate would let an old number pass.
 
--- Updates the row of a gate, which is made if there is none, and locks it until this transaction ends.
+-- _sequence_gate_enter creates or updates the row of a gate, which locks it.
 create or replace function pawl_v1._sequence_gate_enter(p_consumer text, p_resource text, p_last bigint default null)
 returns pawl.sequence_gate
 language plpgsql
@@ -1569,8 +1614,8 @@ begin
 end
 $$;
 
--- Makes due whoever is held up to p_seq. The caller has updated the gate's row. A job whose row is locked, by its own attempt or an
--- operator, is not waited for: its attempt waits for the gate, and finds it open.
+-- _sequence_gate_promote makes held deliveries up to p_seq due. The caller has updated the gate's
+-- row. It skips a locked job: its attempt waits for the gate and then passes.
 create or replace function pawl_v1._sequence_gate_promote(p_consumer text, p_resource text, p_seq bigint)
 returns int
 language plpgsql
@@ -1604,7 +1649,7 @@ begin
   if v_promoted > 0 then
     perform pawl_v1._wake(v_queues);
   end if;
-  -- Those whose job is gone, discarded by an operator, go as well.
+  -- Entries whose job was discarded by an operator are deleted too.
   delete from pawl.sequence_gate_held as h
    where h.consumer = p_consumer
      and h.resource = p_resource
@@ -1614,14 +1659,15 @@ begin
 end
 $$;
 
--- Asks whether a delivery with this number may take effect now: first statement of its handler, behind the savepoint, so that a
--- failure closes the gate again.
+-- sequence_gate_pass decides whether a delivery with number p_seq may take effect now. Call it as
+-- the handler's first statement, after the savepoint, so that a failure takes the number back.
 --
--- options: mode, 'latest' or 'strict' (required); first bigint: of a strict gate, the number that comes first; without it all are
--- early until sequence_gate_reset says where to begin; hold_limit (default 1000, up to 1000000): how many a strict gate holds.
--- outcome 'passed', 'stale', 'early' (call inbox_store and sequence_gate_hold), 'full' (early, and as many are held as may be: make
--- a dead letter of it). last: the number that took effect last, before this one; null if none. detail.next_held: the lowest number
--- that is held. 55P03: another transaction has the gate for longer than 2 s.
+-- Options: mode, 'latest' or 'strict' (required). first (bigint): the first number of a strict
+-- gate; without it all numbers are early until sequence_gate_reset. hold_limit (default 1000, 1 to
+-- 1000000): how many deliveries a strict gate holds.
+-- Outcomes: 'passed'. 'stale': drop it. 'early': call inbox_store and sequence_gate_hold. 'full':
+-- early and the hold limit is reached; dead-letter it. last: the last number before this one, or
+-- null. detail.next_held: the lowest held number. Errors: 55P03, the gate was locked for 2 s.
 create or replace function pawl_v1.sequence_gate_pass(p_consumer text, p_resource text, p_seq bigint, p_options jsonb)
 returns table (outcome text, last bigint, detail jsonb)
 language plpgsql
@@ -1670,9 +1716,8 @@ begin
 end
 $$;
 
--- Notes that this job holds a delivery that sequence_gate_pass, in this transaction, found early. Whoever passes with the number before
--- makes the job due.
--- outcome 'held'.
+-- sequence_gate_hold records that job p_job_id holds a delivery that sequence_gate_pass found early
+-- in this transaction. When the number before it passes, the job becomes due. Outcome: 'held'.
 create or replace function pawl_v1.sequence_gate_hold(p_consumer text, p_resource text, p_seq bigint, p_job_id bigint)
 returns table (outcome text, detail jsonb)
 language plpgsql
@@ -1688,12 +1733,13 @@ begin
 end
 $$;
 
--- Holds a delivery that a job, in its own transaction, found early: a copy of the job takes it over, and this one is to be finished in
--- the same transaction, which keeps the gate until then. A job that was merely given back could be overlooked by whoever passes
--- meanwhile. The attempt is not charged. The copy is in no lane: there it would stop those whom it waits for.
+-- sequence_gate_hold_again holds a delivery that a running job found early. It creates a copy of
+-- the job that owns the delivery. Finish the running job in the same transaction, which keeps the
+-- gate locked. Releasing the job instead would not work: a transaction that passes in between could
+-- miss it. The attempt is not charged. The copy is in no lane: it would block those it waits for.
 --
--- options: retry_in_ms (default 0): not due before, unless it is promoted.
--- outcome 'held'. job_id: the copy. P4020: the job does not own the delivery.
+-- Options: retry_in_ms (0 to 31536000000, default 0): when it is due if it is not promoted.
+-- Outcome: 'held'. job_id is the copy. Errors: P4020, the job does not own the delivery.
 create or replace function pawl_v1.sequence_gate_hold_again(
   p_consumer   text,
   p_resource   text,
@@ -1752,11 +1798,14 @@ begin
 end
 $$;
 
--- Says where a gate stands: the next number is p_last + 1. For a strict gate without a beginning, for one whose gap will not be
--- closed, or after a sender has begun its numbers anew. It leaves a record in pawl.audit.
+-- sequence_gate_reset sets the last number of a gate; the next is p_last + 1. Use it for a strict
+-- gate without a first number, for a gap that will not close, or after a sender restarted its
+-- numbers. It writes a record to pawl.audit.
 --
--- options: from bigint or null: where the gate stood when you looked. If it has moved since, setting it back would let numbers pass again.
--- outcome 'reset'. detail: before, promoted (how many that were held are due now). 'moved': detail.before is where it stands.
+-- Options: from (bigint or null): the number that you saw. If the gate has moved, nothing changes,
+-- because setting it back would let numbers pass again.
+-- Outcomes: 'reset' (detail: before; promoted, how many are now due). 'moved' (detail.before: the
+-- current number).
 create or replace function pawl_v1.sequence_gate_reset(
   p_consumer text,
   p_resource text,
@@ -1797,11 +1846,13 @@ begin
 end
 $$;
 
--- Gives up the numbers that are missing before the lowest that is held, which is due then. It leaves a record in pawl.audit. What was
--- given up and comes after all is stale.
+-- sequence_gate_release gives up the missing numbers before the lowest held one, which becomes due.
+-- A number that was given up and arrives later is stale. It writes a record to pawl.audit.
 --
--- options: next_held bigint: the lowest number that was held when you looked. If another one is, the gap is another too.
--- outcome 'released' (detail: before, last); 'idle': nothing is held; 'moved': detail.next_held is what is held now.
+-- Options: next_held (bigint): the lowest held number that you saw. If it changed, none is
+-- released.
+-- Outcomes: 'released' (detail: before, last). 'idle': no delivery is held. 'moved'
+-- (detail.next_held).
 create or replace function pawl_v1.sequence_gate_release(
   p_consumer text,
   p_resource text,
@@ -1849,7 +1900,7 @@ begin
 end
 $$;
 
--- Gates, and what is held at each since when: a gap that may need somebody. Counts the held of every gate it shows.
+-- gates shows each gate, its held deliveries and since when. Each row counts the held deliveries.
 create or replace view pawl_v1.gates as
 select g.consumer,
        g.resource,
@@ -1866,14 +1917,15 @@ select g.consumer,
         where o.consumer = g.consumer
           and o.resource = g.resource) as h;
 
--- Deliveries as they came: for replays, as evidence of mismatches, and for whoever reconciles.
+-- Deliveries as received: for replays, for reconciliation, and as evidence of mismatches.
 
--- Keeps a delivery as it came, in the transaction that claims it in the inbox, under the same key.
+-- delivery_keep stores a delivery as received, in the transaction and under the key of its claim.
 --
--- options: headers object (those that may be kept), verified_by text (1 to 255 octets: what proved who sent it); for inbox_replay, hash
--- text (of the claim, in hexadecimal) and stored_as object (queue and kind, required; headers, lane, lane_policy and max_attempts, as of
--- inbox_store; semantic: the inbox key that stands for its second name).
--- outcome 'kept', or 'present': it was kept before. P4004: the payload has more than 4 MiB.
+-- Options: headers (object). verified_by (text, 1 to 255 octets): what authenticated the sender.
+-- For inbox_replay: hash (text), the claim's hash in hexadecimal. stored_as (object) with queue and
+-- kind, and optionally headers, lane, lane_policy and max_attempts as of inbox_store, and semantic
+-- (its second name).
+-- Outcomes: 'kept', or 'present': it was kept before. Errors: P4004, the payload exceeds 4 MiB.
 create or replace function pawl_v1.delivery_keep(p_consumer text, p_key text, p_payload bytea, p_options jsonb default '{}')
 returns table (outcome text, detail jsonb)
 language plpgsql
@@ -1891,14 +1943,14 @@ begin
 end
 $$;
 
--- Deletes what was kept of a consumer's deliveries longer ago than p_older_than_ms, at most p_limit of them (1 to 10000).
--- options: since: see job_key_purge.
--- outcome 'purged'; detail.next: see job_key_purge.
+-- delivery_purge deletes deliveries of a consumer that were kept longer ago than p_older_than_ms,
+-- at most p_limit (1 to 10000).
+-- Options: since, see job_key_purge. Outcome: 'purged'; detail.next: see job_key_purge.
 create or replace function pawl_v1.delivery_purge(p_consumer text, p_older_than_ms bigint, p_limit int default 1000, p_options jsonb default '{}')
 returns table (outcome text, purged int, detail jsonb)
 language plpgsql
 set search_path = pg_catalog, pg_temp
-set enable_bitmapscan = off -- it walks the index of ages in order: see docs/decisions/0036-purging.md
+set enable_bitmapscan = off -- walk the age index in order: docs/decisions/0036-purging.md
 set enable_sort = off
 set enable_seqscan = off
 as $$
@@ -1910,7 +1962,7 @@ declare
 begin
   perform pawl_v1._check_options(p_options, '{since}');
   v_before := pawl_v1._purge_before(p_consumer, p_older_than_ms, p_limit);
-  select array_agg(o.ctid), max(o.received_at) -- their places: see job_key_purge
+  select array_agg(o.ctid), max(o.received_at) -- ctids: see job_key_purge
     into v_due, v_next
     from (
       select d.ctid, d.received_at
@@ -1931,23 +1983,25 @@ begin
 end
 $$;
 
--- Waking workers that sleep. A worker that finds its queue empty for a while takes an exclusive advisory lock on its presence connection. A
--- function that makes a job due tries that lock shared, gives it back at once, and notifies only if it was taken. So an enqueue notifies only
--- while a worker sleeps, and commits do not queue for the lock of NOTIFY. It is a hint: a worker that misses it polls.
+-- Waking idle workers. A worker that finds its queue empty for a while takes an exclusive advisory
+-- lock on its presence connection. A function that makes a job due tries the shared lock and
+-- releases it at once. It notifies only if the lock was taken. So an enqueue notifies only while a
+-- worker is idle, and commits do not queue for the lock of NOTIFY. A worker that misses one polls.
 --
---   worker   polls a few times · worker_asleep: the lock · polls once more · waits for a notification or its next poll
---   enqueue  insert · the lock, shared: free, no worker sleeps · COMMIT
---            insert · the lock, shared: taken, so NOTIFY        · COMMIT ──▶ worker: worker_awake, polls
+--   worker   polls · worker_asleep: takes the lock · polls again · waits for a notification
+--   enqueue  insert · tries the shared lock: free, no worker is idle · COMMIT
+--            insert · tries the shared lock: taken, NOTIFY · COMMIT ──▶ worker: worker_awake, polls
 
--- The second number of the lock of a queue, whose first is 1885435767, and what notifications on pawl_jobs carry. Queues that share a number
--- wake each other's workers in vain.
+-- _wake_key returns the second number of a queue's lock, whose first is 1885435767. It is also the
+-- payload of notifications on pawl_jobs. Queues may share a number.
 create or replace function pawl_v1._wake_key(p_queue text)
 returns int
 language sql
 immutable
 return hashtext(p_queue);
 
--- Whether a worker of the queue sleeps. One expression: were the call cut between lock and unlock, the session would keep the lock.
+-- _asleep reports whether a worker of the queue is idle. It is one expression: if the call were
+-- interrupted between lock and unlock, the session would keep the lock.
 create or replace function pawl_v1._asleep(p_queue text)
 returns boolean
 language sql
@@ -1958,10 +2012,11 @@ return case
     else true
   end;
 
--- Wakes the sleeping workers of the queues, at COMMIT. Of the transactions that are open at once eight at most notify, by a lock each, because
--- those that do commit one at a time; the jobs of the others are there when the worker has woken, or soon after. With one lock for all, a
--- transaction that stays open would keep every other from waking a worker. Where transactions can be prepared it does nothing: PREPARE TRANSACTION refuses one
--- that has notified.
+-- _wake notifies the idle workers of the queues at COMMIT. Notifying transactions commit one at a
+-- time, so at most eight open transactions notify, each with a lock of its own. The woken worker
+-- finds the jobs of the others at once or soon after. With a single lock, one long transaction
+-- would keep all others from notifying. Where prepared transactions are enabled it does nothing,
+-- because PREPARE TRANSACTION refuses a transaction that has notified.
 create or replace function pawl_v1._wake(p_queues text[])
 returns void
 language plpgsql
@@ -1977,9 +2032,10 @@ begin
 end
 $$;
 
--- Has the keepers beside workers that listen look at the schedules, at COMMIT, if one is due within the second that they poll in at most, or a
--- keeper has to find its next tick. Schedules change seldom, so it does not ask whether a keeper sleeps; but at most eight transactions
--- at once notify, as of _wake.
+-- _wake_keepers makes the listening keepers read the schedules, at COMMIT. It does so if a schedule
+-- is due within a second, their longest poll interval, or if a keeper must compute its next tick.
+-- Schedules change rarely, so it does not test whether a keeper is idle. At most eight notify, as
+-- in _wake.
 create or replace function pawl_v1._wake_keepers(p_next_at timestamptz)
 returns void
 language plpgsql
@@ -1994,10 +2050,10 @@ begin
 end
 $$;
 
--- Tells the workers that sleep that there are jobs in these queues. What enqueues does so by itself. Call it on its own after your commit, if
--- your transaction was open for long after it enqueued: a worker may have fallen asleep meanwhile. It notifies too where transactions can be
--- prepared.
--- outcome 'told'.
+-- job_kick notifies the idle workers of these queues (up to 1000). Enqueueing does so by itself. If
+-- your transaction stayed open for long after it enqueued, call job_kick on its own after the
+-- commit: a worker may have become idle in between. It also notifies if prepared transactions are
+-- enabled. Outcome: 'told'.
 create or replace function pawl_v1.job_kick(p_queues text[])
 returns table (outcome text, detail jsonb)
 language plpgsql
@@ -2015,11 +2071,13 @@ begin
 end
 $$;
 
--- Says that a worker of these queues, up to 1000, finds nothing and waits: from now on enqueues notify channel pawl_jobs. Call it on the
--- connection of worker_attend, which listens there, once a queue until worker_awake, and then claim once more: what was enqueued just before
--- sent no notification. The server takes it back when the connection ends.
--- A row for each queue: outcome 'asleep', or 'taken': another worker of it sleeps already, and every listener hears what wakes that one.
--- signal: the payload of notifications that mean the queue.
+-- worker_asleep declares a worker of these queues (up to 1000) idle: from now on enqueues notify
+-- channel pawl_jobs. Call it once per queue, on the connection of worker_attend, which listens
+-- there. Then claim once more: a job enqueued just before sent no notification. The server ends it
+-- with the connection.
+-- Returns a row per queue.
+-- Outcomes: 'asleep', or 'taken': another worker of it is idle already, and every listener gets its
+-- notifications. signal: the payload of notifications for the queue.
 create or replace function pawl_v1.worker_asleep(p_queues text[])
 returns table (outcome text, queue text, signal text, detail jsonb)
 language plpgsql
@@ -2036,14 +2094,14 @@ begin
 end
 $$;
 
--- Takes back what worker_asleep said of these queues. Call it as soon as a notification comes, and when there is work: until then each
--- enqueue notifies.
--- A row for each queue: outcome 'awake', or 'was_awake': this session had not said that it sleeps.
+-- worker_awake takes worker_asleep back. Call it as soon as a notification arrives or there is
+-- work: until then each enqueue notifies.
+-- Returns a row per queue. Outcomes: 'awake', or 'was_awake': this session was not declared idle.
 create or replace function pawl_v1.worker_awake(p_queues text[])
 returns table (outcome text, queue text, detail jsonb)
 language plpgsql
 set search_path = pg_catalog, pg_temp
-set client_min_messages = 'error' -- a lock that is not held is answered, not warned of
+set client_min_messages = 'error' -- suppress the warning for a lock that is not held
 as $$
 begin
   perform pawl_v1._check_batch('queues', coalesce(cardinality(p_queues), 0), 1000, coalesce(cardinality(p_queues), 0));
@@ -2057,16 +2115,16 @@ $$;
 
 -- Enqueueing: one job or many, with or without a key.
 --
---                        claim: fence + 1, attempts + 1
---   enqueue ──▶ pending ───────────────────────────────▶ processing ──finish──▶ (row deleted)
---                 ▲                                        │   │
---                 ├──────── fail, attempts left ───────────┘   │
---                 ├──────── release: attempts - 1 ─────────────┤
---                 ├──────── sweep: crashes + 1 ────────────────┤
---                 │                                            ├── fail or sweep, none left ──▶ dead_letter
---                 └──────── job_retry, by an operator ◀────────┴── cancelled by the handler or an operator
+--                          claim: fence + 1, attempts + 1
+--     enqueue ──▶ pending ───────────────────────────────▶ processing ──finish──▶ (row deleted)
+--                   ▲                                        │   │
+--                   ├──────── fail, attempts left ───────────┘   │
+--                   ├──────── release: attempts - 1 ─────────────┤
+--                   ├──────── sweep: crashes + 1 ────────────────┤
+--                   │                                            ├── none left ──▶ dead_letter
+--                   └──────── job_retry, by an operator ◀────────┴── cancel ─────▶ cancelled
 --
--- In a lane a job is waiting before it is pending, unless nothing is ahead of it: see 26_lane.sql.
+-- In a lane a job is waiting before it is pending, unless the lane is empty: see 26_lane.sql.
 
 create or replace function pawl_v1._job_insert(p_id bigint, p_queue text, p_kind text, p_payload bytea, p_options jsonb,
   p_lane bigint default null)
@@ -2082,7 +2140,7 @@ begin
     v_position := nextval('pawl.position_seq');
     v_head := not pawl_v1._lane_is_open(p_lane);
   end if;
-  -- One look, and a call for each only to say what is wrong.
+  -- One test; the check functions are called only if it fails.
   if (octet_length(p_queue) between 1 and 255 and octet_length(p_kind) between 1 and 255 and octet_length(p_payload) <= 4194304
       and not p_options ? 'headers') is not true then
     perform pawl_v1._check_scope('queue', p_queue), pawl_v1._check_scope('kind', p_kind), pawl_v1._check_payload(p_payload),
@@ -2106,7 +2164,7 @@ begin
 end
 $$;
 
--- The default fingerprint of a job: kind and payload, each behind its length.
+-- _job_hash is the default fingerprint of a job: kind and payload, each after its length.
 create or replace function pawl_v1._job_hash(p_kind text, p_payload bytea)
 returns bytea
 language sql
@@ -2126,14 +2184,17 @@ begin
 end
 $$;
 
--- Enqueues one job, in the caller's transaction if there is one.
+-- job_enqueue enqueues one job, in the caller's transaction if there is one.
 --
--- options: key text (the same key, queue and payload enqueue once), hash text (64 hex digits; default: kind and payload),
--- retention_ms (memory of the key, default 24 h), priority 1..4 (default 2), retry_in_ms (start no sooner), max_attempts
--- (default 25), headers object, lane text (1 to 255 octets: jobs of one lane of a queue run in order, one at a time),
--- lane_policy (of a lane that is new: block, park or skip; default block).
--- outcome 'enqueued' or 'duplicate' (job_id is the first one's, which may have finished; commit before you rely on it). P4002: the key came with
--- another payload. If another transaction has enqueued the key and is open, this waits for its end, as long as the caller's lock_timeout allows.
+-- Options: key (text): the same key, queue and payload enqueue once. hash (64 hex digits; default:
+-- of kind and payload). retention_ms (1000 to 315360000000, default 24 h): how long the key is
+-- kept. priority (1 to 4, default 2; 1 runs first). retry_in_ms (0 to 31536000000, default 0):
+-- earliest start. max_attempts (1 to 1000, default 25). headers (object). lane (text, 1 to 255
+-- octets): jobs of one lane of a queue run in order, one at a time. lane_policy: the policy of a
+-- new lane, block (default), park or skip.
+-- Outcomes: 'enqueued', or 'duplicate': job_id is the first job, which may have finished. Commit
+-- before you rely on it. Errors: P4002, the key came before with another payload. If an open
+-- transaction has enqueued the key, this call waits for its end, up to the caller's lock_timeout.
 create or replace function pawl_v1.job_enqueue(
   p_queue   text,
   p_kind    text,
@@ -2149,11 +2210,11 @@ declare
   v_id     bigint := nextval('pawl.job_id_seq');
   v_key    text := p_options ->> 'key';
   v_hash   bytea;
-  v_owner  bigint; -- of the key, if it came before
+  v_owner  bigint; -- the job that has the key already
   v_stored bytea;
   v_lane   bigint;
 begin
-  -- What most callers ask for needs the table's defaults only; to look for options that are not there takes as long as the insert.
+  -- Most calls need only the defaults. Looking for options takes as long as the insert.
   v_usual := coalesce(p_options - '{headers,key,hash,retention_ms}'::text[] = '{}'
     and coalesce(jsonb_typeof(p_options -> 'headers'), 'object') = 'object'
     and octet_length(p_queue) between 1 and 255 and octet_length(p_kind) between 1 and 255 and octet_length(p_payload) <= 4194304, false);
@@ -2202,7 +2263,7 @@ begin
       perform pawl_v1._wake(array[p_queue]);
     end if;
   else
-    -- The lane's row is locked until this transaction ends: whoever enqueues into it next has a later position.
+    -- The lane's row stays locked, so the next job of the lane gets a later position.
     if p_options ? 'lane' then
       v_lane := (pawl_v1._lanes_enter(array[p_queue], array[p_options ->> 'lane'], p_options))[1];
     end if;
@@ -2215,13 +2276,14 @@ begin
 end
 $$;
 
--- Enqueues up to 10000 jobs in one statement; row i of every array belongs to job i. An absent array or a null element
--- means the default of job_enqueue. Keys are claimed in their sorted order, so that two batches cannot deadlock; two
--- batches in one transaction can, and one of them is then told 40P01. The same holds for lanes.
+-- job_enqueue_many enqueues up to 10000 jobs in one statement; row i of every array belongs to job
+-- i. A null array or element means the default of job_enqueue. Keys and lanes are locked in sorted
+-- order, so two batches cannot deadlock. Two batches in one transaction can; one then gets 40P01.
 --
--- options: for all, retention_ms (default 24 h), lane_policy; lanes (array of texts and nulls, one a job).
--- n counts from 1; outcome and job_id as of job_enqueue. A key twice in one batch is a duplicate of its first row.
--- P4002, and nothing enqueued: some key came with another payload.
+-- Options for all jobs: retention_ms (default 24 h), lane_policy. lanes (texts and nulls, one per
+-- job).
+-- Returns a row per job; n counts from 1; outcome and job_id as of job_enqueue. A repeated key is a
+-- duplicate of its first row. Errors: P4002, a key came with another payload; no job is enqueued.
 create or replace function pawl_v1.job_enqueue_many(
   p_queues       text[],
   p_kinds        text[],
@@ -2246,7 +2308,7 @@ declare
   v_names  text[];
   v_lanes  bigint[];
   v_proof  jsonb := '{}';
-  v_new    bigint; -- jobs that were enqueued
+  v_new    bigint; -- number of new jobs
 begin
   perform pawl_v1._check_options(p_options, '{retention_ms,lanes,lane_policy}'),
           pawl_v1._check_batch('queues', v_count, 10000, coalesce(cardinality(p_kinds), 0), coalesce(cardinality(p_payload), 0),
@@ -2322,7 +2384,7 @@ begin
   end if;
   get diagnostics v_new = row_count;
   if v_new > 0 and 0 = any (p_retry_in_ms) is distinct from false then
-    -- Most batches have one queue, which is quicker to see than to sort out.
+    -- Most batches have one queue, which is cheaper to detect than to deduplicate.
     if p_queues[1] <> any (p_queues) then
       perform pawl_v1._wake(p_queues);
     elsif pawl_v1._asleep(p_queues[1]) then
@@ -2347,7 +2409,8 @@ begin
 end
 $$;
 
--- Insert or observe many keys; row i of the answer is the job that owns key i, or p_ids[i] where there is no key.
+-- _job_keys_claim inserts or observes many keys. It returns the jobs that own them, or p_ids[i]
+-- without a key.
 create or replace function pawl_v1._job_keys_claim(p_queues text[], p_keys text[], p_hashes bytea[], p_ids bigint[], p_ttl interval)
 returns bigint[]
 language plpgsql
@@ -2400,11 +2463,12 @@ begin
 end
 $$;
 
--- Claiming: many due jobs, or one by its id. The holder is a registered worker, whose heartbeat renews the lease of all it
--- holds, or (p_worker null) whoever knows the fence: then the row has a lease of its own, renewed by job_renew.
+-- Claiming: many due jobs, or one by its id. The holder is a registered worker, whose heartbeat
+-- renews the lease of all its jobs. With p_worker null the holder is any process that knows the
+-- fence. The row then has its own lease, which job_renew renews.
 
--- The due jobs of a queue that were tried before, locked, in the order in which job_claim takes them. They have an index of their own:
--- a queue that drains may hold any number of jobs that are not to be claimed.
+-- _claim_begun locks the due jobs of a queue that were tried before, in the order of job_claim.
+-- They have their own index: a draining queue may hold many jobs that must not be claimed.
 create or replace function pawl_v1._claim_begun(p_queue text, p_limit int, p_kinds text[], p_due timestamptz, p_crashed boolean)
 returns bigint[]
 language plpgsql
@@ -2433,18 +2497,19 @@ begin
 end
 $$;
 
--- Claims up to p_limit due jobs, most urgent first. Each gets fence + 1 and attempts + 1.
--- A job that was running when a process died is claimed alone, so that a poison job cannot take its neighbours to the
--- dead letters with it: run it with nothing else in the process.
--- Of a queue that is paused it claims nothing, of one that drains what was tried before: see queue_set.
+-- job_claim claims up to p_limit (1 to 500, default 25) due jobs, most urgent first. Each gets
+-- fence + 1 and attempts + 1. A job that was running when a process died is claimed alone, so that
+-- a poison job cannot crash its neighbours. Run it with no other job in the process. A paused queue
+-- returns no jobs. A draining queue returns only jobs that were tried before (queue_set).
 --
--- options: kinds array of text (claim no other; default all), crashed boolean (default true; false leaves jobs that were running
--- when a process died where they are: for a process that has one in hand), lease_ms (of each row if p_worker is null, default 30000),
--- since array of four times, one a priority, null for none: look at no job due before. Where an old snapshot keeps the dead
--- entries of the index alive, a claim that starts behind them stays fast. What a caller passes by so it must look for itself,
--- with a claim without since, often enough: jobs enqueued in transactions that stayed open, rows that were locked.
--- detail: of a job in a lane, lane and position.
--- P4020: the worker's lease is gone; register again.
+-- Options: kinds (array of texts, default all). crashed (default true); false skips jobs that were
+-- running when a process died, for a process that is running one. lease_ms (1000 to 43200000,
+-- default 30000): of each row, only if p_worker is null. since (four times, one per priority, null
+-- for none): skip jobs due earlier. If an old snapshot keeps dead index entries alive, starting
+-- after them keeps the claim fast. Claims without since, often enough, find jobs of long
+-- transactions and locked rows.
+-- detail: lane and position, if in a lane. Errors: P4020, the worker's lease is lost; register
+-- again.
 create or replace function pawl_v1.job_claim(
   p_queue   text,
   p_worker  bigint,
@@ -2468,7 +2533,7 @@ declare
   v_mode   text;
   v_ids    bigint[] := '{}';
   v_found  bigint[];
-  v_solo   int; -- the place in v_found of the first that has crashed
+  v_solo   int; -- position in v_found of the first crashed job
 begin
   perform pawl_v1._check_options(p_options, '{kinds,crashed,lease_ms,since}');
   if p_limit is null or p_limit not between 1 and 500 then
@@ -2511,7 +2576,7 @@ begin
         v_ids := v_found[1:1];
         exit;
       end if;
-      -- Behind healthy work a crashed job waits for its own turn; it stays first in line for the next claim.
+      -- After healthy jobs a crashed job waits; it is the first of the next claim.
       if v_solo is not null then
         v_found := v_found[1 : v_solo - 1];
       end if;
@@ -2520,31 +2585,34 @@ begin
     end loop;
   end if;
 
-  -- The rows are locked and were pending when they were. Testing that again would let the planner walk job_claim. An array that
-  -- it can see might be long enough to make it read the whole table; of one that it cannot, it expects ten elements.
+  -- The rows are locked and were pending. A second test of status would let the planner walk index
+  -- job_claim. The subselect hides the length of the array: for a visible long array the planner
+  -- could read the whole table; for a hidden one it expects ten elements.
   return query
   update pawl.job as j
      set status = 'processing',
          fence = j.fence + 1,
-         attempts = least(j.attempts + 1, 32767), -- a kind nobody dead-letters must not overflow
+         -- Jobs of unknown kinds are not dead-lettered, so bound it.
+         attempts = least(j.attempts + 1, 32767),
          claimed_by = coalesce(p_worker, 0),
          lease_expires_at = v_lease
    where j.id = any (array(select unnest(v_ids)))
   returning j.id, j.fence, j.kind::text, j.payload, j.headers, j.attempts::int, j.max_attempts::int, j.crashes::int,
             j.priority::int, j.created_at, j.available_at,
-            case when j.lane_id is null then '{}' else ( -- _lane_of, but a call costs more than the look
+            -- _lane_of inlined by hand: a call costs more than the lookup.
+            case when j.lane_id is null then '{}' else (
               select jsonb_build_object('lane', l.name, 'position', j.position) from pawl.lane as l where l.id = j.lane_id) end;
 end
 $$;
 
--- Claims one job by its id, for a message that says "process job 17". It never waits.
+-- job_claim_id claims one job by its id, for a message that says "process job 17". It never waits.
 --
--- options: early boolean (claim it before it is due), lease_ms as of job_claim.
--- outcome 'claimed' with the job's columns; else they are null and nothing changed: 'not_due' (available_at says when),
--- 'busy' (held by an attempt, or its row is locked), 'ended' (detail.status: cancelled, dead_letter, unknown), 'waiting'
--- (others of its lane are ahead), 'paused' (its queue is, or drains and the job has not been tried before), 'absent' (finished,
--- discarded, or never there).
--- P4020: the worker's lease is gone; register again.
+-- Options: early (boolean): claim it before it is due. lease_ms: as of job_claim.
+-- Outcomes: 'claimed', with the job's columns. For the others they are null and nothing changed.
+-- 'not_due': see available_at. 'busy': an attempt holds it, or its row is locked. 'ended':
+-- detail.status is cancelled, dead_letter or unknown. 'waiting': other jobs of its lane are ahead.
+-- 'paused': its queue is paused, or drains and the job was not tried before. 'absent': it finished,
+-- was discarded, or never existed. Errors: P4020, the worker has lost its lease; register again.
 create or replace function pawl_v1.job_claim_id(p_id bigint, p_worker bigint, p_options jsonb default '{}')
 returns table (
   outcome text, id bigint, fence bigint, queue text, kind text, payload bytea, headers jsonb, attempts int,
@@ -2607,8 +2675,9 @@ begin
 end
 $$;
 
--- Proves the worker's lease and returns null, or the end of a lease of the row's own if there is no worker. The sweep
--- takes the worker row FOR UPDATE before it touches the worker's jobs: no job can be claimed for one being buried.
+-- _lease_of_claim proves the worker's lease and returns null. Without a worker it returns the end
+-- of the row's own lease. The sweep locks the worker row FOR UPDATE before it touches the worker's
+-- jobs, so no job can be claimed for a worker that is being swept.
 create or replace function pawl_v1._lease_of_claim(p_worker bigint, p_options jsonb, p_now timestamptz)
 returns timestamptz
 language plpgsql
@@ -2635,8 +2704,10 @@ begin
 end
 $$;
 
--- Renews the lease of a job claimed without a worker; call it well before it ends. options: lease_ms (default 30000).
--- outcome 'renewed'. P4020: not the holder any more, or a worker is: the worker's heartbeat renews then.
+-- job_renew renews the lease of a job claimed without a worker; call it well before the lease ends.
+-- Options: lease_ms (1000 to 43200000, default 30000).
+-- Outcome: 'renewed'. Errors: P4020, the caller is not the holder, or a worker holds it and its
+-- heartbeat renews. 55P03, the row was locked for 2 s.
 create or replace function pawl_v1.job_renew(p_id bigint, p_fence bigint, p_options jsonb default '{}')
 returns table (outcome text, lease_expires_at timestamptz, detail jsonb)
 language plpgsql
@@ -2653,7 +2724,7 @@ begin
    where j.id = p_id
      and j.status = 'processing'
      and j.fence = p_fence
-     and j.lease_expires_at is not null -- a test of claimed_by would let the planner walk job_held
+     and j.lease_expires_at is not null -- testing claimed_by would let the planner walk job_held
   returning j.lease_expires_at
        into v_until;
   if not found then
@@ -2664,7 +2735,7 @@ begin
 end
 $$;
 
--- The ends of an attempt: hold, finish, fail, release. All are fenced: who is not the holder any more changes nothing.
+-- The ends of an attempt: hold, finish, fail, release. A stale attempt changes nothing.
 
 create or replace function pawl_v1._error_pushed(p_errors jsonb, p_error jsonb, p_attempt int, p_fence bigint, p_worker bigint, p_lease_ended timestamptz)
 returns jsonb
@@ -2692,16 +2763,16 @@ begin
 end
 $$;
 
--- Appends to the bounded error history: the last 10 errors, each cut to 4,000 characters, with the fence and the worker of the attempt if it had
--- them, and with the end of its lease if it ended by that.
+-- _push_error appends to the error history: the last 10 errors, each cut to 4,000 characters. An
+-- entry has the attempt's fence and worker if known, and the end of its lease if it ended by that.
 create or replace function pawl_v1._push_error(p_errors jsonb, p_error jsonb, p_attempt int, p_fence bigint default null, p_worker bigint default null,
                                                p_lease_ended timestamptz default null)
 returns jsonb
 language sql
 return case when p_error is null then p_errors else pawl_v1._error_pushed(p_errors, p_error, p_attempt, p_fence, p_worker, p_lease_ended) end;
 
--- Raises P4020 and says in DETAIL what became of the job: absent (finished by a successor, by your own lost COMMIT,
--- or discarded), cancelled, dead_letter, or superseded.
+-- _raise_fence_lost raises P4020. DETAIL is the state of the job: absent (finished by a successor
+-- or by your own lost COMMIT, or discarded), cancelled, dead_letter, or superseded.
 create or replace function pawl_v1._raise_fence_lost(p_id bigint, p_fence bigint)
 returns void
 language plpgsql
@@ -2721,8 +2792,8 @@ begin
 end
 $$;
 
--- Locks a job that another transaction has locked, for 2 s at most: then 55P03. A function of its own, because to set a
--- timeout costs more than most calls, which need not wait.
+-- _job_wait locks a job that another transaction has locked. After 2 s it raises 55P03. It is a
+-- separate function, because setting a timeout costs more than most calls, which need not wait.
 create or replace function pawl_v1._job_wait(p_id bigint)
 returns void
 language plpgsql
@@ -2737,9 +2808,10 @@ begin
 end
 $$;
 
--- Locks a claimed job and proves the fence. Call it first in the transaction that will do the work: a stale attempt
--- then stops before it writes, and nobody can take the job over while the transaction is open.
--- outcome 'held'. P4020: see _raise_fence_lost. 55P03: another transaction holds the row; nothing is known yet.
+-- job_hold locks a claimed job and proves the fence. Call it first in the transaction that does the
+-- work: a stale attempt then stops before it writes. No attempt can take over meanwhile.
+-- Outcome: 'held'. Errors: P4020, see _raise_fence_lost. 55P03, another transaction has held the
+-- row for 2 s; the state is not known yet.
 create or replace function pawl_v1.job_hold(p_id bigint, p_fence bigint)
 returns table (outcome text, detail jsonb)
 language plpgsql
@@ -2769,10 +2841,10 @@ begin
 end
 $$;
 
--- Ends a job well: the row is deleted, or goes to the archive if its queue has one. In the handler's transaction the work and
--- its end commit together.
--- outcome 'finished'; if it was in a lane, detail is that of _lanes_free. P4020 aborts the transaction, so a stale holder
--- loses its writes together with its claim.
+-- job_finish completes a job: the row is deleted, or archived if its queue has an archive. In the
+-- handler's transaction the work and the completion commit together.
+-- Outcome: 'finished'; for a job in a lane, detail is that of _lanes_free. Errors: P4020 aborts the
+-- transaction, so a stale attempt loses its writes. 55P03 as of job_hold.
 create or replace function pawl_v1.job_finish(p_id bigint, p_fence bigint)
 returns table (outcome text, detail jsonb)
 language plpgsql
@@ -2822,13 +2894,14 @@ begin
 end
 $$;
 
--- Waits, in the order of their ids, for jobs that another transaction has locked: p_ms for one, and for all; then it gives up.
--- Who locks a job as a rule is a claimer: its snapshot shows the row pending, another has claimed it since, and PostgreSQL locks the
--- newest version of a row before it tests it again. The claimer does not take it, and holds the lock until its own commit.
+-- _jobs_wait waits, in id order, for jobs that another transaction has locked: up to p_ms for one
+-- and for all. The usual holder is a claim with an older snapshot, which shows the row still
+-- pending. PostgreSQL locks the newest version of a row before it tests it again. The claim does
+-- not take that row, but holds its lock until it commits.
 create or replace function pawl_v1._jobs_wait(p_ids bigint[], p_ms int)
 returns void
 language plpgsql
-set lock_timeout = '2s' -- so that the end of the function restores it
+set lock_timeout = '2s' -- so that the function's end restores the setting
 set search_path = pg_catalog, pg_temp
 as $$
 declare
@@ -2848,7 +2921,8 @@ begin
 end
 $$;
 
--- Those of some jobs whose rows are there and are locked by another transaction, after this one has locked p_locked of them.
+-- _jobs_elsewhere returns those of p_ids that are still held with their fence but locked by another
+-- transaction. p_locked are the ones that this transaction has locked.
 create or replace function pawl_v1._jobs_elsewhere(p_ids bigint[], p_fences bigint[], p_locked bigint[])
 returns bigint[]
 language plpgsql
@@ -2866,10 +2940,10 @@ begin
 end
 $$;
 
--- Locks many claimed jobs, in the order of their ids, and says which are still held. Nothing is raised: do the work of the
--- held ones only, and finish exactly those. It waits for rows that others have locked, for 2 s: 'locked' means that another
--- transaction has kept the row for longer.
--- outcome per job: 'held', 'stale' (not this attempt's any more), 'locked'.
+-- job_hold_many locks up to 500 claimed jobs in id order and reports which are still held. It does
+-- not raise P4020: work on the held ones only, and finish exactly those.
+-- Outcomes per job: 'held'. 'stale': this attempt no longer holds it. 'locked': locked by others
+-- for 2 s.
 create or replace function pawl_v1.job_hold_many(p_ids bigint[], p_fences bigint[])
 returns table (id bigint, outcome text, detail jsonb)
 language plpgsql
@@ -2905,7 +2979,7 @@ begin
 end
 $$;
 
--- Of a job whose row this transaction could not lock: whether it is there.
+-- _locked_or_stale classifies a job whose row this transaction could not lock.
 create or replace function pawl_v1._locked_or_stale(p_id bigint)
 returns text
 language plpgsql
@@ -2925,14 +2999,14 @@ return case
   else pawl_v1._locked_or_stale(p_id)
 end;
 
--- Ends many jobs well, in the order of their ids. If one of them is not held any more, P4020 aborts the transaction: call
--- it in the transaction that did the work. It waits as job_hold_many does. 55P03: another transaction has the row of one of them;
--- nothing is known yet.
+-- job_finish_many completes up to 500 jobs in id order. Call it in the transaction that did the
+-- work. Errors: P4020, one job is no longer held; the transaction is aborted. 55P03, another
+-- transaction has held a row for 2 s; the state is not known yet.
 --
--- options: skip_stale boolean: for work that is done and committed elsewhere; nothing is raised, the others are finished, and it
--- waits for 250 ms.
--- outcome per job: 'finished', 'stale', 'locked' (another transaction has the row; ask again). If some were in lanes, the
--- detail of the first row is that of _lanes_free for all of them.
+-- Options: skip_stale (boolean): for work that is already committed elsewhere. No error is raised,
+-- the other jobs are finished, and it waits at most 250 ms.
+-- Outcomes per job: 'finished', 'stale', 'locked' (another transaction has the row; try again). For
+-- jobs in lanes, the detail of the first row is that of _lanes_free for all.
 create or replace function pawl_v1.job_finish_many(p_ids bigint[], p_fences bigint[], p_options jsonb default '{}')
 returns table (id bigint, outcome text, detail jsonb)
 language plpgsql
@@ -2946,7 +3020,7 @@ declare
   v_fences   bigint[]; -- of v_gone
   v_lanes    bigint[];
   v_kept     bigint[]; -- of v_locked, those whose queue has an archive
-  v_before   record;   -- what the first try has locked and ended, if there is a second
+  v_before   record;   -- locked and finished by the first try, if there is a second
   v_lost     record;
   v_said     text[] := '{}';
   v_ids      bigint[] := '{}';
@@ -2962,7 +3036,7 @@ begin
          for update skip locked
     ), gone as (
       delete from pawl.job as j
-       where j.id = any (array( -- not a join: the planner may prefer to read the whole table for it
+       where j.id = any (array( -- no join: the planner may read the whole table for one
                select l.id
                  from locked as l
                  join unnest(p_ids, p_fences) as g (id, fence) on g.id = l.id
@@ -2991,7 +3065,7 @@ begin
       v_lanes := v_before.lanes || v_lanes;
       exit;
     end if;
-    exit when cardinality(v_gone) = cardinality(p_ids); -- as a rule
+    exit when cardinality(v_gone) = cardinality(p_ids); -- the usual case
     v_todo := pawl_v1._jobs_elsewhere(p_ids, p_fences, v_locked);
     exit when cardinality(v_todo) = 0;
     select v_locked as locked, v_gone as gone, v_fences as fences, v_lanes as lanes
@@ -3030,13 +3104,16 @@ begin
 end
 $$;
 
--- Ends an attempt badly. The job waits retry_in_ms and becomes pending again, or goes to the dead letters if its
--- attempts are spent or final is true, or is cancelled if cancel is true; it keeps its payload and its last errors. If unknown
--- is true, and a step of it is unknown, it waits for a verdict (step_settle), in a lane with its turn.
+-- job_fail ends an attempt with an error. The job becomes pending again after retry_in_ms, unless
+-- its attempts are spent or final is set: then it becomes a dead letter. With cancel it is
+-- cancelled. It keeps its payload and its last errors. With unknown, if a step of it is unknown,
+-- the job waits for a verdict (step_settle) and keeps its lane.
 --
--- p_error: {"error": text, "code": SQLSTATE}. options: retry_in_ms (default 1000), final boolean, cancel boolean, unknown boolean.
--- outcome 'retry', 'dead_letter', 'cancelled' or 'unknown'. A job in a lane keeps its turn while it is tried again; when it has
--- ended, detail is that of _lanes_leave. P4020: not the holder.
+-- p_error: {"error": text, "code": SQLSTATE}. Options: retry_in_ms (0 to 31536000000, default
+-- 1000). final, cancel, unknown (booleans).
+-- Outcomes: 'retry', 'dead_letter', 'cancelled', 'unknown'. A job in a lane keeps the lane while it
+-- is retried. At its end, detail as of _lanes_leave. Errors: P4020, not the holder. 55P03, locked
+-- for 2 s.
 create or replace function pawl_v1.job_fail(p_id bigint, p_fence bigint, p_error jsonb, p_options jsonb default '{}')
 returns table (outcome text, available_at timestamptz, attempts int, detail jsonb)
 language plpgsql
@@ -3049,7 +3126,7 @@ declare
 begin
   perform pawl_v1._check_options(p_options, '{retry_in_ms,final,cancel,unknown}');
   if (p_options ->> 'unknown')::boolean then
-    -- Somebody may be settling it just now. The job's row first, as whoever settles locks them.
+    -- A verdict may be arriving now. Lock the job's row first, as step_settle does.
     perform from pawl.job as j where j.id = p_id for update;
     perform from pawl.step as e where e.job_id = p_id and e.status = 'unknown' for update;
     v_unknown := found;
@@ -3082,12 +3159,13 @@ begin
 end
 $$;
 
--- Gives a claimed job back without charging the attempt: on shutdown, when the database was away, to be asked again later
--- (retry_in_ms), or when the reply to COMMIT was lost. In the last case it is the question and the answer in one: whatever
--- the old transaction did, after this call the job is either pending again or was not ours to give back.
+-- job_release gives a claimed job back without charging the attempt. Use it on shutdown, after a
+-- database outage, for a later try, or when the reply to COMMIT was lost. In the last case it also
+-- resolves the commit: afterwards the job is pending again, or it was no longer held.
 --
--- options: retry_in_ms (default 0).
--- outcome 'released'; or 'not_held', nothing changed (finished, taken over, or ended otherwise).
+-- Options: retry_in_ms (0 to 31536000000, default 0): earliest next attempt.
+-- Outcomes: 'released', or 'not_held': it finished, was taken over or has ended; nothing changed.
+-- Errors: 55P03, the row was locked for 2 s.
 create or replace function pawl_v1.job_release(p_id bigint, p_fence bigint, p_options jsonb default '{}')
 returns table (outcome text, detail jsonb)
 language plpgsql
@@ -3116,20 +3194,23 @@ begin
 end
 $$;
 
--- A job that ends in the transaction that does its work, its end first:
+-- A job that ends in the transaction that does its work. The end comes first:
 --
---   begin → job_open: the row is deleted → your rows → job_close: still that transaction? → commit
---                                             └── any error: rollback brings the row back; job_fail, in a transaction of its own
+--   begin → job_open: the row is deleted → your rows → job_close: same transaction? → commit
+--                                            └── error: rollback restores the row; then job_fail
 --
--- An effect cannot commit without the end of its job, whatever the code in between does to the transaction.
+-- An effect cannot commit without the end of its job, even if the code in between ends the
+-- transaction. Call job_fail in a separate transaction.
 
--- Proves the fence and ends the job, as the first statement of the transaction that will do the work. Others see the job
--- processing until the commit, and its row is locked; a rollback brings it back, held by this attempt. Call job_close last.
+-- job_open proves the fence and ends the job. Call it as the first statement of the transaction
+-- that does the work, and job_close as the last. Other transactions see the job processing and
+-- locked until the commit. A rollback restores it, held by this attempt.
 --
--- p_idle_ms: the server ends the transaction after so long a silence (idle_in_transaction_session_timeout); null leaves the
--- session's own limit. p_keep: the row stays, locked, until job_close, for work that reads it; so does that of a queue with an archive.
--- outcome 'ended', or 'kept'. Pass it, xact and lane to job_close as they are; xact says whether the row was kept.
--- P4020: see _raise_fence_lost. 55P03: another transaction has held the row for 2 s; nothing is known yet.
+-- p_idle_ms: idle_in_transaction_session_timeout for this transaction, in ms; null keeps the
+-- session's. p_keep: the row stays until job_close, as always in a queue with an archive.
+-- Outcomes: 'ended', 'kept'. Pass outcome, xact and lane to job_close unchanged. xact encodes
+-- whether the row was kept. Errors: P4020, see _raise_fence_lost. 55P03, another transaction has
+-- held the row for 2 s; the state is not known yet.
 create or replace function pawl_v1.job_open(p_id bigint, p_fence bigint, p_idle_ms int default null, p_keep boolean default false)
 returns table (outcome text, xact text, lane bigint, detail jsonb)
 language plpgsql
@@ -3161,7 +3242,7 @@ begin
       end if;
     end if;
     exit when v_try = 2;
-    perform pawl_v1.job_hold(p_id, p_fence); -- the row is locked now, by this transaction
+    perform pawl_v1.job_hold(p_id, p_fence); -- this transaction has locked the row now
     exit when p_keep;
   end loop;
   outcome := 'kept';
@@ -3170,14 +3251,15 @@ begin
 end
 $$;
 
--- The counterpart of job_open, as the last statement before COMMIT. It proves that this is still the transaction that job_open
--- began, and gives the turn in the job's lane to the next. p_outcome, p_xact, p_lane: what job_open answered.
+-- job_close completes job_open. Call it as the last statement before COMMIT. It proves that the
+-- transaction is still the one of job_open, and promotes the next job of the lane. p_outcome,
+-- p_xact, p_lane: the values that job_open returned.
 --
--- outcome 'finished', detail as of job_finish.
--- 25000: the work has ended the transaction, by COMMIT or ROLLBACK, and this is another one. What it wrote before may be durable;
--- job_release says whether the job ended with it. Or the work rolled back to a savepoint from before job_open.
--- P4020: the work has ended the job by itself (outcome 'kept' only). P4004: p_outcome is
--- not what job_open answered, so the effect might commit without the end of the job.
+-- Outcome: 'finished'; detail as of job_finish.
+-- Errors: 25000, the work has committed or rolled back the transaction, or rolled back to a
+-- savepoint before job_open. Writes before that may be durable; job_release tells whether the job
+-- ended with them. P4020, the work ended the job itself (only 'kept'). P4004, p_outcome does not
+-- match p_xact, so the effect could commit without the end of the job.
 create or replace function pawl_v1.job_close(p_id bigint, p_fence bigint, p_outcome text, p_xact text, p_lane bigint)
 returns table (outcome text, detail jsonb)
 language plpgsql
@@ -3213,19 +3295,21 @@ $$;
 
 -- Lanes: jobs of one lane of a queue run one at a time, in the order in which they were enqueued.
 --
---   enqueue ──▶ waiting ── promoted ──▶ pending ⇄ processing ──▶ finished: the next is promoted
---      │                                   ▲          └──▶ dead_letter: policy block: it keeps its turn, the lane stands
---      └── nothing ahead of it ────────────┘                            policy park, skip: parked, the next is promoted
+--     enqueue ──▶ waiting ── promoted ──▶ pending ⇄ processing ──▶ finished: the next is promoted
+--        │                                   ▲          └──▶ dead_letter
+--        └── the lane is empty ──────────────┘               policy block: the lane stops
+--                                                        park, skip: the next is promoted
 --
--- Three rules, checked by docs/internals/model:
---   1. The row that had the turn goes first (deleted, or lane_head = false); only then the lane's row is asked for, and without
---      waiting: a transaction that has enqueued into the lane and stays open must not hold up who finishes a job.
---   2. Whoever puts a job into a lane, or promotes one, has updated the lane's row before it looks. Never a lock alone: with
---      an old snapshot (REPEATABLE READ) it must be told 40001, or it waits behind a job that is gone.
---   3. A lane that had to be skipped is named in the answer. Whoever got it calls lane_promote after the commit; if they die
---      first, lane_sweep finds the lane.
+-- The job with lane_head is the head. Three rules, checked by docs/internals/model:
+--   1. First the head's row goes (deleted, or lane_head = false). Then the lane's row is locked,
+--      without waiting: a long transaction that enqueued into the lane must not delay a finish.
+--   2. A transaction that adds or promotes a job updates the lane's row before it reads the jobs.
+--      With a lock alone, an old snapshot (REPEATABLE READ) would not get 40001. It could then put
+--      a job behind one that is gone.
+--   3. Lanes that had to be skipped are returned in detail. The caller calls lane_promote for each
+--      after its commit. If it dies first, lane_sweep finds the lane.
 
--- Whether anything of a lane is ahead of a newcomer. The caller has updated the lane's row, in an earlier statement.
+-- _lane_is_open reports whether a lane has a head. Update the lane's row first.
 create or replace function pawl_v1._lane_is_open(p_lane bigint)
 returns boolean
 language plpgsql
@@ -3237,7 +3321,7 @@ begin
 end
 $$;
 
--- What a claim says of a job's lane.
+-- _lane_of returns the lane and position of a claimed job.
 create or replace function pawl_v1._lane_of(p_lane bigint, p_position bigint)
 returns jsonb
 language sql
@@ -3263,8 +3347,8 @@ language sql
 immutable
 return case when p_policy in ('block', 'park', 'skip') then null else pawl_v1._refuse_lane_policy(p_policy) end;
 
--- Locks the lanes of a call, in the order of their names, updates their rows and returns their ids; null where there is no
--- name. Waits for whoever has one of them open.
+-- _lanes_enter locks the lanes of a call in name order, creates missing ones, updates their rows
+-- and returns their ids; null where there is no name. It waits for locked ones.
 create or replace function pawl_v1._lanes_enter(p_queues text[], p_names text[], p_options jsonb)
 returns bigint[]
 language plpgsql
@@ -3309,15 +3393,15 @@ begin
 end
 $$;
 
--- Promotes what waits first in each of some lanes that have no head. The caller has updated the lanes' rows, in an earlier
--- statement. A job whose row is locked, by an operator or a claim by id, is not waited for; nobody is promoted in its place.
--- stuck: lanes in which somebody waits and nobody was promoted.
+-- _lanes_advance promotes the first waiting job of each lane that has no head. The caller has
+-- updated the lanes' rows in an earlier statement. It does not wait for a job whose row is locked,
+-- and promotes no other in its place. stuck: lanes where a job waits and none was promoted.
 create or replace function pawl_v1._lanes_advance(p_lanes bigint[], out promoted int, out stuck bigint[])
 language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
 declare
-  v_next  bigint[]; -- who waits first in each
+  v_next  bigint[]; -- the first waiting job of each lane
   v_lanes bigint[]; -- of v_next
   v_freed bigint[];
 begin
@@ -3361,9 +3445,9 @@ begin
 end
 $$;
 
--- After the turn of these lanes' heads has ended, in this transaction: promotes their successors. It never waits.
--- detail: promoted (how many may be claimed now), skipped (the ids of lanes that others have locked; call lane_promote for
--- each after your commit).
+-- _lanes_free promotes the successors after the heads of these lanes have ended in this
+-- transaction. It never waits. detail.promoted: number of jobs that may be claimed now.
+-- detail.skipped: ids of locked lanes; call lane_promote for each after your commit.
 create or replace function pawl_v1._lanes_free(p_lanes bigint[])
 returns jsonb
 language plpgsql
@@ -3397,8 +3481,8 @@ begin
 end
 $$;
 
--- After the job that had the turn of a lane was taken out of it, by a call that no worker makes, in this transaction: as _lanes_free, and wakes a
--- worker for the next. A worker that ends a turn claims the next job itself, so nothing else of lanes does.
+-- _lane_freed is _lanes_free for calls by operators and applications: it also wakes a worker for
+-- the next job. A worker that ends a head claims the next job itself.
 create or replace function pawl_v1._lane_freed(p_lane bigint, p_queue text)
 returns jsonb
 language plpgsql
@@ -3414,8 +3498,8 @@ begin
 end
 $$;
 
--- After these jobs have become dead letters or were cancelled, in this transaction: dead letters give up their turn unless
--- their lane's policy is block, and the lanes go on. detail as of _lanes_free.
+-- _lanes_leave is called after jobs became dead letters or were cancelled in this transaction. A
+-- dead letter stays head only under policy block; the other lanes go on. detail as of _lanes_free.
 create or replace function pawl_v1._lanes_leave(p_ids bigint[])
 returns jsonb
 language plpgsql
@@ -3439,10 +3523,10 @@ begin
 end
 $$;
 
--- Promotes what waits first in a lane, if nothing has its turn: call it, in a transaction of its own, for a lane that
--- another call's detail named as skipped. Safe at any time.
--- outcome 'promoted', 'idle' (somebody has the turn, or nobody waits), 'absent' (no such lane).
--- 55P03: the lane is locked for longer than 250 ms; lane_sweep will find it.
+-- lane_promote promotes the first waiting job of a lane that has no head. Call it in its own
+-- transaction for each lane in detail.skipped of another call. It is safe at any time.
+-- Outcomes: 'promoted'. 'idle': the lane has a head, or no waiting job. 'absent': no such lane.
+-- Errors: 55P03, the lane has been locked for 250 ms; lane_sweep will find it.
 create or replace function pawl_v1.lane_promote(p_lane bigint)
 returns table (outcome text, detail jsonb)
 language plpgsql
@@ -3472,11 +3556,13 @@ begin
 end
 $$;
 
--- Promotes in every lane in which somebody waits and nobody has the turn: the backstop for those who died before they could
--- call lane_promote. Call it about once a second. It looks at up to p_limit lanes in which somebody waits, and never waits.
+-- lane_sweep promotes in every lane that has waiting jobs but no head, because a process died
+-- before it called lane_promote. Call it about once a second. It checks up to p_limit lanes (1 to
+-- 100000, default 10000) and never waits.
 --
--- options: after (a lane's id: look at those above it only).
--- outcome 'swept'. promoted: how many may be claimed now. detail.next: pass it as after to look at the rest; absent after the last.
+-- Options: after (lane id): check only lanes above it.
+-- Outcome: 'swept'. promoted: number of jobs that may be claimed now. detail.next: pass it as after
+-- to continue; absent at the end.
 create or replace function pawl_v1.lane_sweep(p_limit int default 10000, p_options jsonb default '{}')
 returns table (outcome text, promoted int, detail jsonb)
 language plpgsql
@@ -3490,7 +3576,7 @@ begin
   perform pawl_v1._check_options(p_options, '{after}');
   perform pawl_v1._check_int('limit', p_limit, 1, 100000);
   for v_looked in 1..coalesce(p_limit, 10000) loop
-    -- One entry of job_wait a lane, however many wait in it.
+    -- One entry of index job_wait per lane, however many jobs wait.
     select j.lane_id
       into v_lane
       from pawl.job as j
@@ -3512,11 +3598,13 @@ begin
 end
 $$;
 
--- Deletes lanes that hold no job at all. Their order is not lost, since positions belong to all lanes; their policy is, unless
--- it was set by lane_policy: such lanes stay. It looks at up to p_limit lanes, and never waits.
+-- lane_purge deletes lanes without jobs, except those with a policy set by lane_policy. Positions
+-- come from one sequence for all lanes, so order is kept. It checks up to p_limit lanes (1 to
+-- 100000, default 10000) and never waits.
 --
--- options: after (a lane's id: look at those above it only).
--- outcome 'purged'. purged: how many. detail.next: pass it as after to look at the rest; absent after the last.
+-- Options: after (lane id): check only lanes above it.
+-- Outcome: 'purged'. purged: number of lanes. detail.next: pass it as after to continue; absent at
+-- the end.
 create or replace function pawl_v1.lane_purge(p_limit int default 10000, p_options jsonb default '{}')
 returns table (outcome text, purged int, detail jsonb)
 language plpgsql
@@ -3544,7 +3632,7 @@ begin
        and not pawl_v1._lane_is_used(l.id)
      order by l.id
        for update skip locked);
-  -- Locked, they are looked at again: a job may have come in between.
+  -- Check again under the lock: a job may have come in between.
   delete from pawl.lane as l
    where l.id = any (v_idle)
      and not pawl_v1._lane_is_used(l.id);
@@ -3574,18 +3662,18 @@ begin
 end
 $$;
 
--- An exchange: jobs that are done end, and others are claimed in their place, in one call and with one commit.
+-- An exchange finishes jobs and claims others in one call and one commit.
 
--- Ends many jobs well, as job_finish_many with skip_stale, and claims due jobs of a queue, as job_claim for a worker: up to p_limit, and one
--- more for each job that ended, at most 500. A job in a lane whose predecessor has just ended may be among them. For handlers that work without
--- a transaction: start none before the answer has come.
+-- job_exchange finishes up to 500 jobs, as job_finish_many with skip_stale. It then claims due jobs
+-- of a queue for a worker, as job_claim: up to p_limit (0 to 500) plus one per finished job, at
+-- most 500. Successors in a lane may be among them. It serves handlers that work without a
+-- transaction: start no handler before the answer arrives. If the worker's lease has ended or ends
+-- within 100 ms, no job is claimed. That is a row, not an error, because the finishes are valid.
 --
--- If the worker's lease is over, or ends within 100 ms, nothing is claimed. That is a row and not an error, for the ends are good.
---
--- options: those of job_claim but lease_ms.
--- outcome 'ended', always and once: detail has finished, how many, and is else that of job_finish_many. Then one row each for
--- 'stale' and 'locked': a job that did not end, as of job_finish_many, with its id; 'lease_lost': register again; 'claimed', with the columns
--- and the detail of job_claim.
+-- Options: kinds, crashed and since, as of job_claim.
+-- Returns one row with outcome 'ended': detail is that of job_finish_many plus finished, a count.
+-- Then a row each: 'stale' or 'locked', with the id of a job that was not finished. 'lease_lost':
+-- register again. 'claimed', with the columns and detail of job_claim.
 create or replace function pawl_v1.job_exchange(
   p_ids     bigint[],
   p_fences  bigint[],
@@ -3613,7 +3701,7 @@ begin
     raise exception 'limit must lie between 0 and 500, it is %', coalesce(p_limit::text, 'null')
       using errcode = 'P4004';
   end if;
-  -- The worker before its jobs, as everybody locks them.
+  -- Lock order: the worker before its jobs.
   select w.seen_at + w.lease
     into v_until
     from pawl.worker as w
@@ -3650,15 +3738,17 @@ begin
 end
 $$;
 
--- Batches: a holder of heads works on those that wait behind them as well, in order, where the work takes ordered batches.
--- Those stay 'waiting': only the head has the turn, and its fence guards all of them.
+-- Batches: the holder of a lane's head also works on the jobs that wait behind it, in order. The
+-- members stay 'waiting': only the head is held, and its fence guards all of them.
 
--- What waits behind some heads that the caller holds, in the order in which it would be promoted: up to p_limit jobs a lane. Work on each batch in
--- its order, the head first, then call lane_finish for the prefix that is done. A batch ends before the first job that is not due, was tried before or is of another kind.
--- A head that was tried before, or was in hand when its process died, has no batch, nor have those that waited in its batch then, nor those
--- of a queue that is paused or drains. It never waits.
+-- lane_batch returns the jobs that wait behind heads that the caller holds, in promotion order: up
+-- to p_limit per lane (1 to 1000, default 100). Process each batch in order, the head first. Then
+-- call lane_finish for the prefix that is done. A batch ends before the first job that is not due,
+-- was tried before or has another kind. A head has no batch if it was tried before or its process
+-- died. Nor have members of such a batch, or heads of a paused or draining queue.
 --
--- One row a job; none for a head without a batch. head: the job whose fence guards it. detail: lane and position.
+-- Returns a row per job, none for a head without a batch. head: the job whose fence guards it.
+-- detail: lane, position.
 create or replace function pawl_v1.lane_batch(p_ids bigint[], p_fences bigint[], p_limit int default 100, p_options jsonb default '{}')
 returns table (
   head bigint, id bigint, kind text, payload bytea, headers jsonb, max_attempts int, created_at timestamptz, detail jsonb
@@ -3668,20 +3758,21 @@ set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_heads bigint[];
-  v_lanes bigint[]; -- of v_heads, as are the next two
+  v_lanes bigint[]; -- of v_heads, like the next two
   v_names text[];
   v_kinds text[];
 begin
   perform pawl_v1._check_options(p_options, '{}'),
           pawl_v1._check_batch('ids', coalesce(cardinality(p_ids), 0), 500, coalesce(cardinality(p_fences), 0)),
           pawl_v1._check_int('limit', p_limit, 1, 1000);
-  -- A test of lane_head in WHERE would let the planner read the index of all heads. Without IS TRUE, the test of the fences is a join that
-  -- compares each head with each id; with it, it is a hash lookup.
+  -- A test of lane_head in WHERE would let the planner read the index of all heads. IS TRUE makes
+  -- the fence test a hash lookup. Else it is a join of each head with each id.
   select array_agg(h.id) filter (where h.lane_head), array_agg(h.lane_id) filter (where h.lane_head),
          array_agg(h.lane) filter (where h.lane_head), array_agg(h.kind) filter (where h.lane_head)
     into v_heads, v_lanes, v_names, v_kinds
     from (
-      select j.id, j.lane_id, j.kind, j.lane_head, (select l.name from pawl.lane as l where l.id = j.lane_id) as lane -- joined, it would lead
+      -- As a join it would be the outer side.
+      select j.id, j.lane_id, j.kind, j.lane_head, (select l.name from pawl.lane as l where l.id = j.lane_id) as lane
         from pawl.job as j
        where j.id = any (array(select unnest(p_ids))) -- see job_claim
          and ((j.id, j.fence) in (select g.id, g.fence from unnest(p_ids, p_fences) as g (id, fence))) is true
@@ -3711,7 +3802,8 @@ begin
                  order by j.position
                  limit coalesce(p_limit, 100)) as w) as n
      where n.fit
-  ), noted as ( -- Written, so that the caller's COMMIT waits for the synchronous standbys, and with it whatever was read here.
+  -- This write makes COMMIT wait for the synchronous standbys: it proves what was read here.
+  ), noted as (
     update pawl.job as j
        set batch_end = e.position
       from (select b.head, max(b.position) as position from batch as b group by b.head) as e
@@ -3725,26 +3817,28 @@ begin
 end
 $$;
 
--- Ends heads well, and of their batches those in p_members: as job_finish_many with skip_stale, in one transaction. Pass a prefix of each batch.
--- Members of a head that is not held any more are not ended. Of each lane it ends members up to the first that another transaction has locked,
--- and passes by those that an operator has ended. When a head that crashed in a batch has ended, those that waited in that batch are to go alone.
+-- lane_finish completes heads and those members of their batches that p_members lists (at most
+-- 10000), as job_finish_many with skip_stale. Pass a prefix of each batch. If a head is no longer
+-- held, its members are not finished. Per lane it finishes members up to the first that another
+-- transaction has locked, and skips those that an operator has ended. After a head that crashed in
+-- a batch, the other members of that batch run singly.
 --
--- outcome per head as of job_finish_many. members: how many of its batch were ended.
+-- Returns a row per head, outcome as of job_finish_many. members: how many were finished.
 create or replace function pawl_v1.lane_finish(p_ids bigint[], p_fences bigint[], p_members bigint[], p_options jsonb default '{}')
 returns table (id bigint, outcome text, members int, detail jsonb)
 language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
 declare
-  v_locked  bigint[]; -- of p_ids: the rows that exist and that no other transaction has locked
-  v_held    bigint[]; -- of v_locked: the jobs that the caller still holds
+  v_locked  bigint[]; -- of p_ids: existing rows that no other transaction has locked
+  v_held    bigint[]; -- of v_locked: jobs that the caller still holds
   v_fences  bigint[]; -- of v_held
   v_lanes   bigint[]; -- of v_held
-  v_turns   bigint[]; -- those of v_lanes whose turn one of v_held has
-  v_alone   bigint[]; -- of v_lanes: the lanes in which a process died in a batch
-  v_ends    bigint[]; -- of v_alone: the last position of that batch
+  v_turns   bigint[]; -- those of v_lanes whose head is in v_held
+  v_alone   bigint[]; -- of v_lanes: lanes where a process died in a batch
+  v_ends    bigint[]; -- of v_alone: last position of that batch
   v_members bigint[];
-  v_behind  bigint[]; -- the lanes of v_members
+  v_behind  bigint[]; -- lanes of v_members
   v_freed   jsonb := '{}';
 begin
   perform pawl_v1._check_options(p_options, '{}'),
@@ -3793,8 +3887,9 @@ begin
 end
 $$;
 
--- Locks those of some jobs that wait in these lanes, and returns them with their lanes: in each lane, up to the first that another transaction
--- has locked. If it has locked them all, as a rule, it does not look for that one.
+-- _batch_members locks those of p_members that wait in these lanes, and returns them with their
+-- lanes. Each lane counts up to the first member that another transaction has locked. If it has
+-- locked them all, which is usual, it does not search for that one.
 create or replace function pawl_v1._batch_members(p_lanes bigint[], p_members bigint[], out ids bigint[], out lanes bigint[])
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -3828,7 +3923,8 @@ begin
 end
 $$;
 
--- Deletes heads and members of their batches. Those of a queue with an archive are archived, a member with one attempt. The caller has locked them.
+-- _batch_remove deletes heads and members of their batches, which the caller has locked. In a queue
+-- with an archive they are archived, members with one attempt.
 create or replace function pawl_v1._batch_remove(p_ids bigint[])
 returns void
 language plpgsql
@@ -3856,7 +3952,8 @@ begin
 end
 $$;
 
--- Marks the next job of each lane to go alone, up to the last position of the batch in which a process died. Call it when their heads have ended.
+-- _batch_hand_down marks the next job of each lane to run singly, up to the last position of the
+-- batch in which a process died. Call it after their heads have ended.
 create or replace function pawl_v1._batch_hand_down(p_lanes bigint[], p_ends bigint[])
 returns void
 language plpgsql
@@ -3887,19 +3984,20 @@ begin
 end
 $$;
 
--- The archive: what finished in the last seven days, for the queues that ask for it (queue_set). Eight plain tables, used in turn
--- by the day and emptied by TRUNCATE: no DDL, no partitions, nothing a finish could fail or wait for.
+-- The archive: jobs that finished in the last seven days, for queues with option archive
+-- (queue_set). Eight plain tables are used in turn by day and emptied by TRUNCATE. There is no DDL
+-- and no partition for which a finish could fail or wait.
 
--- The number of a day, in UTC, since 1970.
+-- _day returns the number of a day since 1970, in UTC.
 create or replace function pawl_v1._day(p_at timestamptz)
 returns bigint
 language sql
 stable
 return floor(extract(epoch from p_at) / 86400)::bigint;
 
--- Deletes jobs and returns them with the columns of an archive table. The columns are listed on
--- purpose: `returns setof pawl.archive_0` would lock that table once a session, and a finish would
--- then wait for the sweep that empties it.
+-- _job_take deletes jobs and returns them with the columns of an archive table. The columns are
+-- listed, because `returns setof pawl.archive_0` would lock that table once per session. A finish
+-- would then wait for the sweep that empties it.
 create or replace function pawl_v1._job_take(p_ids bigint[], p_at timestamptz)
 returns table (
   id bigint, fence bigint, "position" bigint, created_at timestamptz, finished_at timestamptz, priority pawl.priority, attempts pawl.count,
@@ -3917,8 +4015,8 @@ begin
 end
 $$;
 
--- Moves jobs that have finished into the table of the day. The caller has locked them and proved their fences. Each table has
--- a statement of its own, so that a finish locks the table of the day and no other.
+-- _archive moves finished jobs into the table of the day. The caller has locked them and proved
+-- their fences. Each table has its own statement, so that a finish locks only the table of the day.
 create or replace function pawl_v1._archive(p_ids bigint[])
 returns void
 language plpgsql
@@ -3948,7 +4046,7 @@ begin
 end
 $$;
 
--- Of some locked jobs, archives those that are still held, and adds them to what job_finish_many has ended already.
+-- _archive_held archives the jobs of p_kept that are still held, for job_finish_many.
 create or replace function pawl_v1._archive_held(
   p_kept   bigint[],
   p_ids    bigint[],
@@ -3980,8 +4078,8 @@ begin
 end
 $$;
 
--- Whether a table of the archive has rows, and none from p_edge on. It hops from queue to queue along an index, so it reads no
--- table however large.
+-- _archive_is_old reports whether an archive table has rows, and none from p_edge on. It skips from
+-- queue to queue along an index, so its cost does not depend on the table's size.
 create or replace function pawl_v1._archive_is_old(p_slot int, p_edge timestamptz)
 returns boolean
 language plpgsql
@@ -4007,12 +4105,13 @@ begin
 end
 $$;
 
--- Empties the tables of the archive whose rows are all older than the ring: today and the six days before it stay, by UTC. Call
--- it about once a minute, in a transaction of its own. It waits for a lock for 50 ms at most, and so does who comes behind it.
--- The rows decide, not the calendar: a clock that was set back, or a day without a sweep, costs no row that is young.
+-- archive_sweep empties archive tables whose rows are all older than today and the six days before,
+-- in UTC. Call it about once a minute, in its own transaction. It waits at most 50 ms for a lock.
+-- It decides by the rows' times, so a clock set back or a missed day loses no recent row.
 --
--- outcome 'swept'; 'busy': some table could not be locked, ask again. emptied: how many tables. detail.busy: their numbers.
--- P4004: the transaction is at REPEATABLE READ or above, where rows that are too new to be seen would go.
+-- Outcomes: 'swept', or 'busy': a table could not be locked; call again. emptied: number of tables.
+-- detail.busy: numbers of the locked ones. Errors: P4004, the transaction is above READ COMMITTED,
+-- where rows too new to be seen would be lost.
 create or replace function pawl_v1.archive_sweep()
 returns table (outcome text, emptied int, detail jsonb)
 language plpgsql
@@ -4030,11 +4129,11 @@ begin
       using errcode = 'P4004', hint = 'begin isolation level read committed';
   end if;
   for v_slot in 0..7 loop
-    continue when v_slot = v_today % 8; -- finishes write to it: who locked it would stop them until this transaction ends
+    continue when v_slot = v_today % 8; -- finishes write to it, and a lock would stop them
     begin
       if pawl_v1._archive_is_old(v_slot, v_edge) then
         execute format('lock table pawl.archive_%s in access exclusive mode', v_slot);
-        -- Locked, it is looked at again: a finish may have come in between.
+        -- Check again under the lock: a finish may have come in between.
         if pawl_v1._archive_is_old(v_slot, v_edge) then
           execute format('truncate pawl.archive_%s', v_slot);
           v_emptied := v_emptied + 1;
@@ -4051,10 +4150,11 @@ begin
 end
 $$;
 
--- Workers: one row per process incarnation, which carries the lease of everything the process has claimed.
+-- Workers: one row per process incarnation, with the lease of all that it has claimed.
 
--- Registers one process incarnation. p_lease: how long it may stay silent before its jobs are taken back; 1 s to 12 h.
--- options: queues, an array of up to 1000 names: what it works on. Its death is then known as one of these queues: see queue_death.
+-- worker_register registers one process incarnation. p_lease (1 s to 12 h, default 30 s): how long
+-- it may miss heartbeats before its jobs are taken back.
+-- Options: queues (array of up to 1000 names): for queue_death.
 create or replace function pawl_v1.worker_register(p_name text, p_lease interval default '30 seconds', p_options jsonb default '{}')
 returns table (worker_id bigint, detail jsonb)
 language plpgsql
@@ -4083,10 +4183,11 @@ begin
 end
 $$;
 
--- Takes the worker's presence lock on this session, which must be a direct connection kept for nothing else: a pooler in
--- transaction mode would leave the lock with a stranger's connection. The server frees it when the process dies.
--- From now on a free lock is evidence. Should the session end, tell the next heartbeat.
--- outcome 'present', or 'taken': another session has it (a sweep looking, or the old connection, not yet noticed as dead).
+-- worker_attend takes the worker's presence lock on this session. Use a direct connection for it
+-- and nothing else: a transaction-mode pooler could give the session, with the lock, to another
+-- client. The server releases the lock when the process dies, so from now on a free lock is
+-- evidence of death. If the session ends, report it with the next heartbeat (option presence).
+-- Outcomes: 'present', or 'taken': another session has the lock. A sweep, or the old connection.
 create or replace function pawl_v1.worker_attend(p_worker bigint)
 returns table (outcome text, detail jsonb)
 language plpgsql
@@ -4106,25 +4207,26 @@ begin
 end
 $$;
 
--- The number of a worker's presence lock. Two workers may share one in 2^31: then one's presence hides the other's death
--- until its lease is over, no more.
+-- _presence returns the number of a worker's presence lock. If two live workers share a number (1
+-- in 2^31), the presence of one hides the death of the other until its lease ends.
 create or replace function pawl_v1._presence(p_worker bigint)
 returns int
 language sql
 immutable
 return (p_worker & 2147483647)::int;
 
--- Renews the lease of everything the worker holds. Losing this write in a crash of the server costs a takeover that the
--- fence makes harmless, so synchronous_commit may be off for it.
+-- worker_heartbeat renews the lease of everything the worker holds. Set synchronous_commit off for
+-- it if you like: losing this write costs a takeover, which the fence makes harmless.
 --
--- options: presence boolean (the process holds its presence lock), report object (what pawl doctor is to know: queues, an array of
--- names; drain_ms; watched; wakeups: on, off or none; woken, polled; handlers, an object of objects by kind, with timeout_ms, runs and p99_ms);
--- default of both: as it was. told array (detail.recalls of the last answer that arrived, or []: those are forgotten, and what this answer
--- names is named again until a later beat says that it arrived; default: it is forgotten at once, and lost with the answer).
--- outcome 'alive', or 'lost': its jobs were taken back; stop their handlers and register again.
--- recalled: jobs that were cancelled or recalled under it since the last beat; end their handlers. Each is named once, with told until it
--- has arrived, and not at all if the worker has claimed it again meanwhile.
--- detail.hidden, true: row level security is on for this role and may hide jobs or lanes, so they wait.
+-- Options: presence (boolean): the process holds its presence lock; default unchanged. report
+-- (object, default unchanged): data for pawl doctor, with queues (names), drain_ms, watched,
+-- wakeups (on, off or none), woken, polled, and handlers (an object per kind with timeout_ms, runs
+-- and p99_ms). told (array): detail.recalls of the last answer received, or []. With told, a recall
+-- is returned until a later heartbeat acknowledges it. Without it, each is returned once.
+-- Outcomes: 'alive', or 'lost': its jobs were taken back. Stop their handlers and register again.
+-- recalled: jobs that were cancelled or recalled; end their handlers. A job that this worker has
+-- claimed again since is left out. detail.hidden, true: row level security applies to this role and
+-- may hide jobs or lanes. Errors: 55P03, the row was locked for 2 s.
 create or replace function pawl_v1.worker_heartbeat(p_worker bigint, p_options jsonb default '{}')
 returns table (outcome text, recalled bigint[], detail jsonb)
 language plpgsql
@@ -4207,8 +4309,9 @@ begin
 end
 $$;
 
--- Ends a worker in good order: what it still holds goes back at once, uncharged, and wakes other workers. A job whose transaction is still open
--- stays with the worker row until the sweep.
+-- worker_leave ends a worker on shutdown. Its jobs are released at once, uncharged.
+-- Outcomes: 'left', or 'busy': a job's transaction is open; a sweep follows. released: number of
+-- jobs.
 create or replace function pawl_v1.worker_leave(p_worker bigint)
 returns table (outcome text, released int, detail jsonb)
 language plpgsql
@@ -4218,14 +4321,14 @@ declare
   v_released int;
   v_queues   text[];
 begin
-  -- A claim of this worker may be under way, whose answer nobody waits for any more. It has the row until it commits; what it
-  -- claimed is seen below, because each statement has a snapshot of its own, and none can follow.
+  -- Wait for a claim of this worker that may still be running after its client gave up. The next
+  -- statement has a new snapshot and sees the claimed jobs. No claim can follow.
   perform from pawl.worker as w where w.id = p_worker for update;
   with held as (
     select j.id
       from pawl.job as j
      where j.claimed_by = p_worker
-       and p_worker <> 0 -- the jobs claimed without a worker are not one worker's to leave
+       and p_worker <> 0 -- claims without a worker belong to no worker
      order by j.id
        for update skip locked
   ), released as (
@@ -4251,7 +4354,7 @@ begin
      where w.id = p_worker
        and not exists (select from pawl.job as j where j.claimed_by = w.id);
   else
-    -- One snapshot for all statements, older than what was waited for: what that claimed cannot be seen. The next sweep sees it.
+    -- The snapshot is older than that claim. Leave the row to the next sweep.
     update pawl.worker as w
        set seen_at = '-infinity'
      where w.id = p_worker
@@ -4262,11 +4365,12 @@ begin
 end
 $$;
 
--- Says whether the worker's process has nothing in hand but one attempt of a job, which p_fence names. The sweep believes the last
--- answer: a death is then counted in crashes_alone too. Call it, in a transaction of its own, before such an attempt begins, and
--- with p_alone false before anything else begins beside it. The end of the attempt ends the mark. To take a mark away names its
--- attempt: a call that arrives late leaves the mark of the next one.
--- outcome 'alone'; 'company' with p_alone false; 'lost': the worker has no row, or it does not hold that attempt.
+-- worker_isolate records that the process runs only one attempt, named by p_job and p_fence. If it
+-- then dies, the sweep also counts crashes_alone. Call it in its own transaction before such an
+-- attempt begins. Call it with p_alone false before another attempt begins beside it. The end of
+-- the attempt ends the mark. A late removal does not touch the next mark.
+-- Outcomes: 'alone'. 'company', with p_alone false. 'lost': the worker has no row or does not hold
+-- that attempt. Errors: 55P03, the row was locked for 250 ms.
 create or replace function pawl_v1.worker_isolate(p_worker bigint, p_job bigint, p_fence bigint, p_alone boolean default true)
 returns table (outcome text, detail jsonb)
 language plpgsql
@@ -4296,23 +4400,22 @@ $$;
 
 -- The sweep that follows the death of a worker.
 
--- Takes back the jobs of the dead: crashes + 1, and pending again after a jittered pause, or to the dead letters when
--- attempts or crashes are spent. Crashes are spent after max_crashes deaths at which the job was alone in its process, or after
--- three times as many at which it was not: see worker_isolate. A job without a worker counts as alone from its second death on,
--- for from its first it must run alone. Dead is
---   a worker whose lease is over,
---   a worker that has been silent for 1.5 s and whose presence lock was found free twice, 300 ms apart, by sessions that
---     are at least 5 s old (after a restart of the server every lock is free and everybody was silent),
---   a job claimed without a worker whose own lease is over.
--- On evidence of presence the attempt is given back: the crash alone is counted.
--- The presence session of a worker whose lease is over is ended if it is announced as asleep: see _presence_end.
--- Only kinds in p_kinds are dead-lettered: a sweeper does not decide on work it does not know.
--- The advisory lock saves work, nothing else: two sweeps at once are safe.
+-- job_sweep takes back the jobs of dead workers: crashes + 1, and pending again after a jittered
+-- delay. A job whose attempts or crashes are spent becomes a dead letter. Crashes are spent after
+-- max_crashes deaths while the job ran alone, or 3 x max_crashes deaths in all (worker_isolate). A
+-- job without a worker counts as alone from its second death on, because after the first it must
+-- run alone. Dead are:
+--   - a worker whose lease has ended;
+--   - a worker silent for 1.5 s whose presence lock was found free twice, 300 ms apart, by sessions
+--     at least 5 s old (after a server restart all locks are free and all workers were silent);
+--   - a job claimed without a worker whose own lease has ended.
+-- If presence is the evidence, the attempt is given back and only the crash counts. The presence
+-- session of a worker whose lease has ended is terminated if it is declared idle: see
+-- _presence_end. Only kinds in p_kinds are dead-lettered, because a sweeper does not decide on
+-- kinds it does not know. Deaths are recorded for queue_death. Two sweeps at once are safe.
 --
--- The death of a worker is noted for each of its queues: see queue_death.
---
--- options: max_crashes (default 4), limit (jobs a call, default 1000).
--- outcome 'swept' or 'busy' (another sweep is running). If dead letters were in lanes, detail is that of _lanes_leave.
+-- Options: max_crashes (1 to 1000, default 4). limit (1 to 100000, default 1000): jobs per call.
+-- Outcomes: 'swept', or 'busy': another sweep is running. detail as of _lanes_leave.
 create or replace function pawl_v1.job_sweep(p_kinds text[], p_options jsonb default '{}')
 returns table (outcome text, requeued int, dead_lettered int, workers int, detail jsonb)
 language plpgsql
@@ -4354,8 +4457,8 @@ begin
     from pawl.worker as w
     cross join jsonb_array_elements_text(w.queues) as q (name)
    where w.id = any (v_gone)
-     and isfinite(w.seen_at) -- it has left, and its row had to stay
-   group by q.name -- not distinct: the time is another in each row
+     and isfinite(w.seen_at) -- false: it has left, and its row had to stay
+   group by q.name -- not distinct: the time differs per row
    order by q.name
   on conflict (queue) do update
      set died_at = excluded.died_at;
@@ -4393,7 +4496,8 @@ begin
            attempts = case when j.claimed_by = any (v_absent) then greatest(j.attempts - 1, 0) else j.attempts end,
            claimed_by = null,
            lease_expires_at = null,
-           crashes = least(j.crashes + 1, 1000), -- a kind nobody dead-letters must not overflow
+           -- Jobs of unknown kinds are not dead-lettered, so bound it.
+           crashes = least(j.crashes + 1, 1000),
            crashes_alone = least(j.crashes_alone + due.alone::int, 1000),
            available_at = clock_timestamp() + random() * power(2, least(j.crashes, 6)) * interval '100 milliseconds',
            last_errors = pawl_v1._push_error(j.last_errors,
@@ -4425,11 +4529,13 @@ begin
 end
 $$;
 
--- Ends the presence sessions of workers whose lease is over and that are announced as asleep, as far as the caller may: a process that is frozen, or
--- whose host has vanished, would stay announced for as long as the server keeps its connection, and each enqueue into its queues would notify.
--- It ends no other session: one that has the worker's presence lock, the exclusive lock of a sleeping queue, both as locks of a session that is in no
--- transaction, is a presence connection. It is looked up in the statement that ends it, so that its process id is not another's by then. A session
--- that the caller's role cannot look into is left alone; its own sweep may end it. If two workers share a number, the other connects again.
+-- _presence_end terminates the presence sessions of workers whose lease has ended and that are
+-- declared idle, if the caller's role may. A frozen process or a lost host would stay idle as long
+-- as the server keeps its connection, and each enqueue into its queues would notify. It terminates
+-- no other session: only a presence connection holds both the worker's presence lock and the
+-- exclusive lock of an idle queue, outside a transaction. Lookup and termination are one statement,
+-- so the process id cannot have been reused. Sessions hidden from the caller's role are left to a
+-- sweep with that role. If two workers share a number, the other reconnects.
 create or replace function pawl_v1._presence_end(p_workers bigint[])
 returns void
 language plpgsql
@@ -4452,7 +4558,7 @@ begin
           and l.granted
           and l.mode = 'ExclusiveLock'
           and l.pid <> pg_backend_pid()
-          and a.state in ('idle', 'disabled') -- the latter: the server does not track what sessions do
+          and a.state in ('idle', 'disabled') -- disabled: track_activities is off
           and exists (
                 select
                   from pg_catalog.pg_locks as s
@@ -4464,14 +4570,14 @@ begin
                    and s.granted
                    and s.mode = 'ExclusiveLock');
     exception
-      when insufficient_privilege then null; -- another role's
+      when insufficient_privilege then null; -- a session of another role
     end;
   end loop;
 end
 $$;
 
--- The workers that are dead by the evidence of their presence locks, each locked FOR UPDATE. What the first look saw is
--- kept in suspected_at, for whoever looks next; a heartbeat clears it.
+-- _absent_workers returns the workers that are dead by the evidence of their presence locks, each
+-- locked FOR UPDATE. suspected_at keeps the first finding; a heartbeat clears it.
 create or replace function pawl_v1._absent_workers(p_known bigint[])
 returns bigint[]
 language plpgsql
@@ -4499,7 +4605,7 @@ begin
      limit 100
        for update skip locked
   loop
-    -- A session gets a lock that it has a second time, so its own is no evidence.
+    -- A session gets a lock that it holds again, so its own lock is no evidence.
     perform
        from pg_catalog.pg_locks as l
       where l.locktype = 'advisory'
@@ -4520,10 +4626,10 @@ begin
 end
 $$;
 
--- When a process that worked on a queue last died, as far as is known: for a consumer that must decide whether a delivery that
--- comes again and again may have killed the process that had it.
--- outcome 'died' at died_at, by the clock of the database; 'silent': a worker of the queue has not been heard of for 3 s, and no sweep has
--- judged it yet, so died_at is now; 'none': no death is known.
+-- queue_death returns when a process that worked on a queue last died. A consumer uses it to decide
+-- whether a redelivered message may have killed the process that ran it.
+-- Outcomes: 'died' at died_at, by the database's clock. 'silent': a worker of the queue has missed
+-- heartbeats for 3 s and is not swept yet; died_at is now. 'none': no death is known.
 create or replace function pawl_v1.queue_death(p_queue text)
 returns table (outcome text, died_at timestamptz, detail jsonb)
 language sql
@@ -4544,19 +4650,20 @@ $$;
 
 -- Enqueue keys over time.
 
--- Forgets enqueue keys whose memory is over, at most p_limit of them (1 to 10000). A key whose job has a row is never forgotten: a
--- second job would run beside the first, which may be a dead letter that somebody retries. Such a key is remembered for as long again
--- as it has been, and not looked at until then.
+-- job_key_purge deletes expired enqueue keys, at most p_limit (1 to 10000). The key of a job that
+-- still has a row stays. Otherwise a second job could run beside the first, for example beside a
+-- dead letter that is retried. Such a key is kept for another retention period.
 --
--- options: older_than_ms (default 24 h): looks at no key taken since. The walk through the index of ages ends there; raise it to the
--- shortest retention_ms in use. since: detail.next of the call before, to go on from there; the first call of a round has none.
--- outcome 'purged'. detail.kept: keys whose jobs have not ended, with a new end of their memory; absent if none. detail.next: the
--- moment up to which it has looked; absent if it found nothing.
+-- Options: older_than_ms (0 to 315360000000, default 24 h): skip keys created later. The walk
+-- through the age index ends there; raise it to the shortest retention_ms in use. since:
+-- detail.next of the previous call, to continue there; omit it in the first call of a round.
+-- Outcome: 'purged'. detail.kept: number of keys kept because of their jobs. detail.next: the time
+-- up to which it has read; absent if it found no key.
 create or replace function pawl_v1.job_key_purge(p_limit int default 1000, p_options jsonb default '{}')
 returns table (outcome text, purged int, detail jsonb)
 language plpgsql
 set search_path = pg_catalog, pg_temp
-set enable_bitmapscan = off -- it walks the index of ages in order: see docs/decisions/0036-purging.md
+set enable_bitmapscan = off -- walk the age index in order: docs/decisions/0036-purging.md
 set enable_sort = off
 set enable_seqscan = off
 as $$
@@ -4570,7 +4677,7 @@ begin
   perform pawl_v1._check_options(p_options, '{older_than_ms,since}');
   perform pawl_v1._check_int('limit', p_limit, 1, 10000);
   v_before := pawl_v1._before(pawl_v1._int_option(p_options, 'older_than_ms', 86400000, 0, 315360000000));
-  -- Their places in the table, which cannot change while they are locked: a join by key could read all of it for each batch.
+  -- ctids of locked rows do not change. A join by key could read the whole table.
   select array_agg(d.ctid), max(d.created_at)
     into v_due, v_next
     from (
@@ -4598,17 +4705,19 @@ begin
 end
 $$;
 
--- What processes have counted, by the minute and by the hour, for charts. These are statistics, not records: what a process counted since its last
--- call is lost if it dies.
+-- Counts per minute and hour, for charts. If a process dies, its counts since the last call are
+-- lost.
 
--- Adds to the current minute and the current hour, by the server's clock. p_source says what p_scopes name: 'queue' or 'consumer'. The scope
--- '' stands for none of them. p_names has 1 to 40 of a-z and _ each, p_values 0 to 10^12. The arrays go by place and have up to 1000 elements.
+-- rollup_add adds to the current minute and hour, by the server's clock. p_source says what
+-- p_scopes name: 'queue' or 'consumer'; '' means none. p_names are 1 to 40 characters of a-z and _;
+-- p_values are 0 to 10^12. The arrays have equal length, up to 1000.
 --
--- Minutes are kept for 24 hours and hours for 7 days: a call deletes up to 500 rows of each that are older. Once an hour has 500 rows, what
--- would need another one is added under the scope ''.
+-- Minutes are kept for 24 hours and hours for 7 days; a call deletes up to 500 older rows of each.
+-- Once an hour has 500 rows, further rows are added under scope ''.
 --
--- options: levels boolean (default false). Counts are added up; of levels the highest is kept.
--- outcome 'added'. sample: no level of a queue was added in this minute so far, so if you can measure them, do it now.
+-- Options: levels (boolean, default false). Counts are added up; of levels the maximum is kept.
+-- Outcome: 'added'. sample: no level of a queue was added in this minute yet; if you can measure
+-- levels, do it now. Errors: 55P03, a row was locked for 2 s.
 create or replace function pawl_v1.rollup_add(p_source text, p_scopes text[], p_names text[], p_values bigint[], p_options jsonb default '{}')
 returns table (outcome text, sample boolean, detail jsonb)
 language plpgsql
@@ -4666,7 +4775,8 @@ begin
     ) as g
    cross join (values ('hour', v_hour), ('minute', v_minute)) as s (span, at)
    group by s.span, s.at, g.scope, g.name
-   order by s.span, g.scope collate "C", g.name collate "C" -- as every other call, so that two cannot wait for each other
+   -- Same order in every call, so that two cannot deadlock.
+   order by s.span, g.scope collate "C", g.name collate "C"
   on conflict (span, at, kind, source, scope, name) do update
      set value = case v_kind when 'level' then greatest(r.value, excluded.value) else r.value + excluded.value end;
   perform pawl_v1._rollup_forget('minute', v_minute - interval '24 hours');
@@ -4682,7 +4792,7 @@ begin
 end
 $$;
 
--- Deletes up to 500 rows of one span that are older. It passes by what is locked.
+-- _rollup_forget deletes up to 500 older rows of one span. It skips locked rows.
 create or replace function pawl_v1._rollup_forget(p_span text, p_before timestamptz)
 returns void
 language plpgsql
@@ -4701,14 +4811,16 @@ begin
 end
 $$;
 
--- Which attempts came back too late and were refused. A refusal rolls its transaction back, so the process that was refused records it afterwards.
+-- Attempts that came back too late and were refused. A refusal rolls its transaction back, so the
+-- refused process records it afterwards.
 
--- Records refusals for explain. p_kind says what they are of: 'job' (then a scope is a queue and a key an id) or 'command'. p_fences are those of the
--- refused attempts, p_workers name their processes. The arrays go by place and have up to 1000 elements. A refusal that is known is not recorded again.
+-- stale_write_add records refusals for explain. p_kind is 'job' (scope is a queue, key an id) or
+-- 'command'. p_fences are the fences of the refused attempts, p_workers the names of their
+-- processes. The arrays have equal length, up to 1000. A known refusal is not recorded again.
+-- Records are kept for 7 days; a call deletes up to 500 older ones. At most 1000 an hour.
 --
--- They are kept for 7 days: a call deletes up to 500 older ones. Once the last hour has 1000, no more are recorded.
---
--- outcome 'recorded', or 'full' if some found no room. detail.recorded: how many are new.
+-- Outcomes: 'recorded', or 'full' if some were not recorded. detail.recorded: number of new
+-- records. Errors: 55P03, a row was locked for 2 s.
 create or replace function pawl_v1.stale_write_add(p_kind text, p_scopes text[], p_keys text[], p_fences bigint[], p_workers text[], p_options jsonb default '{}')
 returns table (outcome text, detail jsonb)
 language plpgsql
@@ -4750,7 +4862,8 @@ begin
   select p_kind, g.scope, g.key, g.fence, min(g.worker)
     from unnest(p_scopes, p_keys, p_fences, p_workers) as g (scope, key, fence, worker)
    group by g.scope, g.key, g.fence
-   order by g.key collate "C", g.scope collate "C", g.fence -- as every other call, so that two cannot wait for each other
+   -- Same order in every call, so that two cannot deadlock.
+   order by g.key collate "C", g.scope collate "C", g.fence
    limit v_room
   on conflict (kind, key, scope, fence) do nothing;
   get diagnostics v_added = row_count;
@@ -4767,11 +4880,11 @@ begin
 end
 $$;
 
--- The operator's verbs: the only way to change a job by hand that leaves a record.
+-- The operators' verbs. They are the only audited way to change a job by hand.
 --
--- Each locks the row, decides by its status, changes it in one statement and writes pawl.audit in the same transaction: a
--- change without its record, or a record without its change, cannot be committed. fence + 1 makes the operator a generation
--- of its own, so an attempt that still believes to hold the job is told P4020 at its next word.
+-- Each locks the row, decides by its status, changes it and writes pawl.audit in one transaction.
+-- So a change and its record commit together. fence + 1 makes the operator a new holder, so a
+-- running attempt gets P4020 at its next call.
 
 create or replace function pawl_v1._check_by(p_actor text, p_reason text)
 returns void
@@ -4791,7 +4904,7 @@ begin
 end
 $$;
 
--- A verdict names what it is about. Without the fence a verdict on one call would settle the next.
+-- _check_fence_seen requires the fence that a verdict is about. Else it could settle the next call.
 create or replace function pawl_v1._check_fence_seen(p_fence bigint)
 returns void
 language plpgsql
@@ -4806,7 +4919,8 @@ begin
 end
 $$;
 
--- The row of a job, locked; null if there is none. One that waits is processing here while it is in the batch of its head.
+-- _job_locked returns a job's row, locked; null if there is none. A waiting job in its head's
+-- running batch counts as processing.
 create or replace function pawl_v1._job_locked(p_id bigint)
 returns pawl.job
 language plpgsql
@@ -4849,7 +4963,7 @@ begin
 end
 $$;
 
--- Checks what every verb is told, and returns the row locked; null if there is none.
+-- _operate checks the common arguments and returns the row locked; null if there is none.
 create or replace function pawl_v1._operate(p_id bigint, p_actor text, p_reason text, p_options jsonb)
 returns pawl.job
 language plpgsql
@@ -4862,7 +4976,7 @@ begin
 end
 $$;
 
--- The answer of a verb that changes nothing; no row if it may go ahead. detail.hint is the next step.
+-- _refusal returns the answer of a refused verb, or no row. detail.hint is the next step.
 create or replace function pawl_v1._refusal(p_job pawl.job, p_takes text[], p_options jsonb)
 returns table (outcome text, detail jsonb)
 language plpgsql
@@ -4881,7 +4995,7 @@ begin
   if p_job.status <> all (p_takes) then
     v_hint := case p_job.status
       when 'processing' then 'an attempt is running: let it end, or cancel the job first'
-      when 'unknown' then 'nobody knows whether a call of it was executed: its step needs a verdict, see step_settle'
+      when 'unknown' then 'it is unknown whether a call of it was executed: its step needs a verdict, see step_settle'
       when 'waiting' then 'nothing failed: it waits for its turn in its lane'
       when 'succeeded' then 'it has ended well'
       else 'it has ended: retry or discard it'
@@ -4898,7 +5012,7 @@ begin
 end
 $$;
 
--- A misspelt status in the option from would refuse every job.
+-- A misspelt status in option from would refuse every job.
 create or replace function pawl_v1._check_from(p_options jsonb)
 returns void
 language plpgsql
@@ -4921,7 +5035,7 @@ begin
 end
 $$;
 
--- A job as the audit keeps it: not the payload, but what proves which payload it was.
+-- _job_record is a job as the audit keeps it, with the payload's length and SHA-256.
 create or replace function pawl_v1._job_record(p_job pawl.job)
 returns jsonb
 language plpgsql
@@ -4950,16 +5064,16 @@ as $$
   values (p_actor, p_verb, 'job ' || (p_before).id, p_reason, pawl_v1._job_record(p_before), pawl_v1._job_record(p_after))
 $$;
 
--- Makes a job due now, with all its attempts before it: a dead letter or a cancelled job, or a pending one that waits for its
--- next try. The errors so far stay in its history. Its inbox row and its key are untouched, so it is the same intent.
+-- job_retry makes a dead letter, a cancelled job, or a pending job that waits for its next try due
+-- now, with attempts and crashes reset. Its errors, inbox row and key stay.
 --
--- options: from (array of statuses: refuse a job in any other); fence bigint (refuse a job that has been tried or changed since it had
--- this fence, as pawl_v1.jobs shows it: whoever decides by what an attempt did or did not do passes it).
--- outcome 'retried' (detail.status: what it was), 'refused' (detail.status, detail.hint), 'absent'.
--- In a lane: a dead letter that blocks it has kept its turn. One that gave it up, or was cancelled, comes back at its old
--- position, so it is next (detail.lane 'pending' or 'waiting'); under the policy skip it has left the lane (detail.lane
--- 'left').
--- P4004: actor or reason. 55P03: an open transaction holds the row for more than 2 s; nothing changed.
+-- Options: from (array of statuses): refuse a job in any other. fence (bigint): refuse a job that
+-- was tried or changed since pawl_v1.jobs showed this fence.
+-- Outcomes: 'retried' (detail.status: the former one). 'refused' (detail.status, detail.hint).
+-- 'absent'. In a lane, a dead letter that blocks it is still its head. One that gave the lane up,
+-- or was cancelled, returns at its old position (detail.lane 'pending' or 'waiting'). Under policy
+-- skip it leaves the lane (detail.lane 'left'). Errors: P4004, actor or reason. 55P03, an open
+-- transaction has held the row for 2 s; nothing changed.
 create or replace function pawl_v1.job_retry(p_id bigint, p_actor text, p_reason text, p_options jsonb default '{}')
 returns table (outcome text, detail jsonb)
 language plpgsql
@@ -4999,8 +5113,8 @@ begin
 end
 $$;
 
--- Brings a job that gave up its turn back into its lane, at its old position, or out of it under the policy skip. Its row is
--- locked by this transaction; whoever holds a lane's row waits for no job but one that has its turn.
+-- _lane_again returns a job that gave up its lane to its old position, or takes it out of the lane
+-- under policy skip. The job's row is locked: no deadlock, as holders of lanes wait only for heads.
 create or replace function pawl_v1._lane_again(p_job pawl.job)
 returns jsonb
 language plpgsql
@@ -5035,7 +5149,7 @@ begin
 end
 $$;
 
--- Ends a job whose row is locked, and has the worker told that may be running it.
+-- _job_stop cancels a job whose row is locked, and recalls a running attempt from its worker.
 create or replace function pawl_v1._job_stop(p_before pawl.job)
 returns pawl.job
 language plpgsql
@@ -5060,13 +5174,14 @@ begin
 end
 $$;
 
--- Ends a job that has not ended, and keeps it: it can be retried or discarded. A running attempt is fenced out, and its
--- worker learns of it with the next heartbeat, so that the handler can be ended too.
+-- job_cancel cancels a job that has not ended; it can be retried or discarded later. A running
+-- attempt is fenced off. Its worker gets a recall with the next heartbeat and can end the handler.
 --
--- options: from, fence, as of job_retry.
--- outcome 'cancelled' (detail.status: what it was), 'refused', 'absent'. The next job of its lane may start at once, while
--- the handler of a running one is still being told; detail as of _lanes_free. Errors as of job_retry; an
--- attempt with an open transaction holds the row until it commits or rolls back: see job_recall.
+-- Options: from, fence, as of job_retry.
+-- Outcomes: 'cancelled' (detail.status: the former one; for a lane's head also as of _lanes_free),
+-- 'refused', 'absent'. The next job of its lane may start before the old handler has stopped.
+-- Errors: as of job_retry. An attempt with an open transaction holds the row until it ends: see
+-- job_recall.
 create or replace function pawl_v1.job_cancel(p_id bigint, p_actor text, p_reason text, p_options jsonb default '{}')
 returns table (outcome text, detail jsonb)
 language plpgsql
@@ -5093,10 +5208,11 @@ begin
 end
 $$;
 
--- Asks the worker that runs a job to end its handler, at its next heartbeat; the attempt then rolls back and gives the job
--- back, uncharged. It is how a cancel gets at a job whose attempt has locked the row: recall in a transaction of its own,
--- then cancel, which waits for the lock and has it before the attempt can give the job back.
--- outcome 'recalled', or 'not_held': no worker runs it. It changes nothing that lasts, so it leaves no record.
+-- job_recall asks the worker of a running job to end its handler, with the next heartbeat. The
+-- attempt then rolls back and releases the job, uncharged. Use it to cancel a job whose attempt has
+-- locked the row. Recall in its own transaction, then call job_cancel: it waits for the lock and
+-- gets it before the attempt can release the job.
+-- Outcomes: 'recalled', or 'not_held': no worker runs it. It writes no audit record.
 create or replace function pawl_v1.job_recall(p_id bigint)
 returns table (outcome text, detail jsonb)
 language plpgsql
@@ -5115,12 +5231,12 @@ begin
 end
 $$;
 
--- Deletes a job that nobody works on, payload and errors with it; the audit keeps the rest. Its inbox row and its key stay: a
--- redelivery, or the same key, is still a duplicate.
+-- job_discard deletes a job that is not running, with payload and errors; the audit keeps the rest.
+-- Its inbox row and key stay, so a redelivery or the same key is still a duplicate.
 --
--- options: from, fence, as of job_retry.
--- outcome 'discarded' (detail.status: what it was), 'refused', 'absent'. If it had the turn of its lane, detail as of
--- _lanes_free. Errors as of job_retry.
+-- Options: from, fence, as of job_retry.
+-- Outcomes: 'discarded' (detail.status: the former one), 'refused', 'absent'. For the head of a
+-- lane, detail as of _lanes_free. Errors: as of job_retry.
 create or replace function pawl_v1.job_discard(p_id bigint, p_actor text, p_reason text, p_options jsonb default '{}')
 returns table (outcome text, detail jsonb)
 language plpgsql
@@ -5147,12 +5263,11 @@ begin
 end
 $$;
 
--- Ends the turn of a dead letter that blocks its lane, and lets the lane go on. The dead letter stays, to be retried (see
--- job_retry) or discarded.
+-- lane_unblock lets a lane go on past a dead letter that blocks it. The dead letter stays.
 --
--- options: job (its id: refuse if another one blocks the lane by now).
--- outcome 'unblocked' (detail.job, and detail as of _lanes_free), 'refused' (detail.job, detail.status, detail.hint), 'idle'
--- (nobody has the turn), 'absent' (no such lane). P4004, 55P03: as of job_retry.
+-- Options: job (id): refuse if another job blocks the lane now.
+-- Outcomes: 'unblocked' (detail.job, and as of _lanes_free). 'refused' (detail.job, detail.status,
+-- detail.hint). 'idle': the lane has no head. 'absent': no such lane. Errors: as of job_retry.
 create or replace function pawl_v1.lane_unblock(
   p_queue   text,
   p_lane    text,
@@ -5200,7 +5315,7 @@ begin
   if v_before.status <> 'dead_letter' or v_before.id <> v_only then
     return query
     select 'refused', jsonb_build_object('job', v_before.id, 'status', v_before.status, 'hint', case
-      when v_before.status = 'unknown' then 'nobody knows whether a call of it was executed: its step needs a verdict, see step_settle'
+      when v_before.status = 'unknown' then 'it is unknown whether a call of it was executed: its step needs a verdict, see step_settle'
       when v_before.status <> 'dead_letter' then 'it is not dead: let it end, or cancel it'
       else 'another job blocks the lane by now' end);
     return;
@@ -5222,9 +5337,9 @@ begin
 end
 $$;
 
--- Sets what a lane does when its head becomes a dead letter: 'block', 'park' or 'skip'. A dead letter that blocks it already
--- stays where it is: see lane_unblock. The lane is not purged any more.
--- outcome 'changed' (detail.policy: what it was), 'absent' (no such lane). P4004, 55P03: as of job_retry.
+-- lane_policy sets what a lane does when its head becomes a dead letter: 'block', 'park' or 'skip'.
+-- A dead letter that already blocks it still does: see lane_unblock. The lane is no longer purged.
+-- Outcomes: 'changed' (detail.policy: the former one), or 'absent'. Errors: as of job_retry.
 create or replace function pawl_v1.lane_policy(p_queue text, p_lane text, p_policy text, p_actor text, p_reason text)
 returns table (outcome text, detail jsonb)
 language plpgsql
@@ -5262,14 +5377,14 @@ begin
 end
 $$;
 
--- Sets what holds for all jobs of a queue: for claims and finishes that begin after the commit, in any process.
+-- queue_set changes the settings of a queue, for claims and finishes that begin after the commit,
+-- in any process. Absent options stay unchanged. Attempts and enqueues go on in every mode.
 --
--- options: archive boolean: finished jobs go to the archive, payload and all, for seven days. mode text: 'running' (the default),
--- 'draining': nothing is claimed but what has been tried before and is to be tried again (attempts or crashes are above 0), so that
--- what was begun comes to its end; 'paused': nothing is claimed. In every mode attempts that are running go on, and jobs can be enqueued.
--- One that is absent stays as it is.
--- outcome 'changed' (detail: what archive and mode were), 'unchanged' (nothing is written, and no record). P4000: the queue's name.
--- P4004, 55P03: as of job_retry.
+-- Options: archive (boolean): finished jobs are archived with their payloads for seven days. mode:
+-- 'running' (default). 'draining': only jobs that were tried before are claimed (attempts or
+-- crashes above 0). 'paused': no job is claimed.
+-- Outcomes: 'changed', or 'unchanged' without an audit record. detail: the former archive and mode.
+-- Errors: P4000, the queue's name. P4004 and 55P03 as of job_retry.
 create or replace function pawl_v1.queue_set(p_queue text, p_options jsonb, p_actor text, p_reason text)
 returns table (outcome text, detail jsonb)
 language plpgsql
@@ -5294,7 +5409,7 @@ begin
   end if;
   insert into pawl.queue as q (name)
   select p_queue
-   where (p_options ->> 'archive')::boolean -- else the defaults hold, and need no row
+   where (p_options ->> 'archive')::boolean -- for the defaults no row is needed
       or p_options ->> 'mode' <> 'running'
   on conflict do nothing;
   select q.*
@@ -5324,18 +5439,18 @@ begin
 end
 $$;
 
--- What an application may do with a job that it enqueued: cancel it, or let it run at another time. Both belong into the transaction
--- that makes the job needless, as that of the order which is paid before its reminder. No operator decides, so there is no actor, no
--- reason and no record in pawl.audit; job_cancel and job_retry are for people.
+-- Changes that an application may make to its own jobs: cancel, or run at another time. Call them
+-- in the transaction that makes the job unnecessary, such as the payment before its reminder. They
+-- take no actor and no reason and write no audit record. Operators use job_cancel and job_retry.
 
--- Ends a job that has not ended. A job that waits will not run. One that runs is refused its end: its attempt is told when its worker
--- next reports, and what it has done outside of the database stays done.
+-- job_cancel_own cancels a job that has not ended. A waiting job will not run. A running attempt
+-- loses its job, and its worker gets a recall with the next heartbeat. External effects stay.
 --
--- outcome 'cancelled' (detail.status: what it was; 'processing': an attempt was running, or it is in the batch of its head, see lane_batch),
--- 'refused' (detail.status, detail.hint: it has ended, or waits for a verdict), 'absent': it has finished, was discarded, or was never
--- there. Its key stays remembered.
--- In a lane the next gets its turn: detail as of job_finish.
--- 55P03: an open transaction has held the row for more than 2 s, most likely that of its handler; nothing changed.
+-- Outcomes: 'cancelled' (detail.status: the former one; 'processing': an attempt was running, or it
+-- was in the batch of its head, see lane_batch; in a lane, also as of job_finish). 'refused'
+-- (detail.status, detail.hint): it has ended or waits for a verdict. 'absent': it finished, was
+-- discarded, or never existed. Its key stays. Errors: 55P03, an open transaction, probably its
+-- handler's, has held the row for 2 s; nothing changed.
 create or replace function pawl_v1.job_cancel_own(p_id bigint)
 returns table (outcome text, detail jsonb)
 language plpgsql
@@ -5358,12 +5473,13 @@ begin
 end
 $$;
 
--- Lets a job that waits run at another time, earlier or later. Its attempts, its key and its place in its lane stay; a lane waits for the
--- job whose turn it is.
+-- job_reschedule moves the start of a job that has not started, earlier or later. Its attempts, key
+-- and lane position stay; a lane waits for its head. p_start_in_ms: from now, 0 to 315360000000 (10
+-- years).
 --
--- p_start_in_ms: how long from now, 0 to 315360000000 (10 years), by the clock of the database.
--- outcome 'rescheduled' (detail.status, detail.queue, detail.available_at), 'refused' (detail.status, detail.hint: it is running, or has
--- ended), 'absent': as of job_cancel_own. P4004: p_start_in_ms. 55P03: as of job_cancel_own.
+-- Outcomes: 'rescheduled' (detail: former status, queue, available_at). 'refused' (detail.status,
+-- detail.hint): it is running or has ended. 'absent': as of job_cancel_own. Errors: P4004,
+-- p_start_in_ms. 55P03, as of job_cancel_own.
 create or replace function pawl_v1.job_reschedule(p_id bigint, p_start_in_ms bigint)
 returns table (outcome text, detail jsonb)
 language plpgsql
@@ -5396,9 +5512,9 @@ begin
 end
 $$;
 
--- Another attempt of a delivery, by hand. It goes through the inbox like every other: what took effect does not run again.
+-- Replaying a delivery by hand. A delivery that took effect does not run again.
 
--- What is known of a delivery, in one look.
+-- _replay_look returns everything known of a delivery in one statement.
 create or replace function pawl_v1._replay_look(p_consumer text, p_key text)
 returns table (seen pawl.inbox, status text, kept pawl.delivery, forgotten boolean)
 language sql
@@ -5415,7 +5531,7 @@ as $$
     left join pawl.delivery as d on d.consumer = k.consumer and d.key = k.key
 $$;
 
--- Makes a new job of a delivery as it was kept, and its owner in the inbox. Null: somebody was faster.
+-- _replay_store makes a job of a kept delivery, its owner from now on. Null: lost a race.
 create or replace function pawl_v1._replay_store(p_seen pawl.inbox, p_kept pawl.delivery)
 returns bigint
 language plpgsql
@@ -5452,14 +5568,15 @@ begin
 end
 $$;
 
--- Has a delivery tried again that has not taken effect: its job, with all its attempts before it and as a generation of its own; or, if the
--- job was discarded or the delivery forgotten by hand, a new job made of what was kept of it. What took effect is not touched, and what comes
--- from its sender meanwhile is a duplicate. It leaves a record in pawl.audit.
+-- inbox_replay runs a delivery again that has not taken effect. It retries the delivery's job with
+-- all attempts. If the job was discarded or the delivery forgotten by hand, it makes a new job from
+-- the kept copy. A redelivery meanwhile is a duplicate. It writes a record to pawl.audit.
 --
--- options: dry_run boolean (say what would be done, and do nothing).
--- outcome 'replayed': job_id, with detail.status, what the job was (absent: it is new). With dry_run 'would_replay'.
--- 'refused': nothing was changed; detail.hint is the next step, with processed_at if it took effect, and job and status if its job stands
--- in the way. 'absent': neither remembered nor kept. 55P03: an open transaction has the job or the delivery for more than 2 s.
+-- Options: dry_run (boolean): report what would be done.
+-- Outcomes: 'replayed' (job_id; detail.status: the job's former one, absent for a new job), or with
+-- dry_run 'would_replay'. 'refused': nothing changed; detail.hint is the next step, with
+-- processed_at if it took effect, or job and status if its job prevents it. 'absent': neither
+-- remembered nor kept. Errors: 55P03, an open transaction has held the job or the delivery for 2 s.
 create or replace function pawl_v1.inbox_replay(
   p_consumer   text,
   p_key text,
@@ -5495,7 +5612,7 @@ begin
       when (v_look.kept).stored_as is null or (v_look.kept).hash is null then
         'its job was discarded, and it was not kept as it came: have it sent again under another key, or forget it first'
       when (v_look.seen).key is null and not v_look.forgotten then
-        'nobody forgot it by hand: it is older than what is remembered, and whether it took effect is not known'
+        'no operator forgot it: it is older than the memory window, and it is unknown whether it took effect'
     end;
     if v_hint is not null then
       return query
@@ -5512,10 +5629,10 @@ begin
       if v_dry and v_look.status in ('dead_letter', 'cancelled', 'pending') then
         v_was := jsonb_build_object('status', v_look.status);
       else
-        -- The job, and then nothing of the inbox: an attempt locks them in this order. While the job is there it owns the delivery.
+        -- Lock the job only: an attempt locks it first. While it exists it owns the delivery.
         select r.* into v_retry from pawl_v1.job_retry(v_job, p_actor, p_reason,
           case when v_dry then '{"from": []}'::jsonb else '{}' end) as r;
-        continue when v_retry.outcome = 'absent'; -- it has ended since
+        continue when v_retry.outcome = 'absent'; -- the job has ended since
         if v_retry.outcome <> 'retried' then
           return query
           select 'refused', v_job, v_retry.detail || jsonb_build_object('job', v_job);
@@ -5524,7 +5641,7 @@ begin
         v_was := jsonb_build_object('status', v_retry.detail -> 'status');
       end if;
     elsif v_dry then
-      v_job := null; -- that of before is gone
+      v_job := null; -- the former job is gone
     else
       v_job := pawl_v1._replay_store(v_look.seen, v_look.kept);
       continue when v_job is null;
@@ -5547,16 +5664,18 @@ begin
 end
 $$;
 
--- Schedules: jobs that are enqueued at their time. Keepers do it, any number of them at once, each with
+-- Schedules: jobs that are enqueued at given times. Keepers enqueue them, any number of keepers at
+-- once, each with
 --
---   look    pawl_v1.schedules: what is due, and its fence
---   tick    schedule_tick: the fence proves that nobody was faster; the ticks' jobs and the next tick are one transaction
+--   look    pawl_v1.schedules: the due schedules and their fences
+--   tick    schedule_tick: checks the fence; the jobs and the next tick are one transaction
 --
--- A tick is a moment, not an event: after an outage it is still owed. Intervals are counted here, in absolute time. Cron expressions
--- are read by the keeper, because only a parser knows them; what it finds is checked here for what would double or lose a tick.
+-- A tick is a point in time, so after an outage it is still owed. Intervals are computed here, in
+-- absolute time. Cron expressions are read by the keeper, which has a parser. Its ticks are checked
+-- here, so that none is lost or made twice.
 
--- Enqueues the job of one tick. Its key is the schedule and the moment, so even a tick that comes twice has one job; the hash is that
--- of the key, because a schedule may have been given another payload since.
+-- _schedule_enqueue enqueues the job of one tick. Its key is the schedule and the time, so a tick
+-- that comes twice has one job. The hash is that of the key: the payload may have changed.
 create or replace function pawl_v1._schedule_enqueue(p_schedule pawl.schedule, p_at timestamptz)
 returns table (outcome text, job_id bigint)
 language plpgsql
@@ -5577,7 +5696,7 @@ begin
 end
 $$;
 
--- A schedule as the audit keeps it: not the payload, but what proves which payload it was.
+-- _schedule_record is a schedule as the audit keeps it, with the payload's length and SHA-256.
 create or replace function pawl_v1._schedule_record(p_schedule pawl.schedule)
 returns jsonb
 language sql
@@ -5585,7 +5704,7 @@ stable
 return to_jsonb(p_schedule) - 'payload'
   || jsonb_build_object('payload_octets', octet_length(p_schedule.payload), 'payload_sha256', encode(sha256(p_schedule.payload), 'hex'));
 
--- The first tick of an interval's grid after a moment.
+-- _schedule_after returns the first tick of an interval's grid after p_now.
 create or replace function pawl_v1._schedule_after(p_schedule pawl.schedule, p_now timestamptz)
 returns timestamptz
 language sql
@@ -5631,16 +5750,19 @@ begin
 end
 $$;
 
--- Makes a schedule, or gives the one of this name another plan, job or policy. A program calls it each time it starts: as long as the
--- plan (cron, time_zone, every_ms) is the same, the next tick stays what it is, however often that is. A tick that is due already is
--- still made, and an interval is counted from it. Otherwise another plan begins after now, so that no tick is made twice. A schedule
--- that is paused stays paused.
+-- schedule_put creates a schedule, or changes its plan, job or policy. A program calls it at each
+-- start. If the plan (cron, time_zone, every_ms) is unchanged, the next tick stays. A tick that is
+-- already due is still made, and an interval continues from it. Otherwise a new plan begins after
+-- now, so that no tick is made twice. A paused schedule stays paused.
 --
--- options: cron text (a keeper reads it) with time_zone text (default UTC), or every_ms (100 to 31536000000); first_at text, a moment
--- (the first tick; default after one interval, or for cron what a keeper finds. If it has passed, a schedule that is made is due at
--- once, and another plan begins with the next tick of its grid); missed text: of the ticks missed in an outage enqueue the 'last'
--- (default) or 'all' (the newest 1000). For each job, as of job_enqueue: priority, max_attempts, headers, lane, lane_policy.
--- outcome 'created', 'changed', 'unchanged'. next_at: null until a keeper has read the cron expression. P4000, P4004.
+-- Options: cron (text, read by a keeper) with time_zone (default UTC), or every_ms (100 to
+-- 31536000000). first_at (timestamp): the first tick; default after one interval, or as the keeper
+-- computes it. If it has passed, a new schedule is due at once, and a changed plan begins with the
+-- next tick of its grid. missed: of the ticks missed in an outage, enqueue 'last' (default) or
+-- 'all' (the newest 1000). For each job, as of job_enqueue: priority, max_attempts, headers, lane,
+-- lane_policy.
+-- Outcomes: 'created', 'changed', 'unchanged'. next_at: null until a keeper has read the cron
+-- expression. Errors: P4000, P4004. 55P03, the row was locked for 2 s.
 create or replace function pawl_v1.schedule_put(p_name text, p_queue text, p_kind text, p_payload bytea, p_options jsonb)
 returns table (outcome text, next_at timestamptz, detail jsonb)
 language plpgsql
@@ -5689,11 +5811,12 @@ begin
       using errcode = '40001', hint = 'restart the transaction';
   end if;
 
-  -- What is due is owed, whatever the plan is from now on.
+  -- A due tick is owed under the new plan too.
   if (v_before.cron, v_before.time_zone, v_before.every_ms) is distinct from (v_new.cron, v_new.time_zone, v_new.every_ms)
      and (v_before.paused or coalesce(v_before.next_at > v_now, true)) then
     v_new.since_at := greatest(v_now, v_before.since_at); -- clocks differ after a failover
-    if v_new.next_at <= v_new.since_at then -- ticks of the old plan may have been made since: only their keys, which are purged, know
+    -- The old plan may have made ticks since then; their keys may be purged.
+    if v_new.next_at <= v_new.since_at then
       v_new.next_at := case when v_every is not null then pawl_v1._schedule_after(v_new, v_new.since_at) end;
     end if;
   else
@@ -5728,14 +5851,15 @@ begin
 end
 $$;
 
--- Enqueues what a schedule owes and says when it ticks next, in one transaction: a keeper that dies has done both or nothing, and of
--- two keepers the slower one is told that its fence is old. For an interval nothing is passed. For a cron expression the keeper says
--- which ticks are due (ascending; none if it only says the next one) and which is next, in the schedule's order.
+-- schedule_tick enqueues the due ticks of a schedule and sets its next tick, in one transaction. Of
+-- two keepers, the slower one finds that its fence is old. For an interval, pass no ticks. For a
+-- cron expression the keeper passes the due ticks in ascending order (none if it only sets the
+-- next) and the next tick.
 --
--- outcome 'ticked' (enqueued: jobs; next_at; detail.skipped: how many missed ticks of an interval were left out), 'superseded'
--- (somebody changed the schedule since the fence was read: look again), 'not_due', 'absent'.
--- P4004: ticks that are out of order, before the one that is due, or in the future. 55P03: an open transaction has the schedule for more
--- than 0.5 s.
+-- Outcomes: 'ticked' (enqueued: number of jobs; next_at; detail.skipped: number of an interval's
+-- missed ticks left out). 'superseded': the schedule changed since the fence was read; look again.
+-- 'not_due'. 'absent'. Errors: P4004, ticks out of order, before the due one, or in the future.
+-- 55P03, an open transaction has held the schedule for 0.5 s.
 create or replace function pawl_v1.schedule_tick(
   p_name    text,
   p_fence   bigint,
@@ -5745,7 +5869,7 @@ create or replace function pawl_v1.schedule_tick(
 returns table (outcome text, enqueued int, next_at timestamptz, detail jsonb)
 language plpgsql
 set search_path = pg_catalog, pg_temp
-set lock_timeout = '500ms' -- the others that are due wait meanwhile
+set lock_timeout = '500ms' -- the other due schedules wait meanwhile
 as $$
 declare
   v_now      timestamptz := clock_timestamp();
@@ -5804,7 +5928,7 @@ begin
 end
 $$;
 
--- What a keeper may say of a cron schedule: nothing that would double a tick, or lose the one that is due in silence.
+-- _check_ticks checks what a keeper passes for a cron schedule. No tick is repeated or lost.
 create or replace function pawl_v1._check_ticks(p_schedule pawl.schedule, p_ticks timestamptz[], p_next_at timestamptz, p_now timestamptz)
 returns void
 language plpgsql
@@ -5834,7 +5958,7 @@ begin
 end
 $$;
 
--- Checks what the operator's verbs are told, and returns the row locked; null if there is none.
+-- _schedule_operate checks a verb's arguments and returns the row locked, or null.
 create or replace function pawl_v1._schedule_operate(p_name text, p_actor text, p_reason text)
 returns pawl.schedule
 language plpgsql
@@ -5864,9 +5988,9 @@ as $$
           case when (p_after).name is not null then pawl_v1._schedule_record(p_after) end)
 $$;
 
--- Stops a schedule: nothing is enqueued until it is resumed, also what is due already. Jobs that it has enqueued stay.
--- outcome 'paused', 'unchanged' (it was; no record), 'absent'. P4004: actor or reason. 55P03: an open transaction has it for more than
--- 2 s; nothing changed.
+-- schedule_pause stops a schedule: no tick is enqueued until it is resumed. Enqueued jobs stay.
+-- Outcomes: 'paused'. 'unchanged': it was paused; no audit record. 'absent'. Errors: P4004, actor
+-- or reason. 55P03, an open transaction has held it for 2 s; nothing changed.
 create or replace function pawl_v1.schedule_pause(p_name text, p_actor text, p_reason text)
 returns table (outcome text, detail jsonb)
 language plpgsql
@@ -5894,9 +6018,11 @@ begin
 end
 $$;
 
--- Lets a schedule go on. Ticks whose time has come meanwhile are dropped, whatever it does with missed ones: an interval keeps its
--- grid, and of a cron expression a keeper looks for the next tick from now on. See schedule_run_now.
--- outcome 'resumed' (detail.next_at, unless a keeper has to find it), 'unchanged' (it was not paused), 'absent'. Errors as of schedule_pause.
+-- schedule_resume resumes a paused schedule. Ticks that passed meanwhile are dropped, also with
+-- missed 'all'. An interval keeps its grid. For a cron expression a keeper computes the next tick
+-- from now. To make up a tick, see schedule_run_now.
+-- Outcomes: 'resumed' (detail.next_at, absent if a keeper must compute it). 'unchanged': it was not
+-- paused. 'absent'. Errors as of schedule_pause.
 create or replace function pawl_v1.schedule_resume(p_name text, p_actor text, p_reason text)
 returns table (outcome text, detail jsonb)
 language plpgsql
@@ -5931,8 +6057,8 @@ begin
 end
 $$;
 
--- Enqueues a job now, beside the plan, which stays as it is; also of a schedule that is paused. Called twice it enqueues two.
--- outcome 'enqueued' (detail.job), 'absent'. Errors as of schedule_pause.
+-- schedule_run_now enqueues a job now, even if the schedule is paused. Its plan stays. Each call
+-- enqueues another job. Outcomes: 'enqueued' (detail.job), 'absent'. Errors as of schedule_pause.
 create or replace function pawl_v1.schedule_run_now(p_name text, p_actor text, p_reason text)
 returns table (outcome text, detail jsonb)
 language plpgsql
@@ -5957,9 +6083,9 @@ begin
 end
 $$;
 
--- Deletes a schedule, and with it which ticks were made. Jobs that it has enqueued stay. A program that still puts it makes it anew when
--- it starts: if its first_at has passed, ticks from then on are due again.
--- outcome 'deleted', 'absent'. Errors as of schedule_pause.
+-- schedule_delete deletes a schedule and its record of ticks made. Enqueued jobs stay. A program
+-- that still calls schedule_put creates it again: if its first_at has passed, ticks from then on
+-- are due again. Outcomes: 'deleted', 'absent'. Errors as of schedule_pause.
 create or replace function pawl_v1.schedule_delete(p_name text, p_actor text, p_reason text)
 returns table (outcome text, detail jsonb)
 language plpgsql
@@ -5982,7 +6108,7 @@ begin
 end
 $$;
 
--- Schedules, payload left out. A keeper looks here for those that are not paused, and whose next_at is null or has come.
+-- schedules shows schedules without payloads. Due: not paused, and next_at null or past.
 create or replace view pawl_v1.schedules as
 select s.name,
        s.cron,
@@ -6001,38 +6127,43 @@ select s.name,
        s.created_at
   from pawl.schedule as s;
 
--- Commands: a caller asks, once, and is told the same answer each time.
+-- Commands: a caller sends a command once or more and gets the same response each time.
 --
 --   one transaction                        leased
 --
 --   command_open                           command_claim
 --        │ the key is locked,                   │
---        │ nothing is written              processing ──── lease over ────┬── repeatable: processing again, under a new fence
---    your rows                              │   │   │                     └── else: unknown ── the attempt's own end, or command_settle
+--        │ no row is written               processing ─ lease over ─┬─ repeatable: new fence
+--    your rows                              │   │   │               └─ else: unknown
 --        │                     command_fail │   │   │ command_fail, final
 --   command_close           failed_retryable    │   failed_final
---        │                   (ask it again)     │ command_succeed
+--        │                   (claim it again)   │ command_succeed
 --    succeeded                              succeeded
 --
--- One transaction: the key is held by an advisory lock from command_open to the end of the transaction, and the row is written
--- once, as it ends, with your rows. Behind the lock stands the primary key: of two transactions that both ended one key the second
--- is refused, with all its rows. Leased: the claim commits alone, and others see that somebody works on it, until when. Every later
--- word names the fence, of both forms.
+-- An unknown command is ended by its late attempt or by command_settle. One transaction: an
+-- advisory lock holds the key from command_open to the end of the transaction. The row is written
+-- once, at the end, with your rows. The primary key backs the lock up: of two transactions that end
+-- one key, the second fails with all its rows. Leased: the claim commits alone, so others see the
+-- attempt and its lease. In both forms every later call passes the fence.
 
--- Opens a command, in the transaction that will do the work and end it: call it first. It locks the key until that transaction ends,
--- looks, and draws a fence. Nothing is written, so a transaction that dies leaves nothing.
+-- command_open opens a command in the transaction that does the work and ends it. Call it first. It
+-- locks the key until the transaction ends, reads the row and draws a fence. It writes no row.
 --
--- outcome 'new_claim', 'retryable_failure' (the attempt before failed): the key is yours. Do the work, then command_close with fence and
--- xact as they are; or roll back, and command_fail with the fence. Until then COMMIT fails with 2D000 and rolls back.
--- outcome 'replay_success', 'final_failure': the stored answer; do nothing but commit before you pass it on. detail.unproved:
--- COMMIT waits for the synchronous standbys.
--- outcome 'processing_active': somebody else is at it; ask again after retry_after_ms. The other columns may be null.
--- outcome 'unknown': an attempt may have taken effect and did not say. Commit; see command_settle.
--- outcome 'mismatch': the key came before with another payload (detail: stored_hash, given_hash).
+-- Outcomes:
+-- - 'new_claim', 'retryable_failure' (the previous attempt failed): the key is yours. Do the work,
+--   then call command_close with fence and xact. Or roll back, and call command_fail with the
+--   fence. Until then COMMIT fails with 2D000 and rolls back.
+-- - 'replay_success', 'final_failure': the stored response. Do no work, and commit before you pass
+--   it on. If detail.unproved is set, COMMIT waits for the synchronous standbys.
+-- - 'processing_active': another call has the key; try again after retry_after_ms. Other columns
+--   may be null.
+-- - 'unknown': an earlier attempt may have taken effect. Commit; see command_settle.
+-- - 'mismatch': the key came before with another payload (detail: stored_hash, given_hash).
 --
--- p_idle_ms: the server ends the transaction after so long a silence (idle_in_transaction_session_timeout); null leaves the
--- session's own limit. options: wait_ms (default 0: how long to wait for another transaction that has the key), raise boolean
--- (what is not yours and no replay is raised: P4002, P4029, P4030, P4031).
+-- p_idle_ms: idle_in_transaction_session_timeout for this transaction, in ms; null keeps the
+-- session's. Options: wait_ms (0 to 600000, default 0): how long to wait for another transaction
+-- that has the key. raise (boolean): mismatch, processing_active, final_failure and unknown raise
+-- P4002, P4029, P4030, P4031.
 create or replace function pawl_v1.command_open(p_scope text, p_key text, p_hash bytea, p_idle_ms int default null, p_options jsonb default '{}')
 returns table (
   outcome text, fence bigint, xact text, attempts int, retry_after_ms int, response_status int, response_headers jsonb,
@@ -6047,7 +6178,7 @@ declare
   v_hash bytea;
   v_idle text;
 begin
-  -- Helpers are called only to say what is wrong.
+  -- The check functions are called only if a test fails.
   if (octet_length(p_scope) between 1 and 255 and octet_length(p_key) between 1 and 255 and octet_length(p_hash) = 32
       and p_options - '{wait_ms,raise}'::text[] = '{}') is not true
   then
@@ -6055,10 +6186,11 @@ begin
             pawl_v1._check_options(p_options, '{wait_ms,raise}');
   end if;
   if p_idle_ms is not null then
-    v_idle := set_config('idle_in_transaction_session_timeout', p_idle_ms::text, true); -- PERFORM would run a query
+    -- PERFORM would run a query.
+    v_idle := set_config('idle_in_transaction_session_timeout', p_idle_ms::text, true);
   end if;
 
-  -- First the lock, then the look, each with a snapshot of its own: who had the lock before has committed what is seen.
+  -- Lock, then read with a new snapshot, which sees what the previous holder of the lock committed.
   v_mine := pg_try_advisory_xact_lock(pawl_v1._command_lock(p_scope, p_key));
   if not v_mine and p_options ? 'wait_ms' then
     v_mine := pawl_v1._command_wait(p_scope, p_key, pawl_v1._int_option(p_options, 'wait_ms', 0, 0, 600000)::int);
@@ -6074,7 +6206,8 @@ begin
     attempts := 1;
     fence := nextval('pawl.fence_seq');
     xact := pawl_v1._command_xact(fence);
-    execute 'declare pawl_command_' || fence || ' no scroll cursor with hold for select pawl_v1._command_unended(' || fence || ')'; -- see there
+    -- See _command_unended.
+    execute 'declare pawl_command_' || fence || ' no scroll cursor with hold for select pawl_v1._command_unended(' || fence || ')';
     return next;
     return;
   end if;
@@ -6082,7 +6215,7 @@ begin
   if v_hash <> p_hash then
     outcome := 'mismatch';
   else
-    -- A wide row is dear, and a new key has none: only now. By another statement it may be another row.
+    -- A wide row is expensive to read. It may be another row now: test the hash again.
     select case c.status
              when 'succeeded' then 'replay_success'
              when 'failed_final' then 'final_failure'
@@ -6116,7 +6249,8 @@ begin
     when 'processing_active' then
       retry_after_ms := 1000;
     else
-      if current_setting('synchronous_standby_names') <> '' or pg_is_in_recovery() then -- a standby raises 25006
+      -- On a standby _unproved raises 25006.
+      if current_setting('synchronous_standby_names') <> '' or pg_is_in_recovery() then
         detail := pawl_v1._unproved();
       end if;
   end case;
@@ -6124,15 +6258,15 @@ begin
 end
 $$;
 
--- What was opened in this transaction, under this fence.
+-- _command_xact identifies the transaction and fence that opened a command.
 create or replace function pawl_v1._command_xact(p_fence bigint)
 returns text
 language sql
 return pg_current_xact_id()::text || ' ' || p_fence;
 
--- Makes COMMIT fail while a command is open. command_open declares a cursor WITH HOLD over it; COMMIT runs the query of such a cursor, since
--- its rows are to outlive the transaction, and an error of the query rolls all back. command_close and command_fail close the cursor.
--- PREPARE TRANSACTION refuses such a cursor by itself (0A000). A rollback drops it.
+-- _command_unended makes COMMIT fail while a command is open. command_open declares a cursor WITH
+-- HOLD over it, and COMMIT runs the query of such a cursor. Its error rolls the transaction back.
+-- command_close and command_fail close the cursor. PREPARE TRANSACTION raises 0A000.
 create or replace function pawl_v1._command_unended(p_fence bigint)
 returns void
 language plpgsql
@@ -6145,7 +6279,7 @@ begin
 end
 $$;
 
--- The answer of a command that is no final one: the row is looked at again, under its lock, if the key is ours.
+-- _command_reopen decides for a command without a final response. With the key, it locks the row.
 create or replace function pawl_v1._command_reopen(p_scope text, p_key text, p_hash bytea, p_mine boolean)
 returns table (outcome text, fence bigint, attempts int, failure_code text, failure_message text)
 language plpgsql
@@ -6156,7 +6290,7 @@ declare
   v_outcome text := 'processing_active';
 begin
   if p_mine then
-    -- Locked: an attempt is ending it.
+    -- A locked row means that an attempt is ending it.
     select c.*
       into v_seen
       from pawl.command as c
@@ -6167,10 +6301,12 @@ begin
       v_outcome := coalesce(pawl_v1._command_standing(v_seen, p_hash), case v_seen.status when 'failed_retryable' then 'retryable_failure' else 'unknown' end);
     end if;
   end if;
-  if v_outcome = 'retryable_failure' then -- stays as it is, locked, until command_close or command_fail
+  -- The row stays locked and unchanged until command_close or command_fail.
+  if v_outcome = 'retryable_failure' then
     v_seen.fence := nextval('pawl.fence_seq');
     v_seen.attempts := v_seen.attempts + 1;
-  elsif v_outcome = 'unknown' and v_seen.status = 'processing' then -- its lease is over, and who knows how far it came
+  -- Its lease has ended and its effect is not known.
+  elsif v_outcome = 'unknown' and v_seen.status = 'processing' then
     v_seen := pawl_v1._command_take(v_seen, 'unknown', '{}');
   end if;
   return query
@@ -6178,13 +6314,15 @@ begin
 end
 $$;
 
--- The counterpart of command_open, as the last statement before COMMIT: writes the command, ended well, with its answer. Its memory
--- counts from now. p_fence, p_xact: what command_open answered.
+-- command_close completes command_open. Call it as the last statement before COMMIT. It writes the
+-- command as succeeded, with its response; retention counts from now. p_fence, p_xact: of
+-- command_open.
 --
--- options: retention_ms (default 24 h), response_status (100 to 999), response_headers object, result_ref_type, result_ref_id (what
--- was made).
--- outcome 'succeeded'. 25000: the work has rolled back the transaction in which the command was opened, and what it committed behind that
--- is durable; tell command_fail with option unknown. P4020: a newer attempt owns it, or it has ended. Both abort the transaction.
+-- Options: retention_ms (1000 to 315360000000, default 24 h). response_status (100 to 999),
+-- response_headers (object). result_ref_type, result_ref_id: the created object.
+-- Outcome: 'succeeded'. Both errors abort the transaction. 25000: the work ended the transaction
+-- that opened the command. Rows it committed since are durable; call command_fail with option
+-- unknown. P4020: a newer attempt has the key, or the command has ended.
 create or replace function pawl_v1.command_close(
   p_scope         text,
   p_key           text,
@@ -6217,7 +6355,7 @@ begin
           nullif(p_options -> 'response_headers', 'null'), p_options ->> 'result_ref_type', p_options ->> 'result_ref_id')
   on conflict do nothing;
   if not found then
-    -- Over a failure that may be tried again: its row is locked since command_open.
+    -- Replace a retryable failure. Its row is locked since command_open.
     update pawl.command as c
        set status = 'succeeded',
            fence = p_fence,
@@ -6246,7 +6384,7 @@ begin
   begin
     close v_open; -- COMMIT may succeed from here on
   exception
-    when invalid_cursor_name then -- the work has said CLOSE ALL
+    when invalid_cursor_name then -- the work has executed CLOSE ALL
       null;
   end;
   outcome := 'succeeded';
@@ -6268,22 +6406,25 @@ begin
 end
 $$;
 
--- Claims a key. A finished command is answered from its row by a plain read; claims of one key go one at a time.
+-- command_claim claims a key with a lease. A finished command is answered by a plain read.
 --
--- outcome 'new_claim', 'retryable_failure' (the attempt before failed), 'processing_stale' (its lease was over, and this claim
--- says repeatable): you hold it. Do the work, then command_succeed or command_fail with this fence.
--- outcome 'replay_success', 'final_failure': the stored answer; do nothing but commit before you pass it on. detail.unproved:
--- COMMIT waits for the synchronous standbys.
--- outcome 'processing_active': somebody else holds it, nothing changed; ask again after retry_after_ms. Also when another
--- transaction is claiming or ending it right now, in which case the other columns may be null. detail.claimed_by: who.
--- outcome 'unknown': the attempt before may have taken effect and did not say. Nobody holds it; see command_settle.
--- outcome 'mismatch': the key came before with another payload (detail: stored_hash, given_hash). Nothing changed.
--- 40001: restart the transaction.
+-- Outcomes:
+-- - 'new_claim', 'retryable_failure' (the previous attempt failed), 'processing_stale' (its lease
+--   had ended and option repeatable is set): you hold the key. Do the work, then call
+--   command_succeed or command_fail with this fence.
+-- - 'replay_success', 'final_failure': the stored response. Do no work, and commit before you pass
+--   it on. If detail.unproved is set, COMMIT waits for the synchronous standbys.
+-- - 'processing_active': another attempt holds it (detail.claimed_by), or a transaction is claiming
+--   or ending it now; then other columns may be null. Try again after retry_after_ms.
+-- - 'unknown': the previous attempt may have taken effect. It is not held; see command_settle.
+-- - 'mismatch': the key came before with another payload (detail: stored_hash, given_hash).
 --
--- options: lease_ms (default 300000), wait_ms (default 0: how long to wait for the transaction of another claim), retention_ms
--- (default 24 h: memory of a finished command), repeatable boolean (running the handler again is safe: all it writes is fenced),
--- claimed_by text (for people), raise boolean (processing_active, final_failure, unknown and mismatch are raised as P4029, P4030,
--- P4031 and P4002).
+-- Errors: 40001, restart the transaction. With option raise: processing_active, final_failure,
+-- unknown and mismatch as P4029, P4030, P4031 and P4002.
+-- Options: lease_ms (1000 to 43200000, default 300000). wait_ms (0 to 600000, default 0): how long
+-- to wait for the transaction of another claim. retention_ms (1000 to 315360000000, default 24 h):
+-- of a finished command. repeatable (boolean): the handler may safely run again, because all its
+-- writes are fenced. claimed_by (text, for people). raise (boolean).
 create or replace function pawl_v1.command_claim(p_scope text, p_key text, p_hash bytea, p_options jsonb default '{}')
 returns table (
   outcome text, fence bigint, attempts int, lease_expires_at timestamptz, retry_after_ms int, response_status int,
@@ -6300,7 +6441,7 @@ declare
   v_wait    int;
   v_locked  boolean := false;
 begin
-  -- Helpers cost as much as the claim itself, so they are called only to say what is wrong.
+  -- The checks cost as much as the claim, so they are called only if a test fails.
   if (octet_length(p_scope) between 1 and 255 and octet_length(p_key) between 1 and 255 and octet_length(p_hash) = 32
       and p_options - '{lease_ms,wait_ms,retention_ms,repeatable,claimed_by,raise}'::text[] = '{}') is not true
   then
@@ -6309,7 +6450,7 @@ begin
   end if;
 
   for v_try in 1..4 loop
-    -- Most answers come from here: no lock, no write.
+    -- Most responses come from here, without a lock or a write.
     select c.*
       into v_seen
       from pawl.command as c
@@ -6320,14 +6461,14 @@ begin
       exit when v_outcome is not null;
     end if;
 
-    -- Claims of one key go one at a time: those that ask only learn that it is taken, instead of waiting in the INSERT; and
-    -- fences are drawn in the order in which the key is held.
+    -- With the lock, concurrent claims learn at once that the key is taken, instead of waiting in
+    -- INSERT. Fences are drawn in the order in which the key is held.
     if not v_locked then
       v_locked := pg_try_advisory_xact_lock(pawl_v1._command_lock(p_scope, p_key));
       if not v_locked then
         v_wait := pawl_v1._int_option(p_options, 'wait_ms', 0, 0, 600000);
         v_locked := pawl_v1._command_wait(p_scope, p_key, v_wait);
-        continue when v_locked; -- what was waited for may have ended it
+        continue when v_locked; -- the other transaction may have ended the command
         v_outcome := 'processing_active';
         exit;
       end if;
@@ -6346,7 +6487,7 @@ begin
       continue;
     end if;
 
-    -- Locked: an attempt is ending it, or it is being purged.
+    -- A locked row means that an attempt is ending it, or a purge.
     select c.*
       into v_seen
       from pawl.command as c
@@ -6359,7 +6500,7 @@ begin
     end if;
     v_outcome := pawl_v1._command_standing(v_seen, p_hash);
     if v_outcome is null then
-      -- Whether an attempt that fell silent took effect, nobody knows: it runs again only if the claim says that this is safe.
+      -- A silent attempt may have taken effect. It runs again only if that is safe.
       v_outcome := case
         when v_seen.status = 'failed_retryable' then 'retryable_failure'
         when (p_options ->> 'repeatable')::boolean then 'processing_stale'
@@ -6399,7 +6540,7 @@ begin
 end
 $$;
 
--- Says that the row has a status that a later version knows.
+-- _command_misfit reports a status that only a later version knows.
 create or replace function pawl_v1._command_misfit(p_seen pawl.command)
 returns text
 language plpgsql
@@ -6411,15 +6552,15 @@ begin
 end
 $$;
 
--- The detail of a mismatch. Like any answer that was only read, it waits for replication.
+-- _command_mismatch returns the detail of a mismatch. It waits for replication.
 create or replace function pawl_v1._command_mismatch(p_stored bytea, p_given bytea)
 returns jsonb
 language sql
 return jsonb_build_object('stored_hash', encode(p_stored, 'hex'), 'given_hash', encode(p_given, 'hex'))
   || case current_setting('synchronous_standby_names') when '' then '{}' else pawl_v1._unproved() end;
 
--- What a row answers to whoever claims its key, or null: it may be claimed. The payload is looked at first: a caller who
--- changes it is told so while the first one is still being worked on.
+-- _command_standing returns the outcome of a row for a new claim, or null if the key may be
+-- claimed. The payload is compared first, also while the first attempt runs.
 create or replace function pawl_v1._command_standing(p_seen pawl.command, p_hash bytea)
 returns text
 language sql
@@ -6438,9 +6579,10 @@ create or replace function pawl_v1._command_lock(p_scope text, p_key text)
 returns bigint
 language sql
 immutable
-return hashtextextended(octet_length(p_scope)::text || ':' || p_scope || p_key, 1885435758); -- int || text is stable: never inlined
+-- int || text is only stable: with it the function would not be inlined.
+return hashtextextended(octet_length(p_scope)::text || ':' || p_scope || p_key, 1885435758);
 
--- Waits for the lock of a key and reports whether it came.
+-- _command_wait waits up to p_ms for the lock of a key and reports whether it has it.
 create or replace function pawl_v1._command_wait(p_scope text, p_key text, p_ms int)
 returns boolean
 language plpgsql
@@ -6448,7 +6590,7 @@ set search_path = pg_catalog, pg_temp
 set lock_timeout = '2s'
 as $$
 begin
-  if p_ms = 0 then -- which lock_timeout takes for ever
+  if p_ms = 0 then -- lock_timeout 0 waits for ever
     return false;
   end if;
   perform set_config('lock_timeout', p_ms::text, true);
@@ -6470,7 +6612,7 @@ returns timestamptz
 language sql
 return clock_timestamp() + pawl_v1._ms_option(p_options, 'retention_ms', 86400000, 1000, 315360000000);
 
--- Takes over what nobody holds, or makes it unknown. The row is locked since its status was read.
+-- _command_take claims a command that is not held, or marks it unknown. The row is locked.
 create or replace function pawl_v1._command_take(p_seen pawl.command, p_outcome text, p_options jsonb)
 returns pawl.command
 language plpgsql
@@ -6504,7 +6646,7 @@ begin
 end
 $$;
 
--- Raises what the caller asked to be raised; returns for the other outcomes.
+-- _command_raise raises the outcomes covered by option raise and returns for the others.
 create or replace function pawl_v1._command_raise(p_outcome text, p_seen pawl.command, p_hash bytea)
 returns void
 language plpgsql
@@ -6534,8 +6676,8 @@ begin
 end
 $$;
 
--- Says why an end or a renewal is refused. DETAIL: absent, rolled_back (the claim's transaction did not commit), superseded (a
--- newer attempt), or the status in which this very attempt ended.
+-- _command_refuse raises P4020. DETAIL: absent, rolled_back (the claim's transaction did not
+-- commit), superseded (by a newer attempt), or the status in which this attempt ended.
 create or replace function pawl_v1._command_refuse(p_scope text, p_key text, p_fence bigint)
 returns void
 language plpgsql
@@ -6563,9 +6705,11 @@ begin
 end
 $$;
 
--- Locks a claimed command and proves the fence. Call it first in the transaction that will write and end it: a stale
--- attempt then stops before it writes, and nobody takes over while the transaction is open.
--- outcome 'held'. P4020: not the holder any more. 55P03: another transaction has the row; nothing is known yet.
+-- command_hold locks a claimed command and proves the fence. Call it first in the transaction that
+-- writes and ends the command: a stale attempt then stops before it writes. No other attempt can
+-- take over while the transaction is open.
+-- Outcome: 'held'. Errors: P4020, not the holder. 55P03, the row was locked for 2 s; the state is
+-- not known yet.
 create or replace function pawl_v1.command_hold(p_scope text, p_key text, p_fence bigint)
 returns table (outcome text, detail jsonb)
 language plpgsql
@@ -6589,8 +6733,10 @@ begin
 end
 $$;
 
--- Renews the lease; call it at a third of it. An attempt whose lease ran out, and whom nobody has replaced, is back.
--- options: lease_ms (default 300000). outcome 'renewed'. P4020: not the holder any more. 55P03 as of command_hold.
+-- command_renew renews the lease; call it every third of the lease. If the lease has ended but no
+-- other attempt has taken over, the attempt holds it again.
+-- Options: lease_ms (1000 to 43200000, default 300000).
+-- Outcome: 'renewed'. Errors: as of command_hold.
 create or replace function pawl_v1.command_renew(p_scope text, p_key text, p_fence bigint, p_options jsonb default '{}')
 returns table (outcome text, lease_expires_at timestamptz, detail jsonb)
 language plpgsql
@@ -6620,11 +6766,13 @@ begin
 end
 $$;
 
--- Ends a command well and stores its answer, in the transaction that did the work. Its memory counts from now.
+-- command_succeed ends a claimed command and stores its response, in the transaction that did the
+-- work. Retention counts from now. A second call for the same attempt is refused.
 --
--- options: response_status (100 to 999), response_headers object, result_ref_type, result_ref_id (what was made).
--- outcome 'succeeded'. P4020: not the holder any more; DETAIL says why. It aborts the transaction, so that the work of such
--- an attempt is rolled back. It is never accepted twice.
+-- Options: response_status (100 to 999), response_headers (object). result_ref_type, result_ref_id:
+-- the created object.
+-- Outcome: 'succeeded'. Errors: P4020, not the holder; DETAIL has the reason. It aborts the
+-- transaction, so the attempt's work is rolled back. 55P03, as of command_hold.
 create or replace function pawl_v1.command_succeed(
   p_scope         text,
   p_key           text,
@@ -6667,14 +6815,15 @@ begin
 end
 $$;
 
--- Ends an attempt badly. In the transaction that opened the command, after rolling back to a savepoint behind command_open; or in one
--- of its own. If there is no row it is inserted, unless somebody else has the key by then: it waits for their end. Telling the same
--- failure twice is no error.
+-- command_fail ends an attempt with an error. Call it in the transaction that opened the command,
+-- after rolling back to a savepoint set after command_open, or in its own transaction. Without a
+-- row it inserts one, after waiting for another holder of the key. Repeating it is no error.
 --
--- p_error: {"error": text, "code": text}. options: final boolean (the failure is the answer from now on), unknown boolean (the
--- attempt may have taken effect), retention_ms as of command_claim, for a row that is inserted.
--- outcome 'failed_retryable', 'failed_final' or 'unknown': what the row holds now. P4020: another attempt has the key, or it
--- has ended; nothing is written, claim again to read the answer.
+-- p_error: {"error": text, "code": text}. Options: final (boolean): the failure is the response
+-- from now on. unknown (boolean): the attempt may have taken effect. retention_ms: of an inserted
+-- row.
+-- Outcomes: 'failed_retryable', 'failed_final', 'unknown': the row's status. Errors: P4020, another
+-- attempt has the key, or it has ended. Nothing is written; claim again to read the response.
 create or replace function pawl_v1.command_fail(
   p_scope   text,
   p_key     text,
@@ -6704,7 +6853,7 @@ begin
   perform pawl_v1._command_check_fence(p_fence);
 
   for v_try in 1..4 loop
-    -- Held by this attempt; or its transaction was rolled back over an older failure, which is still the newest word.
+    -- This attempt holds the row, or was rolled back over an older failure, which is still there.
     update pawl.command as c
        set status = v_status,
            fence = p_fence,
@@ -6723,7 +6872,7 @@ begin
          into v_seen;
     exit when found;
 
-    -- Another transaction may have opened the key since, of which there is no row yet: its end decides.
+    -- Another transaction may have opened the key without a row yet. Wait for its end.
     if not v_locked then
       perform pg_advisory_xact_lock(pawl_v1._command_lock(p_scope, p_key));
       v_locked := true;
@@ -6742,7 +6891,8 @@ begin
       from pawl.command as c
      where c.scope = p_scope
        and c.key = p_key;
-    if v_seen.fence = p_fence and v_seen.status in ('failed_retryable', 'failed_final') then -- told before
+    -- Reported before.
+    if v_seen.fence = p_fence and v_seen.status in ('failed_retryable', 'failed_final') then
       if current_setting('synchronous_standby_names') <> '' then
         v_proof := pawl_v1._unproved();
       end if;
@@ -6751,13 +6901,14 @@ begin
     if v_seen.key is not null and (v_seen.fence > p_fence or v_seen.status <> 'failed_retryable') then
       perform pawl_v1._command_refuse(p_scope, p_key, p_fence);
     end if;
-    v_seen := null; -- it changed under our eyes: once more
+    v_seen := null; -- the row changed in between: try again
   end loop;
   if v_seen.key is null then
     raise exception 'command % of scope % keeps changing', p_key, p_scope
       using errcode = '40001', hint = 'restart the transaction';
   end if;
-  if exists (select from pg_cursors as o where o.name = v_open::text) then -- it was opened in this transaction, which may commit from here on
+  -- It was opened in this transaction, which may commit from here on.
+  if exists (select from pg_cursors as o where o.name = v_open::text) then
     close v_open;
   end if;
   return query
@@ -6765,7 +6916,7 @@ begin
 end
 $$;
 
--- A fence that was never issued would lie above all that are to come.
+-- _command_check_fence refuses a fence that was never issued: it would exceed all future ones.
 create or replace function pawl_v1._command_check_fence(p_fence bigint)
 returns void
 language plpgsql
@@ -6785,19 +6936,19 @@ language sql
 immutable
 return nullif(left(p_error ->> 'code', 60), '');
 
--- Commands over time: purge, verdicts on what is unknown, counts, views.
+-- Commands over time: purge, verdicts on unknown outcomes, counts, views.
 
--- Forgets finished commands whose memory is over, at most p_limit of them. What is processing, unknown or waiting for a retry
--- never leaves by age.
+-- command_purge deletes finished commands whose retention has ended, at most p_limit (1 to 100000,
+-- default 10000). Commands that are processing, unknown or failed_retryable are never purged.
 --
--- options: older_than_ms (default 24 h): looks at no command created since. The walk through the index of ages ends there;
--- raise it to the shortest retention_ms in use. since: see job_key_purge.
--- outcome 'purged'; detail.next: see job_key_purge.
+-- Options: older_than_ms (0 to 315360000000, default 24 h): skip commands created later. The walk
+-- through the age index ends there; raise it to the shortest retention_ms in use. since: see
+-- job_key_purge. Outcome: 'purged'; detail.next: see job_key_purge.
 create or replace function pawl_v1.command_purge(p_limit int default 10000, p_options jsonb default '{}')
 returns table (outcome text, purged int, detail jsonb)
 language plpgsql
 set search_path = pg_catalog, pg_temp
-set enable_bitmapscan = off -- it walks the index of ages in order: see docs/decisions/0036-purging.md
+set enable_bitmapscan = off -- walk the age index in order: docs/decisions/0036-purging.md
 set enable_sort = off
 set enable_seqscan = off
 as $$
@@ -6812,7 +6963,7 @@ begin
     raise exception 'limit must lie between 1 and 100000, it is %', coalesce(p_limit::text, 'null')
       using errcode = 'P4004';
   end if;
-  select array_agg(d.ctid), max(d.created_at) -- their places: see job_key_purge
+  select array_agg(d.ctid), max(d.created_at) -- ctids: see job_key_purge
     into v_due, v_next
     from (
       select c.ctid, c.created_at
@@ -6835,14 +6986,15 @@ begin
 end
 $$;
 
--- Settles a command of which nobody knew whether it took effect, after somebody found out. It leaves a record in pawl.audit,
--- and the attempt that fell silent is refused from now on.
+-- command_settle settles an unknown command after you found out whether it took effect. It writes a
+-- record to pawl.audit. The silent attempt is refused from now on.
 --
--- p_fence: the command's fence when you found out (stale_commands). The verdict is about the attempts up to that one.
--- p_verdict: 'executed' (it took effect: succeeded) or 'not_executed' (it did not: the next claim may run it).
--- options: result text, result_ref_type, result_ref_id: the answer to give from now on, if it was executed.
--- outcome 'settled'; 'refused' (detail.status: it is not unknown); 'moved' (another attempt has begun since; detail.fence is its fence:
--- find out again); 'absent'. P4004: fence, verdict, actor or reason.
+-- p_fence: the fence when you found out (stale_commands); the verdict covers attempts up to it.
+-- p_verdict: 'executed' (it succeeded) or 'not_executed' (the next claim may run it).
+-- Options: result, result_ref_type, result_ref_id (texts): the response, if executed.
+-- Outcomes: 'settled'. 'refused' (detail.status): it is not unknown. 'moved' (detail.fence):
+-- another attempt has begun; find out again. 'absent'. Errors: P4004, fence, verdict, actor or
+-- reason. 55P03, the row was locked for 2 s.
 create or replace function pawl_v1.command_settle(
   p_scope   text,
   p_key     text,
@@ -6909,7 +7061,7 @@ begin
 end
 $$;
 
--- A command as the audit keeps it: not the answer, but its length.
+-- _command_record is a command as the audit keeps it, with lengths in place of the response.
 create or replace function pawl_v1._command_record(p_command pawl.command)
 returns jsonb
 language sql
@@ -6917,8 +7069,8 @@ stable
 return to_jsonb(p_command) - '{result,response_body,response_headers}'::text[]
   || jsonb_build_object('result_octets', octet_length((p_command).result), 'response_octets', octet_length((p_command).response_body));
 
--- Adds to the counts of answers given again. A replay reads and writes nothing, so whoever gives them counts them, and tells
--- now and then. outcome 'counted'.
+-- command_replayed adds to the counts of replayed responses. A replay writes nothing, so the client
+-- counts and reports from time to time. Outcome: 'counted'.
 create or replace function pawl_v1.command_replayed(p_scopes text[], p_counts bigint[])
 returns table (outcome text, detail jsonb)
 language plpgsql
@@ -6940,9 +7092,8 @@ begin
 end
 $$;
 
--- Forgets the counts of scopes that have no command any more and were told nothing of for p_older_than_ms, at most p_limit of them
--- (1 to 100000).
--- outcome 'purged'.
+-- replay_purge deletes counts of scopes that have no command and were not reported for
+-- p_older_than_ms, at most p_limit (1 to 100000, default 1000). Outcome: 'purged'.
 create or replace function pawl_v1.replay_purge(p_older_than_ms bigint, p_limit int default 1000)
 returns table (outcome text, purged int, detail jsonb)
 language plpgsql
@@ -6971,7 +7122,7 @@ begin
 end
 $$;
 
--- Commands that nobody may finish without help, and why. Reads the whole table.
+-- stale_commands shows commands that need help, and why. It reads the whole table.
 create or replace view pawl_v1.stale_commands as
 select c.scope,
        c.key,
@@ -6990,8 +7141,8 @@ select c.scope,
  where c.status = 'unknown'
     or c.status = 'processing' and c.lease_expires_at < clock_timestamp();
 
--- What a scope asked for and what it was spared: commands, those that needed a second attempt, the most attempts of one, and
--- answers given again as far as they were counted. Reads the whole table.
+-- suppression_by_scope counts per scope: commands, those with more than one attempt, the most
+-- attempts of one, and replayed responses as reported. It reads the whole table.
 create or replace view pawl_v1.suppression_by_scope as
 select c.scope,
        count(*) as first,
@@ -7001,17 +7152,19 @@ select c.scope,
   from pawl.command as c
  group by c.scope;
 
--- The outbox: events that exist if and only if the transaction committed that appended them.
+-- The outbox: events that exist if and only if the transaction that appended them committed.
 --
---   your transaction:  your rows + outbox_append ── commit ──▶ job in queue 'outbox/SINK', in the lane of its aggregate
---                                                                  │ claim, publish, finish; then the next of the aggregate
---                                                                  ▼
---                                                            the sink, at least once, each time with the same event id
+--   your transaction:  your rows + outbox_append ── commit ──▶ job in queue 'outbox/SINK',
+--                                                              in the lane of its aggregate
+--                                                                │ claim, publish, finish; next
+--                                                                ▼
+--                               the sink, at least once, with the same event id each time
 --
--- An event is a job of kind 'event' whose handler publishes it. So the claim, the lease, retries, dead letters, lanes and the
--- operator's verbs are those of jobs; here is only what an event is, and what is looked at.
+-- An event is a job of kind 'event' whose handler publishes it. Claims, leases, retries, dead
+-- letters, lanes and operators' verbs are those of jobs. This file defines what an event is.
 
--- Parts that cannot run into each other: each behind its length in octets, and hashed where that is longer than a key may be.
+-- _joined joins parts into an unambiguous key: each part after its length in octets. A result above
+-- 255 octets is hashed.
 create or replace function pawl_v1._joined(p_one text, p_two text, p_three text default null)
 returns text
 language plpgsql
@@ -7029,7 +7182,7 @@ begin
 end
 $$;
 
--- Checks what names an event; null if nothing is wrong.
+-- _check_event checks the names and headers of an event.
 create or replace function pawl_v1._check_event(p_sink text, p_type text, p_aggregate_type text, p_aggregate_id text, p_scope text,
   p_key text, p_headers jsonb)
 returns void
@@ -7038,7 +7191,7 @@ set search_path = pg_catalog, pg_temp
 immutable
 as $$
 declare
-  -- CloudEvents has no place for control characters (type String), nor has a header of HTTP.
+  -- CloudEvents (type String) and HTTP headers allow no control characters.
   c_control constant text := '[\u0001-\u001F\u007F]';
   v_name    text;
 begin
@@ -7096,7 +7249,7 @@ begin
 end
 $$;
 
--- The headers under which an event is stored. Absent ones are those that follow from its row.
+-- _event_headers returns the headers that are stored with an event.
 create or replace function pawl_v1._event_headers(p_id text, p_type text, p_aggregate_type text, p_aggregate_id text, p_headers jsonb)
 returns jsonb
 language sql
@@ -7107,17 +7260,19 @@ return coalesce(nullif(p_headers, 'null'), '{}')
            'pawl-aggregate-type', p_aggregate_type, 'pawl-aggregate-id', p_aggregate_id)
        end;
 
--- Appends one event, in the caller's transaction: it is published if and only if that commits. Events of one aggregate are
--- published one at a time, in the order in which they were appended; until the transaction ends, others that append to the
--- aggregate wait, so append late.
+-- outbox_append appends one event in the caller's transaction. It is published if and only if that
+-- commits. Events of one aggregate are published one at a time, in append order. Other transactions
+-- that append to the aggregate wait until this one ends, so append late.
 --
--- p_sink: the relay that is to publish it, which works off queue 'outbox/' || p_sink. Aggregate null, null: no order.
--- options: scope and key text, both or neither (the same scope, key and type append once; default: a new event each time), hash
--- text (64 hex digits; default: aggregate and payload), retention_ms (memory of the key, default 24 h), max_attempts (default 25),
--- headers object of texts (content-type, ce-source, ce-time, traceparent, your own), lane_policy (of an aggregate without
--- events: block, park or skip; default block).
--- outcome 'appended' or 'duplicate' (nothing was stored; event_id and job_id are the first one's). event_id: what consumers
--- recognise a second delivery by. P4002: the key came with another aggregate or payload.
+-- p_sink: the relay that publishes it, from queue 'outbox/' || p_sink. No aggregate: no order.
+-- Options: scope and key (texts, both or neither): the same scope, key and type append once;
+-- default: each call is a new event. hash (64 hex digits; default: of aggregate and payload).
+-- retention_ms (as of job_enqueue): of the key. max_attempts (1 to 1000, default 25). headers
+-- (object of texts): content-type, ce-source, ce-time, traceparent, your own. lane_policy: of an
+-- aggregate without events, block (default), park or skip.
+-- Outcomes: 'appended', or 'duplicate': no event was stored; event_id and job_id are those of the
+-- first. event_id is the id by which consumers detect a redelivery. Errors: P4002, the key came
+-- before with another aggregate or payload. P4000 and P4004, a name or option.
 create or replace function pawl_v1.outbox_append(
   p_sink           text,
   p_type           text,
@@ -7161,11 +7316,13 @@ begin
 end
 $$;
 
--- Appends up to 10000 events in one statement; row i of every array belongs to event i. An absent array or a null element means
--- the default of outbox_append. Aggregates and keys are locked in sorted order, as by job_enqueue_many.
+-- outbox_append_many appends up to 10000 events in one statement; row i of every array belongs to
+-- event i. A null array or element means the default of outbox_append. Aggregates and keys are
+-- locked in sorted order, as in job_enqueue_many.
 --
--- options: for all, retention_ms, lane_policy.
--- n counts from 1; the rest as of outbox_append. P4002, and nothing appended: some key came with another payload.
+-- Options for all events: retention_ms, lane_policy.
+-- Returns a row per event; n counts from 1; the rest as of outbox_append. Errors: P4002, a key came
+-- before with another payload; no event is appended.
 create or replace function pawl_v1.outbox_append_many(
   p_sinks           text[],
   p_types           text[],
@@ -7225,29 +7382,30 @@ begin
 end
 $$;
 
--- Effects: calls of systems that share no transaction with us. Plan inside, call outside, record after.
+-- Steps: calls of external systems. Plan in a transaction, call outside, record after.
 --
 --   step_begin ── call ──▶ (you call the provider) ──▶ step_end ── executed ──▶ succeeded
 --        ▲    │                                               │        refused ─▶ failed_final
---        │    ├── probe ─▶ (you ask the provider) ──▶ step_end       not_sent, not_executed ─▶ planned: begin again
+--        │    ├── probe ─▶ (you ask the provider) ──▶ step_end    not_sent, not_executed ─▶ planned
 --        │    ├── wait                                        │
---        │    └── unknown ◀── nobody can tell ────────────────┘
---        ├──────── step_settle: somebody found out
---        └──────── step_again: what was refused may be asked anew, under a new key
+--        │    └── unknown ◀── outcome not known ──────────────┘
+--        ├──────── step_settle: an operator's verdict
+--        └──────── step_again: repeat a refused call under a new key
 --
--- Two kinds of rows. pawl.step is state: each change names a fence, or comes from evidence. pawl.step_call is evidence, one
--- row a call: it is accepted from any attempt, however late, because the provider acted or did not, whoever holds the job now.
+-- pawl.step is state: each change passes a fence or follows from evidence. pawl.step_call is
+-- evidence, one row per call. It is accepted from any attempt, however late: it reports the
+-- provider's act.
 --
--- A call is in doubt while nobody said how it ended, or it ended 'ambiguous' (the request left, no answer came). What may be done
--- in spite of a doubt is the step's recovery:
---   keyed              call again with the same key, while the provider is sure to remember it; then unknown
---   checked            ask the provider, once nothing sent can still arrive; then call, or take what is there
+-- A call is in doubt while its end is not reported, or if it ended 'ambiguous' (the request was
+-- sent, no answer came). The step's recovery says what may follow a doubt:
+--   keyed              call again with the same key while the provider knows it; then unknown
+--   checked            ask the provider once nothing sent can arrive; then call, or take the result
 --   at_most_once       unknown
 --   repeatable         call again: the request is idempotent by nature
 --   accept_duplicates  call again, and count it
 --
--- Call all of these in transactions of their own, the owner's fence proved first (job_hold, command_hold): nothing may be called
--- before its plan has committed.
+-- Call these functions in transactions of their own, after proving the owner's fence (job_hold,
+-- command_hold). Call the provider only after the plan has committed.
 
 create or replace function pawl_v1._refuse_recovery(p_recovery text)
 returns void
@@ -7271,17 +7429,18 @@ return case
   else pawl_v1._refuse_recovery(p_recovery)
 end;
 
--- How long a provider's memory is relied on: without its last tenth, a minute at most, which is left to clocks and to the way there.
+-- _step_memory returns how long to rely on a provider's memory of a key: less a tenth, at most a
+-- minute, for clock differences and network delay.
 create or replace function pawl_v1._step_memory(p_memory interval)
 returns interval
 language sql
 immutable
 return p_memory - least(p_memory / 10, interval '1 minute');
 
--- The calls of a step of which nobody knows whether they were executed, and until when the last of them may have been sent: until its end
--- was told, or its time was over.
+-- _step_doubts counts a step's calls in doubt. until: the latest time at which one of them may have
+-- been sent. For each call that is its reported end, at the latest not_after.
 create or replace function pawl_v1._step_doubts(p_step_row pawl.step, out calls int, out until timestamptz)
-language plpgsql -- which keeps the plan: one in SQL is planned at each call
+language plpgsql -- plpgsql caches the plan; an SQL function would be planned at each call
 set search_path = pg_catalog, pg_temp
 stable
 as $$
@@ -7298,8 +7457,8 @@ begin
 end
 $$;
 
--- The job that waited for a verdict goes on, unless another of its steps is unknown too. Its row is locked since before the
--- step's, which is the order of its worker.
+-- _step_resume makes the job that waited for a verdict pending, unless another of its steps is
+-- unknown. The job's row was locked before the step's, which is the worker's lock order.
 create or replace function pawl_v1._step_resume(p_job bigint)
 returns void
 language plpgsql
@@ -7323,7 +7482,8 @@ begin
 end
 $$;
 
--- Whether a step is unknown, and the job that waits for a verdict, which is locked now, before the step's own row.
+-- _step_is_unknown reports whether a step is unknown. It locks the waiting job before the step's
+-- own row.
 create or replace function pawl_v1._step_is_unknown(p_scope text, p_key text, p_step text, out known boolean, out job_id bigint)
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -7340,15 +7500,15 @@ begin
   if not known then
     return;
   end if;
-  -- Updated, not only locked: of two verdicts on two steps of a job, the later must not decide by a snapshot from before the first.
+  -- A lock alone would let the later of two verdicts on one job use an old snapshot.
   update pawl.job as j
      set available_at = j.available_at
    where j.id = _step_is_unknown.job_id;
 end
 $$;
 
--- A step that has become unknown, or another job's, since _step_is_unknown looked: its job is not locked, and locking it now
--- could deadlock with its worker.
+-- _step_restart raises 40001 if a step became unknown, or belongs to another job, since
+-- _step_is_unknown read it. Locking its job now could deadlock with its worker.
 create or replace function pawl_v1._step_restart(p_key text, p_step text)
 returns void
 language plpgsql
@@ -7360,27 +7520,33 @@ begin
 end
 $$;
 
--- A step as the audit keeps it: not the result, but its length.
+-- _step_record is a step as the audit keeps it, with the result's length.
 create or replace function pawl_v1._step_record(p_step_row pawl.step)
 returns jsonb
 language sql
 stable
 return to_jsonb(p_step_row) - 'result' || jsonb_build_object('result_octets', octet_length((p_step_row).result));
 
--- What a step may do next.
+-- step_begin plans a step or decides what it may do next. p_scope, p_key: the owner. p_step: the
+-- step's name within it. p_hash: SHA-256 of the request.
 --
--- p_scope, p_key: the intent. p_step: its name within it. p_hash: SHA-256 of the request; another one under the same step is
--- P4002.
--- options: recovery (required); provider_key (required: the same at every attempt); provider, for people; timeout_ms (default
--- 30000: nothing is sent later than this); memory_ms (keyed: how long the provider remembers a key, default 24 h); settle_ms
--- (checked, default 10000: how long after the last moment of sending a request may still take effect); retention_ms (default 30
--- days: memory of the finished step); job_id (the job that is to wait for a verdict).
--- outcome 'call': call now, with provider_key, not later than not_after; then step_end with this fence. detail.again: an
--- earlier call is in doubt.
--- outcome 'probe': ask the provider whether a call was executed; then step_end with 'executed', 'not_executed' or 'cannot_tell'.
--- outcome 'wait': ask again after retry_after_ms.
--- outcome 'replay_success', 'final_failure': how the step ended; do nothing. outcome 'unknown': see step_settle.
--- P4098: pawl.fence_seq gives out again what an earlier call of the step had; run pawl migrate up.
+-- Options: recovery (required). provider_key (required, the same at every attempt). provider (text,
+-- for people). timeout_ms (1 to 43200000, default 30000): no request is sent later. memory_ms
+-- (keyed, 1000 to 315360000000, default 24 h): how long the provider remembers a key. settle_ms
+-- (checked, 0 to 86400000, default 10000): how long after the last possible sending a request may
+-- still take effect. retention_ms (1000 to 315360000000, default 30 days): of the finished step.
+-- job_id: the job that waits for a verdict.
+-- Outcomes:
+-- - 'call': call now with provider_key, not later than not_after. Then call step_end with this
+--   fence. detail.again: number of earlier calls in doubt.
+-- - 'probe': ask the provider whether a call was executed. Then call step_end with 'executed',
+--   'not_executed' or 'cannot_tell'.
+-- - 'wait': try again after retry_after_ms.
+-- - 'replay_success', 'final_failure': the stored result; do not call. 'unknown': see step_settle.
+--
+-- Errors: P4002, the step came before with another request. P4098, pawl.fence_seq issued a fence
+-- that an earlier call had; run pawl migrate up. 40001, restart the transaction. 55P03, a row was
+-- locked for 2 s.
 create or replace function pawl_v1.step_begin(p_scope text, p_key text, p_step text, p_hash bytea, p_options jsonb)
 returns table (
   outcome text, fence bigint, provider_key text, not_after timestamptz, retry_after_ms int, result bytea, reference text,
@@ -7399,7 +7565,7 @@ declare
   v_timeout interval;
   v_until   timestamptz;
   v_calls   int;
-  v_last    bigint; -- the fence of the call before
+  v_last    bigint; -- fence of the previous call
 begin
   perform pawl_v1._check_scope('scope', p_scope), pawl_v1._check_key('key', p_key), pawl_v1._check_key('step', p_step),
           pawl_v1._check_hash(p_hash),
@@ -7450,7 +7616,7 @@ begin
     else 'unknown'
   end;
 
-  -- Another job may work for the owner than at first: a delivery that was replayed has a new one. The purge asks whether it may still run.
+  -- The owner may have a new job, for instance after a replay. The purge needs it.
   if v_outcome in ('replay_success', 'final_failure') and (p_options ->> 'job_id')::bigint <> coalesce(v_step_row.job_id, 0) then
     update pawl.step as e
        set job_id = (p_options ->> 'job_id')::bigint
@@ -7459,8 +7625,8 @@ begin
        and e.step = p_step;
   end if;
   if v_outcome in ('call', 'probe') then
-    -- Only a first call starts the provider's memory; also one of which the provider says that it did nothing, for it came with
-    -- the key.
+    -- The provider's memory starts with the first call. That includes a call of which the provider
+    -- says that it did nothing, because it carried the key.
     v_until := case when v_outcome = 'call' and p_options ->> 'recovery' = 'keyed' then
       coalesce(case when v_doubt.calls > 0 or v_now < v_step_row.memory_ends_at then v_step_row.memory_ends_at end,
                v_now + pawl_v1._step_memory(pawl_v1._ms_option(p_options, 'memory_ms', 86400000, 1000, 315360000000)))
@@ -7485,7 +7651,7 @@ begin
     insert into pawl.step_call (fence, scope, key, step, probe, started_at, not_after)
     values (v_step_row.fence, p_scope, p_key, p_step, v_outcome = 'probe', v_now, v_until);
   elsif v_outcome = 'unknown' and (v_step_row.status = 'planned' or v_step_row.job_id is distinct from (p_options ->> 'job_id')::bigint) then
-    -- Another job may come to it: of a delivery that was forgotten, and came again.
+    -- The owner may have a new job, for instance after its delivery was forgotten and came again.
     update pawl.step as e
        set status = 'unknown',
            job_id = (p_options ->> 'job_id')::bigint,
@@ -7514,19 +7680,22 @@ begin
 end
 $$;
 
--- Says how a call or a probe ended. It is taken from any attempt: what the provider did is true whoever holds the job by now.
+-- step_end records how a call or a probe ended. Any attempt may report it.
 --
--- p_outcome of a call: 'executed' (it took effect; p_result is what it answered), 'refused' (a final answer: it did not and will
--- not), 'not_sent' (nothing left, or the provider says that it did nothing), 'ambiguous' (the request left and no answer came).
--- Of a probe: 'executed', 'not_executed', 'cannot_tell'.
--- A refusal ends the step if no other call of it is in doubt, or if the same key went with all of them (keyed: the answer is the
--- key's); else nobody can tell, and the step is unknown.
--- options: keyless boolean (the call of a keyed step carried no key: if it may have been executed the step is unknown, since another call would be a second
--- effect), reference (the provider's name for what it made), error, code (of a refusal), exchange (an object: what was seen on the
--- way, kept with the call).
--- outcome: the step's status now: 'planned', 'succeeded', 'failed_final', 'unknown'; or 'absent' (purged). detail.late: a newer
--- call has begun since; detail.kept: the step had ended before, and what it held stays; detail.twice: the provider acted more than
--- once; detail.contradicts: it is against what was known. 40001: the step has become unknown this moment; restart.
+-- p_outcome of a call: 'executed' (p_result is the response). 'refused': a final rejection.
+-- 'not_sent': no request was sent, or the provider says that it did nothing. 'ambiguous': the
+-- request was sent and no answer came. Of a probe: 'executed', 'not_executed', 'cannot_tell'. A
+-- refusal ends the step if no other call is in doubt, or if all calls carried the same key (keyed).
+-- Else the step is unknown.
+-- Options: keyless (boolean): the call of a keyed step carried no key. If it may have been
+-- executed, the step is unknown, because another call could be a second effect. reference: the
+-- provider's id of the created object. error, code: of a refusal. exchange (object): facts of the
+-- exchange.
+-- Outcomes: the step's status 'planned', 'succeeded', 'failed_final' or 'unknown'; or 'absent'
+-- (purged). detail.late: a newer call has begun. detail.kept: the step had ended, and its result
+-- stays. detail.twice: the provider executed it more than once. detail.contradicts: an earlier
+-- report differs. Errors: P4004, p_outcome. 40001, restart the transaction. 55P03, a row was locked
+-- for 2 s.
 create or replace function pawl_v1.step_end(
   p_scope   text,
   p_key     text,
@@ -7583,7 +7752,8 @@ begin
     raise exception '% is not how a % ends', coalesce(p_outcome, 'null'), case when v_call.probe then 'probe' else 'call' end
       using errcode = 'P4004';
   end if;
-  if coalesce(v_call.outcome, 'ambiguous') not in ('ambiguous', p_outcome) then -- what is known of a call stays
+  -- The first definite outcome stays.
+  if coalesce(v_call.outcome, 'ambiguous') not in ('ambiguous', p_outcome) then
     return query
     select v_step_row.status::text, jsonb_build_object('kept', true, 'contradicts', true);
     return;
@@ -7613,7 +7783,8 @@ begin
   v_status := case
     when v_step_row.status in ('succeeded', 'failed_final') then v_step_row.status::text
     when p_outcome = 'executed' then 'succeeded'
-    when p_outcome = 'refused' and p_fence <= v_step_row.cleared then v_step_row.status::text -- settled since, or asked again under another key
+    -- It was settled since, or asked again under another key.
+    when p_outcome = 'refused' and p_fence <= v_step_row.cleared then v_step_row.status::text
     when p_outcome = 'refused' and (v_doubts = 0 or v_keyed) then 'failed_final'
     when p_outcome in ('refused', 'cannot_tell') and p_fence = v_step_row.fence and p_fence > v_step_row.cleared then 'unknown'
     when p_outcome = 'ambiguous' and (v_step_row.recovery = 'at_most_once' or v_step_row.recovery = 'keyed' and not v_keyed)
@@ -7646,15 +7817,18 @@ begin
 end
 $$;
 
--- Settles a step of which nobody could tell whether it was executed, after somebody found out. It leaves a record in pawl.audit, and
--- the job that waits for it goes on.
+-- step_settle settles an unknown step after you found out whether it was executed. Its waiting job
+-- becomes pending. It writes a record to pawl.audit.
 --
--- p_fence: the step's fence when you asked the provider (pawl_v1.steps). The verdict is about the calls up to that one.
--- p_verdict: 'executed' (the step succeeded), 'refused' (it never will) or 'not_executed' (it may be called again).
--- options: result text, reference: what the provider made; error, code: of a refusal.
--- outcome 'settled'; 'refused' (detail.status: it is not unknown); 'moved' (another call has begun since; detail.fence is its fence: ask the
--- provider again); 'early' (not executed or refused, but until detail.retry_after_ms are
--- over a frozen attempt may still send it); 'absent'. P4004: verdict, actor or reason. 40001: restart.
+-- p_fence: the step's fence when you asked the provider (pawl_v1.steps); the verdict covers calls
+-- up to it. p_verdict: 'executed' (the step succeeded), 'refused' (it failed for good) or
+-- 'not_executed' (it may be called again).
+-- Options: result (text), reference (the provider's id of the created object), error, code (of a
+-- refusal).
+-- Outcomes: 'settled'. 'refused' (detail.status): it is not unknown. 'moved' (detail.fence):
+-- another call has begun; ask the provider again. 'early': for detail.retry_after_ms a frozen
+-- attempt may still send the call; only for 'refused' and 'not_executed'. 'absent'. Errors: P4004,
+-- fence, verdict, actor or reason. 40001, restart the transaction. 55P03, a row was locked for 2 s.
 create or replace function pawl_v1.step_settle(
   p_scope   text,
   p_key     text,
@@ -7740,17 +7914,18 @@ begin
 end
 $$;
 
--- Has a step called again under a new key that its provider refused for good. The refusal is stored, and a provider repeats it for its key:
--- so a retry of the job alone meets it at once. Use it when what was refused may be accepted now: the customer has another card. The next
--- attempt of its owner calls: retry its job (job_retry). It leaves a record in pawl.audit.
+-- step_again lets a refused step be called again under a new key. Providers repeat a refusal for
+-- its key, so a retry of the job alone would meet the stored refusal. Use it if the request may be
+-- accepted now, for example because the customer has a new card. Then retry the job (job_retry). It
+-- writes a record to pawl.audit. If an earlier call was executed, this is a second effect.
 --
--- If the provider took an earlier call after all, the new one is a second effect, since no key ties the two.
---
--- p_fence: the step's fence when you looked (pawl_v1.steps).
--- options: provider_key (1 to 255 octets; default: a random UUID): the key from now on. dry_run boolean: say what would be done, and do nothing.
--- outcome 'renewed' (detail: provider_key, job, calls), with dry_run 'would_renew'; 'refused' (detail.status: it was not refused; or
--- detail.executed: a call of it was executed); 'moved' (detail.fence: another call has begun since); 'early' (until detail.retry_after_ms are over a
--- frozen attempt may still send an earlier call); 'absent'. P4001: the key, or it is the old one. P4004: fence, actor or reason.
+-- p_fence: the step's fence when you looked (pawl_v1.steps). Options: provider_key (1 to 255
+-- octets; default a random UUID): the new key. dry_run (boolean): report what would be done.
+-- Outcomes: 'renewed' (detail: provider_key, job, calls), or with dry_run 'would_renew'. 'refused':
+-- detail.status is not failed_final, or detail.executed: a call was executed. 'moved'
+-- (detail.fence): another call has begun. 'early': for detail.retry_after_ms a frozen attempt may
+-- still send a call. 'absent'. Errors: P4001, the key is invalid or the old one. P4004, fence,
+-- actor or reason. 55P03, the row was locked for 2 s.
 create or replace function pawl_v1.step_again(
   p_scope   text,
   p_key     text,
@@ -7836,17 +8011,17 @@ begin
 end
 $$;
 
--- Forgets finished steps whose memory is over, and what was seen of them, at most p_limit; and what was planned for a job that is
--- gone, unless a call of it is in doubt. What is in doubt or unknown never leaves by age, nor does a step whose job or command may
--- still run again: a dead letter may be retried.
+-- step_purge deletes finished steps whose retention has ended, with their calls, at most p_limit (1
+-- to 100000, default 10000). It also deletes planned steps of a job that is gone, if no call is in
+-- doubt. Steps that are unknown, in doubt, or of a job or command that may run again stay.
 --
--- options: older_than_ms (default 24 h): looks at nothing created since. since: see job_key_purge.
--- outcome 'purged'; detail.next: see job_key_purge.
+-- Options: older_than_ms (0 to 315360000000, default 24 h): skip steps created later. since: see
+-- job_key_purge. Outcome: 'purged'; detail.next: see job_key_purge.
 create or replace function pawl_v1.step_purge(p_limit int default 10000, p_options jsonb default '{}')
 returns table (outcome text, purged int, detail jsonb)
 language plpgsql
 set search_path = pg_catalog, pg_temp
-set enable_bitmapscan = off -- it walks the index of ages in order: see docs/decisions/0036-purging.md
+set enable_bitmapscan = off -- walk the age index in order: docs/decisions/0036-purging.md
 set enable_sort = off
 set enable_seqscan = off
 as $$
@@ -7858,7 +8033,7 @@ declare
 begin
   perform pawl_v1._check_options(p_options, '{older_than_ms,since}');
   perform pawl_v1._check_int('limit', p_limit, 1, 100000);
-  select array_agg(d.ctid), max(d.created_at) -- their places: see job_key_purge
+  select array_agg(d.ctid), max(d.created_at) -- ctids: see job_key_purge
     into v_due, v_next
     from (
       select e.ctid, e.created_at
@@ -7869,7 +8044,7 @@ begin
          and (e.status in ('succeeded', 'failed_final')
               or e.status = 'planned' and e.job_id is not null and (pawl_v1._step_doubts(e)).calls = 0)
          and not exists (select from pawl.job as j where j.id = e.job_id)
-         and not exists ( -- the job that owns the delivery now, which may not have begun
+         and not exists ( -- the delivery's present job, which may not have begun
                select
                  from pawl.inbox as i
                  join pawl.job as j on j.id = i.job_id
@@ -7910,7 +8085,7 @@ begin
 end
 $$;
 
--- Steps with what was seen of them. Look at status = 'unknown' first. It counts the calls of every step that it shows.
+-- steps shows each step with its calls; look at status = 'unknown' first.
 create or replace view pawl_v1.steps as
 select e.scope,
        e.key,
@@ -7944,9 +8119,10 @@ select e.scope,
            and k.step = e.step
            and not k.probe) as c;
 
--- What stands still until somebody decides or something notices, of all kinds, and what to do about it.
+-- Work of all kinds that waits for a decision or a takeover, with advice.
 
--- The steps of a job: under its queue with its id, '@' and when it was enqueued, or, if it is a delivery that was stored, under its key.
+-- _steps_of_job returns the steps of a job. Their scope is its queue and their key its id, '@' and
+-- the time of enqueueing. The steps of a stored delivery are under its key.
 create or replace function pawl_v1._steps_of_job(p_job pawl.job)
 returns setof pawl.step
 language plpgsql
@@ -7968,7 +8144,7 @@ begin
 end
 $$;
 
--- What an operator may do about a dead letter, and what may have happened already.
+-- _dead_letter_advice says what an operator may do about a dead letter, and what may have happened.
 create or replace function pawl_v1._dead_letter_advice(p_job pawl.job)
 returns text
 language plpgsql
@@ -8002,16 +8178,16 @@ begin
 end
 $$;
 
--- p_kind: 'command', 'step', 'job' or null for all. Changes nothing; reads the whole of the tables it is about.
+-- stale_classify lists work that waits. p_kind: 'command', 'step', 'job' or null for all. It
+-- changes nothing and reads the whole tables.
 --
--- scope and key name the row: of a step scope and key are its owner's, with the step in detail; of a job the queue and the id.
--- class: 'unknown' (nobody can tell whether it took effect: needs a verdict), 'abandoned' (its attempt has gone, and the next claim
--- or sweep takes it), 'dead_letter' (nobody tries it again), 'orphaned' (a call in doubt that no attempt will follow up).
--- detail of a command and a step: fence, which a verdict names. detail of a job: attempts, crashes, code (of its last error),
--- message_key (of the delivery that it is).
---
--- options: limit int: at most so many rows of a kind and class (default all). advice boolean (default true): false leaves it out, which is what
--- takes most of the time.
+-- Columns: scope and key name the row: for a step those of its owner, for a job its queue and id.
+-- class: 'unknown' (needs a verdict), 'abandoned' (its attempt is gone; the next claim or sweep
+-- takes it), 'dead_letter', 'orphaned' (a call in doubt that no attempt will resolve). detail: for
+-- a command or step, fence, to pass with a verdict; for a step also step, recovery, provider and
+-- provider_key. For a job, attempts, crashes, code (last error), message_key.
+-- Options: limit (1 to 1000000, default all): rows per kind and class. advice (boolean, default
+-- true); false omits the advice, which takes most of the time.
 create or replace function pawl_v1.stale_classify(p_kind text default null, p_options jsonb default '{}')
 returns table (kind text, scope text, key text, class text, reason text, advice text, since timestamptz, detail jsonb)
 language plpgsql
@@ -8034,7 +8210,7 @@ begin
          c.key::text,
          case c.status when 'unknown' then 'unknown' else 'abandoned' end,
          case
-           when c.status = 'unknown' then 'an attempt fell silent, and nobody declared the work repeatable'
+           when c.status = 'unknown' then 'an attempt stopped renewing its lease, and its work is not declared repeatable'
            when c.lease_expires_at is null then 'its claim was committed without an end'
            else 'its lease is over'
          end,
@@ -8115,9 +8291,10 @@ begin
 end
 $$;
 
--- The story of one intent: what the tables and the audit know of a key, in the order of time.
+-- The history of one key, from all tables and the audit, in time order.
 
--- The first p_limit values of the column that leads a table's primary key: one probe of the index each, however many rows there are.
+-- _names returns the first p_limit values of the leading primary key column of a table. Each costs
+-- one index probe, for any number of rows.
 create or replace function pawl_v1._names(p_table text, p_column text, p_limit int)
 returns text[]
 language plpgsql
@@ -8142,7 +8319,7 @@ begin
 end
 $$;
 
--- What is known of some jobs. A job whose row is gone has finished, or was discarded.
+-- _story_of_jobs returns what is known of some jobs. Without a row it finished or was discarded.
 create or replace function pawl_v1._story_of_jobs(p_jobs bigint[])
 returns table (at timestamptz, kind text, scope text, key text, event text, detail jsonb)
 language plpgsql
@@ -8168,7 +8345,8 @@ begin
             from jsonb_array_elements(coalesce(nullif(j.last_errors, 'null'), '[]')) as r (error)
            where r.error ? 'lease_ended_at'
            union all
-          select case when j.status in ('dead_letter', 'unknown') -- it is so since its last error; without one it was put there so
+          -- In this status since its last error. Without an error it was stored so.
+          select case when j.status in ('dead_letter', 'unknown')
                       then coalesce((nullif(j.last_errors, 'null') -> -1 ->> 'at')::timestamptz, j.created_at)
                       else clock_timestamp()
                  end, j.status::text, jsonb_strip_nulls(jsonb_build_object(
@@ -8199,9 +8377,9 @@ begin
 end
 $$;
 
--- The jobs of deliveries that came under a key and were refused it: a known key with another payload, above all. The inbox has them under a
--- name of Pawl's own. An index leads to those that nobody tries; of those that are tried again after all, it finds which are among
--- the first 500 of such names.
+-- _refused_of returns jobs of deliveries that were refused under a key, mostly because it came with
+-- another payload. The inbox has them under a generated key. For dead, unknown and cancelled jobs
+-- there is an index. Of those being retried, it finds the ones among the first 500 such keys.
 create or replace function pawl_v1._refused_of(p_key text, p_consumers text[], p_queues text[])
 returns setof bigint
 language plpgsql
@@ -8245,7 +8423,7 @@ begin
 end
 $$;
 
--- The steps, of calls of other systems, that belong to a key or to some jobs.
+-- _steps_of returns the steps that belong to a key or to some jobs.
 create or replace function pawl_v1._steps_of(p_key text, p_jobs bigint[], p_owners text[])
 returns setof pawl.step
 language plpgsql
@@ -8257,7 +8435,7 @@ begin
   select e.*
     from unnest(p_owners) as s (name)
    cross join lateral (select o.* from pawl.step as o where o.scope = s.name and o.key = p_key order by o.step limit 100) as e;
-  return query -- of a delivery with a second name they belong to that
+  return query -- a delivery with a second name has its steps under that
   select e.*
     from unnest(p_owners) as s (name)
    cross join lateral (
@@ -8278,7 +8456,7 @@ begin
    cross join lateral (select o.* from pawl.step as o where o.scope = s.name and o.key = n.key order by o.step limit 100) as e
    where s.name like 'inbox/%'
      and n.key <> p_key;
-  return query -- of a job the key is its id, '@' and when it was enqueued
+  return query -- the key of a job's step is the job's id, '@' and the time of enqueueing
   select e.*
     from unnest(p_owners) as s (name)
    cross join unnest(p_jobs) as i (id)
@@ -8294,8 +8472,9 @@ begin
 end
 $$;
 
--- The enqueue key of a job that was enqueued at p_at: it was taken in the same call, a moment before, and the index of ages leads to that
--- moment. Without statistics the planner would rather read another index from its beginning, so bitmaps alone are left to it.
+-- _key_of_job returns the enqueue key of a job that was enqueued at p_at. The key was inserted just
+-- before, in the same call, so the age index finds it. Without statistics the planner would scan
+-- another index from its start, so only bitmap scans are enabled.
 create or replace function pawl_v1._key_of_job(p_job bigint, p_at timestamptz)
 returns setof pawl.job_key
 language plpgsql
@@ -8314,7 +8493,8 @@ begin
 end
 $$;
 
--- The rows of explain, in no order. p_scopes, p_consumers, p_queues, p_owners (scopes of steps): where to look for the key.
+-- _story returns the rows of explain, unordered. p_scopes, p_consumers, p_queues, p_owners (scopes
+-- of steps): where to look for the key.
 create or replace function pawl_v1._story(p_key text, p_scopes text[], p_consumers text[], p_queues text[], p_owners text[])
 returns table (at timestamptz, kind text, scope text, key text, event text, detail jsonb)
 language plpgsql
@@ -8323,13 +8503,13 @@ stable
 as $$
 declare
   v_jobs   bigint[] := '{}';
-  v_known  text[] := '{}'; -- scopes and consumers in which the key is known: an event may be named after it
+  v_known  text[] := '{}'; -- scopes and consumers that know the key, for events
   v_seen   jsonb := '[]';  -- deliveries: [consumer, message id]
   v_steps  jsonb := '[]';  -- steps: [scope, key, step]
   v_step   pawl.step;
   v_until  timestamptz;
 begin
-  -- Jobs first, since they lead to deliveries: the key as an id, and the jobs that own it as a key.
+  -- Jobs first, because they lead to deliveries: the key as a job id, and owners of the key.
   if p_key ~ '^[1-9][0-9]{0,17}$' then
     select coalesce(array_agg(f.id), '{}')
       into v_jobs
@@ -8364,7 +8544,8 @@ begin
 
   v_jobs := v_jobs || array(select r.id from pawl_v1._refused_of(p_key, p_consumers, p_queues) as r (id));
 
-  -- A stored delivery names itself in the headers of its job; an enqueue key stands in no job, but was taken just before it.
+  -- The job of a stored delivery names it in its headers. An enqueue key was inserted just before
+  -- it.
   select coalesce(jsonb_agg(distinct jsonb_build_array(f.consumer, f.key)), '[]')
     into v_seen
     from (
@@ -8423,8 +8604,8 @@ begin
             order by h.seq
             limit 100)) as e (at, event, detail);
 
-  -- Enqueue keys: the key itself, those of events that were appended under it ("scope key type", each behind its length), and
-  -- that of a job which was asked for by its id.
+  -- Enqueue keys: the key itself, those of events appended under it ("scope key type", each after
+  -- its length), and that of a job given by its id.
   v_known := array(
     select s.name
       from unnest(p_scopes) as s (name)
@@ -8499,7 +8680,7 @@ begin
       ) as e (at, event, detail);
   end loop;
 
-  -- The audit names what it is about in one text. What was deleted is known by it alone, so it is asked for every name.
+  -- Audit targets are one text. A deleted row is known only there, so query every name.
   return query
   select a.at, t.kind, t.scope, t.key, a.verb::text, jsonb_build_object('actor', a.actor, 'reason', a.reason)
     from (
@@ -8526,22 +8707,25 @@ begin
 end
 $$;
 
--- Tells all that the tables and the audit know of a key, in the order of time: what was asked for, what became of it, who changed
--- it by hand, and when it will be forgotten. p_key: the key of a command, a delivery, a job or an event, the id of
--- a job, or the resource of a gate. It reads by indexes only, shows no payload and changes nothing.
+-- explain returns all that the tables and the audit know of a key, in time order: requests,
+-- results, changes by operators, and when it will be purged. p_key: the key of a command, delivery,
+-- job or event, the id of a job, or the resource of a gate. It uses indexes only and shows no
+-- payload.
 --
--- options: scope text: look there only, a command's scope, a consumer or a queue. Without it the first 500 of each are looked in.
--- kind, scope, key: what the row is about ('command', 'delivery', 'gate', 'enqueue_key', 'job', 'step'); of a job the queue and the
--- id, of a step its owner's. event: the status for what is so now, the function for what was done by hand, else what happened. at is later than now for what is to
--- come, and null for what has no time.
--- The last row has kind 'looked': detail.scopes, consumers, queues, steps (how many), and detail.beyond (which of them were more).
+-- Options: scope (text): look only in this command scope, consumer or queue. Without it, it looks
+-- in the first 500 of each.
+-- Columns: kind ('command', 'delivery', 'gate', 'enqueue_key', 'job', 'step'), scope and key name
+-- the subject; for a job its queue and id, for a step those of its owner. event: the status for the
+-- present state, the function for a change by an operator, otherwise what happened. at is in the
+-- future for expected events, and null without a time. The last row has kind 'looked':
+-- detail.scopes, consumers, queues, steps (counts), and detail.beyond (which of them had more).
 create or replace function pawl_v1.explain(p_key text, p_options jsonb default '{}')
 returns table (at timestamptz, kind text, scope text, key text, event text, detail jsonb)
 language plpgsql
 set search_path = pg_catalog, pg_temp
 stable
-set enable_seqscan = off -- each read has an index, whatever the statistics say
-set jit = off            -- and if they say nonsense, compiling takes a hundred times as long as reading
+set enable_seqscan = off -- every read has an index, even with bad statistics
+set jit = off            -- with bad statistics, compiling takes a hundred times as long as reading
 as $$
 declare
   v_most      constant int := 500;
@@ -8581,9 +8765,9 @@ begin
 end
 $$;
 
--- What the purges would delete, counted; and the record of a purge by hand.
+-- Counts of what the purges would delete, and the audit record of a purge by hand.
 
--- Checks what a purge is told, and returns its cut-off: no row younger than that goes.
+-- _purge_cut_off checks the arguments of a purge and returns its cut-off. Later rows stay.
 create or replace function pawl_v1._purge_cut_off(p_table text, p_options jsonb)
 returns timestamptz
 language plpgsql
@@ -8593,7 +8777,7 @@ begin
   perform pawl_v1._check_options(p_options, '{consumer,older_than_ms,unreported}');
   if (p_table in ('command', 'job_key', 'step', 'inbox', 'delivery', 'replay', 'fence')) is not true then
     raise exception 'no table of that name is purged: %', coalesce(p_table, 'null')
-      using errcode = 'P4004', hint = 'known here: command, job_key, effect, inbox, delivery, replay, fence';
+      using errcode = 'P4004', hint = 'known here: command, job_key, step, inbox, delivery, replay, fence';
   end if;
   if p_table in ('inbox', 'delivery') then
     perform pawl_v1._check_scope('consumer', p_options ->> 'consumer');
@@ -8603,11 +8787,13 @@ begin
 end
 $$;
 
--- Counts the rows of a table that its purge would delete now. Reads the whole table.
+-- purge_count counts the rows of a table that its purge would delete now. It reads the whole table.
 --
--- p_table: 'command', 'job_key', 'step', 'inbox', 'delivery', 'replay' or 'fence'. options: consumer (of inbox and delivery, required there),
--- older_than_ms (required of inbox, delivery, replay and fence; of the others as of their purge), unreported (as of inbox_purge).
--- outcome 'counted'. P4004: the table or an option; or an inbox whose consumer remembers for longer, or never reported: see inbox_purge.
+-- p_table: 'command', 'job_key', 'step', 'inbox', 'delivery', 'replay' or 'fence'. Options:
+-- consumer (required for inbox and delivery). older_than_ms (required for inbox, delivery, replay
+-- and fence; otherwise as of the purge). unreported, as of inbox_purge.
+-- Outcome: 'counted'. due: number of rows. Errors: P4004, the table or an option, or a consumer
+-- that remembers longer or never reported: see inbox_purge.
 create or replace function pawl_v1.purge_count(p_table text, p_options jsonb default '{}')
 returns table (outcome text, due bigint, detail jsonb)
 language plpgsql
@@ -8688,12 +8874,14 @@ begin
 end
 $$;
 
--- Records a purge by hand in pawl.audit, with the verb purge. A purge runs in many transactions, so its caller counts the rows and
--- calls this once, when the purge has ended or has stopped early. Consumers and workers do not record what they purge by themselves.
+-- purge_audit records a purge by hand in pawl.audit, with verb purge. A purge runs in many
+-- transactions, so its caller counts the rows and calls this once at the end, also if the purge
+-- stopped early. Purges by consumers and workers are not recorded.
 --
--- p_rows: how many rows were deleted. null: only check the arguments and the caller's right to record, before the first row is deleted.
--- p_table and options: as of purge_count. before has the options, table, cut_off (no younger row was deleted) and rows; after is null.
--- outcome 'recorded', 'checked' (p_rows is null: nothing is written). P4004, P4000: an argument or an option.
+-- p_rows: number of deleted rows. Null only checks the arguments and the right to record, before
+-- the first row is deleted. p_table, options: as of purge_count. In the record, before has the
+-- options, table, cut_off (no later row was deleted) and rows; after is null.
+-- Outcomes: 'recorded', or 'checked' (p_rows is null; nothing is written). Errors: P4000, P4004.
 create or replace function pawl_v1.purge_audit(
   p_table   text,
   p_rows    bigint,
@@ -8724,9 +8912,9 @@ begin
 end
 $$;
 
--- What people look at without our tools.
+-- Views for people without our tools.
 
--- Jobs nobody will try again until an operator decides. payload_text shows octets outside ASCII as \ooo.
+-- dead_letters shows jobs that wait for an operator. payload_text has non-ASCII octets as \ooo.
 create or replace view pawl_v1.dead_letters as
 select j.id,
        j.queue,
@@ -8748,7 +8936,7 @@ select j.id,
   from pawl.job as j
  where j.status in ('dead_letter', 'unknown');
 
--- Every job that has not finished, payload left out.
+-- jobs shows every unfinished job, without its payload.
 create or replace view pawl_v1.jobs as
 select j.id,
        j.queue,
@@ -8771,7 +8959,7 @@ select j.id,
   left join pawl.worker as w on w.id = j.claimed_by
   left join pawl.lane as l on l.id = j.lane_id;
 
--- Lanes, what has the turn in each, and how many wait for it. Counts the waiting of every lane it shows.
+-- lanes shows each lane, its head and its number of waiting jobs. Each row counts them.
 create or replace view pawl_v1.lanes as
 select l.id,
        l.queue,
@@ -8790,7 +8978,7 @@ select l.id,
          where j.lane_id = l.id
            and j.status = 'waiting') as w;
 
--- Jobs and commands that keep failing and are still being tried: the dead letters of tomorrow. Reads both tables.
+-- hot_retries shows retried jobs and commands with five or more attempts. It reads both tables.
 create or replace view pawl_v1.hot_retries as
 select j.id,
        j.queue::text as queue,
@@ -8808,16 +8996,16 @@ select j.id,
  where j.attempts >= 5
    and j.status in ('pending', 'waiting', 'processing')
  union all
--- A command's retries are made by its callers, so it has no limit of them and no time of the next.
+-- Callers retry commands, so there is no limit and no time of the next attempt.
 select null, null, 'command', c.status::text, c.attempts::int, null, null, c.failure_message::text, null, c.created_at,
        c.scope::text, c.key::text
   from pawl.command as c
  where c.attempts >= 5
    and c.status in ('processing', 'failed_retryable');
 
--- Each queue with a job that has not finished: how many may be claimed now (due), wait for their time (later) or for their turn
--- (waiting), are being worked on, and wait for somebody (dead, unknown); since when the first of those that are due is; the
--- lanes that stand; and what of the queue may be claimed. Reads the whole table.
+-- backlog counts unfinished jobs per queue: due now, due later, waiting in a lane, processing, dead
+-- and unknown (both need an operator), cancelled. due_since: oldest due job. lanes_blocked: lanes
+-- that do not move. mode says which jobs may be claimed. It reads the whole table.
 create or replace view pawl_v1.backlog as
 select j.queue,
        count(*) filter (where j.status = 'pending' and j.available_at <= clock_timestamp()) as due,
@@ -8833,8 +9021,8 @@ select j.queue,
   from pawl.job as j
  group by j.queue;
 
--- What was set for queues, and how many of their jobs are running or were begun and wait for another try: what a queue that drains
--- still has before it. A queue that is not in it has the defaults.
+-- queues shows queues with settings, how many of their jobs are running, and how many were begun
+-- and wait for a retry. A draining queue still runs those. Others have the defaults.
 create or replace view pawl_v1.queues as
 select q.id,
        q.name,
@@ -8855,8 +9043,8 @@ select q.id,
            and (j.attempts > 0 or j.crashes > 0)
            and j.queue = q.name) as b;
 
--- Jobs that finished in the last seven days, of queues with an archive. To find a job by its id, or those of a queue by
--- finished_at, there is an index; in no particular order.
+-- archive shows jobs that finished in the last seven days, for queues with an archive, unordered.
+-- It has indexes on id, and on queue with finished_at.
 create or replace view pawl_v1.archive as
 select a.id,
        a.queue,
@@ -8901,10 +9089,10 @@ select a.id, a.queue, a.kind, a.lane, a.position, a.priority, a.attempts, a.cras
        a.created_at, a.finished_at, a.headers, a.payload
   from pawl.archive_7 as a;
 
--- Events that are not published yet, dead letters included. published_at is null here; see outbox_events.
+-- outbox_pending shows unpublished events, including dead letters. published_at is null here.
 create or replace view pawl_v1.outbox_pending as
 select j.id as job_id,
-       substr(j.queue, 8) as sink, -- behind 'outbox/'
+       substr(j.queue, 8) as sink, -- after 'outbox/'
        j.headers ->> 'ce-id' as event_id,
        j.headers ->> 'ce-type' as event_type,
        j.headers ->> 'pawl-aggregate-type' as aggregate_type,
@@ -8920,7 +9108,7 @@ select j.id as job_id,
    and j.queue < 'outbox0'
    and j.kind = 'event';
 
--- The same, and those that were published in the last seven days through a sink whose queue has an archive.
+-- outbox_events also shows events published in the last seven days, for queues with an archive.
 create or replace view pawl_v1.outbox_events as
 select p.*
   from pawl_v1.outbox_pending as p
@@ -8932,7 +9120,7 @@ select a.id, substr(a.queue, 8), a.headers ->> 'ce-id', a.headers ->> 'ce-type',
    and a.queue < 'outbox0'
    and a.kind = 'event';
 
--- How far each sink is behind, by event type. Reads all that is pending.
+-- outbox_lag shows how far each sink is behind, by event type. It reads all pending events.
 create or replace view pawl_v1.outbox_lag as
 select p.sink,
        p.event_type,
@@ -8943,8 +9131,8 @@ select p.sink,
   from pawl_v1.outbox_pending as p
  group by p.sink, p.event_type;
 
--- The event that each aggregate waits for, how old it is, and how many stand behind it. A head that is a dead letter is the
--- policy block at work: see lane_unblock.
+-- outbox_heads shows the event that each aggregate waits for, its age, and how many events wait
+-- behind it. A dead letter at the head blocks its lane: see lane_unblock.
 create or replace view pawl_v1.outbox_heads as
 select p.job_id,
        p.sink,
@@ -8971,7 +9159,7 @@ select p.job_id,
 revoke all on all functions in schema pawl_v1 from public;
 
 insert into pawl.migration (version, name, min_client, api_hash)
-values (1, 'init', 1, '196899ea0627825a407f793177c0557c3e639a8ee73d4be6bf1b56c784eb5823');
+values (1, 'init', 1, '2480cfc060a229ea54015101da13df8778039cd3283d71eb04343e0062ae8432');
 
 do $$
 begin

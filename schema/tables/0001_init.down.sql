@@ -1,5 +1,5 @@
--- Removes everything Pawl created, and its data. Plain drops, no cascade: if something of yours depends on Pawl's
--- tables or functions, this fails and names it.
+-- Drops everything that Pawl created, with its data. It does not cascade: if one of your objects
+-- depends on Pawl's tables or functions, the script fails and names it.
 
 drop view if exists pawl_v1.outbox_events, pawl_v1.outbox_heads, pawl_v1.outbox_lag, pawl_v1.outbox_pending;
 drop view if exists pawl_v1.archive, pawl_v1.backlog, pawl_v1.dead_letters, pawl_v1.gates, pawl_v1.hot_retries, pawl_v1.jobs, pawl_v1.lanes, pawl_v1.queues,
@@ -8,7 +8,7 @@ drop view if exists pawl_v1.stale_commands, pawl_v1.suppression_by_scope, pawl_v
 
 do $$
 begin
-  execute ( -- in one statement: some of them call others
+  execute ( -- one statement, because functions depend on each other
     select 'drop function ' || string_agg(p.oid::regprocedure::text, ', ')
       from pg_catalog.pg_proc as p
      where p.pronamespace = 'pawl_v1'::regnamespace);

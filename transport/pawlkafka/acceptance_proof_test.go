@@ -17,17 +17,15 @@ import (
 	"github.com/pawl-go/pawl/transport/transporttest"
 )
 
-// features are what a topic has. A record that is given back waits in the memory of its receiver.
+// features are the properties of a Kafka topic. A released record waits in its receiver's memory.
 var features = transporttest.Features{Counted: true, ReleaseDelay: true, CrashRedelive: true, Sticky: true, Reconnects: true, Revoked: true, Octets: true,
 	EmptyBodies: true, BinaryAttributes: true}
 
-// Records without a key have no order.
 func TestAcceptance_Unordered(t *testing.T) {
 	t.Parallel()
 	transporttest.Run(t, kafkaBroker(t, features, pawlkafka.Config{}))
 }
 
-// Records with a key are ordered.
 func TestAcceptance_Keyed(t *testing.T) {
 	t.Parallel()
 	keyed := features
@@ -35,7 +33,7 @@ func TestAcceptance_Keyed(t *testing.T) {
 	transporttest.Run(t, kafkaBroker(t, keyed, pawlkafka.Config{}))
 }
 
-// The same through the group protocol of KIP-848.
+// The suite also passes with the KIP-848 group protocol.
 func TestAcceptance_ServerSideBalancer(t *testing.T) {
 	t.Parallel()
 	keyed := features
@@ -73,10 +71,10 @@ func ownBroker(t testing.TB) *brokers.Server {
 	return s
 }
 
-// session is how long a member may be silent in the suite.
+// session is the members' session timeout in the suite.
 const session = 2 * time.Second
 
-// queueOn is a topic of one partition for one test, as the suite asks several receivers for the same messages.
+// queueOn creates a topic with one partition, because the suite's receivers share all messages.
 func queueOn(t *testing.T, at string, cfg pawlkafka.Config) transporttest.Queue {
 	topic := createTopic(t, at, 1, map[string]string{"max.message.bytes": "2097152"})
 	group := "group." + topic
@@ -102,12 +100,12 @@ func queueOn(t *testing.T, at string, cfg pawlkafka.Config) transporttest.Queue 
 		},
 		Abandon: func(s pawl.Source) {
 			if err := pawlkafka.Commit(t.Context(), s.(unprefixed).Source); err != nil {
-				t.Log(err) // it may be cut off already
+				t.Log(err) // the source may be disconnected already
 			}
 			wires[s].crash()
 		},
 		Disconnect: func(s pawl.Source) { wires[s].hangUp() },
-		Revoke: func(s pawl.Source) { // the session ends while the source hears nothing
+		Revoke: func(s pawl.Source) { // the session expires while the source is disconnected
 			wires[s].crash()
 			await(t, "the group is empty", func() bool { return members(t, admin, group, cfg.ServerSideBalancer) == 0 })
 			wires[s].mend()
@@ -115,7 +113,6 @@ func queueOn(t *testing.T, at string, cfg pawlkafka.Config) transporttest.Queue 
 	}
 }
 
-// members counts the members of a group.
 func members(t testing.TB, admin *kadm.Client, group string, serverSide bool) int {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
@@ -136,7 +133,7 @@ func members(t testing.TB, admin *kadm.Client, group string, serverSide bool) in
 	return len(all[group].Members)
 }
 
-// unprefixed takes the topic from ordering keys, which the suite compares with those that it sent.
+// unprefixed strips the topic from ordering keys, so that the suite finds those that it sent.
 type unprefixed struct {
 	*pawlkafka.Source
 	prefix string

@@ -25,15 +25,14 @@ import (
 	"github.com/pawl-go/pawl/transport/transporttest"
 )
 
-// An answer of Kafka is about all batches of a request, one for each partition. Each message gets
-// what was said of its partition, and nothing counts as published that no answer confirmed. Kafka
-// itself confirms; a proxy delays that. Topics are compacted, so Kafka refuses records without a
-// key.
+// One produce response covers all batches of its request, one per partition. Each message gets the
+// result of its own partition, and none counts as published without a confirmation. A proxy delays
+// Kafka's responses. The topics are compacted, so Kafka refuses records without a key.
 func TestSink_Answers(t *testing.T) {
 	t.Parallel()
 	at := addr(t)
 	var topics []string
-	of := map[string]string{} // topics by the group of a message
+	of := map[string]string{} // topic by message group
 	for i := range 16 {
 		topic := createTopic(t, at, 1, map[string]string{"cleanup.policy": "compact"})
 		topics = append(topics, topic)
@@ -60,10 +59,9 @@ func TestSink_Answers(t *testing.T) {
 	}})
 }
 
-// Records of calls at the same time share a batch, and Kafka refuses a batch as a whole. A message
-// is charged for what it is only if it was alone: here the topic is compacted and takes no record
-// without a key.
-func TestSink_ARefusalIsOfOneMessage(t *testing.T) {
+// Concurrent calls share a batch, and Kafka refuses a batch as a whole. A message is charged for a
+// refusal only if it was sent alone. The topic is compacted and refuses records without a key.
+func TestSink_RefusalChargesOneMessage(t *testing.T) {
 	t.Parallel()
 	at := addr(t)
 	topic := createTopic(t, at, 1, map[string]string{"cleanup.policy": "compact"})
@@ -87,7 +85,7 @@ func TestSink_ARefusalIsOfOneMessage(t *testing.T) {
 				continue
 			}
 			if shared++; !pawl.IsSinkDown(err) {
-				t.Fatalf("message %d is charged for another one: %v", i, err)
+				t.Fatalf("message %d is charged for the refusal of another one: %v", i, err)
 			}
 		}
 	}
@@ -100,7 +98,7 @@ func TestSink_ARefusalIsOfOneMessage(t *testing.T) {
 	}
 }
 
-// readSized reads a request or an answer, with its size.
+// readSized reads a request or a response, including its size prefix.
 func readSized(r *bufio.Reader) ([]byte, error) {
 	head, err := r.Peek(4)
 	if err != nil {
@@ -111,20 +109,19 @@ func readSized(r *bufio.Reader) ([]byte, error) {
 	return frame, err
 }
 
-// A produceWire reads along on a connection, and lets answers to produce requests pass when it is
-// told to.
+// A produceWire observes a connection and holds produce responses until the test releases them.
 type produceWire struct {
 	link    *wireproxy.Link
 	answers *transporttest.Answers
 
 	mu    sync.Mutex
-	asked map[int32]*produced // by correlation ids
+	asked map[int32]*produced // by correlation id
 }
 
-// A produced is a produce request that is not answered.
+// A produced is a produce request without a response yet.
 type produced struct {
 	version int16
-	ids     map[string][]string // of messages, by topic and partition
+	ids     map[string][]string // message ids, by topic and partition
 }
 
 const produceKey = 0
@@ -158,8 +155,8 @@ func (w *produceWire) up(frame []byte) {
 	w.link.ToServer(frame)
 }
 
-// eventIDs finds the header with the event's id in each record of a batch that is not compressed:
-// its name, the length of its value as a varint, and the value.
+// eventIDs finds the event's id in each record of an uncompressed batch. The header's name is
+// followed by the value's length as a varint, and by the value.
 func eventIDs(batch []byte) (ids []string) {
 	name := []byte(pawl.HeaderEventID)
 	for {
@@ -204,7 +201,7 @@ func (w *produceWire) down(frame []byte) {
 			}
 			said = append(said, one)
 			err := kerr.ErrorForCode(one.ErrorCode)
-			if err == nil || err == kerr.DuplicateSequenceNumber { // which says that it is there
+			if err == nil || err == kerr.DuplicateSequenceNumber { // a duplicate is in the log
 				confirmed = append(confirmed, ids...)
 			}
 		}
@@ -215,7 +212,7 @@ func (w *produceWire) down(frame []byte) {
 	w.answers.Send(all, confirmed, func() { w.link.ToClient(frame) })
 }
 
-// omits reports whether the answer must not mention the batch of one of these messages.
+// omits reports whether the response must omit the batch with one of these messages.
 func (w *produceWire) omits(ids []string) bool {
 	for _, id := range ids {
 		if w.answers.Omits(id) {

@@ -20,22 +20,23 @@ import (
 	"github.com/pawl-go/pawl/transport/pawlkafka"
 )
 
-var throughput = flag.Int("throughput", 0, "records of the comparison with a bare client; 0 leaves it out. 20000 give stable figures on a quiet machine")
+var throughput = flag.Int("throughput", 0, "number of records for the comparison with a bare client; 0 skips it. 20000 gives stable figures on a quiet machine")
 
-// tables of the comparison: what handlers write, and the row by which a bare client recognises what it has seen.
+// throughputTables are the handlers' table and the bare client's table for deduplication.
 const throughputTables = `
 create table effect (id text not null, cents int not null);
 create table seen (id text primary key, at timestamptz not null default now())`
 
-// atOnce is how many handlers work side by side, with Pawl and without.
+// atOnce is the number of concurrent handlers, with and without Pawl.
 const atOnce = 16
 
-// Beside a bare client that inserts the effect and a row for deduplication in one transaction, a consumer reaches 0.7 of its rate one by one and
-// 0.5 in batches of 100, in one run on one broker and one database. Beside a source that has everything in memory, which shows what package consumer
-// can do at most, it reaches 0.7.
+// A bare client inserts the effect and a deduplication row in one transaction. A consumer reaches
+// 0.7 of its rate one by one, and 0.5 in batches of 100, in one run on one broker and database. It
+// also reaches 0.7 of its own rate from a source in memory, which shows the limit of package
+// consumer.
 func TestThroughput_BesideABareClient(t *testing.T) {
 	if *throughput == 0 {
-		t.Skip("it needs a quiet machine: -throughput 20000")
+		t.Skip("needs a quiet machine and -throughput 20000")
 	}
 	at := addr(t)
 	for _, c := range []struct {
@@ -47,7 +48,7 @@ func TestThroughput_BesideABareClient(t *testing.T) {
 			topic := createTopic(t, at, atOnce, nil)
 			fill(t, at, topic, *throughput)
 			var bare, ours, memory float64
-			for range 3 { // the best of three in turn: the machine is shared
+			for range 3 { // best of three, because the machine is shared
 				bare = max(bare, bareRate(t, at, topic, c.batch))
 				ours = max(ours, consumerRate(t, at, topic, c.batch))
 				memory = max(memory, rateOf(t, &memorySource{all: *throughput}, c.batch))
@@ -63,7 +64,7 @@ func TestThroughput_BesideABareClient(t *testing.T) {
 	}
 }
 
-// fill sends n records without a key of their own, spread over the partitions.
+// fill sends n records without a record key, spread over the partitions.
 func fill(t *testing.T, at, topic string, n int) {
 	t.Helper()
 	c := client(t, at, kgo.RecordPartitioner(kgo.RoundRobinPartitioner()))
@@ -91,7 +92,7 @@ func throughputPool(t *testing.T) *pgxpool.Pool {
 	return pool
 }
 
-// bareRate reads all of a topic with a plain client that commits marked records behind their transactions.
+// bareRate consumes the topic with a plain client, which marks records after their transactions.
 func bareRate(t *testing.T, at, topic string, batch int) float64 {
 	t.Helper()
 	pool := throughputPool(t)
@@ -208,7 +209,7 @@ func rateOf(t *testing.T, source pawl.Source, batch int) float64 {
 	return float64(*throughput) / took.Seconds()
 }
 
-// allEffects checks that each record took effect once, or the rate counts something else.
+// allEffects checks that each record took effect exactly once; otherwise the rate is meaningless.
 func allEffects(t *testing.T, pool *pgxpool.Pool) {
 	t.Helper()
 	var all, distinct int
@@ -220,7 +221,7 @@ func allEffects(t *testing.T, pool *pgxpool.Pool) {
 	}
 }
 
-// A memorySource has its deliveries already.
+// A memorySource generates its deliveries in memory.
 type memorySource struct{ next, all int }
 
 func (m *memorySource) Receive(ctx context.Context, limit int) (ds []pawl.Delivery, err error) {

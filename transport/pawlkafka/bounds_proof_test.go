@@ -11,8 +11,7 @@ import (
 	"github.com/pawl-go/pawl/transport/transporttest"
 )
 
-// sourceBounds are what Config documents. The least MaxTotalOctets is MaxOctets. A sink has no
-// number.
+// sourceBounds are the documented bounds. The least MaxTotalOctets is MaxOctets. A sink has none.
 var sourceBounds = []bounds.Setting{
 	{Name: "Wait", Least: 50 * time.Millisecond, Most: longestWait},
 	{Name: "MaxRecords", Least: 1, Most: 100_000},
@@ -28,7 +27,7 @@ func TestBounds_AreAllHere(t *testing.T) {
 	bounds.Complete[pawlkafka.SinkConfig](t)
 }
 
-// Open refuses a value just outside its bounds, and names the setting.
+// Open refuses a value just outside its bounds, and the error names the setting.
 func TestBounds_Refused(t *testing.T) {
 	t.Parallel()
 	bounds.Refused(t, func(cfg pawlkafka.Config) error {
@@ -40,9 +39,8 @@ func TestBounds_Refused(t *testing.T) {
 	}, sourceBounds...)
 }
 
-// The acceptance suite holds at the least and at the largest value of each setting of a source, as
-// they are documented to be allowed. The largest Wait has a test of its own: the suite asks
-// receivers in turn that have nothing.
+// The acceptance suite passes at the least and the largest documented value of each setting. The
+// largest Wait has its own test, because the suite receives from empty sources one after the other.
 func TestAcceptance_Bounds(t *testing.T) {
 	t.Parallel()
 	for name, cfg := range bounds.Each(pawlkafka.Config{}, sourceBounds...) {
@@ -58,13 +56,13 @@ func TestAcceptance_Bounds(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := kafkaBroker(t, keyed, cfg)
-			b.Alone = nil // a bounce has nothing to do with a bound, and each needs a broker of its own
+			b.Alone = nil // restarts do not depend on bounds, and each needs its own broker
 			transporttest.Run(t, b)
 		})
 	}
 }
 
-// At the largest Wait a Receive still returns with what comes, and with the end of its context.
+// At the largest Wait, Receive still returns when a record arrives or its context ends.
 func TestReceive_LargestWait(t *testing.T) {
 	t.Parallel()
 	at := addr(t)

@@ -14,7 +14,7 @@ import (
 	"github.com/pawl-go/pawl/internal/fault"
 )
 
-// commits makes a commit every 100 ms if there is anything to commit, and at once when it is hurried.
+// commits makes a commit every 100 ms if one is due, and at once after hurry.
 func (s *Source) commits(ctx context.Context) {
 	tick := time.NewTicker(commitEvery)
 	defer tick.Stop()
@@ -31,13 +31,13 @@ func (s *Source) commits(ctx context.Context) {
 		if err != nil && ctx.Err() == nil {
 			select {
 			case <-ctx.Done():
-			case <-time.After(commitEvery): // not at once again
+			case <-time.After(commitEvery): // back off
 			}
 		}
 	}
 }
 
-// hurry asks for a commit now.
+// hurry requests a commit now.
 func (s *Source) hurry() {
 	select {
 	case s.kick <- struct{}{}:
@@ -51,13 +51,15 @@ func (s *Source) commit(ctx context.Context, op string, of func(*partition) bool
 	return s.commitThen(ctx, op, of, final, func() {})
 }
 
-// commitThen commits what is due of some partitions, waits for the answer, and then does something under mu, before any other commit is
-// chosen. Commits never overtake each other: a broker takes what it is told, also an offset below the last.
+// commitThen commits the due offsets of the partitions that of selects. After the broker's answer
+// it calls then under mu, before the next commit chooses its offsets. Commits run one at a time,
+// because a broker accepts any offset, even one below the last.
 //
-// The client holds a commit back while the group is being joined, so each is made in one generation. A broker refuses those of
-// an earlier one. None is made under another membership than that of its partition.
+// The client holds commits back while it joins the group, so each commit belongs to one generation.
+// A broker rejects commits of an earlier generation. A partition's offset is never committed under
+// another membership than the partition's own.
 //
-// commit: a crash before it costs one absorbed duplicate for each record that was settled since the last.
+// commit: a crash before it costs an absorbed duplicate for each record settled since the last one.
 func (s *Source) commitThen(ctx context.Context, op string, of func(*partition) bool, final bool, then func()) error {
 	s.commitMu.Lock()
 	defer s.commitMu.Unlock()
@@ -83,7 +85,7 @@ func (s *Source) commitThen(ctx context.Context, op string, of func(*partition) 
 	return err
 }
 
-// choose takes down what is due now.
+// choose collects the offsets that are due now.
 func (s *Source) choose(of func(*partition) bool, final bool) (map[string]map[int32]kgo.EpochOffset, map[topicPartition]choice) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -109,16 +111,17 @@ func (s *Source) choose(of func(*partition) bool, final bool) (map[string]map[in
 	return offsets, chosen
 }
 
-// A choice is what one commit says of one partition.
+// A choice is one partition's part of a commit.
 type choice struct {
 	partition *partition
 	commit    commitment
 	metadata  string
 }
 
-// send makes one commit and notes what the broker has taken. It names topics by the ids under which their records were fetched: a commit by
-// name would be taken for a topic that was made anew meanwhile, and skip its first records. A broker before 4.1 knows commits by name alone;
-// there the id in the metadata tells the next owner.
+// send makes one commit and notes the offsets that the broker accepted. It names topics by the ids
+// under which their records were fetched. A commit by name would also apply to a topic recreated in
+// the meantime, and skip its first records. Brokers before 4.1 know commits by name only; there,
+// the next owner compares the topic id in the metadata.
 func (s *Source) send(ctx context.Context, offsets map[string]map[int32]kgo.EpochOffset, chosen map[topicPartition]choice) error {
 	fetchedAs := map[string]topicID{}
 	s.mu.Lock()
@@ -135,10 +138,10 @@ func (s *Source) send(ctx context.Context, offsets map[string]map[int32]kgo.Epoc
 			for i := range topic.Partitions {
 				c, ours := chosen[topicPartition{topic.Topic, topic.Partitions[i].Partition}]
 				if !ours {
-					return fmt.Errorf("a commit of %s/%d was not asked for", topic.Topic, topic.Partitions[i].Partition)
+					return fmt.Errorf("a commit contains %s/%d, which was not chosen", topic.Topic, topic.Partitions[i].Partition)
 				}
-				if c.partition.member != req.MemberID { // it was held back while the group was joined anew
-					return fmt.Errorf("commit of %s: the session with the group has ended, and another member may have it", c.partition)
+				if c.partition.member != req.MemberID { // the client held it back during a rejoin
+					return fmt.Errorf("commit of %s: the group session has expired, and another member may own the partition", c.partition)
 				}
 				topic.Partitions[i].Metadata = &c.metadata
 			}
@@ -156,7 +159,7 @@ func (s *Source) send(ctx context.Context, offsets map[string]map[int32]kgo.Epoc
 	return failed
 }
 
-// answered notes what a commit has reached. Later versions of the answer name topics by their ids.
+// answered records the accepted offsets. Later versions of the response name topics by id.
 func (s *Source) answered(req *kmsg.OffsetCommitRequest, resp *kmsg.OffsetCommitResponse, chosen map[topicPartition]choice) error {
 	names := map[topicID]string{}
 	for _, t := range req.Topics {

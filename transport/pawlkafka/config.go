@@ -15,49 +15,53 @@ const (
 	maxMaxRecords     = 100_000
 	defaultMaxOctets  = 64 << 20
 	maxMaxOctets      = 1 << 30
-	spanFactor        = 10                     // a window holds as many times MaxRecords, settled ones behind an unsettled one included
-	commitEvery       = 100 * time.Millisecond // between two commits
-	callTimeout       = 10 * time.Second       // of calls made on our own account
-	revokeSlack       = 5 * time.Second        // of the rebalance timeout is left for the last commit and the rejoin
-	pollRecords       = 1000                   // of one poll of the client's buffer
-	idlePoll          = 250 * time.Millisecond // between two looks at the client's buffer if no record is announced
-	receiveBatch      = 100                    // what a consumer asks for at once
-	ackBatch          = 500                    // receipts of one call: Ack sends nothing
-	troubleFor        = 10 * time.Second       // errors that pass by themselves are returned if they last so long
-	maxErrors         = 16                     // of fetches that wait for a Receive
+	spanFactor        = 10                     // longest window, as a multiple of MaxRecords
+	commitEvery       = 100 * time.Millisecond // interval between commits
+	callTimeout       = 10 * time.Second       // timeout of the source's own calls to the broker
+	revokeSlack       = 5 * time.Second        // kept of RebalanceTimeout for commit and rejoin
+	pollRecords       = 1000                   // records taken from the client's buffer per poll
+	idlePoll          = 250 * time.Millisecond // poll interval while no record is announced
+	receiveBatch      = 100                    // Receive batch recommended to a consumer
+	ackBatch          = 500                    // receipts per Ack, which sends nothing
+	troubleFor        = 10 * time.Second       // retriable errors that last longer are returned
+	maxErrors         = 16                     // fetch errors kept for Receive
 )
 
-// Config shapes a [Source]. The zero value is fit for production.
+// Config configures a [Source]. The zero value is fit for production.
 type Config struct {
-	// Wait is how long one Receive may wait for the first record. A stop does not wait for it. Default 5 s, allowed 50 ms to 30 s.
+	// Wait is how long one Receive may wait for the first record. Cancelling its context ends the
+	// wait. Default 5 s, allowed 50 ms to 30 s.
 	Wait time.Duration
 
-	// Key finds the idempotency key of a record. Default: the header Idempotency-Key, else ce_source and ce_id of CloudEvents; see
-	// [DefaultKey]. A record without a key is delivered with an empty [pawl.Delivery.Key]; nothing is guessed. The key of the record itself
-	// is never an idempotency key: it names an entity, and every change of the entity has it.
+	// Key returns the idempotency key of a record. Default: the header Idempotency-Key, else
+	// ce_source and ce_id of CloudEvents; see [DefaultKey]. A record without a key is delivered
+	// with an empty [pawl.Delivery.Key]; the source never guesses one. Do not use the record's own
+	// key: it names an entity, so all changes of that entity share it.
 	Key KeyFrom
 
-	// MaxRecords and MaxOctets bound what is fetched of one partition and not settled. At either
-	// bound the partition is not fetched until half of it is settled; what one fetch of the client
-	// returns is taken as a whole. Too small: a partition waits for its slowest record. Too large:
-	// more memory, and more comes again after a crash, as duplicates: at most ten times MaxRecords,
-	// if one record is unsettled for long. Defaults 1,000 records and 64 MiB; allowed 1 to 100,000
-	// and 1 octet to 1 GiB.
+	// MaxRecords and MaxOctets bound the unsettled records of one partition. At either bound,
+	// fetching pauses until half is settled. One fetch of the client is always taken whole.
+	//
+	// Too small: a partition waits for its slowest record. Too large: more memory, and more
+	// duplicates after a crash, up to ten times MaxRecords if one record stays unsettled for long.
+	// Defaults 1,000 records and 64 MiB; allowed 1 to 100,000 records and 1 byte to 1 GiB.
 	MaxRecords int
 	MaxOctets  int
 
-	// MaxTotalOctets bounds the same over all partitions of this member. At the bound nothing is fetched until half of it is settled.
-	// Default 256 MiB, allowed from MaxOctets to 64 GiB.
+	// MaxTotalOctets bounds the bytes of unsettled records over all partitions of this member. When
+	// it is reached, all fetching pauses until half is settled. Default 256 MiB or MaxOctets if
+	// that is larger, allowed from MaxOctets to 64 GiB.
 	MaxTotalOctets int
 
-	// ServerSideBalancer joins the group by the protocol of KIP-848, in which the broker assigns the partitions: a rebalance then stops
-	// only the members that give up a partition. It needs brokers from 4.3 on; older ones answer commits with STALE_MEMBER_EPOCH in
-	// ordinary rebalances. All members of a group should agree. Default false: the classic protocol, cooperative.
+	// ServerSideBalancer joins the group with the KIP-848 protocol, in which the broker assigns the
+	// partitions. A rebalance then stops only the members that give up a partition. It requires
+	// brokers 4.3 or later: older ones answer commits with STALE_MEMBER_EPOCH in ordinary
+	// rebalances. Set it alike in all members. Default false: the classic protocol, cooperative.
 	ServerSideBalancer bool
 
-	// Hooks receive received, empty_receive, acknowledged, released, handle_lost, and error where records were lost or a topic was made
-	// anew; package consumer reports the failures to receive. The zero value logs them to slog.Default, all but handle_lost and
-	// error at debug.
+	// Hooks receive received, empty_receive, acknowledged, released, handle_lost, and error for
+	// problems with logs, topics, connections, commits and rebalances. Package consumer reports
+	// failed Receives. The zero value logs to slog.Default, all but handle_lost and error at debug.
 	Hooks pawl.Hooks
 }
 
@@ -66,7 +70,7 @@ const (
 	maxMaxTotalOctets     = 64 << 30
 )
 
-// filled returns the config with defaults in place, or an error that names the field out of bounds.
+// filled returns the config with defaults set, or an error that names the invalid field.
 func (c Config) filled() (Config, error) {
 	const op = "kafka.open"
 	if c.Wait == 0 {

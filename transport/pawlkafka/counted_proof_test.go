@@ -20,22 +20,24 @@ import (
 	"github.com/pawl-go/pawl/transport/pawlkafka"
 )
 
-// countedSession is how long a member may be silent.
+// countedSession is the members' session timeout.
 const countedSession = 4 * time.Second
 
-// The counted runs of package counted, by the classic protocol of groups and by that of KIP-848.
+// The counted runs pass with the classic group protocol and with KIP-848.
 func TestCounted(t *testing.T) {
 	t.Run("classic", func(t *testing.T) { counted.All(t, countedKafka("")) })
 	t.Run("serverside", func(t *testing.T) { counted.All(t, countedKafka("yes")) })
 }
 
-// The judge finds what a broken consumer or source does.
+// The counted runs detect a broken consumer or source.
 func TestCounted_FindsMutants(t *testing.T) {
 	for _, c := range []struct {
 		mutant string
 		run    counted.Run
 	}{
-		{counted.AckFirst, counted.Rolling}, // which sends each order once: in the run of kills, one of three copies often outlives a crash
+		// It sends each order once. In the run of kills, one of three copies often outlives a
+		// crash.
+		{counted.AckFirst, counted.Rolling},
 		{counted.AckReleased, counted.Rolling},
 		{counted.NoOrder, counted.Order},
 		{pawlkafka.HighestSettled, counted.Rebalance},
@@ -50,7 +52,7 @@ func TestCounted_FindsMutants(t *testing.T) {
 	}
 }
 
-// countedOptions reach the broker at one address, which may be a proxy, and never at the one that it advertises.
+// countedOptions always dial addr, which may be a proxy, and never the broker's advertised address.
 func countedOptions(addr string) []kgo.Opt {
 	return []kgo.Opt{kgo.SeedBrokers(addr), kgo.MetadataMinAge(100 * time.Millisecond), kgo.MetadataMaxAge(2 * time.Second),
 		kgo.Dialer(func(ctx context.Context, network, _ string) (net.Conn, error) {
@@ -71,7 +73,8 @@ func openCounted(ctx context.Context, s counted.Spec) (pawl.Source, error) {
 	return source, nil
 }
 
-// An eager source commits within Ack. What a consumer acknowledges too early is then lost at any crash, and not only if a tick came in between.
+// An eager source commits within Ack. A delivery acknowledged too early is then lost at any crash,
+// and not only after a commit tick.
 type eager struct{ *pawlkafka.Source }
 
 func (e eager) Ack(ctx context.Context, rs ...pawl.Receipt) error {
@@ -117,7 +120,7 @@ func countedKafka(serverSide string) counted.Transport {
 	}
 }
 
-// withAdmin asks a broker of a run.
+// withAdmin calls ask with an admin client of the run's broker.
 func withAdmin(ctx context.Context, q counted.Queue, ask func(*kadm.Client) error) error {
 	c, err := kgo.NewClient(countedOptions(q.Broker.Addr())...)
 	if err != nil {
@@ -127,7 +130,8 @@ func withAdmin(ctx context.Context, q counted.Queue, ask func(*kadm.Client) erro
 	return ask(kadm.NewClient(c))
 }
 
-// createCounted makes a topic and waits until each partition has a leader. A topic that was deleted right before is gone soon.
+// createCounted creates a topic and waits until each partition has a leader. It retries while an
+// earlier topic of the same name is still being deleted.
 func createCounted(ctx context.Context, admin *kadm.Client, q counted.Queue) error {
 	settings := map[string]*string{"max.message.bytes": kadm.StringPtr("2097152")}
 	partitions := int32(max(q.Partitions, 1))

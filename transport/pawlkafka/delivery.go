@@ -13,22 +13,23 @@ import (
 	"github.com/pawl-go/pawl/transport/internal/adapter"
 )
 
-// Names in Delivery.Attributes.
+// Names of attributes in Delivery.Attributes.
 const (
-	// BinarySuffix marks attributes that are no text: a header "photo" whose value is not UTF-8, or holds a zero octet, arrives as
-	// "photo;base64", in standard base64.
+	// BinarySuffix marks attributes whose value is not UTF-8 or contains a zero byte. A binary
+	// header "photo" arrives as "photo;base64", in standard base64.
 	BinarySuffix = adapter.BinarySuffix
-	// TombstoneAttribute is "true" for a record whose value is null: in a compacted topic it deletes its key. Its payload is empty, as that
-	// of a record with an empty value is.
+	// TombstoneAttribute is "true" for a record whose value is null, which deletes its key in a
+	// compacted topic. Its payload is empty, like that of a record with an empty value.
 	TombstoneAttribute = "pawl-tombstone"
-	// RecordKeyAttribute holds the record's key, which names the entity that the record is about. Absent if the record has none.
+	// RecordKeyAttribute holds the record's key, which names the entity; absent without a key.
 	RecordKeyAttribute = "pawl-record-key"
 )
 
-// timestampLogAppend is the type of a timestamp that the broker set (message.timestamp.type=LogAppendTime); else the producer did.
+// timestampLogAppend is the type of a timestamp set by the broker
+// (message.timestamp.type=LogAppendTime). All others are set by the producer.
 const timestampLogAppend = 1
 
-// A handout is a record that was taken from its window, with what was true then.
+// A handout is a record taken from its window, with a copy of the partition's state at that time.
 type handout struct {
 	at       *place
 	record   *kgo.Record
@@ -52,7 +53,7 @@ func (s *Source) delivery(h handout) pawl.Delivery {
 		Handle:      h.at,
 	}
 	switch {
-	case r.Timestamp.UnixMilli() <= 0: // a producer that knows no time writes 0 or -1
+	case r.Timestamp.UnixMilli() <= 0: // a producer without a clock writes 0 or -1
 	case r.Attrs.TimestampType() == timestampLogAppend:
 		d.SentAt = r.Timestamp
 	default:
@@ -61,7 +62,8 @@ func (s *Source) delivery(h handout) pawl.Delivery {
 	return d
 }
 
-// messageID reads topic#id/partition/offset. The id tells a topic from an earlier one of its name.
+// messageID returns topic#id/partition/offset. The id distinguishes a topic from an earlier one of
+// the same name. A long topic name is cut to keep within pawl.MaxKey.
 func messageID(p topicPartition, id topicID, offset int64) string {
 	behind := "#" + id.short() + "/" + strconv.Itoa(int(p.id)) + "/" + strconv.FormatInt(offset, 10)
 	topic := p.topic
@@ -71,8 +73,8 @@ func messageID(p topicPartition, id topicID, offset int64) string {
 	return topic + behind
 }
 
-// orderingKey names what the order of records is about: the topic and the record's key. A key that is no text comes in hexadecimal digits,
-// as PostgreSQL takes neither a zero octet nor what is not UTF-8. Records without a key have no order.
+// orderingKey returns topic/key, or "" if the record has no key: such records have no order. A key
+// that is not text is hex-encoded, because PostgreSQL accepts neither zero bytes nor invalid UTF-8.
 func orderingKey(r *kgo.Record) string {
 	switch {
 	case r.Key == nil:
@@ -83,7 +85,7 @@ func orderingKey(r *kgo.Record) string {
 	return r.Topic + "/hex:" + hex.EncodeToString(r.Key)
 }
 
-// headerOf returns the last value of a header, as Kafka's clients do; "" if there is none.
+// headerOf returns the last value of a header, as Kafka's clients do, or "" if it is absent.
 func headerOf(r *kgo.Record, name string) string {
 	for _, h := range slices.Backward(r.Headers) {
 		if h.Key == name {
@@ -108,7 +110,8 @@ func attributes(r *kgo.Record) map[string]string {
 		}
 	}
 	for _, h := range r.Headers { // the last wins
-		if h.Key != TombstoneAttribute && h.Key != RecordKeyAttribute { // these are ours to say
+		// Only the source sets these.
+		if h.Key != TombstoneAttribute && h.Key != RecordKeyAttribute {
 			set(h.Key, h.Value)
 		}
 	}
@@ -121,7 +124,7 @@ func attributes(r *kgo.Record) map[string]string {
 	return to
 }
 
-// owned copies a record out of the buffer of its fetch, which one record would keep in memory as a whole.
+// owned copies a record out of its fetch buffer, which one record would keep in memory as a whole.
 func owned(r *kgo.Record) *kgo.Record {
 	one := &kgo.Record{Key: clone(r.Key), Value: clone(r.Value), Timestamp: r.Timestamp, Topic: r.Topic, Partition: r.Partition,
 		Attrs: r.Attrs, ProducerEpoch: r.ProducerEpoch, ProducerID: r.ProducerID, LeaderEpoch: r.LeaderEpoch, Offset: r.Offset}
@@ -134,7 +137,7 @@ func owned(r *kgo.Record) *kgo.Record {
 	return one
 }
 
-// clone keeps the difference between null and empty.
+// clone copies b; nil stays nil, because null and empty differ in Kafka.
 func clone(b []byte) []byte {
 	if b == nil {
 		return nil
@@ -142,7 +145,7 @@ func clone(b []byte) []byte {
 	return append(make([]byte, 0, len(b)), b...)
 }
 
-// recordOverhead is what a record costs in memory beside its octets.
+// recordOverhead estimates the memory of a record beside its content, in bytes.
 const recordOverhead = 400
 
 func sizeOf(r *kgo.Record) int {

@@ -13,12 +13,12 @@ import (
 	"github.com/pawl-go/pawl/transport/internal/adapter"
 )
 
-// wrap gives an error of the client its operation and, where we know one, the next step.
+// wrap adds the operation to an error of the client and, if known, a hint.
 func wrap(op, about string, err error) error {
 	return adapter.Wrap(op, err, func(err error) (short, hint string) { return diagnose(about, err) })
 }
 
-// diagnose recognises the mistakes of a first day.
+// diagnose recognises common setup mistakes.
 func diagnose(about string, err error) (short, hint string) {
 	var topic *topicError
 	if errors.As(err, &topic) {
@@ -29,17 +29,17 @@ func diagnose(about string, err error) (short, hint string) {
 	var name *net.DNSError
 	switch {
 	case errors.Is(err, kerr.UnknownTopicOrPartition):
-		return fmt.Sprintf("topic %q does not exist", about), "create it with its partitions and retention, or check the cluster; no topic is created on the way"
+		return fmt.Sprintf("topic %q does not exist", about), "create it with its partitions and retention, or check the cluster's address; Pawl creates no topics"
 	case errors.Is(err, kerr.TopicAuthorizationFailed):
-		return fmt.Sprintf("no access to topic %q", about), "allow Read and DescribeConfigs on the topic to a source, Write to a sink"
+		return fmt.Sprintf("no access to topic %q", about), "a source needs Read and DescribeConfigs on the topic, a sink needs Write"
 	case errors.Is(err, kerr.GroupAuthorizationFailed):
 		return fmt.Sprintf("no access to group %q", about), "allow Read on the group"
 	case errors.Is(err, kerr.SaslAuthenticationFailed):
-		return "the credentials are refused: " + err.Error(), "check user and password of kgo.SASL, and the mechanism"
+		return "the credentials were rejected: " + err.Error(), "check the user, the password and the mechanism of kgo.SASL"
 	case errors.As(err, &eof):
-		return err.Error(), "check whether the listener wants TLS (kgo.DialTLSConfig) or SASL (kgo.SASL)"
+		return err.Error(), "check whether the listener requires TLS (kgo.DialTLSConfig) or SASL (kgo.SASL)"
 	case errors.Is(err, kerr.InconsistentGroupProtocol):
-		return "the members of the group do not agree on how partitions are assigned", "end members that use another assignor than cooperative-sticky, or choose another group"
+		return "the members of the group use different assignors", "stop members that use another assignor than cooperative-sticky, or choose another group"
 	case errors.Is(err, kerr.MessageTooLarge):
 		return err.Error(), "raise max.message.bytes of the topic, or send a reference"
 	case errors.As(err, &network), errors.As(err, &name):
@@ -49,7 +49,7 @@ func diagnose(about string, err error) (short, hint string) {
 		}
 		return "broker unreachable: " + text, "check kgo.SeedBrokers, the advertised listeners of the brokers, and the network to them"
 	case errors.Is(err, context.DeadlineExceeded):
-		return "no answer in time: " + err.Error(), "check kgo.SeedBrokers, the advertised listeners of the brokers, and what lies between: a proxy, a firewall"
+		return "no answer in time: " + err.Error(), "check kgo.SeedBrokers, the advertised listeners of the brokers, and any proxy or firewall in between"
 	}
 	return "", ""
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/pawl-go/pawl/transport/pawlkafka"
 )
 
-// A consumer of a topic. Its key is the header Idempotency-Key, or the source and id of a CloudEvent.
+// The default key is the header Idempotency-Key, or the source and id of a CloudEvent.
 func Example() {
 	ctx, pool := context.Background(), (*pgxpool.Pool)(nil) // yours
 	source, err := pawlkafka.Open(ctx, []kgo.Opt{kgo.SeedBrokers("localhost:9092")}, "billing", []string{"orders"}, pawlkafka.Config{})
@@ -34,7 +34,7 @@ func Example() {
 	log.Fatal(c.Run(ctx))
 }
 
-// A topic that does not exist is said in one line, with the next step. None is created.
+// Open refuses missing arguments and unsafe options. The error includes a hint.
 func ExampleOpen() {
 	_, err := pawlkafka.Open(context.Background(), []kgo.Opt{kgo.SeedBrokers("localhost:9092")}, "billing", nil, pawlkafka.Config{})
 	fmt.Println(err)
@@ -45,7 +45,7 @@ func ExampleOpen() {
 	// kafka.open: P4004 an argument is missing or out of its bounds: the option kgo.BlockRebalanceOnPoll breaks a promise of Pawl (leave it out: one slow record would hold up the whole group)
 }
 
-// Keys of senders that put them elsewhere.
+// Several places for the idempotency key, in order of preference.
 func ExampleKeyFirst() {
 	record := pawlkafka.Record{Raw: &kgo.Record{Topic: "orders", Offset: 17, Key: []byte("customer-3"), Value: []byte(`{"order":{"id":"o-7"}}`),
 		Headers: []kgo.RecordHeader{{Key: "ce_source", Value: []byte("/shop")}, {Key: "ce_id", Value: []byte("e-1")}}}}
@@ -56,7 +56,8 @@ func ExampleKeyFirst() {
 		pawlkafka.KeyJSON("/order/id"),
 		pawlkafka.KeyFirst(pawlkafka.KeyHeader("request-id"), pawlkafka.KeyJSON("/order/id")),
 		pawlkafka.KeyFunc(func(r pawlkafka.Record) string { return "orders/" + fmt.Sprint(len(r.Raw.Value)) }),
-		pawlkafka.KeyPosition(), // the place in the log: recognises a redelivery, not a resend
+		// The place in the log, which recognises redeliveries but not resends.
+		pawlkafka.KeyPosition(),
 	} {
 		fmt.Printf("%q\n", from.KeyOf(record))
 	}
@@ -70,7 +71,7 @@ func ExampleKeyFirst() {
 	// ""
 }
 
-// The events of an outbox go to a topic for each type of aggregate.
+// The outbox publishes events to one topic per aggregate type.
 func ExampleOpenSink() {
 	ctx, pool := context.Background(), (*pgxpool.Pool)(nil) // yours
 	sink, err := pawlkafka.OpenSink(ctx, []kgo.Opt{kgo.SeedBrokers("localhost:9092")}, []string{"order", "refund"},

@@ -11,12 +11,12 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// Commit commits what is settled now, as the next tick would.
+// Commit commits the due offsets, as the next tick would.
 func Commit(ctx context.Context, s *Source) error {
 	return s.commit(ctx, "kafka.commit", everyPartition, false)
 }
 
-// Describe tells what a source holds, for a test in which a record got no outcome.
+// Describe returns a source's state, for the failure message of a test.
 func Describe(s *Source) string {
 	var to strings.Builder
 	member, generation := s.client.GroupMetadata()
@@ -36,14 +36,14 @@ func Describe(s *Source) string {
 	return to.String()
 }
 
-// The mutants of this transport.
+// Mutants of this transport.
 const (
 	HighestSettled = "commit the highest settled"
 	AfterRevoke    = "commit after a revoke"
 	NoWait         = "a revoke waits for nothing"
 )
 
-// Break makes a source break a promise.
+// Break applies a mutant to a source.
 func Break(s *Source, mutant string) {
 	switch mutant {
 	case HighestSettled:
@@ -63,7 +63,7 @@ func Break(s *Source, mutant string) {
 	}
 }
 
-// commitAfterRevokes commits of each partition that has gone where its mark stood, a second later.
+// commitAfterRevokes commits the mark of each revoked partition one second after the revoke.
 func (s *Source) commitAfterRevokes() {
 	seen := map[*partition]bool{}
 	for range time.Tick(20 * time.Millisecond) {

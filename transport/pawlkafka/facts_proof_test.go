@@ -16,9 +16,10 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// Facts of Kafka on which the design rests, tried with a plain client. If one changes, the source may become simpler.
+// These tests check, with a plain client, facts of Kafka that the design relies on. If one changes,
+// the source may become simpler.
 
-// commitAt commits an offset as a member and returns the broker's answer.
+// commitAt commits an offset as member c and returns the broker's response.
 func commitAt(t *testing.T, c *kgo.Client, topic string, partition int32, offset int64) (answer error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
@@ -32,8 +33,8 @@ func commitAt(t *testing.T, c *kgo.Client, topic string, partition int32, offset
 	return answer
 }
 
-// A broker takes the offset that it is told, also below the last: so there is one committer.
-func TestFact_ACommitMayGoBackwards(t *testing.T) {
+// A broker accepts any offset, even one below the last. So a source makes one commit at a time.
+func TestFact_CommitMayGoBackwards(t *testing.T) {
 	t.Parallel()
 	at := addr(t)
 	topic, group := createTopic(t, at, 1, nil), unique(t)
@@ -52,9 +53,9 @@ func TestFact_ACommitMayGoBackwards(t *testing.T) {
 	}
 }
 
-// A member that has given a partition up may still commit it, and rewinds its new owner: membership is checked, and not ownership. So a source
-// itself must commit nothing after a revoke.
-func TestFact_AMemberMayCommitWhatItHasGivenUp(t *testing.T) {
+// A member may still commit a partition that it gave up, and so rewind the next owner. The broker
+// checks membership, not ownership. So a source must not commit after a revoke.
+func TestFact_MemberMayCommitARevokedPartition(t *testing.T) {
 	t.Parallel()
 	for _, serverSide := range []bool{false, true} {
 		t.Run(fmt.Sprint("serverside=", serverSide), func(t *testing.T) {
@@ -67,7 +68,8 @@ func TestFact_AMemberMayCommitWhatItHasGivenUp(t *testing.T) {
 			admin := kadm.NewClient(client(t, at))
 			await(t, "the owner commits", func() bool { return commitAt(t, b.Client, topic, moved, 5) == nil })
 			await(t, "the other may commit too", func() bool {
-				err := commitAt(t, a.Client, topic, moved, 1) // while the group still turns, it is told to come again
+				// During a rebalance, the broker asks to retry.
+				err := commitAt(t, a.Client, topic, moved, 1)
 				if err != nil {
 					t.Log(err)
 				}
@@ -80,7 +82,7 @@ func TestFact_AMemberMayCommitWhatItHasGivenUp(t *testing.T) {
 	}
 }
 
-// A plainMember is a member of a group without any of our code.
+// A plainMember is a group member that uses only the plain client.
 type plainMember struct {
 	*kgo.Client
 	mu  sync.Mutex

@@ -8,23 +8,23 @@ import (
 	"github.com/pawl-go/pawl"
 )
 
-// A member whose session has ended is fenced: its partitions are another's, or were. If a commit is
-// the first to be told, the client joins again under another member id and keeps what it had,
-// without a word of a loss. What stands in our windows is of the time before, so a commit of it
-// would rewind the owner since. So a partition remembers the membership under which it was
-// assigned:
+// When the session of a member expires, the group fences it: other members may own its partitions,
+// or may have owned them. If a commit is the first request to learn that, the client rejoins under
+// another member id and keeps its partitions without reporting a loss. The windows are then older
+// than the other owner's commits, and a commit from them would rewind that owner. So a partition
+// stores the membership under which it was assigned:
 //
-//	send         commits nothing of it under another one
-//	onRevoked    is a loss if the membership is another one
-//	onAssigned   begins it anew at the group's commit if it was kept
+//	send         commits nothing of it under another membership
+//	onRevoked    treats it as lost under another membership
+//	onAssigned   restarts it at the group's commit if the client kept it
 
-// membership names the member that the coordinator knows us as.
+// membership returns the member id that the coordinator gave this client.
 func (s *Source) membership() string {
 	member, _ := s.client.GroupMetadata()
 	return member
 }
 
-// fenced tells partitions of an earlier membership from those of this one.
+// fenced separates partitions of earlier memberships from those of this one.
 func fenced(of []*partition, member string) (earlier, ours []*partition) {
 	for _, p := range of {
 		if p.member != member {
@@ -36,7 +36,7 @@ func fenced(of []*partition, member string) (earlier, ours []*partition) {
 	return earlier, ours
 }
 
-// lose forgets partitions that others have or had: what is out of them is lost.
+// lose forgets partitions that other members own or owned, and counts lost deliveries.
 func (s *Source) lose(forgotten []*partition) {
 	s.mu.Lock()
 	held := 0
@@ -52,9 +52,9 @@ func (s *Source) lose(forgotten []*partition) {
 	}
 }
 
-// renew begins partitions anew that the client has kept through a fence: at the group's commit, or
-// where nothing is committed at our own mark. If the coordinator does not say where the commit
-// stands, our mark is not behind it, and what comes again is absorbed. Call it under pumpMu.
+// renew restarts partitions that the client kept through a fence. They start at the group's commit,
+// or at the window's mark if there is no commit. The mark also serves if the coordinator does not
+// answer: all records before it are settled, and duplicates are absorbed. Call renew under pumpMu.
 func (s *Source) renew(ctx context.Context, kept []*partition) {
 	if len(kept) == 0 {
 		return

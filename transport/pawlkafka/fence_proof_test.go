@@ -18,7 +18,7 @@ import (
 	"github.com/pawl-go/pawl/transport/pawlkafka"
 )
 
-// heartbeats counts the answers to heartbeats of one client.
+// heartbeats counts the heartbeat responses of one client.
 type heartbeats struct{ atomic.Int64 }
 
 func (h *heartbeats) OnBrokerRead(_ kgo.BrokerMetadata, key int16, _ int, _, _ time.Duration, err error) {
@@ -31,14 +31,14 @@ func (h *heartbeats) OnBrokerWrite(kgo.BrokerMetadata, int16, int, time.Duration
 }
 func (h *heartbeats) OnBrokerConnect(kgo.BrokerMetadata, time.Duration, net.Conn, error) {}
 
-// A fenced group has one partition of ten records. Its member a has received all, settled two and
-// lost its membership, which it will learn from its next commit: no heartbeat comes before. Member
-// b has received the other eight, and settled some of them.
+// A fenced group has one partition of ten records. Member a received all ten, settled two, and lost
+// its membership. It learns that from its next commit, because no heartbeat comes earlier. Member b
+// received the other eight, and settled some of them.
 type fenced struct {
 	at, topic, group string
 	admin            *kadm.Client
 	a, b             *pawlkafka.Source
-	as               []pawl.Delivery // what a has received and not settled
+	as               []pawl.Delivery // deliveries that a received and did not settle
 }
 
 func fence(t *testing.T, settles int) *fenced {
@@ -64,8 +64,7 @@ func fence(t *testing.T, settles int) *fenced {
 	return f
 }
 
-// evict takes the membership of the only member, as a coordinator does whose session with it has
-// ended.
+// evict removes the only member, as a coordinator does when its session expires.
 func (f *fenced) evict(t *testing.T) {
 	t.Helper()
 	all, err := f.admin.DescribeGroups(t.Context(), f.group)
@@ -89,13 +88,13 @@ func (f *fenced) committed(t *testing.T) int64 {
 	return offset
 }
 
-// A member that learns late that its membership is lost does not commit for the partition's next
-// owner: that would rewind it.
+// A member that learns late of its lost membership commits nothing, which would rewind the next
+// owner.
 func TestFenced_CommitsNothingForTheNextOwner(t *testing.T) {
 	t.Parallel()
 	f := fence(t, 8)
 	ack(t, f.a, f.as[0])
-	await(t, "a has given up what is b's", func() bool { return f.a.Stats().Partitions == 0 })
+	await(t, "a has lost b's partition", func() bool { return f.a.Stats().Partitions == 0 })
 	if f.a.StillHeld(f.as[1]) {
 		t.Error("a still holds a delivery of b's partition")
 	}
@@ -105,20 +104,20 @@ func TestFenced_CommitsNothingForTheNextOwner(t *testing.T) {
 	if now := f.committed(t); now != 10 {
 		t.Errorf("committed is %d, and was 10", now)
 	}
-	produce(t, f.at, keyed(f.topic, 0, "10")) // b has the partition as before
+	produce(t, f.at, keyed(f.topic, 0, "10")) // b still owns the partition
 	ack(t, f.b, get(t, f.b, 1)...)
 	await(t, "the next record is committed", func() bool { return f.committed(t) == 11 })
 }
 
-// A member that lost its membership, and is given the partition again with a new one, goes on at
-// the commit: others had it meanwhile.
+// A member rejoined and got the partition again. It continues at the commit, because another member
+// owned the partition in between.
 func TestFenced_GoesOnAtTheCommit(t *testing.T) {
 	t.Parallel()
 	f := fence(t, 6)
 	finish(f.b)
 	before := f.a.Stats().Assigned
 	ack(t, f.a, f.as[0])
-	await(t, "a has the partition anew", func() bool { return f.a.Stats().Assigned > before })
+	await(t, "a has the partition again", func() bool { return f.a.Stats().Assigned > before })
 	if now := f.committed(t); now != 8 {
 		t.Errorf("committed is %d, and was 8", now)
 	}

@@ -14,13 +14,14 @@ import (
 
 // The client calls these in the order of the group's life:
 //
-//	onAssigned ─▶ onFetched, onAdjust ─▶ records ─▶ onRevoked ─▶ another member may have it
-//	                                         └────▶ onLost: another member has it already
+//	onAssigned ─▶ onFetched, onAdjust ─▶ records ─▶ onRevoked ─▶ another member may own it
+//	                                         └────▶ onLost: another member owns it already
 //
-// No other member gets the partition before onRevoked has returned. That is the one moment at which a partition changes hands cleanly.
+// No other member gets the partition before onRevoked returns, so it can change owners cleanly
+// there.
 
-// onAssigned begins partitions. They are not fetched before it returns. The client calls it after
-// each join, so it also finds those that a fence has outdated.
+// onAssigned adds the new partitions, which are fetched only after it returns. The client calls it
+// after each join, so it also finds partitions that were fenced.
 func (s *Source) onAssigned(ctx context.Context, _ *kgo.Client, added map[string][]int32) {
 	if heard(ctx) {
 		return
@@ -30,8 +31,7 @@ func (s *Source) onAssigned(ctx context.Context, _ *kgo.Client, added map[string
 	s.renew(ctx, s.assign(added))
 }
 
-// assign begins partitions that are new, and returns those that were kept from an earlier
-// membership.
+// assign adds new partitions and returns those kept from an earlier membership.
 func (s *Source) assign(added map[string][]int32) (kept []*partition) {
 	member := s.membership()
 	s.mu.Lock()
@@ -55,12 +55,11 @@ func (s *Source) assign(added map[string][]int32) (kept []*partition) {
 	for _, p := range kept {
 		resume[p.topic] = append(resume[p.topic], p.id)
 	}
-	s.client.ResumeFetchPartitions(resume) // an earlier assignment may have been paused
+	s.client.ResumeFetchPartitions(resume) // an earlier assignment may have paused them
 	return kept
 }
 
-// onFetched reads where the commits of new partitions stand, and what earlier owners wrote beside
-// them. What a partition skips is told.
+// onFetched reads the commits and metadata of new partitions. It reports what a partition skips.
 func (s *Source) onFetched(_ context.Context, _ *kgo.Client, resp *kmsg.OffsetFetchResponse) error {
 	var told []error
 	s.mu.Lock()
@@ -84,7 +83,7 @@ func (s *Source) onFetched(_ context.Context, _ *kgo.Client, resp *kmsg.OffsetFe
 	return nil
 }
 
-// fetchedOne takes the commit of one partition. Call it under mu.
+// fetchedOne applies the commit of one partition. Call it under mu.
 func (s *Source) fetchedOne(tp topicPartition, id topicID, rp kmsg.OffsetFetchResponseGroupTopicPartition) error {
 	p := s.parts[tp]
 	if p == nil || rp.ErrorCode != 0 {
@@ -100,16 +99,16 @@ func (s *Source) fetchedOne(tp topicPartition, id topicID, rp kmsg.OffsetFetchRe
 	m := readMetadata(rp.Metadata)
 	if m.Topic != "" && p.topicID.known() && m.Topic != p.topicID.String() {
 		s.restart[tp] = true
-		return fmt.Errorf("the commit of %s, offset %d, is of an earlier topic of that name: that was %s, this is %s; the new one is received "+
+		return fmt.Errorf("the commit of %s, offset %d, belongs to an earlier topic of that name: its id was %s, now it is %s; the new topic is received "+
 			"from its first record on", tp, rp.Offset, m.Topic, p.topicID)
 	}
 	p.resume(rp.Offset, rp.LeaderEpoch, m)
 	return nil
 }
 
-// begins decides where a partition begins of which nothing is committed. A topic that was made anew
-// begins with its first record. Else kgo.ConsumeStartOffset says it, also if an earlier commit was
-// forgotten: what it skips is told. Call it under mu.
+// begins chooses where a partition without a commit starts. A recreated topic starts with its first
+// record. Otherwise kgo.ConsumeStartOffset applies, also after an earlier commit was forgotten; the
+// returned error then reports what is skipped. Call it under mu.
 func (s *Source) begins(tp topicPartition) error {
 	start, _ := s.client.OptValue(kgo.ConsumeStartOffset).(kgo.Offset)
 	switch {
@@ -119,11 +118,11 @@ func (s *Source) begins(tp topicPartition) error {
 		s.restart[tp] = true
 		return nil
 	}
-	return fmt.Errorf("group %s has no commit of %s: it begins where kgo.ConsumeStartOffset says, at %v, and skips what is before; "+
-		"leave that option out to begin with the first record", s.group, tp, start)
+	return fmt.Errorf("group %s has no commit of %s: it starts where kgo.ConsumeStartOffset says, at %v, and skips earlier records; "+
+		"leave that option out to start with the first record", s.group, tp, start)
 }
 
-// nameOf finds a topic by its id. Call it under mu.
+// nameOf returns the name of a topic id. Call it under mu.
 func (s *Source) nameOf(id topicID) string {
 	for name, known := range s.ids {
 		if known == id {
@@ -133,7 +132,7 @@ func (s *Source) nameOf(id topicID) string {
 	return ""
 }
 
-// onAdjust begins at the start where the commit is of an earlier topic.
+// onAdjust starts a partition at its first record if its commit belongs to an earlier topic.
 func (s *Source) onAdjust(_ context.Context, offsets map[string]map[int32]kgo.Offset) (map[string]map[int32]kgo.Offset, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -146,10 +145,10 @@ func (s *Source) onAdjust(_ context.Context, offsets map[string]map[int32]kgo.Of
 	return offsets, nil
 }
 
-// onRevoked gives partitions up. What has not begun is dropped; what has begun is waited for, as long as the group waits for us; then the last
-// commit is made, and only then does the next owner get the partition.
+// onRevoked gives partitions up. It drops records whose work has not started, waits at most
+// revokeWait for started work, and makes the last commit. Only then does the next owner get them.
 //
-// revoke: a crash in it costs what a crash anywhere costs, the records from the last commit on come again.
+// revoke: a crash in it costs what a crash anywhere costs: the records after the last commit again.
 func (s *Source) onRevoked(called context.Context, _ *kgo.Client, lost map[string][]int32) {
 	if heard(called) {
 		return
@@ -178,12 +177,12 @@ func (s *Source) onRevoked(called context.Context, _ *kgo.Client, lost map[strin
 	s.counters.revoked.Add(int64(len(leaving)))
 	if left > 0 {
 		s.tell(pawl.Event{Kind: pawl.EventError, Op: "kafka.revoke", Count: left, Err: fmt.Errorf("%d deliveries were still being handled %v "+
-			"after their partitions were revoked: the next owner receives them too, and their keys absorb that; set the RebalanceTimeout above the Timeout of the handler and 10s more",
+			"after their partitions were revoked: the next owner receives them again as duplicates; set the RebalanceTimeout at least 10s above the handler's Timeout",
 			left, s.revokeWait)})
 	}
 }
 
-// flag marks partitions: nothing of them begins from here on, and nothing more is put into their windows.
+// flag marks partitions as leaving: no new work starts, and their windows take no more records.
 func (s *Source) flag(lost map[string][]int32) (leaving []*partition) {
 	s.pumpMu.Lock()
 	defer s.pumpMu.Unlock()
@@ -200,7 +199,7 @@ func (s *Source) flag(lost map[string][]int32) (leaving []*partition) {
 	return leaving
 }
 
-// awaitBegun waits until nothing that has begun is unsettled, and returns how much of it is left when ctx ends.
+// awaitBegun waits until no started work is left, and returns how much is left when ctx ends.
 func (s *Source) awaitBegun(ctx context.Context, leaving []*partition) int {
 	for {
 		s.mu.Lock()
@@ -223,7 +222,7 @@ func (s *Source) awaitBegun(ctx context.Context, leaving []*partition) int {
 	}
 }
 
-// onLost forgets partitions that others have already: the session has ended.
+// onLost forgets partitions that other members already own because the session expired.
 func (s *Source) onLost(ctx context.Context, _ *kgo.Client, lost map[string][]int32) {
 	if heard(ctx) {
 		return

@@ -12,11 +12,12 @@ import (
 	"github.com/pawl-go/pawl/transport/internal/adapter"
 )
 
-// Identify finds the key and the ordering key of a stored delivery as Receive would now; see
-// [pawl.Identifier]. The record that [Config.Key] is asked about has the topic, partition, offset,
-// timestamp, key, value and headers of the one that was received, of each header the last. Its
-// LeaderEpoch is -1, and the id of its topic is not known, so [KeyPosition] finds nothing: the key
-// that was found at first stays.
+// Identify recomputes the key and the ordering key of a stored delivery as Receive would now; see
+// [pawl.Identifier]. [Config.Key] gets a record with the original topic, partition, offset,
+// timestamp, key, value and headers. Of a repeated header only the last value is there.
+//
+// The LeaderEpoch is -1 and the topic's id is unknown, so [KeyPosition] returns "": the first key
+// stays.
 func (s *Source) Identify(d pawl.Delivery) pawl.Delivery {
 	r := recordOf(d)
 	d.Key, d.Fault = callback.Get("Config.Key", func() string { return s.config.Key.KeyOf(Record{Raw: r}) })
@@ -24,7 +25,7 @@ func (s *Source) Identify(d pawl.Delivery) pawl.Delivery {
 	return d
 }
 
-// recordOf is the record of a delivery, as far as the delivery tells.
+// recordOf rebuilds the record of a delivery, as far as the delivery holds it.
 func recordOf(d pawl.Delivery) *kgo.Record {
 	r := &kgo.Record{Value: d.Payload, Topic: d.Log, Offset: d.Offset, LeaderEpoch: -1, Timestamp: d.ProducedAt}
 	if r.Timestamp.IsZero() {

@@ -10,8 +10,7 @@ import (
 	"github.com/pawl-go/pawl"
 )
 
-// A stored delivery is identified as its record would be if it were received now, whatever found
-// its key at first.
+// Identify recomputes the keys of a stored delivery as Receive would now.
 func TestIdentify_AsReceivedNow(t *testing.T) {
 	t.Parallel()
 	at := time.UnixMilli(1_700_000_000_000)
@@ -47,9 +46,8 @@ func TestIdentify_AsReceivedNow(t *testing.T) {
 	}
 }
 
-// The place of a record is not known any more: the key that was found at first is left to the
-// consumer.
-func TestIdentify_APositionIsNotMadeUp(t *testing.T) {
+// Identify cannot know the record's place. It returns no key, so the consumer keeps the first one.
+func TestIdentify_PositionStaysUnknown(t *testing.T) {
 	t.Parallel()
 	s := &Source{config: Config{Key: KeyPosition()}}
 	if got := s.Identify(pawl.Delivery{Key: "position", Log: "t/0", Offset: 3}); got.Key != "" {

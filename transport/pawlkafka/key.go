@@ -9,60 +9,63 @@ import (
 	"github.com/pawl-go/pawl/transport/internal/adapter"
 )
 
-// DefaultKeyHeader is the header that carries the key unless something else is said.
+// DefaultKeyHeader is the header that carries the idempotency key by default.
 const DefaultKeyHeader = "Idempotency-Key"
 
-// A Record is a record as it was fetched, for a [KeyFrom].
+// A Record is a fetched record, passed to a [KeyFrom].
 type Record struct {
-	Raw     *kgo.Record // as the client returned it; do not change it
-	TopicID [16]byte    // of the topic, which has another one when it is deleted and made again
+	Raw     *kgo.Record // as the client returned it; do not modify it
+	TopicID [16]byte    // changes when the topic is deleted and recreated
 }
 
-// KeyFrom finds the idempotency key of a record: the sender's name for the intent, the same for every resend.
-// It answers "" for a record that carries none.
+// KeyFrom finds the idempotency key of a record. The sender chooses one key for each intent and
+// uses it for every resend. KeyOf returns "" if the record has no key.
 type KeyFrom interface {
 	KeyOf(r Record) string
 }
 
-// KeyFunc makes a [KeyFrom] of a function, for keys that are somewhere else. Do not take the key of the record: it names an entity, and every
-// change of that entity has it.
+// KeyFunc makes a [KeyFrom] of a function, for keys stored elsewhere. Do not use the record's own
+// key: it names an entity, so all changes of that entity share it.
 type KeyFunc func(r Record) string
 
 // KeyOf calls f.
 func (f KeyFunc) KeyOf(r Record) string { return f(r) }
 
-// DefaultKey takes the header Idempotency-Key, else the source and the id of a CloudEvent, which only together are unique.
+// DefaultKey takes the header Idempotency-Key, else a CloudEvent's source and id together.
 func DefaultKey() KeyFrom { return KeyFirst(KeyHeader(DefaultKeyHeader), KeyCloudEvent()) }
 
-// KeyHeader takes the key from the header of that name, in that case. Of a header that is there several times the last counts.
+// KeyHeader takes the key from the header with that exact name; case matters. If the header is
+// repeated, the last value counts.
 func KeyHeader(name string) KeyFrom {
 	return adapter.Named[Record]{By: "KeyHeader", Name: name, Of: func(r Record, name string) string { return headerOf(r.Raw, name) }}
 }
 
-// KeyCloudEvent takes the source and the id of a CloudEvent, from the headers ce_source and ce_id, joined as [pawl.Key] does; if the two are
-// longer than a key may be, it is their SHA-256. An event in structured mode has its attributes in the body: take KeyFunc, and pawl.Key of both.
+// KeyCloudEvent joins the headers ce_source and ce_id of a CloudEvent as [pawl.Key] does. If the
+// result is too long for a key, it takes the SHA-256 of the two. An event in structured mode has
+// its attributes in the body: use KeyFunc, and pawl.Key of both attributes.
 func KeyCloudEvent() KeyFrom {
 	return KeyFunc(func(r Record) string {
 		return adapter.EventKey(func(name string) string { return headerOf(r.Raw, name) }, adapter.EventKafka)
 	})
 }
 
-// KeyFirst takes the first key that one of several finds.
+// KeyFirst returns the first key that one of several finds.
 func KeyFirst(all ...KeyFrom) KeyFrom { return adapter.First[Record, KeyFrom](all) }
 
-// KeyJSON takes the key from the JSON document in the value, at an RFC 6901 pointer such as "/order/id". A string is
-// the key as it is, a number as it is written (1 and 1.0 are two keys). Anything else, or a value that is not one JSON
-// document, has no key.
+// KeyJSON takes the key from the JSON document in the value, at an RFC 6901 pointer such as
+// "/order/id". A string is taken as it is and a number as it is written, so 1 and 1.0 are two keys.
+// It finds no key in any other value, or if the record's value is not exactly one JSON document.
 func KeyJSON(pointer string) KeyFrom {
 	return adapter.JSON[Record]{Pointer: pointer, Body: func(r Record) []byte { return r.Raw.Value }}
 }
 
-// KeyPosition takes the place of the record in its log: the id of the topic, the partition, the epoch of the leader that wrote it, and the
-// offset. It protects against redelivery, and not against a resend: a producer that sends again makes a new record, and the effect happens
-// again. So it does if the topic is copied to another cluster. Use it only where no key can be had from the sender.
+// KeyPosition uses the record's place in its log: topic id, partition, leader epoch and offset. It
+// protects against redelivery only. If the producer resends, or the topic is copied to another
+// cluster, the place is new and the effect happens again. Use it only if the sender provides no
+// key.
 //
-// Neither a topic that was made anew nor a log that was truncated brings an old key with a new record: the id of the topic differs, or the
-// epoch does. A cluster without topic ids (before Kafka 2.8) gives no such key.
+// A recreated topic has another id, and a truncated log another epoch, so an old key never meets a
+// new record. A cluster without topic ids (before Kafka 2.8) gives no such key.
 func KeyPosition() KeyFrom {
 	return KeyFunc(func(r Record) string {
 		id := topicID(r.TopicID)

@@ -5,32 +5,32 @@ import (
 	"encoding/json"
 )
 
-// topicID is the id that a cluster gives a topic. One that is deleted and made again has another; its offsets begin anew.
+// topicID is the cluster's id of a topic. A recreated topic has another id, and new offsets.
 type topicID [16]byte
 
 func (id topicID) String() string { return hex.EncodeToString(id[:]) }
 
-// short is enough to tell two topics of one name apart, for people.
+// short shortens the id for people, who must tell apart only topics of one name.
 func (id topicID) short() string { return id.String()[:8] }
 
 func (id topicID) known() bool { return id != topicID{} }
 
-// metadata is the text beside each committed offset. Kafka keeps up to 4,096 octets (offset.metadata.max.bytes).
+// metadata is the text stored with each committed offset. Kafka's default limit is 4,096 bytes.
 type metadata struct {
 	Version int    `json:"pawl"`
 	Taken   int    `json:"taken"`           // see partition.taken
-	Topic   string `json:"topic,omitempty"` // the id of the topic that the offset is of
+	Topic   string `json:"topic,omitempty"` // the id of the offset's topic
 }
 
 const metadataVersion = 1
 
 func (m metadata) text() string {
 	m.Version = metadataVersion
-	text, _ := json.Marshal(m) // of numbers and hexadecimal digits: cannot fail
+	text, _ := json.Marshal(m) // numbers and hexadecimal digits cannot fail
 	return string(text)
 }
 
-// readMetadata reads what another member wrote. What another program wrote counts as nothing.
+// readMetadata parses what another member wrote. Metadata of other programs is ignored.
 func readMetadata(text *string) (m metadata) {
 	if text == nil || json.Unmarshal([]byte(*text), &m) != nil || m.Version != metadataVersion || m.Taken < 0 {
 		return metadata{}

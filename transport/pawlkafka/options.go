@@ -11,11 +11,13 @@ import (
 	"github.com/pawl-go/pawl"
 )
 
-// options are ours and, behind them, theirs. inForce finds what theirs have changed. The group is joined once topics are added.
+// options returns the source's options followed by the caller's. inForce checks that the caller's
+// changed none of the source's. The client joins the group when Receive adds the topics.
 func (s *Source) options(theirs []kgo.Opt) []kgo.Opt {
 	ours := []kgo.Opt{
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
-		kgo.KeepRetryableFetchErrors(), // the first one tells of a topic that was made anew; what passes by itself is not returned
+		// The first such error reveals a recreated topic; Receive does not return retriable ones.
+		kgo.KeepRetryableFetchErrors(),
 		kgo.ConsumerGroup(s.group),
 		kgo.DisableAutoCommit(),
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
@@ -33,14 +35,14 @@ func (s *Source) options(theirs []kgo.Opt) []kgo.Opt {
 	return append(ours, theirs...)
 }
 
-// A rule about an option of the client, with what to do where it is broken.
+// A rule checks one option of the client; instead is the hint if it is broken.
 type rule struct {
 	name    string
 	kept    bool
 	instead string
 }
 
-// refuse returns an error about the first rule that is broken.
+// refuse returns an error about the first broken rule.
 func refuse(op string, rules []rule) error {
 	for _, r := range rules {
 		if !r.kept {
@@ -50,7 +52,7 @@ func refuse(op string, rules []rule) error {
 	return nil
 }
 
-// commonRules hold for a source and for a sink.
+// commonRules apply to a source and to a sink.
 func commonRules(c *kgo.Client) []rule {
 	return []rule{
 		{"AllowAutoTopicCreation", !isSet(c, kgo.AllowAutoTopicCreation), "leave it out, and create the topics with their partitions and retention"},
@@ -58,7 +60,7 @@ func commonRules(c *kgo.Client) []rule {
 	}
 }
 
-// inForce refuses options that have changed ours.
+// inForce refuses options that override the source's own.
 func (s *Source) inForce(op string) error {
 	c := s.client
 	const ours, database = "leave it out: the source needs it", "leave it out: offsets are committed once the database holds the outcome"
@@ -72,8 +74,8 @@ func (s *Source) inForce(op string) error {
 		rule{"ConsumePartitions", !isSet(c, kgo.ConsumePartitions), "pass the topics to Open: the group assigns partitions"},
 		rule{"ConsumeRegex", !isSet(c, kgo.ConsumeRegex), "pass the topics to Open by their names"},
 		rule{"DisableAutoCommit", isSet(c, kgo.DisableAutoCommit), database},
-		rule{"FetchIsolationLevel", c.OptValue(kgo.FetchIsolationLevel) == readCommitted, "leave it out: records of transactions that were aborted must not take effect"},
-		rule{"KeepControlRecords", !isSet(c, kgo.KeepControlRecords), "leave it out: control records are no messages"},
+		rule{"FetchIsolationLevel", c.OptValue(kgo.FetchIsolationLevel) == readCommitted, "leave it out: records of aborted transactions must not take effect"},
+		rule{"KeepControlRecords", !isSet(c, kgo.KeepControlRecords), "leave it out: control records are not messages"},
 		rule{"Balancers", len(balancers) == 1 && balancers[0].ProtocolName() == "cooperative-sticky", "leave it out: the source relies on cooperative-sticky assignment"},
 		rule{"ServerSideBalancer", c.OptValue(kgo.ServerSideBalancer) == s.config.ServerSideBalancer, "set Config.ServerSideBalancer"},
 		rule{"BlockRebalanceOnPoll", !isSet(c, kgo.BlockRebalanceOnPoll), "leave it out: one slow record would hold up the whole group"},
@@ -82,12 +84,12 @@ func (s *Source) inForce(op string) error {
 		rule{"OnPartitionsLost", s.hears(c.OptValue(kgo.OnPartitionsLost)), ours},
 		rule{"OnOffsetsFetched", sameFunc(fetched, s.onFetched), ours},
 		rule{"AdjustFetchOffsetsFn", sameFunc(adjust, s.onAdjust), ours},
-		rule{"ConsumeResetOffset", losesNothing(reset), "leave it out: a reset to anywhere but the first record skips records; to say where a new group begins, use kgo.ConsumeStartOffset"},
+		rule{"ConsumeResetOffset", losesNothing(reset), "leave it out: a reset to anywhere but the first record skips records; set where a new group starts with kgo.ConsumeStartOffset"},
 	))
 }
 
-// losesNothing reports whether a group whose position is not in the log any more goes on with the
-// first record that is left, or stops there with an error.
+// losesNothing reports whether a group whose offset is no longer in the log continues at the first
+// record that is left, or stops with an error. Either skips no record that still exists.
 func losesNothing(reset kgo.Offset) bool {
 	return reset == kgo.NewOffset().AtStart() || reset == kgo.NoResetOffset().AtStart()
 }
@@ -95,7 +97,8 @@ func losesNothing(reset kgo.Offset) bool {
 // readCommitted is [kgo.ReadCommitted] as the client stores it.
 const readCommitted = int8(1)
 
-// hears reports whether a callback of the client is ours. The client wraps it, so it is called, with a context by which ours know.
+// hears reports whether a callback of the client is the source's. The client wraps callbacks, so
+// hears calls it with a context that only the source's callbacks recognise.
 func (s *Source) hears(callback any) bool {
 	call, ok := callback.(func(context.Context, *kgo.Client, map[string][]int32))
 	if !ok {
@@ -108,7 +111,7 @@ func (s *Source) hears(callback any) bool {
 
 type hearing struct{}
 
-// heard answers hears, and reports whether that is what the call was for.
+// heard marks a probe by hears, and reports whether this call is one.
 func heard(ctx context.Context) bool {
 	mark, asked := ctx.Value(hearing{}).(*bool)
 	if asked {

@@ -12,8 +12,7 @@ import (
 	"github.com/pawl-go/pawl"
 )
 
-// A record on which Key does not return is handed out with its payload and the fault, and with no
-// key.
+// If Config.Key panics, the record is delivered with its payload and the fault, and without a key.
 func TestDelivery_KeyPanics(t *testing.T) {
 	t.Parallel()
 	for want, end := range map[string]func(){"Config.Key: panic: boom, at ": func() { panic("boom") }, "Config.Key: the function exited": runtime.Goexit} {
@@ -28,8 +27,7 @@ func TestDelivery_KeyPanics(t *testing.T) {
 	}
 }
 
-// An event on which TopicOf panics is charged, and no final failure: the next attempt may find a
-// topic. Nothing is sent of it.
+// If TopicOf panics, nothing is sent. The failure counts as an attempt and is not final.
 func TestSink_TopicOfPanics(t *testing.T) {
 	t.Parallel()
 	s := &Sink{config: SinkConfig{TopicOf: func(pawl.Message) string { panic("boom") }}}

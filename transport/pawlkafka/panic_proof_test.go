@@ -15,8 +15,7 @@ import (
 	"github.com/pawl-go/pawl/transport/pawlkafka"
 )
 
-// One record on which Key panics is a dead letter, and the records behind it in its partition take
-// effect.
+// A record on which Key panics is dead-lettered, and later records of its partition take effect.
 func TestSource_KeyPanics(t *testing.T) {
 	t.Parallel()
 	topic := createTopic(t, addr(t), 1, nil)

@@ -6,7 +6,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// A place of the cluster: a topic and the number of a partition.
+// A topicPartition names a partition by its topic and number.
 type topicPartition struct {
 	topic string
 	id    int32
@@ -14,33 +14,34 @@ type topicPartition struct {
 
 func (tp topicPartition) String() string { return tp.topic + "/" + strconv.Itoa(int(tp.id)) }
 
-// A partition is one assignment of a partition to this member: it ends with a revoke, and another assignment is another partition. Handles
-// point to it, so a receipt that comes after its end commits nothing. Guarded by Source.mu.
+// A partition is one assignment of a partition to this member, until its revoke or loss. Handles
+// point to it, so a receipt that arrives after its end commits nothing. Source.mu guards it.
 type partition struct {
 	topicPartition
 	source  *Source
 	topicID topicID
-	member  string // our id in the group when it was assigned: under another one nothing of it is committed
+	member  string // Our member id at the assignment; nothing of it is committed under another id.
 	window
 
-	leaving bool // a revoke is under way: nothing more begins
-	gone    bool // revoked, lost, or the source is finished: no commit names it any more
+	leaving bool // a revoke is in progress: no new work starts
+	gone    bool // revoked, lost or finished: never committed again
 	paused  bool // its window is full
 
-	// Takeovers are counted in the metadata of the commit, as Kafka counts no deliveries: how often this partition was assigned since the
-	// mark moved, without being given up in good order. Nothing is handed out before the count is committed.
+	// Takeovers are counted in the commit's metadata, because Kafka does not count deliveries.
+	// taken is the number of assignments since the mark last moved, without those ended by a clean
+	// revoke. Records are handed out only after this count is committed.
 	taken    int
-	counted  bool  // it is committed
-	fetched  bool  // something was fetched since the assignment
-	there    int64 // the end of the log then: what is behind it, no earlier owner had
-	suspects int   // how many more records an earlier owner may have had
+	counted  bool  // taken is committed
+	fetched  bool  // records were fetched since the assignment
+	there    int64 // end of the log at the first fetch; no earlier owner had later records
+	suspects int   // how many more fetched records to mark as suspect
 
-	commit commitment // what the broker has
+	commit commitment // the last one that the broker accepted
 }
 
-// A commitment is what is committed of a partition.
+// A commitment is the committed state of a partition.
 type commitment struct {
-	offset int64 // -1: nothing
+	offset int64 // -1: none
 	taken  int
 }
 
@@ -48,14 +49,14 @@ func newPartition(s *Source, tp topicPartition, id topicID, member string) *part
 	return &partition{topicPartition: tp, source: s, topicID: id, member: member, window: newWindow(-1, -1), taken: 1, commit: commitment{offset: -1}}
 }
 
-// resume says where the commit stands from which the partition goes on.
+// resume starts the partition at the committed offset.
 func (p *partition) resume(offset int64, epoch int32, m metadata) {
 	p.window = newWindow(offset, epoch)
 	p.taken, p.commit = m.Taken+1, commitment{offset: offset, taken: m.Taken}
 }
 
-// receives is how often a record was handed out, as far as is known: once for each takeover by which an earlier owner may have had it, and
-// once for each time since.
+// receives returns how often a record was handed out, as far as is known. That is once for each
+// takeover by which an earlier owner may have had it, and once for each time since.
 func (p *partition) receives(at *place) int {
 	before := 1
 	if at.suspect {
@@ -64,7 +65,8 @@ func (p *partition) receives(at *place) int {
 	return before + at.handed - 1
 }
 
-// due is what should be committed of the partition now. In the end, final, it is given up in good order unless work on it goes on.
+// due returns what to commit of the partition now, and whether a commit is due. If final is set and
+// no started work is left, it also resets the takeover count, which marks a clean handover.
 func (p *partition) due(final bool) (kgo.EpochOffset, commitment, bool) {
 	at, c := kgo.EpochOffset{Epoch: p.markEpoch, Offset: p.mark}, commitment{offset: p.mark}
 	switch {
@@ -72,7 +74,7 @@ func (p *partition) due(final bool) (kgo.EpochOffset, commitment, bool) {
 		return at, c, false
 	case !p.counted:
 		c.taken = p.taken
-	case p.mark != p.commit.offset: // it moved: the count begins anew
+	case p.mark != p.commit.offset: // the mark moved, so the count starts again at 0
 	case final && p.commit.taken > 0 && p.started == 0:
 	default:
 		return at, c, false
@@ -80,8 +82,8 @@ func (p *partition) due(final bool) (kgo.EpochOffset, commitment, bool) {
 	return at, c, true
 }
 
-// full reports whether nothing more should be fetched now, and roomy whether it may be fetched
-// again: an empty window always may, as half of a bound of 1 is 0.
+// full reports whether fetching must pause. roomy reports whether it may resume: an empty window
+// always may, because half of a bound of 1 is 0.
 func (p *partition) full(c Config) bool {
 	return p.unsettled >= c.MaxRecords || p.octets >= c.MaxOctets || p.span() >= spanFactor*c.MaxRecords
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// onePartition is what the records of one PublishBatch have in common: the partition of the first
-// holds for all, also if the topic gets more partitions on the way.
+// onePartition holds the partition of the first record of a PublishBatch. All other records of the
+// call go there too, even if the topic gets more partitions meanwhile.
 type onePartition struct{ number atomic.Int32 }
 
 type onePartitionKey struct{}
@@ -19,7 +19,8 @@ func withOnePartition(ctx context.Context) (context.Context, *onePartition) {
 	return context.WithValue(ctx, onePartitionKey{}, one), one
 }
 
-// newPartitioner chooses as Kafka's own clients do, by the hash of the key, or, without a key, one partition for a while and then another.
+// newPartitioner chooses like Kafka's own clients: by the hash of the key, or without a key one
+// partition for a while and then another.
 func newPartitioner() kgo.Partitioner { return partitioner{kgo.StickyKeyPartitioner(nil)} }
 
 type partitioner struct{ kgo.Partitioner }
@@ -44,7 +45,7 @@ func (p *topicPartitioner) Partition(r *kgo.Record, n int) int {
 	return chosen
 }
 
-// OnNewBatch tells the partitioner of records without a key that a batch is full.
+// OnNewBatch passes on that a batch is full, which the partitioner of keyless records needs.
 func (p *topicPartitioner) OnNewBatch() {
 	if told, ok := p.TopicPartitioner.(interface{ OnNewBatch() }); ok {
 		told.OnNewBatch()

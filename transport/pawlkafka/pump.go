@@ -14,10 +14,10 @@ import (
 	"github.com/pawl-go/pawl"
 )
 
-// clientHooks listen to the client.
+// clientHooks receives the client's notifications.
 type clientHooks struct{ source *Source }
 
-// OnFetchRecordBuffered tells the pump that there is something to poll.
+// OnFetchRecordBuffered wakes the pump.
 func (h *clientHooks) OnFetchRecordBuffered(*kgo.Record) {
 	select {
 	case h.source.announced <- struct{}{}:
@@ -25,7 +25,7 @@ func (h *clientHooks) OnFetchRecordBuffered(*kgo.Record) {
 	}
 }
 
-// OnBrokerConnect reports that no connection can be made: the client itself tries again in silence.
+// OnBrokerConnect reports failed connections, which the client retries silently.
 func (h *clientHooks) OnBrokerConnect(to kgo.BrokerMetadata, _ time.Duration, _ net.Conn, err error) {
 	if err != nil && !errors.Is(err, context.Canceled) && h.source.connects.may() {
 		h.source.tell(pawl.Event{Kind: pawl.EventError, Op: "kafka.connect", Err: wrap("kafka.connect", to.Host, err)})
@@ -37,7 +37,7 @@ var (
 	_ kgo.HookBrokerConnect       = (*clientHooks)(nil)
 )
 
-// A reporter lets one report through in ten seconds.
+// A reporter allows one report in ten seconds.
 type reporter struct {
 	mu   sync.Mutex
 	last time.Time
@@ -53,9 +53,10 @@ func (r *reporter) may() bool {
 	return true
 }
 
-// pump moves what the client has fetched into the windows until ctx ends.
+// pump moves fetched records from the client into the windows until ctx ends.
 func (s *Source) pump(ctx context.Context) {
-	idle := time.NewTicker(idlePoll) // finds errors of fetches, which nothing announces, and room that has come
+	// Finds fetch errors, which are not announced, and windows with new room.
+	idle := time.NewTicker(idlePoll)
 	defer idle.Stop()
 	for {
 		for s.poll(ctx) {
@@ -69,15 +70,16 @@ func (s *Source) pump(ctx context.Context) {
 	}
 }
 
-// poll takes what the client has buffered and reports whether that was something. It does not wait: poll and windows are one step for the
-// callbacks, so that no record of an earlier assignment reaches the window of a later one.
+// poll takes what the client has buffered and reports whether there was anything. It does not wait,
+// because pumpMu makes polling and filling the windows one step for the group callbacks. So no
+// record of an earlier assignment enters the window of a later one.
 func (s *Source) poll(ctx context.Context) bool {
 	s.pumpMu.Lock()
 	if ctx.Err() != nil || !s.mayFetch() {
 		s.pumpMu.Unlock()
 		return false
 	}
-	var atOnce context.Context // nil: PollRecords returns what is buffered
+	var atOnce context.Context // nil: PollRecords returns what is buffered, without waiting
 	fetches := s.client.PollRecords(atOnce, pollRecords)
 	if fetches.Empty() && len(fetches.Errors()) == 0 {
 		s.pumpMu.Unlock()
@@ -85,7 +87,7 @@ func (s *Source) poll(ctx context.Context) bool {
 	}
 	found, anew := s.stow(fetches)
 	s.pumpMu.Unlock()
-	s.hurry() // new partitions are handed out once their takeover is committed
+	s.hurry() // records of new partitions are handed out once their takeover is committed
 	for _, f := range found {
 		s.tell(pawl.Event{Kind: pawl.EventError, Op: "kafka.log", Key: f.partition, Err: f.err})
 	}
@@ -95,7 +97,7 @@ func (s *Source) poll(ctx context.Context) bool {
 	return true
 }
 
-// mayFetch reports whether there is room, and is asked to fetch at all.
+// mayFetch reports whether the source runs and its windows have room.
 func (s *Source) mayFetch() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -108,14 +110,15 @@ func (s *Source) mayFetch() bool {
 	return !s.crowded
 }
 
-// A finding is what a fetch showed of a log, beside its records.
+// A finding is a fact about a log that a fetch revealed.
 type finding struct {
 	partition string
 	err       error
 }
 
-// stow puts fetched records into the windows of their partitions, and pauses what is full. It returns what it found out about logs, and the
-// topics that the broker does not know any more, by the id under which they were fetched.
+// stow puts fetched records into the windows of their partitions, and pauses full partitions. It
+// returns findings about logs. It also returns the topics that the broker no longer knows, with the
+// id under which they were fetched.
 func (s *Source) stow(fetches kgo.Fetches) (found []finding, anew map[string]topicID) {
 	var full map[string][]int32
 	s.mu.Lock()
@@ -132,7 +135,7 @@ func (s *Source) stow(fetches kgo.Fetches) (found []finding, anew map[string]top
 			}
 			p := s.parts[tp]
 			if p == nil || p.leaving || len(fp.Records) == 0 {
-				continue // it was revoked: its next owner has the records
+				continue // revoked: its next owner has the records
 			}
 			if topicID(t.TopicID).known() {
 				p.topicID = t.TopicID
@@ -148,7 +151,7 @@ func (s *Source) stow(fetches kgo.Fetches) (found []finding, anew map[string]top
 		}
 	})
 	s.crowded = s.octets >= s.config.MaxTotalOctets
-	if full != nil { // under mu: a resume must not come before the pause that it ends
+	if full != nil { // under mu, so that a resume cannot overtake the pause that it ends
 		s.client.PauseFetchPartitions(full)
 	}
 	s.wake()
@@ -156,12 +159,12 @@ func (s *Source) stow(fetches kgo.Fetches) (found []finding, anew map[string]top
 	return found, anew
 }
 
-// stowPartition puts records of one fetch into their window.
+// stowPartition puts the records of one fetch into their window.
 func (s *Source) stowPartition(p *partition, fp kgo.FetchPartition) (found []finding) {
 	before := p.octets
 	if first := fp.Records[0].Offset; p.next >= 0 && first > p.next && fp.LogStartOffset > p.next {
-		found = append(found, finding{p.String(), fmt.Errorf("the log of %s begins with offset %d, and offset %d was next: records between them were "+
-			"deleted unread, by retention or by hand; raise retention.ms, or consume faster", p, fp.LogStartOffset, p.next)})
+		found = append(found, finding{p.String(), fmt.Errorf("the log of %s starts at offset %d, but offset %d was next: retention or an operator deleted "+
+			"the records between them unread; raise retention.ms, or consume faster", p, fp.LogStartOffset, p.next)})
 	}
 	s.troubledLast = time.Time{}
 	if !p.fetched {
@@ -169,8 +172,8 @@ func (s *Source) stowPartition(p *partition, fp kgo.FetchPartition) (found []fin
 	}
 	for _, r := range fp.Records {
 		if r.Offset < p.next {
-			found = append(found, finding{p.String(), fmt.Errorf("the log of %s was cut: offset %d came, and %d was next; what is behind it is "+
-				"received as new. An unclean election of a leader does that; see unclean.leader.election.enable and min.insync.replicas", p, r.Offset, p.next)})
+			found = append(found, finding{p.String(), fmt.Errorf("the log of %s was truncated: offset %d came, but %d was next; records from there on are "+
+				"received as new. An unclean leader election causes this; see unclean.leader.election.enable and min.insync.replicas", p, r.Offset, p.next)})
 			p.truncate(r.Offset, r.LeaderEpoch)
 		}
 		one := owned(r)
@@ -185,14 +188,15 @@ func (s *Source) stowPartition(p *partition, fp kgo.FetchPartition) (found []fin
 	return found
 }
 
-// failed keeps an error of a fetch for the next Receive, or returns it if it is a finding about a log. Call it under mu.
+// failed keeps a fetch error for the next Receive, or returns it if it is a finding about a log. It
+// drops a retriable error until such errors have lasted for troubleFor. Call it under mu.
 func (s *Source) failed(tp topicPartition, err error) *finding {
 	var loss *kgo.ErrDataLoss
 	switch {
 	case err == nil, errors.Is(err, context.Canceled), errors.Is(err, kgo.ErrClientClosed):
 		return nil
 	case errors.As(err, &loss):
-		return &finding{tp.String(), fmt.Errorf("the log of %s lost records: it was read to offset %d, and goes on from %d", tp, loss.ConsumedTo, loss.ResetTo)}
+		return &finding{tp.String(), fmt.Errorf("the log of %s lost records: it was read to offset %d, and continues at %d", tp, loss.ConsumedTo, loss.ResetTo)}
 	}
 	if passing(err) {
 		now := time.Now()
@@ -210,17 +214,17 @@ func (s *Source) failed(tp topicPartition, err error) *finding {
 	return nil
 }
 
-// passing recognises what the client gets over by itself, as a rule: a coordinator that moves, a broker that starts.
+// passing reports whether the client usually recovers from err by itself, as when a broker starts.
 func passing(err error) bool {
 	var network net.Error
 	return kerr.IsRetriable(err) || errors.As(err, &network)
 }
 
-// again goes on with a topic that was deleted and made anew: the client itself would wait for the old one for ever. Nothing is committed of
-// the new one, so it is received from its first record on.
+// again switches the client to a recreated topic; otherwise it would wait for the old one forever.
+// The new topic has no commits, so it is received from its first record on.
 //
-// The client may load what it knew before the topic was made anew once more. So what counts is the id under which it fetches, and not
-// whether it was told to go on before.
+// The client may reload outdated metadata once more after the switch. So again compares the id
+// under which the client fetches, and does not rely on an earlier switch.
 func (s *Source) again(ctx context.Context, topic string, fetched topicID) {
 	asking, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -233,23 +237,23 @@ func (s *Source) again(ctx context.Context, topic string, fetched topicID) {
 		s.mu.Unlock()
 		return
 	case fetched == ids[topic], !fetched.known() && old == ids[topic], time.Since(last) < renewEvery:
-		s.mu.Unlock() // the broker does not know the new one yet, or the client has not loaded it
+		s.mu.Unlock() // the broker does not know the new topic yet, or the client has not loaded it
 		return
 	}
 	s.ids[topic], s.renewed[topic] = ids[topic], time.Now()
 	for _, p := range s.order {
 		if p.topic == topic && p.topicID != ids[topic] {
-			s.forget(p) // nothing of the old topic may be committed for the new one
+			s.forget(p) // offsets of the old topic must not be committed for the new one
 		}
 	}
 	s.mu.Unlock()
 	if old != ids[topic] {
-		s.tell(pawl.Event{Kind: pawl.EventError, Op: "kafka.log", Key: topic, Err: fmt.Errorf("topic %s was deleted and made anew: it was %s and is %s; "+
-			"the new one is received from its first record on", topic, old, ids[topic])})
+		s.tell(pawl.Event{Kind: pawl.EventError, Op: "kafka.log", Key: topic, Err: fmt.Errorf("topic %s was deleted and recreated: its id was %s, now it is %s; "+
+			"the new topic is received from its first record on", topic, old, ids[topic])})
 	}
 	s.client.PurgeTopicsFromConsuming(topic)
 	s.client.AddConsumeTopics(topic)
 }
 
-// renewEvery is how long the client may take to load a topic that was made anew.
+// renewEvery is how long the client may take to load a recreated topic.
 const renewEvery = 3 * time.Second

@@ -23,7 +23,7 @@ import (
 
 var rebalances = flag.Int("rebalances", 50, "how often a member joins and leaves in the test of rebalances")
 
-// A ledger is where handlers write outcomes before they acknowledge, as a database would hold them.
+// A ledger stands for the database: handlers write outcomes to it before they acknowledge.
 type ledger struct {
 	mu   sync.Mutex
 	done map[int32]map[int64]bool // by partition and offset
@@ -38,7 +38,7 @@ func (l *ledger) write(d pawl.Delivery, partition int32) {
 	l.done[partition][d.Offset] = true
 }
 
-// holds reports whether everything before an offset has an outcome.
+// holds reports whether all records before an offset have an outcome.
 func (l *ledger) holds(partition int32, before int64) (missing int64, holds bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -50,8 +50,8 @@ func (l *ledger) holds(partition int32, before int64) (missing int64, holds bool
 	return 0, true
 }
 
-// Members join and leave while handlers take 0 to 3 s: the committed offset, read every 100 ms, never passes a record that has no outcome, and in the
-// end every record has one. Some members leave in good order, others die.
+// Members join, leave and crash while handlers take 0 to 3 s. The committed offset, read every 100
+// ms, never passes a record without an outcome. In the end every record has one.
 func TestRebalance_CommitNeverPassesAnUnsettledRecord(t *testing.T) {
 	t.Parallel()
 	for name, cfg := range map[string]pawlkafka.Config{"classic": {}, "serverside": {ServerSideBalancer: true}} {
@@ -72,7 +72,7 @@ func rebalance(t *testing.T, cfg pawlkafka.Config) {
 	var l = ledger{done: map[int32]map[int64]bool{}}
 	var m memberStats
 
-	// Records come as long as members do.
+	// Records arrive as long as members join and leave.
 	producing, stop := context.WithCancel(context.Background())
 	sent := make([]int64, partitions)
 	var background sync.WaitGroup
@@ -90,7 +90,7 @@ func rebalance(t *testing.T, cfg pawlkafka.Config) {
 			time.Sleep(5 * time.Millisecond)
 		}
 	})
-	// An observer reads the commits.
+	// The observer checks the commits.
 	admin := kadm.NewClient(client(t, at))
 	looks, moves := 0, 0
 	observing, blind := context.WithCancel(context.Background())
@@ -103,7 +103,7 @@ func rebalance(t *testing.T, cfg pawlkafka.Config) {
 				looks++
 				for _, c := range all.Offsets().Sorted() {
 					if missing, holds := l.holds(c.Partition, c.At); !holds {
-						t.Errorf("committed is %d of partition %d, and offset %d has no outcome", c.At, c.Partition, missing)
+						t.Errorf("committed is %d of partition %d, but offset %d has no outcome", c.At, c.Partition, missing)
 						return
 					}
 					if c.At > last[c.Partition] {
@@ -161,13 +161,13 @@ func rebalance(t *testing.T, cfg pawlkafka.Config) {
 			time.Sleep(50 * time.Millisecond)
 		}
 	}
-	// A member may have died between its outcome and its commit. Then the next owner receives the
-	// record again, and commits.
+	// If a member died between its outcome and its commit, the next owner receives the record
+	// again.
 	for p, n := range sent {
 		offset := int64(-1)
 		for ended := time.Now().Add(3 * time.Minute); offset != n; time.Sleep(50 * time.Millisecond) {
 			if time.Now().After(ended) {
-				t.Fatalf("committed is %d of partition %d, and all %d have an outcome\n%s", offset, p, n, describe(t, at, group, topic, live))
+				t.Fatalf("committed is %d of partition %d, but all %d have an outcome\n%s", offset, p, n, describe(t, at, group, topic, live))
 			}
 			offset, _ = committed(t, admin, group, topic, int32(p))
 		}
@@ -190,7 +190,7 @@ func rebalance(t *testing.T, cfg pawlkafka.Config) {
 	}
 }
 
-// describe tells what the cluster and each live member know, for a record that got no outcome.
+// describe returns the state of the cluster and of each live member, for a failure message.
 func describe(t *testing.T, at, group, topic string, live []*member) string {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
@@ -222,7 +222,7 @@ func describe(t *testing.T, at, group, topic string, live []*member) string {
 	return to.String()
 }
 
-// A diary keeps the last lines that a client has logged.
+// A diary keeps the last 100 log lines of a client.
 type diary struct {
 	mu    sync.Mutex
 	lines []string
@@ -245,9 +245,8 @@ func (d *diary) text() string {
 	return strings.Join(d.lines, "")
 }
 
-// One key is in two partitions, both records are received at once, and one partition moves before
-// they are handled: the record of the other is handled all the same, by the member that still has
-// it.
+// One key has records in two partitions, and both are received at once. One partition moves before
+// they are handled. The member that keeps the other partition still handles its record.
 func TestRebalance_OneKeyInTwoPartitions(t *testing.T) {
 	t.Parallel()
 	at := addr(t)
@@ -261,7 +260,7 @@ func TestRebalance_OneKeyInTwoPartitions(t *testing.T) {
 	ds := get(t, a, 2)
 	b := open(t, quick(at), group, []string{topic}, pawlkafka.Config{})
 	moved := get(t, b, 1)[0]
-	slices.SortFunc(ds, func(x, y pawl.Delivery) int { // the one that has moved is first
+	slices.SortFunc(ds, func(x, y pawl.Delivery) int { // the moved one first
 		return cmp.Compare(len(strings.TrimPrefix(x.Log, moved.Log)), len(strings.TrimPrefix(y.Log, moved.Log)))
 	})
 	if ds[0].Log != moved.Log || ds[0].OrderingKey != ds[1].OrderingKey {
@@ -272,13 +271,14 @@ func TestRebalance_OneKeyInTwoPartitions(t *testing.T) {
 	one.group(ds, make([]time.Duration, len(ds)), &l)
 	again := get(t, a, 1)
 	if again[0].Log != ds[1].Log {
-		t.Fatalf("received %+v, and %+v was behind one that has moved", again, ds[1])
+		t.Fatalf("received %+v, want %+v, which came after a moved delivery", again, ds[1])
 	}
-	if err := a.Release(t.Context(), 0, ds[0], again[0]); err != nil { // one call, and the one that has moved is first
+	// One call, with the moved delivery first.
+	if err := a.Release(t.Context(), 0, ds[0], again[0]); err != nil {
 		t.Fatal(err)
 	}
 	if again = get(t, a, 1); again[0].Log != ds[1].Log {
-		t.Fatalf("received %+v, and %+v was given back", again, ds[1])
+		t.Fatalf("received %+v, want %+v, which was released", again, ds[1])
 	}
 	one.group(again, make([]time.Duration, 1), &l)
 	ack(t, b, moved)
@@ -303,7 +303,7 @@ func (m *memberStats) add(s pawlkafka.Stats, died bool) {
 	}
 }
 
-// A member receives and handles as package consumer does: several at once, those of a key one after the other.
+// A member receives and handles as package consumer does: several keys at once, each key in order.
 type member struct {
 	t      *testing.T
 	s      *pawlkafka.Source
@@ -316,7 +316,7 @@ type member struct {
 	log    diary
 
 	mu  sync.Mutex
-	err error // of the last Receive that failed
+	err error // error of the last failed Receive
 }
 
 func (m *member) lastError() error {
@@ -366,9 +366,9 @@ func newMember(t *testing.T, at, group, topic string, cfg pawlkafka.Config, l *l
 	return one
 }
 
-// group handles deliveries of one ordering key as package consumer does. One key may be in several
-// partitions, so of those behind a lost one some may still be held: they go back, or the source
-// keeps them as handed out for ever.
+// group handles deliveries of one ordering key as package consumer does. A key may be in several
+// partitions, so deliveries after a lost one may still be held. group releases them; otherwise the
+// source keeps them as handed out forever.
 func (m *member) group(ds []pawl.Delivery, took []time.Duration, l *ledger) {
 	for i, d := range ds {
 		if !m.s.StillHeld(d) {
@@ -379,7 +379,7 @@ func (m *member) group(ds []pawl.Delivery, took []time.Duration, l *ledger) {
 		select {
 		case <-time.After(took[i]):
 		case <-m.handle.Done():
-			return // it died
+			return // die was called
 		}
 		var partition int32
 		fmt.Sscan(d.Log[len(d.Log)-1:], &partition)

@@ -8,19 +8,20 @@ import (
 	"github.com/pawl-go/pawl/transport/internal/adapter"
 )
 
-// Receive waits at most Config.Wait for the first record and returns at most max deliveries, in the order of their offsets within each
-// partition. It may return none. The first call joins the group.
+// Receive waits at most Config.Wait for the first record and returns at most max deliveries, in
+// offset order within each partition. It may return none. The first call joins the group.
 //
-// Records with a key are ordered: the OrderingKey is the topic and the key, and of each nothing more is handed out while a
-// delivery of it is out from an earlier Receive, or waits for the delay of its Release. One Receive may return several of a key. More
-// partitions added to a topic give keys to other partitions, and break that order once.
+// Records with a key are ordered by topic and key, their OrderingKey. While a delivery from an
+// earlier Receive is out, or waits for its Release delay, no later one of its OrderingKey is handed
+// out. One Receive may return several of the same OrderingKey. Adding partitions to a topic moves
+// keys to other partitions, and breaks their order once.
 //
-// Kafka counts no deliveries, so Delivery.Receives is what this source knows: how often its partition has changed hands by a crash since
-// it last moved on, and how often the delivery was given back since.
+// Kafka does not count deliveries. Delivery.Receives counts the partition's takeovers after crashes
+// since its mark last moved, and the Releases of this delivery since.
 //
-// Errors are those of fetches, of the join of the group and of its commits: the client goes on trying by itself. When ctx has ended
-// nothing is fetched any more. The source stays a member of the group until Finish, so that what is being handled is not handed
-// elsewhere.
+// Receive returns errors of fetches, of the group join and of the group's commits; the client
+// retries by itself. After ctx ends, fetching stops, but the source stays a member until Finish. So
+// deliveries being handled are not given to other members.
 func (s *Source) Receive(ctx context.Context, max int) ([]pawl.Delivery, error) {
 	const op = "kafka.receive"
 	if max < 1 {
@@ -44,7 +45,7 @@ func (s *Source) Receive(ctx context.Context, max int) ([]pawl.Delivery, error) 
 		case len(hs) > 0:
 			ds := make([]pawl.Delivery, len(hs))
 			for i, h := range hs {
-				ds[i] = s.delivery(h) // calls your KeyFrom: under no lock
+				ds[i] = s.delivery(h) // calls the caller's KeyFrom: hold no lock
 			}
 			s.handedOut(ctx, ds)
 			return ds, nil
@@ -52,7 +53,7 @@ func (s *Source) Receive(ctx context.Context, max int) ([]pawl.Delivery, error) 
 		soon := time.NewTimer(next)
 		select {
 		case <-changed:
-		case <-soon.C: // the delay of one that was given back is over
+		case <-soon.C: // a Release delay is over
 		case <-waited.C:
 			soon.Stop()
 			s.emit(ctx, pawl.Event{Kind: pawl.EventEmptyReceive, Op: op})
@@ -66,7 +67,7 @@ func (s *Source) Receive(ctx context.Context, max int) ([]pawl.Delivery, error) 
 	}
 }
 
-// start joins the group at the first call, and fetches again after a pause.
+// start joins the group at the first call, and resumes fetching after a pause.
 func (s *Source) start() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -92,7 +93,7 @@ func (s *Source) start() error {
 	return nil
 }
 
-// pause fetches nothing more.
+// pause stops fetching.
 func (s *Source) pause() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -102,8 +103,8 @@ func (s *Source) pause() {
 	}
 }
 
-// collect hands out what may be handed out, partition by partition, each first in its turn. It returns how long it is until a delay ends,
-// and what is closed when anything changes.
+// collect hands out records, starting with the partition whose turn it is. It also returns the time
+// until the next Release delay ends, and a channel that is closed on any change.
 func (s *Source) collect(max int) (hs []handout, next time.Duration, changed <-chan struct{}, err error) {
 	now := time.Now()
 	s.mu.Lock()
@@ -114,7 +115,7 @@ func (s *Source) collect(max int) (hs []handout, next time.Duration, changed <-c
 	next = s.config.Wait
 	for range len(s.order) {
 		p := s.order[0]
-		s.order = append(s.order[1:], p) // the next has its turn first
+		s.order = append(s.order[1:], p) // round robin
 		if p.leaving || !p.counted {
 			continue
 		}
@@ -134,7 +135,7 @@ func (s *Source) collect(max int) (hs []handout, next time.Duration, changed <-c
 	return hs, next, s.changed, err
 }
 
-// handedOut counts and reports what a Receive returns.
+// handedOut counts and reports the deliveries of a Receive.
 func (s *Source) handedOut(ctx context.Context, ds []pawl.Delivery) {
 	var age time.Duration
 	for _, d := range ds {

@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// At any bound a partition that is full is fetched again at the latest when all of it is settled.
-// Otherwise it would stand for ever.
-func TestPartition_FullEndsWithTheLastSettled(t *testing.T) {
+// At any bounds, fetching of a full partition resumes at the latest when all of its records are
+// settled. Otherwise the partition would never be fetched again.
+func TestPartition_FullIsFetchedAgain(t *testing.T) {
 	t.Parallel()
 	for _, c := range []Config{{MaxRecords: 1}, {MaxRecords: 2}, {MaxRecords: 3}, {MaxRecords: maxMaxRecords},
 		{MaxOctets: 1}, {MaxOctets: 2}, {MaxOctets: recordOverhead}, {MaxOctets: maxMaxOctets},
@@ -35,10 +35,10 @@ func TestPartition_FullEndsWithTheLastSettled(t *testing.T) {
 				}
 			}
 			if !p.roomy(c) {
-				t.Errorf("all %d are settled, and it is not fetched again", added)
+				t.Errorf("all %d are settled, but the partition is not fetched again", added)
 			}
 			if !s.mayFetch() {
-				t.Errorf("all %d are settled, and no partition is fetched again", added)
+				t.Errorf("all %d are settled, but no partition is fetched again", added)
 			}
 		})
 	}

@@ -9,12 +9,13 @@ import (
 	"github.com/pawl-go/pawl/transport/internal/adapter"
 )
 
-// Ack notes that the database holds the outcome of deliveries. It sends nothing: the offset is committed within 100 ms once all
-// records before it are settled, when the partition is revoked, and in Finish.
+// Ack notes that the database holds the outcome of deliveries. It sends nothing. Once all records
+// before it are settled, the offset is committed within 100 ms, at a revoke, or in Finish.
 //
-// A receipt for a partition that was revoked or lost since commits nothing: its record is the next owner's, comes again there and is
-// absorbed. It is counted in Stats.LostHandles and is no error. Receipts that are not valid, or of another source, are refused with an error;
-// the valid ones beside them count.
+// If the partition was revoked or lost, the receipt commits nothing. The next owner receives the
+// record again, and the database absorbs it. Stats.LostHandles counts such receipts; they are no
+// error. Ack refuses invalid receipts and those of other sources with an error, but applies the
+// rest.
 func (s *Source) Ack(ctx context.Context, rs ...pawl.Receipt) error {
 	const op = "kafka.ack"
 	held := make([]*place, 0, len(rs))
@@ -37,12 +38,13 @@ func (s *Source) Ack(ctx context.Context, rs ...pawl.Receipt) error {
 	return nil
 }
 
-// Release gives deliveries back, in memory: this source hands them out again after the delay, 0 and less mean at once. Meanwhile the
-// commit stays before them, while records behind them are delivered, up to ten times Config.MaxRecords. If the partition moves to
-// another member, they come there at once.
+// Release returns deliveries to memory; this source hands them out again after the delay. A delay
+// of 0 or less means at once. Meanwhile the commit stays before them, and up to ten times
+// Config.MaxRecords later records are delivered. If the partition moves, they come at once there.
 //
-// A delivery of a partition that was revoked or lost since is the next owner's: it is counted in Stats.LostHandles and is no error.
-// Deliveries of another source are refused with an error, the others beside them are released.
+// If the partition was revoked or lost, the delivery belongs to the next owner. Stats.LostHandles
+// counts it; it is no error. Release refuses deliveries of other sources with an error, but
+// releases the rest.
 func (s *Source) Release(ctx context.Context, delay time.Duration, ds ...pawl.Delivery) error {
 	const op = "kafka.release"
 	held := make([]*place, 0, len(ds))
@@ -65,7 +67,8 @@ func (s *Source) Release(ctx context.Context, delay time.Duration, ds ...pawl.De
 	return nil
 }
 
-// settle does one thing to each delivery that is still ours and out, and returns how many that were. It fetches again what has room now.
+// settle applies do to each delivery that this source still has out, and returns how many there
+// were. It resumes fetching of partitions that have room again.
 func (s *Source) settle(ctx context.Context, op string, held []*place, do func(*partition, *place) bool) (done int, err error) {
 	s.mu.Lock()
 	if s.finishing {
@@ -101,7 +104,7 @@ func (s *Source) settle(ctx context.Context, op string, held []*place, do func(*
 	return done, nil
 }
 
-// report emits an event that stands for n deliveries, if there are any.
+// report emits an event for n deliveries, unless n is 0.
 func (s *Source) report(ctx context.Context, kind pawl.EventKind, op string, n int) {
 	if n > 0 {
 		s.emit(ctx, pawl.Event{Kind: kind, Op: op, Count: n})

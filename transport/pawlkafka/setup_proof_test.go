@@ -22,7 +22,7 @@ import (
 	"github.com/pawl-go/pawl/transport/pawlkafka"
 )
 
-// shared is the Kafka of this test binary. Tests that kill a broker start one of their own.
+// shared is the Kafka of this test binary. Tests that kill a broker start their own.
 var shared = sync.OnceValues(func() (*brokers.Server, error) {
 	started.Store(true)
 	return brokers.Kafka(context.Background(), brokers.Options{Log: func(line string) { fmt.Fprintln(os.Stderr, line) }})
@@ -41,7 +41,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// addr is where the shared broker listens.
+// addr returns the address of the shared broker.
 func addr(t testing.TB) string {
 	t.Helper()
 	s, err := shared()
@@ -51,7 +51,7 @@ func addr(t testing.TB) string {
 	return s.Addr()
 }
 
-// client is a plain client, for what tests do themselves.
+// client returns a plain client for the test's own requests.
 func client(t testing.TB, addr string, opts ...kgo.Opt) *kgo.Client {
 	t.Helper()
 	c, err := kgo.NewClient(append([]kgo.Opt{kgo.SeedBrokers(addr), kgo.MetadataMinAge(100 * time.Millisecond)}, opts...)...)
@@ -62,7 +62,7 @@ func client(t testing.TB, addr string, opts ...kgo.Opt) *kgo.Client {
 	return c
 }
 
-// unique names a topic or a group of one test.
+// unique returns a name for a topic or group of one test.
 func unique(t testing.TB) string {
 	t.Helper()
 	return fmt.Sprintf("t%d", names.next())
@@ -82,7 +82,7 @@ func (c *counter) next() int {
 	return c.n
 }
 
-// createTopic makes a topic of its own and returns its name.
+// createTopic creates a topic with a unique name and returns that name.
 func createTopic(t testing.TB, addr string, partitions int32, settings map[string]string) string {
 	t.Helper()
 	topic := "topic." + unique(t)
@@ -102,7 +102,7 @@ func makeTopic(t testing.TB, addr, topic string, partitions int32, settings map[
 	if _, err := admin.CreateTopic(ctx, partitions, -1, configs, topic); err != nil {
 		t.Fatal(err)
 	}
-	await(t, "topic "+topic+" has leaders", func() bool { // what follows must not meet a topic that is half made
+	await(t, "topic "+topic+" has leaders", func() bool { // wait until the topic is fully created
 		ends, err := admin.ListEndOffsets(ctx, topic)
 		return err == nil && ends.Error() == nil && len(ends[topic]) == int(partitions)
 	})
@@ -119,19 +119,19 @@ func produce(t testing.TB, addr string, records ...*kgo.Record) {
 	}
 }
 
-// keyed is a record of a topic's partition with an idempotency key.
+// keyed returns a record with an idempotency key.
 func keyed(topic string, partition int32, key string) *kgo.Record {
 	return &kgo.Record{Topic: topic, Partition: partition, Value: []byte("body of " + key),
 		Headers: []kgo.RecordHeader{{Key: pawlkafka.DefaultKeyHeader, Value: []byte(key)}}}
 }
 
-// quick are options for a group that notices everything soon.
+// quick returns options with short intervals, so that the group reacts soon.
 func quick(addr string) []kgo.Opt {
 	return []kgo.Opt{kgo.SeedBrokers(addr), kgo.SessionTimeout(6 * time.Second), kgo.HeartbeatInterval(200 * time.Millisecond),
 		kgo.FetchMaxWait(200 * time.Millisecond), kgo.MetadataMinAge(100 * time.Millisecond)}
 }
 
-// A wire is the network of one source, which can be cut as a crash cuts it: nothing is said to the broker any more.
+// A wire is the network of one source. crash cuts it: the broker receives nothing more.
 type wire struct {
 	mu    sync.Mutex
 	conns []net.Conn
@@ -162,7 +162,7 @@ func (w *wire) crash() {
 	}
 }
 
-// hangUp cuts the connections that there are; others can be made.
+// hangUp closes the current connections; new ones can be made.
 func (w *wire) hangUp() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -195,14 +195,14 @@ func open(t testing.TB, opts []kgo.Opt, group string, topics []string, cfg pawlk
 func finish(s *pawlkafka.Source) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	_ = s.Finish(ctx) // an error says that it is finished already
+	_ = s.Finish(ctx) // an error: the test finished it already
 }
 
 func await(t testing.TB, what string, is func() bool) {
 	t.Helper()
 	for end := time.Now().Add(2 * time.Minute); !is(); time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("it is not so within two minutes: %s", what)
+			t.Fatalf("not within two minutes: %s", what)
 		}
 	}
 }

@@ -21,35 +21,41 @@ import (
 	"github.com/pawl-go/pawl/transport/internal/adapter"
 )
 
-// SinkConfig shapes a [Sink]. The zero value is fit for production.
+// SinkConfig configures a [Sink]. The zero value is fit for production.
 type SinkConfig struct {
-	// TopicOf chooses the topic of an event, such as one for each type of aggregate. It must name one of the topics that were given to
-	// OpenSink, always the same for the events of one aggregate, or their order is lost. Default: the first of the topics.
+	// TopicOf chooses the topic of an event, such as one for each type of aggregate. It must return
+	// one of the topics given to OpenSink. It must always return the same one for the events of one
+	// aggregate, else their order is lost. Default: the first topic.
 	TopicOf func(m pawl.Message) string
-	// KeyHeader is the header for the event's id. Default Idempotency-Key, which a [Source] looks at.
+	// KeyHeader is the header for the event's id. Default Idempotency-Key, which a [Source] reads.
 	KeyHeader string
-	// Hooks receive error where a topic may lose what it has confirmed. The zero value logs it to slog.Default.
+	// Hooks receive error if a topic may lose confirmed records. The zero value logs to
+	// slog.Default.
 	Hooks pawl.Hooks
 }
 
-// A Sink publishes the events of an outbox to topics: give it to outbox.Config. Its client is its own: end it with Close.
+// A Sink publishes the events of an outbox to topics: pass it to outbox.Config. It owns its client.
 //
-// The aggregate's id is the key of the record, so the events of an aggregate are in one partition, in their order. An event without an
-// aggregate has no key, and any partition. Headers are those of the CloudEvents binding for Kafka (ce_id, ce_source, …, content-type), pawl-event-id,
-// the event's id as its key, and the event's own. The timestamp of a record is when it was sent: Kafka deletes by it.
+// The record's key is the aggregate's id, so the events of an aggregate stay ordered in one
+// partition. An event without an aggregate has no key and may go to any partition. The headers are
+// those of the CloudEvents binding for Kafka (ce_id, ce_source, …, content-type), pawl-event-id,
+// the key header with the event's id, and the event's own. The record's timestamp is the time of
+// sending, because Kafka's retention uses it.
 //
-// A record is accepted when all replicas in sync have it. Its producer is idempotent, which keeps the order and drops what the client itself
-// sends twice. It does not know what an earlier process has sent, nor what was sent before a context ended: after that an event may be in
-// the log twice, and its receiver recognises the id.
+// A record is accepted when all in-sync replicas have it. The producer is idempotent, which keeps
+// the order and drops the client's own retries. It cannot recognise records of an earlier process,
+// or of a call whose context ended. The log may then hold an event twice; receivers recognise its
+// id.
 type Sink struct {
 	client *kgo.Client
 	topics []string
 	config SinkConfig
-	limits map[string]int // octets of a record, by topic
+	limits map[string]int // maximum record size in bytes, by topic
 
-	mu        sync.Mutex
-	confirmed map[topicPartition]bool // partitions in which the broker knows our producer
-	traffic   map[string]traffic      // by topic
+	mu sync.Mutex
+	// Partitions in which the broker has accepted a record of this producer.
+	confirmed map[topicPartition]bool
+	traffic   map[string]traffic // by topic
 }
 
 // traffic counts records of a topic.
@@ -61,14 +67,16 @@ var (
 	_ pawl.Broker    = (*Sink)(nil)
 )
 
-// publishSlack is how long a Publish may take longer than its context: the client answers within it, and if not it is left behind.
+// publishSlack is how long Publish waits for the client's answer after its context ended.
 const publishSlack = time.Second
 
-// OpenSink makes a client of opts, which say how the cluster is reached, and checks that the topics exist; none is ever created. It reads
-// how large a record each takes: if you raise max.message.bytes of a topic, open the sink again.
+// OpenSink creates a client from opts, which say how to reach the cluster. It checks that the
+// topics exist; it never creates one. It reads the maximum record size of each topic: if you raise
+// max.message.bytes, open the sink again.
 //
-// The sink sets acks=all, idempotence, and that a context ends the wait for a record that is in flight. Options that would break
-// these are refused. Set min.insync.replicas of the topics to 2 at least, with 3 replicas: with 1, a confirmed record is lost with its leader.
+// The sink sets acks=all, idempotence, and cancellation of records in flight. Options that would
+// break these are refused. With 3 replicas, set min.insync.replicas to at least 2: with 1, a
+// confirmed record is lost with its leader.
 func OpenSink(ctx context.Context, opts []kgo.Opt, topics []string, cfg SinkConfig) (*Sink, error) {
 	const op = "kafka.sink"
 	if len(topics) == 0 || slices.Contains(topics, "") {
@@ -95,7 +103,7 @@ func OpenSink(ctx context.Context, opts []kgo.Opt, topics []string, cfg SinkConf
 	return s, nil
 }
 
-// options are ours around theirs.
+// options returns the caller's options between the sink's defaults and its fixed ones.
 func (s *Sink) options(theirs []kgo.Opt) []kgo.Opt {
 	all := []kgo.Opt{kgo.RequiredAcks(kgo.AllISRAcks()), kgo.AllowIdempotentProduceCancellation(), kgo.ProducerLinger(2 * time.Millisecond)}
 	return append(append(all, theirs...),
@@ -108,7 +116,7 @@ func (s *Sink) options(theirs []kgo.Opt) []kgo.Opt {
 		}))
 }
 
-// defaultLimit is max.message.bytes where a broker does not say.
+// defaultLimit is Kafka's default of max.message.bytes, used if the broker does not say.
 const defaultLimit = 1_048_588
 
 // inForce refuses options that break the sink's promises.
@@ -116,16 +124,17 @@ func (s *Sink) inForce(op string) error {
 	c := s.client
 	acks, _ := c.OptValue(kgo.RequiredAcks).(kgo.Acks)
 	return refuse(op, append(commonRules(c),
-		rule{"RequiredAcks", acks == kgo.AllISRAcks(), "leave it out: a record counts once all replicas in sync have it"},
+		rule{"RequiredAcks", acks == kgo.AllISRAcks(), "leave it out: a record is accepted once all in-sync replicas have it"},
 		rule{"DisableIdempotentWrite", !isSet(c, kgo.DisableIdempotentWrite), "leave it out: without it, retries of the client reorder records"},
 		rule{"ConsumerGroup", !isSet(c, kgo.ConsumerGroup), "leave it out: a sink receives nothing"},
 		rule{"ConsumeTopics", !isSet(c, kgo.ConsumeTopics), "leave it out: a sink receives nothing"},
 		rule{"DefaultProduceTopic", !isSet(c, kgo.DefaultProduceTopic), "pass the topics to OpenSink"},
-		rule{"ManualFlushing", !isSet(c, kgo.ManualFlushing), "leave it out: the sink flushes nothing by hand"},
+		rule{"ManualFlushing", !isSet(c, kgo.ManualFlushing), "leave it out: the sink never flushes manually"},
 	))
 }
 
-// ask reads what the topics take, and warns where they may lose what they confirmed. Its client produces nothing.
+// ask reads the topics' record limits, and warns if a topic may lose confirmed records. It uses a
+// client of its own, which produces nothing.
 func (s *Sink) ask(ctx context.Context, opts []kgo.Opt) (map[string]int, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -151,7 +160,7 @@ func (s *Sink) ask(ctx context.Context, opts []kgo.Opt) (map[string]int, error) 
 		return nil, err
 	}
 	for _, one := range settings {
-		if one.Err != nil { // a user that may write need not be allowed to read settings
+		if one.Err != nil { // a user with Write need not be allowed to read settings
 			continue
 		}
 		for _, c := range one.Configs {
@@ -161,8 +170,8 @@ func (s *Sink) ask(ctx context.Context, opts []kgo.Opt) (map[string]int, error) 
 			case c.Key == "max.message.bytes":
 				limits[one.Name] = min(max(n, 512), 1<<30)
 			case c.Key == "min.insync.replicas" && n < 2 && replicas(details[one.Name]) > 1:
-				s.config.Hooks.Emit(ctx, pawl.Event{Kind: pawl.EventError, Op: "kafka.sink", Scope: one.Name, Err: fmt.Errorf("topic %s confirms a record "+
-					"that only its leader has, and loses it with the leader: set min.insync.replicas to 2", one.Name)})
+				s.config.Hooks.Emit(ctx, pawl.Event{Kind: pawl.EventError, Op: "kafka.sink", Scope: one.Name, Err: fmt.Errorf("topic %s confirms records "+
+					"that only the leader has, and loses them with the leader: set min.insync.replicas to 2", one.Name)})
 			}
 		}
 	}
@@ -176,23 +185,26 @@ func replicas(d kadm.TopicDetail) (most int) {
 	return most
 }
 
-// Close ends the sink's client. Call it when no Publish runs any more. It returns nil.
+// Close closes the client. Call it after the last Publish has returned. It returns nil.
 func (s *Sink) Close() error {
 	s.client.Close()
 	return nil
 }
 
-// Broker returns kafka and the names of the topics, for traces.
+// Broker returns "kafka" and the comma-separated topics, for traces.
 func (s *Sink) Broker() (system, destination string) { return "kafka", strings.Join(s.topics, ",") }
 
-// Carries returns why Kafka can never carry the event octet for octet: it is larger than its topic takes, with its headers; a header of
-// its own has the name of the key header; or TopicOf names a topic that was not given to OpenSink.
+// Carries returns an error if Kafka can never carry the event unchanged:
+//
+//   - with its headers it exceeds the limit of its topic
+//   - one of its headers has the name of the key header, with another value
+//   - TopicOf names a topic that was not given to OpenSink
 func (s *Sink) Carries(m pawl.Message) error {
 	_, err := s.record(m)
 	return err
 }
 
-// record makes the record of an event.
+// record builds the record of an event.
 func (s *Sink) record(m pawl.Message) (*kgo.Record, error) {
 	topic, err := callback.Get("SinkConfig.TopicOf", func() string { return s.config.TopicOf(m) })
 	if err != nil {
@@ -218,14 +230,14 @@ func (s *Sink) record(m pawl.Message) (*kgo.Record, error) {
 		r.Headers = append(r.Headers, kgo.RecordHeader{Key: name, Value: []byte(headers[name])})
 	}
 	if size := batchSize(r); size > limit {
-		return nil, fmt.Errorf("it has %d octets with its headers, topic %s takes %d: raise max.message.bytes, or store the payload and send a reference",
+		return nil, fmt.Errorf("it has %d bytes with its headers, topic %s allows %d: raise max.message.bytes, or store the payload and send a reference",
 			size, r.Topic, limit)
 	}
 	return r, nil
 }
 
-// batchSize is at least what a batch of this record alone takes, uncompressed: 61 octets of the batch, and at most 5 for each length and 21
-// for the record itself.
+// batchSize returns an upper bound for an uncompressed batch of only this record. It counts 61
+// bytes for the batch, at most 21 for the record, and at most 5 for each length.
 func batchSize(r *kgo.Record) int {
 	size := 61 + 21 + 5 + len(r.Key) + 5 + len(r.Value) + 5
 	for _, h := range r.Headers {
@@ -234,10 +246,11 @@ func batchSize(r *kgo.Record) int {
 	return size
 }
 
-// Publish implements [pawl.Sink]. An error that is not about one message alone is the sink's failure and charged to no event. A message whose
-// outcome is not known when ctx ends may be in the log, and is published again.
+// Publish implements [pawl.Sink]. An error that is not about one message alone counts as a failure
+// of the sink, and is charged to no event. A message whose outcome is unknown when ctx ends may be
+// in the log, and is published again.
 //
-// publish: a crash before the broker has the records costs another try, after it the same records once more.
+// publish: a crash before the broker has the records costs another try; after it, duplicates.
 func (s *Sink) Publish(ctx context.Context, ms []pawl.Message) []error {
 	errs := make([]error, len(ms))
 	if err := fault.At("kafka.publish.before"); err != nil {
@@ -270,10 +283,11 @@ func (s *Sink) Publish(ctx context.Context, ms []pawl.Message) []error {
 }
 
 // PublishBatch implements [pawl.BatchSink]. The messages of a call go to one partition, where the
-// broker takes their records in order or not at all: each batch of the producer carries the number of
-// its first record, and one that does not follow the last accepted one is refused. The broker knows
-// the last number once it has taken one record of this producer, so in a new partition the first
-// record goes alone.
+// broker takes their records in order or not at all. Each producer batch carries a sequence number,
+// and the broker refuses a batch that does not follow the last accepted one.
+//
+// The broker knows the last number only after it accepted one record of this producer. So in a new
+// partition the first record is sent alone.
 func (s *Sink) PublishBatch(ctx context.Context, ms []pawl.Message) (accepted int, err error) {
 	if err := fault.At("kafka.publish.before"); err != nil {
 		return 0, pawl.SinkDown(err)
@@ -311,18 +325,18 @@ func (s *Sink) PublishBatch(ctx context.Context, ms []pawl.Message) (accepted in
 	return accepted, unfit
 }
 
-// knows reports whether the broker has taken a record of ours in the partition of a PublishBatch.
+// knows reports whether the broker accepted a record of this producer in the call's partition.
 func (s *Sink) knows(topic string, one *onePartition) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.confirmed[topicPartition{topic, one.number.Load()}]
 }
 
-// A flight is records on their way.
+// A flight is a set of records that were sent and await their answers.
 type flight struct {
 	answers  chan answer
-	errs     []error // of each record; errUnanswered until its answer is there
-	alone    []bool  // no other record of its topic was on its way with it
+	errs     []error // one per record; errUnanswered until answered
+	alone    []bool  // no other record of its topic was in flight at the same time
 	sent     int
 	answered int
 }
@@ -341,7 +355,7 @@ func newFlight(n int) *flight {
 	return f
 }
 
-// send hands records to the client, behind those that it was handed before.
+// send passes records to the client, after those that it passed before.
 func (s *Sink) send(ctx context.Context, f *flight, records []*kgo.Record) {
 	for _, r := range records {
 		of := f.sent
@@ -353,7 +367,7 @@ func (s *Sink) send(ctx context.Context, f *flight, records []*kgo.Record) {
 	}
 }
 
-// depart counts a record that is sent, and returns what was on its way before.
+// depart counts a sent record and returns the topic's counts before it.
 func (s *Sink) depart(topic string) traffic {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -362,8 +376,7 @@ func (s *Sink) depart(topic string) traffic {
 	return before
 }
 
-// arrive counts a record that is answered, and reports whether no other of its topic was on its way
-// with it.
+// arrive counts an answered record, and reports whether it was in flight alone in its topic.
 func (s *Sink) arrive(r *kgo.Record, err error, before traffic) (alone bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -375,7 +388,7 @@ func (s *Sink) arrive(r *kgo.Record, err error, before traffic) (alone bool) {
 	return before.sent == before.answered && now.sent == before.sent+1
 }
 
-// gather waits for the answers to what was sent and returns all errors. It returns soon after ctx ends.
+// gather waits for the answers to all sent records, at most publishSlack beyond the end of ctx.
 func (f *flight) gather(ctx context.Context) []error {
 	done := ctx.Done()
 	var late <-chan time.Time
@@ -395,9 +408,9 @@ func (f *flight) gather(ctx context.Context) []error {
 
 var errUnanswered = errors.New("the broker has not answered: the record may be in the log")
 
-// failure says what an error of the client is about. One record that is refused fails others of its
-// partition with the same error, also those of other calls, so among several nothing tells which it
-// was about: the relay publishes each alone then.
+// failure decides whether an error is about one record or about the sink. A refused record fails
+// others of its partition with the same error, including those of other calls. So a record is
+// charged only if it was in flight alone. Otherwise the relay retries each alone.
 func (s *Sink) failure(err error, alone bool) error {
 	if err == nil {
 		return nil
@@ -409,7 +422,7 @@ func (s *Sink) failure(err error, alone bool) error {
 	return pawl.SinkDown(wrapped)
 }
 
-// aboutRecord recognises a refusal of what a batch holds.
+// aboutRecord reports whether the broker refused a batch because of its contents.
 func aboutRecord(err error) bool {
 	for _, about := range []error{kerr.MessageTooLarge, kerr.InvalidRecord, kerr.InvalidTimestamp, kerr.CorruptMessage, kerr.RecordListTooLarge} {
 		if errors.Is(err, about) {
@@ -419,8 +432,8 @@ func aboutRecord(err error) bool {
 	return false
 }
 
-// misfit is the end of an event of which no message can be made. A panic says nothing of the next
-// attempt, and is charged.
+// misfit returns the error of an event that cannot become a record. It is final, except after a
+// panic, which may not happen again and counts as an attempt.
 func misfit(err error) error {
 	failure := &pawl.Error{Op: "kafka.sink", Err: err}
 	if callback.Panicked(err) {

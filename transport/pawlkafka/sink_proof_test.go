@@ -32,7 +32,7 @@ func openSink(t testing.TB, at string, topics []string, cfg pawlkafka.SinkConfig
 	return s
 }
 
-// event is one as a relay hands it to a sink.
+// event returns an event as a relay passes it to a sink.
 func event(id, aggregate string, payload []byte) pawl.Message {
 	return pawl.Message{ID: id, Type: "OrderPlaced", AggregateType: "order", AggregateID: aggregate, Payload: payload, Headers: map[string]string{
 		"ce-id": id, "ce-source": "/shop", "ce-specversion": "1.0", "ce-type": "OrderPlaced", "content-type": "application/json",
@@ -46,7 +46,7 @@ func noErrors(t testing.TB, errs []error) {
 	}
 }
 
-// What a sink publishes, a source receives with the event's id as its key, in the binding of CloudEvents.
+// A source receives a published event with the event's id as its key, in the CloudEvents binding.
 func TestSink_SourceRecognisesTheEvent(t *testing.T) {
 	t.Parallel()
 	at := addr(t)
@@ -69,7 +69,7 @@ func TestSink_SourceRecognisesTheEvent(t *testing.T) {
 	}
 }
 
-// Events of an aggregate are in one partition, others anywhere; TopicOf chooses the topic.
+// The events of an aggregate go to one partition, others to any. TopicOf chooses the topic.
 func TestSink_PlacesByAggregateAndTopic(t *testing.T) {
 	t.Parallel()
 	at := addr(t)
@@ -88,11 +88,11 @@ func TestSink_PlacesByAggregateAndTopic(t *testing.T) {
 		}
 		ms = append(ms, m)
 	}
-	for chunk := range slices.Chunk(ms, 8) { // no two of one aggregate
+	for chunk := range slices.Chunk(ms, 8) { // no two of the same aggregate
 		noErrors(t, sink.Publish(t.Context(), chunk))
 	}
 	s := open(t, quick(at), unique(t), []string{orders, refunds}, pawlkafka.Config{})
-	at1 := map[string]string{} // the log of each aggregate
+	at1 := map[string]string{} // log by aggregate
 	for _, d := range get(t, s, 40) {
 		if before, known := at1[d.OrderingKey]; known && before != d.Log {
 			t.Errorf("%s is in %s and in %s", d.OrderingKey, before, d.Log)
@@ -110,7 +110,7 @@ func oddKey(key string) bool {
 	return err == nil && n%2 == 1
 }
 
-// The largest event that Carries lets through is taken, and one octet more is refused before anything is sent.
+// The largest event that Carries allows is accepted. With one byte more, Carries refuses it.
 func TestSink_CarriesWhatTheTopicTakes(t *testing.T) {
 	t.Parallel()
 	at := addr(t)
@@ -134,16 +134,16 @@ func TestSink_CarriesWhatTheTopicTakes(t *testing.T) {
 			}
 		}
 		if limit > 0 && largest < 1<<20 {
-			t.Errorf("a topic that takes %d octets is said to carry %d", limit, largest)
+			t.Errorf("a topic that allows %d bytes carries %d, says Carries", limit, largest)
 		}
 		noErrors(t, sink.Publish(t.Context(), []pawl.Message{event("id", "a", body[:largest])}))
 		err := sink.Publish(t.Context(), []pawl.Message{event("id", "a", body[:largest+1])})[0]
 		if !pawl.IsFinal(err) || !strings.Contains(err.Error(), "max.message.bytes") {
-			t.Errorf("one octet more: %v", err)
+			t.Errorf("one byte more: %v", err)
 		}
 		s := open(t, quick(at), unique(t), []string{topic}, pawlkafka.Config{})
 		if d := get(t, s, 1)[0]; !bytes.Equal(d.Payload, body[:largest]) {
-			t.Errorf("%d octets were sent, and %d others received", largest, len(d.Payload))
+			t.Errorf("%d bytes were sent, but %d received, or other ones", largest, len(d.Payload))
 		}
 	}
 }
@@ -162,7 +162,7 @@ func TestSink_RefusesWhatItCannotCarry(t *testing.T) {
 	if err := sink.Carries(m); err == nil || !strings.Contains(err.Error(), "carries the event's id") {
 		t.Errorf("a header of the key's name: %v", err)
 	}
-	// Its neighbours are published without it.
+	// The other events of the call are published.
 	good := event("good", "b", nil)
 	good.Type = topic
 	errs := sink.Publish(t.Context(), []pawl.Message{m, good})
@@ -175,7 +175,7 @@ func TestSink_RefusesWhatItCannotCarry(t *testing.T) {
 	}
 }
 
-// logOf reads a partition from its start to its end.
+// logOf returns the records of a partition from start to end.
 func logOf(t testing.TB, at, topic string, partition int32) (all []*kgo.Record) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -196,7 +196,8 @@ func logOf(t testing.TB, at, topic string, partition int32) (all []*kgo.Record) 
 	return all
 }
 
-// When the broker refuses a batch of the producer in the middle of a call, nothing behind it is in the log, and what is said to be accepted is.
+// If the broker refuses a producer batch in the middle of a call, the log holds exactly the
+// accepted messages, and none after them.
 func TestSink_BatchIsAcceptedInOrderOrNotAtAll(t *testing.T) {
 	t.Parallel()
 	at := addr(t)
@@ -212,12 +213,13 @@ func TestSink_BatchIsAcceptedInOrderOrNotAtAll(t *testing.T) {
 			}
 			before = 1
 		}
-		// The topic now takes less than the sink knows: batches of three bodies are refused, smaller ones are taken.
+		// The topic's limit is now below the one the sink knows: Kafka refuses batches of three
+		// large bodies and accepts smaller ones.
 		limit := "700000"
 		if _, err := admin.AlterTopicConfigs(t.Context(), []kadm.AlterConfig{{Name: "max.message.bytes", Value: &limit}}, topic); err != nil {
 			t.Fatal(err)
 		}
-		await(t, "the topic takes less", func() bool {
+		await(t, "the topic's limit is lower", func() bool {
 			all, err := admin.DescribeTopicConfigs(t.Context(), topic)
 			return err == nil && len(all) == 1 && slices.ContainsFunc(all[0].Configs, func(c kadm.Config) bool { return c.Key == "max.message.bytes" && c.MaybeValue() == limit })
 		})
@@ -225,7 +227,7 @@ func TestSink_BatchIsAcceptedInOrderOrNotAtAll(t *testing.T) {
 		for n := range 20 {
 			size := 300_000
 			if n == 0 || n > 10+round {
-				size = 10 // the first is taken, and the last would be
+				size = 10 // small enough: the first and the last ones
 			}
 			ms = append(ms, event(fmt.Sprint(n), "a", bytes.Repeat([]byte{byte(n)}, size)))
 		}
@@ -234,15 +236,15 @@ func TestSink_BatchIsAcceptedInOrderOrNotAtAll(t *testing.T) {
 			t.Fatalf("accepted %d, %v: the attack did not take place", accepted, err)
 		}
 		if !pawl.IsSinkDown(err) {
-			t.Errorf("of several, nothing tells which it was about: %v", err)
+			t.Errorf("an error of several records is charged to one: %v", err)
 		}
 		log := logOf(t, at, topic, 0)[before:]
 		if len(log) != accepted {
-			t.Errorf("accepted are %d, in the log are %d", accepted, len(log))
+			t.Errorf("%d are accepted, but the log has %d", accepted, len(log))
 		}
 		for i, r := range log {
 			if want := fmt.Sprint(i); header(r, pawlkafka.DefaultKeyHeader) != want {
-				t.Errorf("at %d is event %s", i, header(r, pawlkafka.DefaultKeyHeader))
+				t.Errorf("record %d is event %s", i, header(r, pawlkafka.DefaultKeyHeader))
 			}
 		}
 		t.Logf("round %d: accepted %d of %d: %v", round, accepted, len(ms), err)
@@ -258,7 +260,7 @@ func header(r *kgo.Record, name string) string {
 	return ""
 }
 
-// While the broker hangs, Publish returns soon after its context ends, and says that the sink is down.
+// If the broker hangs, Publish returns soon after its context ends, and reports the sink as down.
 func TestSink_ReturnsWhenItsContextEnds(t *testing.T) {
 	t.Parallel()
 	own := ownBroker(t)
@@ -271,7 +273,7 @@ func TestSink_ReturnsWhenItsContextEnds(t *testing.T) {
 	begun := time.Now()
 	err := sink.Publish(ctx, []pawl.Message{event("1", "a", []byte("x"))})[0]
 	if took := time.Since(begun); took > 2400*time.Millisecond {
-		t.Errorf("it returned %v after it was called", took)
+		t.Errorf("Publish returned after %v", took)
 	}
 	if !pawl.IsSinkDown(err) {
 		t.Errorf("the error is %v", err)
@@ -284,8 +286,8 @@ func TestSink_ReturnsWhenItsContextEnds(t *testing.T) {
 	})
 }
 
-// The broker is killed again and again while batches of ten aggregates are published, each again until it is accepted: everything that was
-// confirmed is in the log, and the first deliveries of each aggregate are in order.
+// The broker is killed repeatedly while batches of ten aggregates are published and retried. All
+// confirmed events are in the log, and the first deliveries of each aggregate are in order.
 func TestSink_BrokerKilled(t *testing.T) {
 	t.Parallel()
 	own := ownBroker(t)
@@ -321,7 +323,7 @@ func TestSink_BrokerKilled(t *testing.T) {
 	for range kills {
 		had := accepted.Load()
 		await(t, "something is published", func() bool { return accepted.Load() > had+100 })
-		time.Sleep(time.Duration(rand.IntN(200)) * time.Millisecond) // the moment is any
+		time.Sleep(time.Duration(rand.IntN(200)) * time.Millisecond) // kill at a random time
 		own.Kill()
 		time.Sleep(200 * time.Millisecond)
 		if err := own.Start(t.Context()); err != nil {
@@ -357,7 +359,7 @@ func TestSink_BrokerKilled(t *testing.T) {
 	for a := range aggregates {
 		total += confirmed[a]
 		if got := next[fmt.Sprint("order-", a)]; got < confirmed[a] {
-			t.Errorf("of aggregate %d are %d confirmed, %d in the log", a, confirmed[a], got)
+			t.Errorf("aggregate %d: %d confirmed, %d in the log", a, confirmed[a], got)
 		}
 	}
 	t.Logf("%d confirmed, %d batches unknown, %d records twice", total, unknown, again)
@@ -389,10 +391,10 @@ func TestOpenSink_SaysWhatToDo(t *testing.T) {
 			s, err := pawlkafka.OpenSink(t.Context(), append([]kgo.Opt{kgo.SeedBrokers(at)}, c.opts...), c.topics, pawlkafka.SinkConfig{})
 			if err == nil {
 				s.Close()
-				t.Fatal("it opens")
+				t.Fatal("OpenSink returned no error")
 			}
 			if !strings.Contains(err.Error(), c.says) {
-				t.Errorf("it says %q, want %q in it", err, c.says)
+				t.Errorf("the error is %q, want %q in it", err, c.says)
 			}
 		})
 	}

@@ -15,40 +15,40 @@ import (
 	"github.com/pawl-go/pawl/transport/internal/adapter"
 )
 
-// A Source is one member of a consumer group. Its methods may be called from many goroutines. It joins the group at the first Receive, and
-// leaves it in Finish, which ends its client. From the first Receive on it has two goroutines of its own beside those of the client.
+// A Source is one member of a consumer group. It is safe for concurrent use. The first Receive
+// joins the group and starts two goroutines; Finish leaves the group and closes the client.
 type Source struct {
 	client *kgo.Client
 	admin  *kadm.Client
 	group  string
 	topics []string
 	config Config
-	base   context.Context // of Open, without its end: hooks may come with it
+	base   context.Context // Open's context without its cancellation, for values that hooks read
 	due    func(p *partition, final bool) (kgo.EpochOffset, commitment, bool)
 
-	revokeWait             time.Duration // how long a revoke waits for what has begun
+	revokeWait             time.Duration // how long a revoke waits for started work
 	horizon                adapter.Horizon
 	counters               counters
 	connects, commitErrors reporter
 
-	// Locks are taken in this order.
-	pumpMu   sync.Mutex // a poll of the client and what it puts into the windows are one step for the callbacks of the group
-	commitMu sync.Mutex // one commit at a time, from the choice of the offsets to the broker's answer
-	mu       sync.Mutex // all below
+	// Acquire the locks in this order.
+	pumpMu   sync.Mutex // makes a poll and its stow one step for group callbacks
+	commitMu sync.Mutex // held from choosing the offsets to the answer
+	mu       sync.Mutex // guards the fields below
 
 	ids                    map[string]topicID
-	renewed                map[string]time.Time // when the client was told that a topic was made anew
+	renewed                map[string]time.Time // when the client switched to a recreated topic
 	parts                  map[topicPartition]*partition
-	order                  []*partition            // of parts, the next to hand out first
-	restart                map[topicPartition]bool // assigned, and their commit is of an earlier topic of that name
-	troubled, troubledLast time.Time               // since when fetches or joins fail with errors that pass, and when one did last
-	errs                   []error                 // of fetches, for the next Receive
-	octets                 int                     // unsettled, of all partitions
-	crowded                bool                    // too many: nothing is fetched
+	order                  []*partition            // the values of parts; the first is served next
+	restart                map[topicPartition]bool // assigned, with the commit of an earlier topic
+	troubled, troubledLast time.Time               // first and last of a run of retriable errors
+	errs                   []error                 // fetch errors for the next Receives
+	octets                 int                     // bytes of unsettled records in all partitions
+	crowded                bool                    // octets reached its bound: fetch nothing
 	started                bool                    // the goroutines run
-	stopped                bool                    // Receive has seen a context that had ended
+	stopped                bool                    // Receive got a context that had ended
 	finishing              bool
-	changed                chan struct{} // closed and made anew when something may be received or has been settled
+	changed                chan struct{} // closed and replaced at each change
 
 	announced chan struct{} // the client has buffered records
 	kick      chan struct{} // commit soon
@@ -62,24 +62,26 @@ var (
 	_ pawl.Broker    = (*Source)(nil)
 )
 
-// Open makes a client of opts, which say how the cluster is reached ([kgo.SeedBrokers], [kgo.SASL],
-// [kgo.DialTLSConfig]) and may set how the group is kept: [kgo.SessionTimeout],
-// [kgo.HeartbeatInterval], [kgo.RebalanceTimeout], [kgo.InstanceID], [kgo.FetchMaxBytes] and so on.
-// It checks that the topics exist; none is ever created. The error says in one line what to do if
-// they do not, or if no broker answers.
+// Open creates a client from opts and checks that the topics exist; it never creates one. If a
+// topic is missing or no broker answers, the error has a one-line hint.
 //
-// The source sets what its promises depend on: no automatic commits, only committed records of
-// transactions, cooperative-sticky assignment, the callbacks of the group. Options that would break
-// them are refused: a group, topics, callbacks, automatic commits, a transactional id, topics that
-// are created on the way, [kgo.BlockRebalanceOnPoll], a reset of lost offsets to the end.
+// Pass in opts how to reach the cluster: [kgo.SeedBrokers], [kgo.SASL], [kgo.DialTLSConfig]. You
+// may also tune the group, with [kgo.SessionTimeout], [kgo.HeartbeatInterval],
+// [kgo.RebalanceTimeout], [kgo.InstanceID], [kgo.FetchMaxBytes] and so on.
 //
-// Set [kgo.RebalanceTimeout] above the Timeout of the handler and 10 s more; the default of 60 s
-// fits the default Timeout of 30 s. With an InstanceID a process that ends stays a member until its
-// session ends, which spares a restart the rebalance; its partitions wait meanwhile.
-// [kgo.ConsumeStartOffset] says where a group begins that has never committed: by default with the
-// first record. If it is another place, each partition without a commit reports what it skips
-// (event error, kafka.log). A group that begins at the end also skips what is in new partitions
-// before it has noticed them.
+// The source itself sets manual commits, read-committed isolation, cooperative-sticky assignment
+// and the group callbacks. Open refuses options that would break its promises: a group, topics,
+// callbacks, automatic commits, a transactional id, automatic topic creation,
+// [kgo.BlockRebalanceOnPoll], and a reset of lost offsets to the end.
+//
+// Set [kgo.RebalanceTimeout] at least 10 s above the handler's Timeout. The default of 60 s fits
+// the default Timeout of 30 s. With an InstanceID, a process that exits stays a member until its
+// session expires. A restart then causes no rebalance, but its partitions wait until it is back.
+//
+// [kgo.ConsumeStartOffset] sets where a group without commits starts; the default is the first
+// record. If it is set elsewhere, each partition without a commit reports the skipped records
+// (event error, kafka.log). A group that starts at the end also skips records that reach a new
+// partition before the group notices that partition.
 func Open(ctx context.Context, opts []kgo.Opt, group string, topics []string, cfg Config) (*Source, error) {
 	const op = "kafka.open"
 	cfg, err := cfg.filled()
@@ -110,12 +112,12 @@ func Open(ctx context.Context, opts []kgo.Opt, group string, topics []string, cf
 	return s, nil
 }
 
-// begin asks what must be known before the first record.
+// begin reads the topics' ids and retention before the first record is received.
 func (s *Source) begin(ctx context.Context) error {
 	rebalance := s.client.OptValue(kgo.RebalanceTimeout).(time.Duration)
 	s.revokeWait = rebalance - revokeSlack
 	if s.revokeWait < revokeSlack {
-		return adapter.BadArgument("kafka.open", "the RebalanceTimeout is %v: set it above the Timeout of the handler and 10s more", rebalance)
+		return adapter.BadArgument("kafka.open", "the RebalanceTimeout is %v: set it at least 10s above the handler's Timeout", rebalance)
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -129,26 +131,31 @@ func (s *Source) begin(ctx context.Context) error {
 		const op = "kafka.horizon"
 		s.tell(pawl.Event{Kind: pawl.EventError, Op: op, Err: wrap(op, strings.Join(s.topics, ", "), err)})
 	}
-	_ = s.horizon.Learn(ctx) // if the user may not ask, the horizon is not known
+	_ = s.horizon.Learn(ctx) // without permission, the horizon stays unknown
 	return nil
 }
 
-// Broker returns kafka and the names of the topics, for traces.
+// Broker returns "kafka" and the comma-separated topics, for traces.
 func (s *Source) Broker() (system, destination string) { return "kafka", strings.Join(s.topics, ",") }
 
-// Info says for how long a record may come again without being sent again: for as long as its topic keeps it, retention.ms and
-// segment.ms and an hour more, as producers' clocks may be ahead; of several topics the longest. A topic that is compacted, or keeps
-// records for ever, has the horizon [pawl.Forever]. A group whose commits were forgotten, for it was empty for
-// offsets.retention.minutes (7 days), begins anew with the first record that is left.
+// Info returns the redelivery horizon and the batch sizes. The horizon is how long Kafka may keep a
+// record: retention.ms + segment.ms + 1 hour, because producers' clocks may be ahead. With several
+// topics, the longest counts. A topic that is compacted or keeps records forever has
+// [pawl.Forever].
 //
-// Open asks the broker for it, and Info asks again if the answer is older than five minutes, as settings change under a running consumer.
-// That call takes ten seconds at most; if it fails, the last answer holds, and the next call asks again after a minute.
+// After a group was empty for offsets.retention.minutes (7 days), Kafka forgets its commits. The
+// group then starts again with the first record that is left.
+//
+// Open asks the broker for these settings. Info asks again if the answer is older than five
+// minutes, because settings may change. That call takes at most ten seconds. If it fails, Info
+// returns the last answer and asks again after a minute.
 func (s *Source) Info() pawl.SourceInfo {
 	return pawl.SourceInfo{RedeliveryHorizon: s.horizon.Get(), ReceiveBatch: receiveBatch, AckBatch: ackBatch, Cumulative: true}
 }
 
-// StillHeld reports whether the partition of a delivery is still this member's, and notes that work on the delivery begins: until Ack or Release
-// a revoke waits for it, 5 s less than [kgo.RebalanceTimeout] at most.
+// StillHeld reports whether this member still owns the delivery's partition. It also marks the
+// delivery as started. A revoke waits for started deliveries until Ack or Release, at most
+// [kgo.RebalanceTimeout] minus 5 s.
 func (s *Source) StillHeld(d pawl.Delivery) bool {
 	at, ours := d.Handle.(*place)
 	if !ours || at.of.source != s {
@@ -161,8 +168,9 @@ func (s *Source) StillHeld(d pawl.Delivery) bool {
 
 var errFinished = errors.New("the source is finished")
 
-// Finish ends the source: it commits what is settled, leaves the group, so that others have its partitions at once, and closes the client.
-// What is not settled comes again at the next owner. A consumer calls it last. Ack and Release after it do nothing and return an error.
+// Finish commits settled records, leaves the group so that other members get its partitions at
+// once, and closes the client. The next owner receives unsettled records again. Call it last, as a
+// consumer does: later calls to Ack and Release do nothing and return an error.
 func (s *Source) Finish(ctx context.Context) error {
 	s.mu.Lock()
 	if s.finishing {
@@ -189,7 +197,7 @@ func (s *Source) Finish(ctx context.Context) error {
 	return wrap("kafka.finish", s.group, failed)
 }
 
-// leave leaves the group and closes the client, which goes on in the background if ctx ends before.
+// leave leaves the group and closes the client, in the background if ctx ends first.
 func (s *Source) leave(ctx context.Context) error {
 	err := s.client.LeaveGroupContext(ctx)
 	closed := make(chan struct{})
@@ -204,13 +212,13 @@ func (s *Source) leave(ctx context.Context) error {
 	return err
 }
 
-// wake ends the waiting of Receive and of revokes: something has changed. Call it under mu.
+// wake wakes waiting Receives and revokes. Call it under mu.
 func (s *Source) wake() {
 	close(s.changed)
 	s.changed = make(chan struct{})
 }
 
-// forget ends a partition. Call it under mu.
+// forget removes a partition. Call it under mu.
 func (s *Source) forget(p *partition) {
 	if p.gone {
 		return
@@ -229,5 +237,5 @@ func (s *Source) emit(ctx context.Context, e pawl.Event) {
 	s.config.Hooks.Emit(context.WithoutCancel(ctx), e)
 }
 
-// tell emits an event that no call of the consumer has caused.
+// tell emits an event that no call of the consumer caused.
 func (s *Source) tell(e pawl.Event) { s.emit(s.base, e) }

@@ -35,7 +35,7 @@ func receipts(ds ...pawl.Delivery) []pawl.Receipt {
 	return rs
 }
 
-// committed asks the broker what a group has committed of a partition; -1 for nothing.
+// committed returns the group's committed offset of a partition; -1 for none.
 func committed(t testing.TB, admin *kadm.Client, group, topic string, partition int32) (offset int64, metadata string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
@@ -50,7 +50,7 @@ func committed(t testing.TB, admin *kadm.Client, group, topic string, partition 
 	return -1, ""
 }
 
-// fewKeys are the keys of deliveries, in their order.
+// keysOf returns the keys of deliveries in their order.
 func keysOf(ds []pawl.Delivery) string {
 	all := make([]string, len(ds))
 	for i, d := range ds {
@@ -59,7 +59,7 @@ func keysOf(ds []pawl.Delivery) string {
 	return strings.Join(all, " ")
 }
 
-// events collects what a source reports.
+// events collects the events of a source.
 type events struct {
 	mu  sync.Mutex
 	all []pawl.Event
@@ -73,7 +73,7 @@ func (e *events) hooks() pawl.Hooks {
 	}}
 }
 
-// has reports whether an event of a kind says something.
+// has reports whether an event of a kind contains text.
 func (e *events) has(kind pawl.EventKind, text string) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -85,8 +85,8 @@ func (e *events) has(kind pawl.EventKind, text string) bool {
 	return false
 }
 
-// A record arrives with all that a handler and an operator may want to know of it.
-func TestReceive_TellsWhatTheRecordIs(t *testing.T) {
+// A delivery holds all properties of the record that a handler or an operator may need.
+func TestReceive_DeliveryFields(t *testing.T) {
 	t.Parallel()
 	at := addr(t)
 	topic := createTopic(t, at, 1, nil)
@@ -124,7 +124,7 @@ func TestReceive_TellsWhatTheRecordIs(t *testing.T) {
 	}
 }
 
-// If the broker sets the timestamp, it is when the record was sent.
+// If the broker sets the timestamp, it becomes SentAt.
 func TestReceive_TimestampOfTheBroker(t *testing.T) {
 	t.Parallel()
 	at := addr(t)
@@ -136,7 +136,8 @@ func TestReceive_TimestampOfTheBroker(t *testing.T) {
 	}
 }
 
-// Of three records the second is acknowledged, and the process dies: the first and the third come again, and the second at most as well.
+// Of three records the second is acknowledged, and the process dies. The first and the third come
+// again, and possibly the second.
 func TestCommit_PassesNothingUnsettled(t *testing.T) {
 	t.Parallel()
 	at := addr(t)
@@ -147,9 +148,9 @@ func TestCommit_PassesNothingUnsettled(t *testing.T) {
 	ds := get(t, first, 3)
 	ack(t, first, ds[1])
 	admin := kadm.NewClient(client(t, at))
-	time.Sleep(3 * commitEvery) // it must not be committed: so many commits would have been
+	time.Sleep(3 * commitEvery) // time for three commits, which must not happen
 	if offset, _ := committed(t, admin, group, topic, 0); offset > 0 {
-		t.Fatalf("committed is %d, and the first record is not settled", offset)
+		t.Fatalf("committed is %d, but the first record is not settled", offset)
 	}
 	w.crash()
 	second := open(t, quick(at), group, []string{topic}, pawlkafka.Config{})
@@ -160,7 +161,7 @@ func TestCommit_PassesNothingUnsettled(t *testing.T) {
 
 const commitEvery = 100 * time.Millisecond
 
-// What is settled is committed within a second, without any further call, with the id of the topic beside it.
+// Settled records are committed without further calls, and the metadata holds the topic's id.
 func TestCommit_ComesByItself(t *testing.T) {
 	t.Parallel()
 	at := addr(t)
@@ -174,13 +175,12 @@ func TestCommit_ComesByItself(t *testing.T) {
 	ack(t, s, ds[1])
 	await(t, "all are committed", func() bool { offset, _ := committed(t, admin, group, topic, 0); return offset == 3 })
 	if _, metadata := committed(t, admin, group, topic, 0); !strings.Contains(metadata, `"pawl":1,"taken":0,"topic":"`) {
-		t.Errorf("beside the commit stands %q", metadata)
+		t.Errorf("the metadata of the commit is %q", metadata)
 	}
 }
 
-// Two members and two partitions: what a member has begun is waited for, what it has only received is dropped, and a receipt that comes later
-// commits nothing.
-func TestRevoke_WaitsForWhatHasBegun(t *testing.T) {
+// A revoke waits for started deliveries and drops the others. Later receipts commit nothing.
+func TestRevoke_WaitsForStartedWork(t *testing.T) {
 	t.Parallel()
 	for _, serverSide := range []bool{false, true} {
 		t.Run(fmt.Sprint("ServerSideBalancer=", serverSide), func(t *testing.T) {
@@ -202,7 +202,7 @@ func revokeWaits(t *testing.T, cfg pawlkafka.Config) {
 		produce(t, at, rs...)
 	}
 	a := open(t, quick(at), group, []string{topic}, cfg)
-	held := map[string][]pawl.Delivery{} // by partition
+	held := map[string][]pawl.Delivery{}
 	for _, d := range get(t, a, 2*(2+probes)) {
 		held[d.Log] = append(held[d.Log], d)
 	}
@@ -223,7 +223,7 @@ func revokeWaits(t *testing.T, cfg pawlkafka.Config) {
 			}
 		}
 	}()
-	// b joins, and a is told to give one partition up: nothing more of it begins.
+	// b joins, and a must give one partition up: no delivery of it can be started any more.
 	var moved string
 	probe := 2
 	await(t, "a gives a partition up", func() bool {
@@ -238,7 +238,7 @@ func revokeWaits(t *testing.T, cfg pawlkafka.Config) {
 		return false
 	})
 	if a.StillHeld(held[moved][1]) {
-		t.Error("a delivery of a partition that is given up is still held")
+		t.Error("a delivery of a leaving partition is still held")
 	}
 	select {
 	case d := <-got:
@@ -252,26 +252,26 @@ func revokeWaits(t *testing.T, cfg pawlkafka.Config) {
 			t.Errorf("b received %s of %s at %d, want held of %s", d.Key, d.Log, d.Offset, moved)
 		}
 	case <-time.After(time.Minute):
-		t.Fatal("b receives nothing after a has settled what it had begun")
+		t.Fatal("b receives nothing after a settled its started delivery")
 	}
-	// Receipts of a that come later change nothing for b.
+	// Later receipts from a change nothing for b.
 	lost := a.Stats().LostHandles
 	ack(t, a, held[moved][1:]...)
 	if n := a.Stats().LostHandles - lost; n < probes/2 {
-		t.Errorf("%d receipts for a partition that has moved are counted as lost", n)
+		t.Errorf("only %d receipts for a moved partition are counted as lost", n)
 	}
 	admin := kadm.NewClient(client(t, at))
 	var partition int32
 	if _, err := fmt.Sscan(strings.TrimPrefix(moved, topic+"/"), &partition); err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(3 * commitEvery) // nothing may change: so many commits would have been
+	time.Sleep(3 * commitEvery) // time for three commits, which must change nothing
 	if offset, _ := committed(t, admin, group, topic, partition); offset != 1 {
 		t.Errorf("committed is %d, want 1", offset)
 	}
 }
 
-// Records that were given back come again after their delay, to this receiver, and hold the commit.
+// Released records come again to this receiver after their delay, and hold back the commit.
 func TestRelease_HoldsTheCommit(t *testing.T) {
 	t.Parallel()
 	at := addr(t)
@@ -286,7 +286,7 @@ func TestRelease_HoldsTheCommit(t *testing.T) {
 	again := get(t, s, 1)[0]
 	admin := kadm.NewClient(client(t, at))
 	if offset, _ := committed(t, admin, group, topic, 0); offset > 0 {
-		t.Errorf("committed is %d, and the first record was given back", offset)
+		t.Errorf("committed is %d, but the first record was released", offset)
 	}
 	if again.Key != "1" || again.Receives != 2 {
 		t.Errorf("came again: %s, receives %d", again.Key, again.Receives)
@@ -295,8 +295,8 @@ func TestRelease_HoldsTheCommit(t *testing.T) {
 	await(t, "both are committed", func() bool { offset, _ := committed(t, admin, group, topic, 0); return offset == 2 })
 }
 
-// A member that dies is counted with the partitions that it had: their records come with a higher count, until the commit moves on, or the
-// partition is given up in good order.
+// When a member dies, its partitions count a takeover, and their records come with a higher
+// Receives. The count ends when the commit moves on or the partition is revoked cleanly.
 func TestTakeovers_AreCounted(t *testing.T) {
 	t.Parallel()
 	at := addr(t)
@@ -316,7 +316,7 @@ func TestTakeovers_AreCounted(t *testing.T) {
 	}
 	s, w := dying()
 	ds := get(t, s, 2)
-	ack(t, s, ds[0]) // the commit moves on
+	ack(t, s, ds[0]) // moves the commit on
 	admin := kadm.NewClient(client(t, at))
 	await(t, "the first is committed", func() bool { offset, _ := committed(t, admin, group, topic, 0); return offset == 1 })
 	w.crash()
@@ -335,13 +335,13 @@ func TestTakeovers_AreCounted(t *testing.T) {
 	}
 }
 
-// A window that is full is not fetched into, and goes on when half of it is settled.
+// A full window pauses fetching until half of it is settled.
 func TestWindow_IsBounded(t *testing.T) {
 	t.Parallel()
 	at := addr(t)
 	topic, group := createTopic(t, at, 1, nil), unique(t)
 	const all, bound = 3000, 100
-	for n := range all / 500 { // in batches, as one fetch is taken whole
+	for n := range all / 500 { // in batches, because a fetch is taken whole
 		var rs []*kgo.Record
 		for i := range 500 {
 			rs = append(rs, keyed(topic, 0, fmt.Sprint(500*n+i)))
@@ -372,7 +372,7 @@ func TestWindow_IsBounded(t *testing.T) {
 
 const pollRecords = 1000
 
-// A source that is finished has left the group: another has its partitions at once, long before the session of the first would have ended.
+// Finish leaves the group, so another member gets the partitions long before the session expires.
 func TestFinish_LeavesTheGroup(t *testing.T) {
 	t.Parallel()
 	at := addr(t)
@@ -390,13 +390,13 @@ func TestFinish_LeavesTheGroup(t *testing.T) {
 		t.Errorf("committed is %d after Finish, want 1", offset)
 	}
 	if err := a.Ack(t.Context(), receipts(ds[1])...); err == nil {
-		t.Error("Ack after Finish is taken")
+		t.Error("Ack after Finish returns no error")
 	}
 	if err := a.Release(t.Context(), 0, ds[1]); err == nil {
-		t.Error("Release after Finish is taken")
+		t.Error("Release after Finish returns no error")
 	}
 	if a.StillHeld(ds[1]) {
-		t.Error("it still holds a delivery after Finish")
+		t.Error("a delivery is still held after Finish")
 	}
 	b := open(t, long, group, []string{topic}, pawlkafka.Config{})
 	if got := keysOf(get(t, b, 1)); got != "2" {
@@ -404,7 +404,7 @@ func TestFinish_LeavesTheGroup(t *testing.T) {
 	}
 }
 
-// Records that retention deletes unread are told, whether they were to be read next or stand behind the commit.
+// If retention deletes unread records, the source reports it, even for those after the commit.
 func TestLog_DeletedUnread(t *testing.T) {
 	t.Parallel()
 	at := addr(t)
@@ -424,12 +424,13 @@ func TestLog_DeletedUnread(t *testing.T) {
 	if got := keysOf(get(t, b, 1)); got != "3" {
 		t.Errorf("received %s", got)
 	}
-	if !seen.has(pawl.EventError, "begins with offset 3, and offset 1 was next") {
+	if !seen.has(pawl.EventError, "starts at offset 3, but offset 1 was next") {
 		t.Errorf("nothing was said: %v", seen.all)
 	}
 }
 
-// A log whose end is before the commit has lost records and may have others at their offsets. All of it comes as new, and that is told.
+// A log that ends before the commit has lost records and may hold others at their offsets. The
+// source receives all of them as new, and reports it.
 func TestLog_EndsBeforeTheCommit(t *testing.T) {
 	t.Parallel()
 	at := addr(t)
@@ -447,21 +448,22 @@ func TestLog_EndsBeforeTheCommit(t *testing.T) {
 	if got := keysOf(ds); got != "0 1" {
 		t.Errorf("received %s", got)
 	}
-	if !seen.has(pawl.EventError, "was cut: offset 0 came, and 1000 was next") {
+	if !seen.has(pawl.EventError, "was truncated: offset 0 came, but 1000 was next") {
 		t.Errorf("nothing was said: %v", seen.all)
 	}
 	ack(t, s, ds...)
 	await(t, "the commit is back at the end of the log", func() bool { offset, _ := committed(t, admin, group, topic, 0); return offset == 2 })
 }
 
-// A topic that is deleted and made anew under a running source is received from its first record on, under other message ids and keys.
-func TestTopic_MadeAnewWhileReceived(t *testing.T) {
+// If a topic is deleted and recreated while a source runs, the source receives it from its first
+// record on, with other message ids and keys.
+func TestTopic_RecreatedWhileReceived(t *testing.T) {
 	t.Parallel()
 	madeAnew(t)
 }
 
-// So is it by a group that begins at the end where it has no commit.
-func TestTopic_MadeAnewIsReceivedFromItsStart(t *testing.T) {
+// The same holds for a group that starts at the end if it has no commit.
+func TestTopic_RecreatedIsReceivedFromItsStart(t *testing.T) {
 	t.Parallel()
 	madeAnew(t, kgo.ConsumeStartOffset(kgo.NewOffset().AtEnd()))
 }
@@ -492,7 +494,7 @@ func madeAnew(t *testing.T, opts ...kgo.Opt) {
 	produce(t, at, keyed(topic, 0, "new-0"))
 	var d pawl.Delivery
 	await(t, "a record of the new topic comes", func() bool {
-		ds, _ := s.Receive(t.Context(), 1) // meanwhile the fetches fail
+		ds, _ := s.Receive(t.Context(), 1) // fetches fail meanwhile
 		if len(ds) > 0 {
 			d = ds[0]
 		}
@@ -502,17 +504,18 @@ func madeAnew(t *testing.T, opts ...kgo.Opt) {
 		t.Errorf("received %+v", d)
 	}
 	if d.MessageID == old[0].MessageID || d.Key == old[0].Key {
-		t.Errorf("a new record has the id %q and the key %q of an old one", d.MessageID, d.Key)
+		t.Errorf("a record of the new topic has the id %q and the key %q of an old record", d.MessageID, d.Key)
 	}
-	if !seen.has(pawl.EventError, "was deleted and made anew") {
+	if !seen.has(pawl.EventError, "was deleted and recreated") {
 		t.Errorf("nothing was said: %v", seen.all)
 	}
 	ack(t, s, d)
 	await(t, "it is committed", func() bool { offset, _ := committed(t, admin, group, topic, 0); return offset == 1 })
 }
 
-// What is settled after a topic was made anew, of the old one, is not committed for the new one: that would skip its first records.
-func TestTopic_NothingOfTheOldIsCommittedForTheNew(t *testing.T) {
+// Records of a deleted topic that are settled late are not committed for the recreated topic. Such
+// a commit would skip its first records.
+func TestTopic_OldOffsetsAreNotCommittedForTheNew(t *testing.T) {
 	t.Parallel()
 	at := addr(t)
 	topic, group := createTopic(t, at, 1, nil), unique(t)
@@ -522,15 +525,15 @@ func TestTopic_NothingOfTheOldIsCommittedForTheNew(t *testing.T) {
 	var seen events
 	s := open(t, quick(at), group, []string{topic}, pawlkafka.Config{Hooks: seen.hooks()})
 	old := get(t, s, 20)
-	if !s.StillHeld(old[0]) { // it is being handled, and a revoke would wait for it
-		t.Fatal("the first is not held")
+	if !s.StillHeld(old[0]) { // being handled, so a revoke would wait for it
+		t.Fatal("the first delivery is not held")
 	}
 	ack(t, s, old[1:]...)
 	admin := kadm.NewClient(client(t, at))
 	if _, err := admin.DeleteTopic(t.Context(), topic); err != nil {
 		t.Fatal(err)
 	}
-	await(t, "the topic is made anew", func() bool {
+	await(t, "the topic is recreated", func() bool {
 		made, err := admin.CreateTopics(t.Context(), 1, -1, nil, topic)
 		return err == nil && made[topic].Err == nil
 	})
@@ -538,20 +541,20 @@ func TestTopic_NothingOfTheOldIsCommittedForTheNew(t *testing.T) {
 	await(t, "a record can be sent", func() bool { return producer.ProduceSync(t.Context(), keyed(topic, 0, "new-0")).FirstErr() == nil })
 	await(t, "the source has noticed", func() bool {
 		_, _ = s.Receive(t.Context(), 1)
-		return seen.has(pawl.EventError, "was deleted and made anew")
+		return seen.has(pawl.EventError, "was deleted and recreated")
 	})
-	time.Sleep(time.Second) // longer than the client takes to load the new topic
-	ack(t, s, old[0])       // the old mark would be 20
+	time.Sleep(time.Second) // longer than the client needs to load the new topic
+	ack(t, s, old[0])       // with the old mark, the commit would be 20
 	for range 10 {
 		if offset, _ := committed(t, admin, group, topic, 0); offset > 1 {
-			t.Fatalf("committed is %d of a topic with one record", offset)
+			t.Fatalf("committed is %d, but the new topic has one record", offset)
 		}
 		time.Sleep(commitEvery)
 	}
 }
 
-// A commit of an earlier topic of that name is not taken for one of this.
-func TestTopic_CommitOfAnEarlierOne(t *testing.T) {
+// A commit of an earlier topic of the same name is ignored.
+func TestTopic_CommitOfAnEarlierTopic(t *testing.T) {
 	t.Parallel()
 	at := addr(t)
 	topic, group := createTopic(t, at, 1, nil), unique(t)
@@ -567,13 +570,13 @@ func TestTopic_CommitOfAnEarlierOne(t *testing.T) {
 	if got := keysOf(get(t, s, 2)); got != "0 1" {
 		t.Errorf("received %s", got)
 	}
-	if !seen.has(pawl.EventError, "is of an earlier topic of that name") {
+	if !seen.has(pawl.EventError, "belongs to an earlier topic of that name") {
 		t.Errorf("nothing was said: %v", seen.all)
 	}
 }
 
-// Only records of committed transactions come.
-func TestReceive_NothingOfAbortedTransactions(t *testing.T) {
+// Records of aborted transactions are not received.
+func TestReceive_SkipsAbortedTransactions(t *testing.T) {
 	t.Parallel()
 	at := addr(t)
 	topic, group := createTopic(t, at, 1, nil), unique(t)
@@ -599,7 +602,7 @@ func TestReceive_NothingOfAbortedTransactions(t *testing.T) {
 	await(t, "the last is committed", func() bool { offset, _ := committed(t, admin, group, topic, 0); return offset == ds[1].Offset+1 })
 }
 
-// How long records may come again is read from the topic.
+// The redelivery horizon follows the topic's settings.
 func TestInfo_HorizonFollowsTheTopic(t *testing.T) {
 	t.Parallel()
 	at := addr(t)
@@ -615,12 +618,12 @@ func TestInfo_HorizonFollowsTheTopic(t *testing.T) {
 			t.Errorf("%v: the horizon is %v, want %v", settings, got, want)
 		}
 		if !s.Info().Cumulative {
-			t.Error("it does not say that an acknowledgement covers all before it")
+			t.Error("Info does not report cumulative acknowledgements")
 		}
 	}
 }
 
-// Backlog counts what is left.
+// Backlog counts the records that are left.
 func TestBacklog(t *testing.T) {
 	t.Parallel()
 	at := addr(t)
@@ -629,7 +632,7 @@ func TestBacklog(t *testing.T) {
 	s := open(t, quick(at), group, []string{topic}, pawlkafka.Config{})
 	left := func(want int64) func() bool {
 		return func() bool {
-			b, err := s.Backlog(t.Context()) // a broker that has just started has no coordinator yet
+			b, err := s.Backlog(t.Context()) // a broker that just started has no coordinator yet
 			return err == nil && b == pawlkafka.Backlog{Records: want, Partitions: 2}
 		}
 	}
@@ -689,10 +692,10 @@ func TestOpen_SaysWhatToDo(t *testing.T) {
 			s, err := pawlkafka.Open(ctx, append([]kgo.Opt{kgo.SeedBrokers(at)}, c.opts...), c.group, c.topics, c.cfg)
 			if err == nil {
 				finish(s)
-				t.Fatal("it opens")
+				t.Fatal("Open returned no error")
 			}
 			if !strings.Contains(err.Error(), c.says) {
-				t.Errorf("it says %q, want %q in it", err, c.says)
+				t.Errorf("the error is %q, want %q in it", err, c.says)
 			}
 			var ours *pawl.Error
 			if !errors.As(err, &ours) || ours.Op != "kafka.open" {
@@ -702,7 +705,7 @@ func TestOpen_SaysWhatToDo(t *testing.T) {
 	}
 }
 
-// Options that a user needs are let through.
+// Open accepts options that a user needs.
 func TestOpen_TakesOptions(t *testing.T) {
 	t.Parallel()
 	at := addr(t)
@@ -713,13 +716,13 @@ func TestOpen_TakesOptions(t *testing.T) {
 	s := open(t, append(quick(at), kgo.ClientID("shop"), kgo.InstanceID("one"), kgo.Rack("r"), kgo.ConsumeStartOffset(kgo.NewOffset().AtEnd()),
 		kgo.ConsumeResetOffset(kgo.NoResetOffset().AtStart()), kgo.MetadataMinAge(time.Second)), group, []string{topic}, pawlkafka.Config{Hooks: seen.hooks()})
 	if system, destination := s.Broker(); system != "kafka" || destination != topic {
-		t.Errorf("it is %s %s", system, destination)
+		t.Errorf("Broker returns %s and %s", system, destination)
 	}
 	if ds, err := s.Receive(t.Context(), 1); err != nil || len(ds) > 0 {
 		t.Errorf("received %v, %v", ds, err)
 	}
-	await(t, "what is skipped is told", func() bool {
-		return seen.has(pawl.EventError, "group "+group+" has no commit of "+topic+"/0: it begins where kgo.ConsumeStartOffset says")
+	await(t, "the skipped records are reported", func() bool {
+		return seen.has(pawl.EventError, "group "+group+" has no commit of "+topic+"/0: it starts where kgo.ConsumeStartOffset says")
 	})
 }
 

@@ -7,21 +7,21 @@ import (
 	"github.com/pawl-go/pawl"
 )
 
-// Stats count since Open, except Partitions, Held and Buffered.
+// Stats counts since Open, except Partitions, Held and Buffered, which are current values.
 type Stats struct {
 	Received       int64 // deliveries handed out
-	ReceiveErrors  int64 // Receives that returned an error of a fetch, of the join or of a commit
+	ReceiveErrors  int64 // Receives that failed on a fetch, the group join or a commit
 	Acked          int64 // deliveries settled
-	Released       int64 // deliveries given back
-	LostHandles    int64 // deliveries acknowledged or given back after their partition had moved, or held when it was lost
-	Assigned       int64 // partitions taken
-	Revoked        int64 // partitions given up in good order
-	Lost           int64 // partitions lost with the session
-	Commits        int64 // offsets committed, one for each partition of a commit
-	CommitFailures int64 // commits of which something failed: tried again
-	Partitions     int   // held now
+	Released       int64 // deliveries released
+	LostHandles    int64 // deliveries settled or released too late, or lost while out
+	Assigned       int64 // partitions assigned
+	Revoked        int64 // partitions revoked cleanly
+	Lost           int64 // partitions lost because the session expired
+	Commits        int64 // one per partition of a commit
+	CommitFailures int64 // commits that failed in part or whole, and are retried
+	Partitions     int   // assigned now
 	Held           int   // deliveries out now
-	Buffered       int   // records in memory that are not handed out
+	Buffered       int   // records in memory, not handed out
 }
 
 type counters struct {
@@ -46,10 +46,10 @@ func (s *Source) Stats() Stats {
 	return st
 }
 
-// A Backlog is what the group has before it: the signal to scale by.
+// A Backlog is how much the group has left to receive. Scale by it.
 type Backlog struct {
-	Records    int64 // between the commits and the ends of the logs, as offsets count: gaps included
-	Partitions int   // more members than these have nothing to do
+	Records    int64 // Offsets between the commits and the ends of the logs, including gaps.
+	Partitions int   // more members than this are idle
 }
 
 // Backlog asks the cluster how much is left for the group.

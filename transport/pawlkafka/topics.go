@@ -12,7 +12,7 @@ import (
 	"github.com/pawl-go/pawl"
 )
 
-// topicIDs asks for topics, which must exist. None is created by asking.
+// topicIDs returns the ids of topics, or an error if one is missing. It never creates a topic.
 func topicIDs(ctx context.Context, admin *kadm.Client, topics []string) (map[string]topicID, error) {
 	details, err := admin.ListTopics(ctx, topics...)
 	if err != nil {
@@ -41,11 +41,10 @@ type topicError struct {
 func (e *topicError) Error() string { return fmt.Sprintf("topic %q: %v", e.topic, e.err) }
 func (e *topicError) Unwrap() error { return e.err }
 
-// clockSlack is how far a producer's clock may be ahead (message.timestamp.after.max.ms), and how late
-// Kafka may check retention.
+// clockSlack covers late retention checks and producers' clocks (message.timestamp.after.max.ms).
 const clockSlack = time.Hour
 
-// askHorizon reads the settings of the topics.
+// askHorizon returns the longest horizon of the topics.
 func (s *Source) askHorizon(ctx context.Context) (longest time.Duration, err error) {
 	all, err := s.admin.DescribeTopicConfigs(ctx, s.topics...)
 	if err != nil {
@@ -64,7 +63,7 @@ func (s *Source) askHorizon(ctx context.Context) (longest time.Duration, err err
 	return longest, nil
 }
 
-// keptFor is how long a topic with these settings may keep a record.
+// keptFor returns how long a topic with these settings may keep a record; 0 means unknown.
 func keptFor(settings map[string]string) time.Duration {
 	retention, known := millis(settings["retention.ms"])
 	segment, segmentKnown := millis(settings["segment.ms"])
@@ -72,12 +71,12 @@ func keptFor(settings map[string]string) time.Duration {
 	case strings.Contains(settings["cleanup.policy"], "compact"), known && retention < 0:
 		return pawl.Forever
 	case !known || !segmentKnown:
-		return 0 // it does not say
+		return 0 // unknown
 	}
 	if kept := retention + segment + clockSlack; kept > 0 {
 		return kept
 	}
-	return pawl.Forever // longer than can be counted
+	return pawl.Forever // the sum overflows
 }
 
 func millis(text string) (time.Duration, bool) {

@@ -8,13 +8,13 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// A state is where a record stands between its fetch and the commit that passes it.
+// A state is the state of a record from its fetch until the mark passes it.
 type state uint8
 
 const (
-	fresh   state = iota // fetched, or given back and due
+	fresh   state = iota // fetched, or released and due
 	out                  // handed out
-	waiting              // given back, and its delay is not over
+	waiting              // released, and its delay is not over
 	settled              // acknowledged
 	void                 // truncated from the log, which may hold another record at its offset now
 )
@@ -25,31 +25,31 @@ type place struct {
 	offset  int64
 	epoch   int32 // of the leader that wrote it
 	state   state
-	started bool   // work has begun on it: a revoke waits
+	started bool   // work has started: a revoke waits
 	handed  int    // how often it was handed out
 	suspect bool   // an earlier owner may have had it
-	size    int    // octets that it holds in memory
+	size    int    // bytes in memory
 	key     string // the ordering key; "" for none
 	due     time.Time
 	record  *kgo.Record // nil once it is settled
 }
 
-// A window holds the records of one partition from the mark on, in the order of their offsets. It knows no client and no clock:
+// A window holds the records of one partition from the mark on, in offset order:
 //
 //	fetched ─▶ fresh ─▶ out ─▶ settled ─▶ passed by the mark
 //	             ▲        │
-//	             └ waiting ◀ given back
+//	             └ waiting ◀ released
 //
-// The mark is what may be committed: everything before it is settled. It moves behind the longest run of settled records, and only a
-// truncation of the log moves it back.
+// The mark is the offset to commit: all records before it are settled. It moves up to the first
+// unsettled record. Only a truncation of the log moves it back.
 type window struct {
 	places []*place // from the mark on
-	todo   []*place // those of them that are fresh or waiting
+	todo   []*place // the fresh and waiting ones of places
 	outs   map[string]int
 
-	mark      int64 // the next offset to commit; -1 while nothing is known
+	mark      int64 // the next offset to commit; -1: unknown
 	markEpoch int32
-	next      int64 // where the next record is expected; -1 while nothing is known
+	next      int64 // where the next record is expected; -1: unknown
 
 	unsettled int
 	octets    int
@@ -60,7 +60,7 @@ func newWindow(mark int64, epoch int32) window {
 	return window{mark: mark, markEpoch: epoch, next: mark, outs: map[string]int{}}
 }
 
-// add takes a record that was fetched. Its offset is next or behind it: offsets have gaps.
+// add adds a fetched record. Its offset is at least next, as offsets may have gaps.
 func (w *window) add(p *place) {
 	if w.mark < 0 {
 		w.mark, w.markEpoch = p.offset, p.epoch
@@ -71,8 +71,8 @@ func (w *window) add(p *place) {
 	w.places, w.todo = append(w.places, p), append(w.todo, p)
 }
 
-// take hands out at most limit records in the order of their offsets. Of an ordering key it hands out none while one is out from an earlier
-// take, and none behind one that waits for its delay.
+// take hands out at most limit records in offset order. It skips an ordering key while one of its
+// records is out from an earlier take. It also skips the records of a key after one that waits.
 func (w *window) take(limit int, now time.Time) (taken []*place) {
 	var blocked map[string]bool
 	block := func(key string) {
@@ -111,7 +111,7 @@ func (w *window) take(limit int, now time.Time) (taken []*place) {
 	return taken
 }
 
-// due is when the first record that waits may be handed out; zero if none waits.
+// due returns when the first waiting record may be handed out; zero if none waits.
 func (w *window) due() (first time.Time) {
 	for _, p := range w.todo {
 		if p.state == waiting && (first.IsZero() || p.due.Before(first)) {
@@ -121,7 +121,7 @@ func (w *window) due() (first time.Time) {
 	return first
 }
 
-// begin notes that work on a record begins, and reports whether it is out.
+// begin marks a record as started, and reports whether it is out.
 func (w *window) begin(p *place) bool {
 	if p.state != out {
 		return false
@@ -133,7 +133,7 @@ func (w *window) begin(p *place) bool {
 	return true
 }
 
-// settle ends a record that is out, and moves the mark if it was the first. It reports whether the record was out.
+// settle settles a record and moves the mark if it was the first. It reports whether it was out.
 func (w *window) settle(p *place) bool {
 	if p.state != out {
 		return false
@@ -155,7 +155,7 @@ func (w *window) settle(p *place) bool {
 	return true
 }
 
-// release gives a record back that is out, until due. It reports whether the record was out.
+// release returns a record to the window until due. It reports whether the record was out.
 func (w *window) release(p *place, due, now time.Time) bool {
 	if p.state != out {
 		return false
@@ -171,7 +171,7 @@ func (w *window) release(p *place, due, now time.Time) bool {
 	return true
 }
 
-// back ends that a record is out.
+// back moves a record that is out to another state.
 func (w *window) back(p *place, to state) {
 	p.state = to
 	if p.started {
@@ -186,7 +186,8 @@ func (w *window) back(p *place, to state) {
 	}
 }
 
-// truncate forgets the records from an offset on: the log was cut there, and goes on with others. The mark moves back if it stood behind.
+// truncate drops the records from offset at on, because the log was cut there and continues with
+// others. If the mark was beyond at, it moves back to at.
 func (w *window) truncate(at int64, epoch int32) {
 	cut := sort.Search(len(w.places), func(i int) bool { return w.places[i].offset >= at })
 	for _, p := range w.places[cut:] {
@@ -208,5 +209,5 @@ func (w *window) truncate(at int64, epoch int32) {
 	}
 }
 
-// span is how many records the window holds, settled ones behind an unsettled one included.
+// span returns how many records the window holds, including settled ones after an unsettled one.
 func (w *window) span() int { return len(w.places) }

@@ -7,15 +7,15 @@ import (
 	"time"
 )
 
-// A model is what a window must be, kept in the plainest way.
+// A model is a simple implementation of a window, to compare with.
 type model struct {
 	t      *testing.T
 	w      window
 	now    time.Time
 	all    []*place // every record ever added and not truncated, in order
 	states map[*place]state
-	trail  []string // what was done
-	cut    int64    // where the log was cut last, if the mark stood behind
+	trail  []string // the operations so far
+	cut    int64    // offset of the last cut that moved the mark back
 }
 
 func newModel(t *testing.T) *model {
@@ -39,7 +39,8 @@ func (m *model) add(offset int64, epoch int32, key string) {
 	m.check()
 }
 
-// take takes, and holds the answer to the rule of [pawl.Source]: no later record of a key while an earlier one is out from before or waits.
+// take checks the rule of [pawl.Source]: a record of a key is not handed out while an earlier one
+// is out from an earlier take, or waits.
 func (m *model) take(limit int) {
 	before := map[string]bool{}
 	for _, p := range m.all {
@@ -127,7 +128,7 @@ func (m *model) truncate(at int64) {
 	m.check()
 }
 
-// check compares the window with the model: above all, the mark passes no record that is not settled.
+// check compares the window with the model. Above all, the mark passes no unsettled record.
 func (m *model) check() {
 	m.t.Helper()
 	unsettled, octets, started, passed := 0, 0, 0, int64(-1)
@@ -153,7 +154,7 @@ func (m *model) check() {
 	}
 }
 
-// In every order of settling and giving back four records, of one key, of two and of none, the mark passes only what is settled.
+// In every order of settling and releasing four records, the mark passes only settled records.
 func TestWindow_EveryOrder(t *testing.T) {
 	t.Parallel()
 	for _, keys := range [][]string{{"", "", "", ""}, {"a", "a", "a", "a"}, {"a", "b", "a", "b"}, {"a", "", "a", "b"}} {
@@ -168,7 +169,7 @@ func TestWindow_EveryOrder(t *testing.T) {
 			for i, key := range keys {
 				m.add(int64(10+3*i), 1, key) // with gaps
 			}
-			m.take(4) // the interesting part begins when they are out
+			m.take(4) // from here on they are out
 			for c, n := code, 0; n < steps; c, n = c/choices, n+1 {
 				switch what := c % choices; {
 				case what == 0:
@@ -187,7 +188,7 @@ func TestWindow_EveryOrder(t *testing.T) {
 	}
 }
 
-// The same by chance and for long, with records that arrive meanwhile, time that passes, work that begins, and a log that is cut.
+// The same with random operations, among them new records, passing time, started work and cut logs.
 func TestWindow_AnyOrder(t *testing.T) {
 	t.Parallel()
 	seed := rand.Uint64()
@@ -220,7 +221,7 @@ func TestWindow_AnyOrder(t *testing.T) {
 				m.truncate(next)
 			}
 		}
-		// In the end everything can be settled, and the mark is behind the last.
+		// In the end all records can be settled, and the mark is after the last one.
 		m.now = m.now.Add(time.Hour)
 		for range 2 * len(m.all) {
 			m.take(100)
@@ -242,7 +243,7 @@ func TestWindow_AnyOrder(t *testing.T) {
 	}
 }
 
-// The mark after a cut: what stood behind the cut is taken back, what stood before it is kept.
+// A cut moves the mark back if it is beyond the cut. Settled records before the cut stay settled.
 func TestWindow_TruncationMovesTheMarkBack(t *testing.T) {
 	t.Parallel()
 	m := newModel(t)
@@ -258,7 +259,7 @@ func TestWindow_TruncationMovesTheMarkBack(t *testing.T) {
 	if m.w.mark != 5 || m.w.next != 5 {
 		t.Errorf("the mark is %d, next %d: want 5", m.w.mark, m.w.next)
 	}
-	m.settle(late) // of a record that is no more: nothing happens
+	m.settle(late) // no effect: the record was cut
 	m.add(5, 2, "")
 	if m.w.mark != 5 {
 		t.Errorf("the mark is %d", m.w.mark)

@@ -21,7 +21,7 @@ import (
 var features = transporttest.Features{Counted: true, ReleaseDelay: true, CrashRedelive: true, SentAt: true, Reconnects: true, Revoked: true,
 	Octets: true, EmptyBodies: true, BinaryAttributes: true}
 
-// headersSize is more than the headers of a message of the suite have, which NATS counts with its body.
+// headersSize exceeds the headers of the suite's messages; NATS counts headers with the body.
 const headersSize = 1 << 10
 
 func TestSource_Acceptance(t *testing.T) {
@@ -29,7 +29,7 @@ func TestSource_Acceptance(t *testing.T) {
 	transporttest.Run(t, broker(startServer(t), jetstream.ConsumerConfig{}, pawlnats.Config{Wait: time.Second}))
 }
 
-// broker is the suite's view of streams on a server, each with one consumer.
+// broker gives the suite streams on a server, each with one consumer.
 func broker(shared *brokers.Server, k jetstream.ConsumerConfig, cfg pawlnats.Config) transporttest.Broker {
 	k.AckWait = crashWait
 	open := func(t *testing.T, server *brokers.Server) transporttest.Queue {
@@ -47,14 +47,14 @@ func broker(shared *brokers.Server, k jetstream.ConsumerConfig, cfg pawlnats.Con
 	return b
 }
 
-// Twelve partitions, each with a consumer of its own, keep the order of a key. Keys that share a partition wait for each other, so the first twelve
-// keys of a test have one each.
+// Twelve partitions, each with its own consumer, keep the order of a key. The first twelve keys of
+// a test get a partition each, because keys that share one wait for each other.
 func TestPartitions_Acceptance(t *testing.T) {
 	t.Parallel()
 	transporttest.Run(t, partitionBroker(startServer(t), 12, pawlnats.Config{Wait: time.Second}))
 }
 
-// partitionBroker is the suite's view of streams with several partitions each.
+// partitionBroker gives the suite streams with several partitions each.
 func partitionBroker(shared *brokers.Server, partitions int, cfg pawlnats.Config) transporttest.Broker {
 	open := func(t *testing.T, server *brokers.Server) transporttest.Queue {
 		p := setupPartitions(t, server, partitions)
@@ -68,10 +68,10 @@ func partitionBroker(shared *brokers.Server, partitions int, cfg pawlnats.Config
 	return b
 }
 
-// crashWait is the AckWait of the suite, which waits for what a crashed receiver held.
+// crashWait is the suite's AckWait: it waits that long for the messages of a crashed receiver.
 const crashWait = 5 * time.Second
 
-// queueOn is a stream as the suite sees it. Each source has a connection of its own, through a proxy.
+// queueOn gives the suite one stream. Each source has its own connection through a proxy.
 func queueOn(f *fixture, subject func(key string) string, open func(*testing.T, jetstream.JetStream) pawl.Source) transporttest.Queue {
 	type line struct {
 		conn  *nats.Conn
@@ -103,7 +103,7 @@ func queueOn(f *fixture, subject func(key string) string, open func(*testing.T, 
 		},
 		Abandon:    func(s pawl.Source) { lines[s].conn.Close() },
 		Disconnect: func(s pawl.Source) { _ = lines[s].conn.ForceReconnect() },
-		Revoke: func(s pawl.Source) { // the network is silent until JetStream takes it for dead
+		Revoke: func(s pawl.Source) { // the network is silent for longer than AckWait
 			thaw := lines[s].proxy.Freeze()
 			patience.Elapse(crashWait + time.Second)
 			thaw()
@@ -115,14 +115,14 @@ func queueOn(f *fixture, subject func(key string) string, open func(*testing.T, 
 	}
 }
 
-// A partitioned fixture is a stream whose subjects are STREAM.PARTITION.KEY, with a consumer for each partition.
+// A partitioned fixture is a stream with subjects STREAM.PARTITION.KEY, and its consumers.
 type partitioned struct {
 	js        jetstream.JetStream
 	stream    string
 	consumers []string
 
 	mu    sync.Mutex
-	parts map[string]int // of keys
+	parts map[string]int // by key
 }
 
 func setupPartitions(t testing.TB, server interface{ Addr() string }, n int) *partitioned {
@@ -142,7 +142,7 @@ func setupPartitions(t testing.TB, server interface{ Addr() string }, n int) *pa
 	return p
 }
 
-// subject puts a key into its partition: the next one, if the key is new.
+// subject returns the subject of a key. A new key goes to the next partition, round robin.
 func (p *partitioned) subject(key string) string {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -22,18 +22,19 @@ import (
 	"github.com/pawl-go/pawl/transport/pawlnats"
 )
 
-// benchTables are the effect, and what a bare client needs to recognise a duplicate.
+// benchTables are the handlers' table and the bare client's table for deduplication.
 const benchTables = `
 create table effect (key text not null, body bytea not null);
 create table seen (key text primary key, at timestamptz not null default clock_timestamp())`
 
-const benchHands = 16 // handlers at once, of both
+const benchHands = 16 // concurrent handlers of both
 
-// In batches the database decides: the same consumer without a broker is as fast. So there the bar is low, and another one is held to that figure.
+// BenchmarkBesideABareClient compares a consumer with a bare nats.go client. The client writes the
+// same effect and a row for deduplication. Rounds alternate in one run, from the first handled
+// message on, and the best of each counts. Run it with -benchtime 50000x, the number of messages.
 //
-// Each figure is that of a consumer beside that of a bare client of nats.go, which writes the same effect and a row of its own by which it recognises
-// duplicates, in the same run: alternating rounds, the best of each, from the first message that is handled on. Run it with -benchtime 50000x: so many
-// messages.
+// In batches the database is the bottleneck, so the bar against the client is low there. A second
+// bar compares with the same consumer without a broker.
 func BenchmarkBesideABareClient(b *testing.B) {
 	for _, c := range []struct {
 		name  string
@@ -68,10 +69,10 @@ func BenchmarkBesideABareClient(b *testing.B) {
 			b.ReportMetric(memory, "memory/s")
 			b.ReportMetric(ours/bare, "ratio")
 			if b.N >= 5000 && ours < c.bar*bare {
-				b.Errorf("%.0f/s beside %.0f/s: %.2f, the bar is %.2f; without a broker %.0f/s", ours, bare, ours/bare, c.bar, memory)
+				b.Errorf("%.0f/s against %.0f/s: %.2f, the bar is %.2f; without a broker %.0f/s", ours, bare, ours/bare, c.bar, memory)
 			}
 			if b.N >= 5000 && ours < 0.7*memory {
-				b.Errorf("%.0f/s, and without a broker %.0f/s", ours, memory)
+				b.Errorf("%.0f/s, but without a broker %.0f/s", ours, memory)
 			}
 		})
 	}
@@ -102,7 +103,7 @@ func (f *fixture) fill(n int, prefix string) {
 	}
 }
 
-// bare consumes n messages as one writes it by hand, and returns messages a second.
+// bare consumes n messages with a handwritten client, and returns messages per second.
 func (f *fixture) bare(b *testing.B, pool *pgxpool.Pool, n, batch int) float64 {
 	consumer, err := f.js.Consumer(b.Context(), f.stream, f.consumer)
 	f.must(err)
@@ -168,7 +169,7 @@ func (f *fixture) bare(b *testing.B, pool *pgxpool.Pool, n, batch int) float64 {
 	return float64(n) / took.Seconds()
 }
 
-// applyBare writes what is new of a batch, in one transaction: rows of the keys, then the effects of those that were not there.
+// applyBare inserts the keys of a batch and the effects of the new ones, in one transaction.
 func applyBare(ctx context.Context, pool *pgxpool.Pool, ms []jetstream.Msg) error {
 	return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
 		if len(ms) == 1 {
@@ -190,18 +191,19 @@ func applyBare(ctx context.Context, pool *pgxpool.Pool, ms []jetstream.Msg) erro
 	})
 }
 
-// ours consumes n messages through package consumer, and returns messages a second.
+// ours consumes n messages through package consumer, and returns messages per second.
 func (f *fixture) ours(b *testing.B, pool *pgxpool.Pool, n, batch int) float64 {
 	var once sync.Once
 	var start time.Time
 	source, err := pawlnats.Open(b.Context(), f.js, f.stream, f.consumer, pawlnats.Config{Batch: max(100, 4*batch),
-		Hooks: pawl.Hooks{OnEvent: func(context.Context, pawl.Event) { once.Do(func() { start = time.Now() }) }}}) // the first: received
+		// The first event is received.
+		Hooks: pawl.Hooks{OnEvent: func(context.Context, pawl.Event) { once.Do(func() { start = time.Now() }) }}})
 	f.must(err)
 	ended := through(b, pool, source, n, batch)
 	return float64(n) / ended.Sub(start).Seconds()
 }
 
-// A heap hands out n deliveries that are in memory: what package consumer and the database take, without a broker.
+// A heap delivers n messages from memory, which shows the rate without a broker.
 type heap struct {
 	mu     sync.Mutex
 	prefix string
@@ -231,7 +233,7 @@ func (h *heap) Ack(context.Context, ...pawl.Receipt) error                      
 func (h *heap) Release(_ context.Context, _ time.Duration, _ ...pawl.Delivery) error { return nil }
 func (h *heap) Info() pawl.SourceInfo                                                { return pawl.SourceInfo{ReceiveBatch: 400, AckBatch: 128} }
 
-// through consumes n messages of a source, and returns when the last took effect.
+// through consumes n messages of a source, and returns the time of the last effect.
 func through(b *testing.B, pool *pgxpool.Pool, source pawl.Source, n, batch int) time.Time {
 	b.Helper()
 	var done atomic.Int64
@@ -278,7 +280,8 @@ func through(b *testing.B, pool *pgxpool.Pool, source pawl.Source, n, batch int)
 	return at
 }
 
-// A sink beside a bare client of nats.go that publishes the same messages, 100 in flight, and one by one. Run it with -benchtime 20000x.
+// BenchmarkSinkBesideABareClient compares a sink with a bare nats.go client that publishes the same
+// messages, 100 in flight and one by one. Run it with -benchtime 20000x.
 func BenchmarkSinkBesideABareClient(b *testing.B) {
 	f := setup(b, options{stream: jetstream.StreamConfig{Duplicates: time.Second}})
 	sink := f.sink(pawlnats.SinkConfig{})

@@ -13,42 +13,43 @@ import (
 	"github.com/pawl-go/pawl/transport/internal/heart"
 )
 
-// An identity tells a stream and a consumer from others of their names. A stream that is made anew numbers its messages from 1 again, and
-// JetStream takes an acknowledgement by number alone: an old one would remove a new message.
+// An identity distinguishes a stream and a consumer from earlier ones of the same names. A
+// recreated stream numbers its messages from 1 again, and JetStream identifies the message to
+// acknowledge by number only. An old acknowledgement would remove a new message.
 type identity struct{ stream, consumer time.Time }
 
-// A binding is what was last seen of the stream and the consumer.
+// A binding is the last known state of the stream and the consumer.
 type binding struct {
 	identity identity
 	ackWait  time.Duration
-	heart    *heart.Heart[string] // beats at a third of ackWait
+	heart    *heart.Heart[string] // extends at each third of ackWait
 	horizon  time.Duration
-	batch    int  // most of one pull
+	batch    int  // most messages per pull
 	bounded  bool // MaxAckPending is set
 	bytes    int
 	wait     time.Duration
 	warnings []string
 }
 
-// A binder keeps the binding, and knows when it is in doubt: after a reconnect, after JetStream said that the consumer is gone, and when the
-// consumer counts its deliveries from 1 again.
+// A binder keeps the binding, and knows when it is in doubt: after a reconnect, after JetStream
+// reported the consumer as gone, and when the consumer's delivery numbers start at 1 again.
 type binder struct {
-	asking     chan struct{} // held by the call that asks JetStream
+	asking     chan struct{} // a semaphore, held while asking JetStream
 	now        atomic.Pointer[binding]
-	reconnects atomic.Uint64 // of the connection, when JetStream was asked
+	reconnects atomic.Uint64 // reconnects of the connection at that time
 	doubt      atomic.Bool
-	asked      atomic.Int64  // nanoseconds since 1970
-	delivered  atomic.Uint64 // the highest number that the consumer gave to a delivery
+	asked      atomic.Int64  // Unix time in nanoseconds
+	delivered  atomic.Uint64 // highest delivery number of the consumer
 }
 
-// deliveredUpTo notes the highest number of deliveries that were received.
+// deliveredUpTo raises delivered to number.
 func (b *binder) deliveredUpTo(number uint64) {
 	for before := b.delivered.Load(); number > before && !b.delivered.CompareAndSwap(before, number); {
 		before = b.delivered.Load()
 	}
 }
 
-// bind returns the binding, asked for anew if it is in doubt.
+// bind returns the binding, and asks JetStream again if it is in doubt.
 func (s *Source) bind(ctx context.Context) (*binding, error) {
 	if err := s.connected(ctx); err != nil {
 		return nil, err
@@ -63,7 +64,7 @@ func (s *Source) bind(ctx context.Context) (*binding, error) {
 		return nil, ctx.Err()
 	}
 	if b := s.certain(); b != nil {
-		return b, nil // another asked meanwhile
+		return b, nil // another call asked meanwhile
 	}
 	return s.rebind(ctx)
 }
@@ -76,7 +77,7 @@ func (s *Source) certain() *binding {
 	return b
 }
 
-// rebind asks JetStream. The caller holds binder.asking.
+// rebind asks JetStream. The caller must hold binder.asking.
 func (s *Source) rebind(ctx context.Context) (*binding, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -89,7 +90,7 @@ func (s *Source) rebind(ctx context.Context) (*binding, error) {
 	}
 	before := s.binder.now.Swap(b)
 	s.binder.reconnects.Store(reconnects)
-	s.binder.delivered.Store(0) // what comes from now on is of this identity
+	s.binder.delivered.Store(0) // later deliveries belong to this identity
 	s.binder.asked.Store(time.Now().UnixNano())
 	switch {
 	case before == nil:
@@ -99,7 +100,7 @@ func (s *Source) rebind(ctx context.Context) (*binding, error) {
 			what = "stream"
 		}
 		s.emit(ctx, pawl.Event{Kind: pawl.EventError, Op: "nats.receive",
-			Err: fmt.Errorf("the %s of %s was made anew: all that it holds is delivered again, and absorbed", what, s.name())})
+			Err: fmt.Errorf("the %s of %s was recreated: everything that it holds is delivered again, and duplicates are absorbed", what, s.name())})
 		s.lost(ctx, "nats.receive", s.letGoAll())
 	case before.ackWait == b.ackWait:
 		b.heart = before.heart
@@ -107,7 +108,7 @@ func (s *Source) rebind(ctx context.Context) (*binding, error) {
 	return b, nil
 }
 
-// look asks for stream and consumer, and checks the consumer.
+// look reads the stream and the consumer, and checks the consumer.
 func (s *Source) look(ctx context.Context) (*binding, error) {
 	stream, err := s.js.Stream(ctx, s.stream)
 	if err != nil {
@@ -140,7 +141,7 @@ func (s *Source) look(ctx context.Context) (*binding, error) {
 	return b, nil
 }
 
-// connected waits for the connection, for as long as a Receive may wait.
+// connected waits for the connection, at most Config.Wait.
 func (s *Source) connected(ctx context.Context) error {
 	if s.conn.IsConnected() {
 		return nil
@@ -166,11 +167,11 @@ func (s *Source) connected(ctx context.Context) error {
 }
 
 const (
-	lookEvery = 5 * time.Minute // between two questions of Info
-	lookAgain = time.Minute     // after one without an answer
+	lookEvery = 5 * time.Minute // interval at which Info asks again
+	lookAgain = time.Minute     // the same after a failed attempt
 )
 
-// recent is the binding, asked for again if it is old. If that fails, it is the last one.
+// recent returns the binding, and asks again if it is old. If that fails, it returns the last one.
 func (s *Source) recent() *binding {
 	b := s.binder.now.Load()
 	if time.Since(time.Unix(0, s.binder.asked.Load())) < lookEvery {

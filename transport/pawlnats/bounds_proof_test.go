@@ -19,7 +19,7 @@ import (
 	"github.com/pawl-go/pawl/transport/transporttest"
 )
 
-// sourceBounds are what Config documents. A sink has no number.
+// sourceBounds are the bounds that Config documents. A sink has no numeric setting.
 var sourceBounds = []bounds.Setting{
 	{Name: "Wait", Least: 50 * time.Millisecond, Most: longestWait},
 	{Name: "Batch", Least: 1, Most: 1000},
@@ -33,8 +33,8 @@ func TestBounds_AreAllHere(t *testing.T) {
 	bounds.Complete[pawlnats.SinkConfig](t)
 }
 
-// Open refuses a value just outside its bounds, and names the setting. So does OpenPartitions, also
-// if it is given none or too many.
+// Open refuses a value just outside its bounds, and the error names the setting. So does
+// OpenPartitions, which also refuses no consumers or too many.
 func TestBounds_Refused(t *testing.T) {
 	t.Parallel()
 	f := setup(t, options{})
@@ -58,9 +58,8 @@ func TestBounds_Refused(t *testing.T) {
 	}
 }
 
-// The acceptance suite holds at the least and at the largest value of each setting of a source, as
-// they are documented. The largest Wait has a test of its own: the suite asks receivers in turn that
-// have nothing.
+// The acceptance suite passes at the least and the largest documented value of each setting. The
+// largest Wait has its own test, because the suite receives from empty sources one after the other.
 func TestAcceptance_Bounds(t *testing.T) {
 	t.Parallel()
 	server := startServer(t)
@@ -75,21 +74,21 @@ func TestAcceptance_Bounds(t *testing.T) {
 	}
 }
 
-// alike runs the suite. A bounce has nothing to do with a bound.
+// alike runs the suite without restarts of the server, which do not depend on bounds.
 func alike(t *testing.T, b transporttest.Broker) {
 	t.Parallel()
 	b.Alone, b.Timeout = nil, 3*time.Minute
 	transporttest.Run(t, b)
 }
 
-// At the largest Wait a Receive still returns with what comes, and with the end of its context.
+// At the largest Wait, Receive still returns when a message arrives or its context ends.
 func TestReceive_LargestWait(t *testing.T) {
 	t.Parallel()
 	f := setup(t, options{config: pawlnats.Config{Wait: longestWait}})
 	bounds.LongWait(t, f.source, func() { f.send("a") })
 }
 
-// The suite holds with the least and the largest number of partitions.
+// The suite passes with the least and the largest number of partitions.
 func TestPartitions_Bounds(t *testing.T) {
 	t.Parallel()
 	server := startServer(t)
@@ -100,10 +99,9 @@ func TestPartitions_Bounds(t *testing.T) {
 	}
 }
 
-// A message that is larger than the consumer's MaxRequestMaxBytes can never be received. Receive says
-// so, and what to change. Smaller ones before it are received, as many at once as fit, and that is no
-// error.
-func TestReceive_SaysThatAMessageNeverFits(t *testing.T) {
+// A message that exceeds the consumer's MaxRequestMaxBytes can never be received. Receive returns
+// an error that says what to change. Smaller messages before it come without an error.
+func TestReceive_ReportsAMessageThatNeverFits(t *testing.T) {
 	t.Parallel()
 	f := setup(t, options{consumer: jetstream.ConsumerConfig{MaxRequestMaxBytes: 1000}})
 	for _, size := range []int{400, 400, 400, 1001} {
@@ -113,7 +111,7 @@ func TestReceive_SaysThatAMessageNeverFits(t *testing.T) {
 	}
 	f.ack(f.get(3)...)
 	if s := f.source.Stats(); s.PollErrors != 0 || s.Polls < 2 {
-		t.Errorf("three messages of which two fit came with %+v", s)
+		t.Errorf("three messages, of which two fit at once: %+v", s)
 	}
 	const want = "remove the consumer's MaxRequestMaxBytes"
 	patience.Until(t, "the error says what to change", func() bool {
@@ -125,7 +123,7 @@ func TestReceive_SaysThatAMessageNeverFits(t *testing.T) {
 	})
 }
 
-// The suite holds on consumers whose own limits are the least that JetStream takes, or none.
+// The suite passes on consumers with the least limits that JetStream accepts, and with none.
 func TestAcceptance_LimitsOfTheConsumer(t *testing.T) {
 	t.Parallel()
 	server := startServer(t)

@@ -14,50 +14,56 @@ const (
 	defaultWait    = 5 * time.Second
 	minWait        = 50 * time.Millisecond
 	maxWait        = 30 * time.Second
-	answerSlack    = time.Second      // how much longer than its wait a pull may take before it counts as unanswered
-	pongWait       = 5 * time.Second  // how long the server may take to show that it is there
-	mostUnanswered = 3                // pulls in a row, before that is an error
-	callTimeout    = 10 * time.Second // of calls made on our own account
-	minAckWait     = time.Second      // a third of it must be enough for one extension
-	maxBatch       = 1000             // deliveries of one Receive
-	heldBatch      = 256              // extensions of one turn of the heart
-	defaultBatch   = 100              // what a consumer asks for at once
-	ackBatch       = 128              // receipts of one call
-	minPullBytes   = 16 << 20         // of one pull: what is received waits in memory
-	headerOverhead = 64 << 10         // beside the largest payload, so that one message always fits a pull
+	answerSlack    = time.Second      // extra time before a pull counts as unanswered
+	pongWait       = 5 * time.Second  // timeout of the check that the server is alive
+	mostUnanswered = 3                // unanswered pulls in a row before Receive fails
+	callTimeout    = 10 * time.Second // timeout of the source's own calls to JetStream
+	minAckWait     = time.Second      // a third of it must suffice for one extension
+	maxBatch       = 1000             // most deliveries per Receive
+	heldBatch      = 256              // extensions per round
+	defaultBatch   = 100              // default of Config.Batch
+	ackBatch       = 128              // receipts per Ack
+	minPullBytes   = 16 << 20         // byte limit of one pull, unless one message needs more
+	headerOverhead = 64 << 10         // added to the largest payload: one message always fits
 )
 
-// Config shapes a [Source]. The zero value is fit for production.
+// Config configures a [Source]. The zero value is fit for production.
 type Config struct {
-	// Wait is how long one Receive may wait for the first message. Too short: more requests. Too long: a server that hangs is noticed later,
-	// 6 s after Wait. A stop does not wait for it. Default 5 s, allowed 50 ms to 30 s; the consumer's own MaxRequestExpires lowers it.
+	// Wait is how long one Receive may wait for the first message. Cancelling its context ends the
+	// wait. Too short: more requests. Too long: a hanging server is noticed later, 6 s after Wait.
+	// Default 5 s, allowed 50 ms to 30 s; the consumer's MaxRequestExpires lowers it.
 	Wait time.Duration
 
-	// Batch is how many deliveries a consumer asks for at once; what of them is not begun waits in memory. Too small: more requests, and a
-	// handler of batches that waits for them; give it several times its own batch. Too large: one process takes what others could have begun,
-	// and a crash hides it for AckWait. Default 100, allowed 1 to 1000; the consumer's own MaxRequestBatch and MaxAckPending lower it.
+	// Batch is how many deliveries a consumer requests at once; unstarted ones wait in memory. Too
+	// small: more requests, and a batch handler waits for them; set it to several times the
+	// handler's batch. Too large: one process takes messages that others could start, and a crash
+	// hides them for AckWait. Default 100, allowed 1 to 1000; the consumer's MaxRequestBatch and
+	// MaxAckPending lower it.
 	Batch int
 
-	// Key finds the idempotency key of a message. Default: the header Idempotency-Key, else Nats-Msg-Id, else ce-source and ce-id of
-	// CloudEvents; see [DefaultKey]. A message without a key is delivered with an empty [pawl.Delivery.Key]; nothing is guessed.
+	// Key returns the idempotency key of a message. Default: the header Idempotency-Key, else
+	// Nats-Msg-Id, else ce-source and ce-id of CloudEvents; see [DefaultKey]. A message without a
+	// key is delivered with an empty [pawl.Delivery.Key]; the source never guesses one.
 	Key KeyFrom
 
-	// OrderingKey makes an ordering key of a message's subject, such as [BySubject] or [BySubjectToken]; "" means no order for this message.
-	// It needs a consumer with MaxAckPending 1, or Open refuses: JetStream keeps no order between messages that are out at once. Default nil:
-	// no order is claimed.
+	// OrderingKey returns the ordering key for a subject, such as [BySubject] or [BySubjectToken];
+	// "" means no order for this message. Open requires a consumer with MaxAckPending 1, because
+	// JetStream keeps no order between messages that are out at once. Default nil: no order.
 	OrderingKey func(subject string) string
 
-	// StartsLater accepts a consumer that does not begin with the first message of the stream. Such a consumer, made anew after it was
-	// deleted, skips what was not handled yet. Default false: Open accepts only DeliverPolicy all.
+	// StartsLater accepts a consumer that does not start with the stream's first message. If such a
+	// consumer is deleted and recreated, it skips messages that were not handled. Default false:
+	// Open accepts only DeliverPolicy all.
 	StartsLater bool
 
-	// Hooks receive received, empty_receive, acknowledged, released, handle_lost, and error where the stream may lose messages unread or
-	// was made anew; package consumer reports the failures to receive and to acknowledge. The zero value logs them to slog.Default, all but
-	// handle_lost and error at debug.
+	// Hooks receive received, empty_receive, acknowledged, released, handle_lost, and error if
+	// messages may be lost undelivered or the stream or consumer was recreated. Package consumer
+	// reports failed Receives and Acks. The zero value logs to slog.Default, all but handle_lost
+	// and error at debug.
 	Hooks pawl.Hooks
 }
 
-// filled returns the config with defaults in place, or an error that names the field out of bounds.
+// filled returns the config with defaults set, or an error that names the invalid field.
 func (c Config) filled() (Config, error) {
 	if c.Wait == 0 {
 		c.Wait = defaultWait
@@ -80,7 +86,7 @@ func (c Config) filled() (Config, error) {
 	return c, nil
 }
 
-// patientConn refuses a connection that would give up for good.
+// patientConn returns an error if the connection would stop reconnecting.
 func patientConn(op string, conn *nats.Conn) error {
 	if o := conn.Opts; o.AllowReconnect && o.MaxReconnect < 0 {
 		return nil

@@ -23,7 +23,8 @@ import (
 	"github.com/pawl-go/pawl/transport/pawlnats"
 )
 
-// A pipeline is a stream, a database, and consumers between them. Its table has no unique constraint: if anything doubles, it shows.
+// A pipeline is a stream, a database, and consumers between them. Its table has no unique
+// constraint, so a duplicate effect shows.
 type pipeline struct {
 	*fixture
 	pool *pgxpool.Pool
@@ -92,8 +93,8 @@ func (p *pipeline) settled() bool {
 	return open == 0 && i.NumPending == 0 && i.NumAckPending == 0
 }
 
-// However often a message comes, and under whichever of its names, it takes effect once. What is invalid is a dead letter, and the stream holds none
-// of it back.
+// However often a message arrives, and under any key header, it takes effect once. Invalid messages
+// become dead letters and do not block the stream.
 func TestConsumer_EachOnce(t *testing.T) {
 	t.Parallel()
 	p := newPipeline(t, options{})
@@ -108,9 +109,9 @@ func TestConsumer_EachOnce(t *testing.T) {
 	for range 3 {
 		send("1", "Idempotency-Key", "a")
 		send("2", "ce-source", "shop", "ce-id", "b")
-		send("3", "Nats-Msg-Id", "c") // JetStream drops the second and the third itself
+		send("3", "Nats-Msg-Id", "c") // JetStream drops the resends
 	}
-	send("another body", "Idempotency-Key", "a") // a mismatch
+	send("another body", "Idempotency-Key", "a") // another body under a known key
 	send("no key")
 	send(strings.Repeat("x", 1001), "Idempotency-Key", "too large")
 	send("poison", "Idempotency-Key", "poison")
@@ -128,13 +129,14 @@ func TestConsumer_EachOnce(t *testing.T) {
 	}
 }
 
-// A message that fails keeps its place: those of its key wait for its retry in the database, those of other keys go on, in its partition too.
+// After a failure, later messages of the same key wait for the retry in the database. Other keys
+// continue, even in the same partition.
 func TestConsumer_PartitionsKeepTheOrderOfAKey(t *testing.T) {
 	t.Parallel()
 	p := newPipeline(t, options{consumer: jetstream.ConsumerConfig{MaxAckPending: 1}})
 	parts := setupPartitions(t, p.server, 2)
 	publish := func(key string, n int) {
-		m := nats.NewMsg(parts.stream + ".0." + key) // one partition for both
+		m := nats.NewMsg(parts.stream + ".0." + key) // both keys in one partition
 		m.Header.Set("Idempotency-Key", fmt.Sprint(key, n))
 		p.publish(m)
 	}
@@ -144,7 +146,7 @@ func TestConsumer_PartitionsKeepTheOrderOfAKey(t *testing.T) {
 	}
 	var mu sync.Mutex
 	failed := map[string]int{}
-	for range 2 { // as two processes
+	for range 2 { // like two processes
 		p.run(parts.open(t, connect(t, p.server.Addr()), pawlnats.Config{Wait: time.Second}), func(ctx context.Context, tx pgx.Tx, m consumer.Message[[]byte]) error {
 			mu.Lock()
 			failed[m.Key]++
@@ -170,7 +172,8 @@ func TestConsumer_PartitionsKeepTheOrderOfAKey(t *testing.T) {
 	}
 }
 
-// A stop finishes what runs and strands nothing: what was received and not begun is another's at once, long before AckWait.
+// On shutdown, a consumer finishes running handlers and releases unstarted messages. Another
+// consumer gets them at once, long before AckWait.
 func TestConsumer_StopStrandsNothing(t *testing.T) {
 	t.Parallel()
 	p := newPipeline(t, options{consumer: jetstream.ConsumerConfig{AckWait: 5 * time.Minute}})
@@ -204,7 +207,7 @@ func TestConsumer_StopStrandsNothing(t *testing.T) {
 	}
 }
 
-// A server that is killed under load costs redeliveries: each message takes effect once, and nothing becomes a dead letter.
+// A server killed under load costs redeliveries. Each message takes effect once.
 func TestConsumer_ServerComesAndGoes(t *testing.T) {
 	t.Parallel()
 	p := newPipeline(t, options{consumer: jetstream.ConsumerConfig{AckWait: time.Second}})
@@ -231,8 +234,8 @@ func TestConsumer_ServerComesAndGoes(t *testing.T) {
 	t.Logf("%d of %d deliveries were redeliveries", p.source.Stats().Redelivered, p.source.Stats().Received)
 }
 
-// A stream without a MaxAge keeps messages for ever, and its consumer reports that without an error.
-func TestConsumer_ReportsAHorizonWithoutEnd(t *testing.T) {
+// A stream without a MaxAge keeps messages forever, and its consumer reports that horizon.
+func TestConsumer_ReportsAnUnlimitedHorizon(t *testing.T) {
 	t.Parallel()
 	p := newPipeline(t, options{})
 	var mu sync.Mutex

@@ -24,13 +24,14 @@ func TestMain(m *testing.M) {
 
 const countedAckWait = 3 * time.Second
 
-// The counted runs of package counted: a durable consumer that promises no order, and partitions that hand out one message at a time each.
+// The counted runs pass with a durable consumer, which keeps no order, and with partitions, which
+// deliver one message at a time each.
 func TestCounted(t *testing.T) {
 	t.Run("consumer", func(t *testing.T) { counted.All(t, countedNATS(false)) })
 	t.Run("partitions", func(t *testing.T) { counted.All(t, countedNATS(true)) })
 }
 
-// The judge finds what a broken consumer does.
+// The counted runs detect a broken consumer.
 func TestCounted_FindsMutants(t *testing.T) {
 	for _, c := range []struct {
 		mutant  string
@@ -82,10 +83,10 @@ func openCountedSink(ctx context.Context, s counted.Spec) (pawl.Sink, error) {
 	return pawlnats.OpenSink(ctx, js, s.Name, pawlnats.SinkConfig{SubjectOf: func(m pawl.Message) string { return countedSubject(s.Name, m.AggregateID) }})
 }
 
-// countedParts is how many partitions the ordered stream has.
+// countedParts is the number of partitions of the ordered stream.
 const countedParts = 6
 
-// countedSubject puts a lane into its partition.
+// countedSubject returns the subject of a lane in its partition.
 func countedSubject(stream, lane string) string {
 	h := fnv.New32a()
 	h.Write([]byte(lane))
@@ -96,7 +97,8 @@ func countedConsumer(part int) string { return fmt.Sprintf("counted-%d", part) }
 
 func countedNATS(ordered bool) counted.Transport {
 	tr := counted.Transport{
-		Name: "nats", Session: countedAckWait, Ordered: ordered, Sequential: true, Points: []string{"nats.ack.before", "nats.ack.after"}, MaxBody: 1<<20 - 1024, // the headers count
+		// Headers count too.
+		Name: "nats", Session: countedAckWait, Ordered: ordered, Sequential: true, Points: []string{"nats.ack.before", "nats.ack.after"}, MaxBody: 1<<20 - 1024,
 		Start: func(t testing.TB, _ counted.Need) counted.Broker { return startServer(t) },
 		Create: func(ctx context.Context, q counted.Queue) error {
 			js, err := connectCounted(q.Broker.Addr())

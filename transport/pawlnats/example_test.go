@@ -16,7 +16,7 @@ import (
 	"github.com/pawl-go/pawl/transport/pawlnats"
 )
 
-// exampleServer runs a NATS server; yours runs already.
+// exampleServer runs a NATS server in place of yours.
 func exampleServer(ctx context.Context) (js jetstream.JetStream, stop func()) {
 	server, err := brokers.NATS(ctx, brokers.Options{})
 	if err != nil {
@@ -36,7 +36,7 @@ func exampleServer(ctx context.Context) (js jetstream.JetStream, stop func()) {
 	}
 }
 
-// makeOrders makes a stream and a consumer, as an operator does once.
+// makeOrders creates a stream and consumers, as an operator does once.
 func makeOrders(ctx context.Context, js jetstream.JetStream, consumers ...jetstream.ConsumerConfig) {
 	if _, err := js.CreateStream(ctx, jetstream.StreamConfig{Name: "ORDERS", Subjects: []string{"orders.>"}, MaxAge: 7 * 24 * time.Hour}); err != nil {
 		log.Fatal(err)
@@ -49,8 +49,8 @@ func makeOrders(ctx context.Context, js jetstream.JetStream, consumers ...jetstr
 	}
 }
 
-// A producer that publishes the same intent twice, and a source that sees one key. Package consumer turns the receipts of its commit step into
-// the Ack; without one nothing can be acknowledged, only released.
+// The producer publishes one intent twice, and the source finds the same key both times. Package
+// consumer passes the receipt of its commit to Ack. Without a receipt you can only release.
 func Example() {
 	ctx := context.Background()
 	js, stop := exampleServer(ctx)
@@ -92,7 +92,7 @@ func Example() {
 	// <nil>
 }
 
-// A consumer that would lose messages is refused in one line, with the next step.
+// Open refuses a consumer that would lose messages, with a one-line error and a hint.
 func ExampleOpen() {
 	ctx := context.Background()
 	js, stop := exampleServer(ctx)
@@ -105,10 +105,10 @@ func ExampleOpen() {
 	_, err = pawlnats.Open(ctx, js, "ORDERS", "billing", pawlnats.Config{})
 	fmt.Println(err)
 	// Output:
-	// nats.open: P4004 an argument is missing or out of its bounds: the consumer ORDERS/billing delivers a message 5 times at most: one that reaches it stays in the stream, unseen for ever (set max-deliver to -1; package consumer counts attempts and has dead letters)
+	// nats.open: P4004 an argument is missing or out of its bounds: the consumer ORDERS/billing delivers a message at most 5 times: after that it stays in the stream and is never delivered again (set max-deliver to -1; package consumer counts attempts and has dead letters)
 }
 
-// Two partitions, each with its consumer: accounts keep their order, and those of different partitions go side by side.
+// Each account keeps its order. Accounts in different partitions are handled concurrently.
 func ExampleOpenPartitions() {
 	ctx := context.Background()
 	js, stop := exampleServer(ctx)
@@ -127,7 +127,7 @@ func ExampleOpenPartitions() {
 		log.Fatal(err)
 	}
 	held := map[string]pawl.Delivery{}
-	for len(held) < 2 { // alice's second waits for her first
+	for len(held) < 2 { // alice's second message waits for her first
 		ds, err := source.Receive(ctx, 10)
 		if err != nil {
 			log.Fatal(err)
@@ -165,7 +165,7 @@ func ExampleOpenSink() {
 	// Output: orders.order.OrderPlaced
 }
 
-// A key that is in the body, or else in a header of the sender's own.
+// The key is in the body, or else in the sender's own header.
 func ExampleKeyFirst() {
 	key := pawlnats.KeyFirst(pawlnats.KeyJSON("/order/id"), pawlnats.KeyHeader("order-id"), pawlnats.KeyHeader(pawlnats.MsgIDHeader), pawlnats.KeyCloudEvent())
 	m := nats.NewMsg("orders.placed")

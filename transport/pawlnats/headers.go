@@ -9,18 +9,18 @@ import (
 	"github.com/pawl-go/pawl/transport/internal/adapter"
 )
 
-// SubjectAttribute is the attribute of a delivery that holds the message's subject. A header of that name does not reach the handler.
+// SubjectAttribute is the attribute with the message's subject. It hides a header of the same name.
 const SubjectAttribute = "nats.subject"
 
-// BinarySuffix marks headers that are no text in Delivery.Attributes: a header "photo" whose value is no UTF-8, or holds a NUL, arrives as
-// "photo;base64", in standard base64.
+// BinarySuffix marks headers in Delivery.Attributes whose value is not UTF-8 or contains a NUL. A
+// binary header "photo" arrives as "photo;base64", in standard base64.
 const BinarySuffix = adapter.BinarySuffix
 
-// ProducedAtHeader says when the producer made the message, in RFC 3339; it becomes [pawl.Delivery.ProducedAt]. A producer sets it if it
-// wants to, the same at each resend.
+// ProducedAtHeader is an optional header with the time at which the producer made the message, in
+// RFC 3339. It must be the same at each resend. It becomes [pawl.Delivery.ProducedAt].
 const ProducedAtHeader = "Produced-At"
 
-// lastOf is the last value of a header, "" if there is none.
+// lastOf returns the last value of a header, or "" if it is absent.
 func lastOf(h nats.Header, name string) string {
 	values := h[name]
 	if len(values) == 0 {
@@ -29,7 +29,7 @@ func lastOf(h nats.Header, name string) string {
 	return values[len(values)-1]
 }
 
-// attributesOf are the headers of a message, the last value of each, and its subject.
+// attributesOf returns a message's subject and the last value of each of its headers.
 func attributesOf(m *nats.Msg) map[string]string {
 	all := make(map[string]string, len(m.Header)+1)
 	for name := range m.Header {
@@ -45,7 +45,7 @@ func attributesOf(m *nats.Msg) map[string]string {
 	return all
 }
 
-// producedAt reads [ProducedAtHeader]; zero if there is none.
+// producedAt parses [ProducedAtHeader]; zero if it is absent or invalid.
 func producedAt(m *nats.Msg) time.Time {
 	at, _ := time.Parse(time.RFC3339Nano, lastOf(m.Header, ProducedAtHeader))
 	return at

@@ -6,16 +6,16 @@ import (
 	"github.com/pawl-go/pawl/transport/internal/heart"
 )
 
-// arrival is our Delivery.Handle: what one delivery of one message needs to be settled.
+// arrival is the source's Delivery.Handle.
 type arrival struct {
 	owner    *Source
-	reply    string // the subject of its acknowledgement
+	reply    string // subject for its acknowledgement
 	sequence uint64
 	identity identity
 	heart    *heart.Heart[string]
 }
 
-// handles are the deliveries that are held, the last one of each message.
+// handles holds the latest delivery of each held message.
 type handles struct {
 	mu         sync.Mutex
 	bySequence map[uint64]*arrival
@@ -27,7 +27,7 @@ func (h *handles) count() int {
 	return len(h.bySequence)
 }
 
-// take holds a delivery, and returns an earlier one of the same message that it takes the place of.
+// take stores a delivery, and returns the earlier delivery of the same message that it replaces.
 func (h *handles) take(a *arrival) (before *arrival) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -36,7 +36,7 @@ func (h *handles) take(a *arrival) (before *arrival) {
 	return before
 }
 
-// drop lets go of deliveries, and returns those that were still held.
+// drop removes deliveries, and returns those that were still held.
 func (h *handles) drop(as []*arrival) (live []*arrival) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -58,7 +58,8 @@ func (h *handles) all() (as []*arrival) {
 	return as
 }
 
-// hold keeps a delivery from now on. One of the same message that was held before is lost: its AckWait passed, and it was delivered again.
+// hold extends a delivery from now on. An earlier delivery of the same message is lost: its AckWait
+// passed, and JetStream delivered it again.
 func (s *Source) hold(a *arrival) (lost int) {
 	if before := s.held.take(a); before != nil {
 		before.heart.LetGo([]string{before.reply})
@@ -68,7 +69,8 @@ func (s *Source) hold(a *arrival) (lost int) {
 	return lost
 }
 
-// letGo stops extending, and returns those that were still held. The channels tell when extensions under way are over.
+// letGo stops extending deliveries, and returns those that were still held. Each channel is closed
+// once the extensions already being sent are done.
 func (s *Source) letGo(as []*arrival) (live []*arrival, stored []<-chan struct{}) {
 	live = s.held.drop(as)
 	byHeart := map[*heart.Heart[string]][]string{}
@@ -83,7 +85,7 @@ func (s *Source) letGo(as []*arrival) (live []*arrival, stored []<-chan struct{}
 	return live, stored
 }
 
-// letGoAll extends nothing any more, and returns how many were held.
+// letGoAll stops extending all deliveries, and returns how many were held.
 func (s *Source) letGoAll() int {
 	live, _ := s.letGo(s.held.all())
 	return len(live)

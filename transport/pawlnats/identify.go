@@ -8,10 +8,10 @@ import (
 	"github.com/pawl-go/pawl/transport/internal/adapter"
 )
 
-// Identify finds the key and the ordering key of a stored delivery as Receive would now; see
-// [pawl.Identifier]. The message that [Config.Key] is asked about has the subject, data and headers
-// of the one that was received, of each header the last value. It has no metadata, so [KeyPosition]
-// finds nothing: the key that was found at first stays.
+// Identify recomputes the key and the ordering key of a stored delivery as Receive would now; see
+// [pawl.Identifier]. [Config.Key] gets a message with the original subject, data and headers. Of a
+// repeated header only the last value is there. The message has no metadata, so [KeyPosition] finds
+// no key, and the delivery keeps its first one.
 func (s *Source) Identify(d pawl.Delivery) pawl.Delivery {
 	m := messageOf(d)
 	d.Key, d.Fault = callback.Get("Config.Key", func() string { return s.config.Key.KeyOf(m) })
@@ -22,7 +22,7 @@ func (s *Source) Identify(d pawl.Delivery) pawl.Delivery {
 	return d
 }
 
-// messageOf is the message of a delivery, as far as the delivery tells.
+// messageOf rebuilds the message of a delivery, as far as the delivery holds it.
 func messageOf(d pawl.Delivery) *nats.Msg {
 	m := &nats.Msg{Subject: d.Attributes[SubjectAttribute], Data: d.Payload, Header: nats.Header{}}
 	for name, value := range d.Attributes {

@@ -10,8 +10,7 @@ import (
 	"github.com/pawl-go/pawl"
 )
 
-// A stored delivery is identified as its message would be if it were received now, whatever found
-// its key at first.
+// Identify recomputes the keys of a stored delivery as Receive would now.
 func TestIdentify_AsReceivedNow(t *testing.T) {
 	t.Parallel()
 	messages := map[string]*nats.Msg{
@@ -28,7 +27,7 @@ func TestIdentify_AsReceivedNow(t *testing.T) {
 				return s.delivery(m, &nats.MsgMetadata{}, &binding{})
 			}
 			was, want := received(KeyHeader("none")), received(from)
-			was.OrderingKey = "" // of a configuration without one
+			was.OrderingKey = "" // stored without Config.OrderingKey
 			got := (&Source{config: Config{Key: from, OrderingKey: byLast}}).Identify(was)
 			if got.Key != want.Key || got.OrderingKey != want.OrderingKey || !maps.Equal(got.Attributes, want.Attributes) {
 				t.Errorf("%s, %s: %+v, want %+v", config, name, got, want)

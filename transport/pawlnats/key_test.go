@@ -46,7 +46,8 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-// A position is the same at each delivery, and another for each publication, also in a stream that is made anew.
+// A position is the same at each delivery and differs for each publication, even in a recreated
+// stream.
 func TestKeyPosition(t *testing.T) {
 	t.Parallel()
 	o := options{config: pawlnats.Config{Key: pawlnats.KeyPosition()}}

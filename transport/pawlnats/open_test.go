@@ -14,8 +14,8 @@ import (
 	"github.com/pawl-go/pawl/transport/pawlnats"
 )
 
-// A consumer that loses messages, holds them up or keeps no order is refused, with what to change.
-func TestOpen_RefusesWhatDoesNotFit(t *testing.T) {
+// Open refuses a consumer that loses messages, blocks them or keeps no order. The error has a hint.
+func TestOpen_RefusesUnfitConsumers(t *testing.T) {
 	t.Parallel()
 	f := setup(t, options{})
 	k := jetstream.ConsumerConfig{AckPolicy: jetstream.AckExplicitPolicy, AckWait: 30 * time.Second, MaxDeliver: -1}
@@ -52,7 +52,7 @@ func TestOpen_RefusesWhatDoesNotFit(t *testing.T) {
 	f.must(err)
 }
 
-// What is missing is said in one line, and nothing is made.
+// If something is missing, Open returns a one-line error with a hint, and creates nothing.
 func TestOpen_SaysWhatIsMissing(t *testing.T) {
 	t.Parallel()
 	f := setup(t, options{})
@@ -79,7 +79,7 @@ func TestOpen_SaysWhatIsMissing(t *testing.T) {
 		"/none does not exist (create": open(f.js, f.stream, "none", pawlnats.Config{}),
 		"push consumer (create a pull": open(f.js, f.stream, "push", pawlnats.Config{}),
 		"connection is closed":         open(closed, f.stream, f.consumer, pawlnats.Config{}),
-		"no JetStream answers":         open(domain, f.stream, f.consumer, pawlnats.Config{}),
+		"JetStream does not answer":    open(domain, f.stream, f.consumer, pawlnats.Config{}),
 		"nats.MaxReconnects(-1)":       open(connect(t, f.server.Addr(), nats.NoReconnect()), f.stream, f.consumer, pawlnats.Config{}),
 		"60 failed reconnects":         open(connect(t, f.server.Addr(), nats.MaxReconnects(60)), f.stream, f.consumer, pawlnats.Config{}),
 	} {
@@ -88,11 +88,11 @@ func TestOpen_SaysWhatIsMissing(t *testing.T) {
 		}
 	}
 	if _, err := f.js.Consumer(t.Context(), f.stream, "none"); !errors.Is(err, jetstream.ErrConsumerNotFound) {
-		t.Errorf("a consumer was made: %v", err)
+		t.Errorf("Open created a consumer: %v", err)
 	}
 }
 
-// Partitions need an order, several names, and consumers that keep it.
+// Partitions need an OrderingKey, distinct names, and consumers that keep an order.
 func TestOpenPartitions_Refuses(t *testing.T) {
 	t.Parallel()
 	p := setupPartitions(t, startServer(t), 2)
@@ -113,8 +113,8 @@ func TestOpenPartitions_Refuses(t *testing.T) {
 	}
 }
 
-// An operator hears once where a stream may lose messages that nobody has received.
-func TestOpen_WarnsOfStreamsThatLose(t *testing.T) {
+// Open reports once where a stream may lose messages before they are received.
+func TestOpen_WarnsOfStreamsThatLoseMessages(t *testing.T) {
 	t.Parallel()
 	server := startServer(t)
 	for _, c := range []struct {
@@ -138,7 +138,7 @@ func TestOpen_WarnsOfStreamsThatLose(t *testing.T) {
 	}
 }
 
-// The horizon is how long the stream keeps messages, for ever if it has no limit of age.
+// The horizon is how long the stream keeps messages, unlimited if it has no MaxAge.
 func TestInfo_HorizonIsTheStreams(t *testing.T) {
 	t.Parallel()
 	server := startServer(t)

@@ -13,8 +13,7 @@ import (
 	"github.com/pawl-go/pawl/transport/pawlnats"
 )
 
-// A message on which a function of the configuration does not return becomes a dead letter; the
-// others take effect.
+// If a function of Config panics, the message becomes a dead letter; other messages take effect.
 func TestConfig_PanicIsADeadLetter(t *testing.T) {
 	t.Parallel()
 	bad := func(m *nats.Msg) bool { return strings.HasSuffix(m.Subject, ".bad") }
@@ -58,7 +57,7 @@ func TestConfig_PanicIsADeadLetter(t *testing.T) {
 	}
 }
 
-// A KeyFunc without a function is refused when the source is opened.
+// Open refuses a nil KeyFunc.
 func TestKeyFunc_Nil(t *testing.T) {
 	t.Parallel()
 	f := setup(t, options{})

@@ -14,25 +14,27 @@ import (
 	"github.com/pawl-go/pawl/transport/internal/adapter"
 )
 
-// maxPartitions bounds the pull requests that stand open at once.
+// maxPartitions bounds the number of open pull requests.
 const maxPartitions = 256
 
-// Partitions are a source on several consumers of one stream, each with MaxAckPending 1 and each with its own part of the subjects: as many
-// messages are out at once as there are partitions, over all processes, and each partition keeps its order. Any number of processes may open
-// all of them; JetStream decides which of them gets the next message of a partition.
+// Partitions is a source on several consumers of one stream. Each consumer has MaxAckPending 1 and
+// its own part of the subjects. So one message per partition is out at once over all processes, and
+// each partition keeps its order. Any number of processes may open all partitions; JetStream
+// decides which process gets the next message of a partition.
 //
-// It has a goroutine for each partition from the first Receive until a Receive whose context has ended. Each asks for one message, and offers
-// it to Receive. What no Receive takes within half of AckWait goes back, so that a process that waits for its database holds up no partition.
+// From the first Receive until a Receive whose context has ended, one goroutine per partition
+// requests one message and offers it to Receive. If no Receive takes it within half of AckWait, it
+// is released. So a process that waits for its database does not block a partition.
 type Partitions struct {
 	sources []*Source
 	offered chan pawl.Delivery
 	failed  chan error
 
 	mu      sync.Mutex
-	end     context.CancelFunc // of the goroutines; nil: there are none
+	end     context.CancelFunc // stops the goroutines; nil: none run
 	lanes   *sync.WaitGroup
-	wanted  chan struct{} // closed and made anew at each Receive
-	waiting int           // calls of Receive
+	wanted  chan struct{} // closed and replaced at each Receive
+	waiting int           // Receives in progress
 }
 
 var (
@@ -40,8 +42,9 @@ var (
 	_ pawl.Broker   = (*Partitions)(nil)
 )
 
-// OpenPartitions finds 1 to 256 consumers of a stream and checks each as [Open] does. [Config.OrderingKey] is required. The filters of the
-// consumers must cover the subjects without an overlap: that is not checked.
+// OpenPartitions finds 1 to 256 consumers of a stream and checks each as [Open] does. It requires
+// [Config.OrderingKey]. It does not check that the consumers' filters cover the subjects without
+// overlap, which they must.
 func OpenPartitions(ctx context.Context, js jetstream.JetStream, stream string, consumers []string, cfg Config) (*Partitions, error) {
 	const op = "nats.open"
 	switch n := len(consumers); {
@@ -50,7 +53,7 @@ func OpenPartitions(ctx context.Context, js jetstream.JetStream, stream string, 
 	case len(slices.Compact(slices.Sorted(slices.Values(consumers)))) != n:
 		return nil, adapter.BadArgument(op, "a consumer is named twice")
 	case cfg.OrderingKey == nil:
-		return nil, adapter.BadArgument(op, "OrderingKey is missing: without an order, one consumer does the work of many")
+		return nil, adapter.BadArgument(op, "OrderingKey is missing: without an order, use Open with one consumer")
 	}
 	p := &Partitions{offered: make(chan pawl.Delivery), failed: make(chan error), wanted: make(chan struct{})}
 	for _, name := range consumers {
@@ -63,10 +66,10 @@ func OpenPartitions(ctx context.Context, js jetstream.JetStream, stream string, 
 	return p, nil
 }
 
-// Broker returns nats and the name of the stream, for traces.
+// Broker returns "nats" and the stream's name, for traces.
 func (p *Partitions) Broker() (system, destination string) { return p.sources[0].Broker() }
 
-// Info is that of a [Source], with the longest horizon.
+// Info returns the Info of a [Source], with the longest horizon of the partitions.
 func (p *Partitions) Info() pawl.SourceInfo {
 	i := p.sources[0].Info()
 	for _, s := range p.sources[1:] {
@@ -76,7 +79,7 @@ func (p *Partitions) Info() pawl.SourceInfo {
 	return i
 }
 
-// Stats adds up those of the partitions.
+// Stats returns the sum over the partitions.
 func (p *Partitions) Stats() (sum Stats) {
 	for _, s := range p.sources {
 		sum = sum.plus(s.Stats())
@@ -84,7 +87,7 @@ func (p *Partitions) Stats() (sum Stats) {
 	return sum
 }
 
-// Backlog adds up those of the partitions.
+// Backlog returns the sum over the partitions.
 func (p *Partitions) Backlog(ctx context.Context) (sum Backlog, err error) {
 	for _, s := range p.sources {
 		b, err := s.Backlog(ctx)
@@ -96,8 +99,9 @@ func (p *Partitions) Backlog(ctx context.Context) (sum Backlog, err error) {
 	return sum, nil
 }
 
-// Receive waits at most Config.Wait for the first message and returns at most max deliveries, no two of one partition. When ctx has ended it
-// takes back the requests of all partitions, gives back at once what was on its way, and returns the context's error.
+// Receive waits at most Config.Wait for the first message and returns at most max deliveries, at
+// most one per partition. After ctx ends, it cancels the pull requests of all partitions, releases
+// messages that already arrived, and returns the context's error.
 func (p *Partitions) Receive(ctx context.Context, max int) (ds []pawl.Delivery, err error) {
 	const op = "nats.receive"
 	if max < 1 {
@@ -118,7 +122,7 @@ func (p *Partitions) Receive(ctx context.Context, max int) (ds []pawl.Delivery, 
 		select {
 		case d := <-p.offered:
 			ds = append(ds, d)
-			timer.Reset(0) // others that are offered go along
+			timer.Reset(0) // take other offered deliveries too, without waiting
 			continue
 		default:
 		}
@@ -141,7 +145,7 @@ func (p *Partitions) Receive(ctx context.Context, max int) (ds []pawl.Delivery, 
 	return ds, nil
 }
 
-// start tells the goroutines that a Receive waits, and starts them at the first.
+// start tells the goroutines that a Receive waits, and starts them at the first call.
 func (p *Partitions) start(ctx context.Context) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -164,7 +168,7 @@ func (p *Partitions) leave() {
 	p.mu.Unlock()
 }
 
-// stop ends the goroutines and waits for them: each gives back what it has.
+// stop ends the goroutines and waits for them. Each releases its message.
 func (p *Partitions) stop() {
 	p.mu.Lock()
 	end, lanes := p.end, p.lanes
@@ -176,7 +180,7 @@ func (p *Partitions) stop() {
 	}
 }
 
-// serve asks for one message of a partition after another, and offers each, until ctx ends.
+// serve requests one message after another of a partition, and offers each, until ctx ends.
 func (p *Partitions) serve(ctx context.Context, s *Source) {
 	for ctx.Err() == nil {
 		p.awaitWanted(ctx)
@@ -187,7 +191,7 @@ func (p *Partitions) serve(ctx context.Context, s *Source) {
 		if err != nil && ctx.Err() == nil {
 			select {
 			case p.failed <- err:
-			case <-time.After(time.Second): // no one asks, or another's error was enough
+			case <-time.After(time.Second): // no Receive waits, or another error was returned
 			case <-ctx.Done():
 			}
 			pace.Sleep(ctx, pace.Jittered(250*time.Millisecond))
@@ -195,7 +199,7 @@ func (p *Partitions) serve(ctx context.Context, s *Source) {
 	}
 }
 
-// offer hands a delivery to a Receive, or gives it back.
+// offer passes a delivery to a Receive, or releases it.
 func (p *Partitions) offer(ctx context.Context, s *Source, d pawl.Delivery) {
 	timer := time.NewTimer(s.binder.now.Load().ackWait / 2)
 	defer timer.Stop()
@@ -212,7 +216,7 @@ func (p *Partitions) offer(ctx context.Context, s *Source, d pawl.Delivery) {
 	}
 }
 
-// awaitWanted waits until a Receive is under way, or has been within the last moment.
+// awaitWanted waits until a Receive is in progress.
 func (p *Partitions) awaitWanted(ctx context.Context) {
 	p.mu.Lock()
 	wanted, waiting := p.wanted, p.waiting
@@ -226,7 +230,7 @@ func (p *Partitions) awaitWanted(ctx context.Context) {
 	}
 }
 
-// Ack acknowledges as [Source.Ack] does, each message at its own consumer.
+// Ack acknowledges like [Source.Ack], each message at its own consumer.
 func (p *Partitions) Ack(ctx context.Context, rs ...pawl.Receipt) error {
 	held, refused := ackable(rs, p.sources...)
 	errs := []error{refused}
@@ -240,7 +244,7 @@ func (p *Partitions) Ack(ctx context.Context, rs ...pawl.Receipt) error {
 	return errors.Join(errs...)
 }
 
-// Release gives back as [Source.Release] does, each message to its own consumer.
+// Release releases like [Source.Release], each message to its own consumer.
 func (p *Partitions) Release(ctx context.Context, delay time.Duration, ds ...pawl.Delivery) error {
 	held, refused := releasable(ds, p.sources...)
 	errs := []error{refused}
@@ -269,5 +273,5 @@ func (p *Partitions) Finish(ctx context.Context) error {
 		s.finished.Store(true)
 		s.letGoAll()
 	}
-	return p.sources[0].Finish(ctx) // they share a connection
+	return p.sources[0].Finish(ctx) // flushes the shared connection
 }

@@ -12,14 +12,15 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// linger is how long a pull that has brought something waits for the next, if JetStream said that there is more. It may not come: others
-// pull too, and MaxAckPending may be reached.
+// linger is how long a pull waits for the next message if JetStream reported more. It may not come,
+// because other processes pull too and MaxAckPending may be reached.
 const linger = 10 * time.Millisecond
 
 // A pull is one request for messages.
 //
-// It does not go through Consumer.Fetch of nats.go, which has no end that loses nothing: what is on its way when a Fetch is cut off, or
-// waits in its channel, is hidden until AckWait, and a message without a body that has a header Status is taken for a word of the server.
+// It does not use nats.go's Consumer.Fetch, which cannot be cancelled without loss. Messages in
+// flight or in its channel stay hidden until AckWait. Fetch also takes a message without a body for
+// a status of the server if it has a header Status.
 type pull struct {
 	conn *nats.Conn
 	sub  *nats.Subscription
@@ -28,8 +29,9 @@ type pull struct {
 	got  []*nats.Msg
 }
 
-// pull makes one request and waits for its end, or for what of it comes at once. Nothing of it is left behind: when pull returns, JetStream has
-// sent all that it will, and all that it sent is in got, also if there is an error. A connection that breaks is the exception.
+// pull makes one request and waits for its end, or for the messages that come at once. When it
+// returns, JetStream sends nothing more for the request, and got holds all that it sent, even with
+// an error. Only a broken connection may lose messages until AckWait.
 func (s *Source) pull(ctx context.Context, b *binding, most int) (got []*nats.Msg, err error) {
 	p := &pull{conn: s.conn, most: most, in: make(chan *nats.Msg, most+8)}
 	inbox := s.conn.NewInbox()
@@ -47,7 +49,7 @@ func (s *Source) pull(ctx context.Context, b *binding, most int) (got []*nats.Ms
 		err = s.conn.PublishRequest(s.pulls, inbox, request)
 	}
 	if err != nil {
-		_ = p.sub.Unsubscribe() // nothing was asked for
+		_ = p.sub.Unsubscribe() // nothing was requested
 		return nil, err
 	}
 	timer := time.NewTimer(b.wait + answerSlack)
@@ -78,11 +80,12 @@ func (s *Source) pull(ctx context.Context, b *binding, most int) (got []*nats.Ms
 	}
 }
 
-// errTooLarge is the end of a request whose octets the next message does not fit.
-var errTooLarge = errors.New("the next message has more octets than the consumer's MaxRequestMaxBytes allows for one request")
+// errTooLarge means that the next message exceeds the byte limit of a request.
+var errTooLarge = errors.New("the next message has more bytes than the consumer's MaxRequestMaxBytes allows for one request")
 
-// take reads one message. The request has ended if it has brought all it may, or if JetStream says so: such a word has no reply subject, a
-// message always has one. A message that no longer fits comes with the next request, unless it was the first: then it never fits.
+// take reads one message. The request ends once it is complete, or when JetStream sends a status,
+// which has no reply subject; messages always have one. A message that exceeds the rest of the byte
+// limit comes with the next request. If it is the first of its request, it never fits.
 func (p *pull) take(m *nats.Msg) (ended bool, err error) {
 	if m.Reply != "" {
 		p.got = append(p.got, m)
@@ -95,12 +98,12 @@ func (p *pull) take(m *nats.Msg) (ended bool, err error) {
 	return ended, err
 }
 
-// cut ends a request that is still open: it takes the inbox away, and then reads what was on its way.
+// cut cancels an open request: it drains the subscription, and then reads what was in flight.
 func (p *pull) cut(ctx context.Context) []*nats.Msg {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), pongWait)
 	defer cancel()
 	_ = p.sub.Drain()
-	_ = p.conn.FlushWithContext(ctx) // a connection that does not answer brings nothing any more
+	_ = p.conn.FlushWithContext(ctx) // a connection that does not answer delivers nothing more
 	for {
 		select {
 		case m := <-p.in:
@@ -113,9 +116,9 @@ func (p *pull) cut(ctx context.Context) []*nats.Msg {
 	}
 }
 
-// unanswered finds out what became of a request without an answer. Servers before 2.10 drop one that expires without a word, now and then. If
-// the server does not answer at all, the connection looks alive and is dead: nats.go would notice after its own pings, in four minutes by
-// default.
+// unanswered handles a request without an answer. Servers before 2.10 sometimes drop an expired
+// request silently. If the server does not answer a ping either, unanswered reconnects. nats.go
+// would notice a dead connection only with its own pings, by default after four minutes.
 func (s *Source) unanswered(ctx context.Context) error {
 	s.binder.doubt.Store(true)
 	flushing, cancel := context.WithTimeout(ctx, pongWait)
@@ -134,13 +137,13 @@ func (s *Source) unanswered(ctx context.Context) error {
 	return nil
 }
 
-// verdict reads a word of JetStream about a request.
+// verdict interprets a status of JetStream about a request.
 func verdict(m *nats.Msg) (ended bool, err error) {
 	about := strings.ToLower(m.Header.Get("Description"))
 	switch status := m.Header.Get("Status"); status {
-	case "100": // a heartbeat
+	case "100": // heartbeat
 		return false, nil
-	case "404", "408": // nothing came in time
+	case "404", "408": // no message in time
 		return true, nil
 	case "503":
 		return true, nats.ErrNoResponders
@@ -159,7 +162,7 @@ func verdict(m *nats.Msg) (ended bool, err error) {
 	}
 }
 
-// pending is how many messages wait behind one, as JetStream counted when it sent it.
+// pending returns how many messages JetStream had left when it sent m.
 func pending(m *nats.Msg) uint64 {
 	meta, err := m.Metadata()
 	if err != nil {

@@ -13,15 +13,17 @@ import (
 	"github.com/pawl-go/pawl/transport/internal/adapter"
 )
 
-var noLimit time.Time // JetStream extends for ever
+var noLimit time.Time // JetStream sets no limit on extensions
 
-// Receive makes one pull request: it waits at most Config.Wait for the first message and returns what is there, at most max deliveries and 16 MiB.
-// It may return none. From here each delivery is kept until Ack or Release, also if the caller forgets it.
+// Receive makes one pull request. It waits at most Config.Wait for the first message and returns
+// the available ones, at most max deliveries and 16 MiB, or the server's largest message if that is
+// more. It may return none. From here on the source extends each delivery until Ack or Release.
 //
-// While the connection is broken it waits for that too, and then returns an error: poll again, after a pause. After an error that needs an
-// operator (a consumer that is gone or was changed, a connection that is closed) the next request waits by itself, 5 s to a minute.
+// While the connection is broken, Receive waits for it too, and then returns an error: poll again
+// after a pause. After an error that needs an operator (the consumer is gone or was changed, the
+// connection is closed), the next request waits by itself, 5 s to a minute.
 //
-// When ctx ends, Receive takes back its request, gives back at once what was on its way, and returns the context's error.
+// When ctx ends, Receive cancels its request, releases arrived messages, and returns ctx's error.
 func (s *Source) Receive(ctx context.Context, max int) ([]pawl.Delivery, error) {
 	const op = "nats.receive"
 	if max < 1 {
@@ -44,7 +46,7 @@ func (s *Source) Receive(ctx context.Context, max int) ([]pawl.Delivery, error) 
 		if len(ds) == 0 {
 			return nil, wrap(op, s.name(), err)
 		}
-		return ds, nil // the next request meets the error again
+		return ds, nil // the next request returns the error
 	}
 	return ds, nil
 }
@@ -62,14 +64,15 @@ func (s *Source) pullOnce(ctx context.Context, most int) ([]pawl.Delivery, error
 	if err == nil {
 		s.counters.polls.Add(1)
 	}
-	metas := make([]*nats.MsgMetadata, len(messages)) // nil: not from JetStream, another published to our inbox
+	// Nil: not from JetStream, published to the inbox by another client.
+	metas := make([]*nats.MsgMetadata, len(messages))
 	for i, m := range messages {
 		if metas[i], _ = m.Metadata(); metas[i] != nil && metas[i].Sequence.Consumer <= before {
 			s.binder.doubt.Store(true)
 		}
 	}
 	if b, err = s.rebound(ctx, b, err); b == nil {
-		return nil, err // it is not known what they are: they return after AckWait
+		return nil, err // their identity is unknown: they come again after AckWait
 	}
 	ds := make([]pawl.Delivery, 0, len(messages))
 	var age time.Duration
@@ -100,8 +103,8 @@ func (s *Source) pullOnce(ctx context.Context, most int) ([]pawl.Delivery, error
 	return ds, err
 }
 
-// rebound is the binding of messages that were just received. It is asked for anew if the consumer numbered them as it had numbered others before:
-// then it was made anew, or its server has forgotten, in a crash, what it had delivered.
+// rebound returns the binding of messages just received. If the consumer repeats delivery numbers,
+// it asks JetStream again: the consumer was recreated, or its server forgot deliveries in a crash.
 func (s *Source) rebound(ctx context.Context, b *binding, err error) (*binding, error) {
 	if err != nil || !s.binder.doubt.Load() {
 		return b, err

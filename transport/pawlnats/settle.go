@@ -12,7 +12,7 @@ import (
 	"github.com/pawl-go/pawl/transport/internal/adapter"
 )
 
-// What is published to the subject of an acknowledgement (ADR-13 of NATS).
+// Payloads that are published to the subject of an acknowledgement (NATS ADR-13).
 var (
 	ackAck      = []byte("+ACK")
 	ackProgress = []byte("+WPI")
@@ -25,14 +25,16 @@ func ackNak(delay time.Duration) []byte {
 	return fmt.Appendf(nil, `-NAK {"delay": %d}`, delay.Nanoseconds())
 }
 
-// Ack acknowledges messages whose outcome the database already holds. They are not extended any more, whatever comes: a message whose
-// acknowledgement is lost returns and is absorbed as a duplicate. JetStream answers no acknowledgement, so an error means that they could not
-// be sent.
+// Ack acknowledges messages whose outcome the database already holds. It stops extending them in
+// any case: if an acknowledgement is lost, the message comes again and is absorbed as a duplicate.
+// JetStream does not confirm acknowledgements, so an error means that some could not be sent.
 //
-// Receipts that are not valid, or of another source, are refused with an error; the valid ones beside them are still acknowledged, as their
-// outcome is safe. While the connection is broken nothing is acknowledged: it is not known whether the stream behind it is still the same,
-// and in one that was made anew the number of an old message is that of a new one. A handle of a stream or consumer that was made anew is
-// counted in Stats.LostHandles, acknowledges nothing and is no error.
+// Ack refuses invalid receipts and receipts of other sources with an error, but acknowledges the
+// valid ones of the same call, because their outcome is safe.
+//
+// While the connection is broken, Ack acknowledges nothing: the stream may have been recreated, and
+// the number of an old message may belong to a new one. A handle of a recreated stream or consumer
+// acknowledges nothing. Stats.LostHandles counts it; it is no error.
 func (s *Source) Ack(ctx context.Context, rs ...pawl.Receipt) error {
 	held, refused := ackable(rs, s)
 	if s.finished.Load() {
@@ -41,7 +43,7 @@ func (s *Source) Ack(ctx context.Context, rs ...pawl.Receipt) error {
 	return errors.Join(refused, s.ack(ctx, held))
 }
 
-// ackable are the handles behind valid receipts of one of these sources, and an error that counts the others.
+// ackable returns the handles of valid receipts of these sources, and an error about the others.
 func ackable(rs []pawl.Receipt, of ...*Source) (held []*arrival, err error) {
 	for _, r := range rs {
 		if a, ours := r.Handle().(*arrival); ours && a != nil && r.Valid() && slices.Contains(of, a.owner) {
@@ -60,7 +62,7 @@ func (s *Source) ack(ctx context.Context, held []*arrival) error {
 	if len(held) == 0 {
 		return nil
 	}
-	s.letGo(held) // an extension still in flight does no harm: the message is gone all the same
+	s.letGo(held) // an extension in flight does no harm: the message is removed anyway
 	if err := fault.At("nats.ack.before"); err != nil {
 		s.counters.ackFailures.Add(int64(len(held)))
 		return wrap("nats.ack", s.name(), err)
@@ -73,12 +75,12 @@ func (s *Source) ack(ctx context.Context, held []*arrival) error {
 		left := len(held) - sent - dead
 		s.counters.ackFailures.Add(int64(left))
 		return s.left("nats.ack", "acknowledged", left, len(held), err,
-			"nothing to do: they return after AckWait and are absorbed as duplicates")
+			"no action needed: they come again after AckWait and are absorbed as duplicates")
 	}
 	return fault.At("nats.ack.after")
 }
 
-// publish sends one word about each handle, and counts those that belong to a stream or consumer that is no more.
+// publish sends word for each handle, and counts handles of an earlier stream or consumer as dead.
 func (s *Source) publish(ctx context.Context, as []*arrival, word []byte) (sent, dead int, err error) {
 	b, err := s.bind(ctx)
 	if err != nil {
@@ -104,11 +106,14 @@ func (s *Source) left(op, done string, left, all int, err error, hint string) er
 	return &pawl.Error{Op: op, Err: fmt.Errorf("%d of %d messages not %s: %w", left, all, done, err), Hint: hint}
 }
 
-// Release gives deliveries back. JetStream delivers them again after delay; 0 and less mean at once. A delivery that has been delivered again
-// already, or whose stream or consumer was made anew, is counted in Stats.LostHandles and is no error. Deliveries of another source are
-// refused with an error, the others beside them are released. Release returns once the server has read it.
+// Release returns deliveries to JetStream, which delivers them again after delay; 0 or less means
+// at once. It returns once the server has read the request.
 //
-// With MaxAckPending 1, JetStream delivers nothing else before a message that was given back.
+// Stats.LostHandles counts deliveries that were already delivered again, or whose stream or
+// consumer was recreated; they are no error. Release refuses deliveries of other sources with an
+// error, but releases the others of the same call.
+//
+// With MaxAckPending 1, JetStream delivers nothing else before a released message.
 func (s *Source) Release(ctx context.Context, delay time.Duration, ds ...pawl.Delivery) error {
 	if len(ds) == 0 {
 		return nil
@@ -120,7 +125,7 @@ func (s *Source) Release(ctx context.Context, delay time.Duration, ds ...pawl.De
 	return errors.Join(refused, s.release(ctx, delay, held))
 }
 
-// releasable are the handles of deliveries of one of these sources, and an error that counts the others.
+// releasable returns the handles of deliveries of these sources, and an error about the others.
 func releasable(ds []pawl.Delivery, of ...*Source) (held []*arrival, err error) {
 	for _, d := range ds {
 		if a, ours := d.Handle.(*arrival); ours && a != nil && slices.Contains(of, a.owner) {
@@ -136,7 +141,7 @@ func releasable(ds []pawl.Delivery, of ...*Source) (held []*arrival, err error) 
 func (s *Source) release(ctx context.Context, delay time.Duration, held []*arrival) error {
 	live, stored := s.letGo(held)
 	for _, over := range stored {
-		select { // an extension sent behind our word would overrule the delay
+		select { // an extension sent after the release would override the delay
 		case <-over:
 		case <-ctx.Done():
 		}
@@ -147,7 +152,7 @@ func (s *Source) release(ctx context.Context, delay time.Duration, held []*arriv
 	}
 	s.lost(ctx, "nats.release", dead+len(held)-len(live))
 	if err != nil {
-		return s.left("nats.release", "released", len(live)-dead, len(held), err, "nothing to do: they return after AckWait")
+		return s.left("nats.release", "released", len(live)-dead, len(held), err, "no action needed: they come again after AckWait")
 	}
 	s.counters.released.Add(int64(sent))
 	s.report(ctx, pawl.EventReleased, "nats.release", sent)

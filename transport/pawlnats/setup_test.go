@@ -17,10 +17,10 @@ import (
 	"github.com/pawl-go/pawl/transport/pawlnats"
 )
 
-// names are unique in this process: tests share servers.
+// names makes names unique in this process, because tests share servers.
 var names atomic.Int64
 
-// startServer runs a NATS server of the test's own, to be killed and frozen.
+// startServer runs a NATS server for one test, which may kill or freeze it.
 func startServer(t testing.TB) *brokers.Server {
 	t.Helper()
 	s, err := brokers.NATS(t.Context(), brokers.Options{Log: func(line string) { t.Log(line) }})
@@ -35,7 +35,7 @@ func startServer(t testing.TB) *brokers.Server {
 	return s
 }
 
-// connect is a connection as the guide recommends, with pings for a test's patience.
+// connect opens a connection with the guide's options, but faster reconnects and longer timeouts.
 func connect(t testing.TB, addr string, more ...nats.Option) jetstream.JetStream {
 	t.Helper()
 	options := append([]nats.Option{nats.MaxReconnects(-1), nats.ReconnectWait(50 * time.Millisecond), nats.ReconnectJitter(0, 0),
@@ -70,10 +70,10 @@ type options struct {
 	via      string // address of the source's connection
 }
 
-// ackWait is longer than any test and any stall. Tests of what it ends have their own.
+// ackWait is longer than any test or stall. Tests of its expiry set their own.
 const ackWait = time.Minute
 
-// withDefaults gives the stream and the consumer what the guide recommends, for the patience of a test.
+// withDefaults applies the guide's settings to the stream and the consumer, with test timeouts.
 func (o *options) withDefaults() {
 	n := names.Add(1)
 	if o.stream.Name == "" {
@@ -116,7 +116,7 @@ func setup(t testing.TB, o options) *fixture {
 	return f
 }
 
-// create makes stream and consumer.
+// create creates the stream and the consumer.
 func (f *fixture) create(o options) {
 	f.Helper()
 	o.stream.Name = f.stream
@@ -170,7 +170,7 @@ func (f *fixture) get(n int) (all []pawl.Delivery) {
 	return all
 }
 
-// info is what JetStream says of the consumer.
+// info returns JetStream's state of the consumer.
 func (f *fixture) info() *jetstream.ConsumerInfo {
 	f.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -185,7 +185,7 @@ func (f *fixture) ack(ds ...pawl.Delivery) {
 	f.must(f.source.Ack(context.Background(), committed(ds...)...))
 }
 
-// committed makes the receipts that a commit would.
+// committed returns the receipts that a commit of the deliveries would return.
 func committed(ds ...pawl.Delivery) (rs []pawl.Receipt) {
 	for _, d := range ds {
 		rs = append(rs, receipt.Committed[pawl.Receipt](d.Handle))
@@ -200,7 +200,6 @@ func keys(ds []pawl.Delivery) (all []string) {
 	return all
 }
 
-// eventually waits for a condition.
 func eventually(t testing.TB, what string, holds func() bool) {
 	t.Helper()
 	patience.Until(t, what, holds)

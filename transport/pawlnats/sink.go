@@ -19,37 +19,37 @@ import (
 )
 
 const (
-	atOnce      = 64              // requests of one Publish under way
-	publishWait = 5 * time.Second // for the confirmation of one message
+	atOnce      = 64              // concurrent requests per Publish
+	publishWait = 5 * time.Second // timeout for the confirmation of one message
 )
 
-// SinkConfig shapes a [Sink]. Set one of Subject and SubjectOf.
+// SinkConfig configures a [Sink]. Set either Subject or SubjectOf.
 type SinkConfig struct {
-	// Subject is that of every message.
+	// Subject is the subject of all messages.
 	Subject string
-	// SubjectOf chooses the subject of a message; it must always answer the same for one message. [SubjectByType] makes one. A subject that is
-	// not valid makes the event a dead letter.
+	// SubjectOf returns the subject of a message, always the same for the same message.
+	// [SubjectByType] makes one. An event with an invalid subject becomes a dead letter.
 	SubjectOf func(m pawl.Message) string
 }
 
-// A Sink publishes the events of an outbox to a stream of JetStream: give it to outbox.Config. Its methods may be called from many
-// goroutines. It never closes the connection.
+// A Sink publishes the events of an outbox to a stream of JetStream: pass it to outbox.Config. It
+// is safe for concurrent use. It never closes the connection.
 //
-// The event's id is the header Nats-Msg-Id, by which JetStream drops what is published again within the stream's window of duplicates (2 min
-// by default), and Idempotency-Key, by which a [Source] recognises it at any time. JetStream confirms what it drops, and looks at the id
-// only: another body under a known id is dropped and confirmed too. All other headers of the message go along, as the NATS binding of
-// CloudEvents 1.0 names them.
+// The event's id goes into two headers. JetStream drops resends by Nats-Msg-Id within the stream's
+// duplicate window, 2 min by default. A [Source] recognises the event by Idempotency-Key at any
+// time. JetStream confirms what it drops and compares only the id, so another body under a known id
+// is lost. The other headers follow the NATS binding of CloudEvents 1.0.
 //
-// A message counts as published once JetStream has stored and confirmed it. If no confirmation comes, it is unknown whether it is stored: the
-// event is published again, with the same id, and receivers absorb it. What JetStream cannot carry becomes a dead letter at once, and nothing
-// of it is sent; see [Sink.Carries].
+// A message counts as published once JetStream has stored and confirmed it. Without a confirmation
+// the event is published again under the same id, and receivers absorb it. An event that JetStream
+// cannot carry becomes a dead letter at once and is not sent; see [Sink.Carries].
 type Sink struct {
 	conn     *nats.Conn
 	js       jetstream.JetStream
 	stream   string
 	config   SinkConfig
-	most     int // octets of a message with its headers
-	mostBody int // octets that the stream takes of a message with its headers; -1: as many
+	most     int // limit of the server for a message with its headers, in bytes
+	mostBody int // the same limit of the stream; -1: none
 	subjects atomic.Pointer[[]string]
 	probing  atomic.Bool
 }
@@ -60,9 +60,9 @@ var (
 	_ pawl.Broker    = (*Sink)(nil)
 )
 
-// OpenSink finds the stream. It makes nothing. It returns an error that says in one line what to do
-// if the stream does not exist, if it does not take [SinkConfig.Subject], if it confirms nothing
-// (no_ack), or if the connection would give up for good: connect with nats.MaxReconnects(-1).
+// OpenSink finds the stream; it creates nothing. It returns an error with a hint if the stream is
+// missing, does not accept [SinkConfig.Subject] or confirms nothing (no_ack). The connection must
+// reconnect forever: connect with nats.MaxReconnects(-1).
 func OpenSink(ctx context.Context, js jetstream.JetStream, stream string, cfg SinkConfig) (*Sink, error) {
 	const op = "nats.sink"
 	switch {
@@ -95,13 +95,13 @@ func OpenSink(ctx context.Context, js jetstream.JetStream, stream string, cfg Si
 		return nil, adapter.BadArgument(op, "%v", err)
 	}
 	if !s.takes(cfg.Subject) {
-		return nil, &pawl.Error{Op: op, Code: pawl.CodeArgumentInvalid, Err: fmt.Errorf("the stream %s does not take the subject %q, but %q", stream, cfg.Subject, info.Config.Subjects),
+		return nil, &pawl.Error{Op: op, Code: pawl.CodeArgumentInvalid, Err: fmt.Errorf("the stream %s does not accept the subject %q, only %q", stream, cfg.Subject, info.Config.Subjects),
 			Hint: "add the subject to the stream, or correct SinkConfig.Subject"}
 	}
 	return s, nil
 }
 
-// look asks what the stream takes.
+// look reads the stream and its subjects.
 func (s *Sink) look(ctx context.Context) (*jetstream.StreamInfo, error) {
 	stream, err := s.js.Stream(ctx, s.stream)
 	if err != nil {
@@ -112,18 +112,23 @@ func (s *Sink) look(ctx context.Context) (*jetstream.StreamInfo, error) {
 	return info, nil
 }
 
-// Broker returns nats and the name of the stream, for traces.
+// Broker returns "nats" and the stream's name, for traces.
 func (s *Sink) Broker() (system, destination string) { return "nats", s.stream }
 
-// Carries returns why JetStream can never carry the event octet for octet: a subject that is not valid; more octets, with its headers, than the
-// server or the stream takes; a header whose name or value NATS changes or refuses, that begins with "Nats-", which would be an order to
-// the server, or that has the name of one that carries the event's id, with another value.
+// Carries returns an error if JetStream can never carry the event unchanged:
+//
+//   - its subject is invalid
+//   - with its headers it exceeds the limit of the server or of the stream
+//   - NATS would change or refuse a header's name or value
+//   - a header begins with "Nats-", which would be a command to the server
+//   - a header that carries the event's id has another value
 func (s *Sink) Carries(m pawl.Message) error {
 	_, err := s.parcel(m)
 	return err
 }
 
-// Publish implements [pawl.Sink]: it sends the messages side by side, and each counts once JetStream has confirmed it.
+// Publish implements [pawl.Sink]. It sends up to 64 messages concurrently. Each counts as published
+// once JetStream has confirmed it.
 func (s *Sink) Publish(ctx context.Context, ms []pawl.Message) []error {
 	errs := make([]error, len(ms))
 	slots := make(chan struct{}, atOnce)
@@ -144,8 +149,8 @@ func (s *Sink) Publish(ctx context.Context, ms []pawl.Message) []error {
 	return nil
 }
 
-// PublishBatch implements [pawl.BatchSink]: it sends the events of an aggregate one by one, each after the one before was confirmed. So none can
-// overtake another, also if JetStream refuses one, or its leader moves.
+// PublishBatch implements [pawl.BatchSink]. It sends each event of an aggregate after the previous
+// one was confirmed. So their order holds even if JetStream refuses one or its leader moves.
 func (s *Sink) PublishBatch(ctx context.Context, ms []pawl.Message) (accepted int, err error) {
 	for _, m := range ms {
 		if err := s.publish(ctx, m); err != nil {
@@ -158,13 +163,13 @@ func (s *Sink) PublishBatch(ctx context.Context, ms []pawl.Message) (accepted in
 
 // publish sends one message and waits for its confirmation.
 //
-// publish: a crash in it costs a second copy, which JetStream drops within its window, and receivers after it.
+// publish: a crash in it costs a second copy, which JetStream drops or receivers absorb.
 func (s *Sink) publish(ctx context.Context, m pawl.Message) error {
 	out, err := s.parcel(m)
 	if err != nil {
 		return misfit(err)
 	}
-	if !s.conn.IsConnected() { // nats.go would buffer it, and send it when it was given up here
+	if !s.conn.IsConnected() { // nats.go would buffer the message and send it later
 		return pawl.SinkDown(wrap("nats.sink", s.stream, nats.ErrDisconnected))
 	}
 	if err := fault.At("nats.publish.before"); err != nil {
@@ -179,11 +184,11 @@ func (s *Sink) publish(ctx context.Context, m pawl.Message) error {
 	return s.judge(ctx, out.Subject, err)
 }
 
-// judge is the one rule for a message that was not confirmed:
+// judge decides the outcome of a message without a confirmation:
 //
-//	it can never be taken                   Final: a dead letter
-//	the stream does not take its subject    charged to the event: an operator may add it
-//	everything else of the server, silence  SinkDown: sent again, with the same id
+//	JetStream can never accept it             Final: a dead letter
+//	the stream does not accept its subject    charged to the event: an operator may add it
+//	any other server error, or no answer      SinkDown: sent again under the same id
 func (s *Sink) judge(ctx context.Context, subject string, err error) error {
 	var api *jetstream.APIError
 	switch {
@@ -204,13 +209,13 @@ func (s *Sink) judge(ctx context.Context, subject string, err error) error {
 	return pawl.SinkDown(wrap("nats.sink", s.stream, err))
 }
 
-// Codes of JetStream that package jetstream does not name (server/errors.json of nats-server).
+// JetStream error codes without a name in package jetstream (server/errors.json of nats-server).
 const (
-	codeNotThisStream = 10060 // another stream takes the subject
+	codeNotThisStream = 10060 // another stream has the subject
 	codeHeaderTooLong = 10097
 	codeSealed        = 10109
-	codeInProcess     = 10158 // the same id, a moment ago
-	codeStoreFailed   = 10077 // with the reason in words
+	codeInProcess     = 10158 // the same id is being stored
+	codeStoreFailed   = 10077 // the reason is in the description
 )
 
 func (s *Sink) judgeAPI(subject string, api *jetstream.APIError) error {
@@ -222,7 +227,7 @@ func (s *Sink) judgeAPI(subject string, api *jetstream.APIError) error {
 		return s.refused(subject, api)
 	case codeStoreFailed:
 		if strings.Contains(api.Description, "per subject") {
-			return err // others have room
+			return err // other subjects have room
 		}
 	case codeSealed, codeInProcess:
 	default:
@@ -230,15 +235,16 @@ func (s *Sink) judgeAPI(subject string, api *jetstream.APIError) error {
 			return err
 		}
 	}
-	return pawl.SinkDown(err) // full, sealed, without a leader, short of storage
+	return pawl.SinkDown(err) // the stream is full, sealed, without a leader or out of storage
 }
 
 func (s *Sink) refused(subject string, err error) error {
-	return &pawl.Error{Op: "nats.sink", Err: adapter.Short(fmt.Sprintf("the stream %s does not take the subject %q", s.stream, subject), err),
+	return &pawl.Error{Op: "nats.sink", Err: adapter.Short(fmt.Sprintf("the stream %s does not accept the subject %q", s.stream, subject), err),
 		Hint: "add the subject to the stream, or correct SinkConfig.SubjectOf"}
 }
 
-// strange reports whether the stream does not take a subject: one that it took before may be missing now, so it asks again.
+// strange reports whether the stream does not accept a subject. The stream's subjects may have
+// changed, so it asks again before it reports true.
 func (s *Sink) strange(ctx context.Context, subject string) bool {
 	if s.takes(subject) {
 		return false
@@ -260,7 +266,7 @@ func (s *Sink) takes(subject string) bool {
 	return false
 }
 
-// probe finds out, beside the caller, whether the server is there at all, and reconnects if not; see [Source.unanswered].
+// probe checks in the background whether the server answers, and reconnects if not.
 func (s *Sink) probe() {
 	if !s.probing.CompareAndSwap(false, true) {
 		return
@@ -273,8 +279,8 @@ func (s *Sink) probe() {
 	}()
 }
 
-// misfit is the end of an event of which no message can be made. A panic says nothing of the next
-// attempt, and is charged.
+// misfit returns the error of an event that cannot become a message. It is final, except after a
+// panic, which may not happen again and counts as an attempt.
 func misfit(err error) error {
 	failure := &pawl.Error{Op: "nats.sink", Err: err}
 	if callback.Panicked(err) {

@@ -32,7 +32,7 @@ func event(id string, payload []byte) pawl.Message {
 			"tenant": "größe", "empty": ""}}
 }
 
-// stored is how many messages the stream holds.
+// stored returns how many messages the stream holds.
 func (f *fixture) stored() uint64 {
 	f.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -42,7 +42,7 @@ func (f *fixture) stored() uint64 {
 	return s.CachedInfo().State.Msgs
 }
 
-// What a sink publishes, a source receives octet for octet, under the event's id, with the subject and all headers.
+// A source receives a published event unchanged, with its id as key, its subject and headers.
 func TestSink_ArrivesAsItWas(t *testing.T) {
 	t.Parallel()
 	f := setup(t, options{})
@@ -66,7 +66,7 @@ func TestSink_ArrivesAsItWas(t *testing.T) {
 	for i, m := range ms {
 		d := got[m.ID]
 		if !bytes.Equal(d.Payload, bodies[i]) || d.Attributes[pawlnats.SubjectAttribute] != f.stream+".order.OrderPlaced" || d.Log != f.stream || d.Offset == 0 {
-			t.Errorf("%s: %d octets, %+v", m.ID, len(d.Payload), d.Attributes)
+			t.Errorf("%s: %d bytes, %+v", m.ID, len(d.Payload), d.Attributes)
 		}
 		for name, value := range m.Headers {
 			if d.Attributes[name] != value {
@@ -76,7 +76,7 @@ func TestSink_ArrivesAsItWas(t *testing.T) {
 	}
 }
 
-// A second copy is confirmed and dropped by JetStream, and so is another body under the same id: the id alone counts.
+// JetStream compares only the id: it confirms and drops a second copy, and also another body.
 func TestSink_DuplicateIsSuccess(t *testing.T) {
 	t.Parallel()
 	f := setup(t, options{})
@@ -94,8 +94,8 @@ func TestSink_DuplicateIsSuccess(t *testing.T) {
 	}
 }
 
-// The largest message that the sink says it can carry is taken, and one octet more is refused before it is sent. So it is with the stream's own
-// limit, and with headers.
+// The largest message that Carries allows is accepted, and one byte more is refused before sending.
+// The same holds for the stream's own limit, and with headers.
 func TestSink_KnowsTheLimits(t *testing.T) {
 	t.Parallel()
 	server := startServer(t)
@@ -118,7 +118,7 @@ func TestSink_KnowsTheLimits(t *testing.T) {
 			f := setup(t, options{server: server, stream: c.stream})
 			sink := f.sink(pawlnats.SinkConfig{})
 			low, high := 0, 1<<20+1
-			for low+1 < high { // the largest that it carries
+			for low+1 < high { // finds the largest that it carries
 				if mid := (low + high) / 2; sink.Carries(c.build(mid)) == nil {
 					low = mid
 				} else {
@@ -126,16 +126,16 @@ func TestSink_KnowsTheLimits(t *testing.T) {
 				}
 			}
 			if err := sink.Carries(c.build(high)); err == nil || !strings.Contains(err.Error(), c.limit) {
-				t.Errorf("one more: %v", err)
+				t.Errorf("one byte more: %v", err)
 			}
 			if errs := sink.Publish(t.Context(), []pawl.Message{c.build(low)}); errs != nil {
-				t.Errorf("%d octets: %v", low, errs)
+				t.Errorf("%d bytes: %v", low, errs)
 			}
 			errs := sink.Publish(t.Context(), []pawl.Message{event("small", nil), c.build(high)})
 			if len(errs) != 2 || errs[0] != nil || !pawl.IsFinal(errs[1]) {
-				t.Errorf("a neighbour of one that is too large: %v", errs)
+				t.Errorf("next to a message that is too large: %v", errs)
 			}
-			m := nats.NewMsg(f.stream + ".events") // what the server itself says of one octet more
+			m := nats.NewMsg(f.stream + ".events") // the server's own answer to one byte more
 			big := c.build(high)
 			m.Data = big.Payload
 			for name, value := range big.Headers {
@@ -145,14 +145,14 @@ func TestSink_KnowsTheLimits(t *testing.T) {
 				m.Header.Set(name, "other"[:1])
 			}
 			if _, err := f.js.PublishMsg(t.Context(), m, jetstream.WithExpectStream(f.stream)); err == nil {
-				t.Error("the server takes one octet more than the sink says")
+				t.Error("the server accepts one byte more than the sink allows")
 			}
 		})
 	}
 }
 
-// What NATS would change or obey is refused, and never sent.
-func TestSink_CarriesNothingChanged(t *testing.T) {
+// Messages that NATS would change or obey are refused, and never sent.
+func TestSink_RefusesWhatNATSWouldChange(t *testing.T) {
 	t.Parallel()
 	f := setup(t, options{})
 	sink := f.sink(pawlnats.SinkConfig{SubjectOf: func(m pawl.Message) string { return m.Headers["to"] }})
@@ -163,13 +163,13 @@ func TestSink_CarriesNothingChanged(t *testing.T) {
 		"blank":          {f.stream + ".a b", "a", "b", "no subject"},
 		"system":         {"$JS.API.INFO", "a", "b", "subject of the server"},
 		"header name":    {good, "a b", "b", "no header"},
-		"an order":       {good, "Nats-Rollup", "all", "order to the server"},
-		"in lower case":  {good, "nats-rollup", "all", "order to the server"},
+		"a command":      {good, "Nats-Rollup", "all", "command to the server"},
+		"in lower case":  {good, "nats-rollup", "all", "command to the server"},
 		"line end":       {good, "a", "b\nc", "line end"},
 		"white space":    {good, "a", " b", "white space"},
-		"no UTF-8":       {good, "a", "\xff", "no UTF-8"},
+		"not UTF-8":      {good, "a", "\xff", "not UTF-8"},
 		"the key's name": {good, "Idempotency-Key", "mine", "event's id"},
-		"status":         {good, "Status", "404", "word of the server"},
+		"status":         {good, "Status", "404", "status of the server"},
 	} {
 		m := event("e", nil)
 		m.Headers["to"], m.Headers[c.header] = c.to, c.value
@@ -185,8 +185,8 @@ func TestSink_CarriesNothingChanged(t *testing.T) {
 	}
 }
 
-// A stream with no_ack confirms nothing: it is refused, and the setting is named. Once it confirms,
-// the sink publishes to it.
+// OpenSink refuses a stream with no_ack, which confirms nothing, and names the setting. Once the
+// stream confirms, the sink publishes to it.
 func TestSink_NeedsConfirmations(t *testing.T) {
 	t.Parallel()
 	f := setup(t, options{stream: jetstream.StreamConfig{NoAck: true}})
@@ -201,8 +201,8 @@ func TestSink_NeedsConfirmations(t *testing.T) {
 	}
 }
 
-// A stream that does not exist or does not take the fixed subject is an error of Open; a subject that the stream does not take is charged to
-// its event, not to the sink, and its neighbour is published.
+// OpenSink fails if the stream is missing or does not accept the fixed subject. A subject that the
+// stream does not accept is charged to its event, not to the sink. Other events are published.
 func TestSink_SubjectsOfTheStream(t *testing.T) {
 	t.Parallel()
 	f := setup(t, options{})
@@ -211,11 +211,11 @@ func TestSink_SubjectsOfTheStream(t *testing.T) {
 		return err
 	}
 	for says, err := range map[string]error{
-		"does not exist (create it": open("none", pawlnats.SinkConfig{Subject: "a"}),
-		"does not take the subject": open(f.stream, pawlnats.SinkConfig{Subject: "other.events"}),
-		"one of Subject":            open(f.stream, pawlnats.SinkConfig{}),
-		"no subject to publish":     open(f.stream, pawlnats.SinkConfig{Subject: "a..b"}),
-		"no name":                   open("", pawlnats.SinkConfig{Subject: "a"}),
+		"does not exist (create it":   open("none", pawlnats.SinkConfig{Subject: "a"}),
+		"does not accept the subject": open(f.stream, pawlnats.SinkConfig{Subject: "other.events"}),
+		"one of Subject":              open(f.stream, pawlnats.SinkConfig{}),
+		"no subject to publish":       open(f.stream, pawlnats.SinkConfig{Subject: "a..b"}),
+		"no name":                     open("", pawlnats.SinkConfig{Subject: "a"}),
 	} {
 		if err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%s: %v", says, err)
@@ -236,7 +236,7 @@ func TestSink_SubjectsOfTheStream(t *testing.T) {
 		t.Fatal(errs)
 	}
 	for _, err := range errs[1:] {
-		if err == nil || pawl.IsFinal(err) || pawl.IsSinkDown(err) || !strings.Contains(err.Error(), "does not take the subject") {
+		if err == nil || pawl.IsFinal(err) || pawl.IsSinkDown(err) || !strings.Contains(err.Error(), "does not accept the subject") {
 			t.Errorf("%v", err)
 		}
 	}
@@ -249,7 +249,7 @@ func TestSink_SubjectsOfTheStream(t *testing.T) {
 	}
 }
 
-// A stream that is full is the sink's trouble: nothing is charged to the event.
+// A full stream counts as a failure of the sink, and is charged to no event.
 func TestSink_FullStreamIsDown(t *testing.T) {
 	t.Parallel()
 	f := setup(t, options{stream: jetstream.StreamConfig{MaxMsgs: 1, Discard: jetstream.DiscardNew}})
@@ -262,8 +262,8 @@ func TestSink_FullStreamIsDown(t *testing.T) {
 	}
 }
 
-// If the server hangs or is gone, Publish returns when its context ends and says SinkDown. What it
-// gave up is not sent later, unless under the same id.
+// If the server hangs or is gone, Publish returns SinkDown when its context ends. It does not send
+// the event later, unless under the same id.
 func TestSink_ServerAway(t *testing.T) {
 	t.Parallel()
 	f := setup(t, options{})
@@ -294,7 +294,7 @@ func TestSink_ServerAway(t *testing.T) {
 	}
 }
 
-// A batch stops at the first event that is not confirmed, and none behind it is sent.
+// A batch stops at the first event without a confirmation, and sends none after it.
 func TestSink_BatchKeepsItsOrder(t *testing.T) {
 	t.Parallel()
 	f := setup(t, options{})
@@ -318,7 +318,7 @@ func TestSink_BatchKeepsItsOrder(t *testing.T) {
 	}
 }
 
-// A closed connection and one that gives up are refused, with what to do.
+// OpenSink refuses a closed connection, and one that would give up. The error has a hint.
 func TestSink_ConnectionsThatGiveUp(t *testing.T) {
 	t.Parallel()
 	f := setup(t, options{})

@@ -15,14 +15,14 @@ import (
 	"github.com/pawl-go/pawl/transport/internal/heart"
 )
 
-// A Source receives from one durable pull consumer. Its methods may be called from many goroutines. It has one goroutine of its own while it
-// holds deliveries, and none otherwise. It never closes the connection.
+// A Source receives from one durable pull consumer. It is safe for concurrent use. It runs one
+// goroutine while it holds deliveries. It never closes the connection.
 type Source struct {
 	conn     *nats.Conn
 	js       jetstream.JetStream
 	stream   string
 	consumer string
-	pulls    string // the subject of pull requests
+	pulls    string // subject of pull requests
 	config   Config
 	binder   binder
 	held     handles
@@ -30,7 +30,7 @@ type Source struct {
 	counters counters
 	finished atomic.Bool
 
-	unansweredInRow atomic.Int64 // pull requests
+	unansweredInRow atomic.Int64 // consecutive pull requests without an answer
 }
 
 var (
@@ -38,19 +38,21 @@ var (
 	_ pawl.Broker   = (*Source)(nil)
 )
 
-// Open finds a durable pull consumer of a stream and checks what it was made with. It makes nothing: a consumer that is made anew delivers
-// everything again. The error says in one line what to change if the stream or the consumer does not exist, or does not fit:
+// Open finds a durable pull consumer of a stream and checks its configuration. It creates nothing:
+// a recreated consumer would deliver everything again. If the stream or consumer is missing or does
+// not fit, the error has a one-line hint. The consumer needs:
 //
-//   - acks explicit, as each message is acknowledged once its outcome is committed;
-//   - max-deliver -1, as a message that reaches a limit stays in the stream, unseen for ever; package consumer counts attempts and has dead
-//     letters;
-//   - no back-off, which overrides AckWait;
-//   - AckWait of 1 s at least: it is extended at each third of it, and is how long the messages of a crashed process are missing;
-//   - deliver all, unless [Config.StartsLater] is set; replay instant; with the bodies; durable, without an inactive threshold, without
-//     priority groups;
-//   - MaxAckPending 1 if [Config.OrderingKey] is set.
+//   - acks explicit, because each message is acknowledged once its outcome is committed
+//   - max-deliver -1, because a message that reaches a limit stays in the stream and is never
+//     delivered again; package consumer counts attempts and has dead letters
+//   - no back-off, because it overrides AckWait
+//   - AckWait of at least 1 s, extended at each third; the messages of a crashed process are
+//     redelivered only after AckWait
+//   - deliver all, unless [Config.StartsLater] is set; replay instant; with bodies; durable,
+//     without an inactive threshold and without priority groups
+//   - MaxAckPending 1 if [Config.OrderingKey] is set
 //
-// The connection of js must reconnect for ever: connect with nats.MaxReconnects(-1).
+// The connection of js must reconnect forever: connect with nats.MaxReconnects(-1).
 func Open(ctx context.Context, js jetstream.JetStream, stream, consumer string, cfg Config) (*Source, error) {
 	const op = "nats.open"
 	cfg, err := cfg.filled()
@@ -79,7 +81,7 @@ func Open(ctx context.Context, js jetstream.JetStream, stream, consumer string, 
 	return s, nil
 }
 
-// apiPrefix is where JetStream listens.
+// apiPrefix returns the prefix of JetStream's API subjects.
 func apiPrefix(js jetstream.JetStream) string {
 	switch o := js.Options(); {
 	case o.Domain != "":
@@ -95,28 +97,29 @@ func apiPrefix(js jetstream.JetStream) string {
 
 func (s *Source) name() string { return s.stream + "/" + s.consumer }
 
-// Broker returns nats and the name of the stream, for traces.
+// Broker returns "nats" and the stream's name, for traces.
 func (s *Source) Broker() (system, destination string) { return "nats", s.stream }
 
-// Info says for how long a message may come again without being published again: for the MaxAge of
-// the stream, or for ever if it has none. A consumer that is made anew delivers all that the stream
-// still holds. If the consumer has a MaxAckPending, what was given back counts against it, so
-// ReleaseBlocks is set.
+// Info returns the redelivery horizon and the batch sizes. The horizon is the stream's MaxAge, or
+// [pawl.Forever] without one, because a recreated consumer delivers all that the stream holds. If
+// the consumer has a MaxAckPending, released messages count against it, so ReleaseBlocks is set.
 //
-// Open asks JetStream for it, and Info asks again if the answer is older than five minutes, and
-// checks the consumer as Open does: settings may change under a running consumer. That takes ten
-// seconds at most; if it fails, the last answer holds, and the next call asks again after a minute.
+// Open asks JetStream for these settings. Info asks again and checks the consumer again if the
+// answer is older than five minutes, because settings may change. That takes at most ten seconds.
+// If it fails, Info returns the last answer and asks again after a minute.
 func (s *Source) Info() pawl.SourceInfo {
 	b := s.recent()
 	i := pawl.SourceInfo{RedeliveryHorizon: b.horizon, ReceiveBatch: min(s.config.Batch, b.batch), AckBatch: ackBatch, ReleaseBlocks: b.bounded}
 	if s.config.OrderingKey != nil {
-		i.ReceiveBatch, i.AckBatch = 1, 1 // the next message comes once this one is acknowledged, so no receipt waits for others
+		// The next message comes after this one's ack, so do not wait to batch.
+		i.ReceiveBatch, i.AckBatch = 1, 1
 	}
 	return i
 }
 
-// Finish ends the source: it hands the acknowledgements that are still on their way to the server, and extends nothing any more. A consumer
-// calls it last. Ack and Release after it do nothing and return an error. The connection stays open.
+// Finish ends the source: it flushes pending acknowledgements to the server and stops extending
+// held deliveries. Call it last, as a consumer does: later calls to Ack and Release do nothing and
+// return an error. The connection stays open.
 func (s *Source) Finish(ctx context.Context) error {
 	s.finished.Store(true)
 	s.letGoAll()
@@ -128,18 +131,18 @@ func (s *Source) Finish(ctx context.Context) error {
 
 var errFinished = errors.New("the source is finished")
 
-// flush returns once the server has read all that was sent.
+// flush returns once the server has read everything sent before.
 func (s *Source) flush(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	return s.conn.FlushWithContext(ctx)
 }
 
-// A Backlog is what waits for a consumer: the signal to scale by.
+// A Backlog is how much waits for a consumer. Scale by it.
 type Backlog struct {
-	Pending     uint64 // never delivered yet
-	AckPending  int    // delivered and not acknowledged
-	Redelivered int    // of those, delivered more than once
+	Pending     uint64 // not delivered yet
+	AckPending  int    // delivered, not acknowledged
+	Redelivered int    // those of AckPending delivered more than once
 }
 
 // Backlog asks JetStream how much waits.
@@ -152,13 +155,15 @@ func (s *Source) Backlog(ctx context.Context) (Backlog, error) {
 	return Backlog{Pending: i.NumPending, AckPending: i.NumAckPending, Redelivered: i.NumRedelivered}, nil
 }
 
-// newHeart keeps deliveries until they are let go. JetStream answers no extension: which of them are lost is found out otherwise.
+// newHeart extends deliveries until they are let go. JetStream does not confirm extensions, so a
+// lost delivery is noticed only when it is delivered again.
 func (s *Source) newHeart(ackWait time.Duration) *heart.Heart[string] {
 	return heart.New(heart.Config[string]{Lease: ackWait, Batch: heldBatch, CallTimeout: callTimeout,
 		Extended: func(n int) { s.counters.extended.Add(int64(n)) },
 		Extend: func(_ context.Context, beats []heart.Beat[string]) []heart.Outcome {
 			outcomes := make([]heart.Outcome, len(beats))
-			connected := s.conn.IsConnected() // what is buffered until a reconnect would arrive too late, and all at once
+			// Extensions buffered until a reconnect would arrive too late, and all at once.
+			connected := s.conn.IsConnected()
 			for i, b := range beats {
 				outcomes[i].Failed = !connected || s.conn.Publish(b.Key, ackProgress) != nil
 			}

@@ -19,8 +19,8 @@ import (
 	"github.com/pawl-go/pawl/transport/pawlnats"
 )
 
-// A delivery tells where its message is, how often it came and when it was stored, and what it is about.
-func TestReceive_TellsOfTheMessage(t *testing.T) {
+// A delivery holds the message's position, delivery count, timestamps, attributes and payload.
+func TestReceive_DeliveryFields(t *testing.T) {
 	t.Parallel()
 	f := setup(t, options{})
 	m := nats.NewMsg(f.stream + ".placed")
@@ -50,7 +50,7 @@ func TestReceive_TellsOfTheMessage(t *testing.T) {
 	f.ack(d)
 }
 
-// A message without a body whose header is called Status is a message, and not a word of the server.
+// A message without a body that has a header Status is not taken for a status of the server.
 func TestReceive_StatusIsAHeader(t *testing.T) {
 	t.Parallel()
 	f := setup(t, options{})
@@ -67,18 +67,18 @@ func TestReceive_StatusIsAHeader(t *testing.T) {
 	f.ack(ds...)
 }
 
-// beyondAckWait plays what must outlast AckWait. If the machine stood still for so long that the
-// server took what was held for lost, it plays it again with a longer AckWait.
+// beyondAckWait runs a test that must outlast AckWait. If the machine stalled so long that the
+// server redelivered held messages, it runs the test again with a longer AckWait.
 func beyondAckWait(t *testing.T, play func(wait time.Duration) (lost bool)) {
 	t.Helper()
 	for wait := time.Second; play(wait); wait *= 4 {
 		if wait > 16*time.Second {
-			t.Fatalf("what was held for longer than an AckWait of %v came again", wait)
+			t.Fatalf("deliveries held for longer than an AckWait of %v came again", wait)
 		}
 	}
 }
 
-// beats waits for so many extensions of all that is held: there are three in an AckWait.
+// beats waits for n extensions of each held delivery; there are three per AckWait.
 func (f *fixture) beats(n int) {
 	f.Helper()
 	before := f.source.Stats()
@@ -88,8 +88,7 @@ func (f *fixture) beats(n int) {
 	})
 }
 
-// What is held is extended for as long as it is held, also if nobody looks at it, and then comes to
-// nobody else.
+// A held delivery is extended even if the caller ignores it, and no other process receives it.
 func TestHeart_HoldsBeyondAckWait(t *testing.T) {
 	t.Parallel()
 	beyondAckWait(t, func(wait time.Duration) (lost bool) {
@@ -115,8 +114,7 @@ func TestHeart_HoldsBeyondAckWait(t *testing.T) {
 	})
 }
 
-// A connection that breaks loses nothing that is held: it is extended by the next connection, and
-// its acknowledgement counts.
+// A broken connection loses no held delivery: the next connection extends and acknowledges it.
 func TestReconnect_KeepsWhatIsHeld(t *testing.T) {
 	t.Parallel()
 	beyondAckWait(t, func(wait time.Duration) (lost bool) {
@@ -145,7 +143,7 @@ func TestReconnect_KeepsWhatIsHeld(t *testing.T) {
 	})
 }
 
-// Confirmations may die with the server. What they were about comes again, and is counted; nothing is lost.
+// A server crash may lose acknowledgements. Their messages come again, and no message is lost.
 func TestServerKilled_AcknowledgedMayComeAgain(t *testing.T) {
 	t.Parallel()
 	f := setup(t, options{consumer: jetstream.ConsumerConfig{AckWait: time.Second}})
@@ -158,10 +156,10 @@ func TestServerKilled_AcknowledgedMayComeAgain(t *testing.T) {
 	held := f.get(n)
 	f.ack(held[:n/2]...)
 	f.must(f.js.Conn().Flush())
-	f.server.Kill() // right behind
+	f.server.Kill() // right after the acknowledgements
 	f.must(f.server.Start(context.Background()))
-	eventually(t, "the others are acknowledged, by the handles of before", func() bool { return f.source.Ack(t.Context(), committed(held[n/2:]...)...) == nil })
-	eventually(t, "nothing comes any more", func() bool {
+	eventually(t, "the others are acknowledged with their old handles", func() bool { return f.source.Ack(t.Context(), committed(held[n/2:]...)...) == nil })
+	eventually(t, "no more messages come", func() bool {
 		ds, err := f.source.Receive(t.Context(), 100)
 		if err != nil {
 			t.Log(err)
@@ -169,23 +167,24 @@ func TestServerKilled_AcknowledgedMayComeAgain(t *testing.T) {
 		f.ack(ds...)
 		return err == nil && len(ds) == 0 && f.info().NumAckPending == 0
 	})
-	t.Logf("%d of %d that were acknowledged before the kill came again", f.source.Stats().Redelivered, n/2)
+	t.Logf("%d of %d messages acknowledged before the kill came again", f.source.Stats().Redelivered, n/2)
 	if s := f.source.Stats(); s.Held != 0 || f.info().AckFloor.Stream != n {
 		t.Errorf("%+v", s)
 	}
 }
 
-// A stream that is made anew counts from 1 again. The handle of an old message must not remove the new one of its number.
-func TestStreamMadeAnew_OldHandleRemovesNothing(t *testing.T) {
+// A recreated stream counts from 1 again. An old handle must not remove the new message of its
+// number.
+func TestStreamRecreated_OldHandleRemovesNothing(t *testing.T) {
 	t.Parallel()
 	for name, makeAnew := range map[string]func(f *fixture, o options){
 		"while connected": func(f *fixture, o options) {
 			f.must(f.js.DeleteStream(f.Context(), f.stream))
 			f.create(o)
 		},
-		"while the server is away": func(f *fixture, o options) { // its disk is lost
+		"while the server is away": func(f *fixture, o options) { // as if its disk were lost
 			f.server.Kill()
-			other := connect // the maker is back before the source
+			other := connect // this connection is back before the source's
 			f.must(f.server.Start(context.Background()))
 			js := other(f, f.server.Addr())
 			f.must(js.DeleteStream(f.Context(), f.stream))
@@ -219,7 +218,7 @@ func TestStreamMadeAnew_OldHandleRemovesNothing(t *testing.T) {
 				t.Errorf("the old handle settled the new message: %+v", i)
 			}
 			mu.Lock()
-			if all := strings.Join(events, "\n"); !strings.Contains(all, "made anew") || !strings.Contains(all, "handle_lost 1") {
+			if all := strings.Join(events, "\n"); !strings.Contains(all, "was recreated") || !strings.Contains(all, "handle_lost 1") {
 				t.Errorf("events %q", all)
 			}
 			mu.Unlock()
@@ -229,7 +228,8 @@ func TestStreamMadeAnew_OldHandleRemovesNothing(t *testing.T) {
 	}
 }
 
-// A consumer that is gone is an error that names it, asked about ever more seldom, and the source goes on by itself once it is there.
+// If the consumer is deleted, Receive returns an error that names it, and asks at growing
+// intervals. Once the consumer exists again, the source continues by itself.
 func TestConsumerGone_ComesBack(t *testing.T) {
 	t.Parallel()
 	o := options{config: pawlnats.Config{Wait: 200 * time.Millisecond}}
@@ -252,7 +252,7 @@ func TestConsumerGone_ComesBack(t *testing.T) {
 	f.ack(f.get(1)...)
 }
 
-// A consumer that is changed so that it does not fit any more stops the source, with what to change back.
+// If the consumer is changed so that it no longer fits, Receive returns an error with a hint.
 func TestConsumerChanged_IsRefused(t *testing.T) {
 	t.Parallel()
 	o := options{config: pawlnats.Config{Wait: 200 * time.Millisecond}}
@@ -270,8 +270,8 @@ func TestConsumerChanged_IsRefused(t *testing.T) {
 	}
 }
 
-// A server that hangs, or a network that is silent, is noticed although no connection was closed, and the source consumes by itself once it is
-// back.
+// A hanging server or a silent network is detected, although no connection was closed. Afterwards
+// the source continues by itself.
 func TestSilence_IsNoticed(t *testing.T) {
 	t.Parallel()
 	for _, what := range []string{"server", "network"} {
@@ -300,7 +300,7 @@ func TestSilence_IsNoticed(t *testing.T) {
 				return err != nil && f.source.Stats().Reconnects > 0
 			})
 			if err := f.source.Ack(t.Context(), committed(pawl.Delivery{Handle: nil})...); err == nil {
-				t.Error("a handle that is none was taken")
+				t.Error("a nil handle was accepted")
 			}
 			end()
 			f.send("b")
@@ -311,7 +311,8 @@ func TestSilence_IsNoticed(t *testing.T) {
 	}
 }
 
-// While the connection is broken nothing is acknowledged, and the error says that nothing has to be done.
+// While the connection is broken, Ack acknowledges nothing; its error says that no action is
+// needed.
 func TestAck_WhileDisconnected(t *testing.T) {
 	t.Parallel()
 	f := setup(t, options{consumer: jetstream.ConsumerConfig{AckWait: crashWait}, config: pawlnats.Config{Wait: 200 * time.Millisecond}})
@@ -335,7 +336,7 @@ func TestAck_WhileDisconnected(t *testing.T) {
 	}
 }
 
-// Receipts and deliveries of another source are refused, beside others that are taken.
+// Receipts and deliveries of another source are refused. Valid ones of the same call are accepted.
 func TestHandles_OfAnotherSource(t *testing.T) {
 	t.Parallel()
 	f := setup(t, options{})
@@ -359,20 +360,21 @@ func TestHandles_OfAnotherSource(t *testing.T) {
 	}
 }
 
-// Two deliveries of one message: the older one is lost. It gives back nothing that the newer one holds, and its acknowledgement counts for both.
+// If a message is delivered again while held, the older handle is lost. Its Release does not
+// release the message, and its Ack counts for both.
 func TestHandles_DeliveredAgainWhileHeld(t *testing.T) {
 	t.Parallel()
 	f := setup(t, options{})
 	f.send("a")
 	first := f.get(1)
-	nak(t, f, first[0]) // behind our back
+	nak(t, f, first[0]) // without the source's knowledge
 	second := f.get(1)
 	if second[0].Receives != 2 {
 		t.Fatalf("received %d times", second[0].Receives)
 	}
 	f.must(f.source.Release(t.Context(), 0, first...))
 	if ds, err := f.source.Receive(t.Context(), 1); len(ds) > 0 || err != nil {
-		t.Errorf("the older handle gave it back: %v, %v", keys(ds), err)
+		t.Errorf("the older handle released the message: %v, %v", keys(ds), err)
 	}
 	f.ack(first...)
 	eventually(t, "settled", func() bool { return f.info().AckFloor.Stream == 1 })
@@ -382,7 +384,7 @@ func TestHandles_DeliveredAgainWhileHeld(t *testing.T) {
 	f.ack(second...)
 }
 
-// nak gives a message back as another process could.
+// nak releases a message like another process.
 func nak(t *testing.T, f *fixture, d pawl.Delivery) {
 	t.Helper()
 	i := f.info()
@@ -391,9 +393,9 @@ func nak(t *testing.T, f *fixture, d pawl.Delivery) {
 	f.must(f.js.Conn().Flush())
 }
 
-// After Finish everything that was acknowledged has arrived, what is held is extended no more, and the source does nothing any more. The
-// connection stays open.
-func TestFinish_TellsWhatIsNotTold(t *testing.T) {
+// After Finish, all acknowledgements have arrived, held deliveries are no longer extended, and
+// calls fail. The connection stays open.
+func TestFinish_FlushesAcknowledgements(t *testing.T) {
 	t.Parallel()
 	f := setup(t, options{consumer: jetstream.ConsumerConfig{AckWait: time.Second}})
 	var want []string
@@ -424,12 +426,11 @@ func TestFinish_TellsWhatIsNotTold(t *testing.T) {
 	other, err := pawlnats.Open(t.Context(), f.js, f.stream, f.consumer, pawlnats.Config{Wait: time.Second})
 	f.must(err)
 	f.source = other
-	if again := f.get(1); again[0].Key != ds[99].Key { // it was extended no more
+	if again := f.get(1); again[0].Key != ds[99].Key { // no longer extended
 		t.Errorf("received %v", keys(again))
 	}
 }
 
-// What waits is told in numbers.
 func TestBacklog(t *testing.T) {
 	t.Parallel()
 	f := setup(t, options{})
@@ -442,7 +443,7 @@ func TestBacklog(t *testing.T) {
 	}
 }
 
-// One pull never brings more octets into memory than its bound, and one message always fits.
+// One pull never brings more bytes into memory than its bound, but one message always fits.
 func TestReceive_BoundsOctets(t *testing.T) {
 	t.Parallel()
 	f := setup(t, options{})

@@ -17,15 +17,15 @@ import (
 	"github.com/pawl-go/pawl/transport/pawlnats"
 )
 
-// windows are consumers that let as many messages out as fail for ever below, and one that lets out
-// all.
+// windows are consumers whose MaxAckPending is at most the number of failing messages, or
+// unlimited.
 var windows = map[string]options{
 	"in order":  {consumer: jetstream.ConsumerConfig{MaxAckPending: 1}, config: pawlnats.Config{OrderingKey: pawlnats.BySubject}},
 	"a window":  {consumer: jetstream.ConsumerConfig{MaxAckPending: 5}},
 	"no window": {consumer: jetstream.ConsumerConfig{MaxAckPending: -1}},
 }
 
-// badBefore publishes five messages that fail, and five good ones of other subjects behind them.
+// badBefore publishes five failing messages, and then five good ones with other subjects.
 func (p *pipeline) badBefore() {
 	p.Helper()
 	for n := range 10 {
@@ -56,9 +56,9 @@ func (p *pipeline) start(cfg consumer.Config) *pawl.Counters {
 	return counters
 }
 
-// A Trigger that fails holds up no other message, however few the consumer lets out at once. It can
-// be configured on a stream that keeps its messages for ever.
-func TestConsumer_AFailedTriggerHoldsUpNoOther(t *testing.T) {
+// A failing Trigger blocks no other message, however small the MaxAckPending. It works on a stream
+// that keeps its messages forever.
+func TestConsumer_FailedTriggerBlocksNoOther(t *testing.T) {
 	t.Parallel()
 	for name, o := range windows {
 		t.Run(name, func(t *testing.T) {
@@ -84,13 +84,13 @@ func TestConsumer_AFailedTriggerHoldsUpNoOther(t *testing.T) {
 				i := p.info()
 				return stored == 5 && i.NumPending == 0 && i.NumAckPending == 0
 			})
-			eventually(t, "they are tried again from the database", func() bool { return bad.Load() > 5 })
+			eventually(t, "they are retried from the database", func() bool { return bad.Load() > 5 })
 		})
 	}
 }
 
-// RetryFromSource is refused where what failed would hold up all others, and else it does not.
-func TestConsumer_RetryFromSourceHoldsUpNoOther(t *testing.T) {
+// RetryFromSource is refused if a failed message would block all others.
+func TestConsumer_RetryFromSourceBlocksNoOther(t *testing.T) {
 	t.Parallel()
 	for name, o := range windows {
 		t.Run(name, func(t *testing.T) {
@@ -106,7 +106,7 @@ func TestConsumer_RetryFromSourceHoldsUpNoOther(t *testing.T) {
 				}).With(consumer.TxPolicy{Mode: consumer.RetryFromSource})}
 			if name != "no window" {
 				if _, err := consumer.New(p.pool, cfg); err == nil || !strings.Contains(err.Error(), "RetryFromDatabase") {
-					t.Errorf("said %v", err)
+					t.Errorf("New returned %v", err)
 				}
 				return
 			}
@@ -116,8 +116,8 @@ func TestConsumer_RetryFromSourceHoldsUpNoOther(t *testing.T) {
 	}
 }
 
-// The stored deliveries of an ordered source are bounded by default, as those of every other broker.
-func TestConsumer_StoresNotWithoutBound(t *testing.T) {
+// The stored deliveries of every consumer are bounded by default, with an ordered source too.
+func TestConsumer_StoredDeliveriesAreBounded(t *testing.T) {
 	t.Parallel()
 	for name, o := range windows {
 		t.Run(name, func(t *testing.T) {
@@ -128,7 +128,7 @@ select 'inbox/orders', 'delivery', '', now() + interval '1 day' from generate_se
 				t.Fatal(err)
 			}
 			counters := p.start(consumer.Config{Retention: consumer.Retention{Forever: true}, Handler: consumer.HandleTx(write)})
-			eventually(t, "it is paused", func() bool { return counters.Count(pawl.EventReceivePaused) > 0 })
+			eventually(t, "receiving is paused", func() bool { return counters.Count(pawl.EventReceivePaused) > 0 })
 		})
 	}
 }

@@ -7,20 +7,20 @@ import (
 	"github.com/pawl-go/pawl"
 )
 
-// Stats count since Open, except Held.
+// Stats counts since Open, except Held, which is a current value.
 type Stats struct {
 	Polls       int64 // pull requests answered
-	EmptyPolls  int64 // of them, those without a message
+	EmptyPolls  int64 // pull requests answered without a message
 	PollErrors  int64 // pull requests that failed
 	Received    int64 // messages received
-	Redelivered int64 // of them, those that JetStream had delivered before, to any process
-	Acked       int64 // acknowledgements sent; JetStream answers none
-	AckFailures int64 // acknowledgements not sent: their messages return and are absorbed
-	Released    int64 // messages given back
-	Extended    int64 // leases extended
-	LostHandles int64 // messages that were delivered again while held, or whose stream or consumer was made anew
-	Reconnects  int64 // reconnects that this source asked for, as the server had stopped answering
-	Held        int   // messages being kept now
+	Redelivered int64 // messages that JetStream had delivered before, to any process
+	Acked       int64 // acknowledgements sent, which JetStream does not confirm
+	AckFailures int64 // acknowledgements not sent: their messages come again as duplicates
+	Released    int64 // messages released
+	Extended    int64 // extensions of AckWait sent
+	LostHandles int64 // delivered again while held, or stream or consumer recreated
+	Reconnects  int64 // reconnects by this source because the server did not answer
+	Held        int   // messages held now
 }
 
 type counters struct {
@@ -38,14 +38,14 @@ func (s *Source) Stats() Stats {
 	}
 }
 
-// report emits an event that stands for n messages, if there are any.
+// report emits an event for n messages, unless n is 0.
 func (s *Source) report(ctx context.Context, kind pawl.EventKind, op string, n int) {
 	if n > 0 {
 		s.emit(ctx, pawl.Event{Kind: kind, Op: op, Count: n})
 	}
 }
 
-// lost counts messages that are not held any more.
+// lost counts and reports messages that are no longer held.
 func (s *Source) lost(ctx context.Context, op string, n int) {
 	s.counters.lostHandles.Add(int64(n))
 	s.report(ctx, pawl.EventHandleLost, op, n)

@@ -8,8 +8,9 @@ import (
 	"github.com/pawl-go/pawl"
 )
 
-// SubjectByType makes the subject PREFIX.AGGREGATETYPE.TYPE of an event, such as shop.order.OrderPlaced. A dot, a blank or a wildcard in a type
-// becomes "_", and a type that is missing is "none". It is for [SinkConfig.SubjectOf].
+// SubjectByType returns a [SinkConfig.SubjectOf] that makes the subject PREFIX.AGGREGATETYPE.TYPE,
+// such as shop.order.OrderPlaced. Dots, white space, wildcards and control characters in a type
+// become "_". A missing type becomes "none".
 func SubjectByType(prefix string) func(m pawl.Message) string {
 	return func(m pawl.Message) string {
 		return prefix + "." + token(m.AggregateType) + "." + token(m.Type)
@@ -25,11 +26,11 @@ func token(text string) string {
 	}, text), "none")
 }
 
-// checkSubject follows "Subject names" of the NATS documentation.
+// checkSubject applies "Subject names" of the NATS documentation.
 func checkSubject(subject string) error {
 	for _, t := range strings.Split(subject, ".") {
 		if t == "" || t == "*" || t == ">" || strings.ContainsFunc(t, func(r rune) bool { return r <= ' ' || r == 0x7F }) {
-			return fmt.Errorf("%q is no subject to publish to: tokens between dots are not empty, no wildcards, and have no white space", subject)
+			return fmt.Errorf("%q is no subject to publish to: its tokens must not be empty, be wildcards or contain white space", subject)
 		}
 	}
 	if strings.HasPrefix(subject, "$") {
@@ -38,7 +39,7 @@ func checkSubject(subject string) error {
 	return nil
 }
 
-// matches reports whether a stream's subject, with its wildcards, takes a subject.
+// matches reports whether a stream's subject pattern accepts a subject.
 func matches(pattern, subject string) bool {
 	ps, ss := strings.Split(pattern, "."), strings.Split(subject, ".")
 	for i, p := range ps {

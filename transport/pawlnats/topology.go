@@ -9,7 +9,8 @@ import (
 	"github.com/pawl-go/pawl"
 )
 
-// unfit says what of a consumer would lose messages, hold them up or break what this package promises, and how to change it; nil if nothing.
+// unfit returns an error if a consumer's setting would lose or block messages, or break a promise
+// of this package. The hint says what to change.
 func (c Config) unfit(name string, k jetstream.ConsumerConfig) error {
 	refuse := func(hint, format string, args ...any) error {
 		return &pawl.Error{Op: "nats.open", Code: pawl.CodeArgumentInvalid, Err: fmt.Errorf("the consumer %s "+format, append([]any{name}, args...)...), Hint: hint}
@@ -19,7 +20,7 @@ func (c Config) unfit(name string, k jetstream.ConsumerConfig) error {
 		return refuse("make it with ack explicit", "has the ack policy %s: it would remove messages that have no outcome yet", k.AckPolicy)
 	case k.MaxDeliver > 0:
 		return refuse("set max-deliver to -1; package consumer counts attempts and has dead letters",
-			"delivers a message %d times at most: one that reaches it stays in the stream, unseen for ever", k.MaxDeliver)
+			"delivers a message at most %d times: after that it stays in the stream and is never delivered again", k.MaxDeliver)
 	case len(k.BackOff) > 0:
 		return refuse("remove the back-off; package consumer has its own", "has a back-off, which overrides AckWait")
 	case k.AckWait < minAckWait:
@@ -30,11 +31,11 @@ func (c Config) unfit(name string, k jetstream.ConsumerConfig) error {
 		return refuse("set the replay policy to instant", "replays at the speed of the producers")
 	case k.DeliverPolicy != jetstream.DeliverAllPolicy && !c.StartsLater:
 		return refuse("make it with deliver all, or set Config.StartsLater if messages may be skipped",
-			"has the deliver policy %s: made anew, it skips what was not handled", k.DeliverPolicy)
+			"has the deliver policy %s: if it is recreated, it skips messages that were not handled", k.DeliverPolicy)
 	case k.Durable == "":
-		return refuse("make it durable", "is not durable: it is gone when its clients are")
+		return refuse("make it durable", "is not durable: it ends with its clients")
 	case k.InactiveThreshold > 0:
-		return refuse("remove the inactive threshold", "is deleted after %v without a client, and forgets what was acknowledged", k.InactiveThreshold)
+		return refuse("remove the inactive threshold", "is deleted after %v without a client, and its acknowledgements are lost", k.InactiveThreshold)
 	case len(k.PriorityGroups) > 0:
 		return refuse("make it without priority groups; for an order, set max-pending to 1", "has priority groups, which this package does not serve")
 	case c.OrderingKey != nil && k.MaxAckPending != 1:
@@ -44,17 +45,17 @@ func (c Config) unfit(name string, k jetstream.ConsumerConfig) error {
 	return nil
 }
 
-// oldServer recognises a server before 2.10.
+// oldServer reports a server before 2.10.
 func oldServer(version string) bool {
 	var major, minor int
 	_, err := fmt.Sscanf(version, "%d.%d", &major, &minor)
 	return err == nil && (major < 2 || major == 2 && minor < 10)
 }
 
-// warnings say how a stream may lose messages that were not delivered yet, and what else an operator should change.
+// warnings describes how a stream may lose undelivered messages, and other settings to change.
 func warnings(c jetstream.StreamConfig, version string) (all []string) {
 	if oldServer(version) {
-		all = append(all, fmt.Sprintf("the server is NATS %s: before 2.10 it delivers messages twice more often than it must, and does not answer each request", version))
+		all = append(all, fmt.Sprintf("the server is NATS %s: before 2.10 it redelivers more often than necessary, and leaves some requests unanswered", version))
 	}
 	if c.Storage == jetstream.MemoryStorage {
 		all = append(all, fmt.Sprintf("the stream %s is kept in memory: a restart of its server loses its messages", c.Name))
@@ -66,7 +67,7 @@ func warnings(c jetstream.StreamConfig, version string) (all []string) {
 	return all
 }
 
-// horizon is how long a message stays in a stream.
+// horizon returns how long a stream keeps a message.
 func horizon(c jetstream.StreamConfig) time.Duration {
 	if c.MaxAge <= 0 {
 		return pawl.Forever

@@ -22,14 +22,13 @@ import (
 	"github.com/pawl-go/pawl/transport/transporttest"
 )
 
-// A confirmation reaches its message in whatever order confirmations come. JetStream itself
-// confirms; a proxy delays that.
+// Confirmations reach their messages in any order. A proxy delays JetStream's confirmations.
 func TestSink_Answers(t *testing.T) {
 	t.Parallel()
 	server := startServer(t)
 	transporttest.RunSink(t, transporttest.Destination{Open: func(t *testing.T, a *transporttest.Answers) transporttest.Outlet {
 		f := setup(t, options{server: server, stream: jetstream.StreamConfig{Discard: jetstream.DiscardNew, DiscardNewPerSubject: true, MaxMsgsPerSubject: 1}})
-		full := f.stream + ".full" // a subject that has its one message
+		full := f.stream + ".full" // a subject that already holds its one message
 		_, err := f.js.Publish(t.Context(), full, nil)
 		f.must(err)
 		proxy, err := wireproxy.ListenFrames(server.Addr(), readOp, func(l *wireproxy.Link) (up, down func([]byte)) {
@@ -53,7 +52,7 @@ func TestSink_Answers(t *testing.T) {
 	}})
 }
 
-// readOp reads a line of NATS, with the payload that it announces.
+// readOp reads a NATS protocol line and its payload.
 func readOp(r *bufio.Reader) ([]byte, error) {
 	line, err := r.ReadBytes('\n')
 	if err != nil {
@@ -72,13 +71,13 @@ func readOp(r *bufio.Reader) ([]byte, error) {
 	return append(line, payload...), err
 }
 
-// A wire reads along on a connection, and lets confirmations pass when it is told to.
+// A wire observes a connection, and holds confirmations until the test releases them.
 type wire struct {
 	link    *wireproxy.Link
 	answers *transporttest.Answers
 
 	mu  sync.Mutex
-	ids map[string]string // of the messages that wait for an answer, by the subject of the answer
+	ids map[string]string // ids of messages without a confirmation, by reply subject
 }
 
 func (w *wire) up(op []byte) {

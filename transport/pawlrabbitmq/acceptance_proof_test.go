@@ -31,7 +31,7 @@ func TestAcceptance_Classic(t *testing.T) {
 	transporttest.Run(t, broker(sharedServer(t), nil, pawlrabbitmq.Config{AllowClassic: true}))
 }
 
-// broker is the suite's view of queues on a server.
+// broker describes queues on a server for the suite.
 func broker(server *rabbit, args amqp.Table, cfg pawlrabbitmq.Config) transporttest.Broker {
 	ordered := cfg.OrderingKey != nil
 	open := func(t *testing.T, server *rabbit) (string, transporttest.Queue) {
@@ -77,7 +77,8 @@ func broker(server *rabbit, args amqp.Table, cfg pawlrabbitmq.Config) transportt
 			Revoked: true, Octets: true, EmptyBodies: true, BinaryAttributes: true, BinaryKeys: ordered, Single: cfg.Prefetch == 1},
 	}
 	if args["x-queue-type"] != "quorum" || ordered {
-		b.Alone = nil // a server more takes its time; the counted runs kill theirs in any case
+		// Starting another server is slow, and the counted runs kill theirs anyway.
+		b.Alone = nil
 	}
 	return b
 }

@@ -21,18 +21,19 @@ import (
 	"github.com/pawl-go/pawl/transport/pawlrabbitmq"
 )
 
-// benchTables are the effect, and what a bare client needs to recognise a duplicate.
+// benchTables has the effect, and a bare client's table of processed keys.
 const benchTables = `
 create table effect (key text not null, body bytea not null);
 create table seen (key text primary key, at timestamptz not null default clock_timestamp())`
 
 const (
-	benchHands    = 16 // handlers at once, of both
+	benchHands    = 16 // concurrent handlers, of both
 	benchPrefetch = 4000
 )
 
-// Each figure is that of a consumer beside that of a bare client of amqp091-go, which writes the same effect and a row of its own by which it recognises
-// duplicates, in the same run: alternating rounds, the best of each. Run it with -benchtime 20000x: so many messages.
+// BenchmarkBesideABareClient compares a consumer with a bare client of amqp091-go, which writes the
+// same effect and its own row per key. Rounds alternate, and the best of each counts. Use
+// -benchtime 20000x for the number of messages.
 func BenchmarkBesideABareClient(b *testing.B) {
 	for _, c := range []struct {
 		name  string
@@ -69,8 +70,8 @@ func BenchmarkBesideABareClient(b *testing.B) {
 	}
 }
 
-// fill publishes n messages. What came back of the round before is removed: a channel that closes may lose its last acknowledgements, and the two
-// remember their keys apart.
+// fill publishes n messages and removes those left from the round before. A closing channel may
+// lose its last acknowledgements, and the two clients do not share keys.
 func (f *fixture) fill(n int, prefix string) {
 	f.Helper()
 	_, err := f.ch.QueuePurge(f.queue, false)
@@ -92,7 +93,7 @@ func (f *fixture) fill(n int, prefix string) {
 	}
 }
 
-// bare consumes n messages as one writes it by hand, and returns messages a second.
+// bare consumes n messages with a hand-written client, and returns messages per second.
 func (f *fixture) bare(b *testing.B, pool *pgxpool.Pool, n, batch int) float64 {
 	ch, err := f.conn.Channel()
 	f.must(err)
@@ -129,7 +130,7 @@ func (f *fixture) bare(b *testing.B, pool *pgxpool.Pool, n, batch int) float64 {
 	return float64(n) / took.Seconds()
 }
 
-// applyBare writes what is new of a batch, in one transaction: rows of the keys, then the effects of those that were not there.
+// applyBare writes new keys and their effects in one transaction.
 func applyBare(ctx context.Context, pool *pgxpool.Pool, ds []amqp.Delivery) error {
 	return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
 		if len(ds) == 1 {
@@ -150,7 +151,7 @@ func applyBare(ctx context.Context, pool *pgxpool.Pool, ds []amqp.Delivery) erro
 	})
 }
 
-// ours consumes n messages through package consumer, and returns messages a second.
+// ours consumes n messages through package consumer, and returns messages per second.
 func (f *fixture) ours(b *testing.B, pool *pgxpool.Pool, n, batch int) float64 {
 	source, err := pawlrabbitmq.Open(b.Context(), dialer(f.server.Addr()), f.queue, pawlrabbitmq.Config{Prefetch: benchPrefetch})
 	f.must(err)

@@ -15,7 +15,7 @@ import (
 	"github.com/pawl-go/pawl/transport/transporttest"
 )
 
-// sourceBounds and sinkBounds are what Config and SinkConfig document.
+// sourceBounds and sinkBounds are the bounds that Config and SinkConfig document.
 var (
 	sourceBounds = []bounds.Setting{
 		{Name: "Prefetch", Least: 1, Most: 10_000},
@@ -51,9 +51,8 @@ func TestBounds_Refused(t *testing.T) {
 	}, sinkBounds...)
 }
 
-// The acceptance suite holds at the least and at the largest value of each setting of a source, as
-// they are documented. The largest Wait has a test of its own: the suite asks receivers in turn that
-// have nothing.
+// The acceptance suite passes at the smallest and largest documented value of each setting of a
+// source. The largest Wait has its own test, because the suite calls idle receivers in turn.
 func TestAcceptance_Bounds(t *testing.T) {
 	t.Parallel()
 	server := sharedServer(t)
@@ -70,7 +69,7 @@ func TestAcceptance_Bounds(t *testing.T) {
 			t.Run(kind+", "+name, func(t *testing.T) {
 				t.Parallel()
 				b := broker(server, args, cfg)
-				b.Alone = nil // a bounce has nothing to do with a bound
+				b.Alone = nil // a bounce does not depend on a bound
 				b.Timeout = 3 * time.Minute
 				transporttest.Run(t, b)
 			})
@@ -80,22 +79,22 @@ func TestAcceptance_Bounds(t *testing.T) {
 	}
 }
 
-// At the largest Wait a Receive still returns with what comes, and with the end of its context.
+// At the largest Wait, Receive still returns when a message comes or its context ends.
 func TestReceive_LargestWait(t *testing.T) {
 	t.Parallel()
 	f := setup(t, quorum(), pawlrabbitmq.Config{Wait: longestWait})
 	bounds.LongWait(t, f.source, func() { f.send("a") })
 }
 
-// A source that stands by behind the active consumer of its queue is at rest for as long as that one
-// holds messages: it has no error, and receives once the active one has left.
+// A source behind the active consumer of its queue waits while that one holds messages. It has no
+// error, and receives once the active one has left.
 func TestSource_StandsByBehindABacklog(t *testing.T) {
 	t.Parallel()
 	f := setup(t, single(), pawlrabbitmq.Config{Prefetch: 1, OrderingKey: pawlrabbitmq.ByQueue})
 	f.send("1", "2", "3")
 	f.wantKeys(f.get(1), "1")
 	standby, _ := f.open(pawlrabbitmq.Config{Prefetch: 1, OrderingKey: pawlrabbitmq.ByQueue, Wait: 50 * time.Millisecond})
-	for range 160 { // 8 s: longer than a source is forgiven that has nothing
+	for range 160 { // 8 s, longer than idleTime
 		if ds, err := standby.Receive(t.Context(), 1); err != nil || len(ds) > 0 {
 			t.Fatalf("received %v, %v", keys(ds), err)
 		}
@@ -104,7 +103,7 @@ func TestSource_StandsByBehindABacklog(t *testing.T) {
 	f.wantKeys(f.getFrom(standby, 1), "1")
 }
 
-// The suite for sinks holds at the least and at the largest MaxSize.
+// The suite for sinks passes at the smallest and largest MaxSize.
 func TestSink_Bounds(t *testing.T) {
 	t.Parallel()
 	for name, cfg := range bounds.Each(pawlrabbitmq.SinkConfig{}, sinkBounds...) {
@@ -122,7 +121,7 @@ func TestSink_Bounds(t *testing.T) {
 	}
 }
 
-// A shortened sink cuts payloads to the octets that it takes.
+// A shortened sink cuts payloads to its MaxSize.
 type shortened struct {
 	*pawlrabbitmq.Sink
 	most int

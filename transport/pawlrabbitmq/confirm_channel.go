@@ -10,34 +10,35 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 )
 
-// maxInFlight bounds the messages of a channel that are not answered.
+// maxInFlight bounds the unconfirmed messages of a channel.
 const maxInFlight = 1024
 
 // A confirmChannel is a connection with one channel in confirm mode.
 type confirmChannel struct {
 	conn  *amqp.Connection
 	ch    *amqp.Channel
-	slots chan struct{} // one for each message that is not answered
+	slots chan struct{} // one for each unconfirmed message
 	ended chan *amqp.Error
-	calls int  // of Publish that use it; guarded by Sink.mu
-	over  bool // no other call may use it; guarded by Sink.mu
+	calls int  // calls of Publish that use it; guarded by Sink.mu
+	over  bool // no new call may use it; guarded by Sink.mu
 
 	mu      sync.Mutex
-	why     *amqp.Error // the channel was closed for
-	left    int         // messages that were not answered when the channel ended
+	why     *amqp.Error // why the channel was closed
+	left    int         // messages unconfirmed when the channel ended
 	returns chan amqp.Return
-	open    map[string][]*posted // messages that are not answered, by their ids
+	open    map[string][]*posted // unconfirmed messages, by their ids
 	stopped chan struct{}        // closed while RabbitMQ blocks the connection
-	alarm   string               // why it does; "" if it does not
+	alarm   string               // why it is blocked; "" if it is not
 }
 
-// newConfirmChannel opens a channel and finds the exchange.
+// newConfirmChannel opens a channel and checks that the exchange exists.
 func newConfirmChannel(conn *amqp.Connection, exchange string) (*confirmChannel, error) {
 	ch, err := conn.Channel()
 	if err != nil {
 		return nil, err
 	}
-	// RabbitMQ returns a message before it confirms it. So many fit that amqp091-go, which reads both in one goroutine, never waits for us.
+	// RabbitMQ returns a message before it confirms it, and amqp091-go reads both in one goroutine.
+	// returns holds maxInFlight messages, so that goroutine never waits.
 	l := &confirmChannel{conn: conn, ch: ch, slots: make(chan struct{}, maxInFlight), returns: ch.NotifyReturn(make(chan amqp.Return, maxInFlight)),
 		ended: ch.NotifyClose(make(chan *amqp.Error, 1)), open: map[string][]*posted{}, stopped: make(chan struct{})}
 	blocks := conn.NotifyBlocked(make(chan amqp.Blocking, 8))
@@ -66,7 +67,7 @@ func (l *confirmChannel) block(b amqp.Blocking) {
 	}
 }
 
-// blocking returns why nothing can be published now; nil if it can.
+// blocking returns an error while RabbitMQ blocks the connection.
 func (l *confirmChannel) blocking() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -76,17 +77,18 @@ func (l *confirmChannel) blocking() error {
 	return errors.New(l.alarm)
 }
 
-// A posted is a message on its way, with an answer that is its own.
+// A posted is a message that was sent, and its outcome.
 type posted struct {
 	id       string
-	answered chan struct{} // closed once the answer is known: the fields below
+	answered chan struct{} // closed once the fields below are set
 	err      error         // why it was not written
 	acked    bool
-	returned string // why RabbitMQ returned it; "" if it did not
-	alone    bool   // the channel ended, and no other message was without an answer then
+	returned string // why RabbitMQ returned it, or ""
+	// alone: the channel ended while this was the only unconfirmed message.
+	alone bool
 }
 
-// send writes messages, as fast as the broker takes them: a write knows no context.
+// send writes messages in a goroutine, because a write has no context and may block.
 func (l *confirmChannel) send(ctx context.Context, exchange string, parcels []parcel) []*posted {
 	all := make([]*posted, len(parcels))
 	for i, p := range parcels {
@@ -116,7 +118,6 @@ func (l *confirmChannel) post(ctx context.Context, exchange string, p parcel, on
 	}()
 }
 
-// enter waits for a slot.
 func (l *confirmChannel) enter(ctx context.Context, one *posted) error {
 	select {
 	case l.slots <- struct{}{}:
@@ -133,8 +134,7 @@ func (l *confirmChannel) enter(ctx context.Context, one *posted) error {
 	return nil
 }
 
-// settle makes the answer to a message known. amqp091-go matches confirmations by their delivery
-// tags. A return has none: it is known by the id.
+// settle sets a message's outcome. A return has no delivery tag, so it is matched by id.
 func (l *confirmChannel) settle(one *posted, acked bool, err error) {
 	l.mu.Lock()
 	l.gather()
@@ -150,7 +150,7 @@ func (l *confirmChannel) settle(one *posted, acked bool, err error) {
 	<-l.slots
 }
 
-// answer waits until RabbitMQ has answered a message, or its channel has ended.
+// answer waits until a message has an outcome, or until no confirmation can be expected.
 func (l *confirmChannel) answer(ctx context.Context, one *posted) error {
 	l.mu.Lock()
 	stopped := l.stopped
@@ -165,7 +165,7 @@ func (l *confirmChannel) answer(ctx context.Context, one *posted) error {
 		silent = ctx.Err()
 	}
 	select {
-	case <-one.answered: // at the same time
+	case <-one.answered: // answered at the same time
 		return one.err
 	default:
 		return silent
@@ -179,9 +179,9 @@ func (l *confirmChannel) stop() error {
 	return errors.New("RabbitMQ blocked the connection for a while")
 }
 
-// gather reads what was returned so far. RabbitMQ returns a message before it confirms it, so a
-// return is read before its message is settled. If several with one id are on their way, it counts
-// for each: to publish one again does no harm.
+// gather reads the returns so far. RabbitMQ returns a message before it confirms it, so a return is
+// read before its message is settled. If several messages in flight have one id, it counts for
+// each, because publishing one again does no harm.
 func (l *confirmChannel) gather() {
 	for {
 		select {
@@ -199,7 +199,7 @@ func (l *confirmChannel) gather() {
 	}
 }
 
-// reason is why the channel was closed.
+// reason returns why the channel was closed.
 func (l *confirmChannel) reason() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -20,13 +20,13 @@ import (
 	"github.com/pawl-go/pawl/transport/pawlrabbitmq"
 )
 
-// The counted runs of package counted: a quorum queue that promises no order, and one with a single active consumer.
+// The queues are an unordered quorum queue, and one with a single active consumer.
 func TestCounted(t *testing.T) {
 	t.Run("quorum", func(t *testing.T) { counted.All(t, countedRabbit(false)) })
 	t.Run("ordered", func(t *testing.T) { counted.All(t, countedRabbit(true)) })
 }
 
-// The judge finds what a broken consumer does, and what a broken source does.
+// The counted runs find a broken consumer and a broken source.
 func TestCounted_FindsMutants(t *testing.T) {
 	for _, c := range []struct {
 		mutant  string
@@ -44,7 +44,8 @@ func TestCounted_FindsMutants(t *testing.T) {
 	}
 }
 
-// session is how long RabbitMQ waits for a silent consumer: it closes a connection after two heartbeats, and looks once for each.
+// session is how long RabbitMQ waits for a silent consumer: it closes a connection after two
+// heartbeats, and checks once per heartbeat.
 const session = 4 * time.Second
 
 func openCounted(ctx context.Context, s counted.Spec) (pawl.Source, error) {
@@ -53,14 +54,15 @@ func openCounted(ctx context.Context, s counted.Spec) (pawl.Source, error) {
 		awaitFirst(s)
 	}
 	if s.Options["ordered"] != "" {
-		cfg.OrderingKey = func(d *amqp.Delivery) string { // a sink sends the group of an event
+		cfg.OrderingKey = func(d *amqp.Delivery) string { // a sink sends the event's group
 			return cmp.Or(pawlrabbitmq.ByHeader("lane")(d), pawlrabbitmq.ByHeader(pawlrabbitmq.GroupHeader)(d))
 		}
 	}
 	return pawlrabbitmq.Open(ctx, dialer(s.Addr), s.Name, cfg)
 }
 
-// awaitFirst lets the first process be the active consumer: it is the one whose network goes silent. After a crash there may be none to wait for.
+// awaitFirst lets the first process become the active consumer, because its network goes silent
+// later. After a crash there may be no process to wait for.
 func awaitFirst(s counted.Spec) {
 	q := counted.Queue{Broker: &rabbit{addr: s.Addr}, Name: s.Name}
 	for end := time.Now().Add(3 * time.Second); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
@@ -115,14 +117,15 @@ func countedRabbit(ordered bool) counted.Transport {
 		}); err != nil {
 			return err
 		}
-		time.Sleep(time.Second) // as an operator would. Within milliseconds RabbitMQ 3.10 tells consumers nothing, and they stay deaf
+		// As an operator would. Within milliseconds RabbitMQ 3.10 does not notify consumers.
+		time.Sleep(time.Second)
 		return tr.Create(ctx, q)
 	}
 	return tr
 }
 
-// A leftover asks what is left in queues. AMQP tells only what no consumer has, the management API all of it, two seconds late: so nothing is left once
-// both have said so for some time.
+// A leftover counts the messages left in queues. AMQP counts those without a consumer, and the
+// management API all, two seconds late. Nothing is left once both have said so for some time.
 type leftover struct {
 	mu    sync.Mutex
 	empty map[string]time.Time // since when
@@ -164,7 +167,7 @@ func (l *leftover) of(_ context.Context, q counted.Queue) (left int, err error) 
 	return 0, nil
 }
 
-// managedMessages is what a queue holds, ready or with consumers, as the management API says.
+// managedMessages returns the management API's count of messages, ready or with consumers.
 func managedMessages(r *rabbit, queue string) (int, error) {
 	response, err := http.Get(r.management + "/api/queues/%2F/" + queue)
 	if err != nil {
@@ -173,12 +176,12 @@ func managedMessages(r *rabbit, queue string) (int, error) {
 	defer response.Body.Close()
 	var q struct{ Messages *int }
 	if err := json.NewDecoder(response.Body).Decode(&q); err != nil || q.Messages == nil {
-		return 1, err // it does not know yet
+		return 1, err // it does not know the queue yet
 	}
 	return *q.Messages, nil
 }
 
-// onCounted runs a call on a connection of its own.
+// onCounted runs a call on its own connection.
 func onCounted(q counted.Queue, call func(*amqp.Channel) error) error {
 	conn, err := amqp.DialConfig(urlOf(q.Broker.Addr()), amqp.Config{Heartbeat: heartbeat})
 	if err != nil {

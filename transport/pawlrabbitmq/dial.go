@@ -13,20 +13,20 @@ import (
 	"github.com/pawl-go/pawl/transport/internal/adapter"
 )
 
-// A Dialer makes a new connection at each call. The [Source] or [Sink] that calls it owns the connection and closes it.
+// A Dialer makes a new connection at each call. The calling [Source] or [Sink] owns and closes it.
 //
-// The connection must not recover by itself: amqp.Config.Recovery must be nil. A recovered channel numbers its deliveries from 1 again, and a
-// late acknowledgement would remove another message.
+// amqp.Config.Recovery of the connection must be nil. A recovered channel numbers its deliveries
+// from 1 again, so a late acknowledgement would remove another message.
 type Dialer func() (*amqp.Connection, error)
 
-// defaultHeartbeat makes a connection that went silent known after 30 s: amqp091-go waits for three heartbeats.
+// defaultHeartbeat detects a silent connection after 30 s: amqp091-go waits for three heartbeats.
 const defaultHeartbeat = 10 * time.Second
 
-// URL dials an address such as amqp://user:password@host:5672/vhost, or amqps://… for TLS, with a heartbeat of 10 s.
+// URL dials amqp://user:password@host:5672/vhost, or amqps:// for TLS, with a heartbeat of 10 s.
 func URL(url string) Dialer { return URLConfig(url, amqp.Config{}) }
 
-// URLConfig dials an address with a configuration: certificates, the connection's name, another heartbeat. A connection that went silent is
-// noticed after three heartbeats. Heartbeat 0 means 10 s; RabbitMQ may lower it.
+// URLConfig dials with a configuration: certificates, the connection's name, another heartbeat. A
+// silent connection is closed after three heartbeats. 0 means 10 s; RabbitMQ may lower it.
 func URLConfig(url string, c amqp.Config) Dialer {
 	if c.Heartbeat == 0 {
 		c.Heartbeat = defaultHeartbeat
@@ -35,21 +35,22 @@ func URLConfig(url string, c amqp.Config) Dialer {
 		c.Locale = "en_US"
 	}
 	return func() (*amqp.Connection, error) {
-		if _, err := amqp.ParseURI(url); err != nil { // its text repeats the address, with the password
+		// The error's text would repeat the address with the password.
+		if _, err := amqp.ParseURI(url); err != nil {
 			return nil, errAddress
 		}
 		return amqp.DialConfig(url, c)
 	}
 }
 
-var errAddress = errors.New("the address of RabbitMQ cannot be read: write amqp://user:password@host:5672/vhost, and escape / ? # @ and % in the password")
+var errAddress = errors.New("the address of RabbitMQ is invalid: use amqp://user:password@host:5672/vhost, and escape / ? # @ and % in the password")
 
 const (
-	callTimeout    = 10 * time.Second // of calls made on our own account
+	callTimeout    = 10 * time.Second // of calls without a caller's deadline
 	connectTimeout = 20 * time.Second // of a connection with its channel
 )
 
-// connect dials, and gives up when ctx ends. A connection that comes later is closed.
+// connect dials until ctx ends. A connection that is made later is closed.
 func (dial Dialer) connect(ctx context.Context, op string) (*amqp.Connection, error) {
 	conn, err := await(ctx, dial, func(late *amqp.Connection) { hangUp(late, 0) })
 	switch {
@@ -61,12 +62,12 @@ func (dial Dialer) connect(ctx context.Context, op string) (*amqp.Connection, er
 		hangUp(conn, callTimeout)
 		return nil, &pawl.Error{Op: op, Code: pawl.CodeArgumentInvalid,
 			Err:  errors.New("the connection recovers by itself: a late acknowledgement would remove another message"),
-			Hint: "leave amqp.Config.Recovery nil: the source and the sink connect again themselves"}
+			Hint: "leave amqp.Config.Recovery nil: the source and the sink reconnect by themselves"}
 	}
 	return conn, nil
 }
 
-// await runs a call of amqp091-go that knows no context. If ctx ends first, late gets what it returns without an error.
+// await runs a call that takes no context. If ctx ends first, late gets a later result.
 func await[T any](ctx context.Context, call func() (T, error), late func(T)) (T, error) {
 	type answer struct {
 		value T
@@ -95,13 +96,12 @@ func await[T any](ctx context.Context, call func() (T, error), late func(T)) (T,
 	}
 }
 
-// do is await for calls that return an error only.
 func do(ctx context.Context, call func() error) error {
 	_, err := await(ctx, func() (struct{}, error) { return struct{}{}, call() }, func(struct{}) {})
 	return err
 }
 
-// hangUp closes a connection, in good order if that is possible within patience.
+// hangUp closes a connection, with a proper close if that takes no longer than patience.
 func hangUp(conn *amqp.Connection, patience time.Duration) {
 	_ = conn.CloseDeadline(time.Now().Add(patience))
 }

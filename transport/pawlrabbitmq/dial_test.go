@@ -7,7 +7,7 @@ import (
 	"github.com/pawl-go/pawl/transport/pawlrabbitmq"
 )
 
-// An error never shows the password of the address, whatever is wrong with it.
+// No error shows the password of the address.
 func TestURL_KeepsThePassword(t *testing.T) {
 	t.Parallel()
 	for _, address := range []string{

@@ -18,12 +18,12 @@ var (
 	errLost     = errors.New("the connection was lost")
 )
 
-// wrap gives an error of amqp091-go its operation and, where we know one, the next step.
+// wrap gives an error of amqp091-go its operation and the next step, if one is known.
 func wrap(op, where string, err error) error {
 	return adapter.Wrap(op, err, func(err error) (short, hint string) { return diagnose(where, err) })
 }
 
-// diagnose recognises the mistakes of a first day, and what ends a channel. where is a queue or an exchange.
+// diagnose recognises common setup errors and closed channels. where is a queue or an exchange.
 func diagnose(where string, err error) (short, hint string) {
 	var answer *amqp.Error
 	var network *net.OpError
@@ -35,7 +35,7 @@ func diagnose(where string, err error) (short, hint string) {
 	case errors.As(err, &answer):
 		return diagnoseAnswer(where, answer)
 	case errors.Is(err, context.DeadlineExceeded):
-		return "no answer in time", "check the broker and what lies between: a proxy, a firewall, a full host"
+		return "no answer in time", "check the broker and the network: a proxy, a firewall, a full host"
 	case errors.As(err, &network):
 		return "the broker is unreachable: " + network.Error(), "check the address, and that RabbitMQ runs"
 	}
@@ -46,9 +46,9 @@ func diagnoseAnswer(where string, e *amqp.Error) (short, hint string) {
 	text := fmt.Sprintf("%s (%d)", e.Reason, e.Code)
 	switch {
 	case e.Code == amqp.NotFound && strings.Contains(e.Reason, "no queue"):
-		return fmt.Sprintf("the queue %q does not exist", where), "declare it, with x-queue-type quorum: it is never made silently"
+		return fmt.Sprintf("the queue %q does not exist", where), "declare it, with x-queue-type quorum; this package declares nothing"
 	case e.Code == amqp.NotFound && strings.Contains(e.Reason, "no exchange"):
-		return fmt.Sprintf("the exchange %q does not exist", where), "declare it: it is never made silently"
+		return fmt.Sprintf("the exchange %q does not exist", where), "declare it; this package declares nothing"
 	case e.Code == amqp.AccessRefused:
 		return text, "grant the permissions that the guide of this package names"
 	case e.Code == amqp.PreconditionFailed && strings.Contains(e.Reason, "delivery acknowledgement"):
@@ -61,7 +61,7 @@ func diagnoseAnswer(where string, e *amqp.Error) (short, hint string) {
 	return text, ""
 }
 
-// needsOperator reports an error that no pause of seconds will cure.
+// needsOperator reports an error that a pause of seconds does not fix.
 func needsOperator(err error) bool {
 	var answer *amqp.Error
 	switch {

@@ -40,7 +40,7 @@ func Example() {
 	}
 }
 
-// Events of one account take effect in their order, those of different accounts side by side. The queue has x-single-active-consumer.
+// Events of one account take effect in order. The queue has x-single-active-consumer.
 func ExampleOpen_ordered() {
 	ctx := context.Background()
 	dial := pawlrabbitmq.URLConfig("amqps://shop:secret@rabbit.example.com/shop", amqp.Config{Heartbeat: 5 * time.Second})
@@ -82,12 +82,12 @@ func ExampleOpenSink() {
 	}
 }
 
-// The default exchange sends every event to the queue that the routing key names.
+// The default exchange sends every event to the queue named by the routing key.
 func ExampleSinkConfig() {
 	_, _ = pawlrabbitmq.OpenSink(context.Background(), pawlrabbitmq.URL("amqp://localhost"), "", pawlrabbitmq.SinkConfig{RoutingKey: "orders"})
 }
 
-// A key is taken from where the producer puts it.
+// The key comes from the place where the producer puts it.
 func ExampleKeyFirst() {
 	key := pawlrabbitmq.KeyFirst(pawlrabbitmq.KeyHeader("order-id"), pawlrabbitmq.KeyJSON("/order/id"), pawlrabbitmq.KeyMessageID(), pawlrabbitmq.KeyCloudEvent())
 	fmt.Println(key.KeyOf(&amqp.Delivery{Headers: amqp.Table{"order-id": int64(17)}}))

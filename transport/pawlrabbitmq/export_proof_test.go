@@ -9,12 +9,12 @@ import (
 	"github.com/pawl-go/pawl"
 )
 
-// Mutants break one rule of a [Source] each, to show that the tests notice.
+// Each mutant breaks one rule of a [Source], to show that the tests notice it.
 
-// A TagOnly source takes a delivery tag for a name by itself: an acknowledgement of an ended session goes to the one that receives now.
+// A TagOnly source acknowledges tags of an ended session on the current one.
 type TagOnly struct{ *Source }
 
-// StillHeld never finds a delivery lost.
+// StillHeld always returns true.
 func (m TagOnly) StillHeld(pawl.Delivery) bool { return true }
 
 // Ack acknowledges by the tag.
@@ -43,10 +43,10 @@ func (m TagOnly) Ack(ctx context.Context, rs ...pawl.Receipt) error {
 	return m.Source.Ack(ctx, rest...)
 }
 
-// A CancelFirst source ends its consumer and gives the rest back at once when it stops, before what is out is settled.
+// A CancelFirst source ends its consumer when it stops, before deliveries are settled.
 type CancelFirst struct{ *Source }
 
-// Receive cancels when ctx has ended.
+// Receive cancels the consumer when ctx has ended.
 func (m CancelFirst) Receive(ctx context.Context, max int) ([]pawl.Delivery, error) {
 	if ctx.Err() == nil {
 		return m.Source.Receive(ctx, max)
@@ -74,7 +74,7 @@ func (m CancelFirst) Receive(ctx context.Context, max int) ([]pawl.Delivery, err
 	return m.Source.Receive(ctx, max)
 }
 
-// An AckAll source acknowledges everything up to the highest tag that it is told of.
+// An AckAll source acknowledges everything up to the highest tag.
 type AckAll struct{ *Source }
 
 // Ack acknowledges too much.

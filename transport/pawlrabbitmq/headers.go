@@ -13,8 +13,8 @@ import (
 	"github.com/pawl-go/pawl/transport/internal/adapter"
 )
 
-// Attributes of a delivery that hold properties of its message. Properties that are empty make none; a header of the same name does not reach
-// the handler.
+// Attributes for the properties of a message. An empty property has no attribute. A header with one
+// of these names does not reach the handler.
 const (
 	ExchangeAttribute      = "rabbitmq.exchange"
 	RoutingKeyAttribute    = "rabbitmq.routing-key"
@@ -23,15 +23,15 @@ const (
 	ReplyToAttribute       = "rabbitmq.reply-to"
 	AppIDAttribute         = "rabbitmq.app-id"
 	EncodingAttribute      = "rabbitmq.content-encoding"
-	ContentTypeAttribute   = "content-type" // if there is no header of this name
+	ContentTypeAttribute   = "content-type" // unless a header has this name
 )
 
-// BinarySuffix marks headers that are no text in Delivery.Attributes: a header "photo" that holds octets, or a text that is no UTF-8 or holds a
-// NUL, arrives as "photo;base64", in standard base64.
+// BinarySuffix marks headers in Delivery.Attributes that are not text: octets, invalid UTF-8, or
+// text with a NUL. A header "photo" then arrives as "photo;base64", in standard base64.
 const BinarySuffix = adapter.BinarySuffix
 
-// attributesOf are the headers of a message as text, and its properties. A time is written as RFC 3339
-// in UTC, a decimal with its own digits, and a table or an array as JSON of the same.
+// attributesOf returns the headers of a message as text, and its properties. A time is RFC 3339 in
+// UTC, a decimal keeps its digits, and a table or an array is JSON of the same.
 func attributesOf(d *amqp.Delivery) map[string]string {
 	all := make(map[string]string, len(d.Headers)+4)
 	for name, value := range d.Headers {
@@ -59,12 +59,12 @@ func attributesOf(d *amqp.Delivery) map[string]string {
 	return all
 }
 
-// cleanText makes a text of a property: they have no ;base64 form.
+// cleanText replaces invalid UTF-8 and NUL in a property, because properties have no ;base64 form.
 func cleanText(value string) string {
 	return strings.ReplaceAll(strings.ToValidUTF8(value, "\uFFFD"), "\x00", "\uFFFD")
 }
 
-// attributeOf writes the value of a header: as text, or as octets if it holds some.
+// attributeOf returns a header's value as text, or its octets.
 func attributeOf(value any) (text string, octets []byte) {
 	switch v := value.(type) {
 	case nil:
@@ -73,7 +73,7 @@ func attributeOf(value any) (text string, octets []byte) {
 		return "", v
 	case amqp.Table, []any:
 		doc, err := json.Marshal(jsonOf(v))
-		if err != nil { // a value of a kind that amqp091-go does not read today
+		if err != nil { // a type that amqp091-go does not read today
 			return fmt.Sprint(v), nil
 		}
 		return string(doc), nil
@@ -83,8 +83,8 @@ func attributeOf(value any) (text string, octets []byte) {
 	}
 }
 
-// scalar writes a value that holds no others, and says whether the text is a number of JSON. A time
-// that RFC 3339 cannot write, before the year 0 or after 9999, is its seconds since 1970.
+// scalar formats a simple value, and reports whether the text is a JSON number. A time outside the
+// years 0 to 9999, which RFC 3339 cannot write, is its seconds since 1970.
 func scalar(value any) (text string, number bool) {
 	switch v := value.(type) {
 	case string:
@@ -111,8 +111,8 @@ func float(v float64, bits int) (text string, number bool) {
 	return strconv.FormatFloat(v, 'g', -1, bits), !math.IsNaN(v) && !math.IsInf(v, 0)
 }
 
-// jsonOf makes a value for package json, which writes each part of it as a header by itself is
-// written: octets of a table get the name with [BinarySuffix]. In an array there is no name.
+// jsonOf converts a value for package json, with each part formatted as a header. Octets in a table
+// add [BinarySuffix] to their name. In an array there is no name.
 func jsonOf(value any) any {
 	switch v := value.(type) {
 	case nil, bool:
@@ -144,7 +144,7 @@ func jsonOf(value any) any {
 	return text
 }
 
-// octetsOf returns the octets of a value that is no text.
+// octetsOf returns the octets of a value that is not text.
 func octetsOf(value any) (octets []byte, is bool) {
 	switch v := value.(type) {
 	case []byte:
@@ -171,7 +171,7 @@ func decimal(d amqp.Decimal) string {
 	return sign + digits[:at] + "." + digits[at:]
 }
 
-// textOf is a header that may be a key: a text or a whole number; "" for anything else.
+// textOf returns a header that may be a key, which is text or a whole number, else "".
 func textOf(value any) string {
 	switch v := value.(type) {
 	case string:
@@ -183,7 +183,7 @@ func textOf(value any) string {
 	}
 }
 
-// numberOf is a header that counts; 0 if it is absent or no number.
+// numberOf returns a header's number; 0 if it is absent or not a number.
 func numberOf(value any) int {
 	n, err := strconv.Atoi(textOf(value))
 	if err != nil {

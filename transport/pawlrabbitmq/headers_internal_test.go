@@ -8,14 +8,13 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 )
 
-// Each kind of value that AMQP has is written in one way, as a header and inside a table, in whatever
-// zone this process is.
+// Each AMQP type has one format, as a header and inside a table, in every time zone.
 func TestAttributeOf_EachKind(t *testing.T) {
 	t.Parallel()
 	zone := time.FixedZone("", -5*60*60)
 	for _, c := range []struct {
 		value      any
-		text, json string // json: within a table; "" if it is the text
+		text, json string // json: within a table; "" if it equals text
 	}{
 		{nil, "", "null"},
 		{true, "true", ""},

@@ -9,9 +9,8 @@ import (
 )
 
 // Identify finds the key and the ordering key of a stored delivery as Receive would now; see
-// [pawl.Identifier]. The message that [Config.Key] and [Config.OrderingKey] are asked about has the
-// body, the headers and those properties that are attributes. A header that was a number, a time or
-// a table is its text.
+// [pawl.Identifier]. [Config.Key] and [Config.OrderingKey] get a message with the body, the headers
+// and the properties that are attributes. Headers that were numbers, times or tables are text.
 func (s *Source) Identify(d pawl.Delivery) pawl.Delivery {
 	m := messageOf(d)
 	d.Key, d.Fault = callback.Get("Config.Key", func() string { return s.config.Key.KeyOf(m) })
@@ -22,10 +21,10 @@ func (s *Source) Identify(d pawl.Delivery) pawl.Delivery {
 	return d
 }
 
-// messageOf is the message of a delivery, as far as the delivery tells.
+// messageOf rebuilds a message from a delivery.
 func messageOf(d pawl.Delivery) *amqp.Delivery {
 	m := &amqp.Delivery{Body: d.Payload, MessageId: d.MessageID, Timestamp: d.ProducedAt, Headers: amqp.Table{}}
-	if m.MessageId == bodyID(d.Payload) { // it had none
+	if m.MessageId == bodyID(d.Payload) { // the message had none
 		m.MessageId = ""
 	}
 	properties := map[string]*string{ExchangeAttribute: &m.Exchange, RoutingKeyAttribute: &m.RoutingKey, TypeAttribute: &m.Type,

@@ -10,8 +10,7 @@ import (
 	"github.com/pawl-go/pawl"
 )
 
-// A stored delivery is identified as its message would be if it were received now, whatever found
-// its key at first.
+// Identify finds for a stored delivery the identity that Receive would find now.
 func TestIdentify_AsReceivedNow(t *testing.T) {
 	t.Parallel()
 	messages := map[string]*amqp.Delivery{
@@ -28,13 +27,13 @@ func TestIdentify_AsReceivedNow(t *testing.T) {
 		})} {
 		for name, m := range messages {
 			if config == "function" && name == "octets" {
-				continue // a header stands before the property of its name, in the attributes
+				continue // a header has precedence over the property of its name
 			}
 			received := func(from KeyFrom) pawl.Delivery {
 				return (&Source{config: Config{Key: from, OrderingKey: byRoute}}).delivery(m)
 			}
 			was, want := received(KeyHeader("none")), received(from)
-			was.OrderingKey = "" // of a configuration without one
+			was.OrderingKey = "" // a configuration without OrderingKey
 			got := (&Source{config: Config{Key: from, OrderingKey: byRoute}}).Identify(was)
 			if got.Key != want.Key || got.OrderingKey != want.OrderingKey || !maps.Equal(got.Attributes, want.Attributes) {
 				t.Errorf("%s, %s: %+v, want %+v", config, name, got, want)

@@ -2,8 +2,8 @@ package pawlrabbitmq
 
 import "testing"
 
-// What is given back waits in memory and counts against the prefetch, so enough of it holds up all
-// other messages. A consumer must know, whatever the configuration.
+// Released deliveries count against the prefetch, so enough of them hold up all other messages. The
+// consumer must know this in every configuration.
 func TestInfo_SaysThatAReleaseBlocks(t *testing.T) {
 	t.Parallel()
 	for _, prefetch := range []int{0, 1, 5, maxPrefetch} {

@@ -11,7 +11,7 @@ import (
 	"github.com/pawl-go/pawl/transport/pawlrabbitmq"
 )
 
-// A queue that is deleted is named in the error, and a new one of its name is consumed.
+// The error names a deleted queue, and the source consumes a new queue of that name.
 func TestSource_QueueIsDeletedAndMadeAnew(t *testing.T) {
 	t.Parallel()
 	f := setup(t, quorum(), pawlrabbitmq.Config{})

@@ -40,7 +40,7 @@ func TestMain(m *testing.M) {
 type rabbit struct {
 	*brokers.Server
 	management string
-	addr       string // of one that another process runs
+	addr       string // of a server that another process runs
 }
 
 func (r *rabbit) Addr() string {
@@ -50,14 +50,14 @@ func (r *rabbit) Addr() string {
 	return r.Server.Addr()
 }
 
-// shared is the server of all tests that do not kill it: a start takes 10 s. Each test has a queue of its own.
+// shared is the server of all tests that do not kill it. A start takes 10 s.
 var shared struct {
 	sync.Once
 	server *rabbit
 	err    error
 }
 
-// mostOctets is how large a message a server of tests takes.
+// mostOctets is max_message_size of the test servers.
 const mostOctets = 2 << 20
 
 func sharedServer(t testing.TB) *rabbit {
@@ -80,7 +80,7 @@ func startRabbit(ctx context.Context, more map[string]string) (*rabbit, error) {
 	return &rabbit{Server: s, management: fmt.Sprintf("http://guest:guest@127.0.0.1:%d", port)}, err
 }
 
-// manage puts something into the management API of the shared server.
+// manage writes to the management API of the shared server.
 func manage(t testing.TB, path, body string) {
 	t.Helper()
 	request, err := http.NewRequest(http.MethodPut, sharedServer(t).management+path, strings.NewReader(body))
@@ -98,7 +98,7 @@ func manage(t testing.TB, path, body string) {
 	}
 }
 
-// startServer runs a server of the test's own, to be killed and frozen.
+// startServer runs a server that the test may kill and freeze.
 func startServer(t testing.TB) *rabbit {
 	t.Helper()
 	s, err := startRabbit(t.Context(), nil)
@@ -115,14 +115,14 @@ func startServer(t testing.TB) *rabbit {
 
 func urlOf(addr string) string { return "amqp://guest:guest@" + addr + "/" }
 
-// heartbeat is that of tests: a connection that is silent is noticed after 3 s.
+// heartbeat of tests detects a silent connection after 3 s.
 const heartbeat = time.Second
 
 func dialer(addr string) pawlrabbitmq.Dialer {
 	return pawlrabbitmq.URLConfig(urlOf(addr), amqp.Config{Heartbeat: heartbeat})
 }
 
-// A knife is a Dialer whose connections a test can cut, as the end of a process does.
+// A knife is a Dialer whose connections a test can cut, as if the process died.
 type knife struct {
 	mu    sync.Mutex
 	conns []*amqp.Connection
@@ -143,7 +143,7 @@ func (k *knife) dial() (*amqp.Connection, error) {
 	return conn, err
 }
 
-// cut ends all connections without a word.
+// cut closes all sockets without closing the AMQP connections.
 func (k *knife) cut(dead bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -156,7 +156,7 @@ func (k *knife) cut(dead bool) {
 
 var names atomic.Int64
 
-// quorum are the arguments of a queue as the guide recommends; more are added in pairs.
+// quorum returns queue arguments as the guide recommends, plus pairs of others.
 func quorum(more ...any) amqp.Table {
 	args := amqp.Table{"x-queue-type": "quorum"}
 	for i := 0; i < len(more); i += 2 {
@@ -167,7 +167,7 @@ func quorum(more ...any) amqp.Table {
 
 func single() amqp.Table { return quorum("x-single-active-consumer", true) }
 
-// A fixture is a queue, with a source on it and a connection beside it.
+// A fixture is a queue, with a source on it and another connection.
 type fixture struct {
 	testing.TB
 	server *rabbit
@@ -190,7 +190,7 @@ func queueOn(t testing.TB, server *rabbit, args amqp.Table) *fixture {
 	return f
 }
 
-// rooted waits until the broker has written down that the queue exists.
+// rooted waits until the broker has persisted the queue.
 func rooted(t testing.TB, server *rabbit, queue string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -268,7 +268,7 @@ func (f *fixture) send(keys ...string) {
 	}
 }
 
-// get receives until it has n deliveries.
+// get receives n deliveries.
 func (f *fixture) get(n int) (all []pawl.Delivery) {
 	f.Helper()
 	return f.getFrom(f.source, n)
@@ -304,7 +304,7 @@ func stop(s *pawlrabbitmq.Source) {
 	_, _ = s.Receive(ctx, 1)
 }
 
-// waiting is how many messages of the queue no consumer has.
+// waiting returns the number of messages that no consumer has.
 func (f *fixture) waiting() int {
 	f.Helper()
 	q, err := f.ch.QueueDeclarePassive(f.queue, true, false, false, false, nil)
@@ -312,7 +312,7 @@ func (f *fixture) waiting() int {
 	return q.Messages
 }
 
-// committed makes the receipts that a commit would.
+// committed returns valid receipts.
 func committed(ds ...pawl.Delivery) (rs []pawl.Receipt) {
 	for _, d := range ds {
 		rs = append(rs, receipt.Committed[pawl.Receipt](d.Handle))
@@ -334,7 +334,6 @@ func (f *fixture) wantKeys(ds []pawl.Delivery, want ...string) {
 	}
 }
 
-// eventually waits for a condition.
 func eventually(t testing.TB, what string, holds func() bool) {
 	t.Helper()
 	for end := time.Now().Add(time.Minute); !holds(); time.Sleep(10 * time.Millisecond) {

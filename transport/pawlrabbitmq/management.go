@@ -12,18 +12,18 @@ import (
 	"github.com/pawl-go/pawl"
 )
 
-// managed is what the management API says of a queue: GET /api/queues/VHOST/NAME.
+// managed is the management API's description of a queue: GET /api/queues/VHOST/NAME.
 type managed struct {
 	Type      string         `json:"type"`
 	Durable   bool           `json:"durable"`
 	Arguments map[string]any `json:"arguments"`
-	Policy    map[string]any `json:"effective_policy_definition"` // of the policy and the operator policy together
+	// Policy is the policy merged with the operator policy.
+	Policy map[string]any `json:"effective_policy_definition"`
 }
 
-// managementTries bounds the questions to a management API that does not know a new queue yet: its statistics come every 5 s.
+// managementTries bounds the retries until the management API knows a new queue, within 5 s.
 const managementTries = 30
 
-// askManagement asks the management API for a queue.
 func askManagement(ctx context.Context, address, vhost, queue string) (queueFacts, error) {
 	refuse := func(format string, args ...any) error {
 		return &pawl.Error{Op: "rabbitmq.open", Err: fmt.Errorf("the management API: "+format, args...),
@@ -78,8 +78,8 @@ func getJSON(ctx context.Context, address string, user *url.Userinfo, into any) 
 	return response.StatusCode, json.NewDecoder(http.MaxBytesReader(nil, response.Body, 16<<20)).Decode(into)
 }
 
-// facts joins the arguments of a queue and its policies, which count only where there is no argument. Of two limits RabbitMQ takes the smaller one;
-// the one of the argument is close enough for a warning.
+// facts merges the arguments of a queue and its policies; an argument wins. Of two limits RabbitMQ
+// uses the smaller one, but the argument's is close enough for a warning.
 func (m managed) facts() queueFacts {
 	f := queueFacts{kind: m.Type, durable: m.Durable, arguments: map[string]string{}, policies: true}
 	for name, value := range m.Policy {

@@ -14,7 +14,7 @@ import (
 	"github.com/pawl-go/pawl/transport/transporttest"
 )
 
-// Where TestMutantProcess finds its mutant and its server.
+// Environment variables that give TestMutantProcess its mutant and its server.
 const (
 	mutantEnv = "PAWL_TEST_MUTANT"
 	addrEnv   = "PAWL_TEST_RABBITMQ"
@@ -26,7 +26,7 @@ var mutants = map[string]func(*pawlrabbitmq.Source) pawl.Source{
 	"acknowledge all":      func(s *pawlrabbitmq.Source) pawl.Source { return pawlrabbitmq.AckAll{Source: s} },
 }
 
-// TestMutantProcess is no test: it is the acceptance suite, or the test of late receipts, on a broken source. It must fail.
+// TestMutantProcess runs a suite on a mutant, in a child process. It must fail.
 func TestMutantProcess(t *testing.T) {
 	mutant, addr := os.Getenv(mutantEnv), os.Getenv(addrEnv)
 	if mutant == "" {
@@ -60,7 +60,7 @@ func TestMutantProcess(t *testing.T) {
 	transporttest.Run(t, b)
 }
 
-// The acceptance suite, and the test of late receipts, find what a broken source does.
+// The acceptance suite and the test of late receipts find each mutant.
 func TestSource_MutantsAreFound(t *testing.T) {
 	t.Parallel()
 	for mutant, noticed := range map[string]string{

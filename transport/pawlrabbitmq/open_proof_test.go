@@ -16,7 +16,7 @@ import (
 	"github.com/pawl-go/pawl/transport/pawlrabbitmq"
 )
 
-// openWith opens a source on a queue and returns what it warns of.
+// openWith opens a source on a queue and returns its warnings.
 func openWith(t *testing.T, dial pawlrabbitmq.Dialer, queue string, cfg pawlrabbitmq.Config) (warnings []string, err error) {
 	t.Helper()
 	var mu sync.Mutex
@@ -36,7 +36,7 @@ func openWith(t *testing.T, dial pawlrabbitmq.Dialer, queue string, cfg pawlrabb
 	return warnings, err
 }
 
-// Open refuses what would break a promise, and says what to change. It makes nothing.
+// Open refuses queues that break a guarantee, says what to change, and declares nothing.
 func TestOpen_Refuses(t *testing.T) {
 	t.Parallel()
 	server := sharedServer(t)
@@ -73,7 +73,7 @@ func TestOpen_Refuses(t *testing.T) {
 	}
 }
 
-// A queue that does not exist is refused, and does not exist afterwards.
+// Open refuses a missing queue and does not create it.
 func TestOpen_MakesNoQueue(t *testing.T) {
 	t.Parallel()
 	f := queueOn(t, sharedServer(t), quorum())
@@ -86,7 +86,7 @@ func TestOpen_MakesNoQueue(t *testing.T) {
 	}
 }
 
-// Open warns of what RabbitMQ drops by itself, from the arguments alone.
+// Open warns from the arguments alone how RabbitMQ may drop messages.
 func TestOpen_WarnsOfDrops(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -127,7 +127,7 @@ func wantWarnings(t *testing.T, got, want []string) {
 	}
 }
 
-// A policy is seen through the management API only.
+// Only the management API shows policies.
 func TestOpen_ManagementSeesPolicies(t *testing.T) {
 	t.Parallel()
 	f := queueOn(t, sharedServer(t), quorum())
@@ -144,7 +144,7 @@ func TestOpen_ManagementSeesPolicies(t *testing.T) {
 	wantWarnings(t, warnings, []string{"drops a message after 3 redeliveries"})
 }
 
-// A user that may only read consumes, and is told what could not be checked. An order cannot be taken on trust.
+// A user without configure permission gets a warning, and with OrderingKey an error.
 func TestOpen_WithoutConfigurePermission(t *testing.T) {
 	t.Parallel()
 	f := queueOn(t, sharedServer(t), single())
@@ -153,7 +153,7 @@ func TestOpen_WithoutConfigurePermission(t *testing.T) {
 	dial := pawlrabbitmq.URL("amqp://reader:secret@" + f.server.Addr() + "/")
 	warnings, err := openWith(t, dial, f.queue, pawlrabbitmq.Config{})
 	f.must(err)
-	wantWarnings(t, warnings, []string{"cannot be seen"})
+	wantWarnings(t, warnings, []string{"cannot be inspected"})
 	if _, err := openWith(t, dial, f.queue, pawlrabbitmq.Config{OrderingKey: pawlrabbitmq.ByQueue}); err == nil || !strings.Contains(err.Error(), "needs a single active consumer") {
 		t.Errorf("got %v", err)
 	}

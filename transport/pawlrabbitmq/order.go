@@ -9,13 +9,13 @@ import (
 	"github.com/pawl-go/pawl/transport/internal/adapter"
 )
 
-// ByQueue makes the whole queue one order: one message at a time takes effect.
+// ByQueue orders the whole queue: one message at a time takes effect.
 func ByQueue(*amqp.Delivery) string { return "queue" }
 
-// ByRoutingKey orders messages with the same routing key. Different ones go side by side.
+// ByRoutingKey orders messages with the same routing key. Others run concurrently.
 func ByRoutingKey(d *amqp.Delivery) string { return orderOf(d.RoutingKey) }
 
-// ByHeader orders messages by a header, such as [GroupHeader], which a [Sink] sets. A message without it has no order.
+// ByHeader orders messages by a header, such as a [Sink]'s [GroupHeader]. Without it: no order.
 func ByHeader(name string) func(d *amqp.Delivery) string {
 	return func(d *amqp.Delivery) string {
 		if octets, are := d.Headers[name].([]byte); are {
@@ -25,7 +25,7 @@ func ByHeader(name string) func(d *amqp.Delivery) string {
 	}
 }
 
-// orderOf keeps text as it is and writes octets in hex: an ordering key must be text.
+// orderOf writes octets that are not text in hex, because an ordering key must be text.
 func orderOf(value string) string {
 	if adapter.IsText(value) {
 		return value
@@ -33,4 +33,4 @@ func orderOf(value string) string {
 	return "hex:" + hex.EncodeToString([]byte(value))
 }
 
-var errNoOrder = errors.New("the queue hands messages to several consumers at once, so no order can be kept")
+var errNoOrder = errors.New("the queue delivers to several consumers at once, so no order can be kept")

@@ -11,8 +11,7 @@ import (
 	"github.com/pawl-go/pawl"
 )
 
-// A message on which a function of the configuration does not return is handed out with its payload
-// and the fault, and in no order.
+// If a function of the configuration panics or exits, the message has a fault and no order.
 func TestDelivery_Panics(t *testing.T) {
 	t.Parallel()
 	boom := func(*amqp.Delivery) string { panic("boom") }
@@ -31,7 +30,7 @@ func TestDelivery_Panics(t *testing.T) {
 	}
 }
 
-// A Dialer that does not return is a dialer that fails.
+// A Dialer that panics or exits returns an error.
 func TestDialer_Panics(t *testing.T) {
 	t.Parallel()
 	for want, end := range map[string]func(){"panic: boom, at ": func() { panic("boom") }, "exited its goroutine": runtime.Goexit} {
@@ -42,7 +41,7 @@ func TestDialer_Panics(t *testing.T) {
 	}
 }
 
-// An event on which RoutingKey panics is charged, and no final failure.
+// If RoutingKeyOf panics, the event is charged, and the error is not final.
 func TestSink_RoutingKeyPanics(t *testing.T) {
 	t.Parallel()
 	s := &Sink{config: SinkConfig{RoutingKeyOf: func(pawl.Message) string { panic("boom") }}}

@@ -16,8 +16,7 @@ import (
 	"github.com/pawl-go/pawl/transport/pawlrabbitmq"
 )
 
-// One message on which Key panics is a dead letter of Pawl. The queue's delivery limit drops none
-// of the others.
+// If Key panics, the message is a dead letter of Pawl, and the delivery limit drops no other.
 func TestSource_KeyPanics(t *testing.T) {
 	t.Parallel()
 	pool := pawltest.DB(t, "create table effect (key text)")

@@ -11,27 +11,30 @@ import (
 	"github.com/pawl-go/pawl/transport/internal/adapter"
 )
 
-// GroupHeader is the header in which a [Sink] sends the group of a message, which is its aggregate: for [ByHeader], and as the hash-header of a
-// consistent hash exchange.
+// GroupHeader is the header in which a [Sink] sends a message's group, which names its aggregate.
+// Use it with [ByHeader], and as the hash-header of a consistent hash exchange.
 const GroupHeader = "pawl-group"
 
 const (
-	maxShort = 255 // octets of a routing key, a property, the name of a header
-	// maxHeaders is how many octets the headers and properties of a message may have together: they go in one frame, of 128 KiB by default. A
-	// larger one closes the connection.
+	maxShort = 255 // octets of a routing key, a property or a header's name
+	// maxHeaders bounds the octets of a message's headers and properties together. They go in one
+	// frame, of 128 KiB by default, and a larger frame closes the connection.
 	maxHeaders = 127 << 10
 )
 
-// A parcel is what RabbitMQ is handed of a message.
+// A parcel is a message in the form in which RabbitMQ gets it.
 type parcel struct {
 	message amqp.Publishing
 	key     string
 	place   int
 }
 
-// Carries returns why RabbitMQ can never carry the event octet for octet: a routing key, a type, a content-type or the name of a header with more than
-// 255 octets; headers with more than 127 KiB together; a payload above [SinkConfig.MaxSize]; a header of its own that has the name of one that
-// carries the event's id or group, with another value.
+// Carries returns why RabbitMQ can never carry the event octet for octet:
+//
+//   - a routing key, type, content-type or header name over 255 octets,
+//   - headers over 127 KiB together,
+//   - a payload over [SinkConfig.MaxSize],
+//   - a header with the name of one that carries the event's id or group, and another value.
 func (s *Sink) Carries(m pawl.Message) error {
 	_, err := s.parcel(m)
 	return err
@@ -56,7 +59,7 @@ func (s *Sink) parcel(m pawl.Message) (parcel, error) {
 			continue
 		}
 		if ours, taken := p.message.Headers[name]; taken && ours != value {
-			return p, fmt.Errorf("the header %q is what carries the event's id or group", name)
+			return p, fmt.Errorf("the header %q is reserved for the event's id or group", name)
 		}
 		p.message.Headers[name] = value
 	}

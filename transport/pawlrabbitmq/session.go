@@ -13,28 +13,31 @@ import (
 	"github.com/pawl-go/pawl"
 )
 
-// A session is one channel with its consumer. Delivery tags mean something in their session only. Its fields are guarded by Source.mu, but for
-// frames.
+// A session is one channel with its consumer. Delivery tags are unique only within it. Source.mu
+// guards all fields except frames and acked.
 type session struct {
 	number int
 	conn   *amqp.Connection
 	ch     *amqp.Channel
 	tag    string
 
-	// frames is held while what was settled is written: RabbitMQ must read it in the order in which it was noted, or an acknowledgement of many
-	// may cover one that is on its way, and a second one closes the channel. Taken before Source.mu.
+	// frames is locked while acknowledgements are written, so that RabbitMQ reads them in the order
+	// recorded. Otherwise a multiple acknowledgement could cover a delivery whose own one is still
+	// to be written, and a second one closes the channel. Lock it before Source.mu.
 	frames sync.Mutex
 	acked  bool // something was acknowledged; guarded by frames
 
 	arrivals []*arrival // not settled, in the order of their tags
-	out      int        // of them, those handed out
-	idle     time.Time  // since when, at each look, messages waited and it had nothing
-	draining bool       // hands out nothing any more
-	closing  bool       // its channel is being closed by us
-	gone     bool       // its channel has ended: RabbitMQ has taken everything back
+	out      int        // of them, out: Receive returned them
+	// idle is since when each check found messages waiting in the queue and none here.
+	idle     time.Time
+	draining bool // delivers nothing more
+	closing  bool // the source is closing its channel
+	// gone: its channel has ended, and RabbitMQ has requeued everything.
+	gone bool
 }
 
-// connection returns the connection, made anew if it is lost.
+// connection returns the connection, and reconnects if it is lost.
 func (s *Source) connection(ctx context.Context) (*amqp.Connection, error) {
 	select {
 	case s.connecting <- struct{}{}:
@@ -70,7 +73,7 @@ func (s *Source) connected(ctx context.Context) (*amqp.Connection, error) {
 	return conn, nil
 }
 
-// receiving makes sure that a session receives.
+// receiving opens a session unless there is one.
 func (s *Source) receiving(ctx context.Context) error {
 	stopping := ctx
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
@@ -101,7 +104,6 @@ func (s *Source) receiving(ctx context.Context) error {
 	return s.begin(started)
 }
 
-// consuming is a channel on which a consumer was started.
 type consuming struct {
 	*session
 	deliveries <-chan amqp.Delivery
@@ -109,7 +111,6 @@ type consuming struct {
 	cancelled  chan string
 }
 
-// consume opens a channel and starts a consumer on it.
 func (s *Source) consume(conn *amqp.Connection) (_ *consuming, err error) {
 	ch, err := conn.Channel()
 	if err != nil {
@@ -132,7 +133,7 @@ func (s *Source) consume(conn *amqp.Connection) (_ *consuming, err error) {
 	return c, err
 }
 
-// begin makes a started consumer the session that receives.
+// begin makes a started consumer the receiving session.
 func (s *Source) begin(c *consuming) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -153,8 +154,9 @@ func (s *Source) begin(c *consuming) error {
 		select {
 		case reason := <-c.ended:
 			s.ended(c.session, reason)
-		case <-c.cancelled: // by the broker: the queue was deleted, or its node is gone
-			s.ended(c.session, errors.New("RabbitMQ cancelled the consumer: the queue was deleted, or its leader is away"))
+		// The broker cancels if the queue was deleted or its node is gone.
+		case <-c.cancelled:
+			s.ended(c.session, errors.New("RabbitMQ cancelled the consumer: the queue was deleted, or its leader is down"))
 			c.frames.Lock() // one call of a channel at a time
 			defer c.frames.Unlock()
 			_ = c.ch.Close()
@@ -163,7 +165,8 @@ func (s *Source) begin(c *consuming) error {
 	return nil
 }
 
-// ended notes that a session is over. What it held and had not handed out is RabbitMQ's again; what it had handed out is dead when it is settled.
+// ended records that a session is over. RabbitMQ requeues what it held. A delivery that is out is
+// counted as lost when it is settled.
 func (s *Source) ended(one *session, reason error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -182,14 +185,15 @@ func (s *Source) ended(one *session, reason error) {
 	s.broadcast()
 }
 
-// broadcast wakes who waits for a change. The caller has s.mu.
+// broadcast wakes the goroutines that wait for a change. The caller holds s.mu.
 func (s *Source) broadcast() {
 	close(s.changed)
 	s.changed = make(chan struct{})
 }
 
-// stop gives back what was received and not handed out. The channel stays until what was handed out is settled: closing it is what returns
-// messages in their order, and of a queue with a single active consumer, what keeps the next one waiting until then.
+// stop requeues the deliveries that are not out. The channel stays open until the others are
+// settled. Closing it requeues messages in order, and starts the next single active consumer only
+// then.
 func (s *Source) stop() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -206,7 +210,8 @@ func (s *Source) stop() {
 	if s.config.OrderingKey != nil {
 		return
 	}
-	// Without an order the rest need not wait for what is out. First the consumer ends, or RabbitMQ would hand it the same messages again.
+	// Without an order the rest need not wait. The consumer must end first, or RabbitMQ would
+	// deliver the same messages to it again.
 	s.closing.Go(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
 		defer cancel()
@@ -221,7 +226,7 @@ func (s *Source) stop() {
 	})
 }
 
-// closeSettled closes the channel of a session that hands out nothing any more, once nothing of it is out. The caller has s.mu.
+// closeSettled closes a draining channel once no delivery is out. The caller holds s.mu.
 func (s *Source) closeSettled(one *session) {
 	if !one.draining || one.out > 0 || one.closing || one.gone {
 		return
@@ -235,24 +240,25 @@ func (s *Source) closeSettled(one *session) {
 }
 
 const (
-	// settleRounds and settlePause bound how long a channel stays open for what was acknowledged last. RabbitMQ keeps acknowledgements in the channel
-	// while a quorum queue is busy with 32 of them (quorum_commands_soft_limit), and a channel that closes drops those: 22 of 178 came
-	// again.
+	// settleRounds and settlePause bound how long a channel stays open after its last
+	// acknowledgements. RabbitMQ keeps them in the channel while a quorum queue is busy with 32
+	// (quorum_commands_soft_limit), and drops them when it closes: 22 of 178 messages came again.
 	settleRounds = 3
 	settlePause  = 10 * time.Millisecond
 )
 
-// close closes a channel. The answer proves that RabbitMQ has read all that was acknowledged on it. What is lost all the same comes again, and is
-// absorbed.
+// close closes a channel. The answer proves that RabbitMQ has read all acknowledgements on it. A
+// message whose acknowledgement is still lost comes again, and is absorbed.
 func (s *Source) close(ctx context.Context, one *session) {
 	err := do(ctx, func() error {
-		one.frames.Lock() // what is being written comes first
+		one.frames.Lock() // waits for a write in progress
 		defer one.frames.Unlock()
 		for range settleRounds {
 			if !one.acked {
 				break
 			}
-			if _, err := one.ch.QueueDeclarePassive(s.queue, true, false, false, false, nil); err != nil { // asks the queue's leader, behind what it was told
+			// The queue's leader answers after it has read the acknowledgements.
+			if _, err := one.ch.QueueDeclarePassive(s.queue, true, false, false, false, nil); err != nil {
 				break
 			}
 			time.Sleep(settlePause)
@@ -270,13 +276,13 @@ func (s *Source) close(ctx context.Context, one *session) {
 	}
 }
 
-// fail gives up a session whose frames could not be written.
+// fail ends a session to which writing failed.
 func (s *Source) fail(one *session, err error) {
 	s.ended(one, err)
 	go hangUp(one.conn, 0)
 }
 
-// lossOf returns why the last session ended, once.
+// lossOf returns once why the last session ended.
 func (s *Source) lossOf() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -12,13 +12,13 @@ import (
 	"github.com/pawl-go/pawl/transport/internal/adapter"
 )
 
-// Ack acknowledges messages whose outcome the database already holds, on the channel that delivered them. RabbitMQ answers no acknowledgement, so Ack
-// asks for an answer behind them, which proves that they were read: a connection that went silent is an error. The messages return then, and are
-// absorbed as duplicates.
+// Ack acknowledges messages whose outcome the database holds. RabbitMQ does not confirm
+// acknowledgements. So Ack sends a request after them, whose answer proves that they were read.
+// Without an answer Ack returns an error, and the messages return and are absorbed.
 //
-// If the session of a delivery has ended, nothing is sent: RabbitMQ delivers it again. It is counted in Stats.LostHandles and is no error.
-// Receipts that are not valid, of another source, or of what was settled before are refused with an error; the valid ones beside them are
-// still acknowledged.
+// If the session of a delivery has ended, nothing is sent, because RabbitMQ redelivers it. It is
+// counted in Stats.LostHandles and is not an error. Ack refuses receipts that are invalid, of
+// another source, or settled before. The other receipts of the call are still acknowledged.
 func (s *Source) Ack(ctx context.Context, rs ...pawl.Receipt) error {
 	const op = "rabbitmq.ack"
 	handles := make([]*handle, 0, len(rs))
@@ -52,8 +52,8 @@ func bySession(handles []*handle) map[*session][]*handle {
 	return all
 }
 
-// ackIn acknowledges deliveries of one session. Those that it has delivered first and that are all settled by this call go in one frame; the others
-// get one each. It returns how many were acknowledged, how many were lost, and how many were settled before.
+// ackIn acknowledges deliveries of one session. The oldest settled ones go in one frame, the others
+// in one each. It returns the numbers of acknowledged, lost, and previously settled ones.
 func (s *Source) ackIn(ctx context.Context, one *session, handles []*handle) (acked, lost, again int, err error) {
 	one.frames.Lock()
 	defer one.frames.Unlock()
@@ -78,8 +78,8 @@ func (s *Source) ackIn(ctx context.Context, one *session, handles []*handle) (ac
 	return acked, lost, again, fault.At("rabbitmq.ack.after")
 }
 
-// writeAcks acknowledges all up to a tag, unless it is 0, and single ones. RabbitMQ reads a channel in order, so the answer to what comes behind proves
-// that they were read; the prefetch stays what it is.
+// writeAcks acknowledges all tags up to upTo, unless it is 0, and single ones. The answer to Qos,
+// which changes nothing, proves that RabbitMQ has read them.
 func (s *Source) writeAcks(one *session, upTo uint64, single []uint64) error {
 	if upTo > 0 {
 		if err := one.ch.Ack(upTo, true); err != nil {
@@ -94,8 +94,8 @@ func (s *Source) writeAcks(one *session, upTo uint64, single []uint64) error {
 	return one.ch.Qos(s.config.Prefetch, 0, false)
 }
 
-// noteAcked marks deliveries as settled. All up to upTo, if it is not 0, can be acknowledged at once: every delivery of the session up to that tag
-// has been settled, the last of them by this call. single are the other tags.
+// noteAcked marks deliveries as settled. Up to upTo, if it is not 0, all of the session are
+// settled, the last one by this call, so one frame acknowledges them. single are the other tags.
 func (s *Source) noteAcked(one *session, handles []*handle) (upTo uint64, single []uint64, lost, again int, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -133,17 +133,18 @@ func (s *Source) noteAcked(one *session, handles []*handle) (upTo uint64, single
 	return upTo, single, lost, again, nil
 }
 
-// forgetSettled drops what is settled. The caller has s.mu.
+// forgetSettled removes settled arrivals. The caller holds s.mu.
 func (s *Source) forgetSettled(one *session) {
 	one.arrivals = slices.DeleteFunc(one.arrivals, func(a *arrival) bool { return a.state == settled })
 	s.closeSettled(one)
 }
 
-// Release gives deliveries back. They wait in memory for the delay and then come again to this source: RabbitMQ does not hear of it, so its
-// delivery limit is not used up. When this source has stopped receiving, they go back to the queue at once, or with an order once all that is
-// out is settled. Deliveries of another source, or settled before, are refused with an error.
+// Release returns deliveries. They wait in memory for the delay and then come again to this source.
+// RabbitMQ is not informed, so its delivery limit is not used up. If this source has stopped
+// receiving, they go back to the queue at once, or with an order once all other deliveries are
+// settled. Release refuses deliveries of another source, and those settled before.
 //
-// With an order, give back with a delivery those behind it, in one call.
+// With an order, release a delivery and those behind it in one call.
 func (s *Source) Release(ctx context.Context, delay time.Duration, ds ...pawl.Delivery) error {
 	const op = "rabbitmq.release"
 	handles := make([]*handle, 0, len(ds))
@@ -156,7 +157,8 @@ func (s *Source) Release(ctx context.Context, delay time.Duration, ds ...pawl.De
 	if err != nil {
 		return err
 	}
-	for one := range draining { // beside us: a write knows no context
+	// In the background, because a write has no context.
+	for one := range draining {
 		s.closing.Go(func() { s.giveBackRest(one) })
 	}
 	s.counters.released.Add(int64(released))
@@ -168,7 +170,7 @@ func (s *Source) Release(ctx context.Context, delay time.Duration, ds ...pawl.De
 	return nil
 }
 
-// noteReleased puts deliveries back into memory, and returns the sessions that may hand out nothing any more.
+// noteReleased puts deliveries back into memory, and returns the affected draining sessions.
 func (s *Source) noteReleased(delay time.Duration, handles []*handle) (released, lost int, draining map[*session]bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -197,8 +199,8 @@ func (s *Source) noteReleased(delay time.Duration, handles []*handle) (released,
 	return released, lost, draining, nil
 }
 
-// giveBackRest returns what a session that has stopped holds and has not handed out. With an order that is done by closing its channel, once nothing
-// is out; without one, at once.
+// giveBackRest requeues a draining session's deliveries that are not out: with an order by closing
+// its channel once all others are settled, without one at once.
 func (s *Source) giveBackRest(one *session) {
 	one.frames.Lock()
 	defer one.frames.Unlock()
@@ -224,7 +226,7 @@ func (s *Source) giveBackRest(one *session) {
 	}
 }
 
-// requeue takes back what was about to be returned when the context ended.
+// requeue takes back deliveries that Receive cannot return, because the context ended.
 func (s *Source) requeue(ds []pawl.Delivery) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -15,37 +15,39 @@ import (
 	"github.com/pawl-go/pawl/transport/internal/adapter"
 )
 
-// defaultMaxSize is what RabbitMQ 4 takes of a message (max_message_size); 3.x takes 128 MiB.
-// maxMaxSize is the most that it can be told to take.
+// defaultMaxSize is the default of RabbitMQ 4 (3.x: 128 MiB), maxMaxSize the largest it allows.
 const (
 	defaultMaxSize = 16 << 20
 	maxMaxSize     = 512 << 20
 )
 
-// SinkConfig shapes a [Sink]. The zero value is fit for production. Set at most one of RoutingKey and
-// RoutingKeyOf.
+// SinkConfig configures a [Sink]. The zero value is fit for production. Set at most one of
+// RoutingKey and RoutingKeyOf.
 type SinkConfig struct {
-	// RoutingKey is that of every message, at most 255 octets. For the default exchange, named "", it
-	// is the name of a queue.
+	// RoutingKey is that of every message, at most 255 octets. On the default exchange it names a
+	// queue.
 	RoutingKey string
-	// RoutingKeyOf chooses the routing key of a message, at most 255 octets; it must always answer the
-	// same for one message. Default: its Type, as a topic exchange wants.
+	// RoutingKeyOf returns the routing key of a message, at most 255 octets, always the same for
+	// one message. Default: its Type, as a topic exchange wants.
 	RoutingKeyOf func(m pawl.Message) string
-	// MaxSize is the broker's max_message_size, in octets of the payload. A larger one becomes a dead letter; without this limit it would close
-	// the channel. Default 16 MiB, which is that of RabbitMQ 4, allowed 1 octet to 512 MiB, the most that RabbitMQ can be set to.
+	// MaxSize is the broker's max_message_size, in octets of the payload. A larger message becomes
+	// a dead letter, because it would close the channel. Default 16 MiB, as in RabbitMQ 4; allowed
+	// 1 octet to 512 MiB, RabbitMQ's own limit.
 	MaxSize int
 }
 
-// A Sink publishes the events of an outbox to an exchange: give it to outbox.Config. Its methods may be called from many goroutines. It has a
-// connection of its own and connects again by itself.
+// A Sink publishes the events of an outbox to an exchange: pass it to outbox.Config. Its methods
+// are safe for concurrent use. It has its own connection and reconnects by itself.
 //
-// A message counts as published once RabbitMQ has confirmed it. It is persistent and mandatory: if no queue is bound for its routing key,
-// RabbitMQ returns it, which is an error of this event. It is tried again, as a binding may be added, and becomes a dead letter when its attempts are
-// used up. What RabbitMQ refuses otherwise (a full queue with reject-publish, a blocked connection, an exchange that is gone) is the sink's failure
-// and charged to no event.
+// A message counts as published once RabbitMQ has confirmed it. It is persistent and mandatory: if
+// no queue is bound for its routing key, RabbitMQ returns it, which is an error of this event. The
+// event is retried, because a binding may be added, and becomes a dead letter when its attempts are
+// used up. Other refusals (a full queue with reject-publish, a blocked connection, a missing
+// exchange) are failures of the sink and charged to no event.
 //
-// If no confirmation comes, it is unknown whether the message is stored: it is published again, with the same id, and receivers absorb it. The event's
-// id is the property message-id and the header Idempotency-Key. The other headers go along, as the AMQP binding of CloudEvents 1.0 names them.
+// If no confirmation comes, the message may be stored or not. It is published again with the same
+// id, and receivers absorb the duplicate. The event's id is the property message-id and the header
+// Idempotency-Key. The other headers are named as in the AMQP binding of CloudEvents 1.0.
 type Sink struct {
 	dial       Dialer
 	exchange   string
@@ -53,7 +55,7 @@ type Sink struct {
 	connecting chan struct{} // held by the call that connects
 
 	mu      sync.Mutex
-	channel *confirmChannel // nil: to be connected
+	channel *confirmChannel // nil: not connected
 	closed  bool
 }
 
@@ -63,8 +65,8 @@ var (
 	_ pawl.Broker    = (*Sink)(nil)
 )
 
-// OpenSink connects and finds the exchange; "" is the default exchange, which routes to the queue that the routing key names. It makes nothing. Close
-// the sink after the relay has ended.
+// OpenSink connects and checks that the exchange exists. It declares nothing. The default exchange
+// "" routes to the queue that the routing key names. Close the sink after the relay has ended.
 func OpenSink(ctx context.Context, dial Dialer, exchange string, cfg SinkConfig) (*Sink, error) {
 	const op = "rabbitmq.sink"
 	if cfg.MaxSize == 0 {
@@ -96,7 +98,7 @@ func OpenSink(ctx context.Context, dial Dialer, exchange string, cfg SinkConfig)
 // Broker returns rabbitmq and the name of the exchange, for traces.
 func (s *Sink) Broker() (system, destination string) { return "rabbitmq", s.exchange }
 
-// Close closes the connection. Publish after it returns an error.
+// Close closes the connection. Later calls of Publish return an error.
 func (s *Sink) Close() error {
 	s.mu.Lock()
 	l := s.channel
@@ -108,7 +110,7 @@ func (s *Sink) Close() error {
 	return l.conn.CloseDeadline(time.Now().Add(callTimeout))
 }
 
-// Publish implements [pawl.Sink]: it sends all messages and then waits for their confirmations.
+// Publish implements [pawl.Sink]. It sends all messages and then waits for their confirmations.
 func (s *Sink) Publish(ctx context.Context, ms []pawl.Message) []error {
 	errs := make([]error, len(ms))
 	var parcels []parcel
@@ -132,8 +134,8 @@ func (s *Sink) Publish(ctx context.Context, ms []pawl.Message) []error {
 	return nil
 }
 
-// PublishBatch implements [pawl.BatchSink]: it sends the events of an aggregate one by one, each after the one before was confirmed. RabbitMQ may return
-// or refuse one message and take the next, so no other way keeps their order.
+// PublishBatch implements [pawl.BatchSink]. It sends each event after the one before is confirmed.
+// RabbitMQ may refuse one message and accept the next, so no other way keeps their order.
 func (s *Sink) PublishBatch(ctx context.Context, ms []pawl.Message) (accepted int, err error) {
 	for _, m := range ms {
 		if errs := s.Publish(ctx, []pawl.Message{m}); errs != nil {
@@ -144,7 +146,7 @@ func (s *Sink) PublishBatch(ctx context.Context, ms []pawl.Message) (accepted in
 	return accepted, nil
 }
 
-// publish sends parcels and returns what became of each.
+// publish sends parcels and returns an error for each.
 func (s *Sink) publish(ctx context.Context, parcels []parcel) []error {
 	errs := make([]error, len(parcels))
 	if len(parcels) == 0 {
@@ -174,7 +176,8 @@ func (s *Sink) publish(ctx context.Context, parcels []parcel) []error {
 		unknown = unknown || !certain
 	}
 	if unknown && l.blocking() == nil {
-		s.drop(l) // the network may be silent, or a queue without a leader hold up the channel
+		// The network may be silent, or a queue without a leader may block the channel.
+		s.drop(l)
 	}
 	if err := fault.At("rabbitmq.publish.after"); err != nil {
 		errs[0] = s.down(err)
@@ -184,7 +187,7 @@ func (s *Sink) publish(ctx context.Context, parcels []parcel) []error {
 
 func (s *Sink) down(err error) error { return pawl.SinkDown(wrap("rabbitmq.sink", s.exchange, err)) }
 
-// outcome waits for what RabbitMQ says of one message. If it says nothing, that is not certain.
+// outcome waits for RabbitMQ's answer to one message. certain is false if none came.
 func (s *Sink) outcome(ctx context.Context, l *confirmChannel, p parcel, one *posted) (err error, certain bool) {
 	if err := l.answer(ctx, one); err != nil {
 		return s.down(fmt.Errorf("it is unknown whether RabbitMQ has the message: %w", err)), false
@@ -201,15 +204,15 @@ func (s *Sink) outcome(ctx context.Context, l *confirmChannel, p parcel, one *po
 	}
 	reason := l.reason()
 	var answer *amqp.Error
-	aboutContent := errors.As(reason, &answer) && answer.Code == amqp.PreconditionFailed // such as its size
+	// The content may be too large, for example.
+	aboutContent := errors.As(reason, &answer) && answer.Code == amqp.PreconditionFailed
 	if aboutContent && one.alone {
 		return wrap("rabbitmq.sink", s.exchange, reason), false
 	}
 	return s.down(fmt.Errorf("it is unknown whether RabbitMQ has the message: %w", reason)), false
 }
 
-// connected returns the channel, connected anew if it is lost, and counts the call that uses it: see
-// leave.
+// connected returns the channel, and reconnects if it is lost. It counts the call until leave.
 func (s *Sink) connected(ctx context.Context) (*confirmChannel, error) {
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
@@ -253,7 +256,6 @@ func (s *Sink) connected(ctx context.Context) (*confirmChannel, error) {
 	return l, nil
 }
 
-// leave ends the use of a channel by a call.
 func (s *Sink) leave(l *confirmChannel) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -261,8 +263,7 @@ func (s *Sink) leave(l *confirmChannel) {
 	s.end(l)
 }
 
-// drop gives up a channel: later calls connect anew. Other calls that use it still get the answers to
-// their messages.
+// drop makes later calls reconnect. Calls that use the channel still get their answers.
 func (s *Sink) drop(l *confirmChannel) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -273,15 +274,15 @@ func (s *Sink) drop(l *confirmChannel) {
 	s.end(l)
 }
 
-// end closes a channel that was given up, after its last call.
+// end closes a dropped channel after its last call.
 func (s *Sink) end(l *confirmChannel) {
 	if l.over && l.calls == 0 {
 		go hangUp(l.conn, 0)
 	}
 }
 
-// misfit is the end of an event of which no message can be made. A panic says nothing of the next
-// attempt, and is charged.
+// misfit returns the error of an event that cannot be sent. A panic may not happen at the next
+// attempt, so it is charged and not final.
 func misfit(err error) error {
 	failure := &pawl.Error{Op: "rabbitmq.sink", Err: err}
 	if callback.Panicked(err) {

@@ -44,7 +44,7 @@ func (o *outlet) openSink(addr string, cfg pawlrabbitmq.SinkConfig) *pawlrabbitm
 	return s
 }
 
-// event makes a message of type order.placed, as a relay does.
+// event returns a message of type order.placed, as a relay makes it.
 func event(id string) pawl.Message {
 	return pawl.Message{ID: id, Type: "order.placed", AggregateType: "order", AggregateID: "7", Group: "order/7", Time: time.Now(), Payload: []byte("body of " + id),
 		Headers: map[string]string{"ce-id": id, "ce-source": "/shop", "ce-specversion": "1.0", "ce-type": "order.placed", "content-type": "application/json",
@@ -64,7 +64,7 @@ func events(ids ...string) (ms []pawl.Message) {
 	return ms
 }
 
-// ids are those of all messages in the queue, in their order.
+// ids returns the ids of all messages in the queue, in order.
 func (o *outlet) ids() (all []string) {
 	o.Helper()
 	eventually(o, "the queue has told its length", func() bool { return o.waiting() >= 0 })
@@ -78,7 +78,7 @@ func (o *outlet) ids() (all []string) {
 	}
 }
 
-// An event arrives octet for octet, under its id, with the names of the AMQP binding of CloudEvents.
+// An event arrives octet for octet, with CloudEvents headers of the AMQP binding.
 func TestSink_Carries(t *testing.T) {
 	t.Parallel()
 	o := newOutlet(t, sharedServer(t), quorum(), pawlrabbitmq.SinkConfig{})
@@ -104,7 +104,7 @@ func TestSink_Carries(t *testing.T) {
 	}
 }
 
-// What no queue is bound for is an error of that event, and of no other: RabbitMQ has confirmed it.
+// A message without a bound queue is an error of that event only, although RabbitMQ confirms it.
 func TestSink_UnroutableIsAFailure(t *testing.T) {
 	t.Parallel()
 	o := newOutlet(t, sharedServer(t), quorum(), pawlrabbitmq.SinkConfig{})
@@ -122,7 +122,7 @@ func TestSink_UnroutableIsAFailure(t *testing.T) {
 	}
 }
 
-// A batch stops at the first message that RabbitMQ does not take: nothing behind it is published, so nothing overtakes it.
+// A batch stops at the first message that RabbitMQ does not accept, and publishes nothing after it.
 func TestSink_BatchIsAPrefix(t *testing.T) {
 	t.Parallel()
 	o := newOutlet(t, sharedServer(t), quorum(), pawlrabbitmq.SinkConfig{})
@@ -140,7 +140,7 @@ func TestSink_BatchIsAPrefix(t *testing.T) {
 	}
 }
 
-// A full queue that rejects is the sink's failure; a batch keeps its order through it.
+// A full queue with reject-publish is the sink's failure. A batch keeps its order through it.
 func TestSink_FullQueueIsDown(t *testing.T) {
 	t.Parallel()
 	o := newOutlet(t, sharedServer(t), amqp.Table{"x-max-length": 2, "x-overflow": "reject-publish"}, pawlrabbitmq.SinkConfig{})
@@ -163,7 +163,7 @@ func TestSink_FullQueueIsDown(t *testing.T) {
 	}
 }
 
-// What RabbitMQ cannot carry is refused before anything is sent, and is final; its neighbours are published, on the same connection.
+// A message that RabbitMQ cannot carry gets a final error, and the others are published.
 func TestSink_RefusesWhatCannotBeCarried(t *testing.T) {
 	t.Parallel()
 	o := newOutlet(t, sharedServer(t), quorum(), pawlrabbitmq.SinkConfig{MaxSize: 1 << 20})
@@ -188,7 +188,7 @@ func TestSink_RefusesWhatCannotBeCarried(t *testing.T) {
 			t.Errorf("%s: Carries says %v", want, err)
 		}
 	}
-	// The limit is RabbitMQ's: what is just below it arrives.
+	// The limit is RabbitMQ's: a message just below it arrives.
 	large := with(func(m *pawl.Message) { m.Headers["big"] = strings.Repeat("x", 126<<10) })
 	if errs := o.sink.Publish(t.Context(), []pawl.Message{large}); errs != nil {
 		t.Error(errs)
@@ -198,8 +198,8 @@ func TestSink_RefusesWhatCannotBeCarried(t *testing.T) {
 	}
 }
 
-// A message that only the broker finds too large closes the channel. Alone it is charged; among others it is not known which one it was. The sink
-// goes on.
+// A message that only the broker finds too large closes the channel. If it was alone, it is
+// charged; otherwise the culprit is unknown. The sink continues.
 func TestSink_BrokerFindsItTooLarge(t *testing.T) {
 	t.Parallel()
 	o := newOutlet(t, sharedServer(t), quorum(), pawlrabbitmq.SinkConfig{})
@@ -218,7 +218,7 @@ func TestSink_BrokerFindsItTooLarge(t *testing.T) {
 	}
 }
 
-// A silent network is the sink's failure once the context ends, and over when the network is back.
+// A silent network is the sink's failure once the context ends, until the network is back.
 func TestSink_HalfOpenConnection(t *testing.T) {
 	t.Parallel()
 	o := newOutlet(t, sharedServer(t), quorum(), pawlrabbitmq.SinkConfig{})
@@ -244,7 +244,7 @@ func TestSink_HalfOpenConnection(t *testing.T) {
 	eventually(t, "it publishes again", func() bool { return sink.Publish(t.Context(), events("1", "2")) == nil })
 }
 
-// A broker that is low on memory blocks publishers: the sink says so at once, and is not stuck.
+// A broker short of memory blocks publishers. The sink reports that at once and does not hang.
 func TestSink_BlockedConnection(t *testing.T) {
 	t.Parallel()
 	server, err := startRabbit(t.Context(), map[string]string{"vm_memory_high_watermark.absolute": "1MB"})
@@ -268,7 +268,7 @@ func TestSink_BlockedConnection(t *testing.T) {
 	}
 }
 
-// An exchange that does not exist is named at the start, and a closed sink publishes nothing.
+// OpenSink names a missing exchange, and a closed sink publishes nothing.
 func TestSink_OpenAndClose(t *testing.T) {
 	t.Parallel()
 	server := sharedServer(t)
@@ -287,7 +287,7 @@ func TestSink_OpenAndClose(t *testing.T) {
 	}
 }
 
-// The default exchange routes to the queue that is named.
+// The default exchange routes to the named queue.
 func TestSink_DefaultExchange(t *testing.T) {
 	t.Parallel()
 	o := &outlet{fixture: queueOn(t, sharedServer(t), quorum())}

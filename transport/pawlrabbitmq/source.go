@@ -13,8 +13,8 @@ import (
 	"github.com/pawl-go/pawl/transport/internal/adapter"
 )
 
-// A Source receives from one queue, on a connection of its own. Its methods may be called from many goroutines. It has goroutines of its own from
-// Open until Finish.
+// A Source receives from one queue, on its own connection. Its methods are safe for concurrent use.
+// It has goroutines from Open until Finish.
 type Source struct {
 	dial       Dialer
 	queue      string
@@ -25,17 +25,21 @@ type Source struct {
 	connecting chan struct{} // held by the call that connects
 	closing    sync.WaitGroup
 
-	mu       sync.Mutex
-	conn     *amqp.Connection // nil: to be dialled
-	now      *session         // that receives; nil: to be opened
-	loss     error            // why the last session ended, until a Receive has told it
+	mu   sync.Mutex
+	conn *amqp.Connection // nil: not connected
+	now  *session         // the receiving session; nil: none
+	// loss is why the last session ended, until Receive returns it.
+	loss     error
 	draining map[*session]bool
-	out      map[string]int // deliveries handed out and not settled, by ordering key, of all sessions
-	held     int            // of all keys
-	numbers  int            // of sessions
-	changed  chan struct{}  // closed when something may be handed out, or a session has ended
+	// out counts the deliveries that are out, by ordering key, in all sessions.
+	out     map[string]int
+	held    int // the same, of all keys
+	numbers int // sessions so far
+	// changed is closed when something may be delivered, or a session has ended.
+	changed  chan struct{}
 	finished bool
-	unheard  error // what Finish reports: a channel that was not closed in good order
+	// unheard is the error of closing a channel, which Finish reports.
+	unheard error
 }
 
 var (
@@ -44,20 +48,21 @@ var (
 	_ pawl.Broker    = (*Source)(nil)
 )
 
-// Open connects and checks the queue. It makes nothing. The error says in one line what to change if the queue does not exist, the user may not
-// read it, or it does not fit:
+// Open connects and checks the queue. It declares nothing. It returns an error that says what to
+// change if the queue does not exist, the user may not read it, or the queue does not fit:
 //
-//   - a quorum queue, or a classic one with [Config.AllowClassic]; no stream;
-//   - x-single-active-consumer if [Config.OrderingKey] is set.
+//   - it must be a quorum queue, or a classic one with [Config.AllowClassic], and not a stream;
+//   - it must have x-single-active-consumer if [Config.OrderingKey] is set.
 //
-// The queue's arguments are found out by declarations that RabbitMQ must refuse, whether the queue exists or not. The broker logs each of them as
-// an error: 3 to 8 lines at each Open, and the user needs the permission to configure the queue. [Config.Management] asks the management
-// API instead.
+// Open finds the queue's arguments by declarations that RabbitMQ must refuse, whether the queue
+// exists or not. The broker logs each as an error, 3 to 8 lines per Open, and the user needs the
+// permission to configure the queue. With [Config.Management] it asks the management API instead.
 //
-// Open warns with an event (error) if RabbitMQ may drop messages: a delivery limit without a dead letter exchange, which is what RabbitMQ 4 has by
-// default, a message TTL, a maximum length, an expiry of the queue. Without Management it sees no policies, which may set all of these.
+// Open reports an error event if RabbitMQ may drop messages. Reasons are a delivery limit without a
+// dead letter exchange (the default of RabbitMQ 4), a message TTL, a maximum length, and an expiry
+// of the queue. Without Management it does not see policies, which may set all of these.
 //
-// A source that no consumer runs needs a call of [Source.Finish].
+// If no consumer runs the source, call [Source.Finish].
 func Open(ctx context.Context, dial Dialer, queue string, cfg Config) (*Source, error) {
 	const op = "rabbitmq.open"
 	cfg, err := cfg.filled()
@@ -67,7 +72,7 @@ func Open(ctx context.Context, dial Dialer, queue string, cfg Config) (*Source, 
 	case dial == nil:
 		return nil, adapter.BadArgument(op, "the Dialer is missing: pass URL(\"amqp://…\")")
 	case queue == "":
-		return nil, adapter.BadArgument(op, "the queue has no name")
+		return nil, adapter.BadArgument(op, "the name of the queue is empty")
 	}
 	s := &Source{dial: dial, queue: queue, config: cfg, connecting: make(chan struct{}, 1), draining: map[*session]bool{}, out: map[string]int{},
 		changed: make(chan struct{})}
@@ -92,13 +97,14 @@ func Open(ctx context.Context, dial Dialer, queue string, cfg Config) (*Source, 
 // Broker returns rabbitmq and the name of the queue, for traces.
 func (s *Source) Broker() (system, destination string) { return "rabbitmq", s.queue }
 
-// Info returns [Config.RedeliveryHorizon], and batches that suit a prefetching broker.
+// Info returns [Config.RedeliveryHorizon], and batch sizes for a prefetching broker.
 func (s *Source) Info() pawl.SourceInfo {
 	return pawl.SourceInfo{RedeliveryHorizon: s.config.RedeliveryHorizon, ReceiveBatch: min(receiveBatch, s.config.Prefetch), AckBatch: ackBatch, ReleaseBlocks: true}
 }
 
-// Finish ends the source. It closes its channels, whose answers prove that RabbitMQ has read all acknowledgements, and the connection. What is not
-// settled returns to the queue in its order. A consumer calls it last. Ack and Release after it do nothing and return an error.
+// Finish ends the source. It closes the channels, whose answers prove that RabbitMQ has read all
+// acknowledgements, and the connection. Unsettled messages return to the queue in order. A consumer
+// calls Finish last. Later calls of Ack and Release do nothing and return an error.
 func (s *Source) Finish(ctx context.Context) error {
 	const op = "rabbitmq.finish"
 	s.mu.Lock()
@@ -137,13 +143,13 @@ func (s *Source) Finish(ctx context.Context) error {
 	return nil
 }
 
-// A Backlog is what waits in a queue: the signal to scale by.
+// A Backlog is the load of a queue, for autoscaling.
 type Backlog struct {
-	Ready     int // messages that no consumer has
+	Ready     int // messages not sent to a consumer
 	Consumers int // consumers of the queue, in all processes
 }
 
-// Backlog asks RabbitMQ how much waits. What consumers have prefetched is not in it.
+// Backlog asks RabbitMQ for the load. It excludes messages that consumers have prefetched.
 func (s *Source) Backlog(ctx context.Context) (Backlog, error) {
 	const op = "rabbitmq.backlog"
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)

@@ -20,7 +20,7 @@ import (
 	"github.com/pawl-go/pawl/transport/pawlrabbitmq"
 )
 
-// Messages that a stopped source did not begin come to the next one in their order: 2 3 4 5 6, once 1 is settled.
+// Messages that a stopped source did not start come to the next one in order, once 1 is settled.
 func TestSource_StopKeepsTheOrder(t *testing.T) {
 	t.Parallel()
 	cfg := pawlrabbitmq.Config{OrderingKey: pawlrabbitmq.ByQueue}
@@ -34,7 +34,7 @@ func TestSource_StopKeepsTheOrder(t *testing.T) {
 	}
 	f.ack(first...)
 	for n := 2; n <= 6; {
-		for _, d := range f.getFrom(next, 1) { // nothing behind it comes while it is out
+		for _, d := range f.getFrom(next, 1) { // nothing behind it comes while it is unsettled
 			if d.Key != strconv.Itoa(n) {
 				t.Fatalf("received %s, want %d", d.Key, n)
 			}
@@ -44,7 +44,7 @@ func TestSource_StopKeepsTheOrder(t *testing.T) {
 	}
 }
 
-// A stopped source whose handlers still run keeps nothing from others, if there is no order.
+// Without an order, a stopped source returns the rest at once while handlers still run.
 func TestSource_StopFreesTheRestAtOnce(t *testing.T) {
 	t.Parallel()
 	f := setup(t, quorum(), pawlrabbitmq.Config{})
@@ -65,8 +65,8 @@ func TestSource_StopFreesTheRestAtOnce(t *testing.T) {
 	eventually(t, "nothing is left", func() bool { return f.waiting() == 0 })
 }
 
-// Receipts in any order and any groups acknowledge their own messages and no others: after a crash exactly the rest comes again. A channel that
-// was told of one twice would have ended.
+// Receipts in any order and grouping acknowledge exactly their own messages: after a crash the rest
+// comes again. A tag acknowledged twice would have ended the channel.
 func TestSource_ReceiptsInAnyOrder(t *testing.T) {
 	t.Parallel()
 	seed := rand.Uint64()
@@ -80,14 +80,14 @@ func TestSource_ReceiptsInAnyOrder(t *testing.T) {
 	}
 	ds := f.get(n)
 	random.Shuffle(n, func(i, j int) {
-		if random.IntN(3) == 0 { // mostly in order, so that many go together
+		if random.IntN(3) == 0 { // mostly in order, so that one frame covers many
 			ds[i], ds[j] = ds[j], ds[i]
 		}
 	})
 	for len(ds) > 20 {
 		size := min(1+random.IntN(15), len(ds)-20)
 		if random.IntN(10) == 0 {
-			f.must(f.source.Release(t.Context(), time.Hour, ds[0])) // stays, in between
+			f.must(f.source.Release(t.Context(), time.Hour, ds[0])) // stays unsettled in between
 			want, ds = append(want, ds[0].Key), ds[1:]
 			continue
 		}
@@ -98,7 +98,8 @@ func TestSource_ReceiptsInAnyOrder(t *testing.T) {
 	if stats := f.source.Stats(); stats.Sessions != 1 || stats.Acked != int64(n-len(want)) {
 		t.Errorf("the source says %+v, acknowledged were %d", stats, n-len(want))
 	}
-	eventually(t, "the queue holds the rest", func() bool { // RabbitMQ has read all acknowledgements, and the queue may be behind
+	// RabbitMQ has read all acknowledgements, but the queue may lag.
+	eventually(t, "the queue holds the rest", func() bool {
 		n, err := managedMessages(f.server, f.queue)
 		return err == nil && n == len(want)
 	})
@@ -112,7 +113,7 @@ func TestSource_ReceiptsInAnyOrder(t *testing.T) {
 	}
 }
 
-// A receipt counts once, and one of an earlier handout not at all; the channel lives on.
+// A second receipt, or one of an earlier Receive, is refused. The channel stays open.
 func TestSource_SecondReceiptIsRefused(t *testing.T) {
 	t.Parallel()
 	f := setup(t, quorum(), pawlrabbitmq.Config{})
@@ -134,7 +135,7 @@ func TestSource_SecondReceiptIsRefused(t *testing.T) {
 	}
 }
 
-// What is given back again and again does not use up the queue's delivery limit.
+// Repeated releases do not use up the queue's delivery limit.
 func TestSource_ReleaseCountsNoDelivery(t *testing.T) {
 	t.Parallel()
 	f := setup(t, quorum("x-delivery-limit", 2), pawlrabbitmq.Config{})
@@ -153,7 +154,7 @@ func TestSource_ReleaseCountsNoDelivery(t *testing.T) {
 	}
 }
 
-// A network that goes silent is noticed by its heartbeats. Others get the messages, a late receipt removes none, and the source comes back by itself.
+// Heartbeats detect a silent network. A late receipt removes nothing, and the source reconnects.
 func TestSource_HalfOpenConnection(t *testing.T) {
 	t.Parallel()
 	f := queueOn(t, sharedServer(t), quorum())
@@ -191,7 +192,7 @@ func TestSource_HalfOpenConnection(t *testing.T) {
 	_ = silent.Finish(t.Context())
 }
 
-// A broker that hangs is noticed, and consumed from again once it goes on.
+// The source detects a frozen broker, and consumes again once it continues.
 func TestSource_FrozenBroker(t *testing.T) {
 	t.Parallel()
 	f := queueOn(t, startServer(t), quorum())
@@ -208,7 +209,7 @@ func TestSource_FrozenBroker(t *testing.T) {
 	f.wantKeys(f.get(1), "a")
 }
 
-// Keys are found where the guide says, in that order.
+// DefaultKey looks in the places that the guide lists, in that order.
 func TestKey_Default(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -234,7 +235,7 @@ func TestKey_Default(t *testing.T) {
 	}
 }
 
-// Headers of every kind arrive as text, and properties beside them.
+// Headers of every type arrive as text, with the properties.
 func TestSource_Attributes(t *testing.T) {
 	t.Parallel()
 	f := setup(t, quorum(), pawlrabbitmq.Config{})
@@ -258,8 +259,7 @@ func TestSource_Attributes(t *testing.T) {
 	}
 }
 
-// What is inside tables and arrays is written as it is outside of them, in JSON, also a time
-// that package json refuses.
+// Values inside tables and arrays are formatted as outside, also a time that json refuses.
 func TestSource_NestedAttributes(t *testing.T) {
 	t.Parallel()
 	f := setup(t, quorum(), pawlrabbitmq.Config{})
@@ -278,7 +278,7 @@ func TestSource_NestedAttributes(t *testing.T) {
 	}
 }
 
-// A message that RabbitMQ has dead-lettered says when and why, in the header x-death.
+// The header x-death of a message that RabbitMQ dead-lettered says when and why.
 func TestSource_DeathInAttributes(t *testing.T) {
 	t.Parallel()
 	f := setup(t, quorum(), pawlrabbitmq.Config{})
@@ -298,7 +298,6 @@ func TestSource_DeathInAttributes(t *testing.T) {
 	}
 }
 
-// The signal to scale by.
 func TestSource_Backlog(t *testing.T) {
 	t.Parallel()
 	f := setup(t, quorum(), pawlrabbitmq.Config{Prefetch: 2})
@@ -316,14 +315,14 @@ func TestSource_Backlog(t *testing.T) {
 	})
 }
 
-// A receipt that comes after its connection was lost removes no message, although another one has its delivery tag now.
+// A receipt of a lost connection removes no message, although another now has its delivery tag.
 func TestSource_LateReceiptRemovesNothing(t *testing.T) {
 	t.Parallel()
 	f := setup(t, quorum(), pawlrabbitmq.Config{})
 	f.lateReceipt(f.source)
 }
 
-// lateReceipt acknowledges deliveries of a session that is over, on a source or a mutant of it.
+// lateReceipt acknowledges deliveries of an ended session, through a source or a mutant.
 func (f *fixture) lateReceipt(acks pawl.Source) {
 	f.Helper()
 	f.send("a1", "a2", "a3", "b1", "b2", "b3")

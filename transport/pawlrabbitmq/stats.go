@@ -7,18 +7,21 @@ import (
 	"github.com/pawl-go/pawl"
 )
 
-// Stats count since Open, except Held and Prefetched.
+// Stats holds counts since Open, and the current Held and Prefetched.
 type Stats struct {
-	Sessions    int64 // channels that consumed, the first included
-	Received    int64 // deliveries handed out
-	Redelivered int64 // of them, those that RabbitMQ had delivered before, to any process
-	Again       int64 // of them, those that were given back here and came again from memory
-	Acked       int64 // messages acknowledged; RabbitMQ has read it
-	AckFailures int64 // acknowledgements that RabbitMQ may not have read: their messages return and are absorbed
-	Released    int64 // deliveries given back
-	LostHandles int64 // deliveries whose session had ended when they were settled: they return
-	Held        int   // deliveries handed out and not settled now
-	Prefetched  int   // deliveries that wait in memory now
+	Sessions    int64 // channels that consumed, including the first
+	Received    int64 // deliveries returned by Receive
+	Redelivered int64 // of them, those delivered before, to any process
+	Again       int64 // of them, those released here and returned again
+	Acked       int64 // messages acknowledged and read by RabbitMQ
+	// AckFailures are acknowledgements that RabbitMQ may not have read. Their messages return and
+	// are absorbed.
+	AckFailures int64
+	Released    int64 // deliveries released
+	// LostHandles are deliveries whose session had ended when they were settled. They return.
+	LostHandles int64
+	Held        int // deliveries that are out now: received and not settled
+	Prefetched  int // deliveries waiting in memory now
 }
 
 type counters struct {
@@ -39,14 +42,13 @@ func (s *Source) Stats() Stats {
 	return all
 }
 
-// report emits an event that stands for n messages, if there are any.
+// report emits an event for n messages, if n > 0.
 func (s *Source) report(ctx context.Context, kind pawl.EventKind, op string, n int) {
 	if n > 0 {
 		s.emit(ctx, pawl.Event{Kind: kind, Op: op, Count: n})
 	}
 }
 
-// lost counts deliveries whose session has ended.
 func (s *Source) lost(ctx context.Context, op string, n int) {
 	s.counters.lostHandles.Add(int64(n))
 	s.report(ctx, pawl.EventHandleLost, op, n)

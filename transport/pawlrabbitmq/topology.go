@@ -26,26 +26,26 @@ const (
 	argOverflow   = "x-overflow"
 )
 
-// queueFacts are what is known of a queue.
+// queueFacts is what Open knows of a queue.
 type queueFacts struct {
 	kind      string // quorum, classic, stream
 	durable   bool
 	arguments map[string]string // as text
-	known     map[string]bool   // what RabbitMQ has told, absent or not
-	policies  bool              // policies are in arguments too
+	known     map[string]bool   // arguments that RabbitMQ reported, set or not
+	policies  bool              // arguments include policies
 	version   string            // of the broker
-	blind     error             // why the arguments could not be seen
+	blind     error             // why the arguments are unknown
 }
 
 func (f queueFacts) has(argument string) bool { return f.arguments[argument] != "" }
 
-// major is the first number of the broker's version; 0 if it does not say.
+// major returns the broker's major version; 0 if unknown.
 func (f queueFacts) major() int {
 	n, _ := strconv.Atoi(strings.SplitN(f.version, ".", 2)[0])
 	return n
 }
 
-// look finds out what is known of a queue: that it exists, and its arguments, from the management API or from AMQP.
+// look checks that a queue exists, and reads its arguments from the management API or by AMQP.
 func look(ctx context.Context, conn *amqp.Connection, queue, management string) (queueFacts, error) {
 	exists := func(ch *amqp.Channel) error {
 		_, err := ch.QueueDeclarePassive(queue, true, false, false, false, nil)
@@ -65,7 +65,7 @@ func look(ctx context.Context, conn *amqp.Connection, queue, management string) 
 	return f, err
 }
 
-// onChannel runs one call on a channel of its own: a refusal closes the channel.
+// onChannel runs one call on its own channel, because a refusal closes the channel.
 func onChannel(ctx context.Context, conn *amqp.Connection, call func(*amqp.Channel) error) error {
 	return do(ctx, func() error {
 		ch, err := conn.Channel()
@@ -77,21 +77,22 @@ func onChannel(ctx context.Context, conn *amqp.Connection, call func(*amqp.Chann
 	})
 }
 
-// probe is a value of a wrong type: no queue has it, and none can be declared with it.
+// probe is a value of a wrong type, so no queue has it and none can be declared with it.
 const probe = "pawl-probe"
 
-// guarded reports whether a declaration holds an argument whose wrong value RabbitMQ refuses for a new queue too. Then it cannot make a queue, should
-// that have been deleted. (x-delivery-limit is no guard: RabbitMQ 3.10 takes any value.)
+// guarded reports whether a declaration has a wrong argument that RabbitMQ refuses for a new queue
+// too. Then it cannot create a queue that was deleted meanwhile. x-delivery-limit is no guard,
+// because RabbitMQ 3.10 takes any value.
 func guarded(args amqp.Table) bool {
 	return args[argType] == probe || args[argSingle] == probe || args[argTTL] == probe
 }
 
-// maxProbes bounds the declarations of one look: a queue has no more arguments.
+// maxProbes bounds the declarations of one look. A queue does not have more arguments.
 const maxProbes = 24
 
-// inspect finds out the arguments of a queue. AMQP cannot ask for them, but RabbitMQ refuses a declaration that differs from the queue that is
-// there, and says in which argument and what that is. So the queue is declared with wrong values until all of them are known. Each of these
-// declarations fails, whether the queue exists or not.
+// inspect finds the arguments of a queue. AMQP has no request for them, but RabbitMQ refuses a
+// declaration that differs from the queue, and names one argument with its value. So inspect
+// declares wrong values until it knows all. Each declaration fails, also if the queue is missing.
 func inspect(ctx context.Context, conn *amqp.Connection, queue string) (queueFacts, error) {
 	f := queueFacts{durable: true, arguments: map[string]string{}, known: map[string]bool{}}
 	args := amqp.Table{argType: probe, argSingle: probe, argTTL: probe, argLimit: probe, argDeadLetter: int32(0)}
@@ -107,7 +108,8 @@ func inspect(ctx context.Context, conn *amqp.Connection, queue string) (queueFac
 		})
 		var refusal *amqp.Error
 		switch {
-		case err == nil: // a stream has none of the other arguments, and is the queue that was declared
+		// A stream has none of the other arguments, and equals this declaration.
+		case err == nil:
 			f.kind = kindOf(args)
 			return f, nil
 		case !errors.As(err, &refusal):
@@ -127,11 +129,11 @@ func inspect(ctx context.Context, conn *amqp.Connection, queue string) (queueFac
 		}
 		f.known[name] = true
 	}
-	f.blind = errors.New("it has too many arguments")
+	f.blind = errors.New("the queue has too many arguments")
 	return f, nil
 }
 
-// kindOf is the type of a queue that matches a declaration.
+// kindOf returns the type of a queue that matches a declaration.
 func kindOf(args amqp.Table) string {
 	if kind, is := args[argType].(string); is {
 		return kind
@@ -139,7 +141,7 @@ func kindOf(args amqp.Table) string {
 	return "classic"
 }
 
-// learn notes the value of an argument, "" for none, and declares the queue with it from now on.
+// learn records the value of an argument, "" for none, and uses it in later declarations.
 func (f *queueFacts) learn(name, value string, args amqp.Table) {
 	if value == "" {
 		delete(args, name)
@@ -155,11 +157,12 @@ func (f *queueFacts) learn(name, value string, args amqp.Table) {
 	}
 }
 
-// inequivalent reads as "inequivalent arg 'x-message-ttl' for queue 'q' in vhost '/': received none but current is the value '60000' of type
-// 'signedint'", or "received 'false' but current is 'true'".
+// inequivalent matches "inequivalent arg 'x-message-ttl' for queue 'q' in vhost '/': received none
+// but current is the value '60000' of type 'signedint'", or "received 'false' but current is
+// 'true'".
 var inequivalent = regexp.MustCompile(`(?s)inequivalent arg '([^']+)' for queue .*: received .* but current is (?:(none)$|the value '(.*)' of type '\w+'|'(.*)')`)
 
-// difference reads from a refusal which argument of the queue differs, and its value there; "" if the queue has none.
+// difference reads from a refusal which argument differs, and the queue's value; "" if it has none.
 func difference(e *amqp.Error) (name, value string, ok bool) {
 	m := inequivalent.FindStringSubmatch(e.Reason)
 	if e.Code != amqp.PreconditionFailed || m == nil {
@@ -168,7 +171,7 @@ func difference(e *amqp.Error) (name, value string, ok bool) {
 	return m[1], m[3] + m[4], true
 }
 
-// unfit says what of a queue breaks what this package promises, and how to change it; nil if nothing.
+// unfit returns an error if the queue cannot keep this package's guarantees, with the fix.
 func (c Config) unfit(queue string, f queueFacts) error {
 	refuse := func(hint, format string, args ...any) error {
 		return &pawl.Error{Op: "rabbitmq.open", Code: pawl.CodeArgumentInvalid, Err: fmt.Errorf("the queue %q "+format, append([]any{queue}, args...)...), Hint: hint}
@@ -178,7 +181,7 @@ func (c Config) unfit(queue string, f queueFacts) error {
 		return refuse("consume a quorum queue: an acknowledgement removes nothing from a stream", "is a stream")
 	case f.blind != nil && c.OrderingKey != nil:
 		return refuse("grant the user the permission to configure the queue, or set Config.Management",
-			"cannot be seen, and OrderingKey needs a single active consumer: %w", f.blind)
+			"cannot be inspected, and OrderingKey needs a single active consumer: %w", f.blind)
 	case f.blind != nil:
 		return nil
 	case f.kind != "quorum" && !c.AllowClassic:
@@ -189,21 +192,21 @@ func (c Config) unfit(queue string, f queueFacts) error {
 	return nil
 }
 
-// defaultLimit is how often a quorum queue of RabbitMQ 4 delivers a message again, unless it is told otherwise.
+// defaultLimit is the default delivery limit of a quorum queue in RabbitMQ 4.
 const defaultLimit = 20
 
-// warnings say how RabbitMQ may drop messages that have no outcome yet.
+// warnings lists how RabbitMQ may drop messages that have no outcome yet.
 func (f queueFacts) warnings(queue string) (all []string) {
 	warn := func(format string, args ...any) {
 		all = append(all, fmt.Sprintf("the queue %q "+format, append([]any{queue}, args...)...))
 	}
 	if f.blind != nil {
-		warn("cannot be seen, so its delivery limit, dead letter exchange and TTL are not checked: grant the permission to configure it, or set Config.Management (%v)", f.blind)
+		warn("cannot be inspected, so its delivery limit, dead letter exchange and TTL are not checked: grant the permission to configure it, or set Config.Management (%v)", f.blind)
 		return all
 	}
 	unseen := ""
 	if !f.policies {
-		unseen = "; policies were not looked at, Config.Management does"
+		unseen = "; policies were not checked: set Config.Management"
 	}
 	limit, _ := strconv.Atoi(f.arguments[argLimit])
 	if limit == 0 && f.kind == "quorum" && f.major() >= 4 {

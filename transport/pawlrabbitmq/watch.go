@@ -9,16 +9,17 @@ import (
 )
 
 const (
-	// idleTime is how long messages may wait, at each look, while this source has nothing, before its
-	// consumer counts as forgotten. It does not depend on Config.Wait, the time between two looks.
+	// idleTime is how long checks may find messages waiting while this source has none, before its
+	// consumer counts as forgotten. Config.Wait, the time between two checks, does not change it.
 	idleTime = 5 * time.Second
-	// idleTimeBlind is that of a queue whose arguments are not known: it may have a single active
-	// consumer, and the others have nothing while that one is busy.
+	// idleTimeBlind is the same for a queue with unknown arguments. It may have a single active
+	// consumer, and then the other consumers get nothing.
 	idleTimeBlind = time.Minute
 )
 
-// consumes makes sure, after a wait in vain, that RabbitMQ still knows our consumer. If a queue is deleted and made anew at once, RabbitMQ 3.10 tells its
-// consumers nothing, and they wait for ever. AMQP cannot ask for one consumer; it tells how many there are, and how many messages wait.
+// consumes checks, after an empty wait, that RabbitMQ still knows this consumer. If a queue is
+// deleted and recreated at once, RabbitMQ 3.10 does not notify its consumers, which would wait
+// forever. AMQP has no request for one consumer, only for the numbers of consumers and of messages.
 func (s *Source) consumes(ctx context.Context) error {
 	s.mu.Lock()
 	one := s.now
@@ -43,7 +44,7 @@ func (s *Source) consumes(ctx context.Context) error {
 	case !s.forgotten(one, q, time.Now()):
 		return nil
 	}
-	s.ended(one, errors.New("RabbitMQ has forgotten the consumer: the queue was made anew"))
+	s.ended(one, errors.New("RabbitMQ no longer knows the consumer: the queue was recreated"))
 	s.closing.Go(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
 		defer cancel()
@@ -52,9 +53,8 @@ func (s *Source) consumes(ctx context.Context) error {
 	return s.lossOf()
 }
 
-// forgotten reports whether a queue that says this cannot know our consumer, which has nothing. A
-// queue with a single active consumer has none if it knows none of them: as long as it has one,
-// that one is served, and the others have nothing for as long as it lives.
+// forgotten reports whether RabbitMQ cannot know this idle consumer. Behind a single active
+// consumer the others get nothing, so such a queue has forgotten it only if it has no consumers.
 func (s *Source) forgotten(one *session, q amqp.Queue, now time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

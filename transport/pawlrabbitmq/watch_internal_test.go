@@ -8,12 +8,12 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 )
 
-// A source that has nothing is forgotten if its queue has no consumer, or if messages go on waiting
-// for a time, however often it looks. Behind a single active consumer they may wait for ever.
+// An idle source is forgotten if its queue has no consumer, or if messages wait for idleTime,
+// however often it checks. Behind a single active consumer they may wait forever.
 func TestForgotten(t *testing.T) {
 	t.Parallel()
 	type look struct {
-		after time.Duration // the look before
+		after time.Duration // since the check before
 		queue amqp.Queue
 		want  bool
 	}

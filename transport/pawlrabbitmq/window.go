@@ -11,27 +11,26 @@ import (
 	"github.com/pawl-go/pawl/transport/internal/adapter"
 )
 
-// A state of an arrival.
 type state int
 
 const (
 	ready   state = iota // waits in memory, perhaps for a delay
-	handed               // out
-	settled              // acknowledged, or given back to RabbitMQ
-	dropped              // without a word to RabbitMQ, whose it is again
+	handed               // returned by Receive
+	settled              // acknowledged, or requeued
+	dropped              // the session ended; RabbitMQ has requeued it
 )
 
-// An arrival is one delivery of RabbitMQ. Its fields are guarded by Source.mu.
+// An arrival is one delivery by RabbitMQ. Its fields are guarded by Source.mu.
 type arrival struct {
 	session  *session
 	tag      uint64
 	d        pawl.Delivery
 	state    state
-	due      time.Time // of one that is ready: not before
-	handouts int       // how often it was handed out
+	due      time.Time // of a ready one: when it may be received
+	handouts int       // times that Receive returned it
 }
 
-// A handle is our Delivery.Handle: one time that an arrival was handed out.
+// A handle is the Delivery.Handle of one return of an arrival by Receive.
 type handle struct {
 	*arrival
 	handout int
@@ -39,7 +38,6 @@ type handle struct {
 
 func (h *handle) valid() bool { return h.state == handed && h.handout == h.handouts }
 
-// arrived takes what RabbitMQ has delivered.
 func (s *Source) arrived(one *session, d amqp.Delivery) {
 	a := &arrival{session: one, tag: d.DeliveryTag, d: s.delivery(&d)}
 	s.mu.Lock()
@@ -68,7 +66,7 @@ func (s *Source) delivery(d *amqp.Delivery) pawl.Delivery {
 		Attributes: attributesOf(d),
 		Receives:   receives(d),
 	}
-	if d.Timestamp.Unix() > 0 { // the sender's clock: SentAt would have to be the broker's
+	if d.Timestamp.Unix() > 0 { // the sender's clock; SentAt must be the broker's
 		to.ProducedAt = d.Timestamp
 	}
 	if to.MessageID == "" {
@@ -83,8 +81,9 @@ func (s *Source) delivery(d *amqp.Delivery) pawl.Delivery {
 	return to
 }
 
-// receives counts how often RabbitMQ has delivered a message, this time included. x-acquired-count comes with 4.3, where x-delivery-count counts
-// failures only. A classic queue says no more than whether it was delivered before.
+// receives returns how often RabbitMQ has delivered a message, this time included. Since 4.3
+// x-acquired-count has it, and x-delivery-count counts failures only. A classic queue reports only
+// whether it delivered the message before.
 func receives(d *amqp.Delivery) int {
 	if _, there := d.Headers["x-acquired-count"]; there {
 		return numberOf(d.Headers["x-acquired-count"]) + 1
@@ -96,8 +95,9 @@ func receives(d *amqp.Delivery) int {
 	return n
 }
 
-// take hands out at most so many arrivals, in the order of their tags. Of an ordering key it hands out nothing while some of it is out already, or
-// waits for its delay. If that leaves nothing, it answers when the next delay ends; zero if none waits. The caller has s.mu.
+// take returns up to most arrivals in the order of their tags. It skips an ordering key while an
+// earlier delivery of it is out or waits for its delay. If nothing is left, next is when the next
+// delay ends, or zero. The caller holds s.mu.
 func (s *Source) take(most int) (ds []pawl.Delivery, next time.Time) {
 	if s.now == nil {
 		return nil, next
@@ -125,7 +125,7 @@ func (s *Source) take(most int) (ds []pawl.Delivery, next time.Time) {
 	return ds, next
 }
 
-// hand hands an arrival out. The caller has s.mu.
+// hand marks an arrival as handed out. The caller holds s.mu.
 func (s *Source) hand(a *arrival) pawl.Delivery {
 	a.state = handed
 	a.handouts++
@@ -140,7 +140,7 @@ func (s *Source) hand(a *arrival) pawl.Delivery {
 	return d
 }
 
-// takeBack ends that an arrival is out. The caller has s.mu.
+// takeBack moves an arrival out of state handed. The caller holds s.mu.
 func (s *Source) takeBack(a *arrival, to state) {
 	a.state = to
 	a.session.out--
@@ -153,7 +153,7 @@ func (s *Source) takeBack(a *arrival, to state) {
 	}
 }
 
-// StillHeld reports whether the session of a delivery lives: otherwise RabbitMQ has taken the delivery back, and delivers it again.
+// StillHeld reports whether the delivery's session lives. If not, RabbitMQ redelivers the message.
 func (s *Source) StillHeld(d pawl.Delivery) bool {
 	h, ours := d.Handle.(*handle)
 	if !ours {
@@ -172,14 +172,16 @@ func (s *Source) StillHeld(d pawl.Delivery) bool {
 	return true
 }
 
-// Receive returns what waits in memory, at most max deliveries, or waits for it, for Config.Wait at most. It may return none. From here RabbitMQ
-// hands each delivery to no other consumer until Ack, or until the connection is lost.
+// Receive returns up to max deliveries from memory, or waits up to Config.Wait for them. Until Ack,
+// or until the connection is lost, RabbitMQ gives a delivery to no other consumer.
 //
-// If the connection is lost, Receive returns an error once, and then connects again, as often as it is called: pause in between, as package
-// consumer does. After an error that needs an operator (a queue that is gone, permissions) the next call waits by itself, 5 s to a minute.
+// If the connection is lost, Receive returns an error once. Each later call tries to reconnect, so
+// pause between calls, as package consumer does. After an error that needs an operator (a missing
+// queue, permissions), the next call itself waits, 5 s to a minute.
 //
-// When ctx ends, Receive gives back what was prefetched and returns the context's error; a call after it receives again. What is out can still be
-// settled. Of a queue with an order, no other consumer gets anything until then.
+// When ctx ends, Receive returns the prefetched messages to RabbitMQ and returns the context's
+// error. A later call receives again. Deliveries that are out can still be settled. If the queue
+// has an order, other consumers get nothing until then.
 func (s *Source) Receive(ctx context.Context, max int) ([]pawl.Delivery, error) {
 	const op = "rabbitmq.receive"
 	if max < 1 {
@@ -232,7 +234,7 @@ func (s *Source) receive(ctx context.Context, most int) ([]pawl.Delivery, error)
 	return nil, ctx.Err()
 }
 
-// tell counts and reports what was handed out.
+// tell counts and reports received deliveries.
 func (s *Source) tell(ctx context.Context, ds []pawl.Delivery) {
 	if len(ds) == 0 {
 		s.emit(ctx, pawl.Event{Kind: pawl.EventEmptyReceive, Op: "rabbitmq.receive"})

@@ -22,14 +22,14 @@ import (
 	"github.com/pawl-go/pawl/transport/transporttest"
 )
 
-// A confirmation reaches its message in whatever order confirmations come, whoever waits for which.
-// RabbitMQ itself confirms; a proxy delays that.
+// Each confirmation reaches its own message, in any order of confirmations and of waiting calls.
+// RabbitMQ itself confirms; a proxy delays it.
 func TestSink_Answers(t *testing.T) {
 	t.Parallel()
 	transporttest.RunSink(t, destination(pawlrabbitmq.SinkConfig{}))
 }
 
-// destination is the suite's view of exchanges on the shared server.
+// destination describes exchanges on the shared server for the suite.
 func destination(cfg pawlrabbitmq.SinkConfig) transporttest.Destination {
 	return transporttest.Destination{Named: true, Open: func(t *testing.T, a *transporttest.Answers) transporttest.Outlet {
 		o := newOutlet(t, sharedServer(t), quorum(), pawlrabbitmq.SinkConfig{})
@@ -51,7 +51,7 @@ func destination(cfg pawlrabbitmq.SinkConfig) transporttest.Destination {
 	}}
 }
 
-// A relay may publish an event again while an earlier copy is on its way. Each copy that RabbitMQ
+// A relay may publish an event again while an earlier copy is in flight. Each copy that RabbitMQ
 // returns has an error, though it is confirmed too.
 func TestSink_EachCopyIsReturned(t *testing.T) {
 	t.Parallel()
@@ -67,8 +67,7 @@ func TestSink_EachCopyIsReturned(t *testing.T) {
 	}
 }
 
-// A message that RabbitMQ refuses for what it is ends the channel for those of other calls, too.
-// None of these is charged for it.
+// A message that RabbitMQ refuses for its content ends the channel. Other calls are not charged.
 func TestSink_ARefusalIsOfOneMessage(t *testing.T) {
 	t.Parallel()
 	o := newOutlet(t, sharedServer(t), quorum(), pawlrabbitmq.SinkConfig{})
@@ -103,7 +102,7 @@ func TestSink_ARefusalIsOfOneMessage(t *testing.T) {
 	}
 }
 
-// readFrame reads a frame of AMQP 0-9-1, or the eight octets with which a client begins.
+// readFrame reads a frame of AMQP 0-9-1, or the client's eight-octet protocol header.
 func readFrame(r *bufio.Reader) ([]byte, error) {
 	head, err := r.Peek(8)
 	if err != nil {
@@ -118,7 +117,7 @@ func readFrame(r *bufio.Reader) ([]byte, error) {
 	return frame, err
 }
 
-// What the class and the method of a frame are called.
+// Class and method numbers.
 const (
 	confirmSelect = 85<<16 | 10
 	basicPublish  = 60<<16 | 40
@@ -127,17 +126,16 @@ const (
 	basicNack     = 60<<16 | 120
 )
 
-// A wire reads along on a connection, and lets confirmations pass when it is told to. A return
-// passes with the confirmation of its message.
+// A wire is a proxy that holds back confirmations. A return passes with its confirmation.
 type wire struct {
 	link    *wireproxy.Link
 	answers *transporttest.Answers
 
 	mu         sync.Mutex
 	tags       map[uint16]uint64            // the last of each channel
-	open       map[uint16]map[uint64]string // ids of what is not confirmed
+	open       map[uint16]map[uint64]string // ids of unconfirmed messages
 	back       map[uint16]map[string][]byte // frames of returns, by the id
-	returning  []byte                       // frames of a return that is not complete
+	returning  []byte                       // frames of an incomplete return
 	returnedID string
 }
 
@@ -159,7 +157,7 @@ func (w *wire) up(frame []byte) {
 		w.tags[c], w.open[c], w.back[c] = 0, map[uint64]string{}, map[string][]byte{}
 	case method(frame) == basicPublish:
 		w.tags[c]++
-	case frame[0] == 2: // the header of a message
+	case frame[0] == 2: // the content header
 		w.open[c][w.tags[c]] = messageID(frame)
 		w.mu.Unlock()
 		w.answers.Arrived()
@@ -196,8 +194,7 @@ func sortedTags(open map[uint64]string) (tags []uint64) {
 	return tags
 }
 
-// returned collects the frames of a return: the method, the header, and the body, which is small
-// and in one frame.
+// returned collects the frames of a return: method, header, and the body, which fits one frame.
 func (w *wire) returned(c uint16, frame []byte) {
 	w.returning = append(w.returning, frame...)
 	switch frame[0] {
@@ -209,8 +206,7 @@ func (w *wire) returned(c uint16, frame []byte) {
 	}
 }
 
-// confirm makes a confirmation of one message, and hands it over with the message's return, if
-// there is one.
+// confirm forwards a confirmation of one message, after the message's return if there is one.
 func (w *wire) confirm(c uint16, tag uint64, ack bool) {
 	id := w.open[c][tag]
 	delete(w.open[c], tag)
@@ -229,8 +225,7 @@ func (w *wire) confirm(c uint16, tag uint64, ack bool) {
 	w.answers.Send([]string{id}, confirmed, func() { w.link.ToClient(append(frames, one...)) })
 }
 
-// messageID reads the property message-id of a content header: those before it have the higher
-// flags.
+// messageID reads message-id from a content header. Properties before it have the higher flags.
 func messageID(frame []byte) string {
 	p := frame[7+12:]
 	flags := binary.BigEndian.Uint16(p)

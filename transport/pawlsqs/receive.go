@@ -27,8 +27,8 @@ type arrival struct {
 
 func handleOf(d pawl.Delivery) *arrival { return d.Handle.(*arrival) }
 
-// attemptIDs holds the ReceiveRequestAttemptIds of a FIFO queue's polls. The id of an unanswered poll
-// is used again by the next one. SQS then returns the messages of the lost response instead of
+// attemptIDs holds the ReceiveRequestAttemptIds of a FIFO queue's polls. The id of an unanswered
+// poll is used again by the next one. SQS then returns the messages of the lost response instead of
 // blocking their groups until the timeout. Concurrent polls never share an id, or both would get
 // the same messages.
 type attemptIDs struct {

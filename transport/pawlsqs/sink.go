@@ -20,12 +20,12 @@ import (
 
 // SinkConfig configures a [Sink]. Its zero value suits production.
 type SinkConfig struct {
-	// KeyAttribute is the message attribute for the event's id. Default [DefaultKeyAttribute], which a
-	// [Source] reads by default.
+	// KeyAttribute is the message attribute for the event's id. Default [DefaultKeyAttribute],
+	// which a [Source] reads by default.
 	KeyAttribute string
-	// Base64 makes the sink encode a payload that SQS cannot carry as it is, such as protobuf or gzip,
-	// and set the attribute [EncodingAttribute]. A [Source] decodes it. The payload grows by a third.
-	// Default false: such an event becomes a dead letter.
+	// Base64 makes the sink encode a payload that SQS cannot carry as it is, such as protobuf or
+	// gzip, and set the attribute [EncodingAttribute]. A [Source] decodes it. The payload grows by
+	// a third. Default false: such an event becomes a dead letter.
 	Base64 bool
 }
 

@@ -34,7 +34,8 @@ func TestVirtualTime_WithPostgres(t *testing.T) {
 		f.must(err)
 		defer pool.Close()
 		consumer, err := consumer.New(pool, consumer.Config{Name: "orders", Source: f.source, Concurrency: 1, RetryConcurrency: 1,
-			Retention: consumer.Retention{Forever: true}, // the database's clock is not the bubble's
+			// The database's clock is not the bubble's.
+			Retention: consumer.Retention{Forever: true},
 			Presence:  job.Presence{Off: true}, Handler: consumer.HandleTx(func(ctx context.Context, tx pgx.Tx, d consumer.Message[[]byte]) error {
 				time.Sleep(10 * time.Minute)
 				return apply(ctx, tx, d)

@@ -16,7 +16,7 @@ import (
 	"github.com/pawl-go/pawl/transport/webhook"
 )
 
-// A receiver keeps the promises of a source, to a sender that sends until it is told 200.
+// A receiver passes the acceptance suite of sources. The sender retries until it gets 200.
 func TestReceiver_Acceptance(t *testing.T) {
 	t.Parallel()
 	transporttest.Run(t, transporttest.Broker{
@@ -28,17 +28,17 @@ func TestReceiver_Acceptance(t *testing.T) {
 	})
 }
 
-// An outbound is a sender that keeps sending, to whichever receiver is there.
+// An outbound is a sender that retries at all current receivers in turn.
 type outbound struct {
 	t         *testing.T
 	mu        sync.Mutex
 	endpoints []*endpoint
 	sent      int             // messages
-	told      map[string]bool // keys whose sender was told 200
+	told      map[string]bool // keys that were answered 200
 }
 
-// arrives waits until the answers of what an endpoint acknowledged have arrived: a crash then takes
-// none of them along. If its sender has left, an answer arrives nowhere, so it waits for 200 polls.
+// arrives waits until the sender has the answers that an endpoint acknowledged, so that a crash
+// loses none. After 200 polls it gives up: the sender may have left.
 func (o *outbound) arrives(e *endpoint) {
 	e.mu.Lock()
 	acked := slices.Clone(e.acked)
@@ -62,7 +62,7 @@ type endpoint struct {
 	acked []string       // keys
 }
 
-// Ack notes what was acknowledged: the answer is on its way to the sender then.
+// Ack records the keys of the receipts. Their answers are on the way to the sender then.
 func (e *endpoint) Ack(ctx context.Context, rs ...pawl.Receipt) error {
 	e.mu.Lock()
 	for _, r := range rs {
@@ -74,7 +74,7 @@ func (e *endpoint) Ack(ctx context.Context, rs ...pawl.Receipt) error {
 	return e.Receiver.Ack(ctx, rs...)
 }
 
-// Receive names attributes as the suite does: names of headers have no case.
+// Receive renames attributes as the suite does, because header names have no case.
 func (e *endpoint) Receive(ctx context.Context, limit int) ([]pawl.Delivery, error) {
 	ds, err := e.Receiver.Receive(ctx, limit)
 	e.mu.Lock()
@@ -108,12 +108,11 @@ func (o *outbound) abandon(s pawl.Source) {
 	s.(*endpoint).server.CloseClientConnections()
 }
 
-// disconnect cuts the requests that a receiver holds: their senders come again.
+// disconnect cuts the requests that a receiver holds. Their senders retry.
 func (o *outbound) disconnect(s pawl.Source) { s.(*endpoint).server.CloseClientConnections() }
 
-// send begins to send, and goes on until the test ends or a receiver has said 200. Each message
-// goes round the receivers by itself and so meets each of them. If all messages took turns
-// together, one could meet the same receiver again and again.
+// send starts to send m until the test ends or a receiver answers 200. Each message has its own
+// turn, so that it tries each receiver; a shared turn could always give it the same one.
 func (o *outbound) send(ctx context.Context, m transporttest.Message) error {
 	s := senderNamed("standard")
 	scheme := s.scheme(secrets(s.value)...)
@@ -144,7 +143,7 @@ func (o *outbound) send(ctx context.Context, m transporttest.Message) error {
 	return nil
 }
 
-// url is that of a receiver, in turn.
+// url returns the URL of a receiver, in turn.
 func (o *outbound) url(turn int) string {
 	o.mu.Lock()
 	defer o.mu.Unlock()

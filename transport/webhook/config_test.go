@@ -14,7 +14,6 @@ import (
 	"github.com/pawl-go/pawl/transport/webhook"
 )
 
-// publicOf returns the public key of a whsk_ secret, in base64.
 func publicOf(t testing.TB, whsk string) string {
 	t.Helper()
 	seed, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(whsk, "whsk_"))
@@ -24,7 +23,7 @@ func publicOf(t testing.TB, whsk string) string {
 	return base64.StdEncoding.EncodeToString(ed25519.NewKeyFromSeed(seed).Public().(ed25519.PublicKey))
 }
 
-// What cannot be is refused before the first request.
+// New refuses an invalid configuration.
 func TestNew_Refuses(t *testing.T) {
 	t.Parallel()
 	good := webhook.Stripe(secrets(plain)...)
@@ -52,7 +51,7 @@ func TestNew_Refuses(t *testing.T) {
 		"carries the signature":           {Scheme: webhook.HMAC(webhook.HMACConfig{}, secrets(plain)...)},
 		`hash "md5"`:                      {Scheme: hmac(webhook.HMACConfig{Hash: "md5"})},
 		`encoding "base32"`:               {Scheme: hmac(webhook.HMACConfig{Encoding: "base32"})},
-		"characters that none":            {Scheme: hmac(webhook.HMACConfig{IDHeader: "a:b"})},
+		"characters that are not":         {Scheme: hmac(webhook.HMACConfig{IDHeader: "a:b"})},
 		"must end with {body}":            {Scheme: hmac(webhook.HMACConfig{Signed: "{body}."})},
 		"each placeholder once":           {Scheme: hmac(webhook.HMACConfig{Signed: "{body}.{body}"})},
 		"a header that has no name":       {Scheme: hmac(webhook.HMACConfig{Signed: "{id}.{body}"})},
@@ -77,7 +76,7 @@ func TestNew_Refuses(t *testing.T) {
 	}
 }
 
-// However it is printed, a secret does not show.
+// No way of printing shows a secret.
 func TestSecret_IsNotPrinted(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, s sender) {
@@ -97,7 +96,7 @@ func TestSecret_IsNotPrinted(t *testing.T) {
 	})
 }
 
-// Keys come from the scheme, the body, a hash or a function; one that does not fit is none, and says why.
+// Keys come from the scheme, the body, a hash or a function. A key that does not fit is empty.
 func TestKeys(t *testing.T) {
 	t.Parallel()
 	s := senders[3]
@@ -121,7 +120,7 @@ func TestKeys(t *testing.T) {
 		"two documents":     {webhook.KeyJSON("/id"), `{"id":"a"}{"id":"b"}`, "", "not one JSON document"},
 		"hash":              {webhook.KeyBody(), "x", "sha256:2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a4881", ""},
 		"function":          {webhook.KeyFunc(func(m webhook.Verified) string { return m.ID + "!" }), body, "evt_1!", ""},
-		"function, nothing": {webhook.KeyFunc(func(webhook.Verified) string { return "" }), body, "", "found none"},
+		"function, nothing": {webhook.KeyFunc(func(webhook.Verified) string { return "" }), body, "", "returned no key"},
 	} {
 		v := s.verifier(t, func(c2 *webhook.Config) { c2.Key = c.from })
 		m, err := v.Verify(s.sign(t, now, c.body), []byte(c.body))
@@ -129,8 +128,7 @@ func TestKeys(t *testing.T) {
 			t.Errorf("%s: %q, %q, %v", name, m.Key, m.KeyFault, err)
 		}
 	}
-	// One action of a merchant, two topics: two deliveries. Two deliveries on one topic: also,
-	// under one event id.
+	// Two topics of one Shopify action are two deliveries. So are two ids on one topic and event.
 	shopify := senders[7]
 	seen := map[string]bool{}
 	for _, topic := range []string{"orders/create", "inventory_levels/update"} {
@@ -157,7 +155,7 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-// What a sender changes when it sends again is no other payload; everything else is.
+// Members that a sender changes on a retry do not count; everything else does.
 func TestFingerprints(t *testing.T) {
 	t.Parallel()
 	same := func(f webhook.FingerprintFrom, a, b string) bool { return f([]byte(a)) == f([]byte(b)) }
@@ -193,7 +191,7 @@ func TestFingerprints(t *testing.T) {
 	webhook.IgnoreFields("n")
 }
 
-// T34: the presets are on by default.
+// The presets are on by default (trap T34).
 func TestFingerprints_OfSenders(t *testing.T) {
 	t.Parallel()
 	print := func(s sender, body string) pawl.Fingerprint {
@@ -228,7 +226,7 @@ func TestFingerprints_OfSenders(t *testing.T) {
 	}
 }
 
-// Keys are remembered longer than anybody sends again; each scheme has its sender.
+// Keys are remembered for longer than the sender retries or resends. Each scheme has a Sender.
 func TestSenders(t *testing.T) {
 	t.Parallel()
 	for _, s := range webhook.Senders() {
@@ -240,7 +238,7 @@ func TestSenders(t *testing.T) {
 		}
 		if len(s.Volatile) > 0 {
 			webhook.IgnoreFields(s.Volatile...)
-			s.Volatile[0] = "mine" // a copy
+			s.Volatile[0] = "mine" // Senders returns copies
 		}
 	}
 	each(t, func(t *testing.T, s sender) {
@@ -252,7 +250,7 @@ func TestSenders(t *testing.T) {
 	})
 }
 
-// An id that the headers have no place for must be the body's.
+// An id for which the scheme has no header must be the one in the body.
 func TestSign_IDInTheBody(t *testing.T) {
 	t.Parallel()
 	for _, s := range senders {

@@ -18,7 +18,7 @@ import (
 	"github.com/pawl-go/pawl/transport/webhook"
 )
 
-// A receiver answers what the database says: a delivery that is sent twice has one effect, and both times the answer is 200.
+// A delivery that is sent twice has one effect. Both requests are answered 200.
 func ExampleReceiver() {
 	ctx, stop := context.WithCancel(context.Background())
 	example := &pgtest.Example{}
@@ -30,7 +30,8 @@ func ExampleReceiver() {
 		panic(err)
 	}
 	defer pool.Close()
-	stripe := webhook.Stripe(webhook.Secret{Name: "2026-11", Value: "whsec_q3Rt5vXy8Zb2Nd4Gh6Jk"}) // yours comes from your secret store
+	// Load yours from your secret store.
+	stripe := webhook.Stripe(webhook.Secret{Name: "2026-11", Value: "whsec_q3Rt5vXy8Zb2Nd4Gh6Jk"})
 	quiet := (&pawl.Counters{}).Hooks()
 	verifier, err := webhook.New(webhook.Config{Scheme: stripe, Hooks: quiet})
 	if err != nil {
@@ -53,7 +54,8 @@ func ExampleReceiver() {
 	for range 2 {
 		const body = `{"id":"evt_1","amount":1999}`
 		r := httptest.NewRequest("POST", "/stripe", strings.NewReader(body))
-		r.Header, _ = stripe.Sign("", time.Now(), []byte(body)) // anew for each attempt, as Stripe does
+		// signed for each attempt, as Stripe does
+		r.Header, _ = stripe.Sign("", time.Now(), []byte(body))
 		w := httptest.NewRecorder()
 		receiver.ServeHTTP(w, r)
 		fmt.Println(w.Code)
@@ -70,9 +72,10 @@ func ExampleReceiver() {
 	// <nil>
 }
 
-// A handler reads and verifies in one step. Its sender learns a status; why is for the log.
+// Read reads and verifies a request. The sender gets only a status; the reason is logged.
 func ExampleVerifier_Read() {
-	stripe := webhook.Stripe(webhook.Secret{Name: "2026-11", Value: "whsec_q3Rt5vXy8Zb2Nd4Gh6Jk"}) // yours comes from your secret store
+	// Load yours from your secret store.
+	stripe := webhook.Stripe(webhook.Secret{Name: "2026-11", Value: "whsec_q3Rt5vXy8Zb2Nd4Gh6Jk"})
 	verifier, err := webhook.New(webhook.Config{Scheme: stripe, Hooks: pawl.Hooks{OnEvent: func(_ context.Context, e pawl.Event) {
 		fmt.Println("log:", e.Kind, webhook.ReasonOf(e.Err))
 	}}})
@@ -86,7 +89,7 @@ func ExampleVerifier_Read() {
 			webhook.Refuse(w, err)
 			return
 		}
-		// Remember m.Key with m.Fingerprint, in the transaction of what you do about it.
+		// Store m.Key and m.Fingerprint in the transaction of your changes.
 		fmt.Printf("handle %s, signed with %s\n", m.Key, m.Secret)
 	})
 	send := func(signed, sent string) {
@@ -105,7 +108,7 @@ func ExampleVerifier_Read() {
 	// 401 "Unauthorized\n"
 }
 
-// GitHub signs neither time nor id, so whoever saw a request can send it again under a new id. A key from the signed body recognises that.
+// GitHub signs neither time nor id. A key from the body detects a replay under a new id.
 func ExampleGitHub() {
 	github := webhook.GitHub(webhook.Secret{Value: "It's a Secret to Everybody"})
 	verifier, err := webhook.New(webhook.Config{Scheme: github, Key: webhook.KeyBody()})
@@ -125,7 +128,7 @@ func ExampleGitHub() {
 	// of-an-attacker false sha256:dffd6021 <nil>
 }
 
-// A sender that has no scheme of its own here is described.
+// HMAC describes a sender without a scheme in this package.
 func ExampleHMAC() {
 	acme := webhook.HMAC(webhook.HMACConfig{
 		Name: "acme", Header: "X-Acme-Signature", Prefix: "sha512=", Hash: webhook.SHA512,

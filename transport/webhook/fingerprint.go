@@ -7,12 +7,13 @@ import (
 	"github.com/pawl-go/pawl/transport/internal/jsonptr"
 )
 
-// A FingerprintFrom says what of a body must be the same whenever its key comes.
+// A FingerprintFrom computes what must be equal in all deliveries with the same key.
 type FingerprintFrom func(body []byte) pawl.Fingerprint
 
-// IgnoreFields leaves members of a JSON body out, at RFC 6901 pointers: what a sender changes when it sends again. The rest
-// counts by its canonical form ([pawl.FingerprintJSON]). A body that has no such form counts octet by octet. Elements of
-// arrays stay. It panics if a pointer is none.
+// IgnoreFields leaves out members of a JSON body, given as RFC 6901 pointers. Use it for members
+// that a sender changes on a retry. The rest is compared in canonical form
+// ([pawl.FingerprintJSON]), or octet by octet if it has none. Array elements are not left out.
+// IgnoreFields panics if a pointer is invalid.
 func IgnoreFields(pointers ...string) FingerprintFrom {
 	return ofJSON(pointers, func(document any) any {
 		for _, p := range pointers {
@@ -22,8 +23,8 @@ func IgnoreFields(pointers ...string) FingerprintFrom {
 	})
 }
 
-// OnlyFields counts nothing but these members of a JSON body, present or absent. A body that is not JSON counts octet by
-// octet. It panics if a pointer is none.
+// OnlyFields compares only these members of a JSON body, present or absent. A body that is not JSON
+// is compared octet by octet. OnlyFields panics if a pointer is invalid.
 func OnlyFields(pointers ...string) FingerprintFrom {
 	return ofJSON(pointers, func(document any) any {
 		chosen := map[string]any{}
@@ -36,8 +37,8 @@ func OnlyFields(pointers ...string) FingerprintFrom {
 	})
 }
 
-// IgnoreBody lets the key alone decide: the same id with another body is a duplicate. For senders that build the body anew for
-// each attempt.
+// IgnoreBody compares nothing: the same key with another body is a duplicate. Use it for senders
+// that build the body anew for each attempt.
 func IgnoreBody() FingerprintFrom {
 	return func([]byte) pawl.Fingerprint { return pawl.FingerprintOf() }
 }
@@ -57,7 +58,8 @@ func ofJSON(pointers []string, choose func(document any) any) FingerprintFrom {
 }
 
 func chosen(body []byte, choose func(document any) any) (pawl.Fingerprint, error) {
-	// The whole first: what encoding/json would silently repair (a member twice, half a surrogate) has no canonical form.
+	// Checks the whole body first: encoding/json would silently repair a repeated member or half a
+	// surrogate, which have no canonical form.
 	if _, err := pawl.FingerprintJSON(body); err != nil {
 		return pawl.Fingerprint{}, err
 	}

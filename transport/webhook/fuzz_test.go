@@ -17,9 +17,9 @@ import (
 	"github.com/pawl-go/pawl/transport/webhook"
 )
 
-// fuzz attacks a verifier in two ways. What somebody made up (three header values and a body) is accepted only if made,
-// written apart from the code under test, says that the secret signed it. What was signed is accepted; with one bit changed
-// anywhere, in the signature, in a header that is signed or in the body, it is not.
+// fuzz attacks a verifier in two ways. A made-up request, three header values and a body, is
+// accepted only if made agrees. made is independent of the code under test. A signed request is
+// accepted, but not with one bit changed in the signature, a signed header or the body.
 func fuzz(f *testing.F, s sender, names [3]string, made func(values [3]string, body []byte) bool) {
 	h := s.sign(f, now, body)
 	f.Add(h.Get(names[0]), h.Get(names[1]), h.Get(names[2]), []byte(body), uint16(0))
@@ -73,7 +73,7 @@ func mac256(secret, content string) []byte {
 	return m.Sum(nil)
 }
 
-// timely is whether the text is a time that the verifiers of these tests accept.
+// timely reports whether the text is a time that these verifiers accept.
 func timely(text string) bool {
 	at, err := strconv.ParseInt(text, 10, 64)
 	return err == nil && strconv.FormatInt(at, 10) == text && at >= now.Unix()-300 && at <= now.Unix()+300

@@ -18,22 +18,26 @@ import (
 	"github.com/pawl-go/pawl/internal/pace"
 )
 
-// GitHubConfig of [GitHubDeliveries]. Hook and Token are required.
+// GitHubConfig configures [GitHubDeliveries]. Hook and Token are required.
 type GitHubConfig struct {
-	// Hook is the path of the webhook in the API: "repos/OWNER/REPO/hooks/ID", "orgs/ORG/hooks/ID", or "app/hook" of a GitHub App.
+	// Hook is the API path: "repos/OWNER/REPO/hooks/ID", "orgs/ORG/hooks/ID", or "app/hook".
 	Hook string
-	// Token is what the API wants: a token that may administer the webhook, of an App its JWT. It is asked for before each request.
+	// Token returns an API token that may administer the webhook; for an App, its JWT. It is called
+	// before each request.
 	Token func(ctx context.Context) (string, error)
-	// API is its address. Default https://api.github.com; of Enterprise Server https://HOST/api/v3.
+	// API is the API's URL. Default https://api.github.com; for Enterprise Server
+	// https://HOST/api/v3.
 	API string
-	// Client sends the requests. Default one with a timeout of 30 s.
+	// Client sends the requests. Default: a client with a timeout of 30 s.
 	Client *http.Client
-	// LimitWait is how long to wait where GitHub limits the rate; what would wait longer fails. Default 5 min.
+	// LimitWait is the longest wait for GitHub's rate limit; above it, the call fails. Default 5
+	// min.
 	LimitWait time.Duration
 }
 
-// GitHubDeliveries is the [Ledger] of one GitHub webhook, https://docs.github.com/en/rest/repos/webhooks. GitHub never sends again by itself
-// and lists deliveries for 3 days. It shows payloads encoded anew, so those of form-encoded webhooks can only be sent again.
+// GitHubDeliveries is the [Ledger] of one GitHub webhook, see
+// https://docs.github.com/en/rest/repos/webhooks. GitHub never retries and lists deliveries for 3
+// days. Its API re-encodes payloads, so those of form-encoded webhooks can only be resent.
 type GitHubDeliveries struct {
 	cfg  GitHubConfig
 	base *url.URL // of the deliveries
@@ -42,10 +46,10 @@ type GitHubDeliveries struct {
 var _ Ledger = (*GitHubDeliveries)(nil)
 
 const (
-	githubPage = 100 // deliveries; the most it lists at once
-	// longestAnswer of the API: a page of deliveries, or one with its payload, of 25 MB at most.
+	githubPage = 100 // the most deliveries that the API lists at once
+	// longestAnswer bounds a response: a page, or a delivery with its payload of up to 25 MB.
 	longestAnswer = 32 * mebibyte
-	// githubTries bounds how often one request is sent again because of limits.
+	// githubTries bounds the attempts of one request under rate limits.
 	githubTries = 4
 )
 
@@ -70,7 +74,7 @@ func NewGitHubDeliveries(c GitHubConfig) (*GitHubDeliveries, error) {
 	return &GitHubDeliveries{cfg: c, base: base}, nil
 }
 
-// Sent yields the attempts, newest first, as many pages as it takes.
+// Sent yields the attempts, newest first, from as many pages as needed.
 func (g *GitHubDeliveries) Sent(ctx context.Context, since time.Time) iter.Seq2[Sent, error] {
 	return func(yield func(Sent, error) bool) {
 		next := *g.base
@@ -100,7 +104,7 @@ func (g *GitHubDeliveries) Sent(ctx context.Context, since time.Time) iter.Seq2[
 	}
 }
 
-// next reads the next page from the header Link; nil if there is none. A page elsewhere would be sent our token.
+// next returns the next page from the Link header, or nil. Another host must not get the token.
 func (g *GitHubDeliveries) next(h http.Header) (*url.URL, error) {
 	for link := range strings.SplitSeq(strings.Join(h.Values("Link"), ","), ",") {
 		target, rel, _ := strings.Cut(link, ";")
@@ -117,7 +121,7 @@ func (g *GitHubDeliveries) next(h http.Header) (*url.URL, error) {
 	return nil, nil
 }
 
-// Fetch returns what GitHub shows of one delivery. Its body means what was sent and is not the same octets.
+// Fetch returns a delivery as GitHub shows it. The body is equivalent, but has other octets.
 func (g *GitHubDeliveries) Fetch(ctx context.Context, s Sent) (http.Header, []byte, error) {
 	var shown struct {
 		Request struct {
@@ -141,13 +145,13 @@ func (g *GitHubDeliveries) Fetch(ctx context.Context, s Sent) (http.Header, []by
 	return h, shown.Request.Payload, nil
 }
 
-// Resend has GitHub send a delivery again, under the same X-GitHub-Delivery.
+// Resend makes GitHub send a delivery again, with the same X-GitHub-Delivery.
 func (g *GitHubDeliveries) Resend(ctx context.Context, s Sent) error {
 	_, err := g.call(ctx, http.MethodPost, g.base.JoinPath(s.ID, "attempts"), http.StatusAccepted, nil)
 	return err
 }
 
-// call sends one request, again after a rate limit, and reads its answer.
+// call sends a request and reads the response. It repeats the request after a rate limit.
 func (g *GitHubDeliveries) call(ctx context.Context, method string, at *url.URL, want int, into any) (http.Header, error) {
 	for try := 1; ; try++ {
 		h, limited, err := g.send(ctx, method, at, want, into)
@@ -160,7 +164,7 @@ func (g *GitHubDeliveries) call(ctx context.Context, method string, at *url.URL,
 	}
 }
 
-// send sends one request. limited is how long GitHub wants to be left alone, if that is why it failed.
+// send sends one request. If it failed because of a rate limit, limited is how long to wait.
 func (g *GitHubDeliveries) send(ctx context.Context, method string, at *url.URL, want int, into any) (h http.Header, limited time.Duration, err error) {
 	request, err := http.NewRequestWithContext(ctx, method, at.String(), nil)
 	if err != nil {
@@ -197,8 +201,8 @@ func (g *GitHubDeliveries) send(ctx context.Context, method string, at *url.URL,
 	return response.Header, 0, nil
 }
 
-// limitOf is how long to wait after an answer that says too much was asked: Retry-After, or the time at which the limit is reset; a minute where it
-// says neither, as GitHub's documentation has it.
+// limitOf returns how long to wait after a rate-limit response: Retry-After, else the reset time,
+// else a minute, as GitHub documents. It returns 0 for other responses.
 func limitOf(r *http.Response) time.Duration {
 	if r.StatusCode != http.StatusForbidden && r.StatusCode != http.StatusTooManyRequests {
 		return 0
@@ -212,5 +216,5 @@ func limitOf(r *http.Response) time.Duration {
 	if r.StatusCode == http.StatusTooManyRequests {
 		return time.Minute
 	}
-	return 0 // forbidden for good
+	return 0 // forbidden, but not by a limit
 }

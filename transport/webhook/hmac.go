@@ -17,10 +17,9 @@ import (
 	"github.com/pawl-go/pawl/transport/internal/jsonptr"
 )
 
-// A Hash is that of an HMAC.
+// A Hash is the hash function of an HMAC.
 type Hash string
 
-// The hashes.
 const (
 	SHA256 Hash = "sha256"
 	SHA512 Hash = "sha512"
@@ -33,11 +32,10 @@ func (h Hash) new() hash.Hash {
 	return sha256.New()
 }
 
-// An Encoding is how a signature is written. There is one spelling of each: lower-case digits, base64 of the standard alphabet
-// with padding.
+// An Encoding is the text form of a signature. Each signature has exactly one: lower-case hex, or
+// padded base64 of the standard alphabet.
 type Encoding string
 
-// The encodings.
 const (
 	Hex    Encoding = "hex"
 	Base64 Encoding = "base64"
@@ -50,43 +48,42 @@ func (e Encoding) text(mac []byte) string {
 	return hex.EncodeToString(mac)
 }
 
-// HMACConfig describes a sender that signs with an HMAC, one signature in one header.
+// HMACConfig describes a sender that sends one HMAC signature in one header.
 type HMACConfig struct {
-	// Name of the sender, in logs. One that [Senders] lists brings what is known of it. Default "hmac".
+	// Name of the sender, in logs. One of [Senders] selects its settings. Default "hmac".
 	Name string
 	// Header carries the signature. Required.
 	Header string
-	// Prefix stands before the signature, as in "sha256=". Default none.
+	// Prefix precedes the signature, as in "sha256=". Default none.
 	Prefix string
 	// Hash is SHA256 (default) or SHA512.
 	Hash Hash
 	// Encoding is Hex (default) or Base64.
 	Encoding Encoding
-	// TimestampHeader carries seconds since 1970. It must be signed: Signed must name it. Default none: a request once seen
-	// can be repeated for ever.
+	// TimestampHeader carries seconds since 1970. Signed must include it. Default none:
+	// requests can then be replayed forever.
 	TimestampHeader string
-	// IDHeader carries the sender's id of the delivery. Default none: choose Config.Key.
+	// IDHeader carries the sender's id of the delivery. Default none: set Config.Key.
 	IDHeader string
-	// Signed is what is signed, with {timestamp}, {id} and, at the end, {body}. Default "{timestamp}.{body}" with a
-	// TimestampHeader, else "{body}".
+	// Signed is the signed text, with {timestamp}, {id} and, at the end, {body}. Default
+	// "{timestamp}.{body}" with a TimestampHeader, else "{body}".
 	Signed string
 }
 
-// HMAC is the scheme of senders that have none of their own here.
+// HMAC is the scheme for senders without a scheme in this package.
 func HMAC(c HMACConfig, secrets ...Secret) Scheme {
 	s := &hmacScheme{c: c}
 	s.err = s.complete(secrets)
 	return s
 }
 
-// hmacScheme is a scheme of one HMAC in one header.
 type hmacScheme struct {
 	c      HMACConfig
 	keys   []key
 	signed template
 	err    error
-	topic  string // a header that makes the key together with the id
-	inBody string // where the id stands in the body, instead of a header
+	topic  string // if set, the key is made of this header and the id
+	inBody string // JSON pointer of the id in the body; "" if a header has it
 	kept   []string
 }
 
@@ -99,7 +96,7 @@ func (s *hmacScheme) complete(secrets []Secret) (err error) {
 	c.Signed = orDefault(c.Signed, "{body}")
 	for _, name := range []*string{&c.Header, &c.TimestampHeader, &c.IDHeader} {
 		if !isToken(*name) {
-			return errors.New("a header's name has characters that none may have")
+			return errors.New("a header name contains characters that are not allowed")
 		}
 		*name = http.CanonicalHeaderKey(*name)
 	}
@@ -107,7 +104,7 @@ func (s *hmacScheme) complete(secrets []Secret) (err error) {
 	case len(c.Name) > longestName:
 		return fmt.Errorf("the Name has %d octets; at most %d are allowed", len(c.Name), longestName)
 	case c.Header == "":
-		return errors.New("which header carries the signature is missing")
+		return errors.New("the Header that carries the signature is missing")
 	case c.Hash != SHA256 && c.Hash != SHA512:
 		return fmt.Errorf("the hash %q is unknown; %s and %s are known", c.Hash, SHA256, SHA512)
 	case c.Encoding != Hex && c.Encoding != Base64:
@@ -171,7 +168,8 @@ func (s *hmacScheme) prove(h http.Header, body []byte) (p proof, err error) {
 	if want := s.c.Encoding.text(make([]byte, s.c.Hash.new().Size())); !found || len(text) != len(want) {
 		return proof{}, refuse(ReasonSignatureMalformed, fmt.Sprintf("%s has %d octets instead of %d", s.c.Header, len(signature), len(s.c.Prefix)+len(want)))
 	}
-	for _, k := range s.keys { // all of them, so that the time taken does not tell which one it was
+	// Checks all keys, so that the duration does not show which one matched.
+	for _, k := range s.keys {
 		if hmac.Equal([]byte(text), []byte(s.mac(k, p.id, timestamp, body))) && p.secret == "" {
 			p.secret = k.name
 		}
@@ -191,7 +189,7 @@ func (s *hmacScheme) named(h http.Header, body []byte) (p proof, err error) {
 	return p, nil
 }
 
-// readID reads the id from its header. A missing one is refused only if it is signed; what has no id is genuine and has no key.
+// readID reads the id from its header. A missing id is refused only if it is signed.
 func (s *hmacScheme) readID(h http.Header, p *proof) (err error) {
 	if s.c.IDHeader == "" {
 		return nil
@@ -240,7 +238,7 @@ func (s *hmacScheme) Sign(id string, at time.Time, body []byte) (http.Header, er
 	return h, nil
 }
 
-// idInBody refuses an id that the headers have no place for, unless it is the body's.
+// idInBody returns an error if an id for which the scheme has no header is not the one in the body.
 func idInBody(pointer, id string, body []byte) error {
 	if id == "" {
 		return nil
@@ -249,12 +247,12 @@ func idInBody(pointer, id string, body []byte) error {
 		return errors.New("this scheme has no header for an id")
 	}
 	if in, _ := jsonptr.TextAt(body, pointer); in != id {
-		return fmt.Errorf("this scheme has its id in the body, at %s, and it is another one there", pointer)
+		return fmt.Errorf("this scheme has its id in the body, at %s, and that id is different", pointer)
 	}
 	return nil
 }
 
-// isToken reports whether text may be the name of a header (RFC 9110, 5.6.2), or is empty.
+// isToken reports whether text is empty or a valid header name (RFC 9110, 5.6.2).
 func isToken(text string) bool {
 	for i := range len(text) {
 		c := text[i]

@@ -8,9 +8,8 @@ import (
 )
 
 // Identify finds the keys and the fingerprint of a stored delivery as the receiver would now; see
-// [pawl.Identifier]. Of the headers it has those that were kept, [Verified.UnsignedHeaders]. An id
-// that the sender gives in another header is not known any more, so [KeyID] finds nothing: the key
-// that was found at first stays.
+// [pawl.Identifier]. It has only the stored headers, [Verified.UnsignedHeaders]. If another header
+// carried the id, [KeyID] finds nothing and the original key stays.
 func (r *Receiver) Identify(d pawl.Delivery) pawl.Delivery {
 	h := http.Header{}
 	for name, value := range d.Attributes {

@@ -8,9 +8,8 @@ import (
 	"github.com/pawl-go/pawl/transport/webhook"
 )
 
-// A stored delivery is identified as its request would be if it came now, for every scheme,
-// whatever found its key at first. An id that is only in a header that is not kept is left as it
-// was found.
+// For every scheme and kind of key, Identify finds in a stored delivery what Verify found in its
+// request. The exception is an id in a header that was not kept.
 func TestIdentify_AsReceivedNow(t *testing.T) {
 	t.Parallel()
 	configs := map[string]func(*webhook.Config){
@@ -43,7 +42,7 @@ func TestIdentify_AsReceivedNow(t *testing.T) {
 	})
 }
 
-// Of a sender that names deliveries in their bodies, or whose id is kept, the id is found.
+// Identify finds an id in the body or in a kept header.
 func TestIdentify_FindsTheIDThatIsThere(t *testing.T) {
 	t.Parallel()
 	for name, d := range map[string]pawl.Delivery{

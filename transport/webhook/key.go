@@ -10,16 +10,16 @@ import (
 	"github.com/pawl-go/pawl/transport/internal/jsonptr"
 )
 
-// A KeyFrom finds the key of a verified delivery: what it is remembered by, the same each time it comes. It is made by [KeyID],
-// [KeyJSON], [KeyBody] or [KeyFunc].
+// A KeyFrom finds the key of a verified delivery, which is equal each time the delivery comes. Make
+// one with [KeyID], [KeyJSON], [KeyBody] or [KeyFunc].
 type KeyFrom interface {
 	keyOf(m Verified) (string, error)
 	check() error
 }
 
-// KeyID takes the id of the scheme: webhook-id, svix-id, X-GitHub-Delivery, X-Shopify-Topic with
-// X-Shopify-Webhook-Id, the event's id in Stripe's, Mux' and Slack's body, and the IDHeader of an
-// [HMAC].
+// KeyID uses the id of the scheme: webhook-id, svix-id, X-GitHub-Delivery, X-Shopify-Webhook-Id
+// with the topic, the IDHeader of an [HMAC], or the event's id in the body of Stripe, Mux and
+// Slack.
 func KeyID() KeyFrom { return keyID{} }
 
 type keyID struct{}
@@ -33,8 +33,8 @@ func (keyID) keyOf(m Verified) (string, error) {
 	return m.Key, nil
 }
 
-// KeyJSON takes the key from the JSON body, at RFC 6901 pointers such as "/data/object/id". One pointer is the key as it
-// stands there, string or number; several are joined by [pawl.Key] and must all be there.
+// KeyJSON uses the string or number at an RFC 6901 pointer of the JSON body, such as
+// "/data/object/id". Several are joined by [pawl.Key] and must all exist.
 func KeyJSON(pointers ...string) KeyFrom { return keyJSON(pointers) }
 
 type keyJSON []string
@@ -70,8 +70,8 @@ func (k keyJSON) keyOf(m Verified) (string, error) {
 	return pawl.Key(parts...), nil
 }
 
-// KeyBody takes the SHA-256 of the raw body: equal bodies are one delivery. Good where bodies hold an id or a time of their
-// own, wrong where two honest deliveries may be alike or a retry changes the body.
+// KeyBody uses the SHA-256 of the raw body: equal bodies are one delivery. Do not use it if two
+// distinct deliveries may be equal or if a retry changes the body.
 func KeyBody() KeyFrom { return keyBody{} }
 
 type keyBody struct{}
@@ -82,7 +82,7 @@ func (keyBody) keyOf(m Verified) (string, error) {
 	return fmt.Sprintf("sha256:%x", sha256.Sum256(m.Body)), nil
 }
 
-// KeyFunc makes a [KeyFrom] of a function. "" means that this delivery has no such key.
+// KeyFunc makes a [KeyFrom] of a function. "" means that the delivery has no key.
 type KeyFunc func(m Verified) string
 
 func (k KeyFunc) check() error {
@@ -96,10 +96,10 @@ func (k KeyFunc) keyOf(m Verified) (string, error) {
 	if key := k(m); key != "" {
 		return key, nil
 	}
-	return "", errors.New("KeyFunc found none")
+	return "", errors.New("KeyFunc returned no key")
 }
 
-// keyOf asks for a key. what names the field in the error of a panic.
+// keyOf calls from. If it panics, the error names the field what.
 func keyOf(what string, from KeyFrom, m Verified) (key string, err error) {
 	err = callback.Do(what, func() (err error) {
 		key, err = from.keyOf(m)
@@ -108,7 +108,7 @@ func keyOf(what string, from KeyFrom, m Verified) (key string, err error) {
 	return key, err
 }
 
-// fit says why a key cannot be stored.
+// fit returns the reason why a key cannot be stored.
 func fit(m Verified, key string) error {
 	return pawl.Intent{Scope: m.Scheme, Key: key, Fingerprint: pawl.FingerprintOf()}.Validate()
 }

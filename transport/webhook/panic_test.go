@@ -14,8 +14,8 @@ import (
 	"github.com/pawl-go/pawl/transport/webhook"
 )
 
-// A delivery on which a function of the configuration does not return is answered 200, because the
-// database holds it, as one dead letter. The others take effect.
+// If a function of the configuration panics or exits on a delivery, the delivery becomes one dead
+// letter and is answered 200. Other deliveries succeed.
 func TestReceiver_PanicIsADeadLetter(t *testing.T) {
 	t.Parallel()
 	bad := func(body []byte) bool { return strings.Contains(string(body), "bad") }
@@ -58,7 +58,8 @@ func TestReceiver_PanicIsADeadLetter(t *testing.T) {
 				t.Parallel()
 				b := receive(t, "github", func(b *bed) {
 					change(b, end)
-					b.consumer.Key = func(d pawl.Delivery) string { return d.MessageID } // no other key saves it
+					// no other key replaces it
+					b.consumer.Key = func(d pawl.Delivery) string { return d.MessageID }
 				})
 				b.want(b.send("1", `{"n":1}`), http.StatusOK)
 				b.want(b.send("2", `{"n":"bad"}`), http.StatusOK)
@@ -76,7 +77,7 @@ func TestReceiver_PanicIsADeadLetter(t *testing.T) {
 	}
 }
 
-// What says nothing of the delivery is answered 500, and the sender comes again.
+// A panic that is not about the delivery is answered 500, so that the sender retries.
 func TestReceiver_PanicIsAnswered(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -108,7 +109,7 @@ func TestReceiver_PanicIsAnswered(t *testing.T) {
 	}
 }
 
-// A broken ledger panics in each of its methods.
+// A broken ledger panics in each method.
 type broken struct{ listed bool }
 
 func (b broken) Sent(context.Context, time.Time) iter.Seq2[webhook.Sent, error] {
@@ -123,7 +124,7 @@ func (b broken) Sent(context.Context, time.Time) iter.Seq2[webhook.Sent, error] 
 func (broken) Fetch(context.Context, webhook.Sent) (http.Header, []byte, error) { panic("boom") }
 func (broken) Resend(context.Context, webhook.Sent) error                       { panic("boom") }
 
-// A function of a reconciler that panics ends the round, as its error does.
+// A panic in a reconciler's function ends the round like an error.
 func TestReconciler_Panics(t *testing.T) {
 	t.Parallel()
 	b := receive(t, "github")

@@ -11,8 +11,8 @@ import (
 	"github.com/pawl-go/pawl"
 )
 
-// Read reads a request within the limits and verifies it. An error is a [Refusal]: it was reported to the hooks, and nothing
-// was answered yet; [Refuse] does that.
+// Read reads a request within the limits and verifies it. An error is a [Refusal] that the hooks
+// have received. Read sends no response; call [Refuse] for that.
 //
 //	m, err := verifier.Read(w, r)
 //	if err != nil {
@@ -28,8 +28,9 @@ func (v *Verifier) Read(w http.ResponseWriter, r *http.Request) (Verified, error
 }
 
 func (v *Verifier) read(w http.ResponseWriter, r *http.Request) (Verified, error) {
-	// Before anything is refused: a server reads on what is left of a body before it answers, from a sender that may trickle. Some
-	// ResponseWriters take no deadline: there the server's own ReadTimeout holds. The server takes it off once the body was read.
+	// Sets the deadline before any refusal: net/http reads the rest of a body before it responds.
+	// Some ResponseWriters accept no deadline; then http.Server.ReadTimeout applies. The server
+	// removes the deadline after the body.
 	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(v.cfg.ReadTimeout))
 	if r.Method != http.MethodPost {
 		return Verified{}, refuse(ReasonMethod, "")
@@ -47,8 +48,8 @@ func (v *Verifier) read(w http.ResponseWriter, r *http.Request) (Verified, error
 	return v.Verify(r.Header, body)
 }
 
-// readBody reads the raw octets. A sender that trickles is stopped by the clock between two reads, one that falls silent by the
-// deadline of the connection.
+// readBody reads the raw octets. A slow sender is stopped by the time check between two reads, a
+// silent one by the deadline of the connection.
 func (v *Verifier) readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	if r.Body == nil {
 		return nil, nil
@@ -73,7 +74,7 @@ func (v *Verifier) tooLarge() error {
 
 var errSlow = errors.New("the body is too slow")
 
-// An inTime reader fails once its time is over.
+// An inTime reader fails after until.
 type inTime struct {
 	io.Reader
 	until time.Time

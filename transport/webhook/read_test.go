@@ -20,7 +20,7 @@ import (
 	"github.com/pawl-go/pawl/transport/webhook"
 )
 
-// A door is a server behind a verifier.
+// A door is a server with a verifier.
 type door struct {
 	*httptest.Server
 	mu       sync.Mutex
@@ -57,7 +57,7 @@ func open(t *testing.T, s sender, change ...func(*webhook.Config)) *door {
 	return d
 }
 
-// send returns the whole answer, but its date.
+// send returns the whole response without its Date.
 func (d *door) send(t *testing.T, method string, h http.Header, body io.Reader) string {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), method, d.URL, body)
@@ -78,7 +78,7 @@ func (d *door) send(t *testing.T, method string, h http.Header, body io.Reader) 
 	return fmt.Sprintf("%d %v %q", response.StatusCode, response.Header, text)
 }
 
-// want waits for the reason: the answer may arrive before the hook has run, never the other way about.
+// want requires the reason of the last refusal. The hook runs before the response is sent.
 func (d *door) want(t *testing.T, reason webhook.Reason) {
 	t.Helper()
 	d.mu.Lock()
@@ -92,7 +92,7 @@ func TestRead_Genuine(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, s sender) {
 		d := open(t, s)
-		for range 2 { // the second on the same connection
+		for range 2 { // the second uses the same connection
 			if answer := d.send(t, "POST", s.sign(t, now, body), strings.NewReader(body)); !strings.HasPrefix(answer, "200 ") {
 				t.Error(answer)
 			}
@@ -103,7 +103,7 @@ func TestRead_Genuine(t *testing.T) {
 	})
 }
 
-// Whatever is wrong with a signature, the sender gets one and the same answer.
+// All invalid signatures get the same response.
 func TestRead_NothingIsLeaked(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, s sender) {
@@ -144,7 +144,7 @@ func TestRead_Methods(t *testing.T) {
 	}
 }
 
-// A body beyond the limit is refused unread if it says so, and after the limit if it does not.
+// A body beyond the limit is refused unread if its length says so, otherwise at the limit.
 func TestRead_Oversized(t *testing.T) {
 	t.Parallel()
 	s := senders[5]
@@ -158,7 +158,7 @@ func TestRead_Oversized(t *testing.T) {
 	}
 }
 
-// An endless body is read to the limit and no further; one that announces its length is not read at all.
+// An endless body is read up to the limit. A body with a too large Content-Length is not read.
 func TestRead_OversizedIsNotRead(t *testing.T) {
 	t.Parallel()
 	s := senders[5]
@@ -182,12 +182,13 @@ func (r *endless) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// The deadline is for the body. It must not end the work on it.
+// The deadline of the body does not end the handler.
 func TestRead_DeadlineIsForTheBody(t *testing.T) {
 	t.Parallel()
 	s := senders[5]
 	var read error
-	for limit := 50 * time.Millisecond; limit < time.Minute; limit *= 4 { // a slow machine needs longer for the body
+	// A slow machine needs longer for the body.
+	for limit := 50 * time.Millisecond; limit < time.Minute; limit *= 4 {
 		v := s.verifier(t, func(c *webhook.Config) { c.ReadTimeout = limit })
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if _, read = v.Read(w, r); read != nil {
@@ -212,7 +213,7 @@ func TestRead_DeadlineIsForTheBody(t *testing.T) {
 	t.Error(read)
 }
 
-// Compressed bodies are refused: a bomb, and a genuine one.
+// Compressed bodies are refused.
 func TestRead_Encoded(t *testing.T) {
 	t.Parallel()
 	s := senders[5]
@@ -234,14 +235,14 @@ func TestRead_LargeHeader(t *testing.T) {
 	s := senders[5]
 	d := open(t, s)
 	h := s.sign(t, now, body)
-	h.Set("Content-Type", strings.Repeat("x", 5000)) // it would be kept
+	h.Set("Content-Type", strings.Repeat("x", 5000)) // a header to keep
 	if answer := d.send(t, "POST", h, strings.NewReader(body)); !strings.HasPrefix(answer, "431 ") {
 		t.Error(answer)
 	}
 	d.want(t, webhook.ReasonHeaderTooLarge)
 }
 
-// raw sends a request by hand: its head, then what feed writes.
+// raw sends the head of a request by hand and then what feed writes.
 func (d *door) raw(t *testing.T, h http.Header, length int, feed func(net.Conn)) (answer *http.Response, conn net.Conn) {
 	t.Helper()
 	conn, err := net.Dial("tcp", d.Listener.Addr().String())
@@ -260,14 +261,14 @@ func (d *door) raw(t *testing.T, h http.Header, length int, feed func(net.Conn))
 		answer, err = http.ReadResponse(bufio.NewReader(conn), nil)
 		read <- err
 	}()
-	if err := patience.Receive(t, "an answer: without one a sender holds a goroutine for as long as it likes", read); err != nil {
+	if err := patience.Receive(t, "an answer: without one a sender holds a goroutine indefinitely", read); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = answer.Body.Close() })
 	return answer, conn
 }
 
-// A connection that ends before the body does leaves nothing that could be taken for it.
+// A connection that ends before its body is not taken for a complete request.
 func TestRead_Truncated(t *testing.T) {
 	t.Parallel()
 	s := senders[5]
@@ -282,7 +283,7 @@ func TestRead_Truncated(t *testing.T) {
 	d.want(t, webhook.ReasonBodyTruncated)
 }
 
-// Neither a sender that falls silent nor one that trickles holds a goroutine for longer than ReadTimeout.
+// A silent or slow sender holds a goroutine no longer than ReadTimeout.
 func TestRead_Slow(t *testing.T) {
 	t.Parallel()
 	s := senders[5]
@@ -311,8 +312,8 @@ func TestRead_Slow(t *testing.T) {
 	}
 }
 
-// What is refused by its headers is answered within ReadTimeout too, though its body never comes: a server reads on what is left of a body
-// before it answers.
+// A refusal by the headers is answered within ReadTimeout, too, even if the body never comes:
+// net/http reads the rest of a body before it responds.
 func TestRead_SlowIsRefusedBeforeItsBody(t *testing.T) {
 	t.Parallel()
 	s := senders[5]
@@ -333,7 +334,7 @@ func TestRead_SlowIsRefusedBeforeItsBody(t *testing.T) {
 	}
 }
 
-// Where no deadline can be set, as in a recorder, the clock stops a trickle all the same.
+// Without deadlines, as in a recorder, the time check still stops a slow body.
 func TestRead_SlowWithoutDeadline(t *testing.T) {
 	t.Parallel()
 	s := senders[5]
@@ -355,7 +356,7 @@ func (r *trickle) Read(p []byte) (int, error) {
 	return 1, nil
 }
 
-// Each reason has an answer below 500 that is not 410, and a next step.
+// Each reason has a status of 4xx that is not 410, and a next step.
 func TestRefusal_Answers(t *testing.T) {
 	t.Parallel()
 	for _, reason := range []webhook.Reason{webhook.ReasonMethod, webhook.ReasonContentEncoding, webhook.ReasonHeaderMissing, webhook.ReasonHeaderRepeated,
@@ -368,7 +369,7 @@ func TestRefusal_Answers(t *testing.T) {
 		}
 	}
 	w := httptest.NewRecorder()
-	webhook.Refuse(w, io.EOF) // of somebody else
+	webhook.Refuse(w, io.EOF) // an error of another package
 	if w.Code != http.StatusBadRequest || w.Body.String() != "Bad Request\n" {
 		t.Error(w.Code, w.Body)
 	}

@@ -18,22 +18,23 @@ import (
 	"github.com/pawl-go/pawl/transport/internal/jsonptr"
 )
 
-// ReceiverConfig of a [Receiver]. The zero value is fit for production.
+// ReceiverConfig configures a [Receiver]. The zero value is fit for production.
 type ReceiverConfig struct {
-	// ResponseTimeout is how long a request waits for its answer, from the moment it was verified. Keep it below the time after which the sender
-	// gives up: longer answers a sender that has gone, shorter turns a database that is away for a moment into a lost delivery of a sender that never
-	// retries. Default four fifths of Sender.Waits, 8 s where that is not known; 100 ms to 1 min.
+	// ResponseTimeout is how long a verified request waits for its answer. Keep it below the
+	// sender's timeout, or the answer comes too late. If it is too short, a brief database outage
+	// loses deliveries of senders that never retry. Default four fifths of Sender.Waits, or 8 s if
+	// unknown; 100 ms to 1 min.
 	ResponseTimeout time.Duration
-	// MaxWaiting is how many verified requests may wait at once; more are answered 503. Each holds its body in memory, at most
-	// Config.MaxBody. Default 256, 1 to 100,000.
+	// MaxWaiting is how many verified requests may wait at once; more are answered 503. Each holds
+	// its body in memory, at most Config.MaxBody. Default 256, 1 to 100,000.
 	MaxWaiting int
-	// ProducedAt tells when the sender made what it announces, for deliveries that come after their key was forgotten: they are refused
-	// as stale, not run as new. Default: it is not told; see [CreatedAt].
+	// ProducedAt returns when the sender created the event. A delivery so old that its key may have
+	// been purged is then refused as stale. Default: unknown; see [CreatedAt].
 	ProducedAt func(m Verified) time.Time
-	// Answer answers a verified request that is no delivery, such as [SlackChallenge], and says whether it has. Default: of Slack that,
-	// of others nothing.
+	// Answer answers verified requests that are no deliveries and reports whether it did. Default:
+	// [SlackChallenge] for Slack, none for others.
 	Answer func(w http.ResponseWriter, m Verified) bool
-	// Hooks receive what happens to deliveries between their verification and their answer.
+	// Hooks receive the events of deliveries between verification and answer.
 	Hooks pawl.Hooks
 }
 
@@ -41,43 +42,44 @@ const (
 	usualTimeout   = 8 * time.Second
 	leastTimeout   = 100 * time.Millisecond
 	longestTimeout = time.Minute
-	// longestBody is what a delivery can hold when it is stored.
+	// longestBody is the largest delivery that can be stored.
 	longestBody = 4 * mebibyte
-	// retryAfter is what a sender is told that has to come again.
+	// retryAfter is the Retry-After of a 503.
 	retryAfter = 5 * time.Second
-	// longestMessageID is how much of a sender's id, which may be a whole body's, goes into logs and errors.
+	// longestMessageID bounds the sender's id, possibly from a body, in logs and errors.
 	longestMessageID = 200
 	// poll is how long Receive waits for a first delivery.
 	poll = time.Second
 )
 
-// ErrUnavailable says that no consumer took a delivery in time: the sender has to send it again.
+// ErrUnavailable means that no consumer took a delivery in time. The sender has to send it again.
 var ErrUnavailable = errors.New("the delivery was not taken")
 
-// A Receiver answers webhooks. It is an [http.Handler] for the sender and a [pawl.Source] for the consumer that takes the deliveries; each
-// request is held until the consumer has an answer of the database, and answered then:
+// A Receiver answers webhooks. It is an [http.Handler] for the sender and a [pawl.Source] for the
+// consumer. Each request waits until the consumer has a result from the database:
 //
-//	200   its outcome is in the database: it took effect, has been stored, is a duplicate, or is a dead letter for a person
-//	503   it is not known to be there, with Retry-After: the database is away, too many wait, the process stops
-//	4xx   it could not be verified, see [Refusal]
+//	200   the outcome is in the database: succeeded, stored, a duplicate, or a dead letter
+//	503   the outcome is unknown, with Retry-After: database down, too many waiting, shutdown
+//	4xx   the request could not be verified, see [Refusal]
 //
-// Its zero value is of no use; see [NewReceiver].
+// Make one with [NewReceiver].
 type Receiver struct {
 	verifier *Verifier
 	cfg      ReceiverConfig
 
-	mu      sync.Mutex
-	queue   []*arrival    // not handed out
-	inHand  int           // arrivals that wait for an answer
-	arrived chan struct{} // closed when the queue gets its first; nil if nothing waits
-	stopped bool          // the consumer has ended
+	mu     sync.Mutex
+	queue  []*arrival // not yet received by the consumer
+	inHand int        // number of arrivals that wait for an answer
+	// arrived is closed when the empty queue gets an arrival; nil if Receive does not wait.
+	arrived chan struct{}
+	stopped bool // the consumer has stopped
 }
 
-// An arrival is one request in hand.
+// An arrival is one waiting request.
 type arrival struct {
 	delivery pawl.Delivery
 	deadline time.Time
-	answer   chan error // of capacity 1: the first answer counts
+	answer   chan error // capacity 1: the first answer counts
 }
 
 var (
@@ -85,7 +87,7 @@ var (
 	_ pawl.Source  = (*Receiver)(nil)
 )
 
-// NewReceiver returns a receiver of what v verifies, or [pawl.ErrArgumentInvalid].
+// NewReceiver returns a receiver for requests that v verifies, or [pawl.ErrArgumentInvalid].
 func NewReceiver(v *Verifier, c ReceiverConfig) (*Receiver, error) {
 	if v == nil {
 		return nil, invalid("webhook.receiver", errors.New("the Verifier is missing"))
@@ -117,7 +119,7 @@ func (c *ReceiverConfig) complete(v *Verifier) error {
 	return nil
 }
 
-// ServeHTTP verifies one request, waits for the database's word, and answers.
+// ServeHTTP verifies one request, waits for its outcome in the database, and answers.
 func (r *Receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	m, err := r.verifier.Read(w, req)
 	if err != nil {
@@ -126,7 +128,7 @@ func (r *Receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	}
 	answered, err := r.answered(w, m)
 	switch {
-	case callback.CauseOf(err) == http.ErrAbortHandler: //nolint:errorlint // it is compared so by net/http
+	case callback.CauseOf(err) == http.ErrAbortHandler: //nolint:errorlint // as net/http does
 		panic(http.ErrAbortHandler)
 	case err != nil:
 		r.emit(req.Context(), pawl.Event{Kind: pawl.EventError, Op: "webhook.accept", Key: m.Key, MessageID: m.ID, Err: err})
@@ -143,7 +145,7 @@ func (r *Receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	plain(w, status)
 }
 
-// answered asks Answer whether the request is no delivery, and is answered.
+// answered calls Answer and reports whether it has answered the request.
 func (r *Receiver) answered(w http.ResponseWriter, m Verified) (bool, error) {
 	if r.cfg.Answer == nil {
 		return false, nil
@@ -151,10 +153,12 @@ func (r *Receiver) answered(w http.ResponseWriter, m Verified) (bool, error) {
 	return callback.Get("ReceiverConfig.Answer", func() bool { return r.cfg.Answer(w, m) })
 }
 
-// Accept hands a delivery to the consumer, and returns nil once the database holds its outcome: for deliveries that came another way than over
-// HTTP, such as those that a [Reconciler] found. It waits no longer than ResponseTimeout.
+// Accept passes a delivery to the consumer and returns nil once the database holds its outcome. Use
+// it for deliveries that did not come over HTTP, such as those of a [Reconciler]. It waits for
+// ResponseTimeout at most.
 //
-// Errors: [ErrUnavailable], also if ctx ended first; the delivery may have taken effect nevertheless, and is absorbed when it comes again.
+// Accept returns [ErrUnavailable] otherwise, also if ctx ended first. The delivery may still take
+// effect; if it comes again, it is a duplicate.
 func (r *Receiver) Accept(ctx context.Context, m Verified) error {
 	a := &arrival{delivery: r.delivery(m), deadline: time.Now().Add(r.cfg.ResponseTimeout), answer: make(chan error, 1)}
 	a.delivery.Handle = a
@@ -181,7 +185,7 @@ func (r *Receiver) delivery(m Verified) pawl.Delivery {
 		d.MessageID = strings.ToValidUTF8(d.MessageID[:longestMessageID], "") + "…"
 	}
 	if again, err := strconv.Atoi(m.UnsignedHeaders["X-Slack-Retry-Num"]); err == nil && again > 0 {
-		d.Receives = again + 1 // the one sender here that says so
+		d.Receives = again + 1 // only Slack sends a retry count
 	}
 	if r.cfg.ProducedAt != nil {
 		var fault error
@@ -194,9 +198,9 @@ func (r *Receiver) delivery(m Verified) pawl.Delivery {
 }
 
 var (
-	errStopped   = errors.New("nobody takes deliveries any more: the process stops")
+	errStopped   = errors.New("the receiver is stopping")
 	errFull      = errors.New("too many deliveries wait")
-	errImpatient = errors.New("nobody took it in time")
+	errImpatient = errors.New("the consumer did not take it in time")
 )
 
 func (r *Receiver) enter(a *arrival) error {
@@ -213,7 +217,7 @@ func (r *Receiver) enter(a *arrival) error {
 	return nil
 }
 
-// offer puts an arrival into the queue. The lock is held.
+// offer adds an arrival to the queue. The caller holds r.mu.
 func (r *Receiver) offer(a *arrival) {
 	r.queue = append(r.queue, a)
 	if r.arrived != nil {
@@ -235,7 +239,7 @@ func (r *Receiver) await(ctx context.Context, a *arrival) error {
 	}
 }
 
-// toldOr is what a was answered, or else err. An answer that came at the last moment counts: the database has decided.
+// toldOr returns the answer of a, or else err. A last-moment answer counts: it is the database's.
 func (a *arrival) toldOr(err error) error {
 	select {
 	case err = <-a.answer:
@@ -244,16 +248,16 @@ func (a *arrival) toldOr(err error) error {
 	return err
 }
 
-// leave ends the stay of an arrival. If the consumer has it, it is decided by the database alone, and the sender is not told.
+// leave removes an arrival whose request ends. The consumer may still have its delivery.
 func (r *Receiver) leave(a *arrival) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.inHand--
 	r.queue = slices.DeleteFunc(r.queue, func(q *arrival) bool { return q == a })
-	a.tell(errImpatient) // so that it is not offered again
+	a.tell(errImpatient) // it is not offered again
 }
 
-// tell answers, unless it was answered before.
+// tell answers the request unless it has an answer.
 func (a *arrival) tell(err error) {
 	select {
 	case a.answer <- err:
@@ -261,8 +265,8 @@ func (a *arrival) tell(err error) {
 	}
 }
 
-// Receive waits for at most a second and hands out what waits. A ctx that has ended stops the receiver: what waits, and what comes
-// until Receive is called anew, is answered 503.
+// Receive waits up to a second and returns waiting deliveries. If ctx has ended, it stops
+// the receiver: waiting and new requests are answered 503 until Receive is called again.
 func (r *Receiver) Receive(ctx context.Context, limit int) ([]pawl.Delivery, error) {
 	wait := time.NewTimer(poll)
 	defer wait.Stop()
@@ -284,7 +288,7 @@ func (r *Receiver) Receive(ctx context.Context, limit int) ([]pawl.Delivery, err
 	}
 }
 
-// take takes from the queue; if it is empty, arrived tells of the next.
+// take removes up to limit arrivals from the queue. If it is empty, arrived is closed at the next.
 func (r *Receiver) take(ctx context.Context, limit int) (batch []pawl.Delivery, arrived <-chan struct{}) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -306,7 +310,7 @@ func (r *Receiver) take(ctx context.Context, limit int) (batch []pawl.Delivery, 
 	return batch, r.arrived
 }
 
-// Ack answers 200 to the requests whose outcome the database holds.
+// Ack answers 200 to the requests of these receipts.
 func (r *Receiver) Ack(_ context.Context, rs ...pawl.Receipt) error {
 	invalid := 0
 	for _, one := range rs {
@@ -318,17 +322,17 @@ func (r *Receiver) Ack(_ context.Context, rs ...pawl.Receipt) error {
 		a.tell(nil)
 	}
 	if invalid > 0 {
-		return fmt.Errorf("webhook.ack: receipts that no commit of a delivery from here has made: %d", invalid)
+		return fmt.Errorf("webhook.ack: invalid receipts or receipts of another source: %d", invalid)
 	}
 	return nil
 }
 
-// Release offers deliveries again after the delay, while their requests have the patience; the others are answered 503.
+// Release offers deliveries again after the delay, or answers 503 if their requests end before.
 func (r *Receiver) Release(ctx context.Context, delay time.Duration, ds ...pawl.Delivery) error {
 	for _, d := range ds {
 		a, ours := d.Handle.(*arrival)
 		if !ours {
-			return errors.New("webhook.release: a delivery that is not from here")
+			return errors.New("webhook.release: a delivery of another source")
 		}
 		if r.again(a, delay) {
 			time.AfterFunc(delay, func() { r.offerAgain(a) })
@@ -338,7 +342,7 @@ func (r *Receiver) Release(ctx context.Context, delay time.Duration, ds ...pawl.
 	return nil
 }
 
-// again reports whether an arrival can wait that long; if not it is answered.
+// again reports whether an arrival can wait for the delay. If not, it answers 503.
 func (r *Receiver) again(a *arrival, delay time.Duration) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -362,8 +366,8 @@ func (r *Receiver) offerAgain(a *arrival) {
 	}
 }
 
-// Info says that a consumer must remember for as long as the sender's Retention, that signed deliveries are kept as they came, with the
-// headers that the scheme and Config.Keep name, and that senders wait for their answers.
+// Info tells the consumer to remember keys for the sender's Retention, to store deliveries
+// unchanged with the headers of the scheme and Config.Keep, and to acknowledge at once.
 func (r *Receiver) Info() pawl.SourceInfo {
 	return pawl.SourceInfo{RedeliveryHorizon: r.verifier.cfg.Scheme.Sender().Retention,
 		Evidence: true, EvidenceAttributes: slices.Clone(r.verifier.cfg.Keep), AckAtOnce: true}
@@ -374,8 +378,8 @@ func (r *Receiver) emit(ctx context.Context, e pawl.Event) {
 	r.cfg.Hooks.Emit(context.WithoutCancel(ctx), e)
 }
 
-// CreatedAt is a [ReceiverConfig.ProducedAt] that reads seconds since 1970 from a number in the JSON body, at an RFC 6901 pointer such as
-// "/created", which is Stripe's. It panics if the pointer is none.
+// CreatedAt is a [ReceiverConfig.ProducedAt] that reads seconds since 1970 from the JSON body at an
+// RFC 6901 pointer, such as Stripe's "/created". It panics if the pointer is invalid.
 func CreatedAt(pointer string) func(Verified) time.Time {
 	if err := jsonptr.Check(pointer); err != nil {
 		panic("webhook: " + err.Error())
@@ -390,7 +394,7 @@ func CreatedAt(pointer string) func(Verified) time.Time {
 	}
 }
 
-// SlackChallenge answers Slack's question whether this is its endpoint, url_verification, which is no delivery.
+// SlackChallenge answers Slack's url_verification request, which is no delivery.
 func SlackChallenge(w http.ResponseWriter, m Verified) bool {
 	var question struct{ Type, Challenge string }
 	if json.Unmarshal(m.Body, &question) != nil || question.Type != "url_verification" {

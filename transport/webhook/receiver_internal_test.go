@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// An acknowledgement that comes with the end of the wait is told to the sender: select would toss a coin.
+// An acknowledgement at the end of the wait counts: select alone would choose at random.
 func TestAwait_AnAcknowledgementAtTheLastMomentCounts(t *testing.T) {
 	t.Parallel()
 	ended, cancel := context.WithCancel(t.Context())

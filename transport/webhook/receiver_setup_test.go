@@ -22,26 +22,26 @@ import (
 	"github.com/pawl-go/pawl/transport/webhook"
 )
 
-// effects has no unique constraint on purpose: if Pawl doubles, it shows.
+// effects has no unique constraint, so that duplicates show.
 const effects = "create table effect (at bigint generated always as identity, key text not null, body text not null)"
 
-// A bed is a receiver behind HTTP, a consumer behind the receiver, and a real database.
+// A bed is a receiver behind HTTP, with a consumer and a real database.
 type bed struct {
 	*testing.T
 	sender   sender
 	pool     *pgxpool.Pool
-	asks     *pgxpool.Pool // at READ COMMITTED, where a question of the test loses no race
+	asks     *pgxpool.Pool // at READ COMMITTED, where a SELECT loses no race
 	counters *pawl.Counters
 	verifier webhook.Config
 	door     webhook.ReceiverConfig
 	consumer consumer.Config
 	handle   func(context.Context, pgx.Tx, consumer.Message[[]byte]) error
-	sql      func(context.Context, *sql.Tx, consumer.Message[[]byte]) error // in place of handle
-	handler  consumer.Handler                                               // in place of both
+	sql      func(context.Context, *sql.Tx, consumer.Message[[]byte]) error // replaces handle
+	handler  consumer.Handler                                               // replaces both
 	policy   consumer.TxPolicy
 	receiver *webhook.Receiver
 	server   *httptest.Server
-	stop     func() // the consumer, and waits for its drain
+	stop     func() // stops the consumer and waits
 }
 
 func senderNamed(name string) sender {
@@ -53,7 +53,7 @@ func senderNamed(name string) sender {
 	panic(name)
 }
 
-// receive starts everything; change changes it before.
+// receive starts a bed after change has changed it.
 func receive(t *testing.T, name string, change ...func(*bed)) *bed {
 	t.Helper()
 	return receiveOn(t, pawltest.URL(t, effects), name, change...)
@@ -139,7 +139,7 @@ func handle(ctx context.Context, tx pgx.Tx, d consumer.Message[[]byte]) error {
 	return err
 }
 
-// An answer is what the sender gets.
+// An answer is the response that the sender gets.
 type answer struct {
 	status int
 	header http.Header
@@ -186,7 +186,7 @@ func (b *bed) sign(id, body string) http.Header {
 	return h
 }
 
-// began is when all events here were made: sent again they are the same octets.
+// began is the creation time of all events here, so that a repeated event has the same octets.
 var began = time.Now().Unix()
 
 // event is a body in Stripe's form.
@@ -224,7 +224,7 @@ func (b *bed) until(what string, reached func() bool) {
 	patience.Until(b, what, reached)
 }
 
-// letters returns the dead letters of the consumer, as "kind of its inbox key: payload", in the order of their payloads.
+// letters returns the dead letters as "kind of the inbox key: payload", ordered by payload.
 func (b *bed) letters() string {
 	b.Helper()
 	var text *string

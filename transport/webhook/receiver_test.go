@@ -26,7 +26,8 @@ import (
 	"github.com/pawl-go/pawl/transport/webhook"
 )
 
-// Every sender, every delivery three times: each is answered 200, has one effect and is kept as it came, with who signed it.
+// For every sender, a delivery that is sent three times is answered 200 each time. It has one
+// effect and is stored unchanged, with its signer.
 func TestReceiver_OneEffect(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, s sender) {
@@ -49,7 +50,7 @@ func TestReceiver_OneEffect(t *testing.T) {
 	})
 }
 
-// No answer before COMMIT: not while the handler runs, and not while the COMMIT is under way.
+// No request is answered before COMMIT, neither while the handler runs nor during the COMMIT.
 func TestT53_AnsweredAfterCommit(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []consumer.Mode{consumer.RetryFromDatabase, consumer.StoreFirst} {
@@ -66,7 +67,7 @@ func TestT53_AnsweredAfterCommit(t *testing.T) {
 		go func() { answered <- b.send("", body) }()
 		<-entered
 		if mode == consumer.StoreFirst {
-			b.want(<-answered, http.StatusOK) // stored as a job, and not handled yet
+			b.want(<-answered, http.StatusOK) // stored as a job, not handled yet
 			b.wantEffects(0)
 			close(leave)
 			b.until("it took effect", func() bool { return b.count("select count(*) from effect") == 1 })
@@ -83,7 +84,7 @@ func TestT53_AnsweredAfterCommit(t *testing.T) {
 	}
 }
 
-// Whatever happens to the reply of a COMMIT: who was told 200 is in the database, who was not has sent again, and each took effect once.
+// If replies to COMMIT are lost, each delivery takes effect once and is finally answered 200.
 func TestT53_LostCommitReplies(t *testing.T) {
 	t.Parallel()
 	proxy, through := wireproxy.Start(t, pawltest.URL(t, effects))
@@ -106,15 +107,16 @@ func TestT53_LostCommitReplies(t *testing.T) {
 	}
 	senders.Wait()
 	proxy.OnCommit(nil)
-	b.until("the stored deliveries have ended", func() bool { return b.count("select count(*) from pawl.job") == 0 }) // one that lost two COMMITs is stored
+	// A delivery that lost two COMMITs is stored.
+	b.until("the stored deliveries have ended", func() bool { return b.count("select count(*) from pawl.job") == 0 })
 	b.wantEffects(deliveries)
 	if proxy.Cuts() < deliveries/4 {
 		t.Errorf("only %d COMMITs were cut", proxy.Cuts())
 	}
 }
 
-// Through HandleSQL it is the same, at every isolation level that the database may have as its default: who was told 200 is in the database,
-// and took effect once. The total is changed by all, so above READ COMMITTED transactions lose races and run again.
+// The same holds for HandleSQL at every default isolation level. All transactions change the total,
+// so above READ COMMITTED they lose races and run again.
 func TestReceiver_HandleSQL(t *testing.T) {
 	t.Parallel()
 	for _, level := range []string{"read committed", "repeatable read", "serializable"} {
@@ -139,7 +141,8 @@ func TestReceiver_HandleSQL(t *testing.T) {
 			for n := range deliveries {
 				senders.Go(func() {
 					taken := 0
-					for try := 0; try < 40 && taken < 2; try++ { // each is sent again once it was taken
+					// sends each again after it was taken
+					for try := 0; try < 40 && taken < 2; try++ {
 						if b.send("", event(fmt.Sprintf("evt_%d", n), "t", "o")).status == http.StatusOK {
 							taken++
 						}
@@ -163,12 +166,13 @@ func TestReceiver_HandleSQL(t *testing.T) {
 	}
 }
 
-// While the database is away senders are asked to come again, and nothing is lost that was answered 200.
+// While the database is down, requests are answered 503. No delivery that was answered 200 is lost.
 func TestReceiver_DatabaseAway(t *testing.T) {
 	t.Parallel()
 	url := pawltest.URL(t, effects)
 	b := receiveOn(t, url, "github", func(b *bed) { b.door.ResponseTimeout = 300 * time.Millisecond })
-	b.until("the first is taken", func() bool { return b.send("before", body).status == http.StatusOK }) // 300 ms may be short for a busy machine
+	// 300 ms may be too short for a busy machine.
+	b.until("the first is taken", func() bool { return b.send("before", body).status == http.StatusOK })
 	admin, err := pgx.ParseConfig(url)
 	if err != nil {
 		t.Fatal(err)
@@ -193,7 +197,7 @@ func TestReceiver_DatabaseAway(t *testing.T) {
 	b.wantEffects(2)
 }
 
-// The same delivery twice at once: the second waits for the first and is its duplicate. The handler runs once.
+// Of equal deliveries at once, the handler runs for one; the others wait and are duplicates.
 func TestReceiver_TwiceAtOnce(t *testing.T) {
 	t.Parallel()
 	var entered atomic.Int32
@@ -215,7 +219,7 @@ func TestReceiver_TwiceAtOnce(t *testing.T) {
 	}
 }
 
-// The same id with another payload, both signed: 200, since no retry helps, no effect, and both are there for a person.
+// The same id with another signed payload is a dead letter, answered 200: no retry helps.
 func TestReceiver_Mismatch(t *testing.T) {
 	t.Parallel()
 	b := receive(t, "standard")
@@ -236,7 +240,7 @@ func TestReceiver_Mismatch(t *testing.T) {
 	}
 }
 
-// What a sender changes when it sends again is no mismatch.
+// A member that the sender changes on a retry is no mismatch.
 func TestReceiver_VolatileFields(t *testing.T) {
 	t.Parallel()
 	b := receive(t, "stripe")
@@ -249,14 +253,14 @@ func TestReceiver_VolatileFields(t *testing.T) {
 	}
 }
 
-// A genuine delivery without a key is answered 200 and kept for a person, once, and its reason with it.
+// A genuine delivery without a key is answered 200 and becomes one dead letter with the reason.
 func TestReceiver_KeyFault(t *testing.T) {
 	t.Parallel()
 	b := receive(t, "stripe")
 	for range 2 {
 		b.want(b.send("", `{"type":"no id"}`), http.StatusOK)
 	}
-	b.want(b.send("", `{"id":"pawl/mine"}`), http.StatusOK) // a key of our own is nobody's
+	b.want(b.send("", `{"id":"pawl/mine"}`), http.StatusOK) // keys under pawl/ are reserved
 	b.wantEffects(0)
 	if got := b.letters(); got != "invalid: {\"id\":\"pawl/mine\"}\ninvalid: {\"type\":\"no id\"}" {
 		t.Errorf("dead letters: %s", got)
@@ -266,7 +270,7 @@ func TestReceiver_KeyFault(t *testing.T) {
 	}
 }
 
-// Two events of one change: under the second key only the first takes effect. If its handler fails, whoever comes first does.
+// Of two events of one change, only the first takes effect under the second key.
 func TestT56_OneChangeTwoEvents(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []consumer.Mode{consumer.RetryFromDatabase, consumer.StoreFirst} {
@@ -286,8 +290,7 @@ func TestT56_OneChangeTwoEvents(t *testing.T) {
 	}
 }
 
-// A delivery that fails does not keep its semantic key: another event of the same change takes effect, and the first is then one of its
-// duplicates.
+// A failed delivery does not keep its semantic key, so another event of the change takes effect.
 func TestT56_AFailureHoldsNoKey(t *testing.T) {
 	t.Parallel()
 	var fails atomic.Bool
@@ -316,7 +319,7 @@ func TestT56_AFailureHoldsNoKey(t *testing.T) {
 	b.wantEffects(1)
 }
 
-// Numbers that the sender gave: what comes early is held, what comes late is dropped, and all are answered 200.
+// With a sequence gate, early numbers are held, late ones are dropped, and all are answered 200.
 func TestReceiver_SequenceGate(t *testing.T) {
 	t.Parallel()
 	first := int64(1)
@@ -336,7 +339,8 @@ func TestReceiver_SequenceGate(t *testing.T) {
 	}
 }
 
-// A handler that fails: the delivery is stored and is answered 200, or, if the sender is to retry, 503 and nothing of it stays.
+// If a handler fails, the delivery is stored and answered 200. If the sender is to retry, it is
+// answered 503 and leaves no row.
 func TestReceiver_OnError(t *testing.T) {
 	t.Parallel()
 	for on, want := range map[consumer.Mode]int{consumer.RetryFromDatabase: http.StatusOK, consumer.RetryFromSource: http.StatusServiceUnavailable} {
@@ -362,7 +366,7 @@ func TestReceiver_OnError(t *testing.T) {
 	}
 }
 
-// A delivery that is as old as what is forgotten never runs as new.
+// A delivery older than the purged keys never runs as new.
 func TestReceiver_Stale(t *testing.T) {
 	t.Parallel()
 	b := receive(t, "stripe", func(b *bed) { b.door.ProducedAt = webhook.CreatedAt("/created") })
@@ -382,8 +386,7 @@ select count(*) from old`)
 	}
 }
 
-// A consumer that would forget before the sender has given up is refused when it starts. Without a wish it remembers as long as the sender's
-// retries and resends want it.
+// A consumer with a Retention shorter than the sender's fails to start. The default is long enough.
 func TestReceiver_RetentionIsChecked(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, s sender) {
@@ -404,7 +407,7 @@ func TestReceiver_RetentionIsChecked(t *testing.T) {
 	})
 }
 
-// Once the consumer ends, what it has in hand is answered as the database says, and everybody else is sent away at once.
+// When the consumer stops, running deliveries are answered by their outcome, others 503 at once.
 func TestReceiver_Stop(t *testing.T) {
 	t.Parallel()
 	entered, leave := make(chan struct{}), make(chan struct{})
@@ -426,7 +429,7 @@ func TestReceiver_Stop(t *testing.T) {
 	b.want(<-second, http.StatusServiceUnavailable)
 	b.want(b.send("", event("evt_3", "t", "o")), http.StatusServiceUnavailable)
 	if n := b.counters.Count(pawl.EventHandleLost); n != 2 {
-		t.Errorf("told of %d arrivals that were sent away, want 2", n)
+		t.Errorf("%d events of lost arrivals, want 2", n)
 	}
 	close(leave)
 	b.want(<-first, http.StatusOK)
@@ -434,7 +437,7 @@ func TestReceiver_Stop(t *testing.T) {
 	b.wantEffects(1)
 }
 
-// More than may wait are sent away, whoever they are; a request whose sender has left frees its place.
+// Requests above MaxWaiting are answered 503. A client that disconnects frees its place.
 func TestReceiver_Full(t *testing.T) {
 	t.Parallel()
 	s := senderNamed("github")
@@ -466,16 +469,16 @@ func TestReceiver_Full(t *testing.T) {
 	waiting.Wait()
 	ended, end := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer end()
-	serve(ended, "d") // waits, and is not sent away at once
+	serve(ended, "d") // waits, and is not refused at once
 	if err := r.Release(t.Context(), 0, got...); err != nil {
 		t.Error(err)
 	}
 	if ds, err := r.Receive(t.Context(), 10); len(ds) != 0 || err != nil {
-		t.Errorf("requests that nobody waits for were handed out again: %v, %v", ds, err)
+		t.Errorf("requests of clients that have gone were received again: %v, %v", ds, err)
 	}
 }
 
-// What cannot be is refused when the receiver is made.
+// NewReceiver refuses an invalid configuration.
 func TestNewReceiver_Refuses(t *testing.T) {
 	t.Parallel()
 	s := senderNamed("stripe")
@@ -489,7 +492,7 @@ func TestNewReceiver_Refuses(t *testing.T) {
 	wantInvalid(t, err, "can be stored")
 }
 
-// Slack asks whether this is its endpoint; nothing else is answered so, and nothing is stored.
+// Slack's url_verification is answered and not stored. Other requests are deliveries.
 func TestReceiver_SlackChallenge(t *testing.T) {
 	t.Parallel()
 	b := receive(t, "slack")
@@ -503,9 +506,9 @@ func TestReceiver_SlackChallenge(t *testing.T) {
 	}
 }
 
-// A body that is no JSON verifies like any other. A handler of octets gets it as it was signed; one
-// of a type cannot, and it is a dead letter, which the sender is told as 200. A key from the body,
-// and the time of it, are missing: without a key of another kind it is a dead letter too.
+// A body that is not JSON verifies like any other, and a handler of octets gets it unchanged. For a
+// handler of a type it is a dead letter, answered 200. It has no key and no time from the body:
+// without another key it is a dead letter, too.
 func TestReceiver_BodiesThatAreNoJSON(t *testing.T) {
 	t.Parallel()
 	const form = "payload=%7B%22action%22%3A%22opened%22%7D"

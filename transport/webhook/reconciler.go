@@ -13,62 +13,66 @@ import (
 	"github.com/pawl-go/pawl/internal/pace"
 )
 
-// Sent is one attempt of a delivery, as its sender remembers it.
+// Sent is one attempt of a delivery in the sender's records.
 type Sent struct {
-	// Key is the one under which a receiver with [KeyID] remembers the delivery.
+	// Key is the key of the delivery under [KeyID].
 	Key string
-	// ID is the sender's own of this attempt.
+	// ID is the sender's id of this attempt.
 	ID string
-	// At is when it was attempted.
+	// At is the time of the attempt.
 	At time.Time
-	// Accepted: it was answered 2xx.
+	// Accepted reports whether it was answered 2xx.
 	Accepted bool
 }
 
-// A Ledger is what a sender says that it has sent. [GitHubDeliveries] is one.
+// A Ledger lists what a sender has sent. [GitHubDeliveries] is one.
 type Ledger interface {
 	// Sent yields the attempts since a time, newest first. It ends with the first error.
 	Sent(ctx context.Context, since time.Time) iter.Seq2[Sent, error]
 	// Fetch returns a delivery as the sender shows it: headers, with canonical names, and body.
 	Fetch(ctx context.Context, s Sent) (http.Header, []byte, error)
-	// Resend has the sender send it again, signed, to the receiver.
+	// Resend makes the sender send the delivery again, signed, to the receiver.
 	Resend(ctx context.Context, s Sent) error
 }
 
-// ReconcilerConfig of a [Reconciler]. Receiver, Ledger and Missing are required.
+// ReconcilerConfig configures a [Reconciler]. Receiver, Ledger and Missing are required.
 type ReconcilerConfig struct {
-	// Receiver is the door through which goes what was missing.
+	// Receiver accepts the missing deliveries.
 	Receiver *Receiver
-	// Ledger is the sender's.
+	// Ledger lists the sender's deliveries.
 	Ledger Ledger
-	// Missing returns those keys that the consumer does not remember: [inbox.Missing] with its database and name.
+	// Missing returns those keys that the consumer does not have: [inbox.Missing] with its database
+	// and name.
 	//
 	// [inbox.Missing]: https://pkg.go.dev/github.com/pawl-go/pawl/inbox#Missing
 	Missing func(ctx context.Context, keys []string) ([]string, error)
-	// Lookback is how far back it looks. No further than the sender's Retention: what the inbox has forgotten would look missing, and run
-	// again. Default 3 days.
+	// Lookback is how far back the reconciler looks, up to the sender's Retention: purged
+	// deliveries would look missing and run again. Default 3 days.
 	Lookback time.Duration
-	// Since leaves alone what was attempted before: set it to the moment from which this consumer takes the sender's deliveries, or the first
-	// round hands on days of what an older system has handled. Default: the beginning of the Lookback.
+	// Since excludes earlier attempts. Set it to when this consumer took over, or it runs
+	// deliveries that an older system has handled. Default: the start of the Lookback.
 	Since time.Time
-	// Grace is how old an attempt must be: a younger one may be under way. Default 2 min, 0 to Lookback; negative is none.
+	// Grace is the minimum age of an attempt; a younger one may be in progress. Default 2 min, 0 to
+	// Lookback; a negative one is none.
 	Grace time.Duration
-	// Every is the pause between two rounds of Run. Default 5 min, 1 s at least.
+	// Every is the interval between rounds of Run. Default 5 min, at least 1 s.
 	Every time.Duration
-	// Resend has the sender send again what is missing, instead of taking it from the ledger: it comes signed and by itself, once the
-	// receiver can be reached.
+	// Resend makes the sender send missing deliveries again, signed. Default: the ledger's copy.
 	Resend bool
-	// Hooks receive what Run ended with, and each delivery that was found missing.
+	// Hooks receive the errors of Run and each delivery that was missing.
 	Hooks pawl.Hooks
 }
 
-// A Reconciler closes the gaps that a sender leaves who does not try again, or not for as long as a receiver was away: it compares what the
-// sender says it has sent with what the inbox remembers, and hands on what is missing. A delivery that comes twice that way is a duplicate,
-// so several processes may reconcile at once. What an operator has forgotten looks missing too, and runs as new. A delivery that took effect under
-// another id, with the same SemanticKey, is not remembered by its own: it is looked at in every round of the Lookback, and is a duplicate each time.
+// A Reconciler recovers deliveries that a sender does not retry, or not for long enough. It
+// compares the sender's records with the inbox and passes on the missing deliveries. Several
+// processes may reconcile at once, since a second copy is a duplicate.
+//
+// A key that an operator has removed looks missing, so its delivery runs again. If a delivery took
+// effect under another id with the same SemanticKey, its own key stays missing: each round passes
+// it on, and it is a duplicate each time.
 type Reconciler struct{ cfg ReconcilerConfig }
 
-// mostKeys is how many keys are compared at once.
+// mostKeys is how many keys Missing gets at once.
 const mostKeys = 500
 
 // NewReconciler returns a reconciler, or [pawl.ErrArgumentInvalid].
@@ -101,16 +105,18 @@ func (c *ReconcilerConfig) complete() error {
 	return nil
 }
 
-// A Report is what one round has found.
+// A Report is the result of one round.
 type Report struct {
-	Listed   int // deliveries; attempts of one count once
-	Missing  int // that the inbox does not remember
-	Accepted int // of these, how many were answered 2xx: look for another consumer behind this address, or a database that lost commits
-	Inserted int // whose outcome the database holds now
-	Resent   int // that the sender was asked for
+	Listed  int // deliveries; several attempts of one count once
+	Missing int // not in the inbox
+	// Accepted counts the Missing that were answered 2xx: look for another consumer behind this
+	// address, or a database that lost commits.
+	Accepted int
+	Inserted int // missing ones whose outcome the database now holds
+	Resent   int // missing ones that the sender was asked to resend
 }
 
-// Once compares once. An error ends the round; what it did until then is in the report.
+// Once runs one round. An error ends it; the report then has what was done before.
 func (r *Reconciler) Once(ctx context.Context) (Report, error) {
 	var report Report
 	now, seen := time.Now(), map[string]bool{}
@@ -144,7 +150,7 @@ func (r *Reconciler) Once(ctx context.Context) (Report, error) {
 	return report, r.close(ctx, page, &report)
 }
 
-// close hands on what of some deliveries is missing.
+// close passes on the missing deliveries of a page.
 func (r *Reconciler) close(ctx context.Context, page []Sent, report *Report) error {
 	if len(page) == 0 {
 		return nil
@@ -172,7 +178,8 @@ func (r *Reconciler) close(ctx context.Context, page []Sent, report *Report) err
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
-			failures = append(failures, fmt.Errorf("webhook.reconcile: delivery %s: %w", s.Key, err)) // the others are not its hostages
+			// Continues with the others.
+			failures = append(failures, fmt.Errorf("webhook.reconcile: delivery %s: %w", s.Key, err))
 		}
 	}
 	return errors.Join(failures...)
@@ -201,7 +208,7 @@ func (r *Reconciler) handOn(ctx context.Context, s Sent, report *Report) error {
 	case err != nil:
 		return err
 	case m.Key != s.Key:
-		return fmt.Errorf("what the ledger shows of it is named %q", m.Key)
+		return fmt.Errorf("the ledger shows it under the key %q", m.Key)
 	}
 	if err := r.cfg.Receiver.Accept(ctx, m); err != nil {
 		return err
@@ -212,8 +219,8 @@ func (r *Reconciler) handOn(ctx context.Context, s Sent, report *Report) error {
 
 func (r *Reconciler) scope() string { return r.cfg.Receiver.verifier.cfg.Scheme.Name() }
 
-// Run makes a round at once and then every Every, until ctx ends, and returns nil. It returns no
-// error: what fails is an event, and the next round tries it again.
+// Run runs a round at once and then every Every, until ctx is cancelled. It always returns nil:
+// errors are events, and the next round retries.
 func (r *Reconciler) Run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		if _, err := r.Once(ctx); err != nil && ctx.Err() == nil {

@@ -22,8 +22,8 @@ import (
 	"github.com/pawl-go/pawl/transport/webhook"
 )
 
-// A gitHub behaves as GitHub's documented API and its webhooks do: it sends each delivery once, remembers every attempt, lists them newest
-// first in pages that a cursor joins, shows payloads encoded anew, sends again when it is asked to, and limits the rate.
+// A gitHub implements GitHub's documented API. It sends each delivery once, lists all attempts in
+// pages, shows payloads re-encoded, resends on request, and limits the rate.
 type gitHub struct {
 	t      *testing.T
 	api    *httptest.Server
@@ -33,8 +33,8 @@ type gitHub struct {
 
 	mu       sync.Mutex
 	attempts []attempt // oldest first
-	limited  int       // how many requests are yet to be refused
-	secondly bool      // by Retry-After instead of by the primary limit
+	limited  int       // number of requests still to be refused
+	secondly bool      // by Retry-After instead of the primary limit
 	calls    int
 }
 
@@ -93,7 +93,7 @@ func (g *gitHub) admit(w http.ResponseWriter, r *http.Request) bool {
 	return true
 }
 
-// deliver sends an event once, as it happened some time ago.
+// deliver sends, once, an event that happened some time ago.
 func (g *gitHub) deliver(guid, body string, ago time.Duration) int {
 	return g.attempt(guid, body, time.Now().Add(-ago), false)
 }
@@ -214,8 +214,9 @@ func push(n int) (guid, body string) {
 	return fmt.Sprintf("guid-%d", n), fmt.Sprintf(`{"zen":"<é>","ref":"refs/heads/main","n":%d,"size":1.0}`, n)
 }
 
-// GitHub sends once. What it sent while the receiver was away, or was told 503, is found in its ledger and takes effect, once, however often
-// and however many reconcile; what it sends again later is a duplicate, not a mismatch.
+// Deliveries that GitHub sent while the receiver was down, or that were answered 503, are found in
+// its ledger and take effect once, however often a reconciler runs. If GitHub sends one again
+// later, it is a duplicate, not a mismatch.
 func TestT54_GapsAreClosed(t *testing.T) {
 	t.Parallel()
 	for _, resend := range []bool{false, true} {
@@ -228,7 +229,7 @@ func TestT54_GapsAreClosed(t *testing.T) {
 				guid, body := push(n)
 				g.hook = b.server.URL
 				if n < away {
-					g.hook = "http://127.0.0.1:1/" // nobody listens there
+					g.hook = "http://127.0.0.1:1/" // no server listens there
 				}
 				if status := g.deliver(guid, body, time.Hour-time.Duration(n)*time.Second); (status == http.StatusOK) != (n >= away) {
 					t.Fatalf("delivery %d was answered %d", n, status)
@@ -247,7 +248,7 @@ func TestT54_GapsAreClosed(t *testing.T) {
 				t.Errorf("%+v, %v, want %+v", report, err, want)
 			}
 			b.until("all took effect", func() bool { return b.count("select count(*) from effect") == all })
-			if !resend { // it sends again what was taken from its ledger
+			if !resend { // sends again what was taken from the ledger
 				guid, body := push(3)
 				if status := g.deliver(guid, body, 0); status != http.StatusOK {
 					t.Errorf("answered %d", status)
@@ -272,11 +273,13 @@ func TestT54_GapsAreClosed(t *testing.T) {
 	}
 }
 
-// Young attempts are left alone; older than the look-back is not asked for; who was told 200 and is missing is told of.
+// Attempts younger than Grace or older than Lookback are left alone. A missing delivery that was
+// answered 200 is counted as Accepted.
 func TestReconciler_Bounds(t *testing.T) {
 	t.Parallel()
 	b := receive(t, "github")
-	elsewhere := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})) // says 200 and keeps nothing
+	// Answers 200 and stores nothing.
+	elsewhere := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	defer elsewhere.Close()
 	g := newGitHub(t, elsewhere.URL)
 	for n, ago := range []time.Duration{25 * time.Hour, 23 * time.Hour, time.Hour, time.Minute} {
@@ -290,11 +293,12 @@ func TestReconciler_Bounds(t *testing.T) {
 	b.wantEffects(2)
 }
 
-// What was sent before Since, to the system that answered then, is left alone.
+// Attempts before Since, answered by an older system, are left alone.
 func TestReconciler_Since(t *testing.T) {
 	t.Parallel()
 	b := receive(t, "github")
-	older := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})) // says 200
+	// answers 200
+	older := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	defer older.Close()
 	g := newGitHub(t, older.URL)
 	for n, ago := range []time.Duration{25 * time.Hour, 3 * time.Hour, time.Hour} {
@@ -308,7 +312,7 @@ func TestReconciler_Since(t *testing.T) {
 	b.wantEffects(1)
 }
 
-// A MessageID as long as a body is cut before it goes into events and errors: 200 octets, whole characters.
+// A long MessageID is cut to 200 octets of whole characters in events and errors.
 func TestReceiver_ALongMessageIDIsCut(t *testing.T) {
 	t.Parallel()
 	b := receive(t, "stripe", func(b *bed) {
@@ -320,7 +324,8 @@ func TestReceiver_ALongMessageIDIsCut(t *testing.T) {
 		b.consumer.Hooks = b.door.Hooks
 	})
 	long := "é" + strings.Repeat("x", 198) + "é" + strings.Repeat("y", 5000)
-	b.want(b.send("", event(long, "invoice.paid", "in_1")), http.StatusOK) // no key can be that long: a dead letter
+	// Too long for a key: a dead letter.
+	b.want(b.send("", event(long, "invoice.paid", "in_1")), http.StatusOK)
 	if got := b.counters.Count(pawl.EventInvalid); got != 1 {
 		b.Errorf("%d were invalid", got)
 	}
@@ -329,7 +334,7 @@ func TestReceiver_ALongMessageIDIsCut(t *testing.T) {
 	}
 }
 
-// Limits of the rate are waited for, if that is not too long; whatever else goes wrong ends the round and changes nothing.
+// A rate limit within LimitWait is waited for. Any other error ends the round.
 func TestGitHubDeliveries_Limits(t *testing.T) {
 	t.Parallel()
 	b := receive(t, "github")
@@ -355,7 +360,7 @@ func TestGitHubDeliveries_Limits(t *testing.T) {
 	}
 }
 
-// The token goes to the API's host and to no other.
+// The token is only sent to the API's host.
 func TestGitHubDeliveries_NextPageElsewhere(t *testing.T) {
 	t.Parallel()
 	thief := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("the next page was asked for elsewhere") }))
@@ -373,8 +378,8 @@ func TestGitHubDeliveries_NextPageElsewhere(t *testing.T) {
 	}
 }
 
-// A form-encoded payload cannot be taken from the ledger, and is said so; the others are handed on. The database being away ends nothing
-// but the round.
+// A form-encoded payload in the ledger is an error; the other deliveries are passed on. If the
+// database is down, the round ends.
 func TestReconciler_Failures(t *testing.T) {
 	t.Parallel()
 	b := receive(t, "github")
@@ -398,7 +403,7 @@ func TestReconciler_Failures(t *testing.T) {
 	}
 }
 
-// What cannot be is refused when the reconciler is made: above all a look further back than is remembered.
+// NewReconciler refuses an invalid configuration, such as a Lookback beyond the Retention.
 func TestNewReconciler_Refuses(t *testing.T) {
 	t.Parallel()
 	s := senderNamed("github")
@@ -422,7 +427,7 @@ func TestNewReconciler_Refuses(t *testing.T) {
 	}
 }
 
-// Run reconciles until it is told to stop.
+// Run reconciles until its context is cancelled.
 func TestReconciler_Run(t *testing.T) {
 	t.Parallel()
 	b := receiveOn(t, pawltest.URL(t, effects), "github", func(b *bed) { b.policy.Mode = consumer.StoreFirst })

@@ -8,27 +8,27 @@ import (
 	"github.com/pawl-go/pawl/internal/callback"
 )
 
-// A Reason says why a request was refused: for logs, metrics and alarms, never for its sender. The words do not change.
+// A Reason is why a request was refused, for logs and alerts, never for the sender. It is stable.
 type Reason string
 
-// The reasons, in the order in which they are looked for.
+// The reasons, in the order of the checks.
 const (
 	ReasonMethod             Reason = "method"              // not POST
-	ReasonContentEncoding    Reason = "content_encoding"    // compressed: which octets were signed is not clear
-	ReasonHeaderMissing      Reason = "header_missing"      // a header of the scheme is absent or empty
-	ReasonHeaderRepeated     Reason = "header_repeated"     // a header of the scheme came twice
-	ReasonHeaderTooLarge     Reason = "header_too_large"    // a header has more than 4096 octets
+	ReasonContentEncoding    Reason = "content_encoding"    // compressed: signed octets unclear
+	ReasonHeaderMissing      Reason = "header_missing"      // absent or empty
+	ReasonHeaderRepeated     Reason = "header_repeated"     // came more than once
+	ReasonHeaderTooLarge     Reason = "header_too_large"    // more than 4096 octets
 	ReasonBodyTooLarge       Reason = "body_too_large"      // more than Config.MaxBody
-	ReasonBodyTimeout        Reason = "body_timeout"        // not read within Config.ReadTimeout
-	ReasonBodyTruncated      Reason = "body_truncated"      // the connection ended before the body did
+	ReasonBodyTimeout        Reason = "body_timeout"        // longer than Config.ReadTimeout
+	ReasonBodyTruncated      Reason = "body_truncated"      // the connection ended early
 	ReasonBodyEmpty          Reason = "body_empty"          // nothing to verify
-	ReasonIDMalformed        Reason = "id_malformed"        // the id header is none that could have been signed
-	ReasonTimestampMalformed Reason = "timestamp_malformed" // not seconds since 1970 in plain digits
-	ReasonSignatureMalformed Reason = "signature_malformed" // no signature that this scheme could have made
-	ReasonTooManySignatures  Reason = "too_many_signatures" // more than 10 in one request
-	ReasonSignatureMismatch  Reason = "signature_mismatch"  // no secret made it: forged, changed on the way, or a wrong secret
-	ReasonTimestampStale     Reason = "timestamp_stale"     // genuine, signed longer ago than Config.Tolerance
-	ReasonTimestampFuture    Reason = "timestamp_future"    // genuine, signed further ahead than Config.Tolerance
+	ReasonIDMalformed        Reason = "id_malformed"        // no id that could be signed
+	ReasonTimestampMalformed Reason = "timestamp_malformed" // not seconds since 1970 in digits
+	ReasonSignatureMalformed Reason = "signature_malformed" // not of this scheme
+	ReasonTooManySignatures  Reason = "too_many_signatures" // more than 10
+	ReasonSignatureMismatch  Reason = "signature_mismatch"  // forged, changed, or a wrong secret
+	ReasonTimestampStale     Reason = "timestamp_stale"     // genuine, older than Config.Tolerance
+	ReasonTimestampFuture    Reason = "timestamp_future"    // genuine, ahead of Config.Tolerance
 )
 
 type reasonText struct {
@@ -36,17 +36,18 @@ type reasonText struct {
 	meaning, next string
 }
 
-// reasonTexts gives each reason its answer. All that touches the signature is answered alike, so that nothing can be learnt
-// from it. No reason is 410, upon which senders of Standard Webhooks give the endpoint up.
+// reasonTexts holds status and text of each reason. All reasons about the signature have one
+// status, which reveals nothing. None is 410, on which Standard Webhooks senders disable the
+// endpoint.
 var reasonTexts = map[Reason]reasonText{
-	ReasonMethod:             {http.StatusMethodNotAllowed, "the method is not POST", "webhooks are POST; this is somebody else"},
+	ReasonMethod:             {http.StatusMethodNotAllowed, "the method is not POST", "webhooks use POST; this is another client"},
 	ReasonContentEncoding:    {http.StatusUnsupportedMediaType, "the body is encoded", "have sender and proxies send it uncompressed"},
 	ReasonHeaderMissing:      {http.StatusUnauthorized, "a header of the scheme is missing", "check that the scheme is the sender's and that no proxy drops headers"},
 	ReasonHeaderRepeated:     {http.StatusUnauthorized, "a header of the scheme came more than once", "look for a proxy that adds headers; senders send one"},
 	ReasonHeaderTooLarge:     {http.StatusRequestHeaderFieldsTooLarge, "a header is too large", "no sender needs that; this is an attack or a mistake"},
 	ReasonBodyTooLarge:       {http.StatusRequestEntityTooLarge, "the body is too large", "raise MaxBody if the sender's payloads are that large"},
-	ReasonBodyTimeout:        {http.StatusRequestTimeout, "the body did not arrive in time", "raise ReadTimeout if the sender's line is that slow"},
-	ReasonBodyTruncated:      {http.StatusBadRequest, "the body ended early", "the sender will try again; look for a proxy that cuts off"},
+	ReasonBodyTimeout:        {http.StatusRequestTimeout, "the body did not arrive in time", "raise ReadTimeout if the sender's connection is that slow"},
+	ReasonBodyTruncated:      {http.StatusBadRequest, "the body ended early", "the sender will retry; look for a proxy that closes connections"},
 	ReasonBodyEmpty:          {http.StatusUnauthorized, "the body is empty", "look for something that reads the body before the verifier"},
 	ReasonIDMalformed:        {http.StatusUnauthorized, "the id is malformed", "check that the scheme is the sender's"},
 	ReasonTimestampMalformed: {http.StatusUnauthorized, "the timestamp is malformed", "check that the scheme is the sender's"},
@@ -57,12 +58,12 @@ var reasonTexts = map[Reason]reasonText{
 	ReasonTimestampFuture:    {http.StatusUnauthorized, "it was signed in the future", "a clock that is off: check yours first"},
 }
 
-// A Refusal says why a request was refused. It is for logs: it names headers, limits and times, and holds neither payload nor
-// secret nor anything the sender chose.
+// A Refusal is the error of a refused request, for logs. It contains header names, limits and
+// times, but no payload, no secret and no text of the sender.
 type Refusal struct {
 	Reason Reason
-	Detail string // what exactly, if there is more to say
-	Err    error  // the cause, if there is one
+	Detail string // more about the reason, if any
+	Err    error  // the cause, if any
 }
 
 // Error reads "webhook.verify: reason: meaning: detail (next step)".
@@ -78,15 +79,15 @@ func (r *Refusal) Error() string {
 // Unwrap returns the cause.
 func (r *Refusal) Unwrap() error { return r.Err }
 
-// Status is the answer to the sender, 4xx.
+// Status is the status of the response, 4xx.
 func (r *Refusal) Status() int { return reasonTexts[r.Reason].status }
 
-// Hint is the next step for a person.
+// Hint is the next step for an operator.
 func (r *Refusal) Hint() string { return reasonTexts[r.Reason].next }
 
 func refuse(reason Reason, detail string) error { return &Refusal{Reason: reason, Detail: detail} }
 
-// ReasonOf returns why err refuses a request, or "" if it does not.
+// ReasonOf returns the [Reason] of err, or "" if err is no [Refusal].
 func ReasonOf(err error) Reason {
 	var r *Refusal
 	if errors.As(err, &r) {
@@ -95,14 +96,14 @@ func ReasonOf(err error) Reason {
 	return ""
 }
 
-// Refuse answers a request that [Verifier.Read] refused: the status, its words, and nothing about why.
+// Refuse answers a request that [Verifier.Read] refused, with the status and its text only.
 func Refuse(w http.ResponseWriter, err error) {
 	status := http.StatusBadRequest
 	var r *Refusal
 	switch {
 	case errors.As(err, &r):
 		status = r.Status()
-	case callback.Panicked(err): // nothing is said of the request: the sender is to come again
+	case callback.Panicked(err): // says nothing about the request, so the sender should retry
 		status = http.StatusInternalServerError
 	}
 	if status == http.StatusMethodNotAllowed {
@@ -111,11 +112,11 @@ func Refuse(w http.ResponseWriter, err error) {
 	plain(w, status)
 }
 
-// plain answers a status and its words, and nothing else.
+// plain answers with a status and its text only.
 func plain(w http.ResponseWriter, status int) {
 	h := w.Header()
 	h.Set("Content-Type", "text/plain; charset=utf-8")
 	h.Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(status)
-	_, _ = io.WriteString(w, http.StatusText(status)+"\n") // nobody may be left to read it
+	_, _ = io.WriteString(w, http.StatusText(status)+"\n") // the client may have gone
 }

@@ -17,13 +17,13 @@ import (
 	"github.com/pawl-go/pawl/transport/webhook"
 )
 
-// An attack is a request that no receiver may take, made of one that it would.
+// An attack changes a valid request into one that every receiver must refuse.
 type attack struct {
 	name   string
-	timed  bool // only where a timestamp is signed
+	timed  bool // only for schemes with a timestamp
 	status int
 	reason webhook.Reason
-	// change changes headers and body of a request signed at a time, which it may sign anew.
+	// change returns headers and body of a changed request signed at a time. It may sign again.
 	change func(b *bed, s sender, at time.Time) (http.Header, string)
 }
 
@@ -86,8 +86,8 @@ var attacks = []attack{
 	}},
 }
 
-// Every sender, every attack, over HTTP: refused with a status and its words, the reason in the events and not in the answer, and nothing
-// of it in the database. -v lists them.
+// Each attack over HTTP is refused with its status. The reason is in the events but not in the
+// response, and no row is written. -v lists the attacks.
 func TestReceiver_RefusesOverHTTP(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, s sender) {
@@ -120,12 +120,12 @@ func TestReceiver_RefusesOverHTTP(t *testing.T) {
 		if n := b.count("select (select count(*) from pawl.inbox) + (select count(*) from pawl.job) + (select count(*) from pawl.delivery)"); n != 0 {
 			t.Errorf("%d rows were written", n)
 		}
-		b.want(b.send(s.id, body), http.StatusOK) // what they were made of would have been taken
+		b.want(b.send(s.id, body), http.StatusOK) // the unchanged request is accepted
 		b.wantEffects(1)
 	})
 }
 
-// A genuine request that is sent again, octet by octet, is a duplicate while its timestamp holds, and for ever where none is signed.
+// A replay of a request has no effect.
 func TestReceiver_ReplayHasNoEffect(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, s sender) {
@@ -138,7 +138,7 @@ func TestReceiver_ReplayHasNoEffect(t *testing.T) {
 	})
 }
 
-// Where the id is not signed, whoever saw a request can send it under another id; a second key from the body recognises it.
+// If the id is not signed, a second key from the body detects a replay under another id.
 func TestReceiver_ReplayUnderAnotherID(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"github", "shopify"} {
@@ -152,7 +152,7 @@ func TestReceiver_ReplayUnderAnotherID(t *testing.T) {
 	}
 }
 
-// A body that ends before its length says so, and one that does not come: refused, and the receiver goes on.
+// A body that is cut off or does not come is refused, and the receiver continues.
 func TestReceiver_CutOff(t *testing.T) {
 	t.Parallel()
 	b := receive(t, "stripe", func(b *bed) { b.verifier.ReadTimeout = 200 * time.Millisecond })

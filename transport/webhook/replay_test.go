@@ -17,9 +17,8 @@ import (
 	"github.com/pawl-go/pawl/transport/webhook"
 )
 
-// A genuine request that comes again and again within the tolerance verifies each time, and has one effect: what a signature
-// cannot tell, the memory of its key does. Another payload under a known id is told apart from what a sender changes when it
-// sends again.
+// Replays of a request within the tolerance verify and have one effect, because the key is stored.
+// Another payload under a known id is a mismatch, except for members that the sender changes.
 func TestReplay_OneEffect(t *testing.T) {
 	t.Parallel()
 	pool := pawltest.DB(t, "create table effect (key text not null)")
@@ -35,7 +34,7 @@ func TestReplay_OneEffect(t *testing.T) {
 			})
 		}
 		wait.Wait()
-		if err := apply(t, pool, s.name, v, h, body); err != nil { // whatever lost a race above
+		if err := apply(t, pool, s.name, v, h, body); err != nil { // after the lost races above
 			t.Errorf("%s: %v", s.name, err)
 		}
 		var effects int
@@ -57,7 +56,7 @@ func TestReplay_OneEffect(t *testing.T) {
 	}
 }
 
-// apply does what a handler does today: verify, claim the key, its rows, commit.
+// apply verifies a request, claims its key, writes its row and commits.
 func apply(t *testing.T, pool *pgxpool.Pool, consumer string, v *webhook.Verifier, h http.Header, body string) error {
 	m, err := v.Verify(h, []byte(body))
 	if err != nil {

@@ -7,48 +7,48 @@ import (
 	"time"
 )
 
-// A Scheme says how a sender signs. It is made by [StandardWebhooks], [Svix], [Stripe], [Mux], [GitHub], [Slack], [Shopify] or
-// [HMAC]; a wrong secret is reported by [New] and [Scheme.Sign]. Printed, it is its name.
+// A Scheme is how a sender signs. Make one with [StandardWebhooks], [Svix], [Stripe], [Mux],
+// [GitHub], [Slack], [Shopify] or [HMAC]. [New] and [Scheme.Sign] report an invalid secret.
 type Scheme interface {
-	// Name is that of the sender, as in logs and on the command line.
+	// Name is the sender's name in logs and on the command line.
 	Name() string
-	// Sender is what is known of the sender: how long it retries, what it changes on a retry.
+	// Sender returns what is known of the sender, such as how long it retries.
 	Sender() Sender
-	// Sign returns the headers of a delivery, signed anew for each attempt, with the id kept. at is cut to seconds; schemes
-	// without a timestamp ignore it. id is empty where the body holds it.
+	// Sign returns the headers of one attempt. Use the same id for each. at is truncated to
+	// seconds; schemes without a timestamp ignore it. id is empty if the body holds it.
 	Sign(id string, at time.Time, body []byte) (http.Header, error)
 
-	// check returns what is wrong with the scheme itself.
+	// check returns the error of the scheme's configuration.
 	check() error
-	// headers are those without which nothing can be verified in a request with the headers h, the signature's first.
+	// headers returns the required headers for a request with headers h, the signature's first.
 	headers(h http.Header) []string
-	// keeps are the headers worth keeping with the payload.
+	// keeps returns the headers to store with the payload.
 	keeps() []string
-	// named returns the id of a delivery whose signature is not looked at.
+	// named returns the id of a delivery without verifying its signature.
 	named(h http.Header, body []byte) (proof, error)
-	// prove verifies the signature. It does not judge the time.
+	// prove verifies the signature. It does not check the time.
 	prove(h http.Header, body []byte) (proof, error)
 }
 
-// A proof is what a signature proves, and what stands beside it.
+// A proof is the result of verifying a signature.
 type proof struct {
 	secret   string
 	id       string
-	key      string // what to remember: the id, unless the sender uses one id for several things
+	key      string // the id, unless the sender uses one id for several deliveries
 	idSigned bool
-	at       int64 // seconds since 1970; 0 if the scheme signs none
+	at       int64 // seconds since 1970; 0 if the scheme signs no time
 }
 
 const (
-	// longestHeader bounds each header that is looked at, in octets.
+	// longestHeader bounds each header that is read, in octets.
 	longestHeader = 4096
-	// mostSignatures bounds the work of one request; rotation needs two.
+	// mostSignatures bounds the work for one request; rotation needs two.
 	mostSignatures = 10
-	// longestTimestamp is the year 33658, in digits.
+	// longestTimestamp is in digits and reaches the year 33658.
 	longestTimestamp = 12
 )
 
-// only returns the one value of a header.
+// only returns the value of a header that must occur once.
 func only(h http.Header, name string) (string, error) {
 	switch values := h.Values(name); {
 	case len(values) > 1:
@@ -62,7 +62,7 @@ func only(h http.Header, name string) (string, error) {
 	}
 }
 
-// readTimestamp reads seconds since 1970: digits only, so that what was signed has one spelling.
+// readTimestamp reads seconds since 1970. It accepts digits only, so that a time has one spelling.
 func readTimestamp(text string) (int64, error) {
 	malformed := refuse(ReasonTimestampMalformed, fmt.Sprintf("%d octets", len(text)))
 	if text == "" || len(text) > longestTimestamp || text[0] == '0' {
@@ -80,8 +80,8 @@ func readTimestamp(text string) (int64, error) {
 	return seconds, nil
 }
 
-// checkID refuses what no sender uses as an id in a header: white space, control characters, more than 255 octets, and a
-// comma, which is what joined headers have.
+// checkID refuses ids that no sender uses: white space, control characters, over 255 octets, or a
+// comma, which joins repeated headers.
 func checkID(id, never string) error {
 	if id == "" || len(id) > 255 {
 		return refuse(ReasonIDMalformed, fmt.Sprintf("%d octets, 1 to 255 are allowed", len(id)))
@@ -95,10 +95,10 @@ func checkID(id, never string) error {
 	return nil
 }
 
-// seconds is a time as schemes write it.
+// seconds formats a time as schemes write it.
 func seconds(at time.Time) string { return strconv.FormatInt(at.Unix(), 10) }
 
-// mismatch is the end of every search for a signature that was made with one of the keys.
+// mismatch is the error if no key matches a signature.
 func mismatch(signatures, keys int) error {
 	return refuse(ReasonSignatureMismatch, fmt.Sprintf("signatures: %d, secrets: %d", signatures, keys))
 }

@@ -11,12 +11,12 @@ import (
 	"strings"
 )
 
-// A Secret is a signing key of a sender. Give two while it is rotated; the first signs where only one signature is sent.
-// Printed, logged or encoded it is its name.
+// A Secret is a sender's signing key. Configure two during a rotation; the first signs if only one
+// signature is sent. It prints, logs and encodes as its name.
 type Secret struct {
-	// Name says which one verified, in logs and in [Verified.Secret]. Default: its place in the list, from "1".
+	// Name identifies the secret in logs and [Verified.Secret]. Default: its position, from "1".
 	Name string
-	// Value as the sender shows it.
+	// Value is the secret as the sender shows it.
 	Value string
 }
 
@@ -26,7 +26,7 @@ func (s Secret) String() string { return "secret " + strconv.Quote(s.Name) }
 // GoString returns the name.
 func (s Secret) GoString() string { return s.String() }
 
-// Format writes the name, whatever the verb: %x of a struct would go past String.
+// Format writes the name for every verb: %x of a struct would bypass String.
 func (s Secret) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, s.String()) }
 
 // LogValue returns the name.
@@ -38,30 +38,30 @@ func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 const (
 	// mostSecrets bounds the work of one request.
 	mostSecrets = 5
-	// shortestSecret is what a secret used as it stands must have, in octets: 128 bits if it is random.
+	// shortestSecret is the minimum length in octets of a secret used as it is: 128 random bits.
 	shortestSecret = 16
 	// A secret of Standard Webhooks has 24 to 64 octets (specification 1.0.0, signature scheme).
 	shortestStandard, longestStandard = 24, 64
 )
 
-// A key is a secret made ready.
+// A key is a parsed secret.
 type key struct {
 	name string
 	*material
 }
 
-// material stands behind a pointer: fmt looks into unexported fields and asks no method of them, but it prints a pointer within a value as an
-// address.
+// material is behind a pointer because fmt prints unexported fields without calling their methods.
+// It prints a pointer within a value as an address.
 type material struct {
-	mac     []byte             // of an HMAC
-	public  ed25519.PublicKey  // of v1a
-	private ed25519.PrivateKey // of v1a, if it may sign
+	mac     []byte             // HMAC
+	public  ed25519.PublicKey  // v1a
+	private ed25519.PrivateKey // v1a; nil if the key can only verify
 }
 
-// longestName of a scheme or a secret: together they are stored with a delivery.
+// longestName bounds the names of a scheme and a secret, which are stored with a delivery.
 const longestName = 100
 
-// readSecrets makes keys of secrets. Its errors name a secret, never show it.
+// readSecrets parses secrets. Its errors name a secret and never contain it.
 func readSecrets(secrets []Secret, read func(value string) (key, error)) ([]key, error) {
 	if len(secrets) == 0 || len(secrets) > mostSecrets {
 		return nil, fmt.Errorf("%d secrets were given; 1 to %d are allowed", len(secrets), mostSecrets)
@@ -98,7 +98,7 @@ func readSecret(value string, read func(value string) (key, error)) (key, error)
 	return read(value)
 }
 
-// plainSecret is used as it stands.
+// plainSecret reads a secret that is used as it is.
 func plainSecret(value string) (key, error) {
 	if len(value) < shortestSecret {
 		return key{}, fmt.Errorf("has %d octets; at least %d are required", len(value), shortestSecret)
@@ -106,7 +106,7 @@ func plainSecret(value string) (key, error) {
 	return key{material: &material{mac: []byte(value)}}, nil
 }
 
-// standardSecret reads whsec_ (or no prefix), whpk_ and whsk_, each with base64 behind it.
+// standardSecret reads whsec_ (or no prefix), whpk_ and whsk_ with base64.
 func standardSecret(value string) (key, error) {
 	kind, text, found := strings.Cut(value, "_")
 	if !found {
@@ -133,7 +133,7 @@ func standardSecret(value string) (key, error) {
 	return key{}, errors.New("has an unknown prefix; whsec_, whpk_ and whsk_ are known")
 }
 
-// privateKey is a seed, or a seed with its public key behind it.
+// privateKey reads a seed, or a seed followed by its public key.
 func privateKey(raw []byte) (key, error) {
 	if len(raw) != ed25519.SeedSize && len(raw) != ed25519.PrivateKeySize {
 		return key{}, fmt.Errorf("has %d octets; a private ed25519 key has %d or %d", len(raw), ed25519.SeedSize, ed25519.PrivateKeySize)

@@ -11,19 +11,19 @@ import (
 	"github.com/pawl-go/pawl/transport/webhook"
 )
 
-// now is what the clock of every test shows.
+// now is the time of every test's clock.
 var now = time.Unix(1_760_000_000, 0)
 
-// A sender is a scheme with what its tests need.
+// A sender is a scheme with the data for its tests.
 type sender struct {
 	name   string
 	scheme func(...webhook.Secret) webhook.Scheme
 	value  string // a secret
 	other  string // another one
-	id     string // given to Sign; "" where the body has it
+	id     string // given to Sign; "" if the body has it
 	wantID string
 	header string // carries the signature
-	time   string // carries the timestamp, if it has a header of its own
+	time   string // carries the timestamp, if it has its own header
 	timed  bool   // signs a timestamp
 	hex    bool   // the signature is hexadecimal
 }
@@ -56,7 +56,6 @@ var senders = []sender{
 	{name: "hmac", scheme: custom, value: plain, other: otherPlain, id: "d-1", wantID: "d-1", header: "X-Acme-Signature", time: "X-Acme-Time", timed: true, hex: true},
 }
 
-// each runs a test for every scheme.
 func each(t *testing.T, test func(t *testing.T, s sender)) {
 	t.Helper()
 	for _, s := range senders {
@@ -67,7 +66,7 @@ func each(t *testing.T, test func(t *testing.T, s sender)) {
 	}
 }
 
-// eachTimed runs a test for every scheme that signs a timestamp, or for every one that does not.
+// eachTimed runs a test for every scheme that signs a timestamp, or for all others.
 func eachTimed(t *testing.T, timed bool, test func(t *testing.T, s sender)) {
 	t.Helper()
 	for _, s := range senders {
@@ -87,7 +86,7 @@ func secrets(values ...string) (all []webhook.Secret) {
 	return all
 }
 
-// sign makes the headers of a delivery.
+// sign returns the headers of a delivery.
 func (s sender) sign(t testing.TB, at time.Time, body string, values ...string) http.Header {
 	t.Helper()
 	if len(values) == 0 {
@@ -118,7 +117,7 @@ func verifier(t testing.TB, c webhook.Config) *webhook.Verifier {
 	return v
 }
 
-// wantRefused checks the reason, and that what is logged holds neither payload nor secret.
+// wantRefused requires one of the reasons, and an error without payload and secret.
 func wantRefused(t *testing.T, s sender, m webhook.Verified, err error, reasons ...webhook.Reason) {
 	t.Helper()
 	got := webhook.ReasonOf(err)

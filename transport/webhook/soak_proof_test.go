@@ -42,13 +42,13 @@ var (
 
 const (
 	copies  = 3  // of each delivery
-	workers = 48 // that send at once
-	// mostAsked is how many acknowledged deliveries are looked for after each kill.
+	workers = 48 // concurrent senders
+	// mostAsked is how many acknowledged deliveries are checked after each kill.
 	mostAsked = 1000
 )
 
-// Signed deliveries, three of each and in any order, over HTTP to a receiver process that is killed again and again: each takes effect once,
-// and what was answered 200 is in the database at that moment.
+// Signed deliveries are sent over HTTP, three copies of each in any order, to a receiver process
+// that is killed repeatedly. Each takes effect once. A delivery answered 200 is in the database.
 func TestSoak(t *testing.T) {
 	for _, mode := range []string{"inline", "store"} {
 		t.Run(mode, func(t *testing.T) {
@@ -60,7 +60,7 @@ func TestSoak(t *testing.T) {
 	}
 }
 
-// A soak is one database, one address, and the receivers that stand behind it one after the other.
+// A soak is a database, an address and the successive receivers behind it.
 type soak struct {
 	*testing.T
 	plan     assignment
@@ -71,24 +71,24 @@ type soak struct {
 	random   *rand.Rand
 	began    time.Time
 
-	requests, refused atomic.Int64 // refused: answered 503, or not at all
-	killed            atomic.Int64 // receivers, by whomever
+	requests, refused atomic.Int64 // answered 503, or not at all
+	killed            atomic.Int64 // receivers that died by SIGKILL
 	mu                sync.Mutex
-	taken             []string // keys, in the order in which they were first answered 200
+	taken             []string // keys, in the order of their first 200
 	known             map[string]bool
 }
 
-// receiverEnv holds an assignment, as JSON, for a receiver process.
+// receiverEnv is the environment variable with a receiver process's assignment, as JSON.
 const receiverEnv = "PAWL_TEST_RECEIVER"
 
-// An assignment says what a receiver process does. Its socket is file 3.
+// An assignment configures a receiver process. Its socket is file descriptor 3.
 type assignment struct {
 	URL    string // of the database
 	Mode   string
 	Faults string // where the process kills itself
 }
 
-// points are where receivers die, by mode; "" is any moment.
+// points are the crash points, by mode; "" is any moment.
 var points = map[string][]string{
 	"inline": {"", "consumer.claim.after", "consumer.handle.before", "consumer.handle.after", "consumer.commit.before", "consumer.commit.after", "consumer.ack.before"},
 	"store":  {"", "consumer.claim.after", "consumer.ack.before", "job.hold.before", "job.handle.before", "job.commit.before", "job.commit.after"},
@@ -114,7 +114,7 @@ func newSoak(t *testing.T, mode string) *soak {
 
 func soakScheme() webhook.Scheme { return webhook.StandardWebhooks(secrets(whsec)...) }
 
-// play sends everything and kills receivers on the way.
+// play sends all copies and kills receivers meanwhile.
 func (s *soak) play() {
 	s.Helper()
 	order := make([]int, 0, *hookDeliveries*copies)
@@ -138,7 +138,7 @@ func (s *soak) play() {
 	for kill := range *hookKills {
 		from := int64(len(order)) * int64(kill) / int64(*hookKills)
 		for s.until("senders get on", func() bool { return sent.Load() >= from || receiver.over() }); sent.Load() < from; {
-			receiver = s.receiver("") // it died before its time
+			receiver = s.receiver("") // it died early
 			s.until("senders get on", func() bool { return sent.Load() >= from || receiver.over() })
 		}
 		receiver.kill(time.Duration(s.random.IntN(50)) * time.Millisecond)
@@ -172,7 +172,7 @@ func (s *soak) play() {
 	receiver.terminate()
 }
 
-// send sends one copy, signed anew each time, until it is answered 200.
+// send sends one copy until it is answered 200. It signs each attempt.
 func (s *soak) send(n int) {
 	key := fmt.Sprintf("msg_%d", n)
 	body := fmt.Sprintf(`{"id":%q,"n":%d}`, key, n)
@@ -215,7 +215,7 @@ func (s *soak) took(key string) {
 	}
 }
 
-// wantTaken looks, while no receiver runs, for the deliveries that were answered 200 last.
+// wantTaken checks, while no receiver runs, the last deliveries that were answered 200.
 func (s *soak) wantTaken() {
 	s.Helper()
 	s.mu.Lock()
@@ -255,14 +255,14 @@ func (s *soak) until(what string, reached func() bool) {
 	}
 }
 
-// A process is one receiver.
+// A process is one receiver process.
 type process struct {
 	*soak
 	cmd   *exec.Cmd
 	ended chan struct{}
 }
 
-// receiver starts a receiver on the socket, and waits until it has begun.
+// receiver starts a receiver on the socket and waits until it has started.
 func (s *soak) receiver(faults string) *process {
 	s.Helper()
 	socket, err := s.listener.File()
@@ -313,7 +313,7 @@ func (p *process) over() bool {
 	}
 }
 
-// kill kills the receiver after a while, unless it has killed itself.
+// kill kills the receiver after a delay, unless it has ended.
 func (p *process) kill(after time.Duration) {
 	select {
 	case <-p.ended:
@@ -323,7 +323,7 @@ func (p *process) kill(after time.Duration) {
 	}
 }
 
-// terminate ends the receiver as a deploy does.
+// terminate ends the receiver with SIGTERM.
 func (p *process) terminate() {
 	p.Helper()
 	_ = p.cmd.Process.Signal(syscall.SIGTERM)
@@ -333,12 +333,11 @@ func (p *process) terminate() {
 	}
 }
 
-// TestReceiverProcess is no test: it is the receiver that the soak starts, and kills. It prints a line when it has begun, and ends at
-// SIGTERM.
+// TestReceiverProcess is the main function of the receiver processes. It ends at SIGTERM.
 func TestReceiverProcess(t *testing.T) {
 	var a assignment
 	if text := os.Getenv(receiverEnv); text == "" {
-		return // the soak is what starts it
+		return // not started by a soak
 	} else if err := json.Unmarshal([]byte(text), &a); err != nil {
 		t.Fatal(err)
 	}
@@ -396,7 +395,8 @@ func (a assignment) serve(ctx context.Context) error {
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
 	fmt.Println("begun")
-	if err := f.Run(ctx); err != nil { // until SIGTERM; whoever was in hand is answered then
+	// Runs until SIGTERM. Running deliveries are answered then.
+	if err := f.Run(ctx); err != nil {
 		return err
 	}
 	if err := server.Shutdown(context.WithoutCancel(ctx)); err != nil {
@@ -408,12 +408,13 @@ func (a assignment) serve(ctx context.Context) error {
 	return nil
 }
 
-// soakHandler fails for the first try of every fiftieth delivery, which is stored.
+// soakHandler fails the first attempt of every fiftieth delivery, which is then stored.
 func soakHandler(ctx context.Context, tx pgx.Tx, d consumer.Message[[]byte]) error {
 	if err := handle(ctx, tx, d); err != nil {
 		return err
 	}
-	if strings.HasSuffix(d.Key, "49") && (d.Handle != nil || d.Receives == 1) { // a stored one has no handle, and its attempt is counted
+	// A stored delivery has no handle, and its attempt is counted.
+	if strings.HasSuffix(d.Key, "49") && (d.Handle != nil || d.Receives == 1) {
 		return errors.New("not the first time")
 	}
 	return nil

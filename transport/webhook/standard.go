@@ -11,16 +11,15 @@ import (
 	"time"
 )
 
-// StandardWebhooks is the scheme of standardwebhooks.com, specification 1.0.0: v1 (HMAC-SHA256, secrets whsec_) and v1a
-// (ed25519, keys whpk_), several signatures in one header. Id and timestamp are signed. An id may hold no full stop, which
-// separates what is signed.
+// StandardWebhooks is the scheme of standardwebhooks.com, specification 1.0.0: v1 (HMAC-SHA256,
+// secrets whsec_) and v1a (ed25519, keys whpk_), with several signatures in one header. Id and
+// timestamp are signed. An id cannot contain a full stop, which separates the signed parts.
 func StandardWebhooks(secrets ...Secret) Scheme { return newStandard("standard", "Webhook-", secrets) }
 
-// Svix is [StandardWebhooks] under headers of its own: svix-id, svix-timestamp, svix-signature. If
-// a sender has Svix send under the neutral names webhook-id, webhook-timestamp and
-// webhook-signature, as some plans allow
-// (https://docs.svix.com/receiving/verifying-payloads/how-manual), use [StandardWebhooks] with the
-// same secret.
+// Svix is [StandardWebhooks] with the headers svix-id, svix-timestamp and svix-signature. Some
+// plans can send the neutral webhook-id, webhook-timestamp and webhook-signature
+// (https://docs.svix.com/receiving/verifying-payloads/how-manual): use [StandardWebhooks] with the
+// same secret for them.
 func Svix(secrets ...Secret) Scheme { return newStandard("svix", "Svix-", secrets) }
 
 type standard struct {
@@ -86,7 +85,7 @@ func (s *standard) match(signatures []string, content []byte) (name string, err 
 			return "", refuse(ReasonSignatureMalformed, "not a version, a comma and a signature, with one space between two")
 		}
 		if version != "v1" && version != "v1a" {
-			continue // of another version, perhaps of the future
+			continue // another version, perhaps a future one
 		}
 		known++
 		for _, k := range s.keys {
@@ -123,7 +122,7 @@ func signed(id, timestamp string, body []byte) []byte {
 	return append([]byte(id+"."+timestamp+"."), body...)
 }
 
-// Sign signs with every secret that can: all but public keys.
+// Sign signs with every secret except public keys.
 func (s *standard) Sign(id string, at time.Time, body []byte) (http.Header, error) {
 	if s.err != nil {
 		return nil, invalid("webhook.sign", s.err)

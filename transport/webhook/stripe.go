@@ -11,11 +11,11 @@ import (
 	"github.com/pawl-go/pawl/transport/internal/jsonptr"
 )
 
-// Stripe is the scheme of Stripe-Signature: t=, v1=, several v1 while a secret is rotated. The timestamp is signed; the id is
-// the event's, in the signed body. Other schemes in the header (v0) are ignored.
+// Stripe is the scheme of Stripe-Signature: t=, v1=, and several v1 during a rotation. The
+// timestamp is signed. The id is the event's, in the signed body. v0 is ignored.
 func Stripe(secrets ...Secret) Scheme { return newTimed("stripe", "Stripe-Signature", secrets) }
 
-// Mux is the scheme of Mux-Signature, which has the form of [Stripe]'s.
+// Mux is the scheme of Mux-Signature, which has the form of Stripe-Signature.
 func Mux(secrets ...Secret) Scheme { return newTimed("mux", "Mux-Signature", secrets) }
 
 // timed is a scheme with timestamp and signatures in one header, and the id in the body.
@@ -25,7 +25,7 @@ type timed struct {
 	err          error
 }
 
-// timedID is where the id stands in the body.
+// timedID is the JSON pointer of the id in the body.
 const timedID = "/id"
 
 func newTimed(name, header string, secrets []Secret) Scheme {
@@ -92,7 +92,7 @@ func readTimed(text string) (timestamp string, signatures []string, err error) {
 	}
 	switch {
 	case times != 1:
-		return "", nil, refuse(ReasonTimestampMalformed, fmt.Sprintf("t= stands there %d times", times))
+		return "", nil, refuse(ReasonTimestampMalformed, fmt.Sprintf("t= occurs %d times", times))
 	case len(signatures) == 0:
 		return "", nil, refuse(ReasonSignatureMalformed, "there is no v1=")
 	}

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// A template is what an HMAC signs: placeholders, and what stands between them.
+// A template is the text that an HMAC signs: placeholders and the text between them.
 type template []string
 
 const (
@@ -15,14 +15,14 @@ const (
 	bodyHere      = "{body}"
 )
 
-// readTemplate refuses a text after which two requests could be signed alike, or that leaves a timestamp unsigned.
+// readTemplate refuses ambiguous texts and those that leave a timestamp unsigned.
 func readTemplate(text string, hasTime, hasID bool) (t template, err error) {
 	count := func(p string) int { return strings.Count(text, p) }
 	switch {
 	case !strings.HasSuffix(text, bodyHere) || count(bodyHere) != 1 || count(timestampHere) > 1 || count(idHere) > 1:
-		return nil, fmt.Errorf("what is signed, %q, must end with %s and have each placeholder once", text, bodyHere)
+		return nil, fmt.Errorf("the signed text %q must end with %s and have each placeholder once", text, bodyHere)
 	case hasTime && count(timestampHere) == 0:
-		return nil, fmt.Errorf("there is a timestamp header, but %q does not sign it: anybody could write another", text)
+		return nil, fmt.Errorf("there is a timestamp header, but %q does not sign it: it could be replaced", text)
 	case !hasTime && count(timestampHere) == 1, !hasID && count(idHere) == 1:
 		return nil, fmt.Errorf("%q signs a header that has no name", text)
 	}
@@ -37,7 +37,7 @@ func readTemplate(text string, hasTime, hasID bool) (t template, err error) {
 	for i, p := range t[:len(t)-1] {
 		behind := t[i+1]
 		if isPlaceholder(p) && (isPlaceholder(behind) || p == timestampHere && behind[0] >= '0' && behind[0] <= '9') {
-			return nil, fmt.Errorf("what stands behind %s in %q does not end it, so that two requests could be signed alike", p, text)
+			return nil, fmt.Errorf("the text behind %s in %q does not end it: two requests could have the same signature", p, text)
 		}
 	}
 	return t, nil
@@ -47,7 +47,7 @@ func isPlaceholder(part string) bool {
 	return part == timestampHere || part == idHere || part == bodyHere
 }
 
-// next finds the first placeholder. There is one: the text ends with the body's.
+// next finds the first placeholder. There is always one, since the text ends with {body}.
 func next(text string) (at int, found string) {
 	at = len(text)
 	for _, p := range []string{timestampHere, idHere, bodyHere} {
@@ -58,7 +58,7 @@ func next(text string) (at int, found string) {
 	return at, found
 }
 
-// afterID is the first octet behind a signed id, which no id may hold: it ends the id. "" if the id is not signed.
+// afterID returns the octet that ends a signed id, so that no id may contain it, or "".
 func (t template) afterID() string {
 	for i, p := range t {
 		if p == idHere {
@@ -79,6 +79,6 @@ func (t template) write(w io.Writer, id, timestamp string, body []byte) {
 		case bodyHere:
 			part = body
 		}
-		_, _ = w.Write(part) // a hash takes everything
+		_, _ = w.Write(part) // a hash returns no error
 	}
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/pawl-go/pawl/transport/webhook"
 )
 
-// One captured request of a sender whose ids are not signed, sent again under new ids: with a key from the signed body it takes effect once and
-// keeps one row and one body.
+// A request whose id is not signed is replayed under new ids. With a key from the signed body it
+// takes effect once and keeps one row and one body.
 func TestReceiver_AReplayUnderNewUnsignedIDsKeepsNothing(t *testing.T) {
 	t.Parallel()
 	b := receive(t, "github", func(b *bed) { b.verifier.Key = webhook.KeyBody() })
@@ -35,8 +35,8 @@ func TestReceiver_AReplayUnderNewUnsignedIDsKeepsNothing(t *testing.T) {
 	b.stop()
 }
 
-// With KeyID, which a Reconciler needs, and the body as a semantic key, a hundred replays under new unsigned ids keep nothing either: one row,
-// one body, and the row of the semantic key.
+// With KeyID and the body as semantic key, 100 replays under new unsigned ids keep one row, one
+// body and the row of the semantic key.
 func TestReceiver_AReplayUnderASemanticKeyKeepsNothing(t *testing.T) {
 	t.Parallel()
 	b := receive(t, "github", func(b *bed) { b.verifier.Key, b.verifier.SemanticKey = webhook.KeyID(), webhook.KeyBody() })
@@ -64,7 +64,7 @@ func TestReceiver_AReplayUnderASemanticKeyKeepsNothing(t *testing.T) {
 	b.stop()
 }
 
-// A semantic key that cannot be stored still counts: it is hashed, not dropped.
+// A semantic key that cannot be stored is hashed, not dropped.
 func TestVerifier_AnInvalidSemanticKeyIsNotDropped(t *testing.T) {
 	t.Parallel()
 	s := senderNamed("github")
@@ -83,7 +83,7 @@ func TestVerifier_AnInvalidSemanticKeyIsNotDropped(t *testing.T) {
 	}
 }
 
-// However they are printed, a secret, a scheme and a verifier show no key.
+// No way of printing a secret, a scheme or a verifier shows a key.
 func TestSecrets_AreNotPrinted(t *testing.T) {
 	t.Parallel()
 	const value = "a-secret-that-nobody-may-see"

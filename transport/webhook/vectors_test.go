@@ -8,7 +8,7 @@ import (
 	"github.com/pawl-go/pawl/transport/webhook"
 )
 
-// What the senders publish verifies, and we sign the same.
+// Vectors that the senders publish verify, and Sign reproduces them.
 func TestVectors(t *testing.T) {
 	t.Parallel()
 	const slackForm = "token=xyzz0WbapA4vBCDEFasx0q6G&team_id=T1DC2JH3J&team_domain=testteamnow&channel_id=G8PSS9T3V&channel_name=foobar&user_id=U2CERLKJA&user_name=roadrunner&command=%2Fwebhook-collect&text=&response_url=https%3A%2F%2Fhooks.slack.com%2Fcommands%2FT1DC2JH3J%2F397700885554%2F96rGlfmibIGlgcZRskXaIFfN&trigger_id=398738663015.47445629121.803a0bc887a14d10d2c447fce8b6703c"
@@ -55,7 +55,7 @@ func TestVectors(t *testing.T) {
 			}
 		})
 	}
-	// The private key of the v1a vector, and the public one that a receiver has.
+	// The private key of the v1a vector, and the public key that a receiver has.
 	public := webhook.StandardWebhooks(secrets("whpk_" + publicOf(t, whsk))...)
 	h, err := webhook.StandardWebhooks(secrets(whsk)...).Sign("msg_1", now, []byte(body))
 	if err != nil {

@@ -2,29 +2,30 @@ package webhook
 
 import "net/http"
 
-// GitHub is the scheme of X-Hub-Signature-256. GitHub signs the body and nothing else: no timestamp, and not the id,
-// X-GitHub-Delivery. Whoever has seen a request can send it again at any time, under the same id or another. Against the same
-// id the memory of keys stands. Against another only something that is signed helps: [KeyBody] as [Config.SemanticKey].
+// GitHub is the scheme of X-Hub-Signature-256. GitHub signs only the body: no timestamp, and not
+// the id, X-GitHub-Delivery. An observer can replay a request at any time. Under the same id it is
+// a duplicate. For other ids set [KeyBody] as [Config.SemanticKey].
 func GitHub(secrets ...Secret) Scheme {
 	return vendor(HMACConfig{Name: "github", Header: "X-Hub-Signature-256", Prefix: "sha256=", IDHeader: "X-GitHub-Delivery"}, secrets,
 		hmacScheme{kept: []string{"X-Github-Event", "X-Github-Hook-Id"}})
 }
 
-// Slack is the scheme of X-Slack-Signature, v0: the timestamp, X-Slack-Request-Timestamp, is signed. The id is the event_id of
-// the Events API, in the signed body; slash commands and interactions are forms and have none: choose [KeyBody] for them.
+// Slack is the scheme of X-Slack-Signature, v0. The timestamp, X-Slack-Request-Timestamp, is
+// signed. The id is the event_id of the Events API, in the signed body. Slash commands and
+// interactions are forms without an id: use [KeyBody] for them.
 func Slack(secrets ...Secret) Scheme {
 	return vendor(HMACConfig{Name: "slack", Header: "X-Slack-Signature", Prefix: "v0=", TimestampHeader: "X-Slack-Request-Timestamp",
 		Signed: "v0:{timestamp}:{body}"}, secrets,
 		hmacScheme{inBody: "/event_id", kept: []string{"X-Slack-Retry-Num", "X-Slack-Retry-Reason"}})
 }
 
-// Shopify is the scheme of X-Shopify-Hmac-Sha256. Shopify signs the body and nothing else: no
-// timestamp, and not the id of the delivery, X-Shopify-Webhook-Id; what [GitHub] says holds here
-// too. The key is made of X-Shopify-Topic and that id, by which Shopify has duplicates recognised
-// (https://shopify.dev/docs/apps/build/webhooks/verify-deliveries). Deliveries that one action of a
-// merchant causes share X-Shopify-Event-Id, which is kept with each.
+// Shopify is the scheme of X-Shopify-Hmac-Sha256. Shopify signs only the body: no timestamp, and
+// not the id, X-Shopify-Webhook-Id. See [GitHub] for replays. The key is made of X-Shopify-Topic
+// and that id, as Shopify recommends
+// (https://shopify.dev/docs/apps/build/webhooks/verify-deliveries). Deliveries of one action of a
+// merchant share X-Shopify-Event-Id, which is kept with each.
 //
-// Shopify's Events have the same names without X-. One verifier takes both: a request without
+// Shopify's Events use the same header names without X-. One verifier takes both: a request without
 // X-Shopify-Hmac-Sha256 is read by the other names. Sign uses the names with X-.
 func Shopify(secrets ...Secret) Scheme {
 	return twoFamilies{
@@ -42,8 +43,8 @@ func shopify(secrets []Secret, prefix string, kept ...string) *hmacScheme {
 		hmacScheme{topic: names[0], kept: names})
 }
 
-// twoFamilies is a scheme of one sender that names its headers in two ways. Which family it is, the signature's header says; with
-// both or none of them it is the first, so one request is read in one way.
+// twoFamilies is a scheme of a sender with two sets of header names. The signature's header selects
+// the set. With both or none it is the first, so a request has one reading.
 type twoFamilies struct {
 	*hmacScheme
 	second *hmacScheme
@@ -64,7 +65,7 @@ func (s twoFamilies) prove(h http.Header, body []byte) (proof, error) {
 	return s.family(h).prove(h, body)
 }
 
-// named has no signature to tell the families apart: what is there is an id.
+// named has no signature header, so the id's header selects the set.
 func (s twoFamilies) named(h http.Header, body []byte) (proof, error) {
 	if len(h.Values(s.c.IDHeader)) == 0 && len(h.Values(s.second.c.IDHeader)) > 0 {
 		return s.second.named(h, body)
@@ -72,7 +73,7 @@ func (s twoFamilies) named(h http.Header, body []byte) (proof, error) {
 	return s.hmacScheme.named(h, body)
 }
 
-// vendor is an HMAC with what only this sender has.
+// vendor completes the HMAC scheme of one sender, own.
 func vendor(c HMACConfig, secrets []Secret, own hmacScheme) *hmacScheme {
 	own.c = c
 	own.err = own.complete(secrets)

@@ -13,32 +13,32 @@ import (
 	"github.com/pawl-go/pawl/internal/callback"
 )
 
-// A Config of a verifier. What is not required is fit for production as it is.
+// Config configures a [Verifier]. Only Scheme is required; zero values are fit for production.
 type Config struct {
-	// Scheme is how the sender signs. Required.
+	// Scheme is how the sender signs.
 	Scheme Scheme
-	// Tolerance is how far the signed timestamp may lie from Now, in both directions. Longer gives a replay more time, shorter
-	// refuses what was held up or comes from a clock that is off. Schemes that sign no timestamp have none. Default 5 min, 1 s
-	// to 24 h.
+	// Tolerance is how far the signed timestamp may be from Now, in both directions. A longer one
+	// gives a replay more time; a shorter one refuses delayed deliveries and clocks that are off.
+	// It has no effect on schemes without a timestamp. Default 5 min, 1 s to 24 h.
 	Tolerance time.Duration
-	// MaxBody is the longest body in octets; it is held in memory. Default 1 MiB, up to 16 MiB.
+	// MaxBody is the longest body in octets, held in memory. Default 1 MiB, up to 16 MiB.
 	MaxBody int64
-	// ReadTimeout is how long a body may take to arrive. Default 10 s, 10 ms to 10 min. Where the ResponseWriter takes no
-	// deadline a sender that falls silent is stopped by http.Server.ReadTimeout only; set that too.
+	// ReadTimeout is how long a body may take to arrive. Default 10 s, 10 ms to 10 min. If the
+	// ResponseWriter accepts no deadline, only http.Server.ReadTimeout stops a silent sender.
 	ReadTimeout time.Duration
-	// Key is what a delivery is remembered by. Default [KeyID].
+	// Key identifies a delivery. Default [KeyID].
 	Key KeyFrom
-	// SemanticKey is a second key, for senders that may announce one thing under two ids. Default none. Once it
-	// took effect, a delivery under another id is a duplicate of which nothing is kept. Where ids are not signed set it to [KeyBody]() if Key is
-	// [KeyID], which a [Reconciler] needs.
+	// SemanticKey is a second key, for senders that may send one event under two ids. After one of
+	// them took effect, others are duplicates of which nothing is kept. If ids are not signed and
+	// Key is [KeyID], which a [Reconciler] needs, set it to [KeyBody](). Default none.
 	SemanticKey KeyFrom
-	// Fingerprint is what must be the same whenever the key comes. Default: what the [Sender] changes is left out, or how it is
-	// encoded; else the raw body.
+	// Fingerprint is what must be equal whenever the key comes. Default: the raw body, or canonical
+	// JSON without the [Sender]'s Volatile members.
 	Fingerprint FingerprintFrom
-	// Keep names headers to hand on beside Content-Type and what the scheme keeps (event type, retry count). Cookies,
-	// credentials and signatures are refused.
+	// Keep names headers to keep beside Content-Type and those of the scheme (event type, retry
+	// count). Cookies, credentials and signatures are refused.
 	Keep []string
-	// Now is the clock against which timestamps are judged; for tests. Default [time.Now].
+	// Now is the clock for timestamps, for tests. Default [time.Now].
 	Now func() time.Time
 	// Hooks receive each refusal of [Verifier.Read].
 	Hooks pawl.Hooks
@@ -50,10 +50,10 @@ const (
 	longestTolerance = day
 )
 
-// A Verifier checks deliveries of one sender. It is safe for several goroutines.
+// A Verifier verifies deliveries of one sender. It is safe for concurrent use.
 type Verifier struct{ cfg Config }
 
-// Format writes what it verifies, whatever the verb: never a secret.
+// Format writes the scheme's name for every verb, never a secret.
 func (v *Verifier) Format(f fmt.State, _ rune) {
 	if v == nil || v.cfg.Scheme == nil {
 		_, _ = io.WriteString(f, "webhook verifier")
@@ -62,7 +62,7 @@ func (v *Verifier) Format(f fmt.State, _ rune) {
 	_, _ = io.WriteString(f, "webhook verifier of "+v.cfg.Scheme.Name())
 }
 
-// New returns a verifier, or [pawl.ErrArgumentInvalid]: also for a secret that is missing, empty or too short.
+// New returns a verifier, or [pawl.ErrArgumentInvalid], also for a missing or short secret.
 func New(c Config) (*Verifier, error) {
 	c, err := c.complete()
 	if err != nil {
@@ -129,10 +129,10 @@ func usualFingerprint(s Sender) FingerprintFrom {
 	return func(body []byte) pawl.Fingerprint { return pawl.FingerprintOf(body) }
 }
 
-// private are headers that prove who somebody is; stored, they could be used again.
+// private are headers with credentials, which must not be stored.
 var private = []string{"Authorization", "Proxy-Authorization", "Cookie", "Set-Cookie"}
 
-// kept returns the headers to hand on.
+// kept returns the headers to keep.
 func (c Config) kept() ([]string, error) {
 	all := append([]string{"Content-Type"}, c.Scheme.keeps()...)
 	for _, name := range c.Keep {
@@ -141,44 +141,44 @@ func (c Config) kept() ([]string, error) {
 			return nil, fmt.Errorf("%q, in Keep, is not the name of a header", name)
 		}
 		if slices.Contains(private, name) || name == c.Scheme.headers(http.Header{name: {"x"}})[0] || strings.Contains(name, "Signature") {
-			return nil, fmt.Errorf("the header %s, in Keep, proves who somebody is and must not be stored", name)
+			return nil, fmt.Errorf("the header %s, in Keep, is a credential or a signature and must not be stored", name)
 		}
 		all = append(all, name)
 	}
 	return all, nil
 }
 
-// Verified is a delivery that its sender signed, whole and, if the scheme signs a timestamp, of now.
+// Verified is a delivery with a valid signature and, if the scheme signs one, a valid timestamp.
 type Verified struct {
-	// Scheme is the name of the scheme that verified it, and Secret that of the secret.
+	// Scheme is the scheme's name, and Secret the name of the secret that verified it.
 	Scheme, Secret string
-	// Key is what to remember it by; "" if it has none, and then KeyFault says why, for logs. Such a delivery is genuine all
-	// the same: keep it for a person, do not handle it.
+	// Key identifies the delivery. If it has none, Key is "" and KeyFault says why, for logs. Do
+	// not handle such a delivery; keep it for an operator.
 	Key, KeyFault string
-	// Fault is a panic of a function of the Config, with this delivery. Such a delivery has no Key,
-	// and a [Receiver] hands it on as a dead letter.
+	// Fault is the panic of a function of the Config. The delivery then has no Key, and a
+	// [Receiver] makes it a dead letter.
 	Fault error
-	// SemanticKey is the second key; "" if none is configured or this delivery has none. One that cannot be stored is its SHA-256.
+	// SemanticKey is the second key, "" if none. One that cannot be stored is its SHA-256.
 	SemanticKey string
-	// ID is the sender's own id, for people and logs; "" if it gave none.
+	// ID is the sender's id, for people and logs; "" if there is none.
 	ID string
-	// IDSigned: the signature covers the ID. Where it does not (GitHub, Shopify), whoever saw one request can send it again under
-	// another id; only a key from the body recognises that.
+	// IDSigned reports whether the signature covers the ID. If not (GitHub, Shopify), an observer
+	// can replay a request under another id. Only a key from the body detects that.
 	IDSigned bool
 	// SentAt is the signed timestamp; zero if the scheme signs none.
 	SentAt time.Time
-	// UnsignedHeaders are those that the scheme and Config.Keep allow, by canonical name; several values are joined with ", ". No signature
-	// covers them: whoever saw one request can send it again with another event type or shop. They reach a handler as Delivery.Attributes. Decide
-	// by the Body.
+	// UnsignedHeaders are the headers of the scheme and Config.Keep, by canonical name, joined by
+	// ", ". A handler gets them as Delivery.Attributes. No signature covers them: an observer can
+	// replay a request with another event type or shop. Decide by the Body.
 	UnsignedHeaders map[string]string
 	// Fingerprint of the body.
 	Fingerprint pawl.Fingerprint
-	// Body is what was signed, octet by octet.
+	// Body is the signed body, unchanged.
 	Body []byte
 }
 
-// Verify checks a request that was read already: its headers, with canonical names, and its raw
-// body. An error is a [Refusal], or the panic of Config.Now.
+// Verify checks the headers, with canonical names, and the raw body of a request. An error is a
+// [Refusal], or a panic of Config.Now.
 func (v *Verifier) Verify(h http.Header, body []byte) (Verified, error) {
 	if err := v.inspect(h); err != nil {
 		return Verified{}, err
@@ -199,8 +199,8 @@ func (v *Verifier) Verify(h http.Header, body []byte) (Verified, error) {
 	return v.describe(p, h, body), nil
 }
 
-// Vouched returns a delivery that came without a signature from somebody who is trusted otherwise, such as the sender's own API: its headers,
-// with canonical names, and its body. by names who that is, for Verified.Secret. An error is a [Refusal].
+// Vouched returns a delivery without a signature from a trusted source, such as the sender's API. h
+// has canonical names. by names the source, for Verified.Secret. An error is a [Refusal].
 func (v *Verifier) Vouched(by string, h http.Header, body []byte) (Verified, error) {
 	if int64(len(body)) > v.cfg.MaxBody {
 		return Verified{}, v.tooLarge()
@@ -213,7 +213,7 @@ func (v *Verifier) Vouched(by string, h http.Header, body []byte) (Verified, err
 	return v.describe(p, h, body), nil
 }
 
-// inspect refuses what the headers alone show to be in vain.
+// inspect refuses requests by their headers alone.
 func (v *Verifier) inspect(h http.Header) error {
 	for _, encoding := range h.Values("Content-Encoding") {
 		if encoding != "" && !strings.EqualFold(encoding, "identity") {
@@ -237,7 +237,7 @@ func (v *Verifier) inspect(h http.Header) error {
 	return nil
 }
 
-// timely judges a signed timestamp. The signature was checked before, so what is said here is true of a genuine request.
+// timely checks a signed timestamp, after the signature was verified.
 func (v *Verifier) timely(at int64) error {
 	if at == 0 {
 		return nil
@@ -272,7 +272,7 @@ func (v *Verifier) describe(p proof, h http.Header, body []byte) Verified {
 	return m
 }
 
-// name sets fingerprint and keys. An error is a panic of one of the functions for them.
+// name sets fingerprint and keys. An error is a panic of one of their functions.
 func (v *Verifier) name(m *Verified) (err error) {
 	if m.Fingerprint, err = callback.Get("Config.Fingerprint", func() pawl.Fingerprint { return v.cfg.Fingerprint(m.Body) }); err != nil {
 		return err

@@ -13,7 +13,7 @@ import (
 	"github.com/pawl-go/pawl/transport/webhook"
 )
 
-// What was signed with the secret verifies, and says what a receiver needs.
+// A signed request verifies, and Verified has its data.
 func TestVerify_Genuine(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, s sender) {
@@ -39,7 +39,7 @@ func TestVerify_Genuine(t *testing.T) {
 	})
 }
 
-// While a secret is rotated both verify, and the name says which; once the old one is gone, so is what it signed.
+// During a rotation both secrets verify, and Secret names the one that matched.
 func TestVerify_Rotation(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, s sender) {
@@ -54,7 +54,7 @@ func TestVerify_Rotation(t *testing.T) {
 		only := s.verifier(t, func(c *webhook.Config) { c.Scheme = s.scheme(secrets(s.other)...) })
 		m, err := only.Verify(s.sign(t, now, body), []byte(body))
 		wantRefused(t, s, m, err, webhook.ReasonSignatureMismatch)
-		// A sender that signs with both is understood by who has either.
+		// With two signatures, either secret verifies.
 		if h := s.sign(t, now, body, s.value, s.other); strings.ContainsAny(h.Get(s.header), " ,") {
 			if _, err := only.Verify(h, []byte(body)); err != nil {
 				t.Error(err)
@@ -63,7 +63,7 @@ func TestVerify_Rotation(t *testing.T) {
 	})
 }
 
-// One changed octet of the body, wherever, is a forgery.
+// A change of any octet of the body is detected.
 func TestVerify_Forged(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, s sender) {
@@ -85,7 +85,7 @@ func TestVerify_WrongSecret(t *testing.T) {
 	})
 }
 
-// A signature is of one body: with another it is nothing, also within the tolerance.
+// A signature does not verify another body, even within the tolerance.
 func TestVerify_ReplayedWithAnotherBody(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, s sender) {
@@ -108,7 +108,7 @@ func TestVerify_Truncated(t *testing.T) {
 	})
 }
 
-// Any middleware that parses the body and writes it again changes it: white space, number spelling, order.
+// A body that middleware parses and encodes again is refused: white space, numbers or order differ.
 func TestT51_ReserialisedBodyIsRefused(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, s sender) {
@@ -148,7 +148,7 @@ func TestVerify_Stale(t *testing.T) {
 	})
 }
 
-// stripe-go compares the age only, and an age below zero is young.
+// A timestamp in the future is refused. stripe-go accepts one, since it checks only the age.
 func TestT48_FutureTimestampIsRefused(t *testing.T) {
 	t.Parallel()
 	eachTimed(t, true, func(t *testing.T, s sender) {
@@ -160,14 +160,15 @@ func TestT48_FutureTimestampIsRefused(t *testing.T) {
 			m, err := v.Verify(s.sign(t, now.Add(early), body), []byte(body))
 			wantRefused(t, s, m, err, webhook.ReasonTimestampFuture)
 		}
-		m, err := v.Verify(s.sign(t, time.Unix(999_999_999_999, 0), body), []byte(body)) // further than a Duration reaches
+		// Further away than a Duration reaches.
+		m, err := v.Verify(s.sign(t, time.Unix(999_999_999_999, 0), body), []byte(body))
 		if wantRefused(t, s, m, err, webhook.ReasonTimestampFuture); err != nil && strings.Contains(err.Error(), ": -") {
 			t.Error(err)
 		}
 	})
 }
 
-// A timestamp that somebody wrote over a genuine request is not the one that was signed.
+// A replaced timestamp on a signed request is refused.
 func TestT49_TimestampIsSigned(t *testing.T) {
 	t.Parallel()
 	eachTimed(t, true, func(t *testing.T, s sender) {
@@ -183,8 +184,8 @@ func TestT49_TimestampIsSigned(t *testing.T) {
 	wantInvalid(t, err, "does not sign it")
 }
 
-// GitHub and Shopify sign no timestamp and no id. A request of last year verifies, under its own id and under another; what is
-// said of it is that the id is not signed, and the second key, from the signed body, is the same.
+// GitHub and Shopify sign neither timestamp nor id. A request of last year verifies, also under
+// another id. IDSigned is false, and the second key, from the signed body, is equal.
 func TestT49_NoTimestampIsSaid(t *testing.T) {
 	t.Parallel()
 	eachTimed(t, false, func(t *testing.T, s sender) {
@@ -209,7 +210,7 @@ func TestT49_NoTimestampIsSaid(t *testing.T) {
 	})
 }
 
-// Each header of a scheme must be there once, and not be empty.
+// Each header of a scheme must occur once and not be empty.
 func TestVerify_Headers(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, s sender) {
@@ -241,8 +242,7 @@ func TestVerify_Headers(t *testing.T) {
 	})
 }
 
-// A signature has one spelling. Others are no weaker as signatures, but what has two spellings is two things to whoever
-// remembers it.
+// A signature has one spelling, so that equal signatures are equal texts.
 func TestVerify_SignatureSpellings(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, s sender) {
@@ -261,7 +261,7 @@ func TestVerify_SignatureSpellings(t *testing.T) {
 			h := s.sign(t, now, body)
 			h.Set(s.header, change(h.Get(s.header)))
 			m, err := v.Verify(h, []byte(body))
-			if s.timed && s.time == "" && what == "upper case" { // T= and V1=
+			if s.timed && s.time == "" && what == "upper case" { // it becomes T= and V1=
 				wantRefused(t, s, m, err, webhook.ReasonTimestampMalformed)
 				h = s.sign(t, now, body)
 				front, digits, _ := strings.Cut(h.Get(s.header), "v1=")
@@ -273,7 +273,7 @@ func TestVerify_SignatureSpellings(t *testing.T) {
 			}
 		}
 	})
-	// What stands before a signature is part of it.
+	// The prefix of a signature is required.
 	for prefix, s := range map[string]sender{"sha256=": senders[5], "v0=": senders[6]} {
 		h := s.sign(t, now, body)
 		for _, changed := range []string{strings.TrimPrefix(h.Get(s.header), prefix), strings.Replace(h.Get(s.header), "=", "", 1), "sha1=" + strings.TrimPrefix(h.Get(s.header), prefix)} {
@@ -282,7 +282,7 @@ func TestVerify_SignatureSpellings(t *testing.T) {
 			wantRefused(t, s, m, err, webhook.ReasonSignatureMalformed)
 		}
 	}
-	// Base64 without padding, or of the alphabet for URLs, is the same octets and another text.
+	// Base64 without padding decodes to the same octets but is another text.
 	s := senders[1]
 	h := s.sign(t, now, body)
 	h.Set(s.header, strings.TrimRight(h.Get(s.header), "="))
@@ -290,7 +290,7 @@ func TestVerify_SignatureSpellings(t *testing.T) {
 	wantRefused(t, s, m, err, webhook.ReasonSignatureMismatch)
 }
 
-// Only plain seconds are a timestamp.
+// A timestamp is plain seconds.
 func TestVerify_TimestampSpellings(t *testing.T) {
 	t.Parallel()
 	eachTimed(t, true, func(t *testing.T, s sender) {
@@ -308,13 +308,13 @@ func TestVerify_TimestampSpellings(t *testing.T) {
 	})
 }
 
-// A flood of signatures costs a count and no hash; ten are looked at.
+// At most ten signatures are checked. More are refused before any hash is computed.
 func TestVerify_SignatureFlood(t *testing.T) {
 	t.Parallel()
 	for _, s := range senders {
 		between := map[string]string{"standard": " ", "standard v1a": " ", "svix": " ", "stripe": ",", "mux": ","}[s.name]
 		if between == "" {
-			continue // one signature in one header, by construction
+			continue // these have one signature
 		}
 		v, h := s.verifier(t), s.sign(t, now, body)
 		genuine := h.Get(s.header)
@@ -337,7 +337,7 @@ func TestVerify_SignatureFlood(t *testing.T) {
 	wantRefused(t, stripe, m, err, webhook.ReasonTimestampMalformed)
 }
 
-// What separates the parts of what is signed may not stand in them: two requests would be signed alike.
+// A separator may not occur in the signed parts: two requests could have the same signature.
 func TestVerify_PartsDoNotRunTogether(t *testing.T) {
 	t.Parallel()
 	for _, s := range []sender{senders[0], senders[8]} {
@@ -384,7 +384,7 @@ func TestVerify_Oversized(t *testing.T) {
 	})
 }
 
-// An empty secret would verify whatever was signed with nothing; each scheme refuses it before the first request.
+// An empty secret would verify forged signatures, so each scheme refuses it.
 func TestT47_EmptySecretIsRefused(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, s sender) {
@@ -393,7 +393,7 @@ func TestT47_EmptySecretIsRefused(t *testing.T) {
 			"short public key": "whpk_AAAA", "23 octets": "whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTI=",
 		} {
 			if what == "23 octets" && !strings.Contains(s.header, "Webhook") && s.name != "svix" {
-				continue // of Standard Webhooks alone
+				continue // only a rule of Standard Webhooks
 			}
 			c := webhook.Config{Scheme: s.scheme(secrets(value)...)}
 			if _, err := webhook.New(c); err == nil {
@@ -412,8 +412,7 @@ func TestT47_EmptySecretIsRefused(t *testing.T) {
 	})
 }
 
-// Whoever has the public key alone can make an HMAC of it, or of nothing. A key of one kind verifies signatures of that kind
-// only.
+// An HMAC made with the public key is refused: a key verifies only signatures of its own kind.
 func TestT47_APublicKeyIsNoHMACSecret(t *testing.T) {
 	t.Parallel()
 	public := publicOf(t, whsk)
@@ -429,12 +428,12 @@ func TestT47_APublicKeyIsNoHMACSecret(t *testing.T) {
 			t.Errorf("an HMAC of %s: %+v, %v", what, m, err)
 		}
 	}
-	// And the reverse: v1a beside a secret.
+	// The reverse: a v1a signature and an HMAC secret.
 	m, err := senders[0].verifier(t).Verify(senders[1].sign(t, now, body), []byte(body))
 	wantRefused(t, senders[0], m, err, webhook.ReasonSignatureMismatch)
 }
 
-// What a proxy joins of two headers is the id of nothing.
+// Ids that a proxy has joined from two headers are refused.
 func TestVerify_JoinedIDs(t *testing.T) {
 	t.Parallel()
 	for _, s := range senders {
@@ -454,7 +453,7 @@ func TestVerify_JoinedIDs(t *testing.T) {
 	}
 }
 
-// Stripe may announce one change under two ids. The second key is the same for both.
+// Stripe may send one change under two ids. The second key is equal for both.
 func TestT56_SemanticKeyOfTwoEvents(t *testing.T) {
 	t.Parallel()
 	s := senders[3]
@@ -479,8 +478,8 @@ func TestT56_SemanticKeyOfTwoEvents(t *testing.T) {
 	}
 }
 
-// Shopify's Events name their headers without X-. They verify by the same scheme, under their own id and topic; a forged one, one without
-// a signature and one signed twice are refused as in the first family.
+// Shopify's Events name their headers without X-. They verify by the same scheme, under their own
+// id and topic. Forged, unsigned and repeated signatures are refused as with X-.
 func TestVerify_ShopifyEvents(t *testing.T) {
 	t.Parallel()
 	s := senders[7]
@@ -510,7 +509,7 @@ func TestVerify_ShopifyEvents(t *testing.T) {
 		m, err := events(change)
 		wantRefused(t, s, m, err, reason)
 	}
-	// With both families the first counts: a request has one reading.
+	// With both sets of headers the first counts, so that a request has one reading.
 	m, err = events(func(h http.Header) {
 		h.Set("X-Shopify-Hmac-Sha256", base64.StdEncoding.EncodeToString(mac256(otherPlain, body)))
 	})

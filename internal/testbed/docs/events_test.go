@@ -124,3 +124,19 @@ func stringOf(e ast.Expr, local map[string]string) string {
 	}
 	return ""
 }
+
+// The value of an event is the name of its constant in snake case, so that metrics, charts and code
+// use one word.
+func TestEvents_ValuesAreTheNames(t *testing.T) {
+	t.Parallel()
+	found := regexp.MustCompile(`(?m)^\tEvent(\w+)\s+EventKind = "(\w+)"`).FindAllStringSubmatch(read(t, "event.go"), -1)
+	for _, m := range found {
+		snake := strings.ToLower(regexp.MustCompile(`(.)([A-Z])`).ReplaceAllString(m[1], "${1}_$2"))
+		if snake != m[2] {
+			t.Errorf("Event%s is %q, want %q", m[1], m[2], snake)
+		}
+	}
+	if len(found) < 30 {
+		t.Errorf("found only %d events", len(found))
+	}
+}

@@ -18,7 +18,7 @@ var timed = map[string]string{
 	"transport/internal/heart.extend":                                     "plays a broker whose leases end",
 	"job.TestRunners_LimitReachesHandlers":                                "a handler must not end before its limit",
 	"job.TestWake_InVainIsRare":                                           "tells notifications of one announcement from those of the next",
-	"transport/pawlnats.TestReceive_TellsOfTheMessage":                    "a time of today, and not of 1970",
+	"transport/pawlnats.TestReceive_DeliveryFields":                       "a time of today, and not of 1970",
 	"transport/pawlsqs/sqstest.TestReceive_SystemAttributesOnRequestOnly": "a time of today, and not of 1970",
 	"transport/pawlsqs/sqstest.took":                                      "is called in bubbles",
 	"transport/transporttest.take":                                        "plays a broker that keeps messages back",

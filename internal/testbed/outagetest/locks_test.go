@@ -70,7 +70,7 @@ func TestLockTable_ManyCommandsInOneTransaction(t *testing.T) {
 
 func wantLocksHint(t *testing.T, err error) {
 	t.Helper()
-	const hint = "raise max_locks_per_transaction, which takes a restart of the server; or do less in one transaction"
+	const hint = "raise max_locks_per_transaction (needs a server restart), or do less in one transaction"
 	if pawl.CodeOf(err) != "53200" || !strings.Contains(err.Error(), hint) {
 		t.Errorf("got the error %v, want 53200 with the hint %q", err, hint)
 	}

@@ -14,8 +14,8 @@ select c.id from pawl_v1.job_claim('q', 1, 10) as c`
 
 const batchOfOne = "select b.id from pawl_v1.lane_batch('{1}', '{1}') as b"
 
-// A batch contains the jobs that wait behind a head that the caller holds, in order, and at most the
-// requested number.
+// A batch contains the jobs that wait behind a head that the caller holds, in order, and at most
+// the requested number.
 func TestLaneBatch_IsWhatWaitsBehindAHead(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fiveInLane)
@@ -66,8 +66,8 @@ func TestLaneBatch_NoneForAHeadThatGoesAlone(t *testing.T) {
 	}
 }
 
-// Finishing a head finishes the named members of its batch, and the next job of the lane becomes the
-// head. A finish with a stale fence finishes nothing.
+// Finishing a head finishes the named members of its batch, and the next job of the lane becomes
+// the head. A finish with a stale fence finishes nothing.
 func TestLaneBatch_EndsWithItsHead(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fiveInLane)

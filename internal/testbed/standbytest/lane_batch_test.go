@@ -12,8 +12,8 @@ import (
 	"github.com/pawl-go/pawl/outbox"
 )
 
-// A batch contains only replicated events. lane_batch returns when the standby has what lane_run has
-// seen. That also holds if an operator cancels the wait of the append that it saw, and its own
+// A batch contains only replicated events. lane_batch returns when the standby has what lane_run
+// has seen. That also holds if an operator cancels the wait of the append that it saw, and its own
 // wait.
 func TestLaneBatch_AnswersWhatIsReplicated(t *testing.T) {
 	t.Parallel()

@@ -247,7 +247,8 @@ func TestAPI_StaysSmall(t *testing.T) {
 	}
 }
 
-// Every Run of a type has the shape of the parts of package service: it takes a context and returns an error.
+// Every Run of a type has the shape of the parts of package service: it takes a context and returns
+// an error.
 func TestAPI_EveryRunIsAPart(t *testing.T) {
 	t.Parallel()
 	runs := 0

@@ -28,8 +28,8 @@ func Wrap(op string, err error, diagnose func(err error) (short, hint string)) e
 // Short replaces the text of an error with one line. errors.As still finds the error.
 func Short(text string, err error) error { return &diagnosedError{text, err} }
 
-// A diagnosedError has a one-line text for a client's error of several lines, and wraps that error for
-// errors.As.
+// A diagnosedError has a one-line text for a client's error of several lines, and wraps that error
+// for errors.As.
 type diagnosedError struct {
 	text string
 	err  error

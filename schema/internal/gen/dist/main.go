@@ -1,4 +1,5 @@
-// Command dist writes schema/dist/pawl.sql, the whole contract as one script for psql. Run it through go generate in schema.
+// Command dist writes schema/dist/pawl.sql, the whole contract as one script for psql. Run it with
+// go generate in schema.
 package main
 
 import (

@@ -1,5 +1,5 @@
-// Command sqlstates writes the Go constants for the SQLSTATEs in schema/sqlstates.csv, the one place that names them,
-// and the page docs/reference/errors.md. Run it through go generate in the module's root.
+// Command sqlstates writes codes_gen.go and docs/reference/errors.md from schema/sqlstates.csv, the
+// only list of SQLSTATEs. Run it with go generate in the module's root.
 package main
 
 import (
@@ -82,7 +82,7 @@ func goFile(states []state) []byte {
 	return b.Bytes()
 }
 
-// asked is the section on functions that read an error.
+// asked is the section of errors.md on functions that inspect an error.
 const asked = "\n## Ask what an error means\n\nCall these functions instead of comparing texts or codes of PostgreSQL.\n\n" +
 	"| call | answer |\n|---|---|\n" +
 	"| `errors.Is(err, pawl.ErrKeyReused)` | the error has this code, also if it is wrapped |\n" +
