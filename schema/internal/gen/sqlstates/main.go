@@ -83,9 +83,9 @@ func goFile(states []state) []byte {
 }
 
 // asked is the section of errors.md on functions that inspect an error.
-const asked = "\n## Ask what an error means\n\nAsk these functions instead of comparing texts or codes of PostgreSQL.\n\n" +
+const asked = "\n## Ask what an error means\n\nCall these functions instead of comparing texts or codes of PostgreSQL.\n\n" +
 	"| call | answer |\n|---|---|\n" +
-	"| `errors.Is(err, pawl.ErrKeyReused)` | the error has this code, whatever wraps it |\n" +
+	"| `errors.Is(err, pawl.ErrKeyReused)` | the error has this code, also if it is wrapped |\n" +
 	"| `pawl.Retryable(err)` | the same call may succeed later |\n" +
 	"| `pawl.MayHaveHappened(err)` | the reply to COMMIT was lost: claim the same key again, and read the answer |\n" +
 	"| `pawl.Unreachable(err)` | the database was not reached, or takes no writes now |\n" +
@@ -95,12 +95,13 @@ const asked = "\n## Ask what an error means\n\nAsk these functions instead of co
 func docPage(states []state) []byte {
 	var b bytes.Buffer
 	b.WriteString("# Error codes\n\nGenerated from `schema/sqlstates.csv`; edit that file and run `go generate`.\n\n" +
-		"Expected forks are rows with an `outcome`. These are errors: each aborts the transaction it was raised in.\n\n" +
+		"Expected results are rows with an `outcome`. The following codes are errors. Each aborts the transaction in which it was\n" +
+		"raised.\n\n" +
 		"| SQLSTATE | Go | meaning | retry? | next step |\n|---|---|---|---|---|\n")
 	for _, s := range states {
 		fmt.Fprintf(&b, "| `%s` | `pawl.Err%s` | %s | %s | %s |\n", s.sqlstate, s.name, s.meaning, s.retry, s.next)
 	}
-	b.WriteString("\nOne rule is enough for callers: P4020 means *drop this attempt*.\n")
+	b.WriteString("\nCallers need one rule: on P4020, *drop this attempt*.\n")
 	b.WriteString(asked)
 	return b.Bytes()
 }
