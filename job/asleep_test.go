@@ -390,8 +390,8 @@ end $$`)
 	c.wantEffects(times)
 }
 
-// A claim in the background ends after the claims that follow it. The job that it finds still counts
-// as found after the notification that preceded it.
+// A claim in the background ends after the claims that follow it. The job that it finds still
+// counts as found after the notification that preceded it.
 func TestWake_SlowClaimInTheBackground(t *testing.T) {
 	t.Parallel()
 	// A background claim takes one slot and claims first, but its reply comes last.

@@ -89,12 +89,12 @@ var ours = []mutant{
 	{name: "lanes in the order given", property: "p_answer", scene: "lane: enqueue many, reversed, behind another", edits: []edit{{"_lanes_enter", "      order by l.queue, l.name\n        for", "      order by array_position(p_names, l.name)\n        for"}}},
 	{name: "promote without looking again", property: "p_answer", scene: "lane: promote, promote, claim", edits: []edit{{"_lanes_advance", "\n             and not exists (select from pawl.job as h where h.lane_id = l.id and h.lane_head)", ""}, {"_lanes_advance", "from locked as k where k.status = 'waiting'", "from locked as k"}}},
 	{name: "promote who is not locked", property: "p_order", scene: "lane: cancel of the next aborted, finish", edits: []edit{{"_lanes_advance", "\n           order by j.position\n           limit 1)", "\n           order by j.position\n           limit 1 for update skip locked)"}}},
-	{name: "finish promotes nobody", property: "p_told", scene: "lane: enqueue, finish", edits: []edit{{"job_finish", "pawl_v1._lanes_free(array[v_lane])", "'{}'::jsonb"}}},
+	{name: "finish promotes no job", property: "p_told", scene: "lane: enqueue, finish", edits: []edit{{"job_finish", "pawl_v1._lanes_free(array[v_lane])", "'{}'::jsonb"}}},
 	{name: "finish does not say which lane it skipped", property: "p_told", scene: "lane: enqueue, finish", edits: []edit{{"_lanes_free", "jsonb_build_object('skipped', to_jsonb(v_skipped))", "'{}'::jsonb"}}},
 	{name: "a retry becomes head", property: "p_answer", scene: "lane: retry of parked, finish", edits: []edit{{"_lane_again", "set status = 'waiting'", "set status = 'pending', lane_head = true"}}},
-	{name: "cancel promotes nobody", property: "p_told", scene: "lane: cancel, enqueue", edits: []edit{{"job_cancel", "pawl_v1._lane_freed(v_before.lane_id, v_before.queue)", "'{}'::jsonb"}}},
-	{name: "a dead letter gives up its turn whatever the policy", property: "p_order", scene: "lane: dead letter, enqueue", edits: []edit{{"_lanes_leave", "j.lane_head and l.policy = 'block'", "false"}}},
-	{name: "the lane sweep promotes nobody", property: "p_frozen", scene: "lane: enqueue, finish", edits: []edit{{"lane_sweep", "v_frozen := v_frozen || v_lane;", "null;"}}},
+	{name: "cancel promotes no job", property: "p_told", scene: "lane: cancel, enqueue", edits: []edit{{"job_cancel", "pawl_v1._lane_freed(v_before.lane_id, v_before.queue)", "'{}'::jsonb"}}},
+	{name: "a dead letter gives up its turn under any policy", property: "p_order", scene: "lane: dead letter, enqueue", edits: []edit{{"_lanes_leave", "j.lane_head and l.policy = 'block'", "false"}}},
+	{name: "the lane sweep promotes no job", property: "p_frozen", scene: "lane: enqueue, finish", edits: []edit{{"lane_sweep", "v_frozen := v_frozen || v_lane;", "null;"}}},
 }
 
 func allMutants() []mutant {

@@ -246,7 +246,7 @@ var runMutants = []mutant{
 	{name: "a batch ends members that do not wait", property: "p_term", scene: "batch: finish, cancel of a member", edits: []edit{
 		{"_batch_members", "\n         and j.status = 'waiting'\n         and j.lane_id = any (p_lanes)\n       order", "\n         and j.lane_id = any (p_lanes)\n       order"},
 		{"_batch_members", "\n         and j.status = 'waiting'\n         and j.lane_id = any (p_lanes)) as n", "\n         and j.lane_id = any (p_lanes)) as n"}}},
-	{name: "a batch's end promotes nobody", property: "p_told", scene: "batch: finish, enqueue", edits: []edit{{"lane_finish", "when 1 then v_freed", "when 1 then '{}'::jsonb"}}},
+	{name: "a batch's end promotes no job", property: "p_told", scene: "batch: finish, enqueue", edits: []edit{{"lane_finish", "when 1 then v_freed", "when 1 then '{}'::jsonb"}}},
 }
 
 func init() { scenes = append(scenes, append(laneScenes, batchScenes...)...) }

@@ -47,7 +47,7 @@ var openScenes = []scene{
 var openMutants = []mutant{
 	{name: "open without fence", property: "p_fence", scene: "open, zombie's open", edits: []edit{{"job_open", "\n                  and l.fence = p_fence\n", "\n"}}},
 	{name: "open without state", property: "p_held", scene: "open, sweep", edits: []edit{{"job_open", "\n                  and l.status = 'processing'", ""}}},
-	{name: "close promotes nobody", property: "p_told", scene: "lane: open, enqueue", edits: []edit{{"job_close", "pawl_v1._lanes_free(array[p_lane])", "'{}'::jsonb"}}},
+	{name: "close promotes no job", property: "p_told", scene: "lane: open, enqueue", edits: []edit{{"job_close", "pawl_v1._lanes_free(array[p_lane])", "'{}'::jsonb"}}},
 	{name: "close does not end what was kept", property: "p_term", scene: "open and keep, sweep", edits: []edit{{"job_close",
 		"select f.outcome, f.detail from pawl_v1.job_finish(p_id, p_fence) as f", "select 'finished', '{}'::jsonb"}}},
 }

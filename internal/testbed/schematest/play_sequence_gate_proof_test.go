@@ -163,9 +163,9 @@ var orderMutants = []mutant{
 		{"_sequence_gate_enter", enterGate, "    select g.* into v_gate from pawl.sequence_gate as g where g.consumer = p_consumer and g.resource = p_resource;"}}},
 	{name: "a gate is locked and not updated", property: "p_stuck", scene: "gate: pass, hold", level: levels[1], edits: []edit{
 		{"_sequence_gate_enter", enterGate, "    select g.* into v_gate from pawl.sequence_gate as g where g.consumer = p_consumer and g.resource = p_resource for update;"}}},
-	{name: "passing promotes nobody", property: "p_stuck", scene: "gate: pass, hold", edits: []edit{
+	{name: "passing promotes no job", property: "p_stuck", scene: "gate: pass, hold", edits: []edit{
 		{"sequence_gate_pass", "perform pawl_v1._sequence_gate_promote(p_consumer, p_resource, p_seq + 1);", "null;"}}},
-	{name: "releasing promotes nobody", property: "p_stuck", scene: "gate: release, hold", edits: []edit{
+	{name: "releasing promotes no job", property: "p_stuck", scene: "gate: release, hold", edits: []edit{
 		{"sequence_gate_release", "perform pawl_v1._sequence_gate_promote(p_consumer, p_resource, v_next);", "null;"}}},
 	{name: "a strict gate lets newer ones pass", property: "p_order", scene: "gate: pass, hold", edits: []edit{
 		{"sequence_gate_pass", "v_mode = 'latest' or p_seq = v_gate.last + 1", "true"}}},
