@@ -122,6 +122,33 @@ func TestT71_PresenceThroughAPoolerIsRefusedAndSaid(t *testing.T) {
 	}
 }
 
+// A pooler is found in each mode that changes sessions, also if it has a single session, for which
+// the probe's two connections wait for each other.
+func TestT71_PoolersAreFound(t *testing.T) {
+	t.Parallel()
+	program := pgbouncer(t)
+	for name, c := range map[string]struct {
+		mode     string
+		sessions int
+		want     error
+	}{
+		"transaction":                   {"transaction", 6, conns.ErrPooler},
+		"transaction, a single session": {"transaction", 1, conns.ErrPooler},
+		"statement":                     {"statement", 6, conns.ErrPooler},
+		"statement, a single session":   {"statement", 1, conns.ErrPooler},
+		"session":                       {"session", 6, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			through := pooledOf(t, program, pawltest.URL(t), c.mode, c.sessions)
+			connect := func(ctx context.Context) (*pgx.Conn, error) { return pgx.Connect(ctx, through) }
+			if _, err := conns.CheckPooler(t.Context(), connectTo(t, through), connect); !errors.Is(err, c.want) {
+				t.Errorf("got %v, want %v", err, c.want)
+			}
+		})
+	}
+}
+
 // With pgx's default a pooler in transaction mode answers 42P05 or 26000. The error names the next
 // step.
 func TestT71_AStatementThatThePoolerLostNamesTheSetting(t *testing.T) {
@@ -174,6 +201,12 @@ func pooled(t *testing.T, program, direct string) string {
 // pooledIn starts a pooler with fewer sessions than the pool has, and returns its database URL.
 func pooledIn(t *testing.T, program, direct, mode string) string {
 	t.Helper()
+	return pooledOf(t, program, direct, mode, map[string]int{"transaction": 6, "session": 40}[mode])
+}
+
+// pooledOf starts a pooler with a number of sessions, and returns its database URL.
+func pooledOf(t *testing.T, program, direct, mode string, sessions int) string {
+	t.Helper()
 	server, err := pgx.ParseConfig(direct)
 	if err != nil {
 		t.Fatal(err)
@@ -196,7 +229,7 @@ listen_port = %d
 auth_type = any
 pool_mode = %s
 default_pool_size = %d
-`, to, dir, server.Port, mode, map[string]int{"transaction": 6, "session": 40}[mode]), 0o600); err != nil {
+`, to, dir, server.Port, mode, sessions), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	c := exec.Command(program, "--quiet", settings)

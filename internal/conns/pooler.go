@@ -11,15 +11,17 @@ import (
 )
 
 // ErrPooler means that a pooler in transaction or statement mode serves this connection with
-// several server sessions. Session locks, LISTEN and named prepared statements do not work there.
+// several server sessions. Session locks and LISTEN do not work there.
 var ErrPooler = errors.New("the connection goes through a pooler in transaction or statement mode, which changes its session between statements")
 
-// poolerRounds is how often the sessions are compared, because another client of the pooler may
-// take the session that the probe waits for.
+// poolerRounds is the number of tries. A try fails to detect a pooler if another client of it takes
+// the session that conn had.
 const poolerRounds = 3
 
-// probeLimit bounds the probe of a connection that goes through a pooler.
-const probeLimit = 5 * time.Second
+const (
+	probeLimit = 5 * time.Second // bounds the probe of a connection through a pooler
+	closeLimit = time.Second     // bounds the end of the probe's connection
+)
 
 // Session returns the process id of the session that answers. It uses no prepared statement, so it
 // works behind any pooler.
@@ -35,20 +37,22 @@ func Session(ctx context.Context, conn *pgx.Conn) (pid uint32, err error) {
 	return uint32(n), err
 }
 
-// simple sends one query in the simple protocol. pgx's simple mode would require client_encoding
-// UTF8 and standard_conforming_strings on.
+// simple sends one query in the simple protocol. pgx's simple mode refuses sessions without
+// client_encoding UTF8 and standard_conforming_strings, which a login may have.
 func simple(ctx context.Context, conn *pgx.Conn, text string) ([]*pgconn.Result, error) {
 	return conn.PgConn().Exec(ctx, text).ReadAll()
 }
 
-// CheckPooler returns the session of conn, or [ErrPooler]. conn must not be in a transaction. A
-// direct connection costs one query: the session that answers is the one from the connection's
-// startup. A pooler reports another process id at startup.
+// CheckPooler returns the process id of conn's session, or [ErrPooler]. conn must not be in a
+// transaction. Other errors are those of conn's first query and of ctx.
 //
-// Then connect opens a second connection, whose open transaction occupies the session that conn has
-// just used. In session mode, the second connection gets another session and conn keeps its own. If
-// the second connection cannot be opened within 5 s, CheckPooler assumes that conn keeps its
-// session.
+// A direct connection costs one query, because the session that answers has the process id of the
+// connection's startup. A pooler announces another process id at startup. If the ids differ,
+// connect opens a second connection, and begins a transaction on it. In session mode the second
+// connection gets another session, and conn keeps its own. In transaction mode the two may get the
+// same session, or conn moves to another. In statement mode the pooler refuses the transaction.
+//
+// The probe takes at most 5 s. If it fails, CheckPooler assumes that conn keeps its session.
 func CheckPooler(ctx context.Context, conn *pgx.Conn, connect func(context.Context) (*pgx.Conn, error)) (session uint32, err error) {
 	session, err = Session(ctx, conn)
 	if err != nil || session == conn.PgConn().PID() {
@@ -60,10 +64,15 @@ func CheckPooler(ctx context.Context, conn *pgx.Conn, connect func(context.Conte
 	if err != nil {
 		return session, ctx.Err()
 	}
-	defer second.Close(context.WithoutCancel(ctx))
+	defer func() {
+		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeLimit)
+		defer cancel()
+		_, _ = simple(closing, second, "rollback") // or a pooler closes the session as well
+		_ = second.Close(closing)
+	}()
 	for range poolerRounds {
-		shared, err := shares(probing, conn, second)
-		if shared {
+		moves, err := movesSession(probing, conn, second)
+		if moves {
 			return 0, ErrPooler
 		}
 		if err != nil {
@@ -73,20 +82,34 @@ func CheckPooler(ctx context.Context, conn *pgx.Conn, connect func(context.Conte
 	return session, nil
 }
 
-// shares reports whether conn changes its session while second has an open transaction.
-func shares(ctx context.Context, conn, second *pgx.Conn) (bool, error) {
+// movesSession reports whether conn may move to another session while second has an open
+// transaction.
+func movesSession(ctx context.Context, conn, second *pgx.Conn) (bool, error) {
 	before, err := Session(ctx, conn)
 	if err != nil {
 		return false, err
 	}
 	if _, err := simple(ctx, second, "begin"); err != nil {
-		return false, err
+		return refusesTransactions(err), err
 	}
-	defer simple(context.WithoutCancel(ctx), second, "rollback")
-	kept, err := Session(ctx, second)
+	taken, err := Session(ctx, second)
 	if err != nil {
 		return false, err
 	}
+	if taken == before {
+		return true, nil // without asking conn, which waits if the pooler has no other session
+	}
 	after, err := Session(ctx, conn)
-	return err == nil && (kept == before || after != before), err
+	if err != nil || after != before {
+		return err == nil, err
+	}
+	_, err = simple(ctx, second, "rollback")
+	return false, err
+}
+
+// refusesTransactions reports whether BEGIN failed with protocol_violation, as PgBouncer answers it
+// in statement mode. PostgreSQL does not answer BEGIN so.
+func refusesTransactions(err error) bool {
+	var pg *pgconn.PgError
+	return errors.As(err, &pg) && pg.Code == "08P01"
 }
