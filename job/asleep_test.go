@@ -260,7 +260,8 @@ func TestWake_AFrozenWorkerIsNotAnnouncedBeyondItsLease(t *testing.T) {
 	t.Parallel()
 	c := setupCrew(t)
 	const announced = asleep + " and l.objid = pawl_v1._wake_key('q')::oid"
-	frozen := c.process(order{Form: "simple", Lease: 2 * time.Second, Quiet: true, Session: "frozen"})
+	// If this process stalls past its lease, only a transactional form has one effect a job.
+	frozen := c.process(order{Form: "transactional", Lease: 2 * time.Second, Quiet: true, Session: "frozen"})
 	c.until("not announced", announced, 1)
 	conn, err := pgx.Connect(t.Context(), c.url)
 	c.must(err)
