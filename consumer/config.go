@@ -12,65 +12,67 @@ import (
 )
 
 // Config configures a [Consumer]. Name, Source and Handler are required; the zero value of the rest
-// is fit for production. Retries and limits are set by the handler's [Policy].
+// is fit for production. The handler's [Policy] sets its timeout and its retries.
 type Config struct {
-	// Name is the name under which deliveries are remembered, 1 to 200 octets. Two consumers with
-	// different names both handle a message. If you change the name, all deliveries count as new.
+	// Name is the name under which deliveries are remembered, 1 to 200 octets. Consumers with
+	// different names each handle every message. If you change the name, all deliveries are new.
 	Name string
 	// Source is where deliveries come from.
 	Source pawl.Source
-	// Handler is called for each delivery; see [HandleTx], [HandleManyTx], [Handle] and [Trigger].
+	// Handler is called for each delivery: see [Handler] for its forms.
 	Handler Handler
 	// Middleware runs around every call of the handler, the first outermost. Default none.
 	Middleware []Middleware
-	// Key returns the key of a delivery's intent. Default: the delivery's Key. Use [PayloadKey] if
-	// producers send none. Not with a Trigger.
+	// Key returns the key of a delivery's intent. Default: the delivery's Key. Set [PayloadKey] if
+	// producers send no keys. Not with a Trigger.
 	Key func(pawl.Delivery) string
 	// Fingerprint identifies a delivery's payload. Default: the fingerprint that the source has
-	// set, or else [pawl.FingerprintOf] of the payload. If the sender changes irrelevant parts on a
-	// retry, ignore them, for instance with [pawl.FingerprintJSON]. Not with a Trigger.
+	// set, or else [pawl.FingerprintOf] of the payload. If a sender's retries differ in irrelevant
+	// parts, leave those parts out, for instance with [pawl.FingerprintJSON]. Not with a Trigger.
 	Fingerprint func(pawl.Delivery) (pawl.Fingerprint, error)
 	// Retention is how long a delivery is remembered. Default: the horizon that the source declares
-	// ([pawl.SourceInfo]), or else 28 days, the longest that an SQS queue and then its dead letter
-	// queue keep a message. New refuses less than the source declares, and requires Forever if the
-	// source declares forever. Not with a Trigger, which follows the source.
+	// ([pawl.SourceInfo]), or else 28 days: SQS keeps a message for 14 days at most, and as long
+	// again in the dead letter queue. New refuses less than the source declares, and requires
+	// Forever if the source declares forever. Not with a Trigger, which follows the source.
 	Retention Retention
 	// Keep selects the deliveries that are kept, in table pawl.delivery. Not with a Trigger.
 	Keep Keep
-	// Concurrency is how many fresh deliveries are handled at once; each holds one connection of
-	// the pool. For a HandleManyTx it counts batches, and in mode StoreFirst stored deliveries. By
-	// default this and RetryConcurrency together take half the pool. Handlers that take a second
-	// connection then cannot starve each other. If yours never do, more is faster; leave two
-	// connections for housekeeping. A Handle holds no connection, and its default is 32.
+	// Concurrency is how many handlers run at once for deliveries that were not stored before. For
+	// a HandleManyTx it counts batches. Each handler holds one connection of the pool, except that
+	// of a Handle. Default 32 for a Handle; otherwise this and RetryConcurrency together take half
+	// the pool, so that each handler may take a second connection. If yours take none, more is
+	// faster.
+	//
+	// A Handle, and a handler in mode StoreFirst, works on stored deliveries only. Then Concurrency
+	// is how many of these are handled at once, and RetryConcurrency how many are stored at once.
 	Concurrency int
-	// RetryConcurrency is how many stored deliveries are retried at once. In mode StoreFirst, and
-	// for a Handle, it is how many are stored at once. Default an eighth of the pool, at least 1.
+	// RetryConcurrency is how many stored deliveries are retried at once, but see Concurrency.
+	// Default an eighth of the pool, at least 1.
 	RetryConcurrency int
 	// MaxStored is how many stored deliveries of this consumer may be open, in all its processes
 	// together. Open deliveries wait for a retry, are being handled, or wait in their lanes. Dead
 	// letters and deliveries held at a sequence gate do not count.
 	//
-	// At the bound, receiving stops until a tenth is done, and stored deliveries are handled
-	// meanwhile. So a broken dependency does not move a whole topic into table pawl.job. Event
-	// [pawl.EventReceivePaused] reports it once a minute. Processes count every few seconds, so the
-	// bound may be exceeded by what they store in between.
+	// The bound keeps a broken dependency from moving a whole topic into table pawl.job. At the
+	// bound the consumer stops receiving and works on stored deliveries, until nine tenths of the
+	// bound are open. Event [pawl.EventReceivePaused] reports it once a minute. Processes count
+	// every few seconds, so the bound may be exceeded by what they store in between.
 	//
-	// Lower keeps the table small; higher accepts messages through longer outages. Default 100,000.
-	// If senders wait for each acknowledgement ([pawl.SourceInfo]), the default is no bound, since
-	// they may never send again. Negative: no bound.
+	// Lower keeps the table small; higher accepts messages through longer outages. Default 100,000,
+	// or no bound if senders wait for each acknowledgement ([pawl.SourceInfo].AckAtOnce): if such a
+	// sender is refused, it may never send again. Negative: no bound.
 	MaxStored int
-	// MaxDead is how many deliveries may become dead letters in a process before it stops
-	// receiving. Each delivery that takes effect subtracts ten. So a mistake in the configuration
-	// does not turn a whole topic into dead letters.
-	//
-	// At the bound, one delivery at a time is received, after pauses of 1 s to 30 s, until one
-	// takes effect. None is lost, and the order holds. Event [pawl.EventReceivePaused] reports it
-	// once a minute, with the last reason. Deliveries already received may exceed the bound.
+	// MaxDead keeps a mistake in the configuration from turning a whole topic into dead letters. A
+	// process counts its new dead letters, and subtracts ten for each delivery that takes effect,
+	// down to 0. At MaxDead it receives one delivery at a time, after pauses of 1 s to 30 s, until
+	// one takes effect. No delivery is lost, and the order holds. Event [pawl.EventReceivePaused]
+	// reports it once a minute, with the last reason. Deliveries already received may exceed the
+	// bound.
 	//
 	// Lower stops sooner, also on a harmless run of bad messages; higher makes more dead letters.
 	// Default 1,000, or no bound if senders wait for acknowledgements. Negative: no bound.
 	MaxDead int
-	// Presence is the evidence that a process has died before its lease ends; see [job.Presence].
+	// Presence lets others notice the death of a process before its lease ends: see [job.Presence].
 	Presence job.Presence
 	// ShutdownTimeout is how long handlers may finish when Run stops. Default 25 s.
 	ShutdownTimeout time.Duration
@@ -78,7 +80,7 @@ type Config struct {
 	Hooks pawl.Hooks
 	// MaxConns is how many connections of the pool the consumer may take at once; the defaults of
 	// the concurrency fields follow from it. Default: all of the pool. Set it if several parts
-	// share a pool. Package service sets it.
+	// share a pool without package service, which divides the pool among its parts.
 	MaxConns int
 }
 
@@ -93,9 +95,9 @@ func (c Config) MinConns() int {
 	return need
 }
 
-// Retention is how long deliveries are remembered: the longest of these fields. A later redelivery
-// runs as new, unless its timestamp shows its age. Shorter keeps the table smaller: a million rows
-// are about 150 MB with their indexes.
+// Retention is how long deliveries are remembered: the longest of the four durations. A later
+// redelivery becomes a dead letter if its timestamp shows its age, and otherwise takes effect
+// again. Shorter keeps the table smaller: a million rows are about 150 MB with their indexes.
 type Retention struct {
 	// ClientRetry is how long a sender keeps trying with the same key.
 	ClientRetry time.Duration
@@ -109,7 +111,7 @@ type Retention struct {
 	Forever bool
 }
 
-// Window returns the longest of the four durations. It is 0 if none is set or Forever is.
+// Window returns the longest of the four durations, or 0 if none is set or if Forever is set.
 func (r Retention) Window() time.Duration {
 	if r.Forever {
 		return 0
@@ -134,11 +136,11 @@ type KeepMode int
 const (
 	KeepDefault KeepMode = iota // KeepAll for evidence, else KeepFailed
 	KeepFailed                  // those whose handler failed, and those that became dead letters
-	KeepAll
-	KeepOff
+	KeepAll                     // all deliveries
+	KeepOff                     // none
 )
 
-var errNoHandler = errors.New("the Handler is missing: make one with HandleTx, HandleManyTx, Handle or Trigger")
+var errNoHandler = errors.New("the Handler is missing: make one with HandleTx, HandleManyTx, HandleSQL, HandleManySQL, Handle or Trigger")
 
 // complete checks the configuration and fills in the defaults.
 func (c *Config) complete(conns int) (h settings, info pawl.SourceInfo, err error) {
@@ -186,18 +188,25 @@ func (c *Config) complete(conns int) (h settings, info pawl.SourceInfo, err erro
 	return h, info, nil
 }
 
-// fits refuses fields that the form does not use.
+// fits refuses fields that a Trigger does not use.
 func (c *Config) fits(f form) error {
 	if f != triggered {
 		return nil
 	}
-	for field, given := range map[string]bool{"Key": c.Key != nil, "Fingerprint": c.Fingerprint != nil, "Retention": c.Retention != (Retention{}),
-		"Keep": c.Keep.Mode != KeepDefault || c.Keep.Retention != 0 || c.Keep.Attributes != nil} {
-		if given {
-			return fmt.Errorf("the %s is of the inbox, and a Trigger claims nothing there: leave it out, or use HandleTx", field)
-		}
+	var unused string
+	switch {
+	case c.Key != nil:
+		unused = "Key"
+	case c.Fingerprint != nil:
+		unused = "Fingerprint"
+	case c.Retention != (Retention{}):
+		unused = "Retention"
+	case c.Keep.Mode != KeepDefault || c.Keep.Retention != 0 || c.Keep.Attributes != nil:
+		unused = "Keep"
+	default:
+		return nil
 	}
-	return nil
+	return fmt.Errorf("a Trigger does not use the %s, because your row records what was done, not the inbox: leave it out, or use HandleTx", unused)
 }
 
 func (s *settings) complete() error {
@@ -263,8 +272,13 @@ func (c *Config) completeConcurrency(conns int, f form) error {
 		}
 	}
 	if need := c.MinConns(); need > conns {
-		return fmt.Errorf("the pool has %d connections%s, but Concurrency %d + RetryConcurrency %d + %d for housekeeping need %d: "+
-			"set pool_max_conns=%d in the database URL or lower Concurrency", conns, c.limited(), c.Concurrency, c.RetryConcurrency, housekeeping, need, need)
+		parts := fmt.Sprintf("RetryConcurrency %d + %d for housekeeping", c.RetryConcurrency, housekeeping)
+		lower := "RetryConcurrency"
+		if f != leased {
+			parts, lower = fmt.Sprintf("Concurrency %d + %s", c.Concurrency, parts), "Concurrency"
+		}
+		return fmt.Errorf("the pool has %d connections%s, but %s need %d: set pool_max_conns=%d in the database URL or lower %s",
+			conns, c.limited(), parts, need, need, lower)
 	}
 	return nil
 }
@@ -281,7 +295,8 @@ func (c *Config) limited() string {
 // longestHorizon is the longest horizon that counts as finite.
 const longestHorizon = 10 * 365 * 24 * time.Hour
 
-// completeInfo checks what a source declares against the handler, and fills in the defaults.
+// completeInfo checks what a source declares, by itself and against the handler, and fills in the
+// defaults.
 func completeInfo(info *pawl.SourceInfo, h settings) error {
 	switch {
 	case info.ReceiveBatch < 0 || info.ReceiveBatch > maxHint:
@@ -306,8 +321,9 @@ func completeInfo(info *pawl.SourceInfo, h settings) error {
 	return nil
 }
 
-// completeRetention checks that the Retention covers the source's horizon. A Trigger's deliveries
-// claim no inbox row unless they become jobs; those rows stay as long as the source may redeliver.
+// completeRetention fills in the default, and checks that the Retention covers the source's
+// horizon. A Trigger claims inbox rows only for deliveries that it stores; these rows follow the
+// source.
 func (c *Config) completeRetention(info pawl.SourceInfo, f form) error {
 	horizon, window := info.RedeliveryHorizon, c.Retention.Window()
 	switch {

@@ -13,12 +13,12 @@ import (
 // A Message is a delivery and its payload, decoded.
 type Message[T any] struct {
 	pawl.Delivery
-	// Value is decoded from Payload, which is JSON. A T of []byte gets the octets unchanged.
+	// Value is Payload decoded as JSON, or Payload itself if T is []byte.
 	Value T
 }
 
-// A Handler is your function with its form and its policy. Make it with [HandleTx], [HandleManyTx],
-// [HandleSQL], [HandleManySQL], [Handle] or [Trigger].
+// A Handler is your function with its policy. The constructor decides in which form the consumer
+// calls it: [HandleTx], [HandleManyTx], [HandleSQL], [HandleManySQL], [Handle] or [Trigger].
 //
 // A payload that is not JSON of the function's type becomes a dead letter at once, with the reason.
 type Handler interface {
@@ -27,8 +27,7 @@ type Handler interface {
 
 // HandleTx makes the transactional form: fn applies one delivery. Everything it writes through tx
 // commits together with the record that the delivery was seen, or not at all. fn must not commit,
-// roll back or keep tx. fn must not call another system, because such a call cannot be rolled back
-// (rule 6 in docs/concepts/consumers.md).
+// roll back or keep tx. fn must not call another system, because such a call cannot be rolled back.
 //
 // After an error or a panic the delivery is retried: see [Mode]. Wrap an error in [pawl.Final] if
 // no retry can help. To control the retry, see [job.RetryAfter], [job.Snooze] and [job.Cancel].
@@ -75,9 +74,9 @@ func (h TxHandler) settings() settings {
 
 // HandleManyTx makes the batch form: like [HandleTx], for many deliveries in one transaction. If fn
 // fails, it is called again with each half, down to the deliveries that fail by themselves. Only
-// those are stored. fn may see a delivery several times, but never twice in one committed
-// transaction. Deliveries with an ordering key or a semantic key come one at a time. The context of
-// a batch carries no trace, because each delivery has its own.
+// those are stored for a retry. fn may see a delivery several times, but never twice in one
+// committed transaction. A delivery with an ordering key or a semantic key is a batch of its own.
+// The context of a batch carries no trace, because each delivery has its own.
 func HandleManyTx[T any](fn func(ctx context.Context, tx pgx.Tx, ms []Message[T]) error) ManyTxHandler {
 	if fn == nil {
 		return ManyTxHandler{}
@@ -118,11 +117,12 @@ func (h ManyTxHandler) settings() settings {
 // on it under a lease. Use it for work that takes minutes or calls other systems.
 //
 // Writes of fn through [Attempt.Commit] take effect once. Make each call to another system a step
-// of package step, whose owner is the [Attempt]. Anything else must bear repeating, since a crash
-// runs fn again. fn works on one delivery of a SemanticKey at a time, until the key takes effect.
+// (package step), and pass the [Attempt] as the step's owner. All else that fn does may happen
+// again, since a crash runs fn again. Deliveries with the same SemanticKey run one after the other;
+// after one has taken effect, the others are duplicates.
 //
-// Returning nil without a Commit settles the delivery. After an error or a panic it is retried; see
-// [job.RetryAfter], [job.Snooze], [job.Cancel] and [pawl.Final].
+// If fn returns nil without a Commit, the delivery is done. After an error or a panic it is
+// retried; see [job.RetryAfter], [job.Snooze], [job.Cancel] and [pawl.Final].
 func Handle[T any](fn func(ctx context.Context, a *Attempt[T]) error) LeasedHandler {
 	if fn == nil {
 		return LeasedHandler{}
@@ -156,16 +156,20 @@ func (h LeasedHandler) settings() settings {
 }
 
 // Trigger makes the form for messages that only name an existing row: "process order 17". The row
-// is the memory, not the inbox. Build fn on package guard for a table of your own, or on
-// [job.Worker.Process]. The SemanticKey is ignored: the row absorbs a second announcement.
+// itself records whether the work was done, in place of the inbox. Build fn on package guard for a
+// table of your own, or on [job.Worker.Process]. The SemanticKey is ignored: a second message finds
+// the row processed.
 //
-// If fn returns nil, the database holds the outcome. The message is acknowledged then, and after:
+// fn must return nil only if the database holds the outcome. The message is acknowledged if fn
+// returns nil or one of these errors:
 //
-//   - [pawl.ErrAlreadyHandled], which is logged at debug
-//   - [pawl.ErrFailureRecorded]: the row holds the error, and its sweeper retries it
-//   - [pawl.ErrInProgress], if the error is [pawl.Swept]
+//   - [pawl.ErrAlreadyHandled]
+//   - [pawl.ErrFailureRecorded]: the row holds the error; unless it is final, a sweeper retries it
+//   - [pawl.ErrInProgress], if the error is [pawl.Swept]: a sweeper takes the row over
 //
-// After any other error the message is not acknowledged and comes again.
+// After any other error the message is retried: from the source, or from the database if released
+// messages hold up others there ([pawl.SourceInfo].ReleaseBlocks). A payload that does not decode
+// becomes a dead letter.
 //
 // [job.Worker.Process]: https://pkg.go.dev/github.com/pawl-go/pawl/job#Worker.Process
 func Trigger[T any](fn func(ctx context.Context, m Message[T]) error) TriggerHandler {
@@ -200,7 +204,7 @@ func (h TriggerHandler) settings() settings {
 	return settings{form: triggered, Policy: Policy{Timeout: h.policy.Timeout}, trigger: h.call}
 }
 
-// decode fails permanently, because a retry cannot change the payload.
+// decode decodes the payload. Its error is final, because a retry cannot change the payload.
 func decode[T any](d pawl.Delivery) (m Message[T], err error) {
 	m.Delivery = d
 	if raw, ok := any(&m.Value).(*[]byte); ok {

@@ -10,13 +10,15 @@ import (
 	"github.com/pawl-go/pawl/internal/txn"
 )
 
-// HandleSQL is [HandleTx] for database/sql, and so for GORM, ent, bun, sqlx and sqlc. tx is the
-// transaction of the claim, on a connection of the consumer's pool, through pgx's driver. Commit on
-// it is an error, Rollback makes the try fail, and neither sends anything. When fn returns, open
-// rows and prepared statements are closed, and tx returns [sql.ErrTxDone] from then on.
+// HandleSQL is [HandleTx] for database/sql, and so for libraries that take a *sql.Tx, such as GORM,
+// ent, bun, sqlx and sqlc: docs/guides/database-sql.md shows each. tx is the transaction of the
+// claim, on a connection of the consumer's pool. tx.Commit returns an error, and tx.Rollback makes
+// the attempt fail; the server receives neither. When fn returns, Pawl closes open rows and
+// prepared statements, and tx returns [sql.ErrTxDone] from then on.
 //
-// Statements of your *sql.DB are not part of it. Make the *sql.DB of your program with
-// stdlib.OpenDBFromPool, so that both share one pool. In calls of Pawl pass pawl.SQLTx(tx).
+// Statements on your *sql.DB are not part of the transaction. Make that *sql.DB with
+// stdlib.OpenDBFromPool on the consumer's pool. Pass pawl.SQLTx(tx) to functions of Pawl that take
+// a transaction.
 func HandleSQL[T any](fn func(ctx context.Context, tx *sql.Tx, m Message[T]) error) SQLHandler {
 	if fn == nil {
 		return SQLHandler{}

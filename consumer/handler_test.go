@@ -243,7 +243,7 @@ func TestNew_RefusesFieldsATriggerDoesNotUse(t *testing.T) {
 	} {
 		config := b.config
 		change(&config)
-		if _, err := consumer.New(b.pool, config); !errors.Is(err, pawl.ErrArgumentInvalid) || !strings.Contains(err.Error(), "the "+field+" is of the inbox") || !strings.Contains(err.Error(), "HandleTx") {
+		if _, err := consumer.New(b.pool, config); !errors.Is(err, pawl.ErrArgumentInvalid) || !strings.Contains(err.Error(), "does not use the "+field) || !strings.Contains(err.Error(), "HandleTx") {
 			t.Errorf("%s: %v", field, err)
 		}
 	}

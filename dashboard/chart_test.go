@@ -9,11 +9,16 @@ import (
 	"github.com/pawl-go/pawl/dashboard"
 )
 
-// rolled inserts a number for a step before the current one.
+// rolled inserts a number for a step before the one of the first call: steps may end between calls.
 func (b *bed) rolled(span string, before int, kind, source, scope, name string, value int) {
 	b.Helper()
+	if b.rolledFrom.IsZero() {
+		if err := b.pool.QueryRow(b.Context(), "select clock_timestamp()").Scan(&b.rolledFrom); err != nil {
+			b.Fatal(err)
+		}
+	}
 	b.exec(fmt.Sprintf(`insert into pawl.rollup (span, at, kind, source, scope, name, value)
-values ('%[1]s', date_trunc('%[1]s', clock_timestamp(), 'UTC') - interval '%[2]d %[1]s', $1, $2, $3, $4, $5)`, span, before), kind, source, scope, name, value)
+values ('%[1]s', date_trunc('%[1]s', $1::timestamptz, 'UTC') - interval '%[2]d %[1]s', $2, $3, $4, $5, $6)`, span, before), b.rolledFrom, kind, source, scope, name, value)
 }
 
 var (

@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -23,6 +24,8 @@ type bed struct {
 	pool *pgxpool.Pool
 	user dashboard.User
 	url  string // of the dashboard, with a slash at the end
+
+	rolledFrom time.Time // see rolled
 }
 
 // operator is a user with all rights.

@@ -1,11 +1,14 @@
-// Package httpkey makes HTTP handlers idempotent. A client that sends a request with an
-// Idempotency-Key, gets no response and retries gets the first response, byte for byte. If the
-// client uses the key for another request, it gets 422.
+// Package httpkey makes HTTP handlers idempotent. A client sends a request with an Idempotency-Key.
+// If it gets no response, it retries with the same key, and gets the first response: the same
+// status and body, and the stored headers. [Options].MaxResponse bounds the body that is stored. If
+// a client uses a key for a different request, it gets 422.
 //
-//	request ── bad key, body too large ──────────────────── 400, 413: nothing happened
+// A request to a handler of [Once], with the default options:
+//
+//	request ── no tenant; bad key; body too large ───────── 403; 400; 413: nothing happened
 //	   │
-//	 claim ─── payload differs ──────────────────────────── 422
-//	   │  ├─── another request holds the key ────────────── 409, Retry-After
+//	 claim ─── method, path, query or body differs ──────── 422
+//	   │  ├─── a request with the key is running ────────── 409, Retry-After
 //	   │  ├─── answered before ── Authorize ─────────────── the answer, Idempotent-Replayed: true
 //	   │  └─── no database ──────────────────────────────── 503: the handler is not called
 //	handler, in the transaction of the claim; its response is buffered
@@ -16,7 +19,9 @@
 // Use [Once] by default, or [OnceSQL] for database/sql. Use [Leased] for handlers that call other
 // systems. [RetryingClient] is the client side.
 //
-// Other responses are problem documents ([Problem], RFC 9457), each with whether a new key is safe.
+// Responses that do not come from the handler are problem documents ([Problem], RFC 9457). Each
+// says whether the client may send the request again with a new key.
 //
-// The key is that of draft-ietf-httpapi-idempotency-key-header, quoted (RFC 8941) or bare.
+// The header is that of draft-ietf-httpapi-idempotency-key-header, a quoted string (RFC 8941). A
+// bare value is accepted too.
 package httpkey

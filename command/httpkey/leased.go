@@ -19,8 +19,8 @@ type Lease struct {
 	For time.Duration
 	// Repeatable declares that the handler may run again after a lease expired. All its rows must
 	// go through [Attempt.Commit]. Its calls to other systems must carry a key derived from the
-	// intent, or do no harm twice. Without it a retry is answered 409, and the handler does not run
-	// again until you settle the command. Default false.
+	// intent, or be harmless when repeated. Without Repeatable, a key whose lease expired is
+	// answered 409 until you settle its command: see ops.CommandRef.Settle. Default false.
 	Repeatable bool
 }
 
@@ -37,9 +37,10 @@ func (a *Attempt) Fence() int64 { return a.attempt.Fence() }
 // Number returns the number of the attempt, from 1.
 func (a *Attempt) Number() int { return a.attempt.Number() }
 
-// Commit proves the fence, runs fn in a transaction, and ends the command. Rows and response commit
-// together or not at all. When fn returns, the response must be complete with a final status; later
-// writes fail. fn may run more than once, each time with a reset response; one run takes effect.
+// Commit checks that this attempt still holds the key, runs fn in a transaction, and ends the
+// command. Rows and response commit together or not at all. When fn returns nil, the response must
+// be complete and have a final status, or Commit fails; later writes fail. fn may run more than
+// once; one run takes effect. Each run begins with the response as it was when Commit was called.
 //
 // Errors are those of [command.Attempt.Commit]; return them.
 func (a *Attempt) Commit(ctx context.Context, fn func(context.Context, pgx.Tx) error) error {
@@ -48,7 +49,9 @@ func (a *Attempt) Commit(ctx context.Context, fn func(context.Context, pgx.Tx) e
 		a.record.reopen(header, status, length)
 		return a.record.answer(fn(ctx, tx))
 	})
-	if a.done = err == nil; err != nil {
+	if err == nil {
+		a.done = true
+	} else if !a.done {
 		a.record.reopen(header, status, length)
 	}
 	return err
@@ -56,16 +59,18 @@ func (a *Attempt) Commit(ctx context.Context, fn func(context.Context, pgx.Tx) e
 
 // A LeasedHandler answers a request that needs calls to other systems. No transaction is open.
 // Write rows and their response in [Attempt.Commit]. If the handler returns nil without Commit, the
-// response alone is stored. A status that is not final, or an error, ends the attempt as in
-// [command.Leased]. Wrap an error whose effect may have happened in [command.Unknown].
+// response alone is stored. If it returns an error, or a status that is not final, the key stays
+// open for a retry. If a call may have been executed although it returned an error, return
+// [command.Unknown] of that error.
 //
 // r is a copy with a body of its own. Its context ends when the lease is lost or with
 // Options.Timeout, not when the caller leaves.
 type LeasedHandler func(w http.ResponseWriter, r *http.Request, a *Attempt) error
 
-// Leased returns a handler that answers each key once. Its claim and its end are separate
-// transactions. While it runs, a retry is answered 409, and another request with the key 422.
-// Leased panics if an argument is nil or the options are invalid. KeepRefused has no effect.
+// Leased returns a handler that runs once for each key and replays its response. The claim of the
+// key and the end of the command are separate transactions. While the handler runs, a retry waits
+// for Options.Wait and then gets 409; a different request with the key gets 422. Leased panics if
+// an argument is nil, or if the lease or the options are invalid. KeepRefused has no effect.
 func Leased(pool *pgxpool.Pool, tenant Tenant, lease Lease, options Options, handler LeasedHandler) http.Handler {
 	required(pool != nil, tenant != nil, handler != nil)
 	options = options.complete()

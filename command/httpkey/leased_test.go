@@ -150,6 +150,9 @@ func TestLeased_CommitAndItsResponse(t *testing.T) {
 			}
 			return nil
 		})
+		if second := a.Commit(r.Context(), func(context.Context, pgx.Tx) error { return nil }); !errors.Is(second, pawl.ErrFenceLost) {
+			t.Errorf("a second Commit: %v", second)
+		}
 		if _, late := w.Write([]byte("late")); !errors.Is(late, httpkey.ErrSealed) {
 			t.Errorf("Write: %v", late)
 		}

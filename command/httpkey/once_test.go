@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -294,6 +295,7 @@ func TestOptions_Invalid(t *testing.T) {
 	for name, p := range map[string]httpkey.Options{
 		"response": {MaxResponse: 5 << 20}, "negative": {Wait: -1}, "cookie": {Headers: []string{"set-cookie"}},
 		"credentials": {Headers: []string{"Authorization"}}, "hop": {Headers: []string{"proxy-authenticate"}},
+		"timeout": {Timeout: -1}, "short retention": {Retention: time.Millisecond}, "long retention": {Retention: 11 * 365 * 24 * time.Hour},
 	} {
 		func() {
 			defer func() {

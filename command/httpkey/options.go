@@ -17,50 +17,60 @@ type Tenant func(*http.Request) (string, error)
 
 // Options of a route. The zero value is fit for production.
 type Options struct {
-	// Name separates the keys of this route from those of other routes. Within one name a key is
-	// used once: if it comes again with another path, that is a mismatch. Default "http".
+	// Name separates the keys of this route from those of routes with other names. Routes with one
+	// name share their keys: a key that comes with another path is answered 422. Default "http".
 	Name string
-	// Optional makes a request without a key an intent of its own. Default false: 400.
+	// Optional allows requests without a key. Each takes effect, as without this package. By
+	// default they are answered 400.
 	Optional bool
 	// Wait is how long a request waits for another one with its key, to give the same answer. After
 	// that it is answered 409. A waiting request holds no database connection. A longer Wait keeps
 	// callers hanging, a shorter one makes them retry. Default 0: no wait.
 	Wait time.Duration
-	// AcquireTimeout is how long, beside Wait, a request may take to enter the handler, for example
-	// if all connections are busy. After that it is answered 503. Default 5 s.
+	// AcquireTimeout is how long a request may take to enter the handler, Wait not included, for
+	// example if all connections are busy. After that it is answered 503. Default 5 s.
 	AcquireTimeout time.Duration
-	// Timeout ends the handler's context and counts as failure. Default 30 s, with [Leased] 15 min.
+	// Timeout bounds the handler: when it expires, the handler's context ends, and the request has
+	// failed. Default 30 s, with [Leased] 15 min.
 	Timeout time.Duration
-	// Retention of an answer must outlast every retry. Default 24 h, 1 s to 10 years.
+	// Retention is how long a response is stored. Choose it longer than clients retry: a later
+	// retry runs the handler again. Default 24 h, 1 s to 10 years.
 	Retention time.Duration
-	// MaxBody is the longest request body in bytes, held in memory; else 413. Default 1 MiB.
+	// MaxBody bounds a request's body in bytes, which is held in memory. A longer one is answered
+	// 413. Default 1 MiB.
 	MaxBody int64
-	// MaxResponse bounds the stored body and headers in bytes. The first caller gets a longer
-	// response whole, up to 32 MiB. Retries get its status, its Location headers and a note; the
-	// handler does not run again. Default 1 MiB, at most 4 MiB.
+	// MaxResponse bounds the stored body and headers in bytes. If a response is longer, the first
+	// caller gets it whole, up to 32 MiB. Retries get its status, Location and Content-Location,
+	// and a problem document in place of the body; the handler does not run again. Default 1 MiB,
+	// at most 4 MiB.
 	MaxResponse int
-	// Final reports whether a status is the answer from now on. After any other, the same key may
-	// be retried. Default: 200 to 499 except 408, 425 and 429.
+	// Final reports whether a response with this status is stored and replayed. After another
+	// status the same key may be retried. Default: 200 to 499 except 408, 425 and 429.
 	Final func(status int) bool
-	// KeepRefused commits the rows of a handler that answered 4xx. Default false.
+	// KeepRefused commits the rows of a handler whose final status is 4xx. By default they are
+	// rolled back. It has no effect with [Leased].
 	KeepRefused bool
-	// Headers are stored in addition to Content-Disposition, -Encoding, -Language, -Location and
-	// -Type, ETag, Last-Modified, Link and Location. Cookies, credentials and connection headers
-	// are refused. The first caller gets all headers.
+	// Headers names response headers that are stored in addition to Content-Disposition,
+	// Content-Encoding, Content-Language, Content-Location, Content-Type, ETag, Last-Modified, Link
+	// and Location. Headers of a user, a connection or a single response, such as Set-Cookie and
+	// Date, are not allowed. The first caller gets all headers of the handler.
 	Headers []string
-	// Authorize decides whether a caller may see a stored answer. An error is answered 403.
-	// Default: the same tenant with the same request may.
+	// Authorize decides whether a request may get the stored response of its key. An error is
+	// answered 403. It is called in addition to the checks of tenant and fingerprint. Default: no
+	// further check.
 	Authorize func(*http.Request) error
-	// Fingerprint returns what must not change under a key; set it if bodies have volatile fields.
-	// An error is answered 400. Default: method, path, query and body, byte for byte, no header.
+	// Fingerprint identifies a request: a key that comes with another fingerprint is answered 422.
+	// Set it if bodies have volatile fields. An error is answered 400. Default: method, path, query
+	// and body, byte for byte, and no header.
 	Fingerprint func(r *http.Request, body []byte) (pawl.Fingerprint, error)
 	// Hooks receive the events of the route.
 	Hooks pawl.Hooks
 }
 
 const (
-	mebibyte = 1 << 20
-	// mostStored is the database's limit.
+	mebibyte         = 1 << 20
+	longestRetention = 3650 * 24 * time.Hour
+	// mostStored is the limit of the column in pawl.command.
 	mostStored = 4 * mebibyte
 	// mostBuffered bounds a buffered response; a Write beyond it fails.
 	mostBuffered = 32 * mebibyte
@@ -69,11 +79,13 @@ const (
 var storedHeaders = []string{"Content-Disposition", "Content-Encoding", "Content-Language", "Content-Location", "Content-Type",
 	"Etag", "Last-Modified", "Link", "Location"}
 
-// private headers belong to a user, a connection (RFC 9110, 7.6.1) or a single response.
+// private headers must not be stored: they belong to a user, a connection (RFC 9110, 7.6.1) or a
+// single response. So do those that begin with Proxy-.
 var private = []string{"Set-Cookie", "Set-Cookie2", "Authorization", "Authentication-Info", "Www-Authenticate",
 	"Connection", "Keep-Alive", "Te", "Trailer", "Transfer-Encoding", "Upgrade", "Content-Length", "Date", "Idempotent-Replayed"}
 
-// complete fills in the defaults. It panics if the options are invalid.
+// complete fills in the defaults. It panics if a field is out of its bounds, or if a header must
+// not be stored.
 func (p Options) complete() Options {
 	p.Name = orDefault(p.Name, "http")
 	p.AcquireTimeout = orDefault(p.AcquireTimeout, 5*time.Second)
@@ -85,8 +97,11 @@ func (p Options) complete() Options {
 	if p.Fingerprint == nil {
 		p.Fingerprint = fingerprint
 	}
-	if p.Wait < 0 || p.AcquireTimeout < 0 || p.MaxBody < 0 || p.MaxResponse < 0 || p.MaxResponse > mostStored {
-		panic(fmt.Sprintf("httpkey: no part of the Options may be negative, and MaxResponse is at most %d: %+v", mostStored, p))
+	if p.Wait < 0 || p.AcquireTimeout < 0 || p.Timeout < 0 || p.MaxBody < 0 || p.MaxResponse < 0 || p.MaxResponse > mostStored {
+		panic(fmt.Sprintf("httpkey: no field of the Options may be negative, and MaxResponse is at most %d: %+v", mostStored, p))
+	}
+	if p.Retention != 0 && (p.Retention < time.Second || p.Retention > longestRetention) {
+		panic(fmt.Sprintf("httpkey: the Retention must lie between 1s and 10 years, it is %v", p.Retention))
 	}
 	headers := slices.Clone(storedHeaders)
 	for _, name := range p.Headers {
@@ -123,7 +138,8 @@ func (p Options) command() command.Options {
 	return command.Options{Wait: p.wait(), Timeout: p.Timeout, Retention: p.Retention, Hooks: p.Hooks}
 }
 
-// wait converts Wait for package command, where a negative value means no wait.
+// wait converts Wait for package command, where 0 is its default of 10 s and a negative value is no
+// wait.
 func (p Options) wait() time.Duration {
 	if p.Wait == 0 {
 		return -1

@@ -11,12 +11,14 @@ import (
 	"github.com/pawl-go/pawl"
 )
 
-// options returns the source's options followed by the caller's. inForce checks that the caller's
-// changed none of the source's. The client joins the group when Receive adds the topics.
+// options returns the source's options followed by the caller's. The last one wins, so inForce sees
+// an option of the caller that replaced one of the source. Topics are missing here because the
+// client must join the group at the first Receive, which adds them.
 func (s *Source) options(theirs []kgo.Opt) []kgo.Opt {
 	ours := []kgo.Opt{
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
-		// The first such error reveals a recreated topic; Receive does not return retriable ones.
+		// The client reports retriable errors too, because the first sign of a recreated topic is
+		// one. Receive keeps them from its caller.
 		kgo.KeepRetryableFetchErrors(),
 		kgo.ConsumerGroup(s.group),
 		kgo.DisableAutoCommit(),
@@ -35,7 +37,8 @@ func (s *Source) options(theirs []kgo.Opt) []kgo.Opt {
 	return append(ours, theirs...)
 }
 
-// A rule checks one option of the client; instead is the hint if it is broken.
+// A rule is the result of checking one option. If the option does not keep the source's promises,
+// instead is the hint for the caller.
 type rule struct {
 	name    string
 	kept    bool
@@ -60,7 +63,9 @@ func commonRules(c *kgo.Client) []rule {
 	}
 }
 
-// inForce refuses options that override the source's own.
+// inForce returns an error if an option of the caller replaced one of the source, or would break a
+// promise of Pawl. KeepRetryableFetchErrors and WithHooks need no rule: a caller cannot turn them
+// off.
 func (s *Source) inForce(op string) error {
 	c := s.client
 	const ours, database = "leave it out: the source needs it", "leave it out: offsets are committed once the database holds the outcome"
@@ -88,8 +93,9 @@ func (s *Source) inForce(op string) error {
 	))
 }
 
-// losesNothing reports whether a group whose offset is no longer in the log continues at the first
-// record that is left, or stops with an error. Either skips no record that still exists.
+// losesNothing reports whether a reset skips no record that still exists. If the group's offset is
+// no longer in the log, AtStart continues at the first record. NoResetOffset().AtStart() stops with
+// an error; NoResetOffset() alone would begin a new group at the end.
 func losesNothing(reset kgo.Offset) bool {
 	return reset == kgo.NewOffset().AtStart() || reset == kgo.NoResetOffset().AtStart()
 }
@@ -98,7 +104,8 @@ func losesNothing(reset kgo.Offset) bool {
 const readCommitted = int8(1)
 
 // hears reports whether a callback of the client is the source's. The client wraps callbacks, so
-// hears calls it with a context that only the source's callbacks recognise.
+// they cannot be compared. hears calls the callback, with no partitions, in a context that the
+// source's own callbacks recognise. A callback of the caller is really called.
 func (s *Source) hears(callback any) bool {
 	call, ok := callback.(func(context.Context, *kgo.Client, map[string][]int32))
 	if !ok {
@@ -111,7 +118,8 @@ func (s *Source) hears(callback any) bool {
 
 type hearing struct{}
 
-// heard marks a probe by hears, and reports whether this call is one.
+// heard reports whether a callback is called by hears. If so, it tells hears that the callback is
+// the source's.
 func heard(ctx context.Context) bool {
 	mark, asked := ctx.Value(hearing{}).(*bool)
 	if asked {
@@ -120,9 +128,10 @@ func heard(ctx context.Context) bool {
 	return asked
 }
 
+// sameFunc compares the code of two functions. Methods of two sources have the same code.
 func sameFunc(a, b any) bool { return reflect.ValueOf(a).Pointer() == reflect.ValueOf(b).Pointer() }
 
-// isSet reports whether an option differs from its zero value.
+// isSet reports whether an option has a value that is not zero. An empty slice is zero.
 func isSet(c *kgo.Client, option any) bool {
 	for _, v := range c.OptValues(option) {
 		if v == nil {

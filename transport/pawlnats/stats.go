@@ -9,25 +9,25 @@ import (
 
 // Stats counts since Open, except Held, which is a current value.
 type Stats struct {
-	Polls       int64 // pull requests answered
-	EmptyPolls  int64 // pull requests answered without a message
-	PollErrors  int64 // pull requests that failed
+	Polls       int64 // pull requests that JetStream answered
+	EmptyPolls  int64 // those of Polls that brought no message
+	PollErrors  int64 // pull requests without an answer, which Polls does not include
 	Received    int64 // messages received
 	Redelivered int64 // messages that JetStream had delivered before, to any process
-	Acked       int64 // acknowledgements sent, which JetStream does not confirm
-	AckFailures int64 // acknowledgements not sent: their messages come again as duplicates
-	Released    int64 // messages released
-	Extended    int64 // extensions of AckWait sent
-	LostHandles int64 // delivered again while held, or stream or consumer recreated
-	Reconnects  int64 // reconnects by this source because the server did not answer
-	Held        int   // messages held now
+	Acked       int64 // messages whose acknowledgement was sent; JetStream confirms none
+	AckFailures int64 // messages whose acknowledgement could not be sent: they come again
+	Released    int64 // messages returned to JetStream, to come again at once or after a delay
+	Extended    int64 // extensions of AckWait, one a message
+	LostHandles int64 // messages lost before they were settled: see lost
+	Reconnects  int64 // reconnects forced by this source, not those of the NATS client
+	Held        int   // messages received and not settled
 }
 
 type counters struct {
 	polls, emptyPolls, pollErrors, received, redelivered, acked, ackFailures, released, extended, lostHandles, reconnects atomic.Int64
 }
 
-// Stats returns the counts so far.
+// Stats returns the counts since Open.
 func (s *Source) Stats() Stats {
 	c := &s.counters
 	return Stats{
@@ -38,24 +38,27 @@ func (s *Source) Stats() Stats {
 	}
 }
 
-// report emits an event for n messages, unless n is 0.
+// report emits an event for n messages, if n is above 0.
 func (s *Source) report(ctx context.Context, kind pawl.EventKind, op string, n int) {
 	if n > 0 {
 		s.emit(ctx, pawl.Event{Kind: kind, Op: op, Count: n})
 	}
 }
 
-// lost counts and reports messages that are no longer held.
+// lost counts and reports messages that this process cannot settle any more: JetStream has
+// delivered them again, or the stream or consumer was recreated.
 func (s *Source) lost(ctx context.Context, op string, n int) {
 	s.counters.lostHandles.Add(int64(n))
 	s.report(ctx, pawl.EventHandleLost, op, n)
 }
 
+// emit adds the source's name to an event. Hooks get it even if ctx has ended.
 func (s *Source) emit(ctx context.Context, e pawl.Event) {
 	e.Scope = s.name()
 	s.config.Hooks.Emit(context.WithoutCancel(ctx), e)
 }
 
+// plus adds the counts of another source of the same consumer.
 func (s Stats) plus(o Stats) Stats {
 	return Stats{
 		Polls: s.Polls + o.Polls, EmptyPolls: s.EmptyPolls + o.EmptyPolls, PollErrors: s.PollErrors + o.PollErrors,

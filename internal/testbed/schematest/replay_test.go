@@ -65,7 +65,7 @@ func TestInboxReplay_AfterForgetting(t *testing.T) {
 		"select pawl_v1.inbox_claim('c', 'old', sha256('p'));"+keep("old", "null")+"update pawl.inbox set received_at = clock_timestamp() - interval '30 days' where key = 'old'")
 	b.do("select pawl_v1.inbox_purge('c', 86400000 * 14::bigint)")
 	b.is(fmt.Sprintf(replay, "old"), "refused <nil> <nil>")
-	b.is("select r.detail ->> 'hint' like 'nobody forgot it by hand%' from pawl_v1.inbox_replay('c', 'old', 'ann', 'r') as r", "true")
+	b.is("select r.detail ->> 'hint' like 'no operator forgot it%' from pawl_v1.inbox_replay('c', 'old', 'ann', 'r') as r", "true")
 
 	b.is("select f.outcome from pawl_v1.inbox_forget('c', 'repeated', 'ann', 'r') as f", "forgotten")
 	// Under it another delivery took effect.
