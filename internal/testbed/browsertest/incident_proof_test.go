@@ -46,7 +46,7 @@ func TestIncident(t *testing.T) {
 	b.decide("Go on without it", "the account was closed; the others are theirs")
 	b.visit(poison)
 	b.click("Discard")
-	b.reads(`cannot be undone`)
+	b.reads(`You cannot undo this`)
 	b.click("Discard") // without a reason
 	b.reads(`Say why`)
 	b.decide("Discard", "the account was closed")
