@@ -19,6 +19,7 @@ var codes = map[string]string{
 	"dashboard/read.go":                       "says that a page took too long",
 	"doctor/doctor.go":                        "says which checks it may not make",
 	"hint.go":                                 "has the next step for an error",
+	"internal/conns/pooler.go":                "asks whether a pooler refuses transactions",
 	"internal/engine/engine.go":               "asks whether a server understands a question",
 	"internal/testbed/pgtest/host.go":         "for tests",
 	"internal/testbed/pgtest/outage.go":       "for tests",
