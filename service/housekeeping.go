@@ -16,6 +16,7 @@ const (
 	purgeEvery = 10 * time.Minute // between purges; two calls each, if nothing is due
 	countEvery = time.Minute      // between writes of counted replays; none if there are none
 	houseLimit = 5 * time.Second  // for one call
+	mostScopes = 10_000           // in one call of command_replayed
 )
 
 // A housekeeper does the recurring work for commands and steps, which no other part does: it purges
@@ -87,26 +88,34 @@ func (k *housekeeper) purge(ctx context.Context, op string, some purge) {
 // writeReplays adds the counts to the database. If that fails, they are kept for the next time. A
 // count is an estimate: it is added twice if the reply is lost, and lost if the process is killed.
 func (k *housekeeper) writeReplays(ctx context.Context) {
-	k.mu.Lock()
-	counted := k.replays
-	k.replays = map[string]int64{}
-	k.mu.Unlock()
-	if len(counted) == 0 {
-		return
-	}
-	var scopes []string
-	var counts []int64
-	for scope, n := range counted {
-		scopes, counts = append(scopes, scope), append(counts, n)
-	}
-	limited, cancel := context.WithTimeout(ctx, houseLimit)
-	defer cancel()
-	if err := contract.CommandReplayed(limited, k.pool, scopes, counts); err != nil {
-		for scope, n := range counted {
-			k.count(scope, n)
+	for scopes, counts := k.takeReplays(); len(scopes) > 0; scopes, counts = k.takeReplays() {
+		limited, cancel := context.WithTimeout(ctx, houseLimit)
+		err := contract.CommandReplayed(limited, k.pool, scopes, counts)
+		cancel()
+		if err == nil {
+			continue
+		}
+		for i, scope := range scopes {
+			k.count(scope, counts[i])
 		}
 		if ctx.Err() == nil {
 			pawl.Hooks{}.Emit(ctx, pawl.Event{Kind: pawl.EventError, Op: "command.replayed", Err: err})
 		}
+		return
 	}
+}
+
+// takeReplays removes and returns the counts of as many scopes as one call of command_replayed
+// takes.
+func (k *housekeeper) takeReplays() (scopes []string, counts []int64) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for scope, n := range k.replays {
+		if len(scopes) == mostScopes {
+			break
+		}
+		scopes, counts = append(scopes, scope), append(counts, n)
+		delete(k.replays, scope)
+	}
+	return scopes, counts
 }

@@ -2,6 +2,7 @@ package service
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -80,6 +81,20 @@ func TestHousekeeper_KeepsReplaysThatItCannotWrite(t *testing.T) {
 		if n := count(t, pool, replays); n != 3 || errs != 1 {
 			t.Errorf("%d replays, %d errors; want 3 and 1", n, errs)
 		}
+	}
+}
+
+// Replays in more scopes than one call takes are written in several calls.
+func TestHousekeeper_WritesReplaysOfManyScopes(t *testing.T) {
+	t.Parallel()
+	pool := pawltest.DB(t)
+	k := newHousekeeper(pool)
+	for n := range 2*mostScopes + 1 {
+		k.count(fmt.Sprintf("tenant %d", n), 1)
+	}
+	k.writeReplays(t.Context())
+	if n := count(t, pool, "select count(*) from pawl.replay"); n != 2*mostScopes+1 || len(k.replays) != 0 {
+		t.Errorf("%d scopes written, %d left", n, len(k.replays))
 	}
 }
 
