@@ -48,7 +48,7 @@ func TestOthers_Acceptance(t *testing.T) {
 	onOthers(t, func(t *testing.T, endpoint, suffix string) {
 		t.Parallel()
 		b := transporttest.Broker{Features: standard, MostBody: 1<<20 - attributesSize, Open: func(t *testing.T) transporttest.Queue {
-			return queueAt(t, endpoint, fmt.Sprintf("q-%d%s", queues.Add(1), suffix))
+			return queueAt(t, endpoint, fmt.Sprintf("q-%d%s", queues.Add(1), suffix), suiteConfig)
 		}}
 		if suffix != "" {
 			b.Features = fifo

@@ -28,18 +28,21 @@ var (
 	fifo     = transporttest.Features{Ordered: true, Counted: true, ReleaseDelay: true, CrashRedelive: true, SentAt: true, Reconnects: true, Revoked: true}
 )
 
+// suiteConfig is the configuration of a source of the acceptance suite.
+var suiteConfig = pawlsqs.Config{Visibility: 12 * time.Second, Wait: time.Second}
+
 func TestAcceptance_Standard(t *testing.T) {
 	t.Parallel()
-	transporttest.Run(t, broker("q", standard))
+	transporttest.Run(t, broker("q", standard, suiteConfig))
 }
 
 func TestAcceptance_FIFO(t *testing.T) {
 	t.Parallel()
-	transporttest.Run(t, broker("q.fifo", fifo))
+	transporttest.Run(t, broker("q.fifo", fifo, suiteConfig))
 }
 
 // broker is a simulated SQS on loopback. Like AWS's, its abandoned polls take messages.
-func broker(queue string, features transporttest.Features) transporttest.Broker {
+func broker(queue string, features transporttest.Features, cfg pawlsqs.Config) transporttest.Broker {
 	open := func(t *testing.T) transporttest.Queue {
 		server := sqstest.New(sqstest.Options{Faults: sqstest.Faults{AbandonedPolls: true}})
 		l, err := server.Start()
@@ -47,7 +50,7 @@ func broker(queue string, features transporttest.Features) transporttest.Broker 
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = l.Close() })
-		q := queueAt(t, l.URL, queue)
+		q := queueAt(t, l.URL, queue, cfg)
 		q.Bounce = func() error {
 			address := strings.TrimPrefix(l.URL, "http://")
 			if err := l.Close(); err != nil {
@@ -63,7 +66,7 @@ func broker(queue string, features transporttest.Features) transporttest.Broker 
 }
 
 // queueAt creates a queue at an endpoint. Its clients use a network that can be cut.
-func queueAt(t *testing.T, endpoint, queue string) transporttest.Queue {
+func queueAt(t *testing.T, endpoint, queue string, cfg pawlsqs.Config) transporttest.Queue {
 	wire := &cable{}
 	client := newClient(&http.Client{Transport: &http.Transport{DialContext: wire.dial}}, endpoint)
 	createQueue(t, client, queue)
@@ -78,7 +81,7 @@ func queueAt(t *testing.T, endpoint, queue string) transporttest.Queue {
 		},
 		Source: func(t *testing.T) pawl.Source {
 			api := &cutOff{API: client}
-			s, err := pawlsqs.Open(t.Context(), api, queue, pawlsqs.Config{Visibility: 12 * time.Second, Wait: time.Second})
+			s, err := pawlsqs.Open(t.Context(), api, queue, cfg)
 			if err != nil {
 				t.Fatal(err)
 			}
