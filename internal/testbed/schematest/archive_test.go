@@ -101,7 +101,7 @@ func TestArchive_StaleFinishKeepsNothing(t *testing.T) {
 // A finish that waits for the row's lock archives the job when it gets the lock.
 func TestArchive_FinishWaits(t *testing.T) {
 	t.Parallel()
-	b := setup(t, eightHeld)
+	b := setup(t, patient+eightHeld)
 	other := b.open("other")
 	other.Do("begin; select from pawl.job where id = 1 for update")
 	if got := b.main.Do("select f.outcome from pawl_v1.job_finish(1, 1) as f"); got != stepper.Blocked {

@@ -248,7 +248,7 @@ select pawl_v1.inbox_store('c', 'stored', 'q', 'k', ''); commit`)
 // effect that was committed, not work in progress.
 func TestInboxForget_WaitsForTheAttempt(t *testing.T) {
 	t.Parallel()
-	b := setup(t, "begin; select pawl_v1.inbox_claim('c', 'm', sha256('p')); select pawl_v1.inbox_store('c', 'm', 'q', 'k', ''); commit; select pawl_v1.job_claim('q', null)")
+	b := setup(t, patient+"begin; select pawl_v1.inbox_claim('c', 'm', sha256('p')); select pawl_v1.inbox_store('c', 'm', 'q', 'k', ''); commit; select pawl_v1.job_claim('q', null)")
 	attempt := b.open("attempt")
 	for _, step := range []string{"begin", "select pawl_v1.job_hold(1, 1)", "select pawl_v1.inbox_settle('c', 'm', 1)", "select pawl_v1.job_finish(1, 1)"} {
 		attempt.Do(step)

@@ -31,7 +31,7 @@ func duels(t *testing.T, given string, play func(d *duel)) {
 			t.Parallel()
 			url := pawltest.URL(t)
 			exec1(t, url, "insert into pawl.worker (name) values ('one'), ('two'); "+
-				"insert into pawl.job (queue, kind, payload) values ('q', 'k', ''); "+given)
+				"insert into pawl.job (queue, kind, payload) values ('q', 'k', ''); "+patient+given)
 			d := &duel{T: t, level: level, url: url, a: stepper.Open(t, url, "a"), b: stepper.Open(t, url, "b")}
 			for _, s := range []*stepper.Session{d.a, d.b} {
 				s.Do("begin isolation level " + level)
@@ -229,7 +229,7 @@ func TestIsolation_SweepSweepWithoutItsLock(t *testing.T) {
 // the other session has ended.
 func TestIsolation_InboxClaimClaim(t *testing.T) {
 	t.Parallel()
-	const patient = "alter function pawl_v1.inbox_claim set lock_timeout = '20s'"
+	const waits = "alter function pawl_v1.inbox_claim set lock_timeout = '10min'"
 	claim := func(hash string) string {
 		return "select c.outcome from pawl_v1.inbox_claim('c', 'm', sha256('" + hash + "')) as c"
 	}
@@ -241,7 +241,7 @@ func TestIsolation_InboxClaimClaim(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			duels(t, patient, func(d *duel) {
+			duels(t, waits, func(d *duel) {
 				d.exactly(d.a.Do(claim("one")), "processed")
 				d.exactly(d.b.Do(claim(c.hash)), stepper.Blocked)
 				d.a.Do(c.end)

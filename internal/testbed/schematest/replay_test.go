@@ -84,7 +84,7 @@ func TestInboxReplay_AfterForgetting(t *testing.T) {
 // finds that.
 func TestInboxReplay_AtOnce(t *testing.T) {
 	t.Parallel()
-	b := setup(t, "select pawl_v1.inbox_claim('c', 'm', sha256('p'));"+keep("m", "null")+"select pawl_v1.inbox_forget('c', 'm', 'ann', 'r')")
+	b := setup(t, patient+"select pawl_v1.inbox_claim('c', 'm', sha256('p'));"+keep("m", "null")+"select pawl_v1.inbox_forget('c', 'm', 'ann', 'r')")
 	one, two := b.open("one"), b.open("two")
 	one.Do("begin")
 	b.same(one.Do(fmt.Sprintf(replay, "m")), "replayed 1 <nil>")
@@ -111,17 +111,7 @@ func TestInboxReplay_AtOnce(t *testing.T) {
 // the replay.
 func TestInboxReplay_WaitsForTheAttempt(t *testing.T) {
 	t.Parallel()
-	for range 5 { // a busy machine may be slower than the lock timeout of 2 s
-		if replayBesideTheAttempt(t) != "55P03" {
-			return
-		}
-	}
-	t.Error("the replay was given up each time")
-}
-
-func replayBesideTheAttempt(t *testing.T) (answer string) {
-	t.Helper()
-	b := setup(t, "begin; select pawl_v1.inbox_claim('c', 'm', sha256('p')); select pawl_v1.inbox_store('c', 'm', 'q', 'k', ''); "+keep("m", "null")+"commit; select pawl_v1.job_claim('q', null)")
+	b := setup(t, patient+"begin; select pawl_v1.inbox_claim('c', 'm', sha256('p')); select pawl_v1.inbox_store('c', 'm', 'q', 'k', ''); "+keep("m", "null")+"commit; select pawl_v1.job_claim('q', null)")
 	attempt := b.open("attempt")
 	attempt.Do("begin")
 	attempt.Do("select pawl_v1.job_hold(1, 1)")
@@ -134,10 +124,6 @@ func replayBesideTheAttempt(t *testing.T) (answer string) {
 			t.Fatalf("the attempt waits at %s", step)
 		}
 	}
-	if answer = operator.Wait(); answer == "55P03" {
-		return answer
-	}
-	b.same(answer, "refused 1 <nil>")
+	b.same(operator.Wait(), "refused 1 <nil>")
 	b.is("select i.processed_at is not null, (select count(*) from pawl.job) from pawl.inbox as i", "true 0")
-	return answer
 }

@@ -16,7 +16,7 @@ import (
 )
 
 // limit bounds each wait.
-const limit = 20 * time.Second
+const limit = 2 * time.Minute
 
 // A Session is one connection that takes steps.
 type Session struct {
