@@ -1,5 +1,18 @@
-// Package doctor checks the server, the schema and the rows for common production problems. The
-// command pawl doctor prints its findings.
+// Package doctor checks the server, the schema and the rows for common production problems. Use it in
+// a check of your own; the command `pawl doctor` prints its findings, and the dashboard shows them.
+//
+//	conn, err := pgx.Connect(ctx, url) // a login with the rights of pawl_reader
+//	if err != nil {
+//		return err
+//	}
+//	defer conn.Close(ctx)
+//	d, err := doctor.Diagnose(ctx, conn, doctor.Limits{})
+//	if err != nil {
+//		return err
+//	}
+//	for _, f := range d.Findings {
+//		fmt.Println(f.What, f.Why, f.Fix)
+//	}
 package doctor
 
 import (

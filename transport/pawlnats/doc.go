@@ -1,4 +1,21 @@
-// Package pawlnats is a [pawl.Source] and a [pawl.Sink] on NATS JetStream, using nats.go.
+// Package pawlnats receives from and publishes to NATS JetStream, using nats.go. Use [Open] for the
+// source of a consumer, [OpenPartitions] if order matters, and [OpenSink] to publish the events of an
+// outbox:
+//
+//	nc, err := nats.Connect(url, nats.MaxReconnects(-1))
+//	if err != nil {
+//		return err
+//	}
+//	js, err := jetstream.New(nc)
+//	if err != nil {
+//		return err
+//	}
+//	source, err := pawlnats.Open(ctx, js, "ORDERS", "billing", pawlnats.Config{}) // stream, consumer
+//	if err != nil {
+//		return err
+//	}
+//	c, err := consumer.New(pool, consumer.Config{
+//		Name: "orders", Source: source, Handler: consumer.HandleTx(placeOrder)})
 //
 // A [Source] receives from an existing durable pull consumer. It holds and extends each delivery
 // until it is acknowledged or released, however long it waits in memory:
