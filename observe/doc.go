@@ -4,7 +4,11 @@
 //	prompawl   to Prometheus
 //	otelpawl   to OpenTelemetry, with traces
 //
+// For Prometheus, register both sources of metrics and pass the hooks to every part of the program:
+//
 //	hooks, err := prompawl.Register(prometheus.DefaultRegisterer, pool) // then service.Config{Hooks: hooks}
+//
+// The sources:
 //
 //	events           pawl.Hooks ── Events ──▶ counters and histograms, of this process
 //	current state    PostgreSQL ── Database ─▶ gauges, of the whole database

@@ -10,6 +10,8 @@
 //		Name: "orders", Source: source, Handler: handler,
 //		Middleware: []consumer.Middleware{tracing.From(source).Consumer()}})
 //
+// One trace goes through messages, jobs and calls:
+//
 //	sender's span ─▶ traceparent of the message
 //	                  └─▶ span of the delivery's handler ─▶ headers of the job
 //	                                                         └─▶ span of the job's handler
