@@ -1,6 +1,6 @@
-// Package pawl holds the types, errors and events that all packages of Pawl share. Pawl is a library
-// on PostgreSQL: a message, request or job may arrive many times, but takes effect once. Programs use
-// this package for its keys, errors and hooks:
+// Package pawl holds the types, errors and events that all packages of Pawl share. Pawl is a
+// library on PostgreSQL: a message, request or job may arrive many times, but takes effect once.
+// Programs use this package for its keys, errors and hooks:
 //
 //	key := pawl.Key("order", orderID, "refund")          // one name for one intent
 //	if errors.Is(err, pawl.ErrKeyReused) { … }           // the key came before, with another payload

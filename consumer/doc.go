@@ -14,9 +14,9 @@
 //		return err
 //	}
 //
-// Start with [HandleTx], [Config] and [Policy]. The source is a [pawl.Source], such as a queue opened
-// with pawlsqs.Open, or a webhook.Receiver. Package service runs a consumer beside other parts of a
-// program, and pawltest.Consume runs one in a test.
+// Start with [HandleTx], [Config] and [Policy]. The source is a [pawl.Source], such as a queue
+// opened with pawlsqs.Open, or a webhook.Receiver. Package service runs a consumer beside other
+// parts of a program, and pawltest.Consume runs one in a test.
 //
 // The forms:
 //
@@ -30,16 +30,16 @@
 //
 // # Terms
 //
-// A delivery is one arrival of a message. Its intent is the thing that must happen once: the name of
-// the consumer and the delivery's key identify it, and table pawl.inbox has a row for each. (With a
-// Trigger, your own row replaces it.) If a delivery fails, the consumer stores it as a job (package
-// job) and acknowledges the message. The job is retried from the database. When its tries are used up
-// it is a dead letter: it keeps the payload and waits for an operator.
+// A delivery is one arrival of a message. Its intent is the thing that must happen once: the name
+// of the consumer and the delivery's key identify it, and table pawl.inbox has a row for each.
+// (With a Trigger, your own row replaces it.) If a delivery fails, the consumer stores it as a job
+// (package job) and acknowledges the message. The job is retried from the database. When its tries
+// are used up it is a dead letter: it keeps the payload and waits for an operator.
 //
 // Deliveries with one ordering key form a lane and run one at a time, in order. Under a lease, a
 // process owns a stored delivery until it has missed heartbeats for that time. A fence is a number
-// that grows each time a delivery is claimed, so that the write of an older attempt can be refused. A
-// suspect is a delivery that may have killed its process: see [Policy].SoloAfter.
+// that grows each time a delivery is claimed, so that the write of an older attempt can be refused.
+// A suspect is a delivery that may have killed its process: see [Policy].SoloAfter.
 //
 // # How a delivery is handled
 //
@@ -60,9 +60,9 @@
 //	          or releases the delivery to the source
 //	finish    ends the source after the last acknowledgement
 //
-// If the transaction or the reply to COMMIT is lost, the consumer claims again and reads the outcome.
-// A crash at any step costs a redelivery or a retry, never a second effect. A stored delivery counts
-// its retries in its row, so retries and dead letters look alike with every broker.
+// If the transaction or the reply to COMMIT is lost, the consumer claims again and reads the
+// outcome. A crash at any step costs a redelivery or a retry, never a second effect. A stored
+// delivery counts its retries in its row, so retries and dead letters look alike with every broker.
 package consumer
 
 // For maintainers: each step has a file of its name. A file such as claim_stale.go belongs to the

@@ -1,6 +1,6 @@
-// Package dashboard serves web pages that show Pawl's state in one database and let operators change
-// it. Use it to find out why a message or a job did not run, and to retry it. Mount it in your own
-// server, behind your own login, or start it for yourself with `pawl dashboard`:
+// Package dashboard serves web pages that show Pawl's state in one database and let operators
+// change it. Use it to find out why a message or a job did not run, and to retry it. Mount it in
+// your own server, behind your own login, or start it for yourself with `pawl dashboard`:
 //
 //	board, err := dashboard.New(dashboard.Config{
 //		Pool:      pool,     // a login with the rights of pawl_reader

@@ -13,17 +13,17 @@
 //	})
 //	// If err is nil, acknowledge the message. Otherwise let it come again.
 //
-// An intent is the thing that must happen once. Its scope is the name of your consumer, its key is the
-// same each time the message comes, and its fingerprint is a hash of the payload.
+// An intent is the thing that must happen once. Its scope is the name of your consumer, its key is
+// the same each time the message comes, and its fingerprint is a hash of the payload.
 //
 //	           Take                    your statements              COMMIT
 //	delivery ────────▶ row inserted ──────────────────▶ effect and row together
 //	            │
 //	            └──▶ the row exists: the delivery took effect before. Acknowledge it.
 //
-// The row, in table pawl.inbox, exists if and only if the effect committed. If you roll back, the next
-// delivery with the key is new.
+// The row, in table pawl.inbox, exists if and only if the effect committed. If you roll back, the
+// next delivery with the key is new.
 //
-// Rows are not deleted automatically. A program without a consumer deletes old rows with ops.Purge or
-// `pawl purge`, and chooses their age.
+// Rows are not deleted automatically. A program without a consumer deletes old rows with ops.Purge
+// or `pawl purge`, and chooses their age.
 package inbox

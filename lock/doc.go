@@ -1,6 +1,6 @@
-// Package lock protects work inside your own transaction that has no row with a status. Use it if two
-// processes must not do the same work at once, or if an attempt that stalled may still write. For a
-// table with a status use package guard.
+// Package lock protects work inside your own transaction that has no row with a status. Use it if
+// two processes must not do the same work at once, or if an attempt that stalled may still write.
+// For a table with a status use package guard.
 //
 //	TryLock      takes a name until the transaction ends; other transactions are refused meanwhile
 //	AcceptFence  refuses the write of an older attempt after the write of a newer one
@@ -21,6 +21,6 @@
 //	            AcceptFence(resource, 1)
 //	attempt 1 ───────────────────────────▶ pawl.ErrFenceLost: roll back
 //
-// Neither waits longer than 2 s. Neither replaces a constraint: TryLock does not remember that work
-// was done, and AcceptFence does not distinguish two runs of one attempt.
+// Neither waits longer than 2 s. Neither replaces a constraint: [TryLock] does not remember that
+// work was done, and [AcceptFence] does not distinguish two runs of one attempt.
 package lock

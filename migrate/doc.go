@@ -11,4 +11,8 @@
 // Migrations run only on request: by the command, by Up, or by another tool with the files that
 // [Files] writes. A worker never migrates. It calls [Check] and exits if it does not support the
 // schema.
+//
+// [Up] needs a direct connection, not a transaction-mode pooler. It waits for other migrators by
+// polling a session lock with pg_try_advisory_lock. A blocking lock would deadlock with CREATE
+// INDEX CONCURRENTLY (T73 in docs/reference/traps.md).
 package migrate

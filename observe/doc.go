@@ -1,5 +1,5 @@
-// Package observe defines Pawl's metrics and reads gauges from the database. It has the options; use
-// one of its packages to export the metrics:
+// Package observe defines Pawl's metrics and reads gauges from the database. It has the options;
+// use one of its packages to export the metrics:
 //
 //	prompawl   to Prometheus
 //	otelpawl   to OpenTelemetry, with traces

@@ -1,6 +1,6 @@
-// Package ops reads and changes Pawl's rows on behalf of an operator: it lists dead letters, retries a
-// job, pauses a queue, settles an unknown call. Use it for tools of your own; the command line and the
-// dashboard call it too. No other package changes jobs on behalf of an operator.
+// Package ops reads and changes Pawl's rows on behalf of an operator: it lists dead letters,
+// retries a job, pauses a queue, settles an unknown call. Use it for tools of your own; the command
+// line and the dashboard call it too. No other package changes jobs on behalf of an operator.
 //
 // Each noun is a pair. The plural selects rows, and lists or changes many. The Ref identifies one
 // row, and reads or changes it:

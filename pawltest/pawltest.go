@@ -1,19 +1,18 @@
-// Package pawltest helps you test your handlers on a real PostgreSQL. [DB] makes a database, [Consume]
-// handles the deliveries of a [Source], and [Drain] runs jobs until none can run:
+// Package pawltest helps you test your handlers on a real PostgreSQL. [DB] makes a database,
+// [Consume] handles the deliveries of a [Source], and [Drain] runs jobs until none can run:
 //
-//	func TestPlaceOrder(t *testing.T) {
-//		pool := pawltest.DB(t, "create table orders (id text, cents int)")
-//		source := &pawltest.Source{}
-//		source.Send(pawl.Delivery{Key: "order-17", Payload: []byte(`{"id": "17", "cents": 1250}`)})
-//		n := pawltest.Consume(t, pool, consumer.Config{
-//			Name: "orders", Source: source, Handler: consumer.HandleTx(placeOrder)})
-//		if n.Count(pawl.EventSucceeded) != 1 {
-//			t.Error(n)
-//		}
+//	pool := pawltest.DB(t, "create table orders (id text, cents int)") // t is your *testing.T
+//	source := &pawltest.Source{}
+//	source.Send(pawl.Delivery{Key: "order-17", Payload: []byte(`{"id": "17", "cents": 1250}`)})
+//	n := pawltest.Consume(t, pool, consumer.Config{
+//		Name: "orders", Source: source, Handler: consumer.HandleTx(placeOrder)})
+//	if n.Count(pawl.EventSucceeded) != 1 {
+//		t.Error(n)
 //	}
 //
-// [Enqueued], [Appended], [Command] and [Seen] read the database, or your open transaction. [DrainRelay]
-// publishes the events of an outbox. [Provider] is a payment API that fails as you ask.
+// [Enqueued], [Appended], [Command] and [Seen] read the database, or your open transaction.
+// [DrainRelay] publishes the events of an outbox. [Provider] is a payment API that fails as you
+// ask.
 //
 // [CrashEverywhere] and [Twice] test a handler of a consumer ([Proof]), of jobs ([JobProof]) or of
 // requests ([RequestProof]). Wherever its process dies, and however often its input comes, your
@@ -57,7 +56,8 @@ func DB(tb testing.TB, extra ...string) *pgxpool.Pool {
 	return pool
 }
 
-// URL returns the connection string of such a database, for processes and database/sql.
+// URL returns the connection string of a fresh database like that of [DB], for processes and
+// database/sql.
 func URL(tb testing.TB, extra ...string) string {
 	tb.Helper()
 	return pgtest.URL(tb, template(extra))

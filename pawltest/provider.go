@@ -12,7 +12,7 @@ import (
 // A Lie is a fault that a [Provider] simulates for one request.
 type Lie = provider.Lie
 
-// The faults. The zero Lie is none.
+// The faults of a [Provider], for the function given to [NewProvider]. The zero Lie is none.
 const (
 	TimeOutBefore = provider.TimeOutBefore // the connection stays silent; nothing happens
 	TimeOutAfter  = provider.TimeOutAfter  // it acts and does not answer

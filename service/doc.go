@@ -1,6 +1,6 @@
-// Package service runs the parts of a program on one pool: consumers, workers, relays, schedules and
-// HTTP servers. Use it in the main function of a program that has one of them. It divides the pool,
-// starts and stops the parts in order, and answers the probes of a platform.
+// Package service runs the parts of a program on one pool: consumers, workers, relays, schedules
+// and HTTP servers. Use it in the main function of a program that has one of them. It divides the
+// pool, starts and stops the parts in order, and answers the probes of a platform.
 //
 //	func main() { service.Main(run) } // ctx ends at SIGTERM
 //
@@ -20,7 +20,8 @@
 //		return app.Run(ctx)
 //	}
 //
-// A relay (outbox.Relay) publishes events of the outbox. A schedule keeper enqueues jobs at fixed times.
+// A relay (outbox.Relay) publishes events of the outbox. A schedule keeper enqueues jobs at fixed
+// times.
 //
 // [App.Run] divides the pool among the parts. If the pool is too small, it returns an error with
 // the number to set. It starts and stops the parts in this order:

@@ -1,6 +1,7 @@
-// Package step calls systems outside the database and stores how each call ended. Use it in a handler
-// that charges a card or sends a mail: a later attempt finds the stored result and does not call
-// again. Wrap each call in [Run], and say with a [Recovery] what may be done if its outcome is unknown:
+// Package step calls systems outside the database and stores how each call ended. Use it in a
+// handler that charges a card or sends a mail: a later attempt finds the stored result and does not
+// call again. Wrap each call in [Run], and say with a [Recovery] what may be done if its outcome is
+// unknown:
 //
 //	client := &http.Client{Transport: &step.Transport{}} // sends the idempotency key
 //
@@ -21,17 +22,18 @@
 //	AtMostOnce        never again
 //	AcceptDuplicates  again, and each possible duplicate is reported
 //
-// A step belongs to a job, to a delivery under a lease or to a leased command: its [pawl.Holder]. It
-// is planned in the database, called, and recorded. The fence of a call is a number that grows with
-// each call, so the record of an older call is refused.
+// A step belongs to a job, to a delivery under a lease or to a leased command: its [pawl.Holder].
+// It is planned in the database, called, and recorded. The fence of a call is a number that grows
+// with each call, so the record of an older call is refused.
 //
-// If the process dies between the call and the record, the outcome is unknown, and the Recovery decides.
-// If that cannot tell either, the step becomes unknown: it is not called again and its job waits.
-// [Reconcile] asks the provider, or an operator settles it by a verdict (ops.StepRef.Settle).
+// If the process dies between the call and the record, the outcome is unknown, and the Recovery
+// decides. If that cannot tell either, the step becomes unknown: it is not called again and its job
+// waits. [Reconcile] asks the provider, or an operator settles it by a verdict
+// (ops.StepRef.Settle).
 //
-// One case cannot be prevented. A process may freeze between the last check of the clock and the write
-// to the socket, and send its request when it wakes. With Keyed the provider drops that request while
-// it remembers the key. With Checked it is a second effect, which is only reported
+// One case cannot be prevented. A process may freeze between the last check of the clock and the
+// write to the socket, and send its request when it wakes. With Keyed the provider drops that
+// request while it remembers the key. With Checked it is a second effect, which is only reported
 // ([pawl.EventStepTwice]). See docs/guides/steps.md.
 package step
 

@@ -1,6 +1,7 @@
-// Package httpkey makes HTTP handlers idempotent. A client sends a request with an Idempotency-Key. If
-// it gets no response, it retries with the same key, and gets the first response: the same status and
-// body, and the stored headers. Use it for requests that must not take effect twice, such as orders:
+// Package httpkey makes HTTP handlers idempotent. A client sends a request with an Idempotency-Key.
+// If it gets no response, it retries with the same key, and gets the first response: the same
+// status and body, and the stored headers. Use it for requests that must not take effect twice,
+// such as orders:
 //
 //	tenant := func(r *http.Request) (string, error) { return accountOf(r) } // of your authentication
 //	mux.Handle("POST /orders", httpkey.Once(pool, tenant, httpkey.Options{},
@@ -16,8 +17,9 @@
 //		}))
 //
 // Use [Once] by default, or [OnceSQL] for database/sql. [JSON] decodes and encodes for both. Use
-// [Leased] for handlers that call other systems. [RetryingClient] is the client side. If a client uses
-// a key for a different request, it gets 422. [Options].MaxResponse bounds the body that is stored.
+// [Leased] for handlers that call other systems. [RetryingClient] is the client side. If a client
+// uses a key for a different request, it gets 422. [Options].MaxResponse bounds the body that is
+// stored.
 //
 // A request to a handler of [Once], with the default options:
 //

@@ -1,5 +1,6 @@
 // Package otelpawl exports Pawl's metrics to OpenTelemetry and creates spans around handlers. Use
-// [Events] for metrics of this process, [Database] for gauges of the database, and [Tracing] for spans:
+// [Events] for metrics of this process, [Database] for gauges of the database, and [Tracing] for
+// spans:
 //
 //	hooks, err := otelpawl.Events(nil, observe.EventOptions{}) // nil: the global provider
 //	tracing := otelpawl.NewTracing(nil)

@@ -1,5 +1,5 @@
-// Package prompawl exports the metrics of package observe to Prometheus. Call [Register] once, and pass
-// its hooks to every part of the program:
+// Package prompawl exports the metrics of package observe to Prometheus. Call [Register] once, and
+// pass its hooks to every part of the program:
 //
 //	hooks, err := prompawl.Register(prometheus.DefaultRegisterer, pool)
 //	if err != nil {

@@ -1,5 +1,6 @@
-// Package cron parses cron expressions for package schedule, each in a time zone. Use it for times of
-// day; for intervals schedule.Every is enough. Give the keeper the parser, and a schedule its plan:
+// Package cron parses cron expressions for package schedule, each in a time zone. Use it for times
+// of day; for intervals schedule.Every is enough. Give the keeper the parser, and a schedule its
+// plan:
 //
 //	schedule.Config{Cron: cron.Parse, Schedules: []schedule.Schedule{{Name: "report",
 //		Plan: cron.MustParse("30 2 * * mon-fri", "Europe/Berlin"), Queue: "reports", Kind: "report"}}}

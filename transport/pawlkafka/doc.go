@@ -10,8 +10,8 @@
 //		Name: "orders", Source: source, Handler: consumer.HandleTx(placeOrder)})
 //
 // A [Source] is one member of a consumer group. It keeps a window of records for each partition. A
-// record is settled when it is acknowledged. The source commits up to the first unsettled record, the
-// mark:
+// record is settled when it is acknowledged. The source commits up to the first unsettled record,
+// the mark:
 //
 //	fetch ─▶ window: fresh ─▶ out ─▶ settled ──▶ the mark moves ──▶ committed within 100 ms
 //	                   ▲       │                                     (one commit at a time)
@@ -30,11 +30,11 @@
 //
 // Kafka does not count deliveries, so a record that kills its process would do so forever. The
 // source counts takeovers of a partition in the metadata of its commits, and reports the count as
-// [pawl.Delivery.Receives]. Package consumer uses that count to run a suspect alone: a record that may
-// have killed its process.
+// [pawl.Delivery.Receives]. Package consumer uses that count to run a suspect alone: a record that
+// may have killed its process.
 //
-// A consumer stores a record that failed in the database and acknowledges it. So a message that always
-// fails blocks no partition. A consumer refuses the mode that retries from the source.
+// A consumer stores a record that failed in the database and acknowledges it. So a message that
+// always fails blocks no partition. A consumer refuses the mode that retries from the source.
 //
 // A [Sink] publishes the events of an outbox, those of one aggregate in order to one partition. An
 // aggregate is the entity that events are about, such as one order.

@@ -1,6 +1,6 @@
 // Package pawlnats receives from and publishes to NATS JetStream, using nats.go. Use [Open] for the
-// source of a consumer, [OpenPartitions] if order matters, and [OpenSink] to publish the events of an
-// outbox:
+// source of a consumer, [OpenPartitions] if order matters, and [OpenSink] to publish the events of
+// an outbox:
 //
 //	nc, err := nats.Connect(url, nats.MaxReconnects(-1))
 //	if err != nil {

@@ -1,6 +1,6 @@
-// Package pawlrabbitmq receives from and publishes to RabbitMQ by AMQP 0-9-1: quorum queues, version
-// 3.10 and later. Use [Open] for the source of a consumer, and [OpenSink] to publish the events of an
-// outbox:
+// Package pawlrabbitmq receives from and publishes to RabbitMQ by AMQP 0-9-1: quorum queues,
+// version 3.10 and later. Use [Open] for the source of a consumer, and [OpenSink] to publish the
+// events of an outbox:
 //
 //	source, err := pawlrabbitmq.Open(ctx, pawlrabbitmq.URL(url), "orders", pawlrabbitmq.Config{})
 //	if err != nil {

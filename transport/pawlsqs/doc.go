@@ -1,6 +1,6 @@
-// Package pawlsqs receives from and sends to Amazon SQS, standard and FIFO queues, on aws-sdk-go-v2.
-// Use [Open] for the source of a consumer, [OpenSender] to send messages that carry their key, and
-// [OpenSink] to publish the events of an outbox:
+// Package pawlsqs receives from and sends to Amazon SQS, standard and FIFO queues, on
+// aws-sdk-go-v2. Use [Open] for the source of a consumer, [OpenSender] to send messages that carry
+// their key, and [OpenSink] to publish the events of an outbox:
 //
 //	client := sqs.NewFromConfig(cfg) // of aws-sdk-go-v2
 //	source, err := pawlsqs.Open(ctx, client, "orders", pawlsqs.Config{})
@@ -11,7 +11,8 @@
 //		Name: "orders", Source: source, Handler: consumer.HandleTx(placeOrder)})
 //
 // Start with [Config].Key, which finds a message's idempotency key: the sender's name for the thing
-// that must happen once. In a Lambda function use [OpenLambda]. Package sqstest simulates SQS in tests.
+// that must happen once. In a Lambda function use [OpenLambda]. Package sqstest simulates SQS in
+// tests.
 //
 // A delivery is kept invisible to other receivers from its receive until it is acknowledged or
 // released, including the time it waits in this process:

@@ -1,6 +1,6 @@
-// Package webhook receives signed webhooks. It verifies each request, finds the key and fingerprint of
-// its delivery, and answers once the outcome is in the database. Use a [Receiver], which is an HTTP
-// handler for the sender and the source of a consumer:
+// Package webhook receives signed webhooks. It verifies each request, finds the key and fingerprint
+// of its delivery, and answers once the outcome is in the database. Use a [Receiver], which is an
+// HTTP handler for the sender and the source of a consumer:
 //
 //	verifier, err := webhook.New(webhook.Config{Scheme: webhook.Stripe(webhook.Secret{Value: secret})})
 //	if err != nil {
@@ -15,8 +15,9 @@
 //		Name: "stripe", Source: receiver, Handler: consumer.HandleTx(recordPayment)})
 //
 // A [Scheme] describes how a sender signs: [StandardWebhooks], [Svix], [Stripe], [Mux], [GitHub],
-// [Slack], [Shopify], or [HMAC] for others. A [Reconciler] finds deliveries that a sender has sent and
-// the inbox does not have. The inbox is the table in which a consumer records keys that took effect.
+// [Slack], [Shopify], or [HMAC] for others. A [Reconciler] finds deliveries that a sender has sent
+// and the inbox does not have. The inbox is the table in which a consumer records keys that took
+// effect.
 //
 //	request ── not POST, encoded, too large, too slow, cut off ──▶ 405, 415, 413, 408, 400
 //	   │

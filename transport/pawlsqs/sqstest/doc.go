@@ -1,5 +1,5 @@
-// Package sqstest is a simulator of Amazon SQS inside your process, for tests and demos. Do not use it
-// in production. Make a server, give it to the SDK as its HTTP client, and create queues:
+// Package sqstest is a simulator of Amazon SQS inside your process, for tests and demos. Do not use
+// it in production. Make a server, give it to the SDK as its HTTP client, and create queues:
 //
 //	server := sqstest.New(sqstest.Options{})
 //	client := sqs.New(sqs.Options{Region: "us-east-1", BaseEndpoint: aws.String("http://sqs.test"),
