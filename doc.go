@@ -47,7 +47,8 @@
 //   - suspect: a delivery or job that may have killed its process. It runs alone.
 //   - step: a recorded call to another system; see package step.
 //   - unknown: it cannot be known whether a call took effect. An operator's verdict settles it.
-//   - sink, relay: a [Sink] is the place to which the outbox publishes, a relay the worker that does.
+//   - sink, relay: a [Sink] is the place to which the outbox publishes. A relay is the worker that
+//     publishes.
 //   - presence connection: one connection of a worker beside the pool, with a lock that the server
 //     frees when the process dies.
 package pawl

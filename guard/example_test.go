@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -35,4 +36,47 @@ insert into orders (id) values (1), (2)`)
 	// true
 	// true
 	// <nil> error out of stock
+}
+
+// A label is printed by another system, so no transaction is open meanwhile. Commit then completes
+// the row, together with the label's number. If the process dies, the sweeper prints it again.
+func ExampleRows_Claim() {
+	ctx, stop := context.WithCancel(context.Background())
+	pool, drop := database(`create table orders (id int primary key, status text not null default 'pending', claimed_at timestamptz,
+  completed_at timestamptz, last_error text, attempt_count int not null default 0, label text);
+insert into orders (id) values (1)`)
+	defer drop()
+	rows := must(guard.New(pool, guard.Table{Name: "orders", Result: "label"}))
+	label := func(ctx context.Context, id any) error {
+		claimed, err := rows.Claim(ctx, id)
+		if err != nil {
+			return err
+		}
+		number, err := "label 7", error(nil) // the answer of the other system
+		if err != nil {
+			return claimed.Fail(ctx, err)
+		}
+		return claimed.Commit(ctx, func(context.Context, pgx.Tx) (any, error) { return number, nil })
+	}
+	sweeper := must(rows.Sweeper(guard.SweeperConfig{PendingAfter: time.Hour},
+		func(ctx context.Context, id string) error { return label(ctx, id) }))
+	ended := make(chan error)
+	go func() { ended <- sweeper.Run(ctx) }()
+
+	err := label(ctx, 1)
+	for errors.Is(err, pawl.ErrArgumentInvalid) { // the sweeper has not begun to run
+		time.Sleep(time.Millisecond)
+		err = label(ctx, 1)
+	}
+	fmt.Println(err)
+	fmt.Println(errors.Is(label(ctx, 1), pawl.ErrAlreadyHandled))
+	var status, number string
+	fmt.Println(pool.QueryRow(ctx, "select status, label from orders where id = 1").Scan(&status, &number), status, number)
+	stop()
+	fmt.Println(<-ended)
+	// Output:
+	// <nil>
+	// true
+	// <nil> completed label 7
+	// <nil>
 }
