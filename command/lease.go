@@ -84,6 +84,8 @@ func Leased[T any](ctx context.Context, pool *pgxpool.Pool, intent pawl.Intent, 
 // Begin claims an intent under a lease and returns the attempt. If the intent is already answered,
 // it returns nil and the stored result. End the attempt with [Attempt.Commit], [Attempt.Succeed] or
 // [Attempt.Fail], and defer [Attempt.Close], which stops its heartbeat. [Leased] does all this.
+//
+// Errors: see the package.
 func Begin[T any](ctx context.Context, pool *pgxpool.Pool, intent pawl.Intent, options LeaseOptions) (*Attempt[T], Result[T], error) {
 	if pool == nil {
 		return nil, Result[T]{}, missing("command.begin", "the pool")

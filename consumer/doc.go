@@ -32,9 +32,9 @@
 //
 // A delivery is one arrival of a message. Its intent is the thing that must happen once: the name
 // of the consumer and the delivery's key identify it, and table pawl.inbox has a row for each.
-// (With a Trigger, your own row replaces it.) If a delivery fails, the consumer stores it as a job
-// (package job) and acknowledges the message. The job is retried from the database. When its tries
-// are used up it is a dead letter: it keeps the payload and waits for an operator.
+// (With a Trigger, your own row replaces it.) If a delivery fails, by default the consumer stores
+// it as a job (package job) and acknowledges the message. The job is retried from the database.
+// When its tries are used up it is a dead letter: it keeps the payload and waits for an operator.
 //
 // Deliveries with one ordering key form a lane and run one at a time, in order. Under a lease, a
 // process owns a stored delivery until it has missed heartbeats for that time. A fence is a number

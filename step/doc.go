@@ -24,7 +24,8 @@
 //
 // A step belongs to a job, to a delivery under a lease or to a leased command: its [pawl.Holder].
 // It is planned in the database, called, and recorded. The fence of a call is a number that grows
-// with each call, so the record of an older call is refused.
+// with each call, and a verdict names the call that it is about. A late result of an earlier call
+// is still accepted.
 //
 // If the process dies between the call and the record, the outcome is unknown, and the Recovery
 // decides. If that cannot tell either, the step becomes unknown: it is not called again and its job

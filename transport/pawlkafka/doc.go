@@ -2,12 +2,12 @@
 // source of a consumer, and [OpenSink] to publish the events of an outbox:
 //
 //	source, err := pawlkafka.Open(ctx, []kgo.Opt{kgo.SeedBrokers("localhost:9092")},
-//		"billing", []string{"orders"}, pawlkafka.Config{})
+//		"billing", []string{"orders"}, pawlkafka.Config{}) // group, topics
 //	if err != nil {
 //		return err
 //	}
 //	c, err := consumer.New(pool, consumer.Config{
-//		Name: "orders", Source: source, Handler: consumer.HandleTx(placeOrder)})
+//		Name: "orders", Source: source, Handler: consumer.HandleTx(placeOrder)}) // then c.Run(ctx)
 //
 // A [Source] is one member of a consumer group. It keeps a window of records for each partition. A
 // record is settled when it is acknowledged. The source commits up to the first unsettled record,
@@ -25,7 +25,8 @@
 //	        later are not committed, even if the partition comes back
 //
 // Kafka delivers at least once: after a crash, a rewind or a lost commit, records come again. The
-// database absorbs them by [pawl.Delivery.Key]. Choose the source of that key with [Config.Key]; it
+// database absorbs them by [pawl.Delivery.Key]: package consumer finds the key and acknowledges
+// without calling your handler. Choose the source of that key with [Config.Key]; it
 // is the one choice you have to get right. Never use the record's own key, which names an entity.
 //
 // Kafka does not count deliveries, so a record that kills its process would do so forever. The

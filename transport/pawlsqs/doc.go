@@ -8,7 +8,7 @@
 //		return err
 //	}
 //	c, err := consumer.New(pool, consumer.Config{
-//		Name: "orders", Source: source, Handler: consumer.HandleTx(placeOrder)})
+//		Name: "orders", Source: source, Handler: consumer.HandleTx(placeOrder)}) // then c.Run(ctx)
 //
 // Start with [Config].Key, which finds a message's idempotency key: the sender's name for the thing
 // that must happen once. In a Lambda function use [OpenLambda]. Package sqstest simulates SQS in
@@ -26,7 +26,8 @@
 //
 // SQS delivers at least once. A second copy may arrive while the first is being handled, a delete
 // answered with OK may be lost, and a receipt handle may expire. This package only counts those
-// cases. The database absorbs duplicates by [pawl.Delivery.Key]. Choose that key with care; see
+// cases. The database absorbs duplicates by [pawl.Delivery.Key]: package consumer finds the key and
+// acknowledges without calling your handler. Choose that key with care; see
 // [Config.Key].
 //
 // SQS hands out several messages of a FIFO message group at once, and no more while one of them is

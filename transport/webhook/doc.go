@@ -12,7 +12,7 @@
 //	}
 //	mux.Handle("POST /stripe", receiver)
 //	c, err := consumer.New(pool, consumer.Config{
-//		Name: "stripe", Source: receiver, Handler: consumer.HandleTx(recordPayment)})
+//		Name: "stripe", Source: receiver, Handler: consumer.HandleTx(recordPayment)}) // then c.Run(ctx)
 //
 // A [Scheme] describes how a sender signs: [StandardWebhooks], [Svix], [Stripe], [Mux], [GitHub],
 // [Slack], [Shopify], or [HMAC] for others. A [Reconciler] finds deliveries that a sender has sent
@@ -27,9 +27,9 @@
 //	   │
 //	timestamp, if the scheme signs one, in both directions ──────▶ 401
 //	   │
-//	[Verified]: raw body, id, key, time, which secret, allow-listed headers, fingerprint
+//	Verified: raw body, id, key, time, which secret, allow-listed headers, fingerprint
 //	   │
-//	[Receiver], a source of deliveries for a consumer: claim, handler, COMMIT ── 200
+//	Receiver, a source of deliveries for a consumer: claim, handler, COMMIT ── 200
 //	   └── not known to be in the database ─────────────────────── 503, with Retry-After
 //
 // The sender of a refused request gets only a status. The reason is in the [Refusal], for logs.
