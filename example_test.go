@@ -59,7 +59,8 @@ func ExampleHooks() {
 			fmt.Println("dead letter:", e.Scope, e.Key, e.Err)
 		}
 	}}
-	hooks := pawl.Join(counters.Hooks(), alarm) // for the Hooks of a consumer, a worker or a service
+	// These are the Hooks of a consumer, a worker or a service.
+	hooks := pawl.Join(counters.Hooks(), alarm)
 
 	ctx := context.Background() // the parts of Pawl emit events such as these
 	hooks.Emit(ctx, pawl.Event{Kind: pawl.EventSucceeded, Scope: "orders", Key: "order-17"})

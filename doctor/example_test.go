@@ -28,7 +28,8 @@ func ExampleDiagnose() {
 		log.Fatal(err)
 	}
 
-	d, err := doctor.Diagnose(ctx, conn, doctor.Limits{Waiting: time.Microsecond}) // by default 5 min
+	// By default a job may wait for 5 min.
+	d, err := doctor.Diagnose(ctx, conn, doctor.Limits{Waiting: time.Microsecond})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -44,6 +44,7 @@ type SweeperConfig struct {
 	// Limit is the most rows that a pass takes of each kind: failed, stuck, pending. Default 100.
 	Limit int
 	// Hooks receive the table's events: failures, used-up rows, late commits of [Rows.Claim].
+	// Default: log to [log/slog.Default].
 	Hooks pawl.Hooks
 }
 

@@ -18,7 +18,8 @@ func ExampleUp() {
 	ctx := context.Background()
 	e := &pgtest.Example{}
 	defer e.End()
-	conn, err := pgx.Connect(ctx, pgtest.URL(e, pgtest.Template{Name: "empty"})) // yours, as its owner
+	// yours, as the owner of the database
+	conn, err := pgx.Connect(ctx, pgtest.URL(e, pgtest.Template{Name: "empty"}))
 	if err != nil {
 		log.Fatal(err)
 	}

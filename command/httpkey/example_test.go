@@ -69,7 +69,8 @@ func ExampleLeased() {
 	defer example.End()
 	pool := pawltest.DB(example, orders)
 	charges := 0
-	charge := func(context.Context) (string, error) { charges++; return "ch_1", nil } // another system
+	// another system
+	charge := func(context.Context) (string, error) { charges++; return "ch_1", nil }
 	account := func(*http.Request) (string, error) { return "acme", nil }
 	handler := httpkey.Leased(pool, account, httpkey.Lease{}, httpkey.Options{Hooks: silent}, func(w http.ResponseWriter, r *http.Request, a *httpkey.Attempt) error {
 		receipt, err := charge(r.Context())

@@ -20,7 +20,8 @@ import (
 
 // A Message is a message to send.
 type Message struct {
-	// Key names the intent. Every resend of the same intent has the same key. Required.
+	// Key names the intent, the thing that must happen once. Every resend of the same intent has
+	// the same key. A consumer accepts 1 to 255 octets. Required.
 	Key string
 	// Payload is text of XML 1.0 characters, 1 octet to 1 MiB together with the attributes. Other
 	// octets need [Sender.Base64].

@@ -151,7 +151,8 @@ func ExampleHMAC() {
 // GitHub never retries a delivery. A reconciler compares its list with the inbox and passes on the
 // missing ones.
 func ExampleReconciler() {
-	ctx, pool, receiver := context.Background(), (*pgxpool.Pool)(nil), (*webhook.Receiver)(nil) // yours
+	// yours
+	ctx, pool, receiver := context.Background(), (*pgxpool.Pool)(nil), (*webhook.Receiver)(nil)
 	ledger, err := webhook.NewGitHubDeliveries(webhook.GitHubConfig{
 		Hook:  "repos/acme/shop/hooks/42",
 		Token: func(context.Context) (string, error) { return os.Getenv("GITHUB_TOKEN"), nil },
