@@ -11,7 +11,7 @@
 // Start with the package for your task:
 //
 //	consumer                  messages from a broker or from webhooks
-//	transport/…               the sources: pawlsqs, pawlkafka, pawlnats, pawlrabbitmq, webhook
+//	transport/…               sources and sinks: pawlsqs, pawlkafka, pawlnats, pawlrabbitmq, webhook
 //	command/httpkey, command  requests with an idempotency key, over HTTP or not
 //	job, schedule             work for later, or at fixed times
 //	step                      calls to other systems, from any of these
@@ -22,6 +22,8 @@
 //	pawltest                  tests with a real database, and with crashes
 //
 // To write a source or a sink, start with [Source], [Delivery] and [Sink].
+//
+// A message goes through these steps:
 //
 //	receive  →  claim  →  handle  →  commit  →  ack
 //	   │          │         │          │         │
