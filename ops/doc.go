@@ -14,6 +14,17 @@
 // [Explain] the history of one key. [Purge] deletes expired rows. Package doctor finds problems of
 // the server, the schema and the rows.
 //
+// # Terms
+//
+//   - dead letter: a job that is not tried again until an operator decides.
+//   - fence: a number of a job, command or step that grows each time it is claimed, called or
+//     changed. It shows whether the row has changed since you read it.
+//   - lane: jobs that run one at a time, in order. Its head is the job that has the turn.
+//   - step: a recorded call to another system, of a job or a command.
+//   - unknown: it cannot be known whether a step or a command took effect. A verdict settles it: you
+//     ask the other system and say whether it did.
+//   - sequence gate: lets a consumer's deliveries take effect in the order of their numbers.
+//
 // # Changes
 //
 // A change verb takes a [By], which says who changes something and why. It writes one row of
