@@ -21,8 +21,8 @@
 //     changed. It shows whether the row has changed since you read it.
 //   - lane: jobs that run one at a time, in order. Its head is the job that has the turn.
 //   - step: a recorded call to another system, of a job or a command.
-//   - unknown: it cannot be known whether a step or a command took effect. A verdict settles it: you
-//     ask the other system and say whether it did.
+//   - unknown: it cannot be known whether a step or a command took effect. A verdict settles it:
+//     you ask the other system and say whether it did.
 //   - sequence gate: lets a consumer's deliveries take effect in the order of their numbers.
 //
 // # Changes
