@@ -40,7 +40,7 @@ const (
 	CodeCommitUnknown Code = "08007"
 )
 
-// One sentinel a code, for errors.Is.
+// One error for each code. Compare with errors.Is.
 var (
 	ErrScopeInvalid       = &Error{Code: CodeScopeInvalid}       // scope is missing or over its limit
 	ErrKeyInvalid         = &Error{Code: CodeKeyInvalid}         // key is missing or over its limit

@@ -158,11 +158,11 @@ type SourceInfo struct {
 	ReceiveBatch int
 	// AckBatch is how many receipts go in one call of Ack, 1 to 10,000. Default 10.
 	AckBatch int
-	// ReleaseBlocks says that a released delivery holds up others until it is settled, as where it
-	// counts against a prefetch limit. Enough failing deliveries would then stop all others. So a
-	// consumer refuses mode RetryFromSource, and stores deliveries that find their Exclusive
-	// resource busy or whose Trigger fails. It releases, for up to 2 s, only deliveries that
-	// another transaction handles, and all that arrive while the database is unavailable.
+	// ReleaseBlocks says that a released delivery holds up others until it is acknowledged, as
+	// where it counts against a prefetch limit. Enough failing deliveries would then stop all
+	// others. So a consumer refuses mode RetryFromSource, and stores deliveries that find their
+	// Exclusive resource busy or whose Trigger fails. It releases, for up to 2 s, only deliveries
+	// that another transaction handles, and all that arrive while the database is unavailable.
 	ReleaseBlocks bool
 	// Cumulative says that an acknowledgement covers all earlier messages, as an offset does. A
 	// released delivery then holds up acknowledgements of later ones, so ReleaseBlocks follows.

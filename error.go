@@ -21,7 +21,7 @@ type codeText struct{ meaning, next string }
 
 // An Error names the operation that failed, a stable code, and the next step for a person.
 type Error struct {
-	Op   string // the operation, as in metrics and crash points: "inbox.claim", "job.finish"
+	Op   string // the operation, as in metrics: "inbox.claim", "job.finish"
 	Code Code   // empty if neither Pawl nor the database gave a code
 	Err  error  // the cause; may be nil
 	Hint string // the next step; empty: the code's own
@@ -182,8 +182,9 @@ type finalError struct{ err error }
 func (e *finalError) Error() string { return fmt.Sprintf("final: %v", e.err) }
 func (e *finalError) Unwrap() error { return e.err }
 
-// Swept reports whether err means that a sweeper in this process will retry the work if its holder
-// dies: a claimed row of package guard. The requesting message may be acknowledged.
+// Swept reports whether err is about a row of package guard that another attempt has claimed, and a
+// guard.Sweeper in this process retries the row if that attempt dies. A message that asked for the
+// row's work may be acknowledged.
 func Swept(err error) bool {
 	var e interface{ Swept() bool }
 	return errors.As(err, &e) && e.Swept()

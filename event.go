@@ -62,13 +62,13 @@ const (
 // An Event is one thing that happened. Fields that do not apply are zero; more may be added.
 type Event struct {
 	Kind      EventKind
-	Op        string // the step, as in errors and crash points
+	Op        string // the operation, as in [Error].Op: "inbox.claim", "job.finish"
 	Scope     string // consumer or queue
 	Key       string
 	MessageID string
 	JobID     int64
 	JobKind   string
-	Fence     int64
+	Fence     int64  // of the attempt: it grows each time the row is claimed
 	Step      string // of a call in package step
 	Provider  string // the system that Step calls
 	Attempt   int

@@ -1,6 +1,7 @@
 package pawl_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 
@@ -48,4 +49,24 @@ func ExampleClassify() {
 	// retry no, nothing; retryable false, may have happened false, final true
 	// retry depends, a claim of the same key; retryable false, may have happened true, final false
 	// retry no, nothing; retryable false, may have happened false, final true
+}
+
+// Hooks see each event. Here one counts events by kind, and another looks for dead letters.
+func ExampleHooks() {
+	var counters pawl.Counters
+	alarm := pawl.Hooks{OnEvent: func(_ context.Context, e pawl.Event) {
+		if e.Kind == pawl.EventFailed {
+			fmt.Println("dead letter:", e.Scope, e.Key, e.Err)
+		}
+	}}
+	// These are the Hooks of a consumer, a worker or a service.
+	hooks := pawl.Join(counters.Hooks(), alarm)
+
+	ctx := context.Background() // the parts of Pawl emit events such as these
+	hooks.Emit(ctx, pawl.Event{Kind: pawl.EventSucceeded, Scope: "orders", Key: "order-17"})
+	hooks.Emit(ctx, pawl.Event{Kind: pawl.EventFailed, Scope: "orders", Key: "order-18", Err: errors.New("no such item")})
+	fmt.Println(counters.String())
+	// Output:
+	// dead letter: orders order-18 no such item
+	// failed=1 succeeded=1
 }

@@ -18,7 +18,8 @@ type Message struct {
 	ID string
 	// Type names the kind of event, such as "OrderPlaced".
 	Type string
-	// AggregateType and AggregateID name the event's aggregate. Empty: the event needs no order.
+	// AggregateType and AggregateID name the event's aggregate: the entity that it is about, such
+	// as "order" and "17". Empty: the event needs no order.
 	AggregateType, AggregateID string
 	// Group combines both, in at most 255 octets, for brokers that order by group. Empty: no order.
 	Group string
@@ -36,7 +37,8 @@ type Message struct {
 	Attempt int
 }
 
-// HeaderEventID carries [Message.ID], for receivers that do not read CloudEvents.
+// HeaderEventID is the header that carries [Message.ID], for receivers that do not read
+// CloudEvents.
 const HeaderEventID = "pawl-event-id"
 
 // A Sink publishes events to a broker. It is the smallest interface that a broker needs.
@@ -55,7 +57,8 @@ type Sink interface {
 }
 
 // A BatchSink is a [Sink] that takes several events of one aggregate in one call, as a FIFO group
-// or a partition does. The relay then publishes an aggregate in batches: see the guide of outbox.
+// or a partition does. The relay then publishes an aggregate in batches; see
+// outbox.Config.MaxBatch.
 type BatchSink interface {
 	Sink
 	// PublishBatch publishes messages of one aggregate in order, and returns how many it accepted.
@@ -84,8 +87,9 @@ type Broker interface {
 	Broker() (system, destination string)
 }
 
-// SinkDown marks a [Sink]'s error as one that affects every message. The relay charges no attempt,
-// and sends less until the sink is back. Network errors and timeouts need no SinkDown.
+// SinkDown marks a [Sink]'s error as one that affects every message. The relay (outbox.Relay) then
+// charges no attempt to the events, and sends less until the sink is back. Network errors and
+// timeouts need no SinkDown.
 func SinkDown(err error) error {
 	if err == nil {
 		return nil
@@ -93,8 +97,9 @@ func SinkDown(err error) error {
 	return &sinkDownError{err}
 }
 
-// IsSinkDown reports whether err was wrapped by [SinkDown], or is a network error or a timeout. An
-// error that is [Final] is always about the message.
+// IsSinkDown reports whether err is about a [Sink] and not about one message: it was wrapped by
+// [SinkDown], or is a network error or a timeout. An error that is [Final] is always about the
+// message.
 //
 // net/http returns every failure as a [url.Error], also "invalid header field value", which is
 // about the message. Such an error counts only if it wraps a network error, an untrusted

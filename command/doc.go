@@ -1,5 +1,23 @@
 // Package command runs a request once for each idempotency key. A retry with the same key gets the
-// stored answer, byte for byte. If the payload differs, the retry fails with [pawl.ErrKeyReused].
+// stored answer, byte for byte. Use it for requests that do not come over HTTP; for those that do,
+// package httpkey calls it. Use [Once] by default: your rows and the answer commit in one
+// transaction.
+//
+//	intent := pawl.Intent{Scope: "orders/" + customer, Key: key, Fingerprint: pawl.FingerprintOf(body)}
+//	result, err := command.Once(ctx, pool, intent, command.Options{},
+//		func(ctx context.Context, tx pgx.Tx) (Order, error) {
+//			return insertOrder(ctx, tx, request)
+//		})
+//
+// An intent is the thing that must happen once. Its scope separates key spaces, its key is the same
+// at every retry, and its fingerprint is a hash of the payload. If the payload differs, the retry
+// fails with [pawl.ErrKeyReused].
+//
+// Use [Leased] for a handler that calls other systems. Its claim and its end are separate
+// transactions, and none is open while the handler runs. A claim holds for the lease: until
+// heartbeats have been missing for that time. Each claim of the key has a larger fence, a number,
+// and the end of an attempt with an older one is refused. [Begin] is Leased for code that is not
+// one function.
 //
 //	               claim
 //	                 │
@@ -10,16 +28,8 @@
 //	   retry:        │
 //	   runs again    succeeded ──────── retry: the same answer, Replayed
 //
-// Use [Once] by default: your rows and the answer commit in one transaction.
-//
-//	result, err := command.Once(ctx, pool, intent, command.Options{},
-//		func(ctx context.Context, tx pgx.Tx) (Order, error) {
-//			return insertOrder(ctx, tx, request)
-//		})
-//
-// Use [Leased] for a handler that calls other systems. Its claim and its end are separate
-// transactions, and none is open while the handler runs. The figure shows [Leased]; [Once] writes
-// the command's row only at the end of its transaction.
+// The figure shows [Leased]; [Once] writes the command's row only at the end of its transaction.
+// Settle is ops.CommandRef.Settle: an operator says whether the unknown attempt took effect.
 //
 // # Errors
 //

@@ -63,6 +63,9 @@ func (a *Attempt[T]) commitOnce(ctx context.Context, fn func(context.Context, pg
 }
 
 // Succeed ends the command with an answer. Use it if you have no rows to commit with it.
+//
+// Errors: [pawl.ErrFenceLost] if a newer attempt has the command. [pawl.ErrCommitUnknown] if the
+// reply was lost: claim the key again.
 func (a *Attempt[T]) Succeed(ctx context.Context, value T) error {
 	return a.ending(ctx, func() (Result[T], error) {
 		if err := fault.At("command.succeed.before"); err != nil {
@@ -88,6 +91,8 @@ func (a *Attempt[T]) Succeed(ctx context.Context, value T) error {
 // Hold locks the command's row in your transaction and proves the fence. Call it first, so that a
 // stale attempt writes nothing. It prevents a takeover until the transaction ends. For database/sql
 // see [pawl.SQLTx].
+//
+// Errors: [pawl.ErrFenceLost] if a newer attempt has the command, or it has ended.
 func (a *Attempt[T]) Hold(ctx context.Context, tx pawl.Tx) error {
 	if err := a.lost(); err != nil {
 		return err
@@ -96,7 +101,8 @@ func (a *Attempt[T]) Hold(ctx context.Context, tx pawl.Tx) error {
 }
 
 // Finish ends the command in your transaction, after [Attempt.Hold]; then commit it. If the fence
-// is refused, the attempt stays refused, even if you roll back to a savepoint.
+// is refused ([pawl.ErrFenceLost]), the attempt stays refused, even if you roll back to a
+// savepoint.
 func (a *Attempt[T]) Finish(ctx context.Context, tx pawl.Tx, value T) error {
 	if err := a.lost(); err != nil {
 		return err

@@ -26,7 +26,8 @@ type LeaseOptions struct {
 	// Repeatable declares that the handler may run again after a lease expired. All its rows must
 	// go through [Attempt.Commit]. Its calls to other systems must carry a key derived from the
 	// intent, or do no harm twice. Without it the command becomes unknown
-	// ([pawl.ErrOutcomeUnknown]) and does not run again until you settle it. Default false.
+	// ([pawl.ErrOutcomeUnknown]) and does not run again until you settle it with
+	// ops.CommandRef.Settle. Default false.
 	Repeatable bool
 	// Wait is how long a call waits for another attempt to end, as in [Options]. It does not wait
 	// for a lease to expire. Default 10 s. If it is negative, a call does not wait.
@@ -35,7 +36,7 @@ type LeaseOptions struct {
 	Timeout time.Duration
 	// Retention is as in [Options]. Default 24 h.
 	Retention time.Duration
-	// Hooks receive the command's events.
+	// Hooks receive the command's events. Default: log to [log/slog.Default].
 	Hooks pawl.Hooks
 }
 
@@ -83,6 +84,8 @@ func Leased[T any](ctx context.Context, pool *pgxpool.Pool, intent pawl.Intent, 
 // Begin claims an intent under a lease and returns the attempt. If the intent is already answered,
 // it returns nil and the stored result. End the attempt with [Attempt.Commit], [Attempt.Succeed] or
 // [Attempt.Fail], and defer [Attempt.Close], which stops its heartbeat. [Leased] does all this.
+//
+// Errors: see the package.
 func Begin[T any](ctx context.Context, pool *pgxpool.Pool, intent pawl.Intent, options LeaseOptions) (*Attempt[T], Result[T], error) {
 	if pool == nil {
 		return nil, Result[T]{}, missing("command.begin", "the pool")

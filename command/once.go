@@ -29,7 +29,7 @@ type Options struct {
 	// Isolation of the transaction. Default: the database's. At every level, a transaction that
 	// loses a race (40001, 40P01) is run again with its handler, at most 8 times.
 	Isolation pgx.TxIsoLevel
-	// Hooks receive the command's events.
+	// Hooks receive the command's events. Default: log to [log/slog.Default].
 	Hooks pawl.Hooks
 }
 

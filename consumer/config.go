@@ -74,9 +74,10 @@ type Config struct {
 	MaxDead int
 	// Presence lets others notice the death of a process before its lease ends: see [job.Presence].
 	Presence job.Presence
-	// ShutdownTimeout is how long handlers may finish when Run stops. Default 25 s.
+	// ShutdownTimeout is how long handlers may finish when Run stops. Then their contexts end, and
+	// 5 s later they are abandoned. Default 25 s.
 	ShutdownTimeout time.Duration
-	// Hooks receive events.
+	// Hooks receive events. Default: log to [log/slog.Default].
 	Hooks pawl.Hooks
 	// MaxConns is how many connections of the pool the consumer may take at once; the defaults of
 	// the concurrency fields follow from it. Default: all of the pool. Set it if several parts

@@ -52,7 +52,8 @@ const storedKind = "delivery"
 // maxConsumer leaves room for the queue name made from it.
 const maxConsumer = 200
 
-// New checks the configuration against the pool and fills in the defaults.
+// New checks the configuration against the pool and fills in the defaults. It asks the source for
+// its [pawl.SourceInfo], and makes no query.
 //
 // Errors: [pawl.ErrArgumentInvalid], with the field and what to set instead.
 func New(pool *pgxpool.Pool, cfg Config) (*Consumer, error) {
@@ -115,8 +116,8 @@ func (c *Consumer) retryGate() job.Handler {
 }
 
 // Run consumes until ctx ends, then drains and returns nil. It returns an error only if it cannot
-// start, because the database is unreachable or its schema does not fit. A source that fails is
-// retried with back-off and reported as an event.
+// start, because the database is unreachable or its schema does not fit ([pawl.ErrSchemaMismatch]).
+// A source that fails is retried with back-off and reported as an event.
 //
 // A [pawl.Finisher] is finished when Run returns, and Run refuses to run on it again. After an
 // error that is [pawl.Retryable] the source is not finished: call Run again.

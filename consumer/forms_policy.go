@@ -9,12 +9,14 @@ import (
 
 // Policy sets the retries and the limits of a delivery. Its zero value is fit for production.
 type Policy struct {
-	// Timeout is when the context of one call is cancelled. A long transaction holds back vacuum
-	// for the whole database. Default 30 s, or 15 min for [Handle], which holds none.
+	// Timeout is when the context of one call is cancelled. If the handler does not return, it
+	// keeps its connection, and event error reports it 5 s later. A long transaction holds back
+	// vacuum for the whole database. Default 30 s, or 15 min for [Handle], which holds none.
 	Timeout time.Duration
 	// MaxAttempts is after how many tries a delivery becomes a dead letter. Default 25, 1 to 1000.
 	MaxAttempts int
-	// Backoff is the pause between tries.
+	// Backoff is the pause between tries. Default that of [job.Backoff]: random, up to 1 s after
+	// the first failure and up to 10 min later.
 	Backoff job.Backoff
 	// MaxPayload is the largest payload that is handled, in octets. A larger one becomes a dead
 	// letter, with its payload up to 4 MiB. Above that the dead letter has its size and SHA-256
@@ -44,8 +46,8 @@ type TxPolicy struct {
 	Mode Mode
 	// Exclusive names a resource that two handlers of any consumer must not use at once. A second
 	// delivery is released or, if it is stored, retried a second later. In the handler's
-	// transaction it takes an advisory lock, "consumer" and the name, as SQL's try_lock does.
-	// Default, and for "": none.
+	// transaction it takes the lock of lock.TryLock with the namespace "consumer". Up to 255
+	// octets. Default, and for "": none.
 	Exclusive func(pawl.Delivery) string
 	// SequenceGate orders effects by the senders' numbers. Not with [StoreFirst]. Default none.
 	SequenceGate *SequenceGate

@@ -30,7 +30,7 @@ type SequenceGate struct {
 	HoldTimeout time.Duration
 }
 
-// A GateMode says which numbers a sequence gate lets pass.
+// A GateMode says which numbers a [SequenceGate] lets pass.
 type GateMode string
 
 const (

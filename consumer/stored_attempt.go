@@ -55,12 +55,12 @@ func (a *Attempt[T]) Owner() pawl.Owner {
 // Job is the id of the job that owns the delivery, for logs and operators.
 func (a *Attempt[T]) Job() int64 { return a.try.job.ID }
 
-// Commit runs fn, for at most 30 s, in a transaction that also settles the delivery. It first
+// Commit runs fn, for at most 30 s, in a transaction that also ends the delivery. It first
 // proves that this attempt still owns the delivery. The writes of fn and the end of the delivery
 // commit together or not at all. Call it once, last, and return its error.
 //
 // If the transaction loses a race (40001, 40P01), it runs again with fn, at most 8 times. If the
-// delivery's SemanticKey took effect meanwhile, the delivery is settled without running fn. Only a
+// delivery's SemanticKey took effect meanwhile, the delivery ends without running fn. Only a
 // consumer of this name with another form can cause that.
 //
 // Errors: [pawl.ErrFenceLost] if a newer attempt owns the delivery; the error of fn.

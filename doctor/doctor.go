@@ -1,5 +1,19 @@
-// Package doctor checks the server, the schema and the rows for common production problems. The
-// command pawl doctor prints its findings.
+// Package doctor checks the server, the schema and the rows for common production problems. Use it
+// in a check of your own; the command `pawl doctor` prints its findings, and the dashboard shows
+// them.
+//
+//	conn, err := pgx.Connect(ctx, url) // a login with the rights of pawl_reader
+//	if err != nil {
+//		return err
+//	}
+//	defer conn.Close(ctx)
+//	d, err := doctor.Diagnose(ctx, conn, doctor.Limits{})
+//	if err != nil {
+//		return err
+//	}
+//	for _, f := range d.Findings {
+//		fmt.Println(f.What, f.Why, f.Fix)
+//	}
 package doctor
 
 import (
@@ -33,7 +47,7 @@ type Diagnosis struct {
 
 	// StandStill counts stalled work by class: work that waits for an operator or for a worker to
 	// notice. It is not a finding; see [github.com/pawl-go/pawl/ops.Stale.Class] and
-	// [github.com/pawl-go/pawl/ops.Stales]. It is nil if the count failed.
+	// [github.com/pawl-go/pawl/ops.Stales]. It is nil if the login may not count.
 	StandStill map[string]int `json:"stand_still"`
 }
 
@@ -50,7 +64,7 @@ type Limits struct {
 	// Overdue is how long expired rows may stay, and how long jobs may be due in a paused queue.
 	// Default 7 days.
 	Overdue time.Duration
-	// Skip lists checks that do not run.
+	// Skip lists checks that do not run, by the names that [Checks] returns. Default none.
 	Skip []string
 }
 

@@ -44,6 +44,7 @@ type SweeperConfig struct {
 	// Limit is the most rows that a pass takes of each kind: failed, stuck, pending. Default 100.
 	Limit int
 	// Hooks receive the table's events: failures, used-up rows, late commits of [Rows.Claim].
+	// Default: log to [log/slog.Default].
 	Hooks pawl.Hooks
 }
 
@@ -75,6 +76,9 @@ type sweepers struct {
 // Sweeper returns a sweeper of these rows. It calls drive with the id, as text, of each row that it
 // made pending. drive does the work, with [Rows.Once] or [Rows.Claim], or sends the message again.
 // If it fails, the row is retried after PendingAfter.
+//
+// Errors: [pawl.ErrArgumentInvalid] without drive, or if the table has no AttemptCount or
+// LastError.
 func (r *Rows) Sweeper(cfg SweeperConfig, drive func(ctx context.Context, id string) error) (*Sweeper, error) {
 	for option, fallback := range map[*time.Duration]time.Duration{&cfg.Every: 10 * time.Second, &cfg.StuckAfter: 15 * time.Minute,
 		&cfg.PendingAfter: 15 * time.Minute, &cfg.Wait: 30 * time.Second, &cfg.MaxWait: time.Hour} {
@@ -113,7 +117,8 @@ func (s *Sweeper) Run(ctx context.Context) error {
 	}
 }
 
-// Pass makes one pass and returns how many rows it drove: 0 if another sweeper collects them.
+// Pass makes one pass and returns how many rows it drove: 0 if another sweeper collects them. Use
+// it in tests, or to sweep at times of your own. The error is the database's.
 func (s *Sweeper) Pass(ctx context.Context) (driven int, err error) {
 	var found passResult
 	err = txn.Restart(ctx, func() (err error) {

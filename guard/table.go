@@ -22,10 +22,11 @@ type Table struct {
 	Status      string // text or an enum; default "status"
 	Result      string // the result of the work; default None
 	CompletedAt string // timestamptz; default "completed_at"
-	// ClaimedAt is the timestamptz of the last attempt and the claim's token. Default "claimed_at".
+	// ClaimedAt is the timestamptz of the last attempt and the claim's token. [Rows.Claim] needs
+	// it. Default "claimed_at".
 	ClaimedAt    string
-	LastError    string // text; default "last_error"
-	AttemptCount string // integer, not null; default "attempt_count"
+	LastError    string // text; a [Sweeper] needs it; default "last_error"
+	AttemptCount string // integer, not null; a [Sweeper] needs it; default "attempt_count"
 	// CreatedAt is a timestamptz. Default None.
 	CreatedAt string
 	// Monotone, without CreatedAt, is a column that only grows and dates rows. Default None: a
@@ -48,6 +49,9 @@ type Rows struct {
 }
 
 // New checks the mapping and fills in the defaults. It does not query the database.
+//
+// Errors: [pawl.ErrArgumentInvalid] if the pool, the Name, the ID or the Status is missing, or if
+// two of the four values of Status are equal.
 func New(pool *pgxpool.Pool, t Table) (*Rows, error) {
 	if pool == nil {
 		return nil, &pawl.Error{Op: "guard.new", Code: pawl.CodeArgumentInvalid, Err: errors.New("the pool is missing")}

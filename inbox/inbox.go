@@ -28,13 +28,15 @@ type Claim struct {
 //
 // Errors: [pawl.ErrKeyReused] if the key came before with another payload. SQLSTATE 55P03
 // ([pawl.Retryable]) if another transaction holds the key for 50 ms: roll back, do not acknowledge.
+// The errors of [pawl.Intent.Validate].
 func Take(ctx context.Context, tx pawl.Tx, intent pawl.Intent) (Claim, error) {
 	c, err := delivery.Take(ctx, tx, intent)
 	return Claim{Fresh: c.Fresh, JobID: c.JobID, ReceivedAt: c.ReceivedAt, Unproved: c.ReadOn != ""}, err
 }
 
 // Missing returns the keys that a consumer does not remember, in the order given. Use it to compare
-// with a sender's list of messages. Pass at most about 1,000 keys.
+// with a sender's list of messages. Pass at most about 1,000 keys. Errors are those of the
+// database.
 func Missing(ctx context.Context, db pawl.DB, consumer string, keys []string) ([]string, error) {
 	return delivery.Missing(ctx, db, consumer, keys)
 }

@@ -26,16 +26,17 @@ type Config struct {
 	// Too short repeats work after a pause. Too long delays recovery from a frozen process or a
 	// lost network. A killed process is noticed sooner; see Presence. Default 30 s, 1 s to 12 h.
 	Lease time.Duration
-	// Presence detects that a process has died before its lease ends.
+	// Presence detects that a process has died before its lease ends. Default on.
 	Presence Presence
-	// Timeout cancels a handler's context. Long transactions hold back vacuum. Default 30 s.
+	// Timeout cancels a handler's context. A handler that does not return within 5 s more is
+	// abandoned, and its attempt has failed. Long transactions hold back vacuum. Default 30 s.
 	Timeout time.Duration
 	// Poll is the longest pause between claims of an idle queue. An enqueue wakes an idle worker.
 	// Polls find jobs whose time has come, and all jobs if Presence is off. Shorter starts those
 	// sooner and queries an idle database more often. After the last job, pauses grow from 10 ms to
 	// Poll, so a busy queue is polled more often. Default 500 ms.
 	Poll time.Duration
-	// Backoff is the wait between the attempts of one job.
+	// Backoff is the wait between the attempts of one job. Default that of [Backoff].
 	Backoff Backoff
 	// MaxCrashes is the number of process deaths, while the job ran alone, that make it a dead
 	// letter. In total, three times as many make it one. After the first death the job starts
@@ -45,9 +46,10 @@ type Config struct {
 	// ShutdownTimeout is how long a stopping worker waits for its handlers before it cancels their
 	// contexts. The default of 25 s fits in the 30 s that Kubernetes and ECS give.
 	ShutdownTimeout time.Duration
-	// Name is shown to operators. Default the host name, the process id and the first queue.
+	// Name is shown to operators. Default the host name, the process id and the first queue. Up to
+	// 255 octets.
 	Name string
-	// Hooks receive the worker's events.
+	// Hooks receive the worker's events. Default: log to [log/slog.Default].
 	Hooks pawl.Hooks
 	// MaxConns is the most connections of the pool that the worker uses at once. Set it if several
 	// parts share a pool; package service sets it. Default all of the pool.

@@ -24,8 +24,9 @@ type Request struct {
 	Payload []byte
 	// Value is encoded as JSON into Payload, for handlers that decode a type. Set one of the two.
 	Value any
-	// Key makes the request idempotent: requests with the same key, queue and payload enqueue one
-	// job. Empty: every request enqueues a job.
+	// Key makes the request idempotent: requests with the same queue, key and payload enqueue one
+	// job, and another payload is refused with [pawl.ErrKeyReused]. Up to 255 octets. Empty: every
+	// request enqueues a job.
 	Key string
 	// Fingerprint detects a different payload under the same Key. Default: over Kind and Payload.
 	Fingerprint pawl.Fingerprint

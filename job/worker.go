@@ -50,7 +50,9 @@ type Worker struct {
 	unsettled []unsettled
 }
 
-// NewWorker checks the configuration against the pool and fills in the defaults.
+// NewWorker checks the configuration against the pool and fills in the defaults. It makes no query.
+//
+// Errors: [pawl.ErrArgumentInvalid], with the field and what to set instead.
 func NewWorker(pool *pgxpool.Pool, cfg Config) (*Worker, error) {
 	if pool == nil {
 		return nil, &pawl.Error{Op: "job.worker", Code: pawl.CodeArgumentInvalid, Err: errors.New("the pool is missing")}
@@ -81,7 +83,8 @@ func NewWorker(pool *pgxpool.Pool, cfg Config) (*Worker, error) {
 
 // Run works until ctx ends. Then it stops claiming, lets running handlers finish within
 // ShutdownTimeout, releases all other jobs uncharged, and returns nil. It returns an error only if
-// it cannot start, because the database is unreachable or its schema does not fit.
+// it cannot start, because the database is unreachable or its schema does not fit
+// ([pawl.ErrSchemaMismatch]).
 func (w *Worker) Run(ctx context.Context) error {
 	if err := migrate.Check(ctx, w.pool); err != nil {
 		return unlessOver(ctx, err)

@@ -16,13 +16,13 @@ const FenceHeader = "Pawl-Fence"
 // the transaction that writes. The resource stays locked until the transaction ends, and the fence
 // is recorded if it commits. The same fence may come again.
 //
-// Errors: [pawl.ErrFenceLost] if a newer attempt has written: roll back. The error is
-// [pawl.Retryable] if another transaction holds the resource for more than 2 s, and under
+// Errors: pawl.ErrFenceLost if a newer attempt has written: roll back. The error is
+// pawl.Retryable if another transaction holds the resource for more than 2 s, and under
 // REPEATABLE READ and SERIALIZABLE also if one has just written to it.
 //
 // Fences are comparable if they come from one source, such as the claims of one job. So put the
 // source into the resource's name, of 1 to 255 octets: "job 17 report". Pawl keeps one row for each
-// resource and never deletes it, because a stale attempt may still come.
+// resource and does not delete it by itself, because a stale attempt may still come; ops.Purge can.
 func AcceptFence(ctx context.Context, tx pgx.Tx, resource string, fence int64) error {
 	return contract.FenceAccept(ctx, tx, resource, fence)
 }

@@ -16,7 +16,7 @@ import (
 // own rows whether the work was done. The same transaction may take a name again. Names are hashed
 // to 64 bits: a collision may refuse a free name, but never lets two transactions in.
 //
-// Errors: [pawl.ErrScopeInvalid] and [pawl.ErrKeyInvalid] unless namespace and key have 1 to 255
+// Errors: pawl.ErrScopeInvalid and pawl.ErrKeyInvalid unless namespace and key have 1 to 255
 // octets.
 func TryLock(ctx context.Context, tx pgx.Tx, namespace, key string) (locked bool, err error) {
 	return contract.TryLock(ctx, tx, namespace, key)

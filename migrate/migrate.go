@@ -122,7 +122,11 @@ func behindOf(ctx context.Context, db Querier) (names string, err error) {
 }
 
 // Down takes the database back to version to, and deletes the data of later versions. 0 removes
-// everything of Pawl's.
+// everything of Pawl's. It returns the removed versions.
+//
+// Errors: [pawl.ErrArgumentInvalid] unless to lies between 0 and the installed version;
+// [pawl.ErrSchemaMismatch] if this build does not know the installed version. PostgreSQL refuses a
+// version on which objects of yours depend, such as views; the versions after it are removed.
 func Down(ctx context.Context, conn *pgx.Conn, to int, progress Progress) (removed []int, err error) {
 	err = locked(ctx, conn, progress, func() error {
 		removed, err = down(ctx, conn, to, progress)

@@ -1,5 +1,6 @@
-// Package ops holds the operator's verbs. No other package changes jobs on behalf of an operator.
-// The CLI and the dashboard call it, and your own tools can too.
+// Package ops reads and changes Pawl's rows on behalf of an operator: it lists dead letters,
+// retries a job, pauses a queue, settles an unknown call. Use it for tools of your own; the command
+// line and the dashboard call it too. No other package changes jobs on behalf of an operator.
 //
 // Each noun is a pair. The plural selects rows, and lists or changes many. The Ref identifies one
 // row, and reads or changes it:
@@ -12,6 +13,17 @@
 // and [SequenceGates]. [Look] returns an overview, [Stales] the work that needs a decision, and
 // [Explain] the history of one key. [Purge] deletes expired rows. Package doctor finds problems of
 // the server, the schema and the rows.
+//
+// # Terms
+//
+//   - dead letter: a job that is not tried again until an operator decides.
+//   - fence: a number of a job, command or step that grows each time it is claimed, called or
+//     changed. It shows whether the row has changed since you read it.
+//   - lane: jobs that run one at a time, in order. Its head is the job that has the turn.
+//   - step: a recorded call to another system, of a job or a command.
+//   - unknown: it cannot be known whether a step or a command took effect. A verdict settles it:
+//     you ask the other system and say whether it did.
+//   - sequence gate: lets a consumer's deliveries take effect in the order of their numbers.
 //
 // # Changes
 //

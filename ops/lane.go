@@ -78,8 +78,9 @@ func (r LaneRef) Get(ctx context.Context, db pawl.DB) (Lane, error) {
 }
 
 // Unblock lets a lane continue without the dead letter that blocks it. The dead letter stays, to be
-// retried or discarded. Outcome [Idle]: no dead letter blocks the lane. If the order matters more
-// than the delay, retry the job instead.
+// retried or discarded. Outcome [Idle]: the lane has no head. Outcome [Refused]: its head is not a
+// dead letter, or is no longer Head. If the order matters more than the delay, retry the job
+// instead.
 //
 // Errors: those of [JobRef.Retry].
 func (r LaneRef) Unblock(ctx context.Context, db pawl.DB, by By) (Result, error) {

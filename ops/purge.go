@@ -27,7 +27,7 @@ const (
 	TableFence    = "fence"    // of resources that are no longer written to
 )
 
-// Tables returns all of these tables.
+// Tables returns the tables from which [Purge] deletes rows by age: [TableCommand] and the others.
 func Tables() []string {
 	return []string{TableCommand, TableJobKey, TableStep, TableInbox, TableDelivery, TableReplay, TableFence}
 }

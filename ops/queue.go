@@ -41,9 +41,9 @@ func (q Queue) Ref() QueueRef { return QueueRef{Name: q.Name} }
 
 // The modes of a queue.
 const (
-	QueueRunning  = "running"
-	QueueDraining = "draining"
-	QueuePaused   = "paused"
+	QueueRunning  = "running"  // workers claim all due jobs
+	QueueDraining = "draining" // workers claim only jobs that were tried before
+	QueuePaused   = "paused"   // workers claim none
 )
 
 // Queues selects queues with settings or unfinished jobs. The zero value selects all.

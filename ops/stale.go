@@ -15,7 +15,9 @@ type Stale struct {
 	Kind  string `json:"kind"`  // "command", "step" or "job"
 	Scope string `json:"scope"` // of a job: the queue; of a step: its owner's
 	Key   string `json:"key"`   // of a job: the id; of a step: its owner's
-	// Class is "unknown", "abandoned", "dead_letter", "orphaned", or [AlreadySucceeded].
+	// Class is "unknown": it needs a verdict; "abandoned": its attempt is gone, and the next claim
+	// or sweep takes it; "dead_letter"; "orphaned": a call whose outcome no attempt will find out;
+	// or [AlreadySucceeded].
 	Class  string          `json:"class"`
 	Reason string          `json:"reason"`
 	Advice string          `json:"advice"`

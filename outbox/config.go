@@ -35,7 +35,8 @@ type Config struct {
 	Concurrency int
 	// Timeout ends the context of a call of Publish. Default 30 s.
 	Timeout time.Duration
-	// Backoff is the delay between attempts of an event that the sink refuses.
+	// Backoff is the delay between attempts of an event that the sink refuses. Default that of
+	// [job.Backoff].
 	Backoff job.Backoff
 	// Probe is the longest pause between attempts to reach a sink that is down; the first is 100
 	// ms. Longer spares the sink; shorter detects recovery sooner. Default 5 s.

@@ -1,4 +1,18 @@
-// Package outbox publishes an event if and only if the transaction that appended it commits.
+// Package outbox publishes an event if and only if the transaction that appended it commits. Use it
+// to tell other services what happened. Append the event in the transaction that writes your rows,
+// and run a [Relay] with a sink, which is the place to publish to:
+//
+//	_, err := outbox.Append(ctx, tx, outbox.Event{
+//		Type: "OrderPlaced", AggregateType: "order", AggregateID: order.ID, Value: order})
+//
+//	relay, err := outbox.NewRelay(pool, outbox.Config{Sink: sink}) // such as pawlkafka.OpenSink
+//	if err != nil {
+//		return err
+//	}
+//	return relay.Run(ctx) // until ctx ends
+//
+// Start with [Append], [Event] and [Config]. [Func] and [Channel] make a sink of a function or of a
+// channel.
 //
 //	your transaction: your rows + Append ── commit ──▶ a job in queue outbox/SINK, lane AGGREGATE
 //	                                                       │
@@ -8,13 +22,14 @@
 //	             │            └── pawl.Final, or the last of MaxAttempts refused: a dead letter
 //	             └── the sink is down: nothing is charged; the relay probes with single events
 //
-// Events of one aggregate are published one at a time, in the order in which they were appended.
-// Aggregates do not wait for each other. A receiver sees each event at least once. If the receiver
-// uses Pawl's inbox, the event has its effect once: its id travels in the header pawl-event-id, and
-// on SQS as the idempotency key.
+// An aggregate is the entity that events are about, such as one order. Its events are published one
+// at a time, in the order in which they were appended. Aggregates do not wait for each other. A
+// receiver sees each event at least once. If the receiver uses Pawl's inbox, the event has its
+// effect once: its id travels in the header pawl-event-id, and on SQS as the idempotency key.
 //
 // An event is a job (package job). Leases, fences, retries, dead letters, lanes and the operator's
-// commands are those of jobs.
+// commands are those of jobs. A dead letter is an event that is not published until an operator
+// decides. A lane is the order of one aggregate.
 package outbox
 
 // For maintainers: the files by step of an event's way.

@@ -43,7 +43,8 @@ type Event struct {
 	// Time is when the event happened. Default: when it was appended.
 	Time time.Time
 	// Headers are published beside the payload. The trace of the context is added, see
-	// [pawl.WithTrace]. Names that begin with pawl- are refused.
+	// [pawl.WithTrace]. The names ce-id, ce-type and ce-specversion, and names that begin with
+	// pawl-, are refused.
 	Headers map[string]string
 	// MaxAttempts bounds the attempts before it becomes a dead letter. Default 25, 1 to 1000.
 	MaxAttempts int

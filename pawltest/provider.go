@@ -9,10 +9,11 @@ import (
 	"github.com/pawl-go/pawl/internal/testbed/provider"
 )
 
-// A Lie is a fault that a [Provider] simulates for one request.
+// A Lie is a fault that a [Provider] simulates for one request: one of the constants, such as
+// [FailAfter], or "" for none.
 type Lie = provider.Lie
 
-// The faults. The zero Lie is none.
+// The faults of a [Provider], for the function given to [NewProvider].
 const (
 	TimeOutBefore = provider.TimeOutBefore // the connection stays silent; nothing happens
 	TimeOutAfter  = provider.TimeOutAfter  // it acts and does not answer
@@ -27,7 +28,8 @@ const (
 	Decline = provider.Decline
 )
 
-// A Charge is one action that a [Provider] executed: its ID, its Idempotency-Key and its Body.
+// A Charge is one action that a [Provider] executed. Its fields, all strings, are ID, Key and Body:
+// the request's Idempotency-Key, which may be empty, and its body.
 type Charge = provider.Charge
 
 // A Provider is an HTTP server that acts on POST /charges and remembers idempotency keys, as

@@ -35,7 +35,7 @@ type Config struct {
 	// with a presence connection runs in the same process, the keeper notices within milliseconds a
 	// schedule that is due within a second. Shorter reads more often. Default 1 s, at least 10 ms.
 	Poll time.Duration
-	// Hooks receive events.
+	// Hooks receive events. Default: log to [log/slog.Default].
 	Hooks pawl.Hooks
 }
 
@@ -57,7 +57,9 @@ type attempt struct {
 	fence int64
 }
 
-// NewKeeper checks the configuration and fills in the defaults.
+// NewKeeper checks the configuration and fills in the defaults. It makes no query.
+//
+// Errors: [pawl.ErrArgumentInvalid], with the field or the schedule.
 func NewKeeper(pool *pgxpool.Pool, cfg Config) (*Keeper, error) {
 	if pool == nil {
 		return nil, &pawl.Error{Op: "schedule.keeper", Code: pawl.CodeArgumentInvalid, Err: errors.New("the pool is missing")}

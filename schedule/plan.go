@@ -14,8 +14,8 @@ type Plan struct {
 	next             func(after time.Time) time.Time
 }
 
-// Every ticks once an interval of 100 ms to 365 days, in whole milliseconds. A tick that is
-// enqueued late does not move the next.
+// Every ticks once an interval of 100 ms to 365 days, in whole milliseconds. [Put] and [NewKeeper]
+// refuse others. A tick that is enqueued late does not move the next.
 func Every(interval time.Duration) Plan { return Plan{every: interval} }
 
 // Cron makes a plan for a parser of expressions. zone is the IANA name of the time zone. next

@@ -1,14 +1,27 @@
 // Package service runs the parts of a program on one pool: consumers, workers, relays, schedules
-// and HTTP servers.
+// and HTTP servers. Use it in the main function of a program that has one of them. It divides the
+// pool, starts and stops the parts in order, and answers the probes of a platform.
 //
-//	pool, cfg, err := service.FromEnv(ctx)
-//	app, err := service.New(pool, cfg)
-//	app.Consumer(consumer.Config{
-//		Name: "orders", Source: source, Handler: consumer.HandleTx(place),
-//	})
-//	app.Worker(job.Config{Queues: queues, Handlers: handlers})
-//	app.HTTP(service.HTTPConfig{Address: ":8080", Handler: mux, MaxConns: 6})
-//	return app.Run(ctx)
+//	func main() { service.Main(run) } // ctx ends at SIGTERM
+//
+//	func run(ctx context.Context) error {
+//		pool, cfg, err := service.FromEnv(ctx) // DATABASE_URL and others
+//		if err != nil {
+//			return err
+//		}
+//		app, err := service.New(pool, cfg)
+//		if err != nil {
+//			return err
+//		}
+//		app.Consumer(consumer.Config{
+//			Name: "orders", Source: source, Handler: consumer.HandleTx(place)})
+//		app.Worker(job.Config{Queues: queues, Handlers: handlers})
+//		app.HTTP(service.HTTPConfig{Address: ":8080", Handler: mux, MaxConns: 6})
+//		return app.Run(ctx)
+//	}
+//
+// A relay (outbox.Relay) publishes events of the outbox. A schedule keeper enqueues jobs at fixed
+// times.
 //
 // [App.Run] divides the pool among the parts. If the pool is too small, it returns an error with
 // the number to set. It starts and stops the parts in this order:

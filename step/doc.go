@@ -1,16 +1,40 @@
-// Package step calls systems outside the database and stores how each call ended.
+// Package step calls systems outside the database and stores how each call ended. Use it in a
+// handler that charges a card or sends a mail: a later attempt finds the stored result and does not
+// call again. Wrap each call in [Run], and say with a [Recovery] what may be done if its outcome is
+// unknown:
 //
-// A step belongs to a job, to a delivery under a lease or to a leased command. It is planned in the
-// database, called, and recorded. A later attempt finds the stored result and does not call again,
-// so a handler resumes after its last finished step.
+//	client := &http.Client{Transport: &step.Transport{}} // sends the idempotency key
 //
-// If the process dies between the call and the record, the outcome is unknown. The step's
-// [Recovery] decides what may be done then. If that cannot tell either, the step becomes unknown:
-// it is not called again, its job waits, and [Reconcile] or an operator settles it.
+//	charge, err := step.Run(ctx, pool, task, step.Step{
+//		Name: "charge", Recovery: step.Keyed(24 * time.Hour), Request: payment, Provider: "stripe",
+//	}, func(ctx context.Context, c step.Call) (Charge, error) {
+//		return post(ctx, client, payment)
+//	})
+//	if err != nil {
+//		return err // the job is retried, or waits for a verdict
+//	}
+//
+// Start with [Run], [Step] and [Keyed], or another Recovery:
+//
+//	Keyed             the provider drops a second request with the same key
+//	Checked           the provider can be asked whether it executed a request
+//	Repeatable        a repetition changes nothing
+//	AtMostOnce        never again
+//	AcceptDuplicates  again, and each possible duplicate is reported
+//
+// A step belongs to a job, to a delivery under a lease or to a leased command: its [pawl.Holder].
+// It is planned in the database, called, and recorded. The fence of a call is a number that grows
+// with each call, and a verdict names the call that it is about. A late result of an earlier call
+// is still accepted.
+//
+// If the process dies between the call and the record, the outcome is unknown, and the Recovery
+// decides. If that cannot tell either, the step becomes unknown: it is not called again and its job
+// waits. [Reconcile] asks the provider, or an operator settles it by a verdict
+// (ops.StepRef.Settle).
 //
 // One case cannot be prevented. A process may freeze between the last check of the clock and the
-// write to the socket, and send its request when it wakes. With [Keyed] the provider drops that
-// request while it remembers the key. With [Checked] it is a second effect, which is only reported
+// write to the socket, and send its request when it wakes. With Keyed the provider drops that
+// request while it remembers the key. With Checked it is a second effect, which is only reported
 // ([pawl.EventStepTwice]). See docs/guides/steps.md.
 package step
 

@@ -29,7 +29,7 @@ type Reconciliation struct {
 	Settle time.Duration
 	// Timeout of one probe. Default 30 s.
 	Timeout time.Duration
-	// Hooks receive [pawl.EventError] for a probe that failed.
+	// Hooks receive [pawl.EventError] for a probe that failed. Default: log to [log/slog.Default].
 	Hooks pawl.Hooks
 }
 

@@ -18,8 +18,8 @@ func (p Recovery) String() string { return p.name }
 
 // Keyed is for providers that drop a second request with the same idempotency key. The step is
 // called again with its key while the provider is sure to remember it. memory is that time, from
-// the first request with the key; its last tenth, at most a minute, is not used. After that the
-// step is unknown. [Providers] lists documented times.
+// the first request with the key, 1 s or more; its last tenth, at most a minute, is not used. After
+// that the step is unknown. [Providers] lists documented times.
 //
 // Each call must send the key. If neither a [Transport] sent it nor [Call.Key] was called, the call
 // fails with a [pawl.Final] error, so that the mistake shows at the first try. An executed call

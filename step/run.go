@@ -24,15 +24,18 @@ type Step struct {
 	// step comes with another request, it is refused with [pawl.ErrKeyReused]. Derive it from the
 	// intent alone, not from the time or the attempt.
 	Request any
-	// Provider is shown to operators and selects the probe of [Reconcile]: "stripe".
+	// Provider is shown to operators and selects the probe of [Reconcile]: "stripe". Up to 255
+	// bytes. Default none.
 	Provider string
-	// Key is sent verbatim as the idempotency key. Default: derived from owner and step.
+	// Key is sent verbatim as the idempotency key: up to 255 bytes of printable ASCII. Default: a
+	// UUID derived from owner and step.
 	Key string
 	// Timeout of one call, and of a probe. Default 30 s, at most 12 h.
 	Timeout time.Duration
-	// Retention of the finished step must outlast every retry of its owner. Default 30 days.
+	// Retention of the finished step must outlast every retry of its owner. Default 30 days, 1 s to
+	// 10 years.
 	Retention time.Duration
-	// Hooks receive the step's events.
+	// Hooks receive the step's events. Default: log to [log/slog.Default].
 	Hooks pawl.Hooks
 }
 
@@ -46,8 +49,9 @@ type Step struct {
 //
 // Errors: a [Refusal], wrapped as [pawl.Final]. [pawl.ErrOutcomeUnknown]: the outcome is unknown;
 // return the error, and the job waits until you settle the step. [pawl.ErrFenceLost]: a newer
-// attempt is running; drop this one. [pawl.ErrKeyReused]. The error of fn: the job's next attempt
-// tries again as the recovery allows.
+// attempt is running; drop this one. [pawl.ErrKeyReused]: the step was planned with another
+// Request. [pawl.ErrArgumentInvalid] or [pawl.ErrKeyInvalid] for a field of s. The error of fn: the
+// job's next attempt tries again as the recovery allows.
 //
 // h must not be in a transaction that has called Hold, as in job.HandleTx: the plan runs in another
 // transaction, which would fail waiting for it (55P03). In a leased command that makes no other

@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/command"
 	"github.com/pawl-go/pawl/command/httpkey"
 	"github.com/pawl-go/pawl/internal/testbed/pgtest"
 	"github.com/pawl-go/pawl/pawltest"
@@ -60,6 +61,87 @@ func ExampleOnce() {
 	// 201 order 1, replayed: "true"
 	// 422 , replayed: ""
 }
+
+// The handler charges a card with no transaction open. Commit then writes the order and stores the
+// response. A retry gets the response, and does not charge again.
+func ExampleLeased() {
+	example := &pgtest.Example{}
+	defer example.End()
+	pool := pawltest.DB(example, orders)
+	charges := 0
+	// another system
+	charge := func(context.Context) (string, error) { charges++; return "ch_1", nil }
+	account := func(*http.Request) (string, error) { return "acme", nil }
+	handler := httpkey.Leased(pool, account, httpkey.Lease{}, httpkey.Options{Hooks: silent}, func(w http.ResponseWriter, r *http.Request, a *httpkey.Attempt) error {
+		receipt, err := charge(r.Context())
+		if err != nil {
+			return command.Unknown(err) // it may have been charged: an operator decides
+		}
+		return a.Commit(r.Context(), func(ctx context.Context, tx pgx.Tx) error {
+			fmt.Fprintf(w, "charged: %s", receipt)
+			_, err := tx.Exec(ctx, "insert into orders (body) values ('shoes')")
+			return err
+		})
+	})
+	for range 2 {
+		r := httptest.NewRequest(http.MethodPost, "/orders", strings.NewReader("shoes"))
+		r.Header.Set(httpkey.KeyHeader, `"key-1"`)
+		w := httptest.NewRecorder()
+		handler.ServeHTTP(w, r)
+		fmt.Println(w.Code, w.Body)
+	}
+	fmt.Println(charges, "charge")
+	// Output:
+	// 200 charged: ch_1
+	// 200 charged: ch_1
+	// 1 charge
+}
+
+// JSON decodes the request and encodes the response.
+func ExampleJSON() {
+	example := &pgtest.Example{}
+	defer example.End()
+	pool := pawltest.DB(example, orders)
+	account := func(*http.Request) (string, error) { return "acme", nil }
+	type item struct{ Item string }
+	type order struct{ ID int64 }
+	handler := httpkey.Once(pool, account, httpkey.Options{Hooks: silent}, httpkey.JSON(http.StatusCreated,
+		func(r *http.Request, tx pgx.Tx, in item) (out order, err error) {
+			return out, tx.QueryRow(r.Context(), "insert into orders (body) values ($1) returning id", in.Item).Scan(&out.ID)
+		}))
+	for i, body := range []string{`{"Item": "shoes"}`, `{"Item": 7}`} {
+		r := httptest.NewRequest(http.MethodPost, "/orders", strings.NewReader(body))
+		r.Header.Set(httpkey.KeyHeader, fmt.Sprintf(`"key-%d"`, i))
+		w := httptest.NewRecorder()
+		handler.ServeHTTP(w, r)
+		fmt.Println(w.Code, strings.TrimSpace(w.Body.String()))
+	}
+	// Output:
+	// 201 {"ID":1}
+	// 400 {"type":"https://github.com/pawl-go/pawl/blob/main/docs/guides/http.md#request-unreadable","title":"The request cannot be read","status":400,"detail":"the field Item cannot be a JSON number","new_key_safe":false}
+}
+
+// The server is unavailable at first. The client retries with the key that it chose.
+func ExampleRetryingClient() {
+	keys := make(chan string, 2)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if keys <- r.Header.Get(httpkey.KeyHeader); len(keys) == 1 {
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
+	}))
+	defer server.Close()
+	client := &http.Client{Transport: &httpkey.RetryingClient{}}
+	response, err := client.Post(server.URL, "text/plain", strings.NewReader("shoes"))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer response.Body.Close()
+	fmt.Println(response.StatusCode, <-keys == <-keys)
+	// Output: 200 true
+}
+
+var silent = pawl.Hooks{OnEvent: func(context.Context, pawl.Event) {}}
 
 // Every problem names a section of the guide, and every section describes a problem.
 func TestProblem_StandsInTheGuide(t *testing.T) {

@@ -42,7 +42,7 @@ func (a *Attempt) Number() int { return a.attempt.Number() }
 // be complete and have a final status, or Commit fails; later writes fail. fn may run more than
 // once; one run takes effect. Each run begins with the response as it was when Commit was called.
 //
-// Errors are those of [command.Attempt.Commit]; return them.
+// Errors: [pawl.ErrFenceLost] if a newer attempt holds the key; the error of fn. Return them.
 func (a *Attempt) Commit(ctx context.Context, fn func(context.Context, pgx.Tx) error) error {
 	header, status, length := a.record.header.Clone(), a.record.status, a.record.body.Len()
 	err := a.attempt.Commit(ctx, func(ctx context.Context, tx pgx.Tx) (command.Answer, error) {

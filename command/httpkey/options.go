@@ -63,7 +63,7 @@ type Options struct {
 	// Set it if bodies have volatile fields. An error is answered 400. Default: method, path, query
 	// and body, byte for byte, and no header.
 	Fingerprint func(r *http.Request, body []byte) (pawl.Fingerprint, error)
-	// Hooks receive the events of the route.
+	// Hooks receive the events of the route. Default: log to [log/slog.Default].
 	Hooks pawl.Hooks
 }
 

@@ -1,4 +1,17 @@
-// Package otelpawl exports Pawl's metrics to OpenTelemetry and creates spans around handlers.
+// Package otelpawl exports Pawl's metrics to OpenTelemetry and creates spans around handlers. Use
+// [Events] for metrics of this process, [Database] for gauges of the database, and [Tracing] for
+// spans:
+//
+//	hooks, err := otelpawl.Events(nil, observe.EventOptions{}) // nil: the global provider
+//	tracing := otelpawl.NewTracing(nil)
+//	worker, err := job.NewWorker(pool, job.Config{
+//		Handlers: handlers, Hooks: pawl.Join(hooks, pawl.LogTo(nil)),
+//		Middleware: []job.Middleware{tracing.Job()}})
+//	c, err := consumer.New(pool, consumer.Config{
+//		Name: "orders", Source: source, Handler: handler,
+//		Middleware: []consumer.Middleware{tracing.From(source).Consumer()}})
+//
+// One trace goes through messages, jobs and calls:
 //
 //	sender's span ─▶ traceparent of the message
 //	                  └─▶ span of the delivery's handler ─▶ headers of the job

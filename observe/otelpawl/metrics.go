@@ -56,9 +56,9 @@ func labelled(m metrics.Metric, values ...string) metric.MeasurementOption {
 }
 
 // Database registers a callback that reads the gauges of a database at each collection. A result
-// younger than [observe.DatabaseOptions] Every is reused. If p is nil, it uses the global provider.
-// Every process that registers it reports the same numbers: register it in one process, or take the
-// maximum. The pool's role needs the rights of pawl_reader. Call Unregister to end it.
+// younger than Every of [observe.DatabaseOptions] is reused. If p is nil, it uses the global
+// provider. Every process that registers it reports the same numbers: register it in one process,
+// or take the maximum. The pool's role needs the rights of pawl_reader. Call Unregister to end it.
 func Database(p metric.MeterProvider, pool *pgxpool.Pool, o observe.DatabaseOptions) (metric.Registration, error) {
 	reader, err := metrics.NewDatabase(pool, o)
 	if err != nil {

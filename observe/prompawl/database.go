@@ -11,7 +11,7 @@ import (
 )
 
 // Database collects the gauges of a database at each scrape. A result younger than
-// [observe.DatabaseOptions] Every is reused.
+// Every of [observe.DatabaseOptions] is reused.
 type Database struct {
 	reader *metrics.Database
 	descs  map[string]*prometheus.Desc // by name

@@ -1,4 +1,11 @@
-// Package cron parses cron expressions for package schedule, each in a time zone.
+// Package cron parses cron expressions for package schedule, each in a time zone. Use it for times
+// of day; for intervals schedule.Every is enough. Give the keeper the parser, and a schedule its
+// plan:
+//
+//	schedule.Config{Cron: cron.Parse, Schedules: []schedule.Schedule{{Name: "report",
+//		Plan: cron.MustParse("30 2 * * mon-fri", "Europe/Berlin"), Queue: "reports", Kind: "report"}}}
+//
+// An expression has five fields:
 //
 //	minute  hour  day of month  month  day of week
 //	30      2     *             *      mon-fri       half past two on working days

@@ -248,9 +248,8 @@ func batchSize(r *kgo.Record) int {
 
 // Publish implements [pawl.Sink]. An error that is not about one message alone counts as a failure
 // of the sink, and is charged to no event. A message whose outcome is unknown when ctx ends may be
-// in the log, and is published again.
-//
-// publish: a crash before the broker has the records costs another try; after it, duplicates.
+// in the log, and is published again. A crash before the broker has the records costs another try;
+// a crash after that costs duplicates.
 func (s *Sink) Publish(ctx context.Context, ms []pawl.Message) []error {
 	errs := make([]error, len(ms))
 	if err := fault.At("kafka.publish.before"); err != nil {

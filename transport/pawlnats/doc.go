@@ -1,4 +1,21 @@
-// Package pawlnats is a [pawl.Source] and a [pawl.Sink] on NATS JetStream, using nats.go.
+// Package pawlnats receives from and publishes to NATS JetStream, using nats.go. Use [Open] for the
+// source of a consumer, [OpenPartitions] for order over several consumers, and [OpenSink] to
+// publish the events of an outbox:
+//
+//	nc, err := nats.Connect(url, nats.MaxReconnects(-1))
+//	if err != nil {
+//		return err
+//	}
+//	js, err := jetstream.New(nc)
+//	if err != nil {
+//		return err
+//	}
+//	source, err := pawlnats.Open(ctx, js, "ORDERS", "billing", pawlnats.Config{}) // stream, consumer
+//	if err != nil {
+//		return err
+//	}
+//	c, err := consumer.New(pool, consumer.Config{
+//		Name: "orders", Source: source, Handler: consumer.HandleTx(placeOrder)}) // then c.Run(ctx)
 //
 // A [Source] receives from an existing durable pull consumer. It holds and extends each delivery
 // until it is acknowledged or released, however long it waits in memory:
@@ -12,9 +29,10 @@
 //	                                                  absorbed as a duplicate if it comes again
 //
 // JetStream does not confirm acknowledgements. If a broken connection or a server crash loses one,
-// the message is redelivered, and the database absorbs it by [pawl.Delivery.Key].
-// [Stats.Redelivered] counts redeliveries. Choose the source of that key with [Config.Key]; it is
-// the one choice you have to get right.
+// the message is redelivered, and the database absorbs it by [pawl.Delivery.Key]: package consumer
+// finds the key and acknowledges without calling your handler. [Stats.Redelivered] counts
+// redeliveries. Choose the source of that key with [Config.Key]; it is the one choice you have to
+// get right.
 //
 // JetStream's own duplicate window (Nats-Msg-Id, 2 min by default) does not replace that key: it
 // ends and covers only publishing. Within it, another body under a known id is confirmed and

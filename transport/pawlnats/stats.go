@@ -18,7 +18,9 @@ type Stats struct {
 	AckFailures int64 // messages whose acknowledgement could not be sent: they come again
 	Released    int64 // messages returned to JetStream, to come again at once or after a delay
 	Extended    int64 // extensions of AckWait, one a message
-	LostHandles int64 // messages lost before they were settled: see lost
+	// LostHandles counts messages that this process can no longer settle: JetStream has delivered
+	// them again, or the stream or consumer was recreated.
+	LostHandles int64
 	Reconnects  int64 // reconnects forced by this source, not those of the NATS client
 	Held        int   // messages received and not settled
 }

@@ -1,4 +1,13 @@
-// Package pawlrabbitmq connects to RabbitMQ by AMQP 0-9-1: quorum queues, version 3.10 and later.
+// Package pawlrabbitmq receives from and publishes to RabbitMQ by AMQP 0-9-1: quorum queues,
+// version 3.10 and later. Use [Open] for the source of a consumer, and [OpenSink] to publish the
+// events of an outbox:
+//
+//	source, err := pawlrabbitmq.Open(ctx, pawlrabbitmq.URL(url), "orders", pawlrabbitmq.Config{})
+//	if err != nil {
+//		return err
+//	}
+//	c, err := consumer.New(pool, consumer.Config{
+//		Name: "orders", Source: source, Handler: consumer.HandleTx(placeOrder)}) // then c.Run(ctx)
 //
 // A [Source] consumes one queue on its own connection, and reconnects when that is lost. Each
 // channel that it opens is a session, and a delivery belongs to its session. A delivery tag is
@@ -15,7 +24,8 @@
 // so no retry counts towards its delivery limit. A stopping source requeues what was not started.
 //
 // RabbitMQ is at-least-once: a message comes again after each lost connection. Package consumer
-// absorbs duplicates by [pawl.Delivery.Key]; see [Config.Key] for its origin.
+// absorbs duplicates by [pawl.Delivery.Key]: it finds the key and acknowledges without calling your
+// handler. See [Config.Key] for its origin.
 //
 // A [Sink] publishes an outbox's events to an exchange: mandatory, persistent and confirmed.
 //

@@ -1,4 +1,18 @@
-// Package pawlsqs is a [pawl.Source] on Amazon SQS, standard and FIFO queues, on aws-sdk-go-v2.
+// Package pawlsqs receives from and sends to Amazon SQS, standard and FIFO queues, on
+// aws-sdk-go-v2. Use [Open] for the source of a consumer, [OpenSender] to send messages that carry
+// their key, and [OpenSink] to publish the events of an outbox:
+//
+//	client := sqs.NewFromConfig(cfg) // of aws-sdk-go-v2
+//	source, err := pawlsqs.Open(ctx, client, "orders", pawlsqs.Config{})
+//	if err != nil {
+//		return err
+//	}
+//	c, err := consumer.New(pool, consumer.Config{
+//		Name: "orders", Source: source, Handler: consumer.HandleTx(placeOrder)}) // then c.Run(ctx)
+//
+// Start with [Config].Key, which finds a message's idempotency key: the sender's name for the thing
+// that must happen once. In a Lambda function use [OpenLambda]. Package sqstest simulates SQS in
+// tests.
 //
 // A delivery is kept invisible to other receivers from its receive until it is acknowledged or
 // released, including the time it waits in this process:
@@ -12,7 +26,8 @@
 //
 // SQS delivers at least once. A second copy may arrive while the first is being handled, a delete
 // answered with OK may be lost, and a receipt handle may expire. This package only counts those
-// cases. The database absorbs duplicates by [pawl.Delivery.Key]. Choose that key with care; see
+// cases. The database absorbs duplicates by [pawl.Delivery.Key]: package consumer finds the key and
+// acknowledges without calling your handler. Choose that key with care; see
 // [Config.Key].
 //
 // SQS hands out several messages of a FIFO message group at once, and no more while one of them is

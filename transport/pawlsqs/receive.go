@@ -74,9 +74,9 @@ const BinarySuffix = adapter.BinarySuffix
 // FIFO queue the next poll asks for the same ones (ReceiveRequestAttemptId).
 //
 // If ctx ends during the poll, the poll is not cut off: SQS would go on handing messages to it,
-// hidden until their timeout (trap T76). Receive waits for the response, makes its messages visible
-// again and returns the context's error. A drain may therefore take Wait, plus ten seconds if the
-// endpoint hangs. Config.StopWait shortens that.
+// hidden until their timeout (T76 in docs/reference/traps.md). Receive waits for the response,
+// makes its messages visible again and returns the context's error. A drain may therefore take
+// Wait, plus ten seconds if the endpoint hangs. Config.StopWait shortens that.
 func (s *Source) Receive(ctx context.Context, max int) ([]pawl.Delivery, error) {
 	if max < 1 {
 		return nil, adapter.BadArgument("sqs.receive", "max is %d, must be at least 1", max)

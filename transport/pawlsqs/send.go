@@ -20,7 +20,8 @@ import (
 
 // A Message is a message to send.
 type Message struct {
-	// Key names the intent. Every resend of the same intent has the same key. Required.
+	// Key names the intent, the thing that must happen once. Every resend of the same intent has
+	// the same key. A consumer accepts 1 to 255 octets. Required.
 	Key string
 	// Payload is text of XML 1.0 characters, 1 octet to 1 MiB together with the attributes. Other
 	// octets need [Sender.Base64].
@@ -80,7 +81,7 @@ func OpenSender(ctx context.Context, client SendAPI, queue, keyAttribute string)
 // that fail by a fault of the service are tried once more. If some are not known to be sent, the
 // error wraps a [*SendError] that names them. Send those again: the key is the same, so it is safe.
 // If SQS cannot carry a message octet for octet, or would refuse its size or a field, Send returns
-// P4004 before it sends any.
+// [pawl.ErrArgumentInvalid] before it sends any.
 //
 // On a FIFO queue a batch takes one message of each group, so that a message cannot overtake a
 // failed one of its group. Messages behind a failed one are not tried and count as not sent. A few

@@ -15,12 +15,12 @@ type Unwrap func(types.Message) types.Message
 // Names of the attributes that come from envelopes.
 const (
 	SNSMessageID = "sns.MessageId" // the same when SNS retries, another when the publisher does
-	SNSTopic     = "sns.TopicArn"  //
-	SNSSubject   = "sns.Subject"   // if present
+	SNSTopic     = "sns.TopicArn"  // the topic's ARN
+	SNSSubject   = "sns.Subject"   // the notification's subject, if it has one
 	// the same when EventBridge retries, another when the producer does
 	EventID         = "eventbridge.id"
-	EventSource     = "eventbridge.source"      //
-	EventDetailType = "eventbridge.detail-type" //
+	EventSource     = "eventbridge.source"      // such as "aws.s3"
+	EventDetailType = "eventbridge.detail-type" // such as "Object Created"
 )
 
 // UnwrapSNS unwraps the notification of an SNS topic without raw message delivery. The body becomes

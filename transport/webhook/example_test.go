@@ -3,8 +3,10 @@ package webhook_test
 import (
 	"context"
 	"fmt"
+	"log"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"time"
 
@@ -13,6 +15,7 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/consumer"
+	"github.com/pawl-go/pawl/inbox"
 	"github.com/pawl-go/pawl/internal/testbed/pgtest"
 	"github.com/pawl-go/pawl/pawltest"
 	"github.com/pawl-go/pawl/transport/webhook"
@@ -143,4 +146,26 @@ func ExampleHMAC() {
 	_, err = verifier.Verify(headers, []byte("hello"))
 	fmt.Println(webhook.ReasonOf(err))
 	// Output: timestamp_stale
+}
+
+// GitHub never retries a delivery. A reconciler compares its list with the inbox and passes on the
+// missing ones.
+func ExampleReconciler() {
+	// yours
+	ctx, pool, receiver := context.Background(), (*pgxpool.Pool)(nil), (*webhook.Receiver)(nil)
+	ledger, err := webhook.NewGitHubDeliveries(webhook.GitHubConfig{
+		Hook:  "repos/acme/shop/hooks/42",
+		Token: func(context.Context) (string, error) { return os.Getenv("GITHUB_TOKEN"), nil },
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	reconciler, err := webhook.NewReconciler(webhook.ReconcilerConfig{Receiver: receiver, Ledger: ledger,
+		Missing: func(ctx context.Context, keys []string) ([]string, error) {
+			return inbox.Missing(ctx, pool, "github", keys) // github is the name of the consumer
+		}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	log.Fatal(reconciler.Run(ctx))
 }

@@ -34,7 +34,8 @@ type ReceiverConfig struct {
 	// Answer answers verified requests that are no deliveries and reports whether it did. Default:
 	// [SlackChallenge] for Slack, none for others.
 	Answer func(w http.ResponseWriter, m Verified) bool
-	// Hooks receive the events of deliveries between verification and answer.
+	// Hooks receive the events of deliveries between verification and answer. Default: log to
+	// [log/slog.Default].
 	Hooks pawl.Hooks
 }
 

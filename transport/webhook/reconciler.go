@@ -59,7 +59,8 @@ type ReconcilerConfig struct {
 	Every time.Duration
 	// Resend makes the sender send missing deliveries again, signed. Default: the ledger's copy.
 	Resend bool
-	// Hooks receive the errors of Run and each delivery that was missing.
+	// Hooks receive the errors of Run and each delivery that was missing. Default: log to
+	// [log/slog.Default].
 	Hooks pawl.Hooks
 }
 

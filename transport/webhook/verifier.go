@@ -40,7 +40,7 @@ type Config struct {
 	Keep []string
 	// Now is the clock for timestamps, for tests. Default [time.Now].
 	Now func() time.Time
-	// Hooks receive each refusal of [Verifier.Read].
+	// Hooks receive each refusal of [Verifier.Read]. Default: log to [log/slog.Default].
 	Hooks pawl.Hooks
 }
 

@@ -1,5 +1,11 @@
 // Package sqstest is a simulator of Amazon SQS inside your process, for tests and demos. Do not use
-// it in production.
+// it in production. Make a server, give it to the SDK as its HTTP client, and create queues:
+//
+//	server := sqstest.New(sqstest.Options{})
+//	client := sqs.New(sqs.Options{Region: "us-east-1", BaseEndpoint: aws.String("http://sqs.test"),
+//		HTTPClient:  server,
+//		Credentials: credentials.NewStaticCredentialsProvider("any", "any", "")})
+//	_, err := client.CreateQueue(ctx, &sqs.CreateQueueInput{QueueName: aws.String("orders")})
 //
 // It speaks the JSON protocol of current SDKs. It also speaks the query protocol (forms and XML) of
 // older ones: botocore before 1.31.81, boto 2, AWS SDK for Java before 2.21.19. It uses only the

@@ -70,7 +70,7 @@ func goFile(states []state) []byte {
 	for _, s := range states {
 		fmt.Fprintf(&b, "\t// Code%s: %s. Retry: %s.\n\tCode%s Code = %q\n", s.name, s.meaning, s.retry, s.name, s.sqlstate)
 	}
-	b.WriteString(")\n\n// One sentinel a code, for errors.Is.\nvar (\n")
+	b.WriteString(")\n\n// One error for each code. Compare with errors.Is.\nvar (\n")
 	for _, s := range states {
 		fmt.Fprintf(&b, "\tErr%s = &Error{Code: Code%s} // %s\n", s.name, s.name, s.meaning)
 	}
