@@ -129,20 +129,20 @@ func (r *Relay) ask(ctx context.Context, ms []pawl.Message) (errs []error, err e
 
 // askSink calls the sink. A panic becomes an error. It abandons a call that ignores its context.
 func askSink[T any](ctx context.Context, call func() T) (T, error) {
-	type answer struct {
+	type reply struct {
 		said T
 		err  error
 	}
-	answered := make(chan answer, 1)
+	replies := make(chan reply, 1)
 	go func() {
-		var a answer
+		var a reply
 		a.said, a.err = callback.Get("", call)
-		answered <- a
+		replies <- a
 	}()
 	over, stop := lateAfter(ctx, sinkGrace)
 	defer stop()
 	select {
-	case a := <-answered:
+	case a := <-replies:
 		return a.said, a.err
 	case <-over:
 		var none T

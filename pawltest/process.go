@@ -214,14 +214,14 @@ func (p *process) live(ctx context.Context, work life) (contents, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(p.gone, cancel)()
-	type outcome struct {
+	type result struct {
 		answer contents
 		err    error
 	}
-	done, idle := make(chan outcome, 1), make(chan struct{})
+	done, idle := make(chan result, 1), make(chan struct{})
 	go func() {
 		answer, err := work(ctx)
-		done <- outcome{answer, err}
+		done <- result{answer, err}
 	}()
 	select {
 	case o := <-done:

@@ -137,7 +137,7 @@ func (s *Source) stow(fetches kgo.Fetches) (found []finding, anew map[string]top
 			if p == nil || p.leaving || len(fp.Records) == 0 {
 				continue // revoked: its next owner has the records
 			}
-			if topicID(t.TopicID).known() {
+			if topicID(t.TopicID).isSet() {
 				p.topicID = t.TopicID
 			}
 			found = append(found, s.stowPartition(p, fp)...)
@@ -177,7 +177,7 @@ func (s *Source) stowPartition(p *partition, fp kgo.FetchPartition) (found []fin
 			p.truncate(r.Offset, r.LeaderEpoch)
 		}
 		one := owned(r)
-		at := &place{of: p, offset: r.Offset, epoch: r.LeaderEpoch, size: sizeOf(r), key: orderingKey(one), record: one}
+		at := &entry{of: p, offset: r.Offset, epoch: r.LeaderEpoch, size: sizeOf(r), key: orderingKey(one), record: one}
 		if p.taken > 1 && p.suspects > 0 && r.Offset < p.there {
 			at.suspect = true
 			p.suspects--
@@ -236,7 +236,7 @@ func (s *Source) again(ctx context.Context, topic string, fetched topicID) {
 		s.failed(topicPartition{topic: topic}, err)
 		s.mu.Unlock()
 		return
-	case fetched == ids[topic], !fetched.known() && old == ids[topic], time.Since(last) < renewEvery:
+	case fetched == ids[topic], !fetched.isSet() && old == ids[topic], time.Since(last) < renewEvery:
 		s.mu.Unlock() // the broker does not know the new topic yet, or the client has not loaded it
 		return
 	}

@@ -85,9 +85,9 @@ func TestReceiver_PanicIsAnswered(t *testing.T) {
 		kind   pawl.EventKind
 	}{
 		"Now":    {func(b *bed) { b.verifier.Now = func() time.Time { panic("boom") } }, pawl.EventWebhookRefused},
-		"Answer": {func(b *bed) { b.door.Answer = func(http.ResponseWriter, webhook.Verified) bool { panic("boom") } }, pawl.EventError},
+		"Answer": {func(b *bed) { b.door.Respond = func(http.ResponseWriter, webhook.Verified) bool { panic("boom") } }, pawl.EventError},
 		"Answer exits": {func(b *bed) {
-			b.door.Answer = func(http.ResponseWriter, webhook.Verified) bool { runtime.Goexit(); return true }
+			b.door.Respond = func(http.ResponseWriter, webhook.Verified) bool { runtime.Goexit(); return true }
 		}, pawl.EventError},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -101,7 +101,7 @@ func TestReceiver_PanicIsAnswered(t *testing.T) {
 		})
 	}
 	b := receive(t, "stripe", func(b *bed) {
-		b.door.Answer = func(http.ResponseWriter, webhook.Verified) bool { panic(http.ErrAbortHandler) }
+		b.door.Respond = func(http.ResponseWriter, webhook.Verified) bool { panic(http.ErrAbortHandler) }
 	})
 	body := event("evt_1", "charge", "ch_1")
 	if a, err := post(t.Context(), b.server.URL, b.sign("", body), body); err == nil {
