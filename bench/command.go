@@ -34,7 +34,7 @@ var (
 // made is the response of every command.
 var made = bytes.Repeat([]byte("x"), 200)
 
-// commands measures calls of a door by 16 callers. prepare runs first. expect is the error that
+// commands measures calls by 16 goroutines. prepare runs first. expect is the error that
 // each call must return, or nil.
 func commands(d caller, prepare func(context.Context, *bed) error, key func() string, payload string, expect error) measure {
 	return func(ctx context.Context, b *bed, s scale) (Round, error) {

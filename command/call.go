@@ -175,7 +175,7 @@ func (c *call[X]) look(ctx context.Context, row contract.CommandRow) (callAnswer
 	if row.Outcome == "processing_active" {
 		return callAnswer{}, &busyError{row.RetryAfter}
 	}
-	return c.standing(ctx, row)
+	return c.storedAnswer(ctx, row)
 }
 
 // answered returns the answer that a claim found. It does not wait for the transaction's rollback.
@@ -193,11 +193,11 @@ func (c *call[X]) answered(ctx context.Context, tx opened[X], row contract.Comma
 	default:
 		go tx.rollback(ctx)
 	}
-	return c.standing(ctx, row)
+	return c.storedAnswer(ctx, row)
 }
 
-// standing returns the answer of a command that no attempt runs, once its row is replicated.
-func (c *call[X]) standing(ctx context.Context, row contract.CommandRow) (d callAnswer, err error) {
+// storedAnswer returns the answer of a command that no attempt runs, once its row is replicated.
+func (c *call[X]) storedAnswer(ctx context.Context, row contract.CommandRow) (d callAnswer, err error) {
 	if err := c.replicated(ctx, row.ReadOn); err != nil {
 		return d, err
 	}

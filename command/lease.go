@@ -99,7 +99,7 @@ func Begin[T any](ctx context.Context, pool *pgxpool.Pool, intent pawl.Intent, o
 		return nil, Result[T]{}, err
 	}
 	if !row.Held() {
-		d, err := c.standing(ctx, row)
+		d, err := c.storedAnswer(ctx, row)
 		if err != nil {
 			return nil, Result[T]{}, err
 		}

@@ -39,7 +39,7 @@ func (r *Relay) batchesOf(ctx context.Context, ts []job.Task[[]byte], ms []pawl.
 		}
 		one := &batch{head: contract.Holding{ID: t.ID, Fence: t.Fence}, index: i, messages: ms[n : n+1 : n+1]}
 		batches[n], byHead[t.ID] = one, one
-		if t.Attempt == 1 && !trials[n].suspect {
+		if t.Attempt == 1 && !trials[n].separate {
 			fit = append(fit, one.head)
 		}
 	}

@@ -59,7 +59,7 @@ type Sink struct {
 }
 
 // traffic counts records of a topic.
-type traffic struct{ sent, answered int64 }
+type traffic struct{ sent, finished int64 }
 
 var (
 	_ pawl.BatchSink = (*Sink)(nil)
@@ -338,7 +338,7 @@ type flight struct {
 	errs     []error // one per record; errUnanswered until answered
 	alone    []bool  // no other record of its topic was in flight at the same time
 	sent     int
-	answered int
+	gathered int
 }
 
 type result struct {
@@ -372,7 +372,7 @@ func (s *Sink) depart(topic string) traffic {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	before := s.traffic[topic]
-	s.traffic[topic] = traffic{before.sent + 1, before.answered}
+	s.traffic[topic] = traffic{before.sent + 1, before.finished}
 	return before
 }
 
@@ -381,22 +381,22 @@ func (s *Sink) arrive(r *kgo.Record, err error, before traffic) (alone bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.traffic[r.Topic]
-	s.traffic[r.Topic] = traffic{now.sent, now.answered + 1}
+	s.traffic[r.Topic] = traffic{now.sent, now.finished + 1}
 	if err == nil {
 		s.confirmed[topicPartition{r.Topic, r.Partition}] = true
 	}
-	return before.sent == before.answered && now.sent == before.sent+1
+	return before.sent == before.finished && now.sent == before.sent+1
 }
 
 // gather waits for the results of all sent records, at most publishSlack beyond the end of ctx.
 func (f *flight) gather(ctx context.Context) []error {
 	done := ctx.Done()
 	var late <-chan time.Time
-	for f.answered < f.sent {
+	for f.gathered < f.sent {
 		select {
 		case a := <-f.results:
 			f.errs[a.of], f.alone[a.of] = a.err, a.alone
-			f.answered++
+			f.gathered++
 		case <-done:
 			done, late = nil, time.After(publishSlack)
 		case <-late:

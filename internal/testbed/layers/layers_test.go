@@ -18,7 +18,7 @@ import (
 const module = "github.com/pawl-go/pawl"
 
 // plan lists, for each package, the packages of ours that it may import outside tests. The order is
-// that of the layers: words, contract, rows, motion, doors, tools. Add each new package.
+// that of the layers: words, contract, rows, motion, transports, tools. Add each new package.
 var plan = []struct {
 	pkg  string
 	uses []string
@@ -68,7 +68,7 @@ var plan = []struct {
 	{"internal/operator", []string{".", "internal/conns", "internal/text", "ops"}},
 	{"doctor", []string{".", "migrate", "internal/catalog", "internal/engine", "internal/conns", "internal/text"}},
 	{"service", []string{".", "internal/callback", "consumer", "job", "migrate", "outbox", "schedule", "internal/catalog", "internal/conns", "internal/contract", "internal/pace", "internal/progress"}},
-	// doors: transports
+	// transports
 	{"transport/internal/jsonptr", nil},
 	{"transport/internal/adapter", []string{".", "transport/internal/jsonptr", "internal/pace"}},
 	{"transport/internal/heart", nil},
