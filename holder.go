@@ -13,7 +13,7 @@ type Owner struct {
 // A Holder is an attempt that owns a job, a delivery under a lease, or a leased command. Package
 // step calls other systems on behalf of a Holder.
 type Holder interface {
-	// Hold locks the owned row in tx and proves that this attempt owns it, else [ErrFenceLost].
+	// Hold locks the owned row in tx and checks that this attempt owns it, else [ErrFenceLost].
 	Hold(ctx context.Context, tx Tx) error
 	// Owner returns the owner of the attempt.
 	Owner() Owner

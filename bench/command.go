@@ -23,8 +23,8 @@ const (
 	known          = 640 // commands that have succeeded before the measurement
 )
 
-// A door answers one command. It writes one row and the response, or returns the stored response.
-type door func(ctx context.Context, b *bed, key, payload string) ([]byte, error)
+// A caller runs one command. It writes one row and the response, or returns the stored response.
+type caller func(ctx context.Context, b *bed, key, payload string) ([]byte, error)
 
 var (
 	errReused = errors.New("the key came with another payload")
@@ -34,9 +34,9 @@ var (
 // made is the response of every command.
 var made = bytes.Repeat([]byte("x"), 200)
 
-// commands measures calls of a door by 16 callers. prepare runs first. expect is the error that
+// commands measures calls by 16 goroutines. prepare runs first. expect is the error that
 // each call must return, or nil.
-func commands(d door, prepare func(context.Context, *bed) error, key func() string, payload string, expect error) measure {
+func commands(d caller, prepare func(context.Context, *bed) error, key func() string, payload string, expect error) measure {
 	return func(ctx context.Context, b *bed, s scale) (Round, error) {
 		s.enqueue = s.command
 		if err := errors.Join(warm(ctx, b, d), prepare(ctx, b)); err != nil {
@@ -65,7 +65,7 @@ func nothing(context.Context, *bed) error { return nil }
 // warm executes the known commands through every connection. Afterwards each connection has
 // prepared its statements and has chosen generic plans, which PostgreSQL considers at the sixth
 // execution.
-func warm(ctx context.Context, b *bed, d door) error {
+func warm(ctx context.Context, b *bed, d caller) error {
 	var all sync.WaitGroup
 	errs := make([]error, poolConns)
 	for c := range poolConns {

@@ -111,7 +111,7 @@ func running(ctx context.Context, run func(context.Context) error) (stop func() 
 	return func() error { cancel(); done.Wait(); return err }
 }
 
-func doorsPlan() plan {
+func storedAndScheduledPlan() plan {
 	within := func(who string) []Bar {
 		return []Bar{{Who: who, Factor: 5, Meaning: "p50 ≤ 5 ms"}, {Who: who, Factor: 20, P99: true, Meaning: "p99 ≤ 20 ms"}}
 	}

@@ -129,7 +129,7 @@ func mainPlans() []plan {
 				{who("Pawl, no presence", "poll every 500 ms"), pawlSystem, pickupIdle(pickup{deaf: true})},
 				{who("loop", "poll every 500 ms"), loopSystem, pickupIdle(pickup{})},
 			}},
-		doorsPlan(),
+		storedAndScheduledPlan(),
 		{Row: Row{ID: "pickup-half", Title: "Enqueue to handler at half load", Unit: ms, Less: true}, rounds: 1,
 			entries: contenders("set up for speed", pickupHalf)},
 		{Row: Row{ID: "held", Title: "An idle snapshot held, saturated: rate at the end", Unit: perSec,

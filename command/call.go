@@ -17,19 +17,19 @@ import (
 
 // A call is one caller's request, over all its transactions.
 type call[X any] struct {
-	door   door[X]
-	db     pawl.DB                                        // outside the command's transaction
-	proof  func(ctx context.Context, readOn string) error // see [txn.Replicated]
-	intent pawl.Intent
-	opts   Options
-	row    contract.CommandRow // of this call's newest attempt
-	asked  map[int64]bool      // fences of attempts whose COMMIT got no reply
+	database   database[X]
+	db         pawl.DB                                        // outside the command's transaction
+	replicated func(ctx context.Context, readOn string) error // see [txn.Replicated]
+	intent     pawl.Intent
+	opts       Options
+	row        contract.CommandRow // of this call's newest attempt
+	asked      map[int64]bool      // fences of attempts whose COMMIT got no reply
 
 	claimedAt time.Time // when the lease was requested
 }
 
-// knownAnswer is the answer of a command, ours or another call's.
-type knownAnswer struct {
+// A callAnswer is the answer of a command, stored by this call or by another one.
+type callAnswer struct {
 	answer  Answer
 	ours    bool
 	attempt int
@@ -56,10 +56,10 @@ const (
 
 // run repeats claim, handle and commit while the transaction loses a race, its COMMIT gets no
 // reply, or another call holds the key. It never guesses: it claims again and reads the row.
-func (c *call[X]) run(ctx context.Context, work func(context.Context, X) (Answer, error)) (knownAnswer, error) {
+func (c *call[X]) run(ctx context.Context, work func(context.Context, X) (Answer, error)) (callAnswer, error) {
 	p := patience{until: time.Now().Add(c.opts.Wait)}
 	for round := 0; ; {
-		var d knownAnswer
+		var d callAnswer
 		err := txn.Restart(ctx, func() (err error) {
 			d, err = c.try(ctx, work)
 			return err
@@ -70,11 +70,11 @@ func (c *call[X]) run(ctx context.Context, work func(context.Context, X) (Answer
 		switch e := err.(type) {
 		case *busyError:
 			if !p.wait(ctx, c.intent) {
-				return knownAnswer{}, c.impatient(ctx, e)
+				return callAnswer{}, c.impatient(ctx, e)
 			}
 		case *askAgainError:
 			if round++; round > rounds || !pace.Sleep(ctx, rand.N(20*time.Millisecond<<round)) {
-				return knownAnswer{}, c.undecided(e.err)
+				return callAnswer{}, c.undecided(e.err)
 			}
 			if c.asked != nil {
 				p.until = later(p.until, time.Now().Add(askFor))
@@ -87,7 +87,7 @@ func (c *call[X]) run(ctx context.Context, work func(context.Context, X) (Answer
 
 // try runs one transaction, which commits an answer or a failure, or finds an answer. If most calls
 // of the scope find one, try first looks for it without a transaction.
-func (c *call[X]) try(ctx context.Context, work func(context.Context, X) (Answer, error)) (d knownAnswer, err error) {
+func (c *call[X]) try(ctx context.Context, work func(context.Context, X) (Answer, error)) (d callAnswer, err error) {
 	if c.asked == nil && habits.answered(c.intent.Scope) {
 		row, found, err := contract.CommandLook(ctx, c.db, c.intent)
 		switch {
@@ -98,7 +98,7 @@ func (c *call[X]) try(ctx context.Context, work func(context.Context, X) (Answer
 			return c.look(ctx, row)
 		}
 	}
-	tx, row, err := c.door.open(ctx, c.intent, c.opts.Isolation, c.opts.Timeout+abandonAfter)
+	tx, row, err := c.database.open(ctx, c.intent, c.opts.Isolation, c.opts.Timeout+abandonAfter)
 	if err != nil {
 		return d, c.refused(ctx, err)
 	}
@@ -133,7 +133,7 @@ func (c *call[X]) try(ctx context.Context, work func(context.Context, X) (Answer
 		return d, c.unfinished(ctx, err)
 	}
 	c.emit(ctx, pawl.Event{Kind: pawl.EventSucceeded, Op: "command.commit", Took: took})
-	return knownAnswer{answer: answer, ours: true, attempt: row.Attempts, fence: row.Fence}, nil
+	return callAnswer{answer: answer, ours: true, attempt: row.Attempts, fence: row.Fence}, nil
 }
 
 // handle runs the handler behind the savepoint.
@@ -171,19 +171,19 @@ func commit(ctx context.Context, send func(context.Context, string) error) error
 }
 
 // look returns the answer that was found without a transaction.
-func (c *call[X]) look(ctx context.Context, row contract.CommandRow) (knownAnswer, error) {
+func (c *call[X]) look(ctx context.Context, row contract.CommandRow) (callAnswer, error) {
 	if row.Outcome == "processing_active" {
-		return knownAnswer{}, &busyError{row.RetryAfter}
+		return callAnswer{}, &busyError{row.RetryAfter}
 	}
-	return c.standing(ctx, row)
+	return c.storedAnswer(ctx, row)
 }
 
 // answered returns the answer that a claim found. It does not wait for the transaction's rollback.
-func (c *call[X]) answered(ctx context.Context, tx opened[X], row contract.CommandRow) (knownAnswer, error) {
+func (c *call[X]) answered(ctx context.Context, tx opened[X], row contract.CommandRow) (callAnswer, error) {
 	switch row.Outcome {
 	case "processing_active":
 		tx.rollback(ctx)
-		return knownAnswer{}, &busyError{row.RetryAfter}
+		return callAnswer{}, &busyError{row.RetryAfter}
 	// This claim may have set the status. If its COMMIT fails, the next claim sets it.
 	case "unknown":
 		if err := tx.commit(ctx, "command.claim"); err != nil {
@@ -193,18 +193,18 @@ func (c *call[X]) answered(ctx context.Context, tx opened[X], row contract.Comma
 	default:
 		go tx.rollback(ctx)
 	}
-	return c.standing(ctx, row)
+	return c.storedAnswer(ctx, row)
 }
 
-// standing returns the answer of a command that no attempt runs, once its row is replicated.
-func (c *call[X]) standing(ctx context.Context, row contract.CommandRow) (d knownAnswer, err error) {
-	if err := c.proof(ctx, row.ReadOn); err != nil {
+// storedAnswer returns the answer of a command that no attempt runs, once its row is replicated.
+func (c *call[X]) storedAnswer(ctx context.Context, row contract.CommandRow) (d callAnswer, err error) {
+	if err := c.replicated(ctx, row.ReadOn); err != nil {
 		return d, err
 	}
 	e := pawl.Event{Kind: pawl.EventReplay, Op: "command.claim", Attempt: row.Attempts}
 	switch row.Outcome {
 	case "replay_success":
-		d = knownAnswer{answerOf(row), c.asked[row.Fence], row.Attempts, row.Fence}
+		d = callAnswer{answerOf(row), c.asked[row.Fence], row.Attempts, row.Fence}
 		if d.ours {
 			e.Kind = pawl.EventSucceeded
 		}

@@ -48,7 +48,7 @@ package command
 // For maintainers: the files by step of a call.
 //
 //	             Once                                Leased
-//	claim        call.go, habit.go, door.go          lease.go
+//	claim        call.go, habit.go, database.go      lease.go
 //	handle       call.go                             attempt.go, heartbeat.go
 //	end          call.go; failure: mark.go           end.go; failure: mark.go
 //	wait         wait.go, for another call that holds the key

@@ -15,7 +15,7 @@ import (
 	"github.com/pawl-go/pawl/internal/txn"
 )
 
-// Commit proves the fence, runs fn in a transaction, and ends the command with the value that fn
+// Commit checks the fence, runs fn in a transaction, and ends the command with the value that fn
 // returns. Rows and answer commit together or not at all. After 40001, 40P01 or a COMMIT without a
 // reply, fn may run again; only one run takes effect. If fn returns an error, everything is rolled
 // back, the error is returned, and the attempt goes on.
@@ -88,7 +88,7 @@ func (a *Attempt[T]) Succeed(ctx context.Context, value T) error {
 	})
 }
 
-// Hold locks the command's row in your transaction and proves the fence. Call it first, so that a
+// Hold locks the command's row in your transaction and checks the fence. Call it first, so that a
 // stale attempt writes nothing. It prevents a takeover until the transaction ends. For database/sql
 // see [pawl.SQLTx].
 //
@@ -195,7 +195,7 @@ func (a *Attempt[T]) executed(ctx context.Context) (bool, error) {
 	if err != nil || !found || row.Outcome != "replay_success" || row.Fence != a.Fence() {
 		return false, pawl.Wrap("command.commit", err)
 	}
-	return true, a.call.proof(ctx, row.ReadOn)
+	return true, a.call.replicated(ctx, row.ReadOn)
 }
 
 // Fail ends the attempt with a failure, of the kind that cause says: [pawl.Final], [Unknown], else

@@ -105,8 +105,8 @@ func failed(op, status string, attempt int, cause error) error {
 	case "unknown":
 		return &pawl.Error{Op: op, Code: pawl.CodeOutcomeUnknown, Err: cause}
 	}
-	var known *pawl.Error
-	if errors.As(cause, &known) && strings.HasPrefix(string(known.Code), "P4") && known.Code != pawl.CodeOutcomeUnknown {
+	var coded *pawl.Error
+	if errors.As(cause, &coded) && strings.HasPrefix(string(coded.Code), "P4") && coded.Code != pawl.CodeOutcomeUnknown {
 		// The error is about another key or lease, so its code must not count here.
 		return &pawl.Error{Op: op, Err: cause}
 	}

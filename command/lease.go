@@ -96,13 +96,13 @@ func Begin[T any](ctx context.Context, pool *pgxpool.Pool, intent pawl.Intent, o
 	if err := intent.Validate(); err != nil {
 		return nil, Result[T]{}, err
 	}
-	c := &call[struct{}]{proof: pgxDoor{pool}.replicated, intent: intent, opts: Options{Wait: options.Wait, Retention: options.Retention, Hooks: options.Hooks}}
+	c := &call[struct{}]{replicated: pgxDatabase{pool}.replicated, intent: intent, opts: Options{Wait: options.Wait, Retention: options.Retention, Hooks: options.Hooks}}
 	row, err := c.lease(ctx, pool, options)
 	if err != nil {
 		return nil, Result[T]{}, err
 	}
 	if !row.Held() {
-		d, err := c.standing(ctx, row)
+		d, err := c.storedAnswer(ctx, row)
 		if err != nil {
 			return nil, Result[T]{}, err
 		}

@@ -257,7 +257,7 @@ func own(ctx context.Context, a *command.Attempt[order], commit bool) error {
 	return tx.Commit(ctx)
 }
 
-// The fence is proved before the function runs, so a stale attempt does not run it.
+// The fence is checked before the function runs, so a stale attempt does not run it.
 func TestAttempt_StaleCommitIsNotEntered(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

@@ -31,7 +31,7 @@ func (c *call[X]) mark(ctx context.Context, cause error) error {
 		row, err = contract.CommandFail(detached, c.db, c.failArgs(cause))
 		switch {
 		case err == nil:
-			if err := c.proof(ctx, row.ReadOn); err != nil {
+			if err := c.replicated(ctx, row.ReadOn); err != nil {
 				return pawl.Wrap("command.fail", errors.Join(err, cause))
 			}
 			return c.told(ctx, row, cause)

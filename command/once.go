@@ -67,7 +67,7 @@ func Once[T any](ctx context.Context, pool *pgxpool.Pool, intent pawl.Intent, op
 	if pool == nil || fn == nil {
 		return Result[T]{}, missing("command.once", "the pool or the function")
 	}
-	return once(ctx, pgxDoor{pool}, intent, options, fn)
+	return once(ctx, pgxDatabase{pool}, intent, options, fn)
 }
 
 // OnceSQL is [Once] for database/sql, and so for sqlc, GORM, ent, bun and sqlx. The driver must be
@@ -82,18 +82,18 @@ func OnceSQL[T any](ctx context.Context, db *sql.DB, intent pawl.Intent, options
 	} else if err != nil {
 		return Result[T]{}, pawl.Wrap("command.once", err)
 	}
-	return once(ctx, sqlDoor{db}, intent, options, fn)
+	return once(ctx, sqlDatabase{db}, intent, options, fn)
 }
 
 func missing(op, what string) error {
 	return &pawl.Error{Op: op, Code: pawl.CodeArgumentInvalid, Err: errors.New(what + " is missing")}
 }
 
-func once[T, X any](ctx context.Context, d door[X], intent pawl.Intent, options Options, fn func(context.Context, X) (T, error)) (r Result[T], err error) {
+func once[T, X any](ctx context.Context, d database[X], intent pawl.Intent, options Options, fn func(context.Context, X) (T, error)) (r Result[T], err error) {
 	if err := intent.Validate(); err != nil {
 		return r, err
 	}
-	c := &call[X]{door: d, db: d.db(), proof: d.replicated, intent: intent, opts: options.complete()}
+	c := &call[X]{database: d, db: d.db(), replicated: d.replicated, intent: intent, opts: options.complete()}
 	done, err := c.run(ctx, func(ctx context.Context, tx X) (Answer, error) {
 		value, err := fn(ctx, tx)
 		if declined := declinedIn(err); declined != nil {
@@ -115,7 +115,7 @@ func once[T, X any](ctx context.Context, d door[X], intent pawl.Intent, options 
 }
 
 // resultOf builds the result of a call. value is used if this call did the work.
-func resultOf[T any](value T, d knownAnswer) (r Result[T], err error) {
+func resultOf[T any](value T, d callAnswer) (r Result[T], err error) {
 	if !d.ours {
 		if value, err = decode[T](d.answer); err != nil {
 			return r, err

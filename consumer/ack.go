@@ -17,8 +17,9 @@ const (
 	sourcePatience = 10 * time.Second      // for one call of the source other than Receive
 )
 
-// An outcome is the result of the steps for one delivery. The zero outcome releases it at once.
-type outcome struct {
+// A deliveryResult is the result of the steps for one delivery. The zero deliveryResult releases it
+// at once.
+type deliveryResult struct {
 	decided bool          // the database holds the outcome
 	lost    bool          // the source took it back: neither acknowledge nor release
 	readOn  string        // where the outcome was read, if it may not be replicated
@@ -26,13 +27,13 @@ type outcome struct {
 	failure error         // why this delivery of a batch could not be claimed
 }
 
-// acknowledge passes the receipt to ackAll, or first to proveAll if the outcome may not be
-// replicated.
-func (c *Consumer) acknowledge(d pawl.Delivery, o outcome, stopped <-chan struct{}) {
+// acknowledge passes the receipt to ackAll, or first to confirmAllReplicated if the outcome may not
+// be replicated.
+func (c *Consumer) acknowledge(d pawl.Delivery, result deliveryResult, stopped <-chan struct{}) {
 	c.setbacks.Store(0)
-	if o.readOn != "" {
+	if result.readOn != "" {
 		select {
-		case c.unproved <- unproved{d, o.readOn}:
+		case c.unreplicated <- unreplicated{d, result.readOn}:
 		case <-stopped:
 		}
 		return
@@ -43,48 +44,49 @@ func (c *Consumer) acknowledge(d pawl.Delivery, o outcome, stopped <-chan struct
 	}
 }
 
-// receiptOf makes a receipt. The database must hold the outcome; if it was only read, prove it
-// first.
+// receiptOf makes a receipt. The database must hold the outcome. If the outcome was only read, wait
+// until it is replicated first.
 func receiptOf(d pawl.Delivery) pawl.Receipt { return receipt.Committed[pawl.Receipt](d.Handle) }
 
-// An unproved delivery is a duplicate whose row may not have reached the standbys.
-type unproved struct {
+// An unreplicated delivery is a duplicate whose row may not have reached the standbys.
+type unreplicated struct {
 	pawl.Delivery
 	readOn string
 }
 
-// maxUnproved is how many deliveries may wait for proof without blocking their handling goroutines.
-const maxUnproved = 1000
+// maxUnreplicated is how many deliveries may wait for replication without blocking the goroutines
+// that handle them.
+const maxUnreplicated = 1000
 
-// proveAll passes on the receipts of outcomes that were only read, once everything before them is
-// replicated. One commit proves all that wait. It ends when all deliveries are handled and none
-// waits. Deliveries that cannot be proved are released to the source.
+// confirmAllReplicated passes on the receipts of outcomes that were only read, once everything
+// before them is replicated. One commit confirms all that wait. It ends when all deliveries are
+// handled and none waits. If the wait fails, the deliveries are released to the source.
 //
-// prove: a crash before it costs one more absorbed duplicate.
-func (c *Consumer) proveAll(ctx context.Context, handled <-chan struct{}) {
+// confirm: a crash before it costs one more absorbed duplicate.
+func (c *Consumer) confirmAllReplicated(ctx context.Context, handled <-chan struct{}) {
 	for {
 		select {
-		case first := <-c.unproved:
-			c.prove(ctx, first)
+		case first := <-c.unreplicated:
+			c.confirmReplicated(ctx, first)
 		case <-handled:
-			for len(c.unproved) > 0 {
-				c.prove(ctx, <-c.unproved)
+			for len(c.unreplicated) > 0 {
+				c.confirmReplicated(ctx, <-c.unreplicated)
 			}
 			return
 		}
 	}
 }
 
-func (c *Consumer) prove(ctx context.Context, first unproved) {
+func (c *Consumer) confirmReplicated(ctx context.Context, first unreplicated) {
 	all := map[string][]pawl.Delivery{first.readOn: {first.Delivery}}
-	for range len(c.unproved) {
-		next := <-c.unproved
+	for range len(c.unreplicated) {
+		next := <-c.unreplicated
 		all[next.readOn] = append(all[next.readOn], next.Delivery)
 	}
 	for readOn, deliveries := range all { // more than one server during a failover
 		if err := txn.Replicated(ctx, c.pool, readOn); err != nil {
 			c.away.Store(true)
-			c.emit(ctx, pawl.Event{Kind: pawl.EventError, Op: "consumer.prove", Count: len(deliveries), Err: err})
+			c.emit(ctx, pawl.Event{Kind: pawl.EventError, Op: "consumer.replicated", Count: len(deliveries), Err: err})
 			c.giveBack(ctx, pace.Jittered(2*time.Second), deliveries...)
 			continue
 		}

@@ -6,32 +6,32 @@ import (
 	"time"
 
 	"github.com/pawl-go/pawl"
-	"github.com/pawl-go/pawl/internal/answer"
 	"github.com/pawl-go/pawl/internal/delivery"
+	"github.com/pawl-go/pawl/internal/directive"
 	"github.com/pawl-go/pawl/internal/pace"
 	"github.com/pawl-go/pawl/internal/verdict"
 )
 
 // undecided returns the release delay of a delivery whose transaction ended with an error. It is a
 // minute if the source retries a failed handler, else one to two seconds.
-func (c *Consumer) undecided(ctx context.Context, d pawl.Delivery, op string, err error) outcome {
+func (c *Consumer) undecided(ctx context.Context, d pawl.Delivery, op string, err error) deliveryResult {
 	if !c.away.Load() { // otherwise the outage is already known
 		err = delivery.LockedTable(ctx, c.pool, err)
 	}
 	switch {
 	case errors.As(err, new(leftToSource)):
 		c.emitOf(ctx, d, pawl.Event{Kind: pawl.EventRetryable, Op: "consumer.handle", Attempt: max(d.Receives, 1), Err: err})
-		if a := answer.Of(err); a.What != "" {
-			return outcome{wait: a.Within()}
+		if a := directive.Of(err); a.What != "" {
+			return deliveryResult{wait: a.Within()}
 		}
-		return outcome{wait: time.Minute}
+		return deliveryResult{wait: time.Minute}
 	case verdict.IsBusy(pawl.CodeOf(err)) && !errors.Is(err, delivery.ErrTableLocked), op == "consumer.trigger" && heldElsewhere(err):
 		return c.conflict(ctx, d, err)
 	case away(op, err):
 		c.away.Store(true)
 	}
 	c.emitOf(ctx, d, pawl.Event{Kind: pawl.EventError, Op: op, Err: err})
-	return outcome{wait: pace.Jittered(2 * time.Second)}
+	return deliveryResult{wait: pace.Jittered(2 * time.Second)}
 }
 
 // heldElsewhere reports whether a trigger's error says that another attempt holds the row, or that
@@ -42,9 +42,9 @@ func heldElsewhere(err error) bool {
 
 // conflict releases a delivery whose intent is being processed right now, here or elsewhere. It is
 // neither acknowledged nor dead-lettered (trap T12), because that attempt may still fail.
-func (c *Consumer) conflict(ctx context.Context, d pawl.Delivery, err error) outcome {
+func (c *Consumer) conflict(ctx context.Context, d pawl.Delivery, err error) deliveryResult {
 	c.emitOf(ctx, d, pawl.Event{Kind: pawl.EventConflict, Op: "consumer.claim", Err: err})
-	return outcome{wait: pace.Jittered(2 * time.Second)}
+	return deliveryResult{wait: pace.Jittered(2 * time.Second)}
 }
 
 // refused reports whether the database refuses a delivery for its content: an argument is out of

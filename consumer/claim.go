@@ -54,7 +54,7 @@ func mismatched(err error) error {
 
 // open begins the transaction that the claim and the effect share.
 func (c *Consumer) open(ctx context.Context, claim func(*pgx.Batch)) (*txn.Opened, error) {
-	tx, err := txn.Opener{Pool: c.pool, SQL: c.handler.sql, Limit: txn.AnswerLimit}.Open(ctx, "consumer.begin", "", c.handler.Timeout+abandonAfter, claim)
+	tx, err := txn.Opener{Pool: c.pool, SQL: c.handler.sql, Limit: txn.ReplyLimit}.Open(ctx, "consumer.begin", "", c.handler.Timeout+abandonAfter, claim)
 	if err != nil {
 		return nil, err
 	}

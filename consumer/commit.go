@@ -27,8 +27,9 @@ func (e *disposition) untried() bool { return e.store != nil && !e.store.Dead &&
 
 // duplicateDisposition ends a delivery that the database has seen, by a rollback. If the server
 // replicates synchronously, the row that was read must be replicated before the acknowledgement:
-// see [Consumer.proveAll]. The rollback also removes the claim of a delivery whose semantic key
-// took effect before. Copies of one captured request under ever new keys thus leave no rows.
+// see [Consumer.confirmAllReplicated]. The rollback also removes the claim of a delivery whose
+// semantic key took effect before. Copies of one captured request under ever new keys thus leave no
+// rows.
 func duplicateDisposition(op string, c delivery.Claim) *disposition {
 	return &disposition{rollback: true, readOn: c.ReadOn, event: pawl.Event{Kind: pawl.EventDuplicateSkipped, Op: op, JobID: c.JobID}}
 }
@@ -39,7 +40,7 @@ func successDisposition(took time.Duration) *disposition {
 
 // commit commits a delivery's disposition and emits its event. The error is a lostError if COMMIT
 // was refused because of the handler's writes.
-func (c *Consumer) commit(ctx context.Context, tx *txn.Opened, claim delivery.Claim, it item, disp *disposition) (outcome, error) {
+func (c *Consumer) commit(ctx context.Context, tx *txn.Opened, claim delivery.Claim, it item, disp *disposition) (deliveryResult, error) {
 	event := disp.event
 	switch {
 	case disp.rollback:
@@ -47,24 +48,24 @@ func (c *Consumer) commit(ctx context.Context, tx *txn.Opened, claim delivery.Cl
 	case disp.store != nil:
 		var err error
 		if event.JobID, err = c.commitStored(ctx, tx, claim, it, disp); err != nil {
-			return outcome{}, err
+			return deliveryResult{}, err
 		}
 	default:
 		err := c.commitRows(ctx, tx, it)
 		if handled := event.Kind == pawl.EventSucceeded; handled && (definite(err) || errors.Is(err, txn.ErrEnded)) {
-			return outcome{}, &lostError{err} // such as a deferred constraint
+			return deliveryResult{}, &lostError{err} // such as a deferred constraint
 		}
 		if err != nil {
-			return outcome{}, err
+			return deliveryResult{}, err
 		}
 	}
 	c.emitOf(ctx, it.Delivery, event)
-	return outcome{decided: true, readOn: disp.readOn}, nil
+	return deliveryResult{decided: true, readOn: disp.readOn}, nil
 }
 
 // commitMany commits the dispositions of a batch and emits their events. A batch of duplicates
-// needs no COMMIT: proveAll proves them together with others.
-func (c *Consumer) commitMany(ctx context.Context, tx *txn.Opened, shares []*share) ([]outcome, error) {
+// needs no COMMIT: confirmAllReplicated waits for them together with others.
+func (c *Consumer) commitMany(ctx context.Context, tx *txn.Opened, shares []*share) ([]deliveryResult, error) {
 	var succeeded []item
 	events, writes := make([]pawl.Event, len(shares)), false
 	for n, s := range shares {
@@ -90,16 +91,16 @@ func (c *Consumer) commitMany(ctx context.Context, tx *txn.Opened, shares []*sha
 			return nil, c.refusedMany(ctx, shares, err)
 		}
 	}
-	outcomes := make([]outcome, len(shares))
+	results := make([]deliveryResult, len(shares))
 	for n, s := range shares {
 		if s.refused != nil {
-			outcomes[n].failure = s.refused
+			results[n].failure = s.refused
 			continue
 		}
 		c.emitOf(ctx, s.Delivery, events[n])
-		outcomes[n] = outcome{decided: true, readOn: s.disp.readOn}
+		results[n] = deliveryResult{decided: true, readOn: s.disp.readOn}
 	}
-	return outcomes, nil
+	return results, nil
 }
 
 // refusedMany returns a lostError if COMMIT was refused because of a handler's writes.

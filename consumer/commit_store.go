@@ -11,8 +11,8 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pawl-go/pawl"
-	"github.com/pawl-go/pawl/internal/answer"
 	"github.com/pawl-go/pawl/internal/delivery"
+	"github.com/pawl-go/pawl/internal/directive"
 	"github.com/pawl-go/pawl/internal/text"
 	"github.com/pawl-go/pawl/internal/txn"
 )
@@ -27,12 +27,12 @@ func (c *Consumer) failureDisposition(failure error) *disposition {
 	}
 	s := delivery.Storage{Attempts: 1, MaxAttempts: c.handler.MaxAttempts, RetryIn: c.handler.Backoff.After(1), Failure: failure,
 		Dead: pawl.IsFinal(failure) || c.handler.MaxAttempts == 1, Suspect: errors.Is(failure, txn.ErrTaken)}
-	switch a := answer.Of(failure); a.What {
-	case answer.Snooze:
+	switch a := directive.Of(failure); a.What {
+	case directive.Snooze:
 		return storedDisposition(delivery.Storage{MaxAttempts: c.handler.MaxAttempts, RetryIn: a.Within()}, pawl.EventSnoozed)
-	case answer.Cancel:
+	case directive.Cancel:
 		return c.untriedDisposition(pawl.EventStored)
-	case answer.RetryAfter:
+	case directive.RetryAfter:
 		s.RetryIn = a.Within()
 	}
 	if s.Dead {

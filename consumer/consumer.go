@@ -31,19 +31,19 @@ type Consumer struct {
 	retries *job.Worker
 	counted *rollup.Recorder
 
-	acks     chan pawl.Receipt
-	unproved chan unproved
-	inFlight inFlight
-	groups   groups
-	source   sourceGuard
-	bound    bound
-	flood    flood
-	memory   atomic.Pointer[memory] // nil: no report has succeeded
-	deaths   deaths
-	losses   verdict.Losses[string] // by inbox key
-	loop     *progress.Loop         // receiving and handling; nil if no liveness check watches
-	away     atomic.Bool            // our statements failed; no probe succeeded since
-	setbacks atomic.Int32           // probes that succeeded since a delivery was decided
+	acks         chan pawl.Receipt
+	unreplicated chan unreplicated
+	inFlight     inFlight
+	groups       groups
+	source       sourceGuard
+	bound        bound
+	flood        flood
+	memory       atomic.Pointer[memory] // nil: no report has succeeded
+	deaths       deaths
+	losses       verdict.Losses[string] // by inbox key
+	loop         *progress.Loop         // receiving and handling; nil if no liveness check watches
+	away         atomic.Bool            // our statements failed; no probe succeeded since
+	setbacks     atomic.Int32           // probes that succeeded since a delivery was decided
 }
 
 // storedKind is the kind of the job that owns a stored delivery.
@@ -70,7 +70,7 @@ func New(pool *pgxpool.Pool, cfg Config) (*Consumer, error) {
 		return nil, &pawl.Error{Op: "consumer.new", Code: pawl.CodeArgumentInvalid, Err: err}
 	}
 	c := &Consumer{pool: pool, cfg: cfg, handler: handler, info: info, follows: unsaid && info.RedeliveryHorizon > 0, queue: "inbox/" + cfg.Name,
-		counted: rollup.New(pool, rollup.Consumer), acks: make(chan pawl.Receipt, cfg.Concurrency), unproved: make(chan unproved, maxUnproved),
+		counted: rollup.New(pool, rollup.Consumer), acks: make(chan pawl.Receipt, cfg.Concurrency), unreplicated: make(chan unreplicated, maxUnreplicated),
 		groups: groups{most: maxParked(info.ReceiveBatch)}}
 	c.flood.most, c.flood.resumed = cfg.MaxDead, make(chan struct{}, 1)
 	c.bound.most = cfg.MaxStored
@@ -139,12 +139,12 @@ func (c *Consumer) Run(ctx context.Context) error {
 	c.watchProgress(ctx)
 	work := make(chan pawl.Delivery)
 	handled, stopped := make(chan struct{}), make(chan struct{})
-	var retries, handling, proving, acking sync.WaitGroup
+	var retries, handling, confirming, acking sync.WaitGroup
 	retries.Go(func() { c.retryStored(ctx) })
 	retries.Go(func() { c.keepInbox(ctx) })
 	retries.Go(func() { c.keepCounts(ctx) })
 	acking.Go(func() { c.ackAll(context.WithoutCancel(ctx), stopped) })
-	proving.Go(func() { c.proveAll(context.WithoutCancel(ctx), handled) })
+	confirming.Go(func() { c.confirmAllReplicated(context.WithoutCancel(ctx), handled) })
 	handling.Go(func() { c.handleAll(ctx, work, stopped) })
 
 	c.awaitWorker(ctx)
@@ -152,7 +152,7 @@ func (c *Consumer) Run(ctx context.Context) error {
 	close(work)
 	handling.Wait()
 	close(handled)
-	proving.Wait()
+	confirming.Wait()
 	close(stopped)
 	acking.Wait()
 	c.finish(ctx) // before the retries end, so that other receivers get the rest at once

@@ -16,7 +16,7 @@ const askAgain = 5
 
 // deliver takes one delivery through the steps, in their order. A decided outcome is in the
 // database; otherwise the caller releases the delivery after the wait.
-func (c *Consumer) deliver(ctx context.Context, d pawl.Delivery) outcome {
+func (c *Consumer) deliver(ctx context.Context, d pawl.Delivery) deliveryResult {
 	if c.handler.form == triggered {
 		return c.deliverTrigger(ctx, d)
 	}
@@ -39,7 +39,7 @@ func (c *Consumer) deliver(ctx context.Context, d pawl.Delivery) outcome {
 
 // runUntilKnown runs the transaction of a delivery until its outcome is known. A mismatch becomes a
 // dead letter, and so does a delivery that the database would refuse each time.
-func (c *Consumer) runUntilKnown(ctx context.Context, it item) outcome {
+func (c *Consumer) runUntilKnown(ctx context.Context, it item) deliveryResult {
 	o, err := c.apply(ctx, it)
 	if errors.As(err, new(mismatch)) || refused(err) {
 		it = c.asDeadLetter(it, err).asStarted()
@@ -57,7 +57,7 @@ func (c *Consumer) runUntilKnown(ctx context.Context, it item) outcome {
 // apply takes a delivery through claim, handle and commit. The transaction runs again if it loses a
 // race or its COMMIT is not answered. If the handler loses the transaction, another one claims and
 // records the failure, unless the database already holds an outcome.
-func (c *Consumer) apply(ctx context.Context, it item) (o outcome, err error) {
+func (c *Consumer) apply(ctx context.Context, it item) (o deliveryResult, err error) {
 	key, leaveProcess := it.intent.Key, func() {}
 	var exclusive verdict.Exclusive
 	defer exclusive.Release()
@@ -65,13 +65,13 @@ func (c *Consumer) apply(ctx context.Context, it item) (o outcome, err error) {
 		if c.losses.Last(key) {
 			// before entering the process, where a suspect waits to be alone
 			if err := exclusive.Acquire(ctx); err != nil {
-				return outcome{}, nil // stopping
+				return deliveryResult{}, nil // stopping
 			}
 			ctx = exclusive.Context(ctx)
 		}
 		left, err := c.enterProcess(ctx)
 		if err != nil {
-			return outcome{}, nil // stopping
+			return deliveryResult{}, nil // stopping
 		}
 		leaveProcess = func() {
 			left()
@@ -80,7 +80,7 @@ func (c *Consumer) apply(ctx context.Context, it item) (o outcome, err error) {
 	}
 	defer leaveProcess()
 	if !it.started && !c.held(ctx, it.Delivery) {
-		return outcome{lost: true}, nil
+		return deliveryResult{lost: true}, nil
 	}
 	counted := it.lost
 	once := func() (err error) {
@@ -126,10 +126,10 @@ func takenWithConnection(err error) bool {
 	return txn.Lost(err)
 }
 
-func (c *Consumer) runTransaction(ctx context.Context, it item, leaveProcess func()) (outcome, error) {
+func (c *Consumer) runTransaction(ctx context.Context, it item, leaveProcess func()) (deliveryResult, error) {
 	tx, claim, err := c.claim(ctx, it)
 	if err != nil {
-		return outcome{}, err
+		return deliveryResult{}, err
 	}
 	defer txn.Rollback(ctx, tx)
 	disp, err := c.withoutHandler(ctx, tx, claim, it)
@@ -137,7 +137,7 @@ func (c *Consumer) runTransaction(ctx context.Context, it item, leaveProcess fun
 		disp, err = c.handle(ctx, tx, it, leaveProcess)
 	}
 	if err != nil {
-		return outcome{}, err
+		return deliveryResult{}, err
 	}
 	return c.commit(ctx, tx, claim, it, disp)
 }
@@ -165,7 +165,7 @@ func (c *Consumer) retryTransaction(ctx context.Context, d pawl.Delivery, once f
 // deliverTrigger calls the trigger without a claim. A payload that does not fit the trigger's type
 // becomes a dead letter. After another failure the delivery is released to the source, or becomes a
 // job if it would hold up later deliveries there.
-func (c *Consumer) deliverTrigger(ctx context.Context, d pawl.Delivery) (o outcome) {
+func (c *Consumer) deliverTrigger(ctx context.Context, d pawl.Delivery) (o deliveryResult) {
 	key := "" // for counting losses; "": the source counts them
 	if c.info.ReleaseBlocks {
 		key = c.storedTrigger(d).Key
@@ -179,17 +179,17 @@ func (c *Consumer) deliverTrigger(ctx context.Context, d pawl.Delivery) (o outco
 	defer exclusive.Release()
 	if c.losses.Last(key) {
 		if err := exclusive.Acquire(ctx); err != nil {
-			return outcome{} // stopping
+			return deliveryResult{} // stopping
 		}
 		ctx = exclusive.Context(ctx)
 	}
 	leaveProcess, err := c.enterProcess(ctx)
 	if err != nil {
-		return outcome{} // stopping
+		return deliveryResult{} // stopping
 	}
 	if !c.held(ctx, d) {
 		leaveProcess()
-		return outcome{lost: true}
+		return deliveryResult{lost: true}
 	}
 	invalid := tooLarge(d)
 	if d.Fault != nil {
@@ -218,5 +218,5 @@ func (c *Consumer) deliverTrigger(ctx context.Context, d pawl.Delivery) (o outco
 		return c.undecided(ctx, d, "consumer.trigger", err)
 	}
 	c.emitOf(ctx, d, disp.event)
-	return outcome{decided: true}
+	return deliveryResult{decided: true}
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pawl-go/pawl"
-	"github.com/pawl-go/pawl/internal/answer"
 	"github.com/pawl-go/pawl/internal/delivery"
+	"github.com/pawl-go/pawl/internal/directive"
 	"github.com/pawl-go/pawl/internal/fault"
 	"github.com/pawl-go/pawl/internal/solo"
 	"github.com/pawl-go/pawl/internal/txn"
@@ -23,7 +23,7 @@ import (
 // handle: a crash in it costs a redelivery; the handler's rows were never visible.
 func (c *Consumer) handle(ctx context.Context, tx *txn.Opened, it item, leaveProcess func()) (*disposition, error) {
 	start := time.Now()
-	var p gateAnswer
+	var p admitted
 	err := c.guarded(ctx, tx, leaveProcess, func(ctx context.Context, tx pgx.Tx) (err error) {
 		p, err = c.passGate(ctx, tx, it)
 		return err
@@ -49,7 +49,7 @@ func (c *Consumer) failure(ctx context.Context, failure error) (*disposition, er
 	default:
 		return nil, failure
 	}
-	if c.handler.mode == RetryFromSource && !pawl.IsFinal(failure) && answer.Of(failure).What != answer.Cancel {
+	if c.handler.mode == RetryFromSource && !pawl.IsFinal(failure) && directive.Of(failure).What != directive.Cancel {
 		return nil, leftToSource{failure}
 	}
 	return c.failureDisposition(failure), nil

@@ -48,11 +48,11 @@ func (e claimError) Unwrap() error { return e.error }
 
 // passGate asks the gate, and calls the handler if the delivery may pass. A delivery whose semantic
 // key took effect before also passes the gate, so that the next number can.
-func (c *Consumer) passGate(ctx context.Context, tx pgx.Tx, it item) (p gateAnswer, err error) {
+func (c *Consumer) passGate(ctx context.Context, tx pgx.Tx, it item) (p admitted, err error) {
 	var next *int64
 	if it.sequence != nil {
 		if p.admission, next, err = delivery.Pass(ctx, tx, *it.sequence); err != nil {
-			return gateAnswer{}, claimError{err}
+			return admitted{}, claimError{err}
 		}
 		if p.next = next; p.admission != delivery.Passed {
 			return p, nil
@@ -65,7 +65,7 @@ func (c *Consumer) passGate(ctx context.Context, tx pgx.Tx, it item) (p gateAnsw
 
 // refusedDisposition returns the disposition of a delivery whose handler was not called. The gate
 // stays locked until the transaction ends.
-func (c *Consumer) refusedDisposition(ctx context.Context, tx pgx.Tx, it item, p gateAnswer) (*disposition, error) {
+func (c *Consumer) refusedDisposition(ctx context.Context, tx pgx.Tx, it item, p admitted) (*disposition, error) {
 	switch p.admission {
 	case repeated:
 		disp := duplicateDisposition("consumer.semantic", p.first)

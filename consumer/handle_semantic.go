@@ -13,8 +13,8 @@ import (
 // repeated is the admission of a delivery whose semantic key took effect before, under another key.
 const repeated delivery.Admission = "repeated"
 
-// A gateAnswer combines the answers of the gate and of the semantic key.
-type gateAnswer struct {
+// admitted combines the answers of the gate and of the semantic key.
+type admitted struct {
 	admission delivery.Admission
 	next      *int64         // the lowest number that the gate holds, or nil
 	first     delivery.Claim // claim of the semantic key, if the admission is repeated
@@ -22,7 +22,7 @@ type gateAnswer struct {
 
 // unlessRepeated calls fn unless the delivery's semantic key took effect before. It claims that key
 // behind the handler's savepoint, so a failed handler leaves the key free.
-func (c *Consumer) unlessRepeated(ctx context.Context, tx pgx.Tx, d pawl.Delivery, inboxKey string, fn func() error) (p gateAnswer, err error) {
+func (c *Consumer) unlessRepeated(ctx context.Context, tx pgx.Tx, d pawl.Delivery, inboxKey string, fn func() error) (p admitted, err error) {
 	if d.SemanticKey != "" {
 		p.first, err = delivery.TakeFor(ctx, tx, c.semanticOf(d), inboxKey)
 		if err != nil {

@@ -17,7 +17,7 @@ type invalidError struct{ error }
 func (e invalidError) Unwrap() error { return e.error }
 
 // trigger calls the user's function. If the message may be acknowledged, it returns the
-// disposition, else the function's error. leaveProcess ends the delivery's stay in the gate of
+// disposition, else the function's error. leaveProcess ends the delivery's stay in the isolator of
 // package solo.
 func (c *Consumer) trigger(ctx context.Context, d pawl.Delivery, leaveProcess func()) (disposition, error) {
 	start, overdue := time.Now(), c.watch(ctx, leaveProcess)

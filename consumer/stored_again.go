@@ -100,7 +100,7 @@ func (c *Consumer) moved(ctx context.Context, j job.Job) (moved bool, err error)
 		return false, nil
 	}
 	err = txn.Restart(ctx, func() error {
-		tx, err := txn.Opener{Pool: c.pool, Limit: txn.AnswerLimit}.Begin(ctx, "consumer.begin", commitTimeout+abandonAfter)
+		tx, err := txn.Opener{Pool: c.pool, Limit: txn.ReplyLimit}.Begin(ctx, "consumer.begin", commitTimeout+abandonAfter)
 		if err != nil {
 			return err
 		}

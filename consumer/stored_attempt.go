@@ -40,7 +40,7 @@ func (a *Attempt[T]) Number() int { return a.try.job.Attempt }
 // [lock.AcceptFence]: https://pkg.go.dev/github.com/pawl-go/pawl/lock#AcceptFence
 func (a *Attempt[T]) Fence() int64 { return a.try.job.Fence }
 
-// Hold proves in a transaction of yours that this attempt still owns the delivery, and locks the
+// Hold checks in a transaction of yours that this attempt still owns the delivery, and locks the
 // delivery until the transaction ends: see [pawl.Holder]. [Attempt.Commit] calls it.
 //
 // Errors: [pawl.ErrFenceLost].
@@ -56,7 +56,7 @@ func (a *Attempt[T]) Owner() pawl.Owner {
 func (a *Attempt[T]) Job() int64 { return a.try.job.ID }
 
 // Commit runs fn, for at most 30 s, in a transaction that also ends the delivery. It first
-// proves that this attempt still owns the delivery. The writes of fn and the end of the delivery
+// checks that this attempt still owns the delivery. The writes of fn and the end of the delivery
 // commit together or not at all. Call it once, last, and return its error.
 //
 // If the transaction loses a race (40001, 40P01), it runs again with fn, at most 8 times. If the
@@ -90,7 +90,7 @@ func (t *try) end(ctx context.Context, onSQL bool, fn func(ctx context.Context, 
 
 func (t *try) commit(ctx context.Context, onSQL bool, fn func(ctx context.Context, tx pgx.Tx) error) error {
 	c := t.consumer
-	tx, err := txn.Opener{Pool: c.pool, SQL: onSQL, Limit: txn.AnswerLimit}.Begin(ctx, "consumer.begin", commitTimeout+abandonAfter)
+	tx, err := txn.Opener{Pool: c.pool, SQL: onSQL, Limit: txn.ReplyLimit}.Begin(ctx, "consumer.begin", commitTimeout+abandonAfter)
 	if err != nil {
 		return err
 	}

@@ -31,7 +31,7 @@ func (c *Consumer) reserve(ctx context.Context, t *try) (repeated bool, err erro
 	}
 	var first delivery.Claim
 	err = txn.Restart(ctx, func() error {
-		tx, err := txn.Opener{Pool: c.pool, Limit: txn.AnswerLimit}.Begin(ctx, "consumer.begin", commitTimeout+abandonAfter)
+		tx, err := txn.Opener{Pool: c.pool, Limit: txn.ReplyLimit}.Begin(ctx, "consumer.begin", commitTimeout+abandonAfter)
 		if err != nil {
 			return err
 		}

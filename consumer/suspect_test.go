@@ -42,7 +42,7 @@ func often(n int) pawl.Delivery {
 }
 
 // A handler that ignores its context and a suspect beside it do not block other deliveries, in any
-// form. Not parallel: other tests' handlers would enter the process's gate too.
+// form. Not parallel: other tests' handlers would enter the process's isolator too.
 func TestSuspect_StuckHandlersBlockNoOther(t *testing.T) {
 	goOn := make(chan struct{})
 	var ran atomic.Int32
@@ -81,14 +81,14 @@ func TestSuspect_StuckHandlersBlockNoOther(t *testing.T) {
 			b.within(healthyWait, "the first is handled", func() bool { return ran.Load() == 1 })
 			suspects := time.Now()
 			for n := range 20 {
-				gate := solo.Process
+				isolator := solo.Process
 				b.within(healthyWait, "a suspect may begin", func() bool {
-					if err := gate.Enter(t.Context(), 1); err != nil {
+					if err := isolator.Enter(t.Context(), 1); err != nil {
 						t.Fatal(err)
 					}
-					s := gate.Suspect()
+					s := isolator.Suspect()
 					if s == nil {
-						gate.Leave(1)
+						isolator.Leave(1)
 						return false
 					}
 					go func() { s.Alone(context.Background()); s.Leave() }()

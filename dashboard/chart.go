@@ -41,9 +41,9 @@ type series struct {
 }
 
 type point struct {
-	at    time.Time
-	value int64
-	known bool
+	at       time.Time
+	value    int64
+	measured bool
 }
 
 // The area of a chart's lines, in units of its view box.
@@ -228,7 +228,7 @@ func (plan chartPlan) draw(p period, from time.Time, rows []rollupRow, one bool)
 		s := series{Name: l.name, Class: fmt.Sprintf("line-%d", i+1)}
 		for n := range p.steps {
 			at := from.Add(time.Duration(n) * p.step)
-			here := point{at: at, known: !plan.levels || was[at]}
+			here := point{at: at, measured: !plan.levels || was[at]}
 			for _, name := range l.names {
 				here.value += values[name][at]
 			}
@@ -240,7 +240,7 @@ func (plan chartPlan) draw(p period, from time.Time, rows []rollupRow, one bool)
 	top = roundUp(top, plan.ages)
 	c.Top = c.write(top)
 	for i := range c.Series {
-		c.Series[i].place(top, c.write)
+		c.Series[i].layOut(top, c.write)
 	}
 	return c
 }
@@ -249,8 +249,8 @@ func (plan chartPlan) draw(p period, from time.Time, rows []rollupRow, one bool)
 // very last step may not be measured yet.
 const fresh = 2
 
-// place computes the points of a line.
-func (s *series) place(top int64, write func(int64) string) {
+// layOut computes the points of a line.
+func (s *series) layOut(top int64, write func(int64) string) {
 	var line []string
 	end := func() {
 		if len(line) == 1 { // a point by itself is a short line
@@ -264,7 +264,7 @@ func (s *series) place(top int64, write func(int64) string) {
 	s.Last, s.Most = "–", "–"
 	most := int64(-1)
 	for i, one := range s.points {
-		if !one.known {
+		if !one.measured {
 			end()
 			continue
 		}

@@ -34,7 +34,7 @@ func New(c Config) (*Handler, error) {
 		c.Name = c.Pool.Config().ConnConfig.Database
 	}
 	h := &Handler{cfg: c, mux: http.NewServeMux(), origin: http.NewCrossOriginProtection(), bulk: newBulkRuns(),
-		reader: reader{pool: c.Pool, places: make(chan struct{}, readPlaces)}}
+		reader: reader{pool: c.Pool, slots: make(chan struct{}, maxReads)}}
 	for _, p := range pages {
 		h.mux.HandleFunc("GET "+p.pattern, h.page(p))
 	}
@@ -142,6 +142,6 @@ func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, status int, use
 }
 
 const (
-	readPlaces  = 4               // connections that pages take at once
+	maxReads    = 4               // connections that pages take at once
 	readTimeout = 2 * time.Second // for one statement
 )

@@ -13,10 +13,10 @@ import (
 )
 
 // A reader reads for pages, in read-only transactions. The server ends their statements after
-// readTimeout. At most readPlaces reads run at once. If the browser leaves, its read is cancelled.
+// readTimeout. At most maxReads reads run at once. If the browser leaves, its read is cancelled.
 type reader struct {
-	pool   *pgxpool.Pool
-	places chan struct{}
+	pool  *pgxpool.Pool
+	slots chan struct{}
 }
 
 // errSlow is shown if a statement took longer than readTimeout, or several took twice as long.
@@ -27,24 +27,24 @@ var (
 )
 
 // read runs ask in a read-only transaction.
-func read[T any](ctx context.Context, r reader, ask func(context.Context, pawl.DB) (T, error)) (answer T, err error) {
-	ctx, cancel := context.WithTimeout(ctx, 2*readTimeout) // for place, connection and answer
+func read[T any](ctx context.Context, r reader, ask func(context.Context, pawl.DB) (T, error)) (result T, err error) {
+	ctx, cancel := context.WithTimeout(ctx, 2*readTimeout) // for slot, connection and result
 	defer cancel()
 	select {
-	case r.places <- struct{}{}:
-		defer func() { <-r.places }()
+	case r.slots <- struct{}{}:
+		defer func() { <-r.slots }()
 	case <-ctx.Done():
-		return answer, errBusy
+		return result, errBusy
 	}
 	tx, err := r.pool.BeginTx(ctx, pgx.TxOptions{AccessMode: pgx.ReadOnly})
 	if errors.Is(err, context.DeadlineExceeded) {
-		return answer, errBusy
+		return result, errBusy
 	}
 	if err != nil {
-		return answer, pawl.Wrap("dashboard.read", err)
+		return result, pawl.Wrap("dashboard.read", err)
 	}
 	defer func() {
-		// The place stays taken until the connection is free again.
+		// The slot stays taken until the connection is free again.
 		late, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*readTimeout)
 		defer cancel()
 		_ = tx.Rollback(late)
@@ -52,10 +52,10 @@ func read[T any](ctx context.Context, r reader, ask func(context.Context, pawl.D
 	if _, err = tx.Exec(ctx, fmt.Sprintf("set local statement_timeout = %d", readTimeout/time.Millisecond)); err != nil {
 		err = pawl.Wrap("dashboard.read", err)
 	} else {
-		answer, err = ask(ctx, tx)
+		result, err = ask(ctx, tx)
 	}
 	if pawl.CodeOf(err) == "57014" || errors.Is(err, context.DeadlineExceeded) {
 		err = errSlow
 	}
-	return answer, err
+	return result, err
 }

@@ -17,10 +17,10 @@ type Claim struct {
 	JobID int64
 	// ReceivedAt is when the delivery was first claimed, by the database's clock.
 	ReceivedAt time.Time
-	// Unproved means that the claim is not fresh and the server replicates synchronously. Only this
-	// transaction's COMMIT proves that the outcome is replicated: do not acknowledge after a
+	// Unreplicated means that the claim is not fresh and the server replicates synchronously. Only
+	// this transaction's COMMIT confirms that the outcome is replicated: do not acknowledge after a
 	// rollback.
-	Unproved bool
+	Unreplicated bool
 }
 
 // Take claims the delivery that intent names: Scope is the consumer, Key the delivery's key. Call
@@ -31,7 +31,7 @@ type Claim struct {
 // The errors of [pawl.Intent.Validate].
 func Take(ctx context.Context, tx pawl.Tx, intent pawl.Intent) (Claim, error) {
 	c, err := delivery.Take(ctx, tx, intent)
-	return Claim{Fresh: c.Fresh, JobID: c.JobID, ReceivedAt: c.ReceivedAt, Unproved: c.ReadOn != ""}, err
+	return Claim{Fresh: c.Fresh, JobID: c.JobID, ReceivedAt: c.ReceivedAt, Unreplicated: c.ReadOn != ""}, err
 }
 
 // Missing returns the keys that a consumer does not remember, in the order given. Use it to compare

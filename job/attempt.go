@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/pawl-go/pawl"
-	"github.com/pawl-go/pawl/internal/answer"
+	"github.com/pawl-go/pawl/internal/directive"
 	"github.com/pawl-go/pawl/internal/pace"
 	"github.com/pawl-go/pawl/internal/progress"
 	"github.com/pawl-go/pawl/internal/solo"
@@ -291,7 +291,7 @@ func (w *Worker) emitFailed(ctx context.Context, j Job, failed Failed, cause err
 		e.Kind = pawl.EventCancelled
 	case failed.Status == "unknown":
 		e.Kind = pawl.EventUnknown
-	case answer.Of(cause).What == answer.Snooze:
+	case directive.Of(cause).What == directive.Snooze:
 		e.Kind = pawl.EventSnoozed
 	default:
 		e.Kind = pawl.EventRetryable

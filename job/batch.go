@@ -79,7 +79,7 @@ func (a *attempt) hold(jobs []Job) (tx *txn.Opened, held []Job, err error) {
 	w, h := a.w, a.h
 	var rows []contract.JobEndRow
 	step := contract.JobHoldManyStep(holdings(jobs), func(all []contract.JobEndRow) { rows = all })
-	tx, err = txn.Opener{Pool: w.pool, SQL: h.sql, Limit: txn.AnswerLimit}.Open(ctx, "job.begin", "", h.policy.Timeout+w.abandon, step)
+	tx, err = txn.Opener{Pool: w.pool, SQL: h.sql, Limit: txn.ReplyLimit}.Open(ctx, "job.begin", "", h.policy.Timeout+w.abandon, step)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -11,8 +11,8 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pawl-go/pawl"
-	"github.com/pawl-go/pawl/internal/answer"
 	"github.com/pawl-go/pawl/internal/contract"
+	"github.com/pawl-go/pawl/internal/directive"
 	"github.com/pawl-go/pawl/internal/txn"
 )
 
@@ -54,7 +54,7 @@ func byID(rows []contract.JobClaimRow) []Job {
 func claimed(r contract.JobClaimRow) Job {
 	return Job{ID: r.ID, Fence: r.Fence, Queue: r.Queue, Kind: r.Kind, Payload: r.Payload, Headers: r.Headers,
 		Attempt: r.Attempts, MaxAttempts: r.MaxAttempts, Crashes: r.Crashes, CreatedAt: r.CreatedAt,
-		Lane: r.Place.Lane, Position: r.Place.Position}
+		Lane: r.LanePosition.Lane, Position: r.LanePosition.Position}
 }
 
 // Hold locks the job's row and checks that this attempt still owns the job. Call it first in the
@@ -125,17 +125,17 @@ func (j Job) Fail(ctx context.Context, db DB, cause error, backoff Backoff) (Fai
 }
 
 func (j Job) fail(ctx context.Context, db DB, cause error, backoff Backoff) (Failed, contract.Lanes, error) {
-	v := answer.Of(cause)
-	if v.What == answer.Snooze {
+	v := directive.Of(cause)
+	if v.What == directive.Snooze {
 		released, _, err := contract.JobRelease(ctx, db, j.ID, j.Fence, v.Within())
 		if err == nil && !released {
 			err = &pawl.Error{Op: "job.fail", Code: pawl.CodeFenceLost}
 		}
 		return Failed{Status: "pending"}, contract.Lanes{}, err
 	}
-	args := contract.JobFailArgs{Failure: contract.FailureOf(cause), Final: pawl.IsFinal(cause), Cancel: v.What == answer.Cancel,
+	args := contract.JobFailArgs{Failure: contract.FailureOf(cause), Final: pawl.IsFinal(cause), Cancel: v.What == directive.Cancel,
 		Unknown: errors.Is(cause, pawl.ErrOutcomeUnknown), RetryIn: backoff.After(j.Attempt)}
-	if v.What == answer.RetryAfter {
+	if v.What == directive.RetryAfter {
 		args.RetryIn = v.Within()
 	}
 	row, err := contract.JobFail(ctx, db, j.ID, j.Fence, args)

@@ -34,7 +34,7 @@ func (a *attempt) tryOne() error {
 		return err
 	}
 	var opened contract.JobOpenRow
-	tx, err := txn.Opener{Pool: w.pool, SQL: h.sql, Limit: txn.AnswerLimit}.Start(ctx, "job.begin", "", contract.JobOpenStep(j.ID, j.Fence, h.policy.Timeout+w.abandon, &opened))
+	tx, err := txn.Opener{Pool: w.pool, SQL: h.sql, Limit: txn.ReplyLimit}.Start(ctx, "job.begin", "", contract.JobOpenStep(j.ID, j.Fence, h.policy.Timeout+w.abandon, &opened))
 	if err != nil {
 		return err
 	}

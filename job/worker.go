@@ -44,7 +44,7 @@ type Worker struct {
 	hooks   *sync.WaitGroup // hooks of ended jobs, of the current Run
 	counted *rollup.Recorder
 
-	progress  *progress.Part // of the current Run
+	progress  *progress.Tracker // of the current Run
 	begun     sync.Once
 	mu        sync.Mutex
 	unsettled []unsettled

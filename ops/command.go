@@ -57,7 +57,7 @@ func (s Commands) List(ctx context.Context, db pawl.DB) (Page[Command], error) {
 	const op = "command.list"
 	page, err := pageOf(op, s.After, s.Limit, anyText, anyText)
 	if err == nil {
-		err = known(op, CommandStatuses(), s.Statuses)
+		err = checkStatuses(op, CommandStatuses(), s.Statuses)
 	}
 	if err != nil {
 		return Page[Command]{}, err

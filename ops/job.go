@@ -132,7 +132,7 @@ func (s Jobs) Count(ctx context.Context, db pawl.DB) (int, error) {
 func (s Jobs) query(op string) (catalog.JobQuery, error) {
 	page, err := pageOf(op, s.After, s.Limit, anID)
 	if err == nil {
-		err = known(op, JobStatuses(), s.Statuses)
+		err = checkStatuses(op, JobStatuses(), s.Statuses)
 	}
 	q := catalog.JobQuery{Queue: s.Queue, Kind: s.Kind, Statuses: texts(s.Statuses), Error: s.Error, OlderThan: s.OlderThan, Page: page}
 	if s.NoDoubles {

@@ -52,7 +52,7 @@ func (s Outbox) List(ctx context.Context, db pawl.DB) (Page[OutboxEvent], error)
 	}
 	page, err := pageOf(op, s.After, s.Limit, order...)
 	if err == nil {
-		err = known(op, JobStatuses(), s.Statuses)
+		err = checkStatuses(op, JobStatuses(), s.Statuses)
 	}
 	if err != nil {
 		return Page[OutboxEvent]{}, err
@@ -81,11 +81,11 @@ func (l OutboxLag) Behind() time.Duration {
 
 // MarshalJSON adds behind_ms.
 func (l OutboxLag) MarshalJSON() ([]byte, error) {
-	type plain OutboxLag
+	type alias OutboxLag
 	return json.Marshal(struct {
-		plain
+		alias
 		BehindMS int64 `json:"behind_ms"`
-	}{plain(l), l.Behind().Milliseconds()})
+	}{alias(l), l.Behind().Milliseconds()})
 }
 
 // Lag returns how far the selected sink, or every sink, is behind, by event type. It reads all

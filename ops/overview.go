@@ -54,12 +54,12 @@ type Consumer struct {
 
 // MarshalJSON writes the durations as remembers_ms and redelivery_ms.
 func (c Consumer) MarshalJSON() ([]byte, error) {
-	type plain Consumer
+	type alias Consumer
 	return json.Marshal(struct {
-		plain
+		alias
 		RemembersMS  int64 `json:"remembers_ms"`
 		RedeliveryMS int64 `json:"redelivery_ms"`
-	}{plain(c), c.Remembers.Milliseconds(), c.Redelivery.Milliseconds()})
+	}{alias(c), c.Remembers.Milliseconds(), c.Redelivery.Milliseconds()})
 }
 
 // Look returns an overview. It reads all jobs, commands and steps.

@@ -113,8 +113,8 @@ func texts[T ~string](values []T) []string {
 	return all
 }
 
-// known returns an error for a status that the noun does not have.
-func known(op string, have, given []Status) error {
+// checkStatuses returns an error for a status that the noun does not have.
+func checkStatuses(op string, have, given []Status) error {
 	for _, s := range given {
 		if !slices.Contains(have, s) {
 			return invalid(op, fmt.Errorf("unknown status %q", s), "known: "+strings.Join(texts(have), ", "))

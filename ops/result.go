@@ -73,11 +73,11 @@ func (r Result) Changed() bool { return !slices.Contains(idle, r.Outcome) }
 
 // MarshalJSON writes RetryAfter as retry_after_ms.
 func (r Result) MarshalJSON() ([]byte, error) {
-	type plain Result
+	type alias Result
 	return json.Marshal(struct {
-		plain
+		alias
 		RetryAfterMS int64 `json:"retry_after_ms,omitzero"`
-	}{plain(r), r.RetryAfter.Milliseconds()})
+	}{alias(r), r.RetryAfter.Milliseconds()})
 }
 
 // A Tally is the result of a verb on many things.

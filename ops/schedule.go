@@ -50,11 +50,11 @@ func (s Schedule) Overdue() time.Duration {
 
 // MarshalJSON writes Every as every_ms.
 func (s Schedule) MarshalJSON() ([]byte, error) {
-	type plain Schedule
+	type alias Schedule
 	return json.Marshal(struct {
-		plain
+		alias
 		EveryMS int64 `json:"every_ms,omitzero"`
-	}{plain(s), s.Every.Milliseconds()})
+	}{alias(s), s.Every.Milliseconds()})
 }
 
 // Schedules selects schedules. The zero value selects all.

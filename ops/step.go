@@ -78,7 +78,7 @@ func (s Steps) List(ctx context.Context, db pawl.DB) (Page[Step], error) {
 	const op = "step.list"
 	page, err := pageOf(op, s.After, s.Limit, anyText, anyText, anyText)
 	if err == nil {
-		err = known(op, StepStatuses(), s.Statuses)
+		err = checkStatuses(op, StepStatuses(), s.Statuses)
 	}
 	if err != nil {
 		return Page[Step]{}, err

@@ -17,7 +17,7 @@ import (
 // A Func counts a message as published if and only if its own call succeeded.
 func TestFunc_Answers(t *testing.T) {
 	t.Parallel()
-	transporttest.RunSink(t, transporttest.Destination{Named: true, Open: func(t *testing.T, a *transporttest.Answers) transporttest.Outlet {
+	transporttest.RunSink(t, transporttest.Destination{Named: true, Open: func(t *testing.T, a *transporttest.Responses) transporttest.Outlet {
 		server := httptest.NewServer(answering{a})
 		t.Cleanup(server.Close)
 		t.Cleanup(server.CloseClientConnections) // requests that are never answered
@@ -51,7 +51,7 @@ func requestTo(url string) func(context.Context, pawl.Message) error {
 }
 
 // answering is a receiver that answers when answers.Send says so.
-type answering struct{ answers *transporttest.Answers }
+type answering struct{ answers *transporttest.Responses }
 
 func (s answering) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	id := r.Header.Get("Idempotency-Key")

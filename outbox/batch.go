@@ -15,7 +15,7 @@ import (
 // A batch is a claimed event, the head of its aggregate, and the unclaimed events behind it.
 type batch struct {
 	head     contract.Holding
-	place    int // the head's index among the tasks
+	index    int // the head's index among the tasks
 	messages []pawl.Message
 	ids      []int64 // of the events behind the head
 	accepted int     // how many messages the sink accepted
@@ -25,21 +25,21 @@ type batch struct {
 // batchesOf returns a batch for each head among ms, by its index there, or nil if the sink takes no
 // batches. Heads without followers are included: finishing one records whether its followers must
 // be published singly after a crash.
-func (r *Relay) batchesOf(ctx context.Context, ts []job.Task[[]byte], ms []pawl.Message, places []int, trials []trial) map[int]*batch {
+func (r *Relay) batchesOf(ctx context.Context, ts []job.Task[[]byte], ms []pawl.Message, indexes []int, trials []trial) map[int]*batch {
 	r.breaker.mark(trials)
 	if r.batchSink == nil {
 		return nil
 	}
 	batches, byHead := map[int]*batch{}, map[int64]*batch{}
 	var fit []contract.Holding
-	for n, i := range places {
+	for n, i := range indexes {
 		t := ts[i]
 		if t.Lane == "" {
 			continue
 		}
-		one := &batch{head: contract.Holding{ID: t.ID, Fence: t.Fence}, place: i, messages: ms[n : n+1 : n+1]}
+		one := &batch{head: contract.Holding{ID: t.ID, Fence: t.Fence}, index: i, messages: ms[n : n+1 : n+1]}
 		batches[n], byHead[t.ID] = one, one
-		if t.Attempt == 1 && !trials[n].suspect {
+		if t.Attempt == 1 && !trials[n].separate {
 			fit = append(fit, one.head)
 		}
 	}
@@ -88,12 +88,12 @@ func (r *Relay) share(heads int) int {
 func (r *Relay) publishBatch(ctx context.Context, one *batch, t *trial) {
 	err := fault.At("outbox.publish.before")
 	if err == nil {
-		type answer struct {
+		type reply struct {
 			accepted int
 			err      error
 		}
-		var a answer
-		a, err = askSink(ctx, func() (a answer) {
+		var a reply
+		a, err = askSink(ctx, func() (a reply) {
 			a.accepted, a.err = r.batchSink.PublishBatch(ctx, one.messages)
 			return a
 		})
@@ -134,7 +134,7 @@ func (r *Relay) finish(ctx context.Context, ts []job.Task[[]byte], batches map[i
 	var members []int64
 	var done []*batch
 	for _, one := range batches {
-		if verdicts[one.place] != nil {
+		if verdicts[one.index] != nil {
 			continue
 		}
 		done, heads = append(done, one), append(heads, one.head)
@@ -147,13 +147,13 @@ func (r *Relay) finish(ctx context.Context, ts []job.Task[[]byte], batches map[i
 	}
 	if err := fault.At("job.finish.before"); err != nil {
 		for _, one := range done {
-			verdicts[one.place] = &contract.Ended{Err: err}
+			verdicts[one.index] = &contract.Ended{Err: err}
 		}
 		return
 	}
 	ends := r.end(ctx, heads, members)
 	for _, one := range done {
-		verdicts[one.place] = ends[one.head.ID]
+		verdicts[one.index] = ends[one.head.ID]
 	}
 }
 

@@ -26,7 +26,7 @@ const (
 //
 // The first failure of an event because the sink is down is not charged. If other events succeed
 // afterwards, later failures are charged: the event itself may be the cause, and its attempts must
-// end. Until it succeeds the event is a suspect and is published in its own call. If an event makes
+// end. Until it succeeds the event is published separately, in its own call. If an event makes
 // whole calls fail, its neighbours are published once more, and other events do not wait.
 type breaker struct {
 	wake    func()
@@ -50,24 +50,24 @@ type excuse struct {
 
 // A trial is one attempt to publish an event, and its result.
 type trial struct {
-	event   int64 // job id
-	suspect bool  // must be published in its own call
-	alone   bool  // was published in its own call
-	err     error
-	excused bool          // the attempt is not charged
-	pause   time.Duration // delay before the next attempt, if excused
+	event    int64 // job id
+	separate bool  // must be published in its own call
+	alone    bool  // was published in its own call
+	err      error
+	excused  bool          // the attempt is not charged
+	pause    time.Duration // delay before the next attempt, if excused
 }
 
 func newBreaker(longest time.Duration) *breaker {
 	return &breaker{longest: longest, refused: map[int64]bool{}, down: map[int64]bool{}, excused: map[int64]excuse{}}
 }
 
-// mark sets suspect in the trials of suspects.
+// mark sets separate in the trials of excused events.
 func (b *breaker) mark(trials []trial) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for i := range trials {
-		_, trials[i].suspect = b.excused[trials[i].event]
+		_, trials[i].separate = b.excused[trials[i].event]
 	}
 }
 

@@ -38,7 +38,7 @@ package outbox
 //	relay.go    the relay, a job.Worker: it claims jobs, and publish runs the steps below for them
 //	message.go  a claimed job becomes a pawl.Message with the headers of CloudEvents
 //	batch.go    batchesOf adds the events behind a claimed one, if the sink takes batches
-//	publish.go  deliver calls the sink: events together, suspects singly, batches each in a call
+//	publish.go  deliver calls the sink: events together, excused ones singly, batches each in a call
 //	breaker.go  judge decides which failures are charged, and whether the sink is down
 //	batch.go    finish ends the jobs of published batches; the job.Worker ends all others
 //

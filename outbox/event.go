@@ -108,13 +108,13 @@ func Append(ctx context.Context, tx pawl.Tx, events ...Event) ([]Appended, error
 		return nil, err
 	}
 	kick.AfterCommit(tx, queuesOf(args)...)
-	answers := make([]Appended, len(rows))
+	appended := make([]Appended, len(rows))
 	for i, r := range rows {
-		if answers[i], err = appendedOf(r); err != nil {
+		if appended[i], err = appendedOf(r); err != nil {
 			return nil, err
 		}
 	}
-	return answers, nil
+	return appended, nil
 }
 
 // Kick wakes the relays of the named sinks in all processes. Call it after your transaction with

@@ -83,7 +83,8 @@ func (s stubborn) Publish(ctx context.Context, ms []pawl.Message) []error {
 	return s.bed.Publish(ctx, ms)
 }
 
-// A sink that panics fails the messages of its call, not the process. That holds for suspects, too.
+// A sink that panics fails the messages of its call, not the process. That holds for excused
+// events, too.
 func TestRelay_SinkThatPanics(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -92,7 +93,7 @@ func TestRelay_SinkThatPanics(t *testing.T) {
 	b.refusing(func(pawl.Message) error {
 		switch calls.Add(1) {
 		case 1, 2:
-			// both become suspects and are published singly
+			// both are excused and are published singly
 			return pawl.SinkDown(context.DeadlineExceeded)
 		case 3, 4:
 			panic("the sink")

@@ -28,12 +28,12 @@ func (r *Relay) carried(m pawl.Message) error {
 	return pawl.Final(fmt.Errorf("the sink cannot carry it: %w", err))
 }
 
-// maxApart bounds the concurrent calls for suspects, and also those for batches.
+// maxApart bounds the concurrent calls for excused events, and also those for batches.
 const maxApart = 16
 
-// deliver publishes messages and stores each result in its trial. A suspect, an event that found
-// the sink down before, is published in its own call. If it makes calls fail, other events are then
-// neither published again nor delayed by it.
+// deliver publishes messages and stores each result in its trial. An event that found the sink down
+// before is published in its own call. If it makes calls fail, other events are then neither
+// published again nor delayed by it.
 func (r *Relay) deliver(ctx context.Context, ms []pawl.Message, trials []trial, batches map[int]*batch) {
 	var together, apart []int
 	var all sync.WaitGroup
@@ -46,7 +46,7 @@ func (r *Relay) deliver(ctx context.Context, ms []pawl.Message, trials []trial, 
 				defer func() { <-slots }()
 				r.publishBatch(ctx, one, &trials[i])
 			})
-		case t.suspect:
+		case t.separate:
 			apart = append(apart, i)
 		default:
 			together = append(together, i)
@@ -129,20 +129,20 @@ func (r *Relay) ask(ctx context.Context, ms []pawl.Message) (errs []error, err e
 
 // askSink calls the sink. A panic becomes an error. It abandons a call that ignores its context.
 func askSink[T any](ctx context.Context, call func() T) (T, error) {
-	type answer struct {
+	type reply struct {
 		said T
 		err  error
 	}
-	answered := make(chan answer, 1)
+	replies := make(chan reply, 1)
 	go func() {
-		var a answer
+		var a reply
 		a.said, a.err = callback.Get("", call)
-		answered <- a
+		replies <- a
 	}()
 	over, stop := lateAfter(ctx, sinkGrace)
 	defer stop()
 	select {
-	case a := <-answered:
+	case a := <-replies:
 		return a.said, a.err
 	case <-over:
 		var none T

@@ -74,8 +74,8 @@ func (r *Relay) Ready() <-chan struct{} { return r.worker.Ready() }
 // carry becomes a dead letter before anything is sent.
 func (r *Relay) publish(ctx context.Context, ts []job.Task[[]byte]) []error {
 	messages, verdicts := make([]pawl.Message, 0, len(ts)), make([]error, len(ts))
-	// places holds the index of each message in ts.
-	places, trials := make([]int, 0, len(ts)), make([]trial, 0, len(ts))
+	// indexes holds the index of each message in ts.
+	indexes, trials := make([]int, 0, len(ts)), make([]trial, 0, len(ts))
 	for i, t := range ts {
 		m, ok := messageOf(t.Job, r.cfg.Source)
 		if !ok {
@@ -85,12 +85,12 @@ func (r *Relay) publish(ctx context.Context, ts []job.Task[[]byte]) []error {
 		if verdicts[i] = r.carried(m); verdicts[i] != nil {
 			continue
 		}
-		messages, places, trials = append(messages, m), append(places, i), append(trials, trial{event: t.ID})
+		messages, indexes, trials = append(messages, m), append(indexes, i), append(trials, trial{event: t.ID})
 	}
-	batches := r.batchesOf(ctx, ts, messages, places, trials)
+	batches := r.batchesOf(ctx, ts, messages, indexes, trials)
 	r.deliver(ctx, messages, trials, batches)
 	excused, why := r.breaker.judge(append(trials, broken(batches)...))
-	for n, i := range places {
+	for n, i := range indexes {
 		verdicts[i] = trials[n].err
 		if trials[n].excused {
 			verdicts[i] = job.Snooze(trials[n].pause)

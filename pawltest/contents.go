@@ -11,7 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// contents holds hashes of your tables, by name without "public.", of the jobs and of the answer.
+// contents holds hashes of your tables, by name without "public.", of the jobs and of the response.
 type contents map[string]table
 
 // A table holds hashes of sorted values, so the order of rows does not count.
@@ -25,7 +25,7 @@ type table struct {
 // Names by which Ignore addresses columns that belong to no table of yours.
 const (
 	enqueuedName = "enqueued"
-	answerName   = "answer"
+	responseName = "response"
 )
 
 // enqueuedJobs selects all jobs that have not ended, including events.
@@ -33,17 +33,17 @@ const enqueuedJobs = `(select j.queue, j.kind, j.priority, j.max_attempts, j.pay
   from pawl.job as j
   left join pawl.lane as l on l.id = j.lane_id)`
 
-// answered returns contents with the parts of an answer.
-func answered(parts map[string]string) contents {
+// responded returns contents with the parts of a response.
+func responded(parts map[string]string) contents {
 	t := table{rows: 1, columns: map[string]string{}}
 	for name, value := range parts {
 		t.columns[name] = "=" + value
 	}
-	return contents{answerName: t}
+	return contents{responseName: t}
 }
 
-// read returns the contents of the database without the ignored columns, plus the answer.
-func read(ctx context.Context, pool *pgxpool.Pool, answer contents, ignored []string) (contents, error) {
+// read returns the contents of the database without the ignored columns, plus the response.
+func read(ctx context.Context, pool *pgxpool.Pool, response contents, ignored []string) (contents, error) {
 	rows, err := pool.Query(ctx, `select format('%I.%I', n.nspname, c.relname) as name, array_agg(a.attname::text order by a.attnum) as columns
   from pg_class as c
   join pg_namespace as n on n.oid = c.relnamespace
@@ -77,7 +77,7 @@ func read(ctx context.Context, pool *pgxpool.Pool, answer contents, ignored []st
 			return nil, err
 		}
 	}
-	for name, t := range answer {
+	for name, t := range response {
 		t.columns = maps.Clone(t.columns)
 		for column := range t.columns {
 			if !compared(name, column) {
@@ -171,15 +171,15 @@ func (c contents) unlike(want contents) (lines []string) {
 		switch name {
 		case enqueuedName:
 			what = "the list of enqueued jobs"
-		case answerName:
-			what = "the answer"
+		case responseName:
+			what = "the response"
 		}
 		var columns []string
 		for _, column := range slices.Sorted(maps.Keys(want.columns)) {
 			if got.columns[column] == want.columns[column] {
 				continue
 			}
-			if name == answerName {
+			if name == responseName {
 				column = fmt.Sprintf("%s (%.120q)", column, strings.TrimPrefix(got.columns[column], "="))
 			}
 			columns = append(columns, column)

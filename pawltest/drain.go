@@ -95,7 +95,7 @@ type drain struct {
 // tried is the state of a job whose handler was called.
 type tried struct {
 	job  job.Job // of the last attempt
-	turn int     // its handler's place in the order of returns
+	turn int     // its handler's position in the order of returns
 	// fate is the outcome of the last attempt. Empty: not known, or done.
 	fate pawl.EventKind
 }

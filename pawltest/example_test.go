@@ -116,7 +116,7 @@ func ExampleConsume() {
 func ExampleCrashEverywhere() {
 	t := &pgtest.Example{} // in a test, your *testing.T
 	defer t.End()
-	pawltest.CrashEverywhere(t, pawltest.JobProof{
+	pawltest.CrashEverywhere(t, pawltest.JobTest{
 		Schema: []string{"create table payout (cents int)"},
 		Handler: job.HandleTx("pay", func(ctx context.Context, tx pgx.Tx, t job.Task[int]) error {
 			_, err := tx.Exec(ctx, "insert into payout values ($1)", t.Value)

@@ -14,11 +14,11 @@
 // [DrainRelay] publishes the events of an outbox. [Provider] is a payment API that fails as you
 // ask.
 //
-// [CrashEverywhere] and [Twice] test a handler of a consumer ([Proof]), of jobs ([JobProof]) or of
-// requests ([RequestProof]). Wherever its process dies, and however often its input comes, your
-// tables must end up as after one undisturbed run:
+// [CrashEverywhere] and [Twice] test a handler of a consumer ([HandlerTest]), of jobs ([JobTest])
+// or of requests ([RequestTest]). Wherever its process dies, and however often its input comes,
+// your tables must end up as after one undisturbed run:
 //
-//	pawltest.CrashEverywhere(t, pawltest.Proof{
+//	pawltest.CrashEverywhere(t, pawltest.HandlerTest{
 //		Schema:   []string{"create table orders (id text, cents int)"},
 //		Handler:  consumer.HandleTx(placeOrder),
 //		Delivery: pawl.Delivery{Payload: []byte(`{"id": "17", "cents": 1250}`)},

@@ -32,9 +32,9 @@ type process struct {
 	running sync.RWMutex
 
 	mu     sync.Mutex
-	at     int // place to die at, from 1; 0: nowhere
+	at     int // point to die at, from 1; 0: nowhere
 	passed int
-	// hit is the place at which it died or lost a reply.
+	// hit is the point at which it died or lost a reply.
 	hit   string
 	wires map[*wire]bool
 }
@@ -62,7 +62,7 @@ func (f fate) at(text string) string {
 // processName is the application_name of a process's connections.
 const processName = "pawltest process"
 
-// newProcess begins a process that dies at a place.
+// newProcess begins a process that dies at a point.
 func newProcess(ctx context.Context, url string, at int) (*process, error) {
 	p := &process{at: at, wires: map[*wire]bool{}}
 	p.gone, p.end = context.WithCancel(context.Background())
@@ -124,7 +124,7 @@ func (p *process) lend(conn *pgx.Conn) {
 	}
 }
 
-// statement counts the places of one statement, and returns its fate.
+// statement counts the points of one statement, and returns its fate.
 func (p *process) statement(text string) fate {
 	text = strings.Join(strings.Fields(text), " ")
 	fates := []fate{diesBefore, diesAfter}
@@ -164,10 +164,10 @@ func shortened(text string) string {
 	return fmt.Sprintf("%q", text)
 }
 
-// pass counts a place that is not a statement. It reports whether the process is dead.
-func (p *process) pass(place string) (dead bool) {
+// pass counts a point that is not a statement. It reports whether the process is dead.
+func (p *process) pass(point string) (dead bool) {
 	p.mu.Lock()
-	hit := p.hits("death " + place)
+	hit := p.hits("death " + point)
 	p.mu.Unlock()
 	if hit {
 		p.die()
@@ -177,18 +177,18 @@ func (p *process) pass(place string) (dead bool) {
 
 func (p *process) dead() bool { return p.gone.Err() != nil }
 
-// hits counts one place, and reports whether it is the one to die at. The caller holds mu.
-func (p *process) hits(place string) bool {
+// hits counts one point, and reports whether it is the one to die at. The caller holds mu.
+func (p *process) hits(point string) bool {
 	p.passed++
 	if p.passed != p.at {
 		return false
 	}
-	p.hit = fmt.Sprintf("%s (place %d)", place, p.at)
+	p.hit = fmt.Sprintf("%s (point %d)", point, p.at)
 	return true
 }
 
-// last returns the place at which the process died or lost a reply, or "". It will not die later.
-func (p *process) last() (place string) {
+// last returns the point at which the process died or lost a reply, or "". It will not die later.
+func (p *process) last() (point string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.at = 0
@@ -214,18 +214,18 @@ func (p *process) live(ctx context.Context, work life) (contents, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(p.gone, cancel)()
-	type outcome struct {
-		answer contents
-		err    error
+	type result struct {
+		response contents
+		err      error
 	}
-	done, idle := make(chan outcome, 1), make(chan struct{})
+	done, idle := make(chan result, 1), make(chan struct{})
 	go func() {
-		answer, err := work(ctx)
-		done <- outcome{answer, err}
+		response, err := work(ctx)
+		done <- result{response, err}
 	}()
 	select {
 	case o := <-done:
-		return o.answer, o.err
+		return o.response, o.err
 	case <-p.gone.Done():
 	}
 	go func() {

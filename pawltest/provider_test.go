@@ -33,13 +33,13 @@ func TestProvider_DeclinesForGood(t *testing.T) {
 			t.Fatal(err)
 		}
 		r.Header.Set("Idempotency-Key", key)
-		answer, err := http.DefaultClient.Do(r)
+		response, err := http.DefaultClient.Do(r)
 		if err != nil {
 			t.Fatal(err)
 		}
-		_ = answer.Body.Close()
-		if answer.StatusCode != want {
-			t.Errorf("request %d: %s, want %d", n, answer.Status, want)
+		_ = response.Body.Close()
+		if response.StatusCode != want {
+			t.Errorf("request %d: %s, want %d", n, response.Status, want)
 		}
 	}
 	if charges := p.Charges(); len(charges) != 1 || charges[0].Body != "rich" {

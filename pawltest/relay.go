@@ -93,7 +93,7 @@ func (s *standing) dueWork() (work []ops.Job) {
 	return work
 }
 
-// A watchedSink records the answers of a sink. Without a sink it accepts all.
+// A watchedSink records the results of a sink. Without a sink it accepts all.
 type watchedSink struct {
 	sink pawl.Sink
 
@@ -126,7 +126,7 @@ func (w *watchedSink) Carries(m pawl.Message) error {
 	return nil
 }
 
-// A watchedBatchSink records the answers of a BatchSink.
+// A watchedBatchSink records the results of a BatchSink.
 type watchedBatchSink struct {
 	*watchedSink
 	log pawl.BatchSink

@@ -11,23 +11,23 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// A provedCase is the common part of all proofs: how to begin a process, and how to judge it.
-type provedCase struct {
+// A crashCase is the common part of all crash tests: how to begin a process, and how to judge it.
+type crashCase struct {
 	schema, ignore []string
 	check          func(testing.TB, *pgxpool.Pool)
 	begin          func(context.Context, *trial, *process) (life, error)
 	advice         string // how to fix a difference
-	idle           string // why there may be no place to die at
+	idle           string // why there may be no point to die at
 }
 
-// A life is the work of a process until it is done or the process dies. It returns the answer.
-type life func(context.Context) (answer contents, err error)
+// A life is the work of a process until it is done or the process dies. It returns the response.
+type life func(context.Context) (response contents, err error)
 
-func caseOf(p any) provedCase { return p.(interface{ provedCase() provedCase }).provedCase() }
+func caseOf(p any) crashCase { return p.(interface{ crashCase() crashCase }).crashCase() }
 
 // A trial is one fresh database, and the processes that run on it one after the other.
 type trial struct {
-	provedCase
+	crashCase
 	said *trialTB
 	url  string
 	eyes *pgxpool.Pool // the test's own pool, not a process's
@@ -38,11 +38,11 @@ type trial struct {
 const trialLimit = time.Minute
 
 // on runs a trial, compares the result if want is not nil, and reports whether it passed.
-func (c provedCase) on(tb testing.TB, name string, want contents, do func(context.Context, *trial) (answer contents, err error)) bool {
+func (c crashCase) on(tb testing.TB, name string, want contents, do func(context.Context, *trial) (response contents, err error)) bool {
 	tb.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), trialLimit)
 	defer cancel()
-	t := &trial{provedCase: c, said: &trialTB{TB: tb, name: name}}
+	t := &trial{crashCase: c, said: &trialTB{TB: tb, name: name}}
 	t.url = URL(t.said, c.schema...)
 	var err error
 	if t.eyes, err = pgxpool.New(ctx, t.url); err != nil {
@@ -60,19 +60,19 @@ func (c provedCase) on(tb testing.TB, name string, want contents, do func(contex
 	return !t.said.failed
 }
 
-func (t *trial) run(ctx context.Context, want contents, do func(context.Context, *trial) (answer contents, err error)) error {
-	answer, err := do(ctx, t)
+func (t *trial) run(ctx context.Context, want contents, do func(context.Context, *trial) (response contents, err error)) error {
+	response, err := do(ctx, t)
 	if err != nil || want == nil {
 		return err
 	}
-	got, err := read(ctx, t.eyes, answer, want.without())
+	got, err := read(ctx, t.eyes, response, want.without())
 	for _, line := range got.unlike(want) {
 		t.said.Errorf("%s", line)
 	}
 	return err
 }
 
-// start begins a process that dies at a place, and returns its work.
+// start begins a process that dies at a point, and returns its work.
 func (t *trial) start(ctx context.Context, at int) (*process, life, error) {
 	p, err := newProcess(ctx, t.url, at)
 	if err != nil {
@@ -102,9 +102,9 @@ func once(ctx context.Context, t *trial) (contents, error) {
 	return work(ctx)
 }
 
-// crash runs a process that dies or loses a reply at a place, and then the recovery. died is false
-// if the process did not reach the place.
-func (c provedCase) crash(tb testing.TB, at int, want contents) (fine, died bool) {
+// crash runs a process that dies or loses a reply at a point, and then the recovery. died is false
+// if the process did not reach the point.
+func (c crashCase) crash(tb testing.TB, at int, want contents) (fine, died bool) {
 	tb.Helper()
 	fine = c.on(tb, "without a death", want, func(ctx context.Context, t *trial) (contents, error) {
 		p, work, err := t.start(ctx, at)
@@ -112,9 +112,9 @@ func (c provedCase) crash(tb testing.TB, at int, want contents) (fine, died bool
 			return nil, err
 		}
 		_, err = work(ctx)
-		place := p.last()
-		if died = place != ""; died {
-			t.said.name = place
+		point := p.last()
+		if died = point != ""; died {
+			t.said.name = point
 		} else if err != nil {
 			return nil, err
 		}
@@ -130,7 +130,7 @@ func (c provedCase) crash(tb testing.TB, at int, want contents) (fine, died bool
 }
 
 // undisturbed returns the contents after a run, without the columns that differ between two runs.
-func (c provedCase) undisturbed(tb testing.TB) (want contents, ok bool) {
+func (c crashCase) undisturbed(tb testing.TB) (want contents, ok bool) {
 	tb.Helper()
 	var before, other contents
 	var random []string
@@ -141,30 +141,30 @@ func (c provedCase) undisturbed(tb testing.TB) (want contents, ok bool) {
 		if err := moveSequences(ctx, t.eyes); err != nil {
 			return nil, err
 		}
-		answer, err := once(ctx, t)
+		response, err := once(ctx, t)
 		if err == nil {
-			other, err = read(ctx, t.eyes, answer, c.ignore)
+			other, err = read(ctx, t.eyes, response, c.ignore)
 		}
 		return nil, err
 	}) {
 		return nil, false
 	}
 	if !c.on(tb, "undisturbed", nil, func(ctx context.Context, t *trial) (contents, error) {
-		answer, err := once(ctx, t)
+		response, err := once(ctx, t)
 		if err == nil {
-			want, err = read(ctx, t.eyes, answer, c.ignore)
+			want, err = read(ctx, t.eyes, response, c.ignore)
 		}
 		if err == nil {
 			without := want.differing(other)
 			random = slices.DeleteFunc(slices.Clone(without), func(column string) bool { return slices.Contains(want.without(), column) })
-			want, err = read(ctx, t.eyes, answer, without)
+			want, err = read(ctx, t.eyes, response, without)
 		}
 		return nil, err
 	}) {
 		return nil, false
 	}
 	if c.check == nil && !want.changed(before, other) {
-		tb.Errorf("pawltest: undisturbed, the handler changed no table and enqueued nothing, so nothing is proved: give Check something to count")
+		tb.Errorf("pawltest: undisturbed, the handler changed no table and enqueued nothing, so nothing is tested: give Check something to count")
 		return nil, false
 	}
 	if len(random) > 0 {

@@ -39,7 +39,7 @@ func SignWebhook(tb testing.TB, scheme webhook.Scheme, target, id string, body [
 
 // ServeWebhooks runs a [consumer.Consumer] on pool whose Source is a [webhook.Receiver]. It serves
 // the requests one after the other, and waits until every stored delivery is done or a dead letter.
-// It returns the answers. See [SignWebhook].
+// It returns the responses. See [SignWebhook].
 //
 // If the handler's policy sets no back-off, it is at most 10 ms. The consumer holds no presence
 // lock. The test fails if there is still work after a minute.
@@ -58,12 +58,12 @@ func ServeWebhooks(tb testing.TB, pool *pgxpool.Pool, cfg consumer.Config, reque
 		tb.Fatalf("pawltest: %v", err)
 		return nil
 	}
-	var answers []*http.Response
+	var responses []*http.Response
 	err = whileRunning(context.Background(), c.Run, drainLimit, func(ctx context.Context) error {
 		for _, r := range requests {
 			w := httptest.NewRecorder()
 			receiver.ServeHTTP(w, r.WithContext(ctx))
-			answers = append(answers, w.Result())
+			responses = append(responses, w.Result())
 		}
 		for {
 			s, err := look(ctx, pool, []string{"inbox/" + cfg.Name})
@@ -82,5 +82,5 @@ func ServeWebhooks(tb testing.TB, pool *pgxpool.Pool, cfg consumer.Config, reque
 	if err != nil {
 		tb.Fatalf("pawltest: %v", err)
 	}
-	return answers
+	return responses
 }

@@ -67,8 +67,8 @@ func TestServeWebhooks(t *testing.T) {
 				}
 			}
 			var statuses []int
-			for _, answer := range pawltest.ServeWebhooks(t, pool, cfg, sign(), sign(), forged, sign()) {
-				statuses = append(statuses, answer.StatusCode)
+			for _, response := range pawltest.ServeWebhooks(t, pool, cfg, sign(), sign(), forged, sign()) {
+				statuses = append(statuses, response.StatusCode)
 			}
 			if got := fmt.Sprint(statuses); got != "[200 200 401 200]" && got != "[200 200 400 200]" {
 				t.Errorf("answered %s", got)

@@ -18,7 +18,7 @@ type wire struct {
 	mu sync.Mutex
 	// started: the startup message, which has no type, was sent.
 	started bool
-	watched bool              // its statements are places to die at
+	watched bool              // its statements are points to die at
 	lent    bool              // watched until its transaction ends
 	texts   map[string]string // of prepared statements, by name
 	losing  fate              // of the awaited reply
@@ -27,7 +27,7 @@ type wire struct {
 
 var errCut = errors.New("pawltest: the connection was cut")
 
-// watch makes the wire's statements places to die at, until its transaction ends.
+// watch makes the wire's statements points to die at, until its transaction ends.
 func (w *wire) watch() {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -45,14 +45,14 @@ type Keeper struct {
 	pool   *pgxpool.Pool
 	cfg    Config
 	failed map[string]time.Time // when to try schedules again whose tick failed
-	last   attempt              // the last one that another keeper won
+	last   tickFence            // the last one that another keeper won
 	loop   *progress.Loop       // nil if no liveness check is registered
 	begun  sync.Once
 	ready  chan struct{} // closed when the schedules are put
 }
 
-// An attempt identifies a schedule's tick: the fence grows with each.
-type attempt struct {
+// A tickFence identifies a schedule's tick: the fence grows with each.
+type tickFence struct {
 	name  string
 	fence int64
 }
@@ -244,7 +244,7 @@ func (k *Keeper) tick(ctx context.Context, r catalog.ScheduleRow) error {
 // moves the schedule: perhaps row level security lets this login read but not change it. Then
 // beaten returns the error of the schema check.
 func (k *Keeper) beaten(ctx context.Context, r catalog.ScheduleRow) error {
-	now := attempt{r.Name, r.Fence}
+	now := tickFence{r.Name, r.Fence}
 	twice := k.last == now
 	k.last = now
 	if !twice {

@@ -62,15 +62,15 @@ func (p Plan) check() error {
 
 const (
 	missedLimit = 1000 // ticks in one call of schedule_tick
-	// horizon bounds the walk over missed ticks. With one tick a minute that is 576,000 steps.
-	horizon = 400 * 24 * time.Hour
+	// walkBack bounds the walk over missed ticks. With one tick a minute that is 576,000 steps.
+	walkBack = 400 * 24 * time.Hour
 )
 
 // owed walks from the first due tick to now. It returns the newest ticks, at most limit, how many
-// older ones it skipped, and the first tick after now. It ignores ticks older than the horizon.
+// older ones it skipped, and the first tick after now. It ignores ticks older than walkBack.
 func (p Plan) owed(first, now time.Time, limit int) (ticks []time.Time, skipped int, next time.Time) {
-	if now.Sub(first) > horizon {
-		first = p.Next(now.Add(-horizon))
+	if now.Sub(first) > walkBack {
+		first = p.Next(now.Add(-walkBack))
 	}
 	for next = first; !next.IsZero() && !next.After(now); next = p.Next(next) {
 		if len(ticks) == limit {

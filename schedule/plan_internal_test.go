@@ -54,7 +54,7 @@ func TestPlan_OwedIsBounded(t *testing.T) {
 	if ticks, _, _ := plan.owed(noon.AddDate(-50, 0, 0), noon, missedLimit); len(ticks) != missedLimit {
 		t.Errorf("%d ticks", len(ticks))
 	}
-	if most := int(horizon/time.Minute) + 2; steps > most {
+	if most := int(walkBack/time.Minute) + 2; steps > most {
 		t.Errorf("%d steps, want at most %d", steps, most)
 	}
 }

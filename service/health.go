@@ -101,7 +101,7 @@ func (a *App) ready(ctx context.Context) error {
 	}
 	err := a.fits(ctx)
 	if ctx.Err() != nil { // the probe has left, so the error is not the database's
-		return errNoAnswer
+		return errNoReply
 	}
 	if err != nil && a.health.refusal == nil {
 		a.cfg.Hooks.Emit(ctx, pawl.Event{Kind: pawl.EventError, Op: "service.ready", Err: err})
@@ -110,8 +110,8 @@ func (a *App) ready(ctx context.Context) error {
 	return a.health.refusal
 }
 
-// errNoAnswer is the reason that a probe gets if the database does not answer.
-var errNoAnswer = errors.New("the database does not answer as it should: see the error event with the Op service.ready")
+// errNoReply is the reason that a probe gets if the database does not answer.
+var errNoReply = errors.New("the database does not answer as it should: see the error event with the Op service.ready")
 
 // public returns the part of an error that a response may show: Pawl's message about the schema,
 // and nothing of the database's message.
@@ -119,7 +119,7 @@ func public(err error) error {
 	if err == nil || errors.Is(err, pawl.ErrSchemaMismatch) {
 		return err
 	}
-	return errNoAnswer
+	return errNoReply
 }
 
 // fits checks the schema, through the pool, or on a new connection if all of the pool are in use.

@@ -43,7 +43,7 @@ type part struct {
 	abandon   func(ctx context.Context) error // closes what it owns if Run did not; may be nil
 
 	runner   runner
-	progress *progress.Part
+	progress *progress.Tracker
 	stop     context.CancelFunc // nil if it was not started
 	ended    chan struct{}      // closed when Run has returned
 	err      error              // of Run; read it after ended is closed
@@ -65,7 +65,7 @@ func (a *App) assemble() error {
 	}
 	var failed error
 	for i, p := range a.parts {
-		p.progress, p.ended = &progress.Part{}, make(chan struct{})
+		p.progress, p.ended = &progress.Tracker{}, make(chan struct{})
 		var err error
 		if p.runner, err = p.build(shares[i]); err != nil {
 			failed = errors.Join(failed, fmt.Errorf("%s: %w", p.name, err))

@@ -52,7 +52,7 @@ func (t *taking) take(ctx context.Context, call func(context.Context, Call) ([]b
 	}
 }
 
-// plan proves the ownership and reads what may be done. It commits before anything is called.
+// plan checks the ownership and reads what may be done. It commits before anything is called.
 //
 // plan: a crash after COMMIT leaves a call with unknown outcome, though none was made.
 func (t *taking) plan(ctx context.Context) (row contract.StepBeginRow, err error) {

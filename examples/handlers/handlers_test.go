@@ -21,7 +21,7 @@ import (
 // prove proves a handler, and checks its tables with a query.
 func prove(t *testing.T, handler consumer.TxHandler, body, query, want string, rows ...string) {
 	t.Helper()
-	p := pawltest.Proof{Schema: append([]string{handlers.Schema}, rows...), Handler: handler,
+	p := pawltest.HandlerTest{Schema: append([]string{handlers.Schema}, rows...), Handler: handler,
 		Delivery: pawl.Delivery{Key: "m-1", Payload: []byte(body)},
 		Check: func(tb testing.TB, pool *pgxpool.Pool) {
 			var got string

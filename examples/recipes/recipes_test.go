@@ -59,12 +59,12 @@ func TestRecipes_CrashEverywhere(t *testing.T) {
 	for _, name := range names {
 		t.Run(name+", message", func(t *testing.T) {
 			t.Parallel()
-			pawltest.CrashEverywhere(t, pawltest.Proof{Schema: []string{recipes.Schema}, Delivery: pawl.Delivery{Key: "m1", Payload: payload}, Check: placed,
+			pawltest.CrashEverywhere(t, pawltest.HandlerTest{Schema: []string{recipes.Schema}, Delivery: pawl.Delivery{Key: "m1", Payload: payload}, Check: placed,
 				Make: func(pool *pgxpool.Pool) consumer.Handler { return recipes.OnMessage(libraries(t, pool)[name]) }})
 		})
 		t.Run(name+", job", func(t *testing.T) {
 			t.Parallel()
-			pawltest.CrashEverywhere(t, pawltest.JobProof{Schema: []string{recipes.Schema}, Jobs: []job.Request{recipes.Import.Request(order)}, Check: placed,
+			pawltest.CrashEverywhere(t, pawltest.JobTest{Schema: []string{recipes.Schema}, Jobs: []job.Request{recipes.Import.Request(order)}, Check: placed,
 				Make: func(pool *pgxpool.Pool) job.Handler { return recipes.OnJob(libraries(t, pool)[name]) }})
 		})
 	}

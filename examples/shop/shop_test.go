@@ -114,16 +114,16 @@ func TestReceive_SignedWebhooks(t *testing.T) {
 		return pawltest.SignWebhook(t, scheme, "/orders", "delivery-1", []byte(`{"id":"17","cents":1250}`))
 	}
 	cfg := consumer.Config{Name: "orders", Source: receiver, Handler: consumer.HandleTx(shop.Receive)}
-	for _, answer := range pawltest.ServeWebhooks(t, pool, cfg, send(), send(), send()) {
-		if answer.StatusCode != http.StatusOK {
-			t.Errorf("answered %s", answer.Status)
+	for _, response := range pawltest.ServeWebhooks(t, pool, cfg, send(), send(), send()) {
+		if response.StatusCode != http.StatusOK {
+			t.Errorf("answered %s", response.Status)
 		}
 	}
 	pawltest.Enqueued[shop.Order](t, pool, "charge", 1)
 }
 
 func TestReceive_BearsCrashes(t *testing.T) {
-	p := pawltest.Proof{Schema: []string{shop.Schema}, Handler: consumer.HandleTx(shop.Receive),
+	p := pawltest.HandlerTest{Schema: []string{shop.Schema}, Handler: consumer.HandleTx(shop.Receive),
 		Delivery: pawl.Delivery{Key: "order-17", Payload: []byte(`{"id":"17","cents":1250}`)}}
 	pawltest.Twice(t, p)
 	pawltest.CrashEverywhere(t, p)
@@ -131,7 +131,7 @@ func TestReceive_BearsCrashes(t *testing.T) {
 
 func TestCharge_BearsCrashes(t *testing.T) {
 	provider := pawltest.NewProvider(t, time.Hour, nil)
-	pawltest.CrashEverywhere(t, pawltest.JobProof{
+	pawltest.CrashEverywhere(t, pawltest.JobTest{
 		Handler: shop.Charge(provider.URL),
 		Jobs:    []job.Request{{Value: shop.Order{ID: "17", Cents: 1250}}},
 		Check: func(tb testing.TB, _ *pgxpool.Pool) {
@@ -143,7 +143,7 @@ func TestCharge_BearsCrashes(t *testing.T) {
 }
 
 func TestOrders_BearCrashes(t *testing.T) {
-	p := pawltest.RequestProof{Schema: []string{shop.Schema}, Make: shop.Orders, Request: func() *http.Request {
+	p := pawltest.RequestTest{Schema: []string{shop.Schema}, Make: shop.Orders, Request: func() *http.Request {
 		return httptest.NewRequest(http.MethodPost, "/orders", strings.NewReader(`{"id":"17","cents":1250}`))
 	}}
 	pawltest.Twice(t, p)

@@ -26,14 +26,14 @@ const (
 // Session returns the process id of the session that answers. It uses no prepared statement, so it
 // works behind any pooler.
 func Session(ctx context.Context, conn *pgx.Conn) (pid uint32, err error) {
-	answer, err := simple(ctx, conn, "select pg_catalog.pg_backend_pid()")
+	results, err := simple(ctx, conn, "select pg_catalog.pg_backend_pid()")
 	if err != nil {
 		return 0, err
 	}
-	if len(answer) != 1 || len(answer[0].Rows) != 1 {
+	if len(results) != 1 || len(results[0].Rows) != 1 {
 		return 0, errors.New("the server did not tell its process id")
 	}
-	n, err := strconv.ParseUint(string(answer[0].Rows[0][0]), 10, 32)
+	n, err := strconv.ParseUint(string(results[0].Rows[0][0]), 10, 32)
 	return uint32(n), err
 }
 

@@ -35,7 +35,7 @@ func readClaims(rows pgx.Rows, queue string, kinds []string) (jobs []JobClaimRow
 
 func scanClaim(rows pgx.Rows, j *JobClaimRow) error {
 	return rows.Scan(&j.ID, &j.Fence, &j.Kind, &j.Payload, &j.Headers, &j.Attempts, &j.MaxAttempts, &j.Crashes,
-		&j.Priority, &j.CreatedAt, &j.AvailableAt, &j.Place)
+		&j.Priority, &j.CreatedAt, &j.AvailableAt, &j.LanePosition)
 }
 
 // claimTypes holds the types of claimColumns.
@@ -90,7 +90,7 @@ func (r *claimReader) read(v [][]byte, j *JobClaimRow) error {
 		err = json.Unmarshal(headers, &j.Headers)
 	}
 	if detail := jsonOf(v[11]); err == nil && len(detail) > len("{}") {
-		err = json.Unmarshal(detail, &j.Place)
+		err = json.Unmarshal(detail, &j.LanePosition)
 	}
 	return err
 }
@@ -144,7 +144,7 @@ var exchangeTypes = append([]uint32{pgtype.TextOID}, claimTypes[:]...)
 func readExchange(rows pgx.Rows, queue string, kinds []string) (row JobExchangeRow, err error) {
 	defer rows.Close()
 	r := claimReader{kinds: kinds}
-	binary, answered := isBinary(rows.FieldDescriptions(), exchangeTypes), false
+	binary, ended := isBinary(rows.FieldDescriptions(), exchangeTypes), false
 	for rows.Next() {
 		v := rows.RawValues()
 		switch outcome := string(v[0]); outcome { // text is equal in both formats
@@ -156,7 +156,7 @@ func readExchange(rows pgx.Rows, queue string, kinds []string) (row JobExchangeR
 				err = scanClaim(skipping{rows}, j)
 			}
 		case "ended":
-			answered = true
+			ended = true
 			var detail struct {
 				Lanes
 				Finished int `json:"finished"`
@@ -176,7 +176,7 @@ func readExchange(rows pgx.Rows, queue string, kinds []string) (row JobExchangeR
 			return JobExchangeRow{}, err
 		}
 	}
-	if err = rows.Err(); err == nil && !answered {
+	if err = rows.Err(); err == nil && !ended {
 		err = errClaim
 	}
 	return row, err

@@ -99,7 +99,7 @@ func CommandLook(ctx context.Context, db DB, i pawl.Intent) (r CommandRow, found
 	return r, err == nil, err
 }
 
-const commandOpenSQL = "select " + commandColumns + `coalesce(c.detail operator(pg_catalog.->>) 'unproved', ''), coalesce(c.xact, ''), coalesce(c.retry_after_ms, 0)
+const commandOpenSQL = "select " + commandColumns + `coalesce(c.detail operator(pg_catalog.->>) 'unreplicated', ''), coalesce(c.xact, ''), coalesce(c.retry_after_ms, 0)
   from pawl_v1.command_open($1, $2, $3, $4) as c`
 
 // CommandOpen calls pawl_v1.command_open, which does not wait for other claims. The server ends the
@@ -174,7 +174,7 @@ func (a CommandCloseArgs) args() []any {
 	return []any{a.Intent.Scope, a.Intent.Key, a.Intent.Fingerprint[:], a.Fence, a.Xact, a.Answer.Result, a.Answer.ResponseBody, o.text()}
 }
 
-const commandClaimSQL = "select " + commandColumns + `coalesce(c.detail operator(pg_catalog.->>) 'unproved', ''), coalesce(c.retry_after_ms, 0),
+const commandClaimSQL = "select " + commandColumns + `coalesce(c.detail operator(pg_catalog.->>) 'unreplicated', ''), coalesce(c.retry_after_ms, 0),
        coalesce(c.detail operator(pg_catalog.->>) 'claimed_by', '')
   from pawl_v1.command_claim($1, $2, $3, $4::pg_catalog.jsonb) as c`
 
@@ -242,7 +242,7 @@ func CommandFail(ctx context.Context, db DB, a CommandFailArgs) (r CommandFailRo
 	set(o, "retention_ms", a.Retention.Milliseconds())
 	what := Options{"error": a.Failure.Error}
 	set(what, "code", a.Failure.Code)
-	err = one(ctx, db, "command.fail", "select f.outcome, f.attempts, coalesce(f.detail operator(pg_catalog.->>) 'unproved', '') from pawl_v1.command_fail($1, $2, $3, $4, $5::pg_catalog.jsonb, $6::pg_catalog.jsonb) as f",
+	err = one(ctx, db, "command.fail", "select f.outcome, f.attempts, coalesce(f.detail operator(pg_catalog.->>) 'unreplicated', '') from pawl_v1.command_fail($1, $2, $3, $4, $5::pg_catalog.jsonb, $6::pg_catalog.jsonb) as f",
 		[]any{a.Intent.Scope, a.Intent.Key, a.Fence, a.Intent.Fingerprint[:], what.text(), o.text()}, &r.Status, &r.Attempts, &r.ReadOn)
 	return r, err
 }

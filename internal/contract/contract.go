@@ -184,7 +184,7 @@ func scanned(ctx context.Context, on DB, op, sql string, args []any, scan func(p
 		leaveStandby(on, err)
 		return pawl.Wrap(op, err)
 	}
-	return known(op, heard)
+	return checkReplicated(op, heard)
 }
 
 // listened returns the handle to send a statement on. If the statement is a transaction of its own,
@@ -217,8 +217,9 @@ func leaveStandby(on any, err error) {
 	conns.LeaveStandby(on, err)
 }
 
-// known returns an error if the COMMIT of a single statement stopped waiting for its standby.
-func known(op string, heard *watched.Statement) error {
+// checkReplicated returns an error if the COMMIT of a single statement stopped waiting for its
+// standby.
+func checkReplicated(op string, heard *watched.Statement) error {
 	if !heard.Cancelled() {
 		return nil
 	}
@@ -271,7 +272,7 @@ func collected[T any](ctx context.Context, on DB, op, sql string, args []any, re
 		leaveStandby(on, err)
 		return all, pawl.Wrap(op, err)
 	}
-	if err := known(op, heard); err != nil {
+	if err := checkReplicated(op, heard); err != nil {
 		return nil, err
 	}
 	return all, nil

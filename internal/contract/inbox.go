@@ -36,8 +36,8 @@ type InboxHashes struct {
 func (h *InboxHashes) Scan(detail any) error { return scanDetail(detail, h) }
 
 const (
-	inboxClaimSQL     = "select c.outcome, c.result_ref, c.job_id, c.received_at, c.processed_at, coalesce(c.detail operator(pg_catalog.->>) 'unproved', '') from pawl_v1.inbox_claim($1, $2, $3) as c"
-	inboxClaimWithSQL = "select c.outcome, c.result_ref, c.job_id, c.received_at, c.processed_at, coalesce(c.detail operator(pg_catalog.->>) 'unproved', '') from pawl_v1.inbox_claim($1, $2, $3, $4::pg_catalog.jsonb) as c"
+	inboxClaimSQL     = "select c.outcome, c.result_ref, c.job_id, c.received_at, c.processed_at, coalesce(c.detail operator(pg_catalog.->>) 'unreplicated', '') from pawl_v1.inbox_claim($1, $2, $3) as c"
+	inboxClaimWithSQL = "select c.outcome, c.result_ref, c.job_id, c.received_at, c.processed_at, coalesce(c.detail operator(pg_catalog.->>) 'unreplicated', '') from pawl_v1.inbox_claim($1, $2, $3, $4::pg_catalog.jsonb) as c"
 )
 
 func (r *InboxClaimRow) columns() []any {
@@ -77,7 +77,7 @@ func InboxClaimStep(consumer, messageID string, hash pawl.Fingerprint, lane Inbo
 
 // InboxClaimManyStep calls pawl_v1.inbox_claim_many. Row i of the result belongs to intent i.
 func InboxClaimManyStep(consumer string, intents []pawl.Intent, into func([]InboxClaimRow)) Step {
-	const query = "select c.outcome, c.result_ref, c.job_id, c.received_at, c.processed_at, c.detail, coalesce(c.detail operator(pg_catalog.->>) 'unproved', '') from pawl_v1.inbox_claim_many($1, $2, $3) as c order by c.n"
+	const query = "select c.outcome, c.result_ref, c.job_id, c.received_at, c.processed_at, c.detail, coalesce(c.detail operator(pg_catalog.->>) 'unreplicated', '') from pawl_v1.inbox_claim_many($1, $2, $3) as c order by c.n"
 	return steps("inbox.claim", query, []any{consumer, column(intents, func(i pawl.Intent) string { return i.Key }),
 		column(intents, func(i pawl.Intent) []byte { return i.Fingerprint[:] })}, func(row pgx.CollectableRow) (r InboxClaimRow, err error) {
 		var received *time.Time

@@ -50,7 +50,7 @@ func JobEnqueue(ctx context.Context, db DB, a JobEnqueueArgs) (JobEnqueueRow, er
 		o["headers"] = a.Headers
 	}
 	var r JobEnqueueRow
-	err := one(ctx, db, "job.enqueue", "select e.outcome, e.job_id, coalesce(e.detail operator(pg_catalog.->>) 'unproved', '') from pawl_v1.job_enqueue($1, $2, $3, $4::pg_catalog.jsonb) as e",
+	err := one(ctx, db, "job.enqueue", "select e.outcome, e.job_id, coalesce(e.detail operator(pg_catalog.->>) 'unreplicated', '') from pawl_v1.job_enqueue($1, $2, $3, $4::pg_catalog.jsonb) as e",
 		[]any{a.Queue, a.Kind, octets(a.Payload), o.exact()}, &r.Outcome, &r.JobID, &r.ReadOn)
 	return r, err
 }
@@ -73,7 +73,7 @@ func JobEnqueueMany(ctx context.Context, db DB, jobs []JobEnqueueArgs, retention
 	err := one(ctx, db, "job.enqueue", `select pg_catalog.array_agg(e.job_id order by e.n),
        pg_catalog.array_agg(e.n::pg_catalog.int8 order by e.n) filter (where e.outcome operator(pg_catalog.<>) 'enqueued'),
        pg_catalog.array_agg(e.outcome order by e.n) filter (where e.outcome operator(pg_catalog.<>) 'enqueued'),
-       coalesce(pg_catalog.max(e.detail operator(pg_catalog.->>) 'unproved'), '')
+       coalesce(pg_catalog.max(e.detail operator(pg_catalog.->>) 'unreplicated'), '')
   from pawl_v1.job_enqueue_many($1, $2, $3, $4, $5, $6, $7, $8, $9::pg_catalog.jsonb[], $10::pg_catalog.jsonb) as e`,
 		[]any{
 			column(jobs, func(j JobEnqueueArgs) string { return j.Queue }),
@@ -131,18 +131,18 @@ type JobClaimRow struct {
 	Attempts, MaxAttempts, Crashes int
 	Priority                       int
 	CreatedAt, AvailableAt         time.Time
-	Place                          Place
+	LanePosition                   LanePosition
 }
 
-// Place is the position of a job in its lane, from the detail of a claim. It is zero outside of
-// lanes.
-type Place struct {
+// A LanePosition is the position of a job in its lane, from the detail of a claim. It is zero
+// outside of lanes.
+type LanePosition struct {
 	Lane     string `json:"lane"`
 	Position int64  `json:"position"`
 }
 
 // Scan implements sql.Scanner.
-func (p *Place) Scan(detail any) error { return scanDetail(detail, p) }
+func (p *LanePosition) Scan(detail any) error { return scanDetail(detail, p) }
 
 // Marks are the times, by priority, from which a claim searches. A zero time means from the
 // beginning.
@@ -219,10 +219,10 @@ func JobClaimID(ctx context.Context, db DB, id, worker int64) (JobClaimIDRow, er
 		createdAt, availableAt         *time.Time
 	)
 	err := one(ctx, db, "job.claim_id", `select c.outcome, c.fence, c.queue, c.kind, c.payload, c.headers, c.attempts, c.max_attempts,
-       c.crashes, c.created_at, c.available_at, c.detail, coalesce(c.detail operator(pg_catalog.->>) 'unproved', '')
+       c.crashes, c.created_at, c.available_at, c.detail, coalesce(c.detail operator(pg_catalog.->>) 'unreplicated', '')
   from pawl_v1.job_claim_id($1, $2) as c`, []any{id, worker},
 		&r.Outcome, &fence, &queue, &kind, &r.Job.Payload, &r.Job.Headers, &attempts, &maxAttempts, &crashes, &createdAt, &availableAt,
-		&r.Job.Place, &r.ReadOn)
+		&r.Job.LanePosition, &r.ReadOn)
 	if availableAt != nil {
 		r.AvailableAt = *availableAt
 	}
@@ -350,7 +350,7 @@ func JobRelease(ctx context.Context, db DB, id, fence int64, retryIn time.Durati
 	o := Options{}
 	set(o, "retry_in_ms", retryIn.Milliseconds())
 	var outcome string
-	err = one(ctx, db, "job.release", "select r.outcome, coalesce(r.detail operator(pg_catalog.->>) 'unproved', '') from pawl_v1.job_release($1, $2, $3::pg_catalog.jsonb) as r",
+	err = one(ctx, db, "job.release", "select r.outcome, coalesce(r.detail operator(pg_catalog.->>) 'unreplicated', '') from pawl_v1.job_release($1, $2, $3::pg_catalog.jsonb) as r",
 		[]any{id, fence, o.text()}, &outcome, &readOn)
 	return outcome == "released", readOn, err
 }

@@ -15,7 +15,7 @@ type LaneBatchRow struct {
 	Headers     map[string]any
 	MaxAttempts int
 	CreatedAt   time.Time
-	Place       Place
+	Place       LanePosition
 }
 
 const laneBatchSQL = "select b.head, b.id, b.kind, b.payload, b.headers, b.max_attempts, b.created_at, b.detail from pawl_v1.lane_batch($1, $2, $3) as b"

@@ -26,7 +26,7 @@ func JobReschedule(ctx context.Context, db DB, id int64, startIn time.Duration) 
 
 func jobOwn(ctx context.Context, db DB, op, call string, arguments ...any) (r JobOwnRow, err error) {
 	err = one(ctx, db, op, `select o.outcome, coalesce(o.detail operator(pg_catalog.->>) 'status', ''), coalesce(o.detail operator(pg_catalog.->>) 'hint', ''),
-       coalesce(o.detail operator(pg_catalog.->>) 'queue', ''), coalesce(o.detail operator(pg_catalog.->>) 'unproved', '')
+       coalesce(o.detail operator(pg_catalog.->>) 'queue', ''), coalesce(o.detail operator(pg_catalog.->>) 'unreplicated', '')
   from `+call+` as o`, arguments, &r.Outcome, &r.Status, &r.Hint, &r.Queue, &r.ReadOn)
 	return r, err
 }

@@ -51,7 +51,7 @@ func StepBegin(ctx context.Context, db DB, a StepArgs) (r StepBeginRow, err erro
 	err = one(ctx, db, "step.begin", `select b.outcome, coalesce(b.fence, 0), b.provider_key,
        coalesce(pg_catalog.floor(extract(epoch from b.not_after operator(pg_catalog.-) pg_catalog.clock_timestamp()) operator(pg_catalog.*) 1000), 0)::bigint, coalesce(b.retry_after_ms, 0)::bigint,
        b.result, coalesce(b.reference, ''), coalesce(b.failure_code, ''), coalesce(b.failure_message, ''), b.calls,
-       coalesce((b.detail operator(pg_catalog.->>) 'again')::int, 0), coalesce(b.detail operator(pg_catalog.->>) 'unproved', '')
+       coalesce((b.detail operator(pg_catalog.->>) 'again')::int, 0), coalesce(b.detail operator(pg_catalog.->>) 'unreplicated', '')
   from pawl_v1.step_begin($1, $2, $3, $4, $5::pg_catalog.jsonb) as b`,
 		[]any{a.Owner.Scope, a.Owner.Key, a.Step, a.Fingerprint[:], o.exact()},
 		&r.Outcome, &r.Fence, &r.ProviderKey, &left, &retry, &r.Result, &r.Reference, &r.FailureCode, &r.FailureMessage, &r.Calls, &r.Doubts, &r.ReadOn)

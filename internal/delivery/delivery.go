@@ -86,55 +86,55 @@ func TakeFor(ctx context.Context, tx pgx.Tx, name pawl.Intent, key string) (Clai
 	return claimOf(name, Lane{}, row)
 }
 
-// A Pending is a [TakeInLane] that is sent in one batch with BEGIN, which saves a round trip.
-type Pending struct {
+// A Prepared is a [TakeInLane] that is sent in one batch with BEGIN, which saves a round trip.
+type Prepared struct {
 	intent pawl.Intent
 	lane   Lane
 	row    contract.InboxClaimRow
 }
 
-// Prepare returns the Pending of an intent, for one batch.
-func Prepare(intent pawl.Intent, lane Lane) (*Pending, error) {
-	return &Pending{intent: intent, lane: lane}, intent.Validate()
+// Prepare returns the Prepared of an intent, for one batch.
+func Prepare(intent pawl.Intent, lane Lane) (*Prepared, error) {
+	return &Prepared{intent: intent, lane: lane}, intent.Validate()
 }
 
 // Queue adds the claim to a batch. Do not queue anything after it that must not happen for a
 // duplicate.
-func (p *Pending) Queue(b *pgx.Batch) {
+func (p *Prepared) Queue(b *pgx.Batch) {
 	contract.InboxClaimStep(p.intent.Scope, p.intent.Key, p.intent.Fingerprint, contract.InboxLane(p.lane), &p.row)(b)
 }
 
 // Claim returns the answer after the batch was closed without an error. For errors of the batch,
 // see [Take].
-func (p *Pending) Claim() (Claim, error) { return claimOf(p.intent, p.lane, p.row) }
+func (p *Prepared) Claim() (Claim, error) { return claimOf(p.intent, p.lane, p.row) }
 
-// A PendingMany claims many deliveries of one consumer in one statement. Cases that are an error of
-// [Take] become the answer for that delivery, so that they do not fail the others.
-type PendingMany struct {
+// A PreparedMany claims many deliveries of one consumer in one statement. Cases that are an error
+// of [Take] become the answer for that delivery, so that they do not fail the others.
+type PreparedMany struct {
 	consumer string
 	intents  []pawl.Intent
 	rows     []contract.InboxClaimRow
 }
 
-// PrepareMany returns the PendingMany of 1 to 1000 intents, which must share their Scope. It fails
+// PrepareMany returns the PreparedMany of 1 to 1000 intents, which must share their Scope. It fails
 // if one is invalid.
-func PrepareMany(intents []pawl.Intent) (*PendingMany, error) {
+func PrepareMany(intents []pawl.Intent) (*PreparedMany, error) {
 	for _, i := range intents {
 		if err := i.Validate(); err != nil {
 			return nil, err
 		}
 	}
-	return &PendingMany{consumer: intents[0].Scope, intents: intents}, nil
+	return &PreparedMany{consumer: intents[0].Scope, intents: intents}, nil
 }
 
 // Queue adds the claims to a batch as one statement.
-func (p *PendingMany) Queue(b *pgx.Batch) {
+func (p *PreparedMany) Queue(b *pgx.Batch) {
 	contract.InboxClaimManyStep(p.consumer, p.intents, func(rows []contract.InboxClaimRow) { p.rows = rows })(b)
 }
 
 // Claims returns the answer to each intent after the batch was closed without an error. Each answer
 // is a claim or an error of [Take]: [pawl.ErrKeyReused] or 55P03.
-func (p *PendingMany) Claims() (claims []Claim, refused []error) {
+func (p *PreparedMany) Claims() (claims []Claim, refused []error) {
 	claims, refused = make([]Claim, len(p.intents)), make([]error, len(p.intents))
 	rows := p.rows
 	// If the number of answers is wrong, all are unknown: no delivery may count as a duplicate.

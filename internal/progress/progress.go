@@ -1,6 +1,6 @@
 // Package progress records when the loops of a process last made progress. Package service puts a
-// [Part] into the context of each Run, and the loops call Tick on it. Without a Part, ticks do
-// nothing and cost nothing.
+// [Tracker] into the context of each Run, and the loops call Tick on it. Without a Tracker, ticks
+// do nothing and cost nothing.
 package progress
 
 import (
@@ -13,9 +13,9 @@ import (
 	"github.com/pawl-go/pawl"
 )
 
-// A Part holds the progress of a consumer, worker, relay or keeper. Its methods are safe for
-// concurrent use and on a nil Part.
-type Part struct {
+// A Tracker holds the progress of a consumer, worker, relay or keeper. Its methods are safe for
+// concurrent use and on a nil Tracker.
+type Tracker struct {
 	mu    sync.Mutex
 	loops []*Loop
 	away  map[any]bool // workers without a row in the database now
@@ -34,21 +34,23 @@ type Loop struct {
 	turned atomic.Int64
 }
 
-type partKey struct{}
+type trackerKey struct{}
 
 // With returns a context that carries p.
-func With(ctx context.Context, p *Part) context.Context { return context.WithValue(ctx, partKey{}, p) }
+func With(ctx context.Context, p *Tracker) context.Context {
+	return context.WithValue(ctx, trackerKey{}, p)
+}
 
 // From returns the part of a context, or nil.
-func From(ctx context.Context) *Part {
-	p, _ := ctx.Value(partKey{}).(*Part)
+func From(ctx context.Context) *Tracker {
+	p, _ := ctx.Value(trackerKey{}).(*Tracker)
 	return p
 }
 
 var start = time.Now()
 
 // Loop returns the loop of that name, and ticks it. If the part runs again, it gets the same loop.
-func (p *Part) Loop(name string, limit time.Duration, due func(context.Context, pawl.DB) (bool, error)) *Loop {
+func (p *Tracker) Loop(name string, limit time.Duration, due func(context.Context, pawl.DB) (bool, error)) *Loop {
 	if p == nil {
 		return nil
 	}
@@ -64,7 +66,7 @@ func (p *Part) Loop(name string, limit time.Duration, due func(context.Context, 
 }
 
 // Loops returns the loops of the part.
-func (p *Part) Loops() []*Loop {
+func (p *Tracker) Loops() []*Loop {
 	if p == nil {
 		return nil
 	}
@@ -74,7 +76,7 @@ func (p *Part) Loops() []*Loop {
 }
 
 // Register records whether a worker of the part is registered in the database now.
-func (p *Part) Register(worker any, is bool) {
+func (p *Tracker) Register(worker any, is bool) {
 	if p == nil {
 		return
 	}
@@ -91,7 +93,7 @@ func (p *Part) Register(worker any, is bool) {
 }
 
 // Registered reports whether all workers of the part are registered; true if there are none.
-func (p *Part) Registered() bool {
+func (p *Tracker) Registered() bool {
 	if p == nil {
 		return true
 	}

@@ -4,12 +4,12 @@
 // A suspect is work that was running when a process died, and may have killed it. A process runs
 // one suspect at a time, so that two are never blamed for each other. The suspect starts alone, so
 // that a poison that kills at once is identified. A crash ends the whole process, so there is one
-// gate for a process.
+// isolator for a process.
 //
-// Other work waits for a bounded time. The gate is closed to it for at most [AloneWait] while the
-// suspect waits to be alone, and then for at most [AloneFor] while it is alone. After that the gate
-// stays open at least as long as it was closed, even if a handler never returns. A suspect that
-// could not be alone in time, or takes longer, runs beside other work.
+// Other work waits for a bounded time. The isolator is closed to it for at most [AloneWait] while
+// the suspect waits to be alone, and then for at most [AloneFor] while it is alone. After that the
+// isolator stays open at least as long as it was closed, even if a handler never returns. A suspect
+// that could not be alone in time, or takes longer, runs beside other work.
 //
 // See docs/decisions/0038-suspects.md.
 package solo
@@ -22,21 +22,22 @@ import (
 )
 
 const (
-	// AloneWait bounds how long the gate is closed while a suspect waits for running work to leave.
+	// AloneWait bounds how long the isolator is closed while a suspect waits for running work to
+	// leave.
 	AloneWait = time.Second
-	// AloneFor bounds how long the gate is closed while a suspect is alone.
+	// AloneFor bounds how long the isolator is closed while a suspect is alone.
 	AloneFor = 2 * time.Second
 )
 
-// Process is the gate of this process.
+// Process is the isolator of this process.
 var Process = New()
 
-// A Gate has any number of ordinary entrants inside, and at most one suspect.
-type Gate struct {
+// An Isolator has any number of ordinary entrants inside, and at most one suspect.
+type Isolator struct {
 	mu      sync.Mutex
 	inside  int           // ordinary entrants
-	waiting []*entry      // ordinary entrants that wait while the gate is closed
-	closed  time.Time     // when the gate was closed; zero: it is open
+	waiting []*entry      // ordinary entrants that wait while the isolator is closed
+	closed  time.Time     // when the isolator was closed; zero: it is open
 	suspect *Suspect      // the current one
 	rests   time.Time     // the earliest time for the next suspect
 	empty   chan struct{} // made by a waiting suspect, closed when no ordinary entrant is inside
@@ -44,19 +45,19 @@ type Gate struct {
 	freed chan struct{}
 }
 
-// An entry is a group of n entrants that wait while the gate is closed.
+// An entry is a group of n entrants that wait while the isolator is closed.
 type entry struct {
 	n        int
 	admitted chan struct{}
 }
 
-// New returns an open gate.
-func New() *Gate { return &Gate{} }
+// New returns an open isolator.
+func New() *Isolator { return &Isolator{} }
 
-// Enter admits n ordinary entrants. If the gate is closed, Enter waits until it opens, at most
-// AloneWait + AloneFor. The waiting entrants are then admitted even if the gate closes again at
+// Enter admits n ordinary entrants. If the isolator is closed, Enter waits until it opens, at most
+// AloneWait + AloneFor. The waiting entrants are then admitted even if the isolator closes again at
 // once. Call Enter before you claim, with the largest number you may get. The only error is ctx's.
-func (g *Gate) Enter(ctx context.Context, n int) error {
+func (g *Isolator) Enter(ctx context.Context, n int) error {
 	g.mu.Lock()
 	if g.closed.IsZero() {
 		g.inside += n
@@ -81,8 +82,8 @@ func (g *Gate) Enter(ctx context.Context, n int) error {
 	return ctx.Err()
 }
 
-// TryEnter admits n ordinary entrants if the gate is open.
-func (g *Gate) TryEnter(n int) bool {
+// TryEnter admits n ordinary entrants if the isolator is open.
+func (g *Isolator) TryEnter(n int) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if !g.closed.IsZero() {
@@ -92,8 +93,8 @@ func (g *Gate) TryEnter(n int) bool {
 	return true
 }
 
-// Waiting returns how many ordinary entrants wait while the gate is closed.
-func (g *Gate) Waiting() (n int) {
+// Waiting returns how many ordinary entrants wait while the isolator is closed.
+func (g *Isolator) Waiting() (n int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for _, e := range g.waiting {
@@ -103,13 +104,13 @@ func (g *Gate) Waiting() (n int) {
 }
 
 // Leave removes n ordinary entrants.
-func (g *Gate) Leave(n int) {
+func (g *Isolator) Leave(n int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.depart(n)
 }
 
-func (g *Gate) depart(n int) {
+func (g *Isolator) depart(n int) {
 	g.inside -= n
 	if g.inside == 0 && g.empty != nil {
 		close(g.empty)
@@ -119,7 +120,7 @@ func (g *Gate) depart(n int) {
 
 // Due reports whether a suspect may start now. If not, later is closed when it is worth calling Due
 // again.
-func (g *Gate) Due() (now bool, later <-chan struct{}) {
+func (g *Isolator) Due() (now bool, later <-chan struct{}) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.due() {
@@ -134,10 +135,10 @@ func (g *Gate) Due() (now bool, later <-chan struct{}) {
 	return false, g.freed
 }
 
-func (g *Gate) due() bool { return g.suspect == nil && !time.Now().Before(g.rests) }
+func (g *Isolator) due() bool { return g.suspect == nil && !time.Now().Before(g.rests) }
 
 // freeIn closes freed after the rest.
-func (g *Gate) freeIn(rest time.Duration) {
+func (g *Isolator) freeIn(rest time.Duration) {
 	freed := g.freed
 	if freed == nil {
 		return
@@ -154,28 +155,28 @@ func (g *Gate) freeIn(rest time.Duration) {
 
 // A Suspect is the one suspect that a process runs.
 type Suspect struct {
-	gate   *Gate
-	reopen *time.Timer // opens the gate even if Open and Leave are never called
+	isolator *Isolator
+	reopen   *time.Timer // opens the isolator even if Open and Leave are never called
 }
 
-// Suspect turns one ordinary entrant into the suspect. If there is a suspect, or the gate was
+// Suspect turns one ordinary entrant into the suspect. If there is a suspect, or the isolator was
 // closed recently, it returns nil and the entrant stays ordinary.
-func (g *Gate) Suspect() *Suspect {
+func (g *Isolator) Suspect() *Suspect {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if !g.due() {
 		return nil
 	}
-	g.suspect = &Suspect{gate: g}
+	g.suspect = &Suspect{isolator: g}
 	g.depart(1)
 	return g.suspect
 }
 
-// Alone closes the gate and waits until no ordinary entrant is inside. If that takes longer than
-// AloneWait, or ctx ends, Alone opens the gate and returns false. Otherwise the gate opens after
-// AloneFor at the latest. Call Alone once.
+// Alone closes the isolator and waits until no ordinary entrant is inside. If that takes longer
+// than AloneWait, or ctx ends, Alone opens the isolator and returns false. Otherwise the isolator
+// opens after AloneFor at the latest. Call Alone once.
 func (s *Suspect) Alone(ctx context.Context) bool {
-	g := s.gate
+	g := s.isolator
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.closed = time.Now()
@@ -203,12 +204,12 @@ func (s *Suspect) Alone(ctx context.Context) bool {
 
 // Open admits ordinary entrants beside the suspect. A second call does nothing.
 func (s *Suspect) Open() {
-	s.gate.mu.Lock()
-	defer s.gate.mu.Unlock()
-	s.gate.open(s)
+	s.isolator.mu.Lock()
+	defer s.isolator.mu.Unlock()
+	s.isolator.open(s)
 }
 
-func (g *Gate) open(s *Suspect) {
+func (g *Isolator) open(s *Suspect) {
 	if g.suspect != s || g.closed.IsZero() {
 		return
 	}
@@ -225,10 +226,10 @@ func (g *Gate) open(s *Suspect) {
 	g.waiting = nil
 }
 
-// Leave opens the gate and removes the suspect. Another suspect may start after the gate has been
-// open as long as it was closed. A second call does nothing.
+// Leave opens the isolator and removes the suspect. Another suspect may start after the isolator
+// has been open as long as it was closed. A second call does nothing.
 func (s *Suspect) Leave() {
-	g := s.gate
+	g := s.isolator
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.suspect != s {

@@ -12,7 +12,7 @@ import (
 )
 
 // enter admits n, or fails the test.
-func enter(t *testing.T, g *Gate, n int) {
+func enter(t *testing.T, g *Isolator, n int) {
 	t.Helper()
 	if err := g.Enter(t.Context(), n); err != nil {
 		t.Fatal(err)
@@ -20,7 +20,7 @@ func enter(t *testing.T, g *Gate, n int) {
 }
 
 // suspect enters and becomes the suspect.
-func suspect(t *testing.T, g *Gate) *Suspect {
+func suspect(t *testing.T, g *Isolator) *Suspect {
 	t.Helper()
 	enter(t, g, 1)
 	s := g.Suspect()
@@ -39,7 +39,7 @@ func waited(fn func()) time.Duration {
 
 // A suspect that becomes alone shares the process with no other work, and ordinary work does not
 // starve it.
-func TestGate_SuspectRunsAlone(t *testing.T) {
+func TestIsolator_SuspectRunsAlone(t *testing.T) {
 	t.Parallel()
 	g := New()
 	var inside, suspects, together, ran atomic.Int32
@@ -89,7 +89,7 @@ func TestGate_SuspectRunsAlone(t *testing.T) {
 }
 
 // A process runs one suspect. A second is refused until the first has left.
-func TestGate_OneSuspectAtATime(t *testing.T) {
+func TestIsolator_OneSuspectAtATime(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		g := New()
@@ -115,9 +115,9 @@ func TestGate_OneSuspectAtATime(t *testing.T) {
 	})
 }
 
-// If an entrant never leaves, the gate is closed for AloneWait at most, and the suspect runs beside
-// it.
-func TestGate_OtherWorkWaitsAtMostAloneWait(t *testing.T) {
+// If an entrant never leaves, the isolator is closed for AloneWait at most, and the suspect runs
+// beside it.
+func TestIsolator_OtherWorkWaitsAtMostAloneWait(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		g := New()
@@ -135,14 +135,14 @@ func TestGate_OtherWorkWaitsAtMostAloneWait(t *testing.T) {
 	})
 }
 
-// A suspect that never leaves keeps the gate closed for AloneFor at most, even if its caller does
-// nothing.
-func TestGate_OpensAlthoughTheSuspectStays(t *testing.T) {
+// A suspect that never leaves keeps the isolator closed for AloneFor at most, even if its caller
+// does nothing.
+func TestIsolator_OpensAlthoughTheSuspectStays(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		g := New()
 		if s := suspect(t, g); !s.Alone(t.Context()) {
-			t.Fatal("not alone, although the gate is empty")
+			t.Fatal("not alone, although the isolator is empty")
 		}
 		if took := waited(func() { enter(t, g, 1) }); took != AloneFor {
 			t.Errorf("healthy work waited for %v", took)
@@ -150,9 +150,9 @@ func TestGate_OpensAlthoughTheSuspectStays(t *testing.T) {
 	})
 }
 
-// With any number of waiting suspects, the gate is open as long as it was closed, and waiting
+// With any number of waiting suspects, the isolator is open as long as it was closed, and waiting
 // entrants are admitted.
-func TestGate_StaysOpenAsLongAsItWasClosed(t *testing.T) {
+func TestIsolator_StaysOpenAsLongAsItWasClosed(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		g := New()
@@ -167,19 +167,19 @@ func TestGate_StaysOpenAsLongAsItWasClosed(t *testing.T) {
 		s.Leave()
 		<-entered
 		if due, _ := g.Due(); due {
-			t.Error("the next suspect may close the gate at once")
+			t.Error("the next suspect may close the isolator at once")
 		}
 		_, later := g.Due()
 		if took := waited(func() { <-later }); took != time.Second {
-			t.Errorf("the gate was closed for 1s and stays open for %v", took)
+			t.Errorf("the isolator was closed for 1s and stays open for %v", took)
 		}
 		g.Leave(1)
 	})
 }
 
-// An entrant that waits is admitted when the gate opens, before the next suspect can close it
+// An entrant that waits is admitted when the isolator opens, before the next suspect can close it
 // again.
-func TestGate_AdmitsAllWhoWaitWhenItOpens(t *testing.T) {
+func TestIsolator_AdmitsAllWhoWaitWhenItOpens(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		g := New()
@@ -198,14 +198,14 @@ func TestGate_AdmitsAllWhoWaitWhenItOpens(t *testing.T) {
 		s.Leave()
 		all.Wait()
 		if longest.Load() != 0 {
-			t.Errorf("one waited for %v after the gate had opened", time.Duration(longest.Load()))
+			t.Errorf("one waited for %v after the isolator had opened", time.Duration(longest.Load()))
 		}
 	})
 }
 
 // An entrant that stops waiting is not counted as inside, and a suspect that stops waiting opens
-// the gate.
-func TestGate_CancelledWaitersDoNotCount(t *testing.T) {
+// the isolator.
+func TestIsolator_CancelledWaitersDoNotCount(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		g := New()
@@ -222,10 +222,10 @@ func TestGate_CancelledWaitersDoNotCount(t *testing.T) {
 		}()
 		go func() { s.Alone(ctx); s.Leave() }()
 		if err := <-gone; err == nil {
-			t.Error("entered a closed gate")
+			t.Error("entered a closed isolator")
 		}
 		if took := waited(func() { enter(t, g, 1) }); took > 60*time.Millisecond {
-			t.Errorf("the gate stayed closed for another %v", took)
+			t.Errorf("the isolator stayed closed for another %v", took)
 		}
 		g.Leave(2)
 		time.Sleep(time.Minute)

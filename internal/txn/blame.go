@@ -73,7 +73,7 @@ func (o *Opened) blame(ctx context.Context, err error) error {
 	}
 	settings, alone := "", false
 	if lostAlone(err) {
-		settings, alone = o.answersOthers(ctx)
+		settings, alone = o.acceptsWrites(ctx)
 	}
 	switch {
 	case alone:
@@ -104,9 +104,9 @@ func lostAlone(err error) bool {
 	return pawl.Unreachable(err) && (code == "" || verdict.Of(code).Lost == verdict.Ask)
 }
 
-// answersOthers reports whether the transaction's server answers on another connection and accepts
-// writes. settings lists the server's timeouts that end sessions.
-func (o *Opened) answersOthers(ctx context.Context) (settings string, yes bool) {
+// acceptsWrites reports whether the transaction's server accepts writes on another connection.
+// settings lists the server's timeouts that end sessions.
+func (o *Opened) acceptsWrites(ctx context.Context) (settings string, yes bool) {
 	const query = "select " + serverRun + `,
        not pg_catalog.pg_is_in_recovery() and pg_catalog.current_setting('default_transaction_read_only') operator(pg_catalog.=) 'off',
        array(select s.name operator(pg_catalog.||) ' = ' operator(pg_catalog.||) s.setting operator(pg_catalog.||) coalesce(s.unit, '')

@@ -59,15 +59,15 @@ const (
 	savepointSucceeded // user code has succeeded; the savepoint must still be released
 )
 
-// AnswerLimit bounds the wait for the answer to BEGIN and to the claim that travels with it. A
+// ReplyLimit bounds the wait for the reply to BEGIN and to the claim that travels with it. A
 // claim waits at most two seconds for a lock. A server whose machine has died sends nothing;
 // without this limit, Linux would report its connections as broken only after 15 minutes.
-const AnswerLimit = 15 * time.Second
+const ReplyLimit = 15 * time.Second
 
 // An Opener opens transactions on a pool's connections. If SQL is set, they can be lent as a
 // *sql.Tx too; see [LendSQL]. Limit bounds the wait for a connection, whose ping may not be
-// answered, and then the wait for the first answer. Default: the end of ctx for a connection,
-// [AnswerLimit] for the answer.
+// answered, and then the wait for the first reply. Default: the end of ctx for a connection,
+// [ReplyLimit] for the reply.
 type Opener struct {
 	Pool  *pgxpool.Pool
 	SQL   bool
@@ -125,7 +125,7 @@ func (o Opener) Start(ctx context.Context, op string, level pgx.TxIsoLevel, firs
 	if err != nil {
 		return nil, pawl.Wrap(op, err)
 	}
-	limit := cmp.Or(o.Limit, AnswerLimit)
+	limit := cmp.Or(o.Limit, ReplyLimit)
 	limited, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	batch := &pgx.Batch{}
@@ -338,7 +338,7 @@ func (o *Opened) CommitWith(ctx context.Context, op string, last func(*pgx.Batch
 	last(own)
 	err := patiently(ctx, op, o.Conn(), func(ctx context.Context) error {
 		err := o.sendLast(ctx, own)
-		if !o.commit.CompareAndSwap(open, answered) {
+		if !o.commit.CompareAndSwap(open, replied) {
 			o.giveBack()
 		}
 		return err
@@ -379,14 +379,14 @@ func committed(tag pgconn.CommandTag) error {
 	return nil
 }
 
-// The states of a COMMIT: not answered, answered, or left to run without its caller.
+// The states of a COMMIT: without a reply, with a reply, or left to run without its caller.
 const (
 	open int32 = iota
-	answered
+	replied
 	left
 )
 
-// leave gives the connection to the COMMIT that still runs. It returns false if the answer has just
+// leave gives the connection to the COMMIT that still runs. It returns false if the reply has just
 // arrived.
 func (o *Opened) leave() bool {
 	o.ended = o.commit.CompareAndSwap(open, left)

@@ -18,38 +18,38 @@ var (
 	errCancelled = errors.New("the server stopped waiting for its synchronous standby: the transaction is visible, and may not be replicated")
 )
 
-// patiently sends a COMMIT and waits for its answer until the connection's commit timeout. A
+// patiently sends a COMMIT and waits for its reply until the connection's commit timeout. A
 // caller's deadline does not cut the wait short, because the outcome of a cancelled COMMIT is
 // unknown.
 //
 // After the timeout, the caller gets an unknown outcome and the COMMIT keeps running. Closing the
 // connection instead would make pgx send a cancel request, and a COMMIT that waits for a
 // synchronous standby would become visible without being replicated. Before it returns, patiently
-// calls leave, after which the transaction must not be used. If leave returns false, the answer has
+// calls leave, after which the transaction must not be used. If leave returns false, the reply has
 // just arrived, and patiently reads it.
 //
-// The connection returns to the pool when the answer arrives, so no more backends wait than the
+// The connection returns to the pool when the reply arrives, so no more backends wait than the
 // pool has connections. It is closed once the server no longer waits for a standby.
 func patiently(ctx context.Context, op string, conn *pgx.Conn, commit func(context.Context) error, leave func() bool) error {
 	heard, patience := watched.Begin(conn.PgConn())
 	config, pid := conn.Config, conn.PgConn().PID()
 	waiting, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	answer := make(chan error, 1)
+	reply := make(chan error, 1)
 	go func() {
 		defer cancel()
-		answer <- commit(waiting)
+		reply <- commit(waiting)
 	}()
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
 	var err error
 	select {
-	case err = <-answer:
+	case err = <-reply:
 	case <-timer.C:
 		if leave() {
 			go untilReplicated(waiting, cancel, config(), pid, patience)
 			return unknown(op, fmt.Errorf("%w: %v", errPatience, patience))
 		}
-		err = <-answer
+		err = <-reply
 	}
 	if err == nil && heard.Cancelled() {
 		return unknown(op, errCancelled)

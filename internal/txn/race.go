@@ -20,11 +20,11 @@ func LostRace(err error) bool {
 // restarts bounds how often one transaction is run again after losing a race.
 const restarts = 8
 
-// Restart runs attempt, a whole transaction, at most 8 times while it loses races, with a random
+// Restart runs a whole transaction at most 8 times while it loses races, with a random
 // pause in between. PostgreSQL documents that such a transaction must be retried from its start.
-func Restart(ctx context.Context, attempt func() error) error {
+func Restart(ctx context.Context, transaction func() error) error {
 	for n := 1; ; n++ {
-		err := attempt()
+		err := transaction()
 		if n == restarts || !LostRace(err) {
 			return err
 		}

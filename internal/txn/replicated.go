@@ -27,10 +27,10 @@ import (
 // connection of its own, which is always watched, even if the pool's are not. It is closed after 10
 // seconds without a call.
 //
-// Errors: [pawl.ErrCommitUnknown] if no proof arrived within the connections' commit timeout or the
-// wait was cancelled. [pawl.ErrCommitUnknown] also if the barrier reached another server than
-// readOn: then a failover is in progress, the pool's connections are replaced, and the caller must
-// read again. The cause of ctx if that ended.
+// Errors: [pawl.ErrCommitUnknown] if no confirmation arrived within the connections' commit timeout
+// or the wait was cancelled. [pawl.ErrCommitUnknown] also if the barrier reached another server
+// than readOn: then a failover is in progress, the pool's connections are replaced, and the caller
+// must read again. The cause of ctx if that ended.
 func Replicated(ctx context.Context, pool *pgxpool.Pool, readOn string) error {
 	if readOn == "" {
 		return nil
@@ -77,8 +77,8 @@ func ReplicatedSQL(ctx context.Context, db *sql.DB, readOn string) error {
 	return err
 }
 
-// errElsewhere means that the answer was read on another server than the barrier reached, so
-// nothing is proved.
+// errElsewhere means that the answer was read on another server than the barrier reached, so its
+// replication is not confirmed.
 var errElsewhere = errors.New("this was read on another server than the one that is the primary now")
 
 // Watched reports whether the pool's connections notice commits that stopped waiting for a standby;
@@ -94,27 +94,27 @@ func Watched(ctx context.Context, pool *pgxpool.Pool) bool {
 
 // emit is a transaction that writes a WAL record, so its COMMIT waits for all WAL before it. It
 // returns the server, as [watched.ReadOn] does.
-const emit = "select pawl_v1._unproved() operator(pg_catalog.->>) 'unproved'"
+const emit = "select pawl_v1._unreplicated() operator(pg_catalog.->>) 'unreplicated'"
 
 // barrierIdle is how long a barrier keeps its connection after the last call.
 const barrierIdle = 10 * time.Second
 
-// A barrier proves replication for all callers that joined before it began.
+// A barrier confirms replication for all callers that joined before it began.
 type barrier struct {
 	pool   any // its key in barriers
 	config func(context.Context) (*pgx.ConnConfig, error)
 	conn   *pgx.Conn // used by run only
 
 	mu       sync.Mutex
-	asking   []chan proof
+	asking   []chan confirmation
 	stale    bool // conn reaches another server than a caller has read on
 	running  bool
 	patience time.Duration
 	wake     chan struct{}
 }
 
-// A proof is the server on which everything is replicated, or the error that prevented the proof.
-type proof struct {
+// A confirmation is the server on which everything is replicated, or the error that prevented it.
+type confirmation struct {
 	server string
 	err    error
 }
@@ -132,9 +132,9 @@ func barrierOf(pool any, config func(context.Context) (*pgx.ConnConfig, error)) 
 
 // wait joins the next barrier. It succeeds if the barrier reached the server readOn.
 func (b *barrier) wait(ctx context.Context, readOn string) error {
-	answer := make(chan proof, 1)
+	reply := make(chan confirmation, 1)
 	b.mu.Lock()
-	b.asking = append(b.asking, answer)
+	b.asking = append(b.asking, reply)
 	if !b.running {
 		b.running = true
 		go b.run()
@@ -148,7 +148,7 @@ func (b *barrier) wait(ctx context.Context, readOn string) error {
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
 	select {
-	case p := <-answer:
+	case p := <-reply:
 		if p.err == nil && p.server != readOn {
 			b.mu.Lock()
 			b.stale = true
@@ -177,9 +177,9 @@ func (b *barrier) run() {
 		if len(asking) == 0 {
 			continue
 		}
-		p := b.prove()
-		for _, answer := range asking {
-			answer <- p
+		p := b.confirm()
+		for _, reply := range asking {
+			reply <- p
 		}
 	}
 }
@@ -203,8 +203,8 @@ func (b *barrier) awaken() bool {
 	return false
 }
 
-// prove runs one barrier. If the kept connection is broken, it tries once more on a new one.
-func (b *barrier) prove() proof {
+// confirm runs one barrier. If the kept connection is broken, it tries once more on a new one.
+func (b *barrier) confirm() confirmation {
 	for kept := b.conn != nil; ; kept = false {
 		var server string
 		err := b.connect()
@@ -212,12 +212,12 @@ func (b *barrier) prove() proof {
 			server, err = b.once()
 		}
 		if err == nil {
-			return proof{server: server}
+			return confirmation{server: server}
 		}
 		hangUp(b.conn)
 		b.conn = nil
 		if !kept || errors.Is(err, errCancelled) || errors.Is(err, errPatience) {
-			return proof{err: err}
+			return confirmation{err: err}
 		}
 	}
 }
@@ -225,12 +225,12 @@ func (b *barrier) prove() proof {
 // once sends a transaction whose COMMIT waits for the standbys, and returns when it was answered.
 // Callers have timeouts of their own, and no second backend waits.
 func (b *barrier) once() (server string, err error) {
-	answered := make(chan struct{})
+	done := make(chan struct{})
 	err = patiently(context.Background(), "replicated", b.conn, func(ctx context.Context) error {
-		defer close(answered)
+		defer close(done)
 		return b.conn.QueryRow(ctx, emit).Scan(&server)
 	}, func() bool { return true })
-	<-answered
+	<-done
 	return server, err
 }
 

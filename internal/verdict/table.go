@@ -32,24 +32,24 @@ var Table = []Row{
 	{"25P02", Outage, Failure, Failure, no, "nobody", nothing, "a statement after a failed one in the same transaction"},
 	{"25P03", Outage, Failure, Failure, yes, "caller", request, "idle_in_transaction_session_timeout ended the session"},
 	{"25P04", Outage, Failure, Failure, yes, "caller", request, "transaction_timeout ended the session"},
-	{"P4029", Answer, Failure, Failure, yes, "caller", request, "in progress"},
-	{"P4020", Answer, Failure, Failure, no, "nobody", nothing, "this attempt no longer holds it"},
-	{"P4031", Answer, Failure, Failure, no, "operator", nothing, "it is unknown whether it took effect"},
-	{"P4032", Answer, Failure, Failure, yes, "pawl", request, "the handler's transaction was lost although the server answers on other connections: charged"},
+	{"P4029", Reply, Failure, Failure, yes, "caller", request, "in progress"},
+	{"P4020", Reply, Failure, Failure, no, "nobody", nothing, "this attempt no longer holds it"},
+	{"P4031", Reply, Failure, Failure, no, "operator", nothing, "it is unknown whether it took effect"},
+	{"P4032", Reply, Failure, Failure, yes, "pawl", request, "the handler's transaction was lost although the server answers on other connections: charged"},
 	{"P4098", Outage, Failure, Failure, no, "operator", nothing, "the schema does not fit"},
-	{"P4099", Answer, Failure, Failure, no, "operator", nothing, "a newer state"},
-	{"P4040", Answer, Failure, Failure, no, "nobody", nothing, "the row was handled before: acknowledge"},
-	{"P4041", Answer, Failure, Failure, no, "caller", nothing, "the row does not exist: the message stays"},
-	{"P4042", Answer, Failure, Failure, no, "pawl", nothing, "the row holds the error, and is retried: acknowledge"},
-	{"P4051", Answer, Failure, Failure, no, "operator", nothing, "older than the memory window: it is unknown whether it took effect"},
-	{"P4002", Answer, Final, Failure, no, "caller", nothing, "the request itself: its key was used before with another payload"},
-	{"P4030", Answer, Final, Failure, no, "caller", nothing, "the request itself: it failed permanently"},
-	{"P40", Answer, Failure, Failure, no, "caller", nothing, "the request itself: scope, key, payload, argument"},
+	{"P4099", Reply, Failure, Failure, no, "operator", nothing, "a newer state"},
+	{"P4040", Reply, Failure, Failure, no, "nobody", nothing, "the row was handled before: acknowledge"},
+	{"P4041", Reply, Failure, Failure, no, "caller", nothing, "the row does not exist: the message stays"},
+	{"P4042", Reply, Failure, Failure, no, "pawl", nothing, "the row holds the error, and is retried: acknowledge"},
+	{"P4051", Reply, Failure, Failure, no, "operator", nothing, "older than the memory window: it is unknown whether it took effect"},
+	{"P4002", Reply, Final, Failure, no, "caller", nothing, "the request itself: its key was used before with another payload"},
+	{"P4030", Reply, Final, Failure, no, "caller", nothing, "the request itself: it failed permanently"},
+	{"P40", Reply, Failure, Failure, no, "caller", nothing, "the request itself: scope, key, payload, argument"},
 }
 
 // Other is the row of a code that the table lacks, such as 42P01 (missing table), 42501 (missing
 // privilege) or 0A000. A statement of Pawl's that fails with such a code fails for every message.
 var Other = Row{"", Outage, Failure, Failure, no, "nobody", nothing, "the statement itself, or an error that this version does not know"}
 
-// Plain is the row of an error without a code, which comes from user code.
-var Plain = Row{"", Failure, Failure, Failure, yes, "caller", request, "the handler's own"}
+// NoCode is the row of an error without a code, which comes from user code.
+var NoCode = Row{"", Failure, Failure, Failure, yes, "caller", request, "the handler's own"}

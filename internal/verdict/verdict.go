@@ -27,8 +27,8 @@ const (
 	Busy Verdict = "busy"
 	// Unknown: the transaction may have committed. Read the row to find out.
 	Unknown Verdict = "unknown"
-	// Answer: the error answers the call, and the caller knows what it means.
-	Answer Verdict = "answer"
+	// Reply: the error is the reply to the call, and the caller knows what it means.
+	Reply Verdict = "reply"
 )
 
 // A Row gives the meaning of one SQLSTATE, or of all that begin with Code.
@@ -45,10 +45,10 @@ type Row struct {
 	Why             string
 }
 
-// Of returns the row of a code: [Other] if the table lacks it, [Plain] if the code is empty.
+// Of returns the row of a code: [Other] if the table lacks it, [NoCode] if the code is empty.
 func Of[C ~string](code C) Row {
 	if code == "" {
-		return Plain
+		return NoCode
 	}
 	for _, row := range Table {
 		if strings.HasPrefix(string(code), row.Code) {

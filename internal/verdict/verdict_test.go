@@ -16,7 +16,7 @@ func TestTable_IsOnThePage(t *testing.T) {
 	const path, begin, end = "../../docs/reference/verdicts.md", "<!-- verdicts -->\n", "<!-- end -->"
 	var table strings.Builder
 	table.WriteString("| SQLSTATE | meaning | of a statement of Pawl's | of a handler, its transaction stands | its transaction is gone |\n|---|---|---|---|---|\n")
-	for _, r := range append(Table[:len(Table):len(Table)], Row{"any other", Other.Own, Other.Handler, Other.Lost, "", "", "", Other.Why}, Row{"none", Plain.Own, Plain.Handler, Plain.Lost, "", "", "", Plain.Why}) {
+	for _, r := range append(Table[:len(Table):len(Table)], Row{"any other", Other.Own, Other.Handler, Other.Lost, "", "", "", Other.Why}, Row{"none", NoCode.Own, NoCode.Handler, NoCode.Lost, "", "", "", NoCode.Why}) {
 		name := r.Code
 		if len(name) < 5 {
 			name += strings.Repeat("x", 5-len(name))

@@ -20,7 +20,7 @@ const key = "github.com/pawl-go/pawl"
 // that were read may be visible there and not yet replicated. A COMMIT on the same server proves
 // that they are replicated. A COMMIT on another server proves nothing, because that server may have
 // been promoted without the rows. The server's name is its start time, which differs between a
-// restarted primary and its standbys. pawl_v1._unproved returns the same name.
+// restarted primary and its standbys. pawl_v1._unreplicated returns the same name.
 const ReadOn = `case when pg_catalog.current_setting('synchronous_standby_names') operator(pg_catalog.=) '' then ''
        else ` + Server + ` end`
 

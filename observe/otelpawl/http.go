@@ -32,9 +32,9 @@ func (t *Tracing) HTTP(next http.Handler) http.Handler {
 		}
 		ctx, span := t.tracer.Start(ctx, called, options...)
 		defer span.End()
-		answer := &statusWriter{ResponseWriter: w}
-		defer answer.tell(span)
-		next.ServeHTTP(answer, r.WithContext(Inject(ctx)))
+		response := &statusWriter{ResponseWriter: w}
+		defer response.tell(span)
+		next.ServeHTTP(response, r.WithContext(Inject(ctx)))
 	})
 }
 

@@ -10,7 +10,7 @@
 -- Outcomes:
 -- - 'processed': this transaction owns the delivery. Do the work and commit.
 -- - 'duplicate_ignored': an earlier transaction committed it, or the durable job job_id owns it. Do
---   nothing, commit, and acknowledge. result_ref is the stored one. If detail.unproved is set,
+--   nothing, commit, and acknowledge. result_ref is the stored one. If detail.unreplicated is set,
 --   COMMIT waits for the synchronous standbys.
 -- - 'behind', only with option lane: as 'processed', but an earlier job of the lane is open. Call
 --   inbox_store.
@@ -73,7 +73,7 @@ begin
       end if;
       return query
       select 'duplicate_ignored', v_seen.result_ref, v_seen.job_id, v_seen.received_at, v_seen.processed_at,
-             case current_setting('synchronous_standby_names') when '' then '{}' else pawl_v1._unproved() end;
+             case current_setting('synchronous_standby_names') when '' then '{}' else pawl_v1._unreplicated() end;
       return;
     end if;
   end loop;
@@ -104,7 +104,7 @@ as $$
 declare
   v_count int := coalesce(cardinality(p_keys), 0);
   v_fresh text[] := '{}';
-  v_proof jsonb := '{}';
+  v_unreplicated jsonb := '{}';
   v_row   record;
 begin
   perform pawl_v1._check_options(p_options, '{}'),
@@ -150,7 +150,7 @@ begin
   end;
 
   if cardinality(v_fresh) < v_count and current_setting('synchronous_standby_names') <> '' then
-    v_proof := pawl_v1._unproved();
+    v_unreplicated := pawl_v1._unreplicated();
   end if;
   -- A separate statement sees the winners. A key without a visible row belongs to an open
   -- transaction or was purged a moment ago.
@@ -166,7 +166,7 @@ begin
          case
            when s.hash <> r.hash then jsonb_build_object('stored_hash', encode(s.hash, 'hex'), 'given_hash', encode(r.hash, 'hex'))
            when f.key is not null and r.turn = 1 then '{}'
-           else v_proof
+           else v_unreplicated
          end
     from (select u.key, u.hash, u.n, row_number() over (partition by u.key order by u.n) as turn
             from unnest(p_keys, p_hashes) with ordinality as u (key, hash, n)) as r
@@ -266,7 +266,7 @@ end
 $$;
 
 -- inbox_reserve reserves an inbox key for a job that is about to work without an open transaction,
--- such as a consumer's second name of a delivery. Call it in a transaction that has proved the
+-- such as a consumer's second name of a delivery. Call it in a transaction that has checked the
 -- attempt (job_hold), and commit before the work begins. The row says that the job works on the
 -- key, not that the effect happened. In the transaction that writes the effect, call inbox_claim
 -- for the effect's key, and inbox_unreserve.

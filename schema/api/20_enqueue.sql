@@ -131,7 +131,7 @@ begin
         end if;
         return query
         select 'duplicate', v_owner,
-               case current_setting('synchronous_standby_names') when '' then '{}' else pawl_v1._unproved() end;
+               case current_setting('synchronous_standby_names') when '' then '{}' else pawl_v1._unreplicated() end;
         return;
       end if;
       if v_try = 3 then
@@ -192,7 +192,7 @@ declare
   v_owners bigint[]; -- of the keys; null: no job has one
   v_names  text[];
   v_lanes  bigint[];
-  v_proof  jsonb := '{}';
+  v_unreplicated jsonb := '{}';
   v_new    bigint; -- number of new jobs
 begin
   perform pawl_v1._check_options(p_options, '{retention_ms,lanes,lane_policy}'),
@@ -285,10 +285,10 @@ begin
     return;
   end if;
   if v_owners <> v_ids and current_setting('synchronous_standby_names') <> '' then
-    v_proof := pawl_v1._unproved();
+    v_unreplicated := pawl_v1._unreplicated();
   end if;
   return query
-  select r.n::int, case when r.owner = r.id then 'enqueued' else 'duplicate' end, r.owner, case when r.owner = r.id then '{}' else v_proof end
+  select r.n::int, case when r.owner = r.id then 'enqueued' else 'duplicate' end, r.owner, case when r.owner = r.id then '{}' else v_unreplicated end
     from unnest(v_ids, v_owners) with ordinality as r (id, owner, n)
    order by r.n;
 end

@@ -192,7 +192,7 @@ begin
     select v_outcome, null::bigint, null::bigint, null::text, null::text, null::bytea, null::jsonb, null::int, null::int,
            null::int, null::int, null::timestamptz, v_job.available_at,
            jsonb_strip_nulls(jsonb_build_object('status', v_job.status))
-             || case current_setting('synchronous_standby_names') when '' then '{}' else pawl_v1._unproved() end;
+             || case current_setting('synchronous_standby_names') when '' then '{}' else pawl_v1._unreplicated() end;
     return;
   end if;
 
@@ -210,7 +210,7 @@ begin
 end
 $$;
 
--- _lease_of_claim proves the worker's lease and returns null. Without a worker it returns the end
+-- _lease_of_claim checks the worker's lease and returns null. Without a worker it returns the end
 -- of the row's own lease. The sweep locks the worker row FOR UPDATE before it touches the worker's
 -- jobs, so no job can be claimed for a worker that is being swept.
 create or replace function pawl_v1._lease_of_claim(p_worker bigint, p_options jsonb, p_now timestamptz)

@@ -71,7 +71,7 @@ begin
 end
 $$;
 
--- job_hold locks a claimed job and proves the fence. Call it first in the transaction that does the
+-- job_hold locks a claimed job and checks the fence. Call it first in the transaction that does the
 -- work: a stale attempt then stops before it writes. No attempt can take over meanwhile.
 -- Outcome: 'held'. Errors: P4020, see _raise_fence_lost. 55P03, another transaction has held the
 -- row for 2 s; the state is not known yet.
@@ -453,6 +453,6 @@ begin
     return;
   end if;
   return query
-  select 'not_held', case current_setting('synchronous_standby_names') when '' then '{}' else pawl_v1._unproved() end;
+  select 'not_held', case current_setting('synchronous_standby_names') when '' then '{}' else pawl_v1._unreplicated() end;
 end
 $$;

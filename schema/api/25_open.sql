@@ -6,7 +6,7 @@
 -- An effect cannot commit without the end of its job, even if the code in between ends the
 -- transaction. Call job_fail in a separate transaction.
 
--- job_open proves the fence and ends the job. Call it as the first statement of the transaction
+-- job_open checks the fence and ends the job. Call it as the first statement of the transaction
 -- that does the work, and job_close as the last. Other transactions see the job processing and
 -- locked until the commit. A rollback restores it, held by this attempt.
 --
@@ -55,7 +55,7 @@ begin
 end
 $$;
 
--- job_close completes job_open. Call it as the last statement before COMMIT. It proves that the
+-- job_close completes job_open. Call it as the last statement before COMMIT. It checks that the
 -- transaction is still the one of job_open, and promotes the next job of the lane. p_outcome,
 -- p_xact, p_lane: the values that job_open returned.
 --

@@ -29,7 +29,7 @@ begin
 end
 $$;
 
--- _archive moves finished jobs into the table of the day. The caller has locked them and proved
+-- _archive moves finished jobs into the table of the day. The caller has locked them and checked
 -- their fences. Each table has its own statement, so that a finish locks only the table of the day.
 create or replace function pawl_v1._archive(p_ids bigint[])
 returns void

@@ -20,7 +20,7 @@ declare
   v_before pawl.job := pawl_v1._job_locked(p_id);
 begin
   return query
-  select r.outcome, r.detail || case when current_setting('synchronous_standby_names') <> '' then pawl_v1._unproved() else '{}' end
+  select r.outcome, r.detail || case when current_setting('synchronous_standby_names') <> '' then pawl_v1._unreplicated() else '{}' end
     from pawl_v1._refusal(v_before, '{pending,waiting,processing}', '{}') as r;
   if found then
     return;
@@ -52,7 +52,7 @@ begin
   perform pawl_v1._check_int('start_in_ms', p_start_in_ms, 0, 315360000000);
   v_before := pawl_v1._job_locked(p_id);
   return query
-  select r.outcome, r.detail || case when current_setting('synchronous_standby_names') <> '' then pawl_v1._unproved() else '{}' end
+  select r.outcome, r.detail || case when current_setting('synchronous_standby_names') <> '' then pawl_v1._unreplicated() else '{}' end
     from pawl_v1._refusal(v_before, '{pending,waiting}', '{}') as r;
   if found then
     return;

@@ -25,7 +25,7 @@
 --   then call command_close with fence and xact. Or roll back, and call command_fail with the
 --   fence. Until then COMMIT fails with 2D000 and rolls back.
 -- - 'replay_success', 'final_failure': the stored response. Do no work, and commit before you pass
---   it on. If detail.unproved is set, COMMIT waits for the synchronous standbys.
+--   it on. If detail.unreplicated is set, COMMIT waits for the synchronous standbys.
 -- - 'processing_active': another call has the key; try again after retry_after_ms. Other columns
 --   may be null.
 -- - 'unknown': an earlier attempt may have taken effect. Commit; see command_settle.
@@ -120,9 +120,9 @@ begin
     when 'processing_active' then
       retry_after_ms := 1000;
     else
-      -- On a standby _unproved raises 25006.
+      -- On a standby _unreplicated raises 25006.
       if current_setting('synchronous_standby_names') <> '' or pg_is_in_recovery() then
-        detail := pawl_v1._unproved();
+        detail := pawl_v1._unreplicated();
       end if;
   end case;
   return next;
@@ -284,7 +284,7 @@ $$;
 --   had ended and option repeatable is set): you hold the key. Do the work, then call
 --   command_succeed or command_fail with this fence.
 -- - 'replay_success', 'final_failure': the stored response. Do no work, and commit before you pass
---   it on. If detail.unproved is set, COMMIT waits for the synchronous standbys.
+--   it on. If detail.unreplicated is set, COMMIT waits for the synchronous standbys.
 -- - 'processing_active': another attempt holds it (detail.claimed_by), or a transaction is claiming
 --   or ending it now; then other columns may be null. Try again after retry_after_ms.
 -- - 'unknown': the previous attempt may have taken effect. It is not held; see command_settle.
@@ -405,7 +405,7 @@ begin
            when v_outcome = 'processing_active' and v_seen.claimed_by is not null
            then jsonb_build_object('claimed_by', v_seen.claimed_by)
            when v_outcome in ('replay_success', 'final_failure', 'unknown') and current_setting('synchronous_standby_names') <> ''
-           then pawl_v1._unproved()
+           then pawl_v1._unreplicated()
            else '{}'
          end;
 end
@@ -428,7 +428,7 @@ create or replace function pawl_v1._command_mismatch(p_stored bytea, p_given byt
 returns jsonb
 language sql
 return jsonb_build_object('stored_hash', encode(p_stored, 'hex'), 'given_hash', encode(p_given, 'hex'))
-  || case current_setting('synchronous_standby_names') when '' then '{}' else pawl_v1._unproved() end;
+  || case current_setting('synchronous_standby_names') when '' then '{}' else pawl_v1._unreplicated() end;
 
 -- _command_standing returns the outcome of a row for a new claim, or null if the key may be
 -- claimed. The payload is compared first, also while the first attempt runs.
@@ -576,7 +576,7 @@ begin
 end
 $$;
 
--- command_hold locks a claimed command and proves the fence. Call it first in the transaction that
+-- command_hold locks a claimed command and checks the fence. Call it first in the transaction that
 -- writes and ends the command: a stale attempt then stops before it writes. No other attempt can
 -- take over while the transaction is open.
 -- Outcome: 'held'. Errors: P4020, not the holder. 55P03, the row was locked for 2 s; the state is
@@ -716,7 +716,7 @@ declare
   end;
   v_seen   pawl.command;
   v_locked boolean := false;
-  v_proof  jsonb := '{}';
+  v_unreplicated jsonb := '{}';
   v_open   refcursor := 'pawl_command_' || p_fence;
 begin
   perform pawl_v1._check_scope('scope', p_scope), pawl_v1._check_key('key', p_key), pawl_v1._check_hash(p_hash),
@@ -765,7 +765,7 @@ begin
     -- Reported before.
     if v_seen.fence = p_fence and v_seen.status in ('failed_retryable', 'failed_final') then
       if current_setting('synchronous_standby_names') <> '' then
-        v_proof := pawl_v1._unproved();
+        v_unreplicated := pawl_v1._unreplicated();
       end if;
       exit;
     end if;
@@ -783,7 +783,7 @@ begin
     close v_open;
   end if;
   return query
-  select v_seen.status::text, v_seen.attempts::int, v_proof;
+  select v_seen.status::text, v_seen.attempts::int, v_unreplicated;
 end
 $$;
 

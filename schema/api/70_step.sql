@@ -20,7 +20,7 @@
 --   repeatable         call again: the request is idempotent by nature
 --   accept_duplicates  call again, and count it
 --
--- Call these functions in transactions of their own, after proving the owner's fence (job_hold,
+-- Call these functions in transactions of their own, after checking the owner's fence (job_hold,
 -- command_hold). Call the provider only after the plan has committed.
 
 create or replace function pawl_v1._refuse_recovery(p_recovery text)
@@ -290,7 +290,7 @@ begin
          case
            when v_outcome = 'call' and v_doubt.calls > 0 then jsonb_build_object('again', v_doubt.calls)
            when v_outcome in ('replay_success', 'final_failure') and current_setting('synchronous_standby_names') <> ''
-           then pawl_v1._unproved()
+           then pawl_v1._unreplicated()
            else '{}'
          end;
 end

@@ -770,24 +770,25 @@ $$;
 -- reach the standby. A transaction that reads such a row and writes nothing does not wait for
 -- replication. Its answer would survive a failover that its row does not.
 
--- _unproved writes a WAL record in the transaction that returns the answer. Its COMMIT then waits
--- until everything before it is replicated. A transaction id alone is not enough: without WAL,
--- COMMIT does not wait. Callers test synchronous_standby_names first.
+-- _unreplicated writes a WAL record in the transaction that returns the answer. Its COMMIT then
+-- waits until everything before it is replicated. A transaction id alone is not enough: without
+-- WAL, COMMIT does not wait. Callers test synchronous_standby_names first.
 --
--- detail.unproved identifies the server by its start time. Only a COMMIT on the same server proves
--- what was read on it. After a failover, the promoted server proves nothing about the old primary.
-create or replace function pawl_v1._unproved()
+-- detail.unreplicated identifies the server by its start time. Only a COMMIT on the same server
+-- confirms what was read on it. After a failover, the promoted server confirms nothing about the
+-- old primary.
+create or replace function pawl_v1._unreplicated()
 returns jsonb
 language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
 begin
   if pg_is_in_recovery() then
-    raise exception 'a standby cannot prove that this answer is replicated'
+    raise exception 'a standby cannot confirm that this answer is replicated'
       using errcode = '25006', hint = 'ask the primary';
   end if;
   perform pg_logical_emit_message(true, 'pawl', '');
-  return jsonb_build_object('unproved', extract(epoch from pg_postmaster_start_time())::text);
+  return jsonb_build_object('unreplicated', extract(epoch from pg_postmaster_start_time())::text);
 end
 $$;
 
@@ -954,7 +955,7 @@ $$;
 -- Outcomes:
 -- - 'processed': this transaction owns the delivery. Do the work and commit.
 -- - 'duplicate_ignored': an earlier transaction committed it, or the durable job job_id owns it. Do
---   nothing, commit, and acknowledge. result_ref is the stored one. If detail.unproved is set,
+--   nothing, commit, and acknowledge. result_ref is the stored one. If detail.unreplicated is set,
 --   COMMIT waits for the synchronous standbys.
 -- - 'behind', only with option lane: as 'processed', but an earlier job of the lane is open. Call
 --   inbox_store.
@@ -1017,7 +1018,7 @@ begin
       end if;
       return query
       select 'duplicate_ignored', v_seen.result_ref, v_seen.job_id, v_seen.received_at, v_seen.processed_at,
-             case current_setting('synchronous_standby_names') when '' then '{}' else pawl_v1._unproved() end;
+             case current_setting('synchronous_standby_names') when '' then '{}' else pawl_v1._unreplicated() end;
       return;
     end if;
   end loop;
@@ -1048,7 +1049,7 @@ as $$
 declare
   v_count int := coalesce(cardinality(p_keys), 0);
   v_fresh text[] := '{}';
-  v_proof jsonb := '{}';
+  v_unreplicated jsonb := '{}';
   v_row   record;
 begin
   perform pawl_v1._check_options(p_options, '{}'),
@@ -1094,7 +1095,7 @@ begin
   end;
 
   if cardinality(v_fresh) < v_count and current_setting('synchronous_standby_names') <> '' then
-    v_proof := pawl_v1._unproved();
+    v_unreplicated := pawl_v1._unreplicated();
   end if;
   -- A separate statement sees the winners. A key without a visible row belongs to an open
   -- transaction or was purged a moment ago.
@@ -1110,7 +1111,7 @@ begin
          case
            when s.hash <> r.hash then jsonb_build_object('stored_hash', encode(s.hash, 'hex'), 'given_hash', encode(r.hash, 'hex'))
            when f.key is not null and r.turn = 1 then '{}'
-           else v_proof
+           else v_unreplicated
          end
     from (select u.key, u.hash, u.n, row_number() over (partition by u.key order by u.n) as turn
             from unnest(p_keys, p_hashes) with ordinality as u (key, hash, n)) as r
@@ -1210,7 +1211,7 @@ end
 $$;
 
 -- inbox_reserve reserves an inbox key for a job that is about to work without an open transaction,
--- such as a consumer's second name of a delivery. Call it in a transaction that has proved the
+-- such as a consumer's second name of a delivery. Call it in a transaction that has checked the
 -- attempt (job_hold), and commit before the work begins. The row says that the job works on the
 -- key, not that the effect happened. In the transaction that writes the effect, call inbox_claim
 -- for the effect's key, and inbox_unreserve.
@@ -2246,7 +2247,7 @@ begin
         end if;
         return query
         select 'duplicate', v_owner,
-               case current_setting('synchronous_standby_names') when '' then '{}' else pawl_v1._unproved() end;
+               case current_setting('synchronous_standby_names') when '' then '{}' else pawl_v1._unreplicated() end;
         return;
       end if;
       if v_try = 3 then
@@ -2307,7 +2308,7 @@ declare
   v_owners bigint[]; -- of the keys; null: no job has one
   v_names  text[];
   v_lanes  bigint[];
-  v_proof  jsonb := '{}';
+  v_unreplicated jsonb := '{}';
   v_new    bigint; -- number of new jobs
 begin
   perform pawl_v1._check_options(p_options, '{retention_ms,lanes,lane_policy}'),
@@ -2400,10 +2401,10 @@ begin
     return;
   end if;
   if v_owners <> v_ids and current_setting('synchronous_standby_names') <> '' then
-    v_proof := pawl_v1._unproved();
+    v_unreplicated := pawl_v1._unreplicated();
   end if;
   return query
-  select r.n::int, case when r.owner = r.id then 'enqueued' else 'duplicate' end, r.owner, case when r.owner = r.id then '{}' else v_proof end
+  select r.n::int, case when r.owner = r.id then 'enqueued' else 'duplicate' end, r.owner, case when r.owner = r.id then '{}' else v_unreplicated end
     from unnest(v_ids, v_owners) with ordinality as r (id, owner, n)
    order by r.n;
 end
@@ -2657,7 +2658,7 @@ begin
     select v_outcome, null::bigint, null::bigint, null::text, null::text, null::bytea, null::jsonb, null::int, null::int,
            null::int, null::int, null::timestamptz, v_job.available_at,
            jsonb_strip_nulls(jsonb_build_object('status', v_job.status))
-             || case current_setting('synchronous_standby_names') when '' then '{}' else pawl_v1._unproved() end;
+             || case current_setting('synchronous_standby_names') when '' then '{}' else pawl_v1._unreplicated() end;
     return;
   end if;
 
@@ -2675,7 +2676,7 @@ begin
 end
 $$;
 
--- _lease_of_claim proves the worker's lease and returns null. Without a worker it returns the end
+-- _lease_of_claim checks the worker's lease and returns null. Without a worker it returns the end
 -- of the row's own lease. The sweep locks the worker row FOR UPDATE before it touches the worker's
 -- jobs, so no job can be claimed for a worker that is being swept.
 create or replace function pawl_v1._lease_of_claim(p_worker bigint, p_options jsonb, p_now timestamptz)
@@ -2808,7 +2809,7 @@ begin
 end
 $$;
 
--- job_hold locks a claimed job and proves the fence. Call it first in the transaction that does the
+-- job_hold locks a claimed job and checks the fence. Call it first in the transaction that does the
 -- work: a stale attempt then stops before it writes. No attempt can take over meanwhile.
 -- Outcome: 'held'. Errors: P4020, see _raise_fence_lost. 55P03, another transaction has held the
 -- row for 2 s; the state is not known yet.
@@ -3190,7 +3191,7 @@ begin
     return;
   end if;
   return query
-  select 'not_held', case current_setting('synchronous_standby_names') when '' then '{}' else pawl_v1._unproved() end;
+  select 'not_held', case current_setting('synchronous_standby_names') when '' then '{}' else pawl_v1._unreplicated() end;
 end
 $$;
 
@@ -3202,7 +3203,7 @@ $$;
 -- An effect cannot commit without the end of its job, even if the code in between ends the
 -- transaction. Call job_fail in a separate transaction.
 
--- job_open proves the fence and ends the job. Call it as the first statement of the transaction
+-- job_open checks the fence and ends the job. Call it as the first statement of the transaction
 -- that does the work, and job_close as the last. Other transactions see the job processing and
 -- locked until the commit. A rollback restores it, held by this attempt.
 --
@@ -3251,7 +3252,7 @@ begin
 end
 $$;
 
--- job_close completes job_open. Call it as the last statement before COMMIT. It proves that the
+-- job_close completes job_open. Call it as the last statement before COMMIT. It checks that the
 -- transaction is still the one of job_open, and promotes the next job of the lane. p_outcome,
 -- p_xact, p_lane: the values that job_open returned.
 --
@@ -4015,7 +4016,7 @@ begin
 end
 $$;
 
--- _archive moves finished jobs into the table of the day. The caller has locked them and proved
+-- _archive moves finished jobs into the table of the day. The caller has locked them and checked
 -- their fences. Each table has its own statement, so that a finish locks only the table of the day.
 create or replace function pawl_v1._archive(p_ids bigint[])
 returns void
@@ -5461,7 +5462,7 @@ declare
   v_before pawl.job := pawl_v1._job_locked(p_id);
 begin
   return query
-  select r.outcome, r.detail || case when current_setting('synchronous_standby_names') <> '' then pawl_v1._unproved() else '{}' end
+  select r.outcome, r.detail || case when current_setting('synchronous_standby_names') <> '' then pawl_v1._unreplicated() else '{}' end
     from pawl_v1._refusal(v_before, '{pending,waiting,processing}', '{}') as r;
   if found then
     return;
@@ -5493,7 +5494,7 @@ begin
   perform pawl_v1._check_int('start_in_ms', p_start_in_ms, 0, 315360000000);
   v_before := pawl_v1._job_locked(p_id);
   return query
-  select r.outcome, r.detail || case when current_setting('synchronous_standby_names') <> '' then pawl_v1._unproved() else '{}' end
+  select r.outcome, r.detail || case when current_setting('synchronous_standby_names') <> '' then pawl_v1._unreplicated() else '{}' end
     from pawl_v1._refusal(v_before, '{pending,waiting}', '{}') as r;
   if found then
     return;
@@ -6154,7 +6155,7 @@ select s.name,
 --   then call command_close with fence and xact. Or roll back, and call command_fail with the
 --   fence. Until then COMMIT fails with 2D000 and rolls back.
 -- - 'replay_success', 'final_failure': the stored response. Do no work, and commit before you pass
---   it on. If detail.unproved is set, COMMIT waits for the synchronous standbys.
+--   it on. If detail.unreplicated is set, COMMIT waits for the synchronous standbys.
 -- - 'processing_active': another call has the key; try again after retry_after_ms. Other columns
 --   may be null.
 -- - 'unknown': an earlier attempt may have taken effect. Commit; see command_settle.
@@ -6249,9 +6250,9 @@ begin
     when 'processing_active' then
       retry_after_ms := 1000;
     else
-      -- On a standby _unproved raises 25006.
+      -- On a standby _unreplicated raises 25006.
       if current_setting('synchronous_standby_names') <> '' or pg_is_in_recovery() then
-        detail := pawl_v1._unproved();
+        detail := pawl_v1._unreplicated();
       end if;
   end case;
   return next;
@@ -6413,7 +6414,7 @@ $$;
 --   had ended and option repeatable is set): you hold the key. Do the work, then call
 --   command_succeed or command_fail with this fence.
 -- - 'replay_success', 'final_failure': the stored response. Do no work, and commit before you pass
---   it on. If detail.unproved is set, COMMIT waits for the synchronous standbys.
+--   it on. If detail.unreplicated is set, COMMIT waits for the synchronous standbys.
 -- - 'processing_active': another attempt holds it (detail.claimed_by), or a transaction is claiming
 --   or ending it now; then other columns may be null. Try again after retry_after_ms.
 -- - 'unknown': the previous attempt may have taken effect. It is not held; see command_settle.
@@ -6534,7 +6535,7 @@ begin
            when v_outcome = 'processing_active' and v_seen.claimed_by is not null
            then jsonb_build_object('claimed_by', v_seen.claimed_by)
            when v_outcome in ('replay_success', 'final_failure', 'unknown') and current_setting('synchronous_standby_names') <> ''
-           then pawl_v1._unproved()
+           then pawl_v1._unreplicated()
            else '{}'
          end;
 end
@@ -6557,7 +6558,7 @@ create or replace function pawl_v1._command_mismatch(p_stored bytea, p_given byt
 returns jsonb
 language sql
 return jsonb_build_object('stored_hash', encode(p_stored, 'hex'), 'given_hash', encode(p_given, 'hex'))
-  || case current_setting('synchronous_standby_names') when '' then '{}' else pawl_v1._unproved() end;
+  || case current_setting('synchronous_standby_names') when '' then '{}' else pawl_v1._unreplicated() end;
 
 -- _command_standing returns the outcome of a row for a new claim, or null if the key may be
 -- claimed. The payload is compared first, also while the first attempt runs.
@@ -6705,7 +6706,7 @@ begin
 end
 $$;
 
--- command_hold locks a claimed command and proves the fence. Call it first in the transaction that
+-- command_hold locks a claimed command and checks the fence. Call it first in the transaction that
 -- writes and ends the command: a stale attempt then stops before it writes. No other attempt can
 -- take over while the transaction is open.
 -- Outcome: 'held'. Errors: P4020, not the holder. 55P03, the row was locked for 2 s; the state is
@@ -6845,7 +6846,7 @@ declare
   end;
   v_seen   pawl.command;
   v_locked boolean := false;
-  v_proof  jsonb := '{}';
+  v_unreplicated jsonb := '{}';
   v_open   refcursor := 'pawl_command_' || p_fence;
 begin
   perform pawl_v1._check_scope('scope', p_scope), pawl_v1._check_key('key', p_key), pawl_v1._check_hash(p_hash),
@@ -6894,7 +6895,7 @@ begin
     -- Reported before.
     if v_seen.fence = p_fence and v_seen.status in ('failed_retryable', 'failed_final') then
       if current_setting('synchronous_standby_names') <> '' then
-        v_proof := pawl_v1._unproved();
+        v_unreplicated := pawl_v1._unreplicated();
       end if;
       exit;
     end if;
@@ -6912,7 +6913,7 @@ begin
     close v_open;
   end if;
   return query
-  select v_seen.status::text, v_seen.attempts::int, v_proof;
+  select v_seen.status::text, v_seen.attempts::int, v_unreplicated;
 end
 $$;
 
@@ -7404,7 +7405,7 @@ $$;
 --   repeatable         call again: the request is idempotent by nature
 --   accept_duplicates  call again, and count it
 --
--- Call these functions in transactions of their own, after proving the owner's fence (job_hold,
+-- Call these functions in transactions of their own, after checking the owner's fence (job_hold,
 -- command_hold). Call the provider only after the plan has committed.
 
 create or replace function pawl_v1._refuse_recovery(p_recovery text)
@@ -7674,7 +7675,7 @@ begin
          case
            when v_outcome = 'call' and v_doubt.calls > 0 then jsonb_build_object('again', v_doubt.calls)
            when v_outcome in ('replay_success', 'final_failure') and current_setting('synchronous_standby_names') <> ''
-           then pawl_v1._unproved()
+           then pawl_v1._unreplicated()
            else '{}'
          end;
 end
@@ -9159,7 +9160,7 @@ select p.job_id,
 revoke all on all functions in schema pawl_v1 from public;
 
 insert into pawl.migration (version, name, min_client, api_hash)
-values (1, 'init', 1, '2480cfc060a229ea54015101da13df8778039cd3283d71eb04343e0062ae8432');
+values (1, 'init', 1, 'f6fa48d50e696efae7d30fecc8a8f4d66310f74a22da048220c39d3559dc8fdc');
 
 do $$
 begin

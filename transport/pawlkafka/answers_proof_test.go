@@ -38,7 +38,7 @@ func TestSink_Answers(t *testing.T) {
 		topics = append(topics, topic)
 		of[fmt.Sprintf("order/aggregate-%02d", i)] = topic
 	}
-	transporttest.RunSink(t, transporttest.Destination{InOrder: true, Open: func(t *testing.T, a *transporttest.Answers) transporttest.Outlet {
+	transporttest.RunSink(t, transporttest.Destination{InOrder: true, Open: func(t *testing.T, a *transporttest.Responses) transporttest.Outlet {
 		proxy, err := wireproxy.ListenFrames(at, readSized, func(l *wireproxy.Link) (up, down func([]byte)) {
 			w := &produceWire{link: l, answers: a, asked: map[int32]*produced{}}
 			return w.up, w.down
@@ -112,7 +112,7 @@ func readSized(r *bufio.Reader) ([]byte, error) {
 // A produceWire observes a connection and holds produce responses until the test releases them.
 type produceWire struct {
 	link    *wireproxy.Link
-	answers *transporttest.Answers
+	answers *transporttest.Responses
 
 	mu    sync.Mutex
 	asked map[int32]*produced // by correlation id

@@ -51,7 +51,7 @@ func (s *Source) commit(ctx context.Context, op string, of func(*partition) bool
 	return s.commitThen(ctx, op, of, final, func() {})
 }
 
-// commitThen commits the due offsets of the partitions that of selects. After the broker's answer
+// commitThen commits the due offsets of the partitions that of selects. After the broker's response
 // it calls then under mu, before the next commit chooses its offsets. Commits run one at a time,
 // because a broker accepts any offset, even one below the last.
 //
@@ -132,7 +132,7 @@ func (s *Source) send(ctx context.Context, offsets map[string]map[int32]kgo.Epoc
 	withMetadata := kgo.PreCommitFnContext(ctx, func(req *kmsg.OffsetCommitRequest) error {
 		for t := range req.Topics {
 			topic := &req.Topics[t]
-			if id := fetchedAs[topic.Topic]; id.known() {
+			if id := fetchedAs[topic.Topic]; id.isSet() {
 				topic.TopicID = id
 			}
 			for i := range topic.Partitions {
@@ -154,13 +154,13 @@ func (s *Source) send(ctx context.Context, offsets map[string]map[int32]kgo.Epoc
 			failed = err
 			return
 		}
-		failed = s.answered(req, resp, chosen)
+		failed = s.recordAccepted(req, resp, chosen)
 	})
 	return failed
 }
 
-// answered records the accepted offsets. Later versions of the response name topics by id.
-func (s *Source) answered(req *kmsg.OffsetCommitRequest, resp *kmsg.OffsetCommitResponse, chosen map[topicPartition]choice) error {
+// recordAccepted records the accepted offsets. Later versions of the response name topics by id.
+func (s *Source) recordAccepted(req *kmsg.OffsetCommitRequest, resp *kmsg.OffsetCommitResponse, chosen map[topicPartition]choice) error {
 	names := map[topicID]string{}
 	for _, t := range req.Topics {
 		names[t.TopicID] = t.Topic
@@ -191,7 +191,7 @@ func (s *Source) answered(req *kmsg.OffsetCommitRequest, resp *kmsg.OffsetCommit
 }
 
 func (p *partition) topicIDText() string {
-	if !p.topicID.known() {
+	if !p.topicID.isSet() {
 		return ""
 	}
 	return p.topicID.String()

@@ -31,7 +31,7 @@ const timestampLogAppend = 1
 
 // A handout is a record taken from its window, with a copy of the partition's state at that time.
 type handout struct {
-	at       *place
+	at       *entry
 	record   *kgo.Record
 	topic    topicID
 	receives int

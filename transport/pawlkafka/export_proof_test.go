@@ -29,7 +29,7 @@ func Describe(s *Source) string {
 	for _, p := range s.order {
 		fmt.Fprintf(&to, "  %s: mark %d, next %d, committed %d, taken %d, unsettled %d, begun %d, to hand out %d, leaving %t, paused %t, counted %t, fetched %t, keys out %v\n",
 			p, p.mark, p.next, p.commit.offset, p.taken, p.unsettled, p.window.started, len(p.todo), p.leaving, p.paused, p.counted, p.fetched, p.outs)
-		for _, at := range p.places[:min(5, len(p.places))] {
+		for _, at := range p.entries[:min(5, len(p.entries))] {
 			fmt.Fprintf(&to, "    offset %d: state %d, begun %t, handed out %d times, key %q\n", at.offset, at.state, at.started, at.handed, at.key)
 		}
 	}
@@ -49,7 +49,7 @@ func Break(s *Source, mutant string) {
 	case HighestSettled:
 		s.due = func(p *partition, final bool) (kgo.EpochOffset, commitment, bool) {
 			at, c, due := p.due(final)
-			for _, one := range p.places {
+			for _, one := range p.entries {
 				if one.state == settled {
 					at, c.offset = kgo.EpochOffset{Epoch: one.epoch, Offset: one.offset + 1}, one.offset+1
 				}

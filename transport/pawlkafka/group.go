@@ -89,7 +89,7 @@ func (s *Source) fetchedOne(tp topicPartition, id topicID, rp kmsg.OffsetFetchRe
 	if p == nil || rp.ErrorCode != 0 {
 		return nil
 	}
-	if id.known() {
+	if id.isSet() {
 		p.topicID = id
 	}
 	delete(s.restart, tp)
@@ -97,7 +97,7 @@ func (s *Source) fetchedOne(tp topicPartition, id topicID, rp kmsg.OffsetFetchRe
 		return s.begins(tp)
 	}
 	m := readMetadata(rp.Metadata)
-	if m.Topic != "" && p.topicID.known() && m.Topic != p.topicID.String() {
+	if m.Topic != "" && p.topicID.isSet() && m.Topic != p.topicID.String() {
 		s.restart[tp] = true
 		return fmt.Errorf("the commit of %s, offset %d, belongs to an earlier topic of that name: its id was %s, now it is %s; the new topic is received "+
 			"from its first record on", tp, rp.Offset, m.Topic, p.topicID)

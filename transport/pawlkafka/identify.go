@@ -37,8 +37,8 @@ func recordOf(d pawl.Delivery) *kgo.Record {
 	}
 	for name, text := range d.Attributes {
 		value := []byte(text)
-		if plain, octets, binary := adapter.Binary(name, text); binary {
-			name, value = plain, octets
+		if base, octets, binary := adapter.Binary(name, text); binary {
+			name, value = base, octets
 		}
 		switch octets, isHex := strings.CutPrefix(name, "hex:"); {
 		case name == RecordKeyAttribute:

@@ -35,7 +35,7 @@ func TestIdentify_AsReceivedNow(t *testing.T) {
 		for name, r := range records {
 			received := func(from KeyFrom) pawl.Delivery {
 				s := &Source{config: Config{Key: from}}
-				return s.delivery(handout{at: &place{of: &partition{topicPartition: topicPartition{r.Topic, r.Partition}}, key: orderingKey(r)}, record: r})
+				return s.delivery(handout{at: &entry{of: &partition{topicPartition: topicPartition{r.Topic, r.Partition}}, key: orderingKey(r)}, record: r})
 			}
 			was, want := received(KeyHeader("none")), received(from)
 			got := (&Source{config: Config{Key: from}}).Identify(was)

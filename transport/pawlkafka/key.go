@@ -69,7 +69,7 @@ func KeyJSON(pointer string) KeyFrom {
 func KeyPosition() KeyFrom {
 	return KeyFunc(func(r Record) string {
 		id := topicID(r.TopicID)
-		if !id.known() {
+		if !id.isSet() {
 			return ""
 		}
 		return pawl.Key(id.String(), fmt.Sprint(r.Raw.Partition), fmt.Sprint(r.Raw.LeaderEpoch), fmt.Sprint(r.Raw.Offset))

@@ -13,7 +13,7 @@ func (id topicID) String() string { return hex.EncodeToString(id[:]) }
 // short shortens the id for people, who must tell apart only topics of one name.
 func (id topicID) short() string { return id.String()[:8] }
 
-func (id topicID) known() bool { return id != topicID{} }
+func (id topicID) isSet() bool { return id != topicID{} }
 
 // metadata is the text stored with each committed offset. Kafka's default limit is 4,096 bytes.
 type metadata struct {

@@ -17,7 +17,7 @@ func TestDelivery_KeyPanics(t *testing.T) {
 	t.Parallel()
 	for want, end := range map[string]func(){"Config.Key: panic: boom, at ": func() { panic("boom") }, "Config.Key: the function exited": runtime.Goexit} {
 		s := &Source{config: Config{Key: KeyFunc(func(Record) string { end(); return "key" })}}
-		d := s.delivery(handout{at: &place{of: &partition{topicPartition: topicPartition{topic: "orders"}}}, record: &kgo.Record{Value: []byte("body")}})
+		d := s.delivery(handout{at: &entry{of: &partition{topicPartition: topicPartition{topic: "orders"}}}, record: &kgo.Record{Value: []byte("body")}})
 		if d.Fault == nil || !strings.HasPrefix(d.Fault.Error(), want) || d.Key != "" || string(d.Payload) != "body" || d.Handle == nil {
 			t.Errorf("%s: %+v", want, d)
 		}

@@ -57,7 +57,7 @@ func (p *partition) resume(offset int64, epoch int32, m metadata) {
 
 // receives returns how often a record was handed out, as far as is known. That is once for each
 // takeover by which an earlier owner may have had it, and once for each time since.
-func (p *partition) receives(at *place) int {
+func (p *partition) receives(at *entry) int {
 	before := 1
 	if at.suspect {
 		before = p.taken

@@ -110,8 +110,8 @@ func (s *Source) mayFetch() bool {
 	return !s.crowded
 }
 
-// A finding is a fact about a log that a fetch revealed.
-type finding struct {
+// A logChange is a fact about a log that a fetch revealed.
+type logChange struct {
 	partition string
 	err       error
 }
@@ -119,7 +119,7 @@ type finding struct {
 // stow puts fetched records into the windows of their partitions, and pauses full partitions. It
 // returns findings about logs. It also returns the topics that the broker no longer knows, with the
 // id under which they were fetched.
-func (s *Source) stow(fetches kgo.Fetches) (found []finding, anew map[string]topicID) {
+func (s *Source) stow(fetches kgo.Fetches) (found []logChange, anew map[string]topicID) {
 	var full map[string][]int32
 	s.mu.Lock()
 	fetches.EachTopic(func(t kgo.FetchTopic) {
@@ -137,7 +137,7 @@ func (s *Source) stow(fetches kgo.Fetches) (found []finding, anew map[string]top
 			if p == nil || p.leaving || len(fp.Records) == 0 {
 				continue // revoked: its next owner has the records
 			}
-			if topicID(t.TopicID).known() {
+			if topicID(t.TopicID).isSet() {
 				p.topicID = t.TopicID
 			}
 			found = append(found, s.stowPartition(p, fp)...)
@@ -160,10 +160,10 @@ func (s *Source) stow(fetches kgo.Fetches) (found []finding, anew map[string]top
 }
 
 // stowPartition puts the records of one fetch into their window.
-func (s *Source) stowPartition(p *partition, fp kgo.FetchPartition) (found []finding) {
+func (s *Source) stowPartition(p *partition, fp kgo.FetchPartition) (found []logChange) {
 	before := p.octets
 	if first := fp.Records[0].Offset; p.next >= 0 && first > p.next && fp.LogStartOffset > p.next {
-		found = append(found, finding{p.String(), fmt.Errorf("the log of %s starts at offset %d, but offset %d was next: retention or an operator deleted "+
+		found = append(found, logChange{p.String(), fmt.Errorf("the log of %s starts at offset %d, but offset %d was next: retention or an operator deleted "+
 			"the records between them unread; raise retention.ms, or consume faster", p, fp.LogStartOffset, p.next)})
 	}
 	s.troubledLast = time.Time{}
@@ -172,12 +172,12 @@ func (s *Source) stowPartition(p *partition, fp kgo.FetchPartition) (found []fin
 	}
 	for _, r := range fp.Records {
 		if r.Offset < p.next {
-			found = append(found, finding{p.String(), fmt.Errorf("the log of %s was truncated: offset %d came, but %d was next; records from there on are "+
+			found = append(found, logChange{p.String(), fmt.Errorf("the log of %s was truncated: offset %d came, but %d was next; records from there on are "+
 				"received as new. An unclean leader election causes this; see unclean.leader.election.enable and min.insync.replicas", p, r.Offset, p.next)})
 			p.truncate(r.Offset, r.LeaderEpoch)
 		}
 		one := owned(r)
-		at := &place{of: p, offset: r.Offset, epoch: r.LeaderEpoch, size: sizeOf(r), key: orderingKey(one), record: one}
+		at := &entry{of: p, offset: r.Offset, epoch: r.LeaderEpoch, size: sizeOf(r), key: orderingKey(one), record: one}
 		if p.taken > 1 && p.suspects > 0 && r.Offset < p.there {
 			at.suspect = true
 			p.suspects--
@@ -190,13 +190,13 @@ func (s *Source) stowPartition(p *partition, fp kgo.FetchPartition) (found []fin
 
 // failed keeps a fetch error for the next Receive, or returns it if it is a finding about a log. It
 // drops a retriable error until such errors have lasted for troubleFor. Call it under mu.
-func (s *Source) failed(tp topicPartition, err error) *finding {
+func (s *Source) failed(tp topicPartition, err error) *logChange {
 	var loss *kgo.ErrDataLoss
 	switch {
 	case err == nil, errors.Is(err, context.Canceled), errors.Is(err, kgo.ErrClientClosed):
 		return nil
 	case errors.As(err, &loss):
-		return &finding{tp.String(), fmt.Errorf("the log of %s lost records: it was read to offset %d, and continues at %d", tp, loss.ConsumedTo, loss.ResetTo)}
+		return &logChange{tp.String(), fmt.Errorf("the log of %s lost records: it was read to offset %d, and continues at %d", tp, loss.ConsumedTo, loss.ResetTo)}
 	}
 	if passing(err) {
 		now := time.Now()
@@ -236,7 +236,7 @@ func (s *Source) again(ctx context.Context, topic string, fetched topicID) {
 		s.failed(topicPartition{topic: topic}, err)
 		s.mu.Unlock()
 		return
-	case fetched == ids[topic], !fetched.known() && old == ids[topic], time.Since(last) < renewEvery:
+	case fetched == ids[topic], !fetched.isSet() && old == ids[topic], time.Since(last) < renewEvery:
 		s.mu.Unlock() // the broker does not know the new topic yet, or the client has not loaded it
 		return
 	}

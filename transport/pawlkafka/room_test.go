@@ -23,11 +23,11 @@ func TestPartition_FullIsFetchedAgain(t *testing.T) {
 			p := newPartition(s, topicPartition{"t", 0}, topicID{}, "one")
 			added := int64(0)
 			for !p.full(c) && added < 100 {
-				p.add(&place{of: p, offset: added, size: recordOverhead})
+				p.add(&entry{of: p, offset: added, size: recordOverhead})
 				added++
 			}
 			s.octets, s.crowded = p.octets, true
-			for len(p.places) > 0 {
+			for len(p.entries) > 0 {
 				for _, at := range p.take(1, time.Now()) {
 					before := p.octets
 					p.settle(at)

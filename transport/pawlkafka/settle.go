@@ -18,13 +18,13 @@ import (
 // rest.
 func (s *Source) Ack(ctx context.Context, rs ...pawl.Receipt) error {
 	const op = "kafka.ack"
-	held := make([]*place, 0, len(rs))
+	held := make([]*entry, 0, len(rs))
 	for _, r := range rs {
-		if at, ours := r.Handle().(*place); ours && r.Valid() && at.of.source == s {
+		if at, ours := r.Handle().(*entry); ours && r.Valid() && at.of.source == s {
 			held = append(held, at)
 		}
 	}
-	done, err := s.settle(ctx, op, held, func(p *partition, at *place) bool { return p.window.settle(at) })
+	done, err := s.settle(ctx, op, held, func(p *partition, at *entry) bool { return p.window.settle(at) })
 	if err != nil {
 		return err
 	}
@@ -47,15 +47,15 @@ func (s *Source) Ack(ctx context.Context, rs ...pawl.Receipt) error {
 // releases the rest.
 func (s *Source) Release(ctx context.Context, delay time.Duration, ds ...pawl.Delivery) error {
 	const op = "kafka.release"
-	held := make([]*place, 0, len(ds))
+	held := make([]*entry, 0, len(ds))
 	for _, d := range ds {
-		if at, ours := d.Handle.(*place); ours && at != nil && at.of.source == s {
+		if at, ours := d.Handle.(*entry); ours && at != nil && at.of.source == s {
 			held = append(held, at)
 		}
 	}
 	now := time.Now()
 	due := now.Add(max(delay, 0))
-	done, err := s.settle(ctx, op, held, func(p *partition, at *place) bool { return p.release(at, due, now) })
+	done, err := s.settle(ctx, op, held, func(p *partition, at *entry) bool { return p.release(at, due, now) })
 	if err != nil {
 		return err
 	}
@@ -69,7 +69,7 @@ func (s *Source) Release(ctx context.Context, delay time.Duration, ds ...pawl.De
 
 // settle applies do to each delivery that this source still has out, and returns how many there
 // were. It resumes fetching of partitions that have room again.
-func (s *Source) settle(ctx context.Context, op string, held []*place, do func(*partition, *place) bool) (done int, err error) {
+func (s *Source) settle(ctx context.Context, op string, held []*entry, do func(*partition, *entry) bool) (done int, err error) {
 	s.mu.Lock()
 	if s.finishing {
 		s.mu.Unlock()

@@ -59,7 +59,7 @@ type Sink struct {
 }
 
 // traffic counts records of a topic.
-type traffic struct{ sent, answered int64 }
+type traffic struct{ sent, finished int64 }
 
 var (
 	_ pawl.BatchSink = (*Sink)(nil)
@@ -67,7 +67,7 @@ var (
 	_ pawl.Broker    = (*Sink)(nil)
 )
 
-// publishSlack is how long Publish waits for the client's answer after its context ended.
+// publishSlack is how long Publish waits for the client's result after its context ended.
 const publishSlack = time.Second
 
 // OpenSink creates a client from opts, which say how to reach the cluster. It checks that the
@@ -259,21 +259,21 @@ func (s *Sink) Publish(ctx context.Context, ms []pawl.Message) []error {
 		return errs
 	}
 	var records []*kgo.Record
-	var places []int
+	var indexes []int
 	for i, m := range ms {
 		r, err := s.record(m)
 		if err != nil {
 			errs[i] = misfit(err)
 			continue
 		}
-		records, places = append(records, r), append(places, i)
+		records, indexes = append(records, r), append(indexes, i)
 	}
 	f := newFlight(len(records))
 	s.send(ctx, f, records)
 	for i, err := range f.gather(ctx) {
-		errs[places[i]] = s.failure(err, f.alone[i])
+		errs[indexes[i]] = s.failure(err, f.alone[i])
 	}
-	if err := fault.At("kafka.publish.after"); err != nil { // the answers are lost
+	if err := fault.At("kafka.publish.after"); err != nil { // the results are lost
 		for i := range errs {
 			errs[i] = pawl.SinkDown(err)
 		}
@@ -311,11 +311,11 @@ func (s *Sink) PublishBatch(ctx context.Context, ms []pawl.Message) (accepted in
 		return 0, s.failure(f.errs[0], f.alone[0])
 	}
 	s.send(within, f, records[1:])
-	answers := f.gather(ctx)
-	if err := fault.At("kafka.publish.after"); err != nil { // the answers are lost
+	errs := f.gather(ctx)
+	if err := fault.At("kafka.publish.after"); err != nil { // the results are lost
 		return 0, pawl.SinkDown(err)
 	}
-	for i, err := range answers {
+	for i, err := range errs {
 		if err != nil {
 			return accepted, s.failure(err, f.alone[i])
 		}
@@ -331,23 +331,23 @@ func (s *Sink) knows(topic string, one *onePartition) bool {
 	return s.confirmed[topicPartition{topic, one.number.Load()}]
 }
 
-// A flight is a set of records that were sent and await their answers.
+// A flight is a set of records that were sent and await their results.
 type flight struct {
-	answers  chan answer
+	results  chan result
 	errs     []error // one per record; errUnanswered until answered
 	alone    []bool  // no other record of its topic was in flight at the same time
 	sent     int
-	answered int
+	gathered int
 }
 
-type answer struct {
+type result struct {
 	of    int
 	err   error
 	alone bool
 }
 
 func newFlight(n int) *flight {
-	f := &flight{answers: make(chan answer, n), errs: make([]error, n), alone: make([]bool, n)}
+	f := &flight{results: make(chan result, n), errs: make([]error, n), alone: make([]bool, n)}
 	for i := range f.errs {
 		f.errs[i] = errUnanswered
 	}
@@ -361,7 +361,7 @@ func (s *Sink) send(ctx context.Context, f *flight, records []*kgo.Record) {
 		f.sent++
 		before := s.depart(r.Topic)
 		s.client.Produce(ctx, r, func(r *kgo.Record, err error) {
-			f.answers <- answer{of, err, s.arrive(r, err, before)}
+			f.results <- result{of, err, s.arrive(r, err, before)}
 		})
 	}
 }
@@ -371,7 +371,7 @@ func (s *Sink) depart(topic string) traffic {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	before := s.traffic[topic]
-	s.traffic[topic] = traffic{before.sent + 1, before.answered}
+	s.traffic[topic] = traffic{before.sent + 1, before.finished}
 	return before
 }
 
@@ -380,22 +380,22 @@ func (s *Sink) arrive(r *kgo.Record, err error, before traffic) (alone bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.traffic[r.Topic]
-	s.traffic[r.Topic] = traffic{now.sent, now.answered + 1}
+	s.traffic[r.Topic] = traffic{now.sent, now.finished + 1}
 	if err == nil {
 		s.confirmed[topicPartition{r.Topic, r.Partition}] = true
 	}
-	return before.sent == before.answered && now.sent == before.sent+1
+	return before.sent == before.finished && now.sent == before.sent+1
 }
 
-// gather waits for the answers to all sent records, at most publishSlack beyond the end of ctx.
+// gather waits for the results of all sent records, at most publishSlack beyond the end of ctx.
 func (f *flight) gather(ctx context.Context) []error {
 	done := ctx.Done()
 	var late <-chan time.Time
-	for f.answered < f.sent {
+	for f.gathered < f.sent {
 		select {
-		case a := <-f.answers:
+		case a := <-f.results:
 			f.errs[a.of], f.alone[a.of] = a.err, a.alone
-			f.answered++
+			f.gathered++
 		case <-done:
 			done, late = nil, time.After(publishSlack)
 		case <-late:

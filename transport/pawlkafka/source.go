@@ -33,7 +33,7 @@ type Source struct {
 
 	// Acquire the locks in this order.
 	pumpMu   sync.Mutex // makes a poll and its stow one step for group callbacks
-	commitMu sync.Mutex // held from choosing the offsets to the answer
+	commitMu sync.Mutex // held from choosing the offsets to the response
 	mu       sync.Mutex // guards the fields below
 
 	ids                    map[string]topicID
@@ -157,7 +157,7 @@ func (s *Source) Info() pawl.SourceInfo {
 // delivery as started. A revoke waits for started deliveries until Ack or Release, at most
 // [kgo.RebalanceTimeout] minus 5 s.
 func (s *Source) StillHeld(d pawl.Delivery) bool {
-	at, ours := d.Handle.(*place)
+	at, ours := d.Handle.(*entry)
 	if !ours || at.of.source != s {
 		return false
 	}

@@ -19,8 +19,8 @@ const (
 	void                 // truncated from the log, which may hold another record at its offset now
 )
 
-// A place is one record in a window. It is the handle of its delivery.
-type place struct {
+// An entry is one record in a window. It is the handle of its delivery.
+type entry struct {
 	of      *partition
 	offset  int64
 	epoch   int32 // of the leader that wrote it
@@ -43,9 +43,9 @@ type place struct {
 // The mark is the offset to commit: all records before it are settled. It moves up to the first
 // unsettled record. Only a truncation of the log moves it back.
 type window struct {
-	places []*place // from the mark on
-	todo   []*place // the fresh and waiting ones of places
-	outs   map[string]int
+	entries []*entry // from the mark on
+	todo    []*entry // the fresh and waiting ones of entries
+	outs    map[string]int
 
 	mark      int64 // the next offset to commit; -1: unknown
 	markEpoch int32
@@ -61,19 +61,19 @@ func newWindow(mark int64, epoch int32) window {
 }
 
 // add adds a fetched record. Its offset is at least next, as offsets may have gaps.
-func (w *window) add(p *place) {
+func (w *window) add(p *entry) {
 	if w.mark < 0 {
 		w.mark, w.markEpoch = p.offset, p.epoch
 	}
 	w.next = p.offset + 1
 	w.unsettled++
 	w.octets += p.size
-	w.places, w.todo = append(w.places, p), append(w.todo, p)
+	w.entries, w.todo = append(w.entries, p), append(w.todo, p)
 }
 
 // take hands out at most limit records in offset order. It skips an ordering key while one of its
 // records is out from an earlier take. It also skips the records of a key after one that waits.
-func (w *window) take(limit int, now time.Time) (taken []*place) {
+func (w *window) take(limit int, now time.Time) (taken []*entry) {
 	var blocked map[string]bool
 	block := func(key string) {
 		if blocked == nil {
@@ -122,7 +122,7 @@ func (w *window) due() (first time.Time) {
 }
 
 // begin marks a record as started, and reports whether it is out.
-func (w *window) begin(p *place) bool {
+func (w *window) begin(p *entry) bool {
 	if p.state != out {
 		return false
 	}
@@ -134,7 +134,7 @@ func (w *window) begin(p *place) bool {
 }
 
 // settle settles a record and moves the mark if it was the first. It reports whether it was out.
-func (w *window) settle(p *place) bool {
+func (w *window) settle(p *entry) bool {
 	if p.state != out {
 		return false
 	}
@@ -143,20 +143,20 @@ func (w *window) settle(p *place) bool {
 	w.octets -= p.size
 	p.record = nil
 	passed := 0
-	for passed < len(w.places) && w.places[passed].state == settled {
+	for passed < len(w.entries) && w.entries[passed].state == settled {
 		passed++
 	}
 	if passed > 0 {
-		last := w.places[passed-1]
+		last := w.entries[passed-1]
 		w.mark, w.markEpoch = last.offset+1, last.epoch
-		clear(w.places[:passed])
-		w.places = w.places[passed:]
+		clear(w.entries[:passed])
+		w.entries = w.entries[passed:]
 	}
 	return true
 }
 
 // release returns a record to the window until due. It reports whether the record was out.
-func (w *window) release(p *place, due, now time.Time) bool {
+func (w *window) release(p *entry, due, now time.Time) bool {
 	if p.state != out {
 		return false
 	}
@@ -172,7 +172,7 @@ func (w *window) release(p *place, due, now time.Time) bool {
 }
 
 // back moves a record that is out to another state.
-func (w *window) back(p *place, to state) {
+func (w *window) back(p *entry, to state) {
 	p.state = to
 	if p.started {
 		p.started = false
@@ -189,8 +189,8 @@ func (w *window) back(p *place, to state) {
 // truncate drops the records from offset at on, because the log was cut there and continues with
 // others. If the mark was beyond at, it moves back to at.
 func (w *window) truncate(at int64, epoch int32) {
-	cut := sort.Search(len(w.places), func(i int) bool { return w.places[i].offset >= at })
-	for _, p := range w.places[cut:] {
+	cut := sort.Search(len(w.entries), func(i int) bool { return w.entries[i].offset >= at })
+	for _, p := range w.entries[cut:] {
 		if p.state == out {
 			w.back(p, void)
 		}
@@ -200,9 +200,9 @@ func (w *window) truncate(at int64, epoch int32) {
 		}
 		p.state, p.record = void, nil
 	}
-	clear(w.places[cut:])
-	w.places = w.places[:cut]
-	w.todo = slices.DeleteFunc(w.todo, func(p *place) bool { return p.state == void })
+	clear(w.entries[cut:])
+	w.entries = w.entries[:cut]
+	w.todo = slices.DeleteFunc(w.todo, func(p *entry) bool { return p.state == void })
 	w.next = at
 	if w.mark > at {
 		w.mark, w.markEpoch = at, epoch
@@ -210,4 +210,4 @@ func (w *window) truncate(at int64, epoch int32) {
 }
 
 // span returns how many records the window holds, including settled ones after an unsettled one.
-func (w *window) span() int { return len(w.places) }
+func (w *window) span() int { return len(w.entries) }

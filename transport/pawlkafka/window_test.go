@@ -12,14 +12,14 @@ type model struct {
 	t      *testing.T
 	w      window
 	now    time.Time
-	all    []*place // every record ever added and not truncated, in order
-	states map[*place]state
+	all    []*entry // every record ever added and not truncated, in order
+	states map[*entry]state
 	trail  []string // the operations so far
 	cut    int64    // offset of the last cut that moved the mark back
 }
 
 func newModel(t *testing.T) *model {
-	return &model{t: t, w: newWindow(-1, -1), now: time.Unix(1_000_000, 0), states: map[*place]state{}, cut: -1}
+	return &model{t: t, w: newWindow(-1, -1), now: time.Unix(1_000_000, 0), states: map[*entry]state{}, cut: -1}
 }
 
 func (m *model) did(format string, args ...any) {
@@ -33,7 +33,7 @@ func (m *model) fatal(format string, args ...any) {
 
 func (m *model) add(offset int64, epoch int32, key string) {
 	m.did("add %d %s", offset, key)
-	p := &place{offset: offset, epoch: epoch, size: 10, key: key}
+	p := &entry{offset: offset, epoch: epoch, size: 10, key: key}
 	m.w.add(p)
 	m.all, m.states[p] = append(m.all, p), fresh
 	m.check()
@@ -78,7 +78,7 @@ func (m *model) take(limit int) {
 	m.check()
 }
 
-func (m *model) settle(p *place) {
+func (m *model) settle(p *entry) {
 	want := m.states[p] == out
 	m.did("settle %d", p.offset)
 	if got := m.w.settle(p); got != want {
@@ -90,7 +90,7 @@ func (m *model) settle(p *place) {
 	m.check()
 }
 
-func (m *model) release(p *place, delay time.Duration) {
+func (m *model) release(p *entry, delay time.Duration) {
 	want := m.states[p] == out
 	m.did("release %d %v", p.offset, delay)
 	if got := m.w.release(p, m.now.Add(delay), m.now); got != want {
@@ -102,7 +102,7 @@ func (m *model) release(p *place, delay time.Duration) {
 	m.check()
 }
 
-func (m *model) begin(p *place) {
+func (m *model) begin(p *entry) {
 	m.did("begin %d", p.offset)
 	if got := m.w.begin(p); got != (m.states[p] == out) {
 		m.fatal("begin of %d answers %v", p.offset, got)
@@ -199,7 +199,7 @@ func TestWindow_AnyOrder(t *testing.T) {
 		next, epoch := rng.Int64N(5), int32(1)
 		keys := []string{"", "a", "b", "c"}[:1+rng.IntN(4)]
 		for range 300 {
-			one := func() *place { return m.all[rng.IntN(len(m.all))] }
+			one := func() *entry { return m.all[rng.IntN(len(m.all))] }
 			switch what := rng.IntN(20); {
 			case what < 6:
 				m.add(next, epoch, keys[rng.IntN(len(keys))])

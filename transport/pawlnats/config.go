@@ -14,7 +14,7 @@ const (
 	defaultWait    = 5 * time.Second
 	minWait        = 50 * time.Millisecond
 	maxWait        = 30 * time.Second
-	answerSlack    = time.Second      // extra time before a pull counts as unanswered
+	responseSlack  = time.Second      // extra time before a pull counts as unanswered
 	pongWait       = 5 * time.Second  // timeout of the check that the server is alive
 	mostUnanswered = 3                // unanswered pulls in a row before Receive fails
 	callTimeout    = 10 * time.Second // timeout of the source's own calls to JetStream

@@ -29,8 +29,8 @@ func messageOf(d pawl.Delivery) *nats.Msg {
 		if name == SubjectAttribute {
 			continue
 		}
-		if plain, octets, binary := adapter.Binary(name, value); binary {
-			name, value = plain, string(octets)
+		if base, octets, binary := adapter.Binary(name, value); binary {
+			name, value = base, string(octets)
 		}
 		m.Header[name] = []string{value}
 	}

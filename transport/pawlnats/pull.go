@@ -52,7 +52,7 @@ func (s *Source) pull(ctx context.Context, b *binding, most int) (got []*nats.Ms
 		_ = p.sub.Unsubscribe() // nothing was requested
 		return nil, err
 	}
-	timer := time.NewTimer(b.wait + answerSlack)
+	timer := time.NewTimer(b.wait + responseSlack)
 	defer timer.Stop()
 	for {
 		select {

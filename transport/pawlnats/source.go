@@ -160,8 +160,8 @@ func (s *Source) Backlog(ctx context.Context) (Backlog, error) {
 func (s *Source) newHeart(ackWait time.Duration) *heart.Heart[string] {
 	return heart.New(heart.Config[string]{Lease: ackWait, Batch: heldBatch, CallTimeout: callTimeout,
 		Extended: func(n int) { s.counters.extended.Add(int64(n)) },
-		Extend: func(_ context.Context, beats []heart.Beat[string]) []heart.Outcome {
-			outcomes := make([]heart.Outcome, len(beats))
+		Extend: func(_ context.Context, beats []heart.Beat[string]) []heart.Extension {
+			outcomes := make([]heart.Extension, len(beats))
 			// Extensions buffered until a reconnect would arrive too late, and all at once.
 			connected := s.conn.IsConnected()
 			for i, b := range beats {

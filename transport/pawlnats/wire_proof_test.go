@@ -26,7 +26,7 @@ import (
 func TestSink_Answers(t *testing.T) {
 	t.Parallel()
 	server := startServer(t)
-	transporttest.RunSink(t, transporttest.Destination{Open: func(t *testing.T, a *transporttest.Answers) transporttest.Outlet {
+	transporttest.RunSink(t, transporttest.Destination{Open: func(t *testing.T, a *transporttest.Responses) transporttest.Outlet {
 		f := setup(t, options{server: server, stream: jetstream.StreamConfig{Discard: jetstream.DiscardNew, DiscardNewPerSubject: true, MaxMsgsPerSubject: 1}})
 		full := f.stream + ".full" // a subject that already holds its one message
 		_, err := f.js.Publish(t.Context(), full, nil)
@@ -74,7 +74,7 @@ func readOp(r *bufio.Reader) ([]byte, error) {
 // A wire observes a connection, and holds confirmations until the test releases them.
 type wire struct {
 	link    *wireproxy.Link
-	answers *transporttest.Answers
+	answers *transporttest.Responses
 
 	mu  sync.Mutex
 	ids map[string]string // ids of messages without a confirmation, by reply subject

@@ -111,7 +111,7 @@ func TestSink_Bounds(t *testing.T) {
 			t.Parallel()
 			d := destination(cfg)
 			open := d.Open
-			d.Open = func(t *testing.T, a *transporttest.Answers) transporttest.Outlet {
+			d.Open = func(t *testing.T, a *transporttest.Responses) transporttest.Outlet {
 				o := open(t, a)
 				o.Sink = shortened{o.Sink.(*pawlrabbitmq.Sink), cfg.MaxSize}
 				return o

@@ -77,10 +77,10 @@ func (l *confirmChannel) blocking() error {
 	return errors.New(l.alarm)
 }
 
-// A posted is a message that was sent, and its outcome.
+// A posted is a message that was sent, and its confirm.
 type posted struct {
 	id       string
-	answered chan struct{} // closed once the fields below are set
+	settled  chan struct{} // closed once the fields below are set
 	err      error         // why it was not written
 	acked    bool
 	returned string // why RabbitMQ returned it, or ""
@@ -92,7 +92,7 @@ type posted struct {
 func (l *confirmChannel) send(ctx context.Context, exchange string, parcels []parcel) []*posted {
 	all := make([]*posted, len(parcels))
 	for i, p := range parcels {
-		all[i] = &posted{id: p.message.MessageId, answered: make(chan struct{})}
+		all[i] = &posted{id: p.message.MessageId, settled: make(chan struct{})}
 	}
 	go func() {
 		for i, p := range parcels {
@@ -104,7 +104,7 @@ func (l *confirmChannel) send(ctx context.Context, exchange string, parcels []pa
 
 func (l *confirmChannel) post(ctx context.Context, exchange string, p parcel, one *posted) {
 	if one.err = l.enter(ctx, one); one.err != nil {
-		close(one.answered)
+		close(one.settled)
 		return
 	}
 	confirm, err := l.ch.PublishWithDeferredConfirm(exchange, p.key, true, false, p.message)
@@ -134,7 +134,7 @@ func (l *confirmChannel) enter(ctx context.Context, one *posted) error {
 	return nil
 }
 
-// settle sets a message's outcome. A return has no delivery tag, so it is matched by id.
+// settle sets a message's confirm. A return has no delivery tag, so it is matched by id.
 func (l *confirmChannel) settle(one *posted, acked bool, err error) {
 	l.mu.Lock()
 	l.gather()
@@ -146,18 +146,18 @@ func (l *confirmChannel) settle(one *posted, acked bool, err error) {
 		delete(l.open, one.id)
 	}
 	l.mu.Unlock()
-	close(one.answered)
+	close(one.settled)
 	<-l.slots
 }
 
-// answer waits until a message has an outcome, or until no confirmation can be expected.
-func (l *confirmChannel) answer(ctx context.Context, one *posted) error {
+// await waits until a message is confirmed, or until no confirm can be expected.
+func (l *confirmChannel) await(ctx context.Context, one *posted) error {
 	l.mu.Lock()
 	stopped := l.stopped
 	l.mu.Unlock()
 	var silent error
 	select {
-	case <-one.answered:
+	case <-one.settled:
 		return one.err
 	case <-stopped:
 		silent = l.stop()
@@ -165,7 +165,7 @@ func (l *confirmChannel) answer(ctx context.Context, one *posted) error {
 		silent = ctx.Err()
 	}
 	select {
-	case <-one.answered: // answered at the same time
+	case <-one.settled: // settled at the same time
 		return one.err
 	default:
 		return silent

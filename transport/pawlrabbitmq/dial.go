@@ -69,25 +69,25 @@ func (dial Dialer) connect(ctx context.Context, op string) (*amqp.Connection, er
 
 // await runs a call that takes no context. If ctx ends first, late gets a later result.
 func await[T any](ctx context.Context, call func() (T, error), late func(T)) (T, error) {
-	type answer struct {
+	type result struct {
 		value T
 		err   error
 	}
-	answers := make(chan answer, 1)
+	results := make(chan result, 1)
 	go func() {
-		var a answer
+		var a result
 		a.err = callback.Do("", func() (err error) {
 			a.value, err = call()
 			return err
 		})
-		answers <- a
+		results <- a
 	}()
 	select {
-	case a := <-answers:
+	case a := <-results:
 		return a.value, a.err
 	case <-ctx.Done():
 		go func() {
-			if a := <-answers; a.err == nil {
+			if a := <-results; a.err == nil {
 				late(a.value)
 			}
 		}()

@@ -25,15 +25,15 @@ func wrap(op, where string, err error) error {
 
 // diagnose recognises common setup errors and closed channels. where is a queue or an exchange.
 func diagnose(where string, err error) (short, hint string) {
-	var answer *amqp.Error
+	var exception *amqp.Error
 	var network *net.OpError
 	switch {
 	case errors.Is(err, amqp.ErrCredentials), errors.Is(err, amqp.ErrSASL):
 		return "RabbitMQ refuses the user or the password", "check the credentials in the URL; the user guest may connect from localhost only"
 	case errors.Is(err, amqp.ErrVhost):
 		return "RabbitMQ refuses the virtual host", "create it, or grant the user access to it"
-	case errors.As(err, &answer):
-		return diagnoseAnswer(where, answer)
+	case errors.As(err, &exception):
+		return diagnoseException(where, exception)
 	case errors.Is(err, context.DeadlineExceeded):
 		return "no answer in time", "check the broker and the network: a proxy, a firewall, a full host"
 	case errors.As(err, &network):
@@ -42,7 +42,7 @@ func diagnose(where string, err error) (short, hint string) {
 	return "", ""
 }
 
-func diagnoseAnswer(where string, e *amqp.Error) (short, hint string) {
+func diagnoseException(where string, e *amqp.Error) (short, hint string) {
 	text := fmt.Sprintf("%s (%d)", e.Reason, e.Code)
 	switch {
 	case e.Code == amqp.NotFound && strings.Contains(e.Reason, "no queue"):

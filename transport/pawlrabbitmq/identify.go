@@ -37,8 +37,8 @@ func messageOf(d pawl.Delivery) *amqp.Delivery {
 		if name == ContentTypeAttribute {
 			m.ContentType = value
 		}
-		if plain, octets, binary := adapter.Binary(name, value); binary {
-			m.Headers[plain] = octets
+		if base, octets, binary := adapter.Binary(name, value); binary {
+			m.Headers[base] = octets
 			continue
 		}
 		m.Headers[name] = value

@@ -26,7 +26,7 @@ const (
 type parcel struct {
 	message amqp.Publishing
 	key     string
-	place   int
+	index   int
 }
 
 // Carries returns why RabbitMQ can never carry the event octet for octet:

@@ -247,7 +247,7 @@ const (
 	settlePause  = 10 * time.Millisecond
 )
 
-// close closes a channel. The answer proves that RabbitMQ has read all acknowledgements on it. A
+// close closes a channel. The reply shows that RabbitMQ has read all acknowledgements on it. A
 // message whose acknowledgement is still lost comes again, and is absorbed.
 func (s *Source) close(ctx context.Context, one *session) {
 	err := do(ctx, func() error {

@@ -13,8 +13,8 @@ import (
 )
 
 // Ack acknowledges messages whose outcome the database holds. RabbitMQ does not confirm
-// acknowledgements. So Ack sends a request after them, whose answer proves that they were read.
-// Without an answer Ack returns an error, and the messages return and are absorbed.
+// acknowledgements. So Ack sends a request after them, whose reply shows that they were read.
+// Without a reply Ack returns an error, and the messages return and are absorbed.
 //
 // If the session of a delivery has ended, nothing is sent, because RabbitMQ redelivers it. It is
 // counted in Stats.LostHandles and is not an error. Ack refuses receipts that are invalid, of
@@ -78,8 +78,8 @@ func (s *Source) ackIn(ctx context.Context, one *session, handles []*handle) (ac
 	return acked, lost, again, fault.At("rabbitmq.ack.after")
 }
 
-// writeAcks acknowledges all tags up to upTo, unless it is 0, and single ones. The answer to Qos,
-// which changes nothing, proves that RabbitMQ has read them.
+// writeAcks acknowledges all tags up to upTo, unless it is 0, and single ones. The reply to Qos,
+// which changes nothing, shows that RabbitMQ has read them.
 func (s *Source) writeAcks(one *session, upTo uint64, single []uint64) error {
 	if upTo > 0 {
 		if err := one.ch.Ack(upTo, true); err != nil {

@@ -120,11 +120,11 @@ func (s *Sink) Publish(ctx context.Context, ms []pawl.Message) []error {
 			errs[i] = misfit(err)
 			continue
 		}
-		p.place = i
+		p.index = i
 		parcels = append(parcels, p)
 	}
 	for i, err := range s.publish(ctx, parcels) {
-		errs[parcels[i].place] = err
+		errs[parcels[i].index] = err
 	}
 	for _, err := range errs {
 		if err != nil {
@@ -172,7 +172,7 @@ func (s *Sink) publish(ctx context.Context, parcels []parcel) []error {
 	unknown := false
 	for i, one := range l.send(ctx, s.exchange, parcels) {
 		var certain bool
-		errs[i], certain = s.outcome(ctx, l, parcels[i], one)
+		errs[i], certain = s.confirmed(ctx, l, parcels[i], one)
 		unknown = unknown || !certain
 	}
 	if unknown && l.blocking() == nil {
@@ -187,9 +187,9 @@ func (s *Sink) publish(ctx context.Context, parcels []parcel) []error {
 
 func (s *Sink) down(err error) error { return pawl.SinkDown(wrap("rabbitmq.sink", s.exchange, err)) }
 
-// outcome waits for RabbitMQ's answer to one message. certain is false if none came.
-func (s *Sink) outcome(ctx context.Context, l *confirmChannel, p parcel, one *posted) (err error, certain bool) {
-	if err := l.answer(ctx, one); err != nil {
+// confirmed waits for RabbitMQ's confirm of one message. certain is false if none came.
+func (s *Sink) confirmed(ctx context.Context, l *confirmChannel, p parcel, one *posted) (err error, certain bool) {
+	if err := l.await(ctx, one); err != nil {
 		return s.down(fmt.Errorf("it is unknown whether RabbitMQ has the message: %w", err)), false
 	}
 	if one.returned != "" {
@@ -203,9 +203,9 @@ func (s *Sink) outcome(ctx context.Context, l *confirmChannel, p parcel, one *po
 		return s.down(errors.New("RabbitMQ refused the message: a queue is full (reject-publish), or it could not store it")), true
 	}
 	reason := l.reason()
-	var answer *amqp.Error
+	var exception *amqp.Error
 	// The content may be too large, for example.
-	aboutContent := errors.As(reason, &answer) && answer.Code == amqp.PreconditionFailed
+	aboutContent := errors.As(reason, &exception) && exception.Code == amqp.PreconditionFailed
 	if aboutContent && one.alone {
 		return wrap("rabbitmq.sink", s.exchange, reason), false
 	}
@@ -263,7 +263,7 @@ func (s *Sink) leave(l *confirmChannel) {
 	s.end(l)
 }
 
-// drop makes later calls reconnect. Calls that use the channel still get their answers.
+// drop makes later calls reconnect. Calls that use the channel still get their confirms.
 func (s *Sink) drop(l *confirmChannel) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

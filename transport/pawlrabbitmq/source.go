@@ -102,7 +102,7 @@ func (s *Source) Info() pawl.SourceInfo {
 	return pawl.SourceInfo{RedeliveryHorizon: s.config.RedeliveryHorizon, ReceiveBatch: min(receiveBatch, s.config.Prefetch), AckBatch: ackBatch, ReleaseBlocks: true}
 }
 
-// Finish ends the source. It closes the channels, whose answers prove that RabbitMQ has read all
+// Finish ends the source. It closes the channels, whose replies show that RabbitMQ has read all
 // acknowledgements, and the connection. Unsettled messages return to the queue in order. A consumer
 // calls Finish last. Later calls of Ack and Release do nothing and return an error.
 func (s *Source) Finish(ctx context.Context) error {

@@ -31,7 +31,7 @@ type queueFacts struct {
 	kind      string // quorum, classic, stream
 	durable   bool
 	arguments map[string]string // as text
-	known     map[string]bool   // arguments that RabbitMQ reported, set or not
+	reported  map[string]bool   // arguments that RabbitMQ reported, set or not
 	policies  bool              // arguments include policies
 	version   string            // of the broker
 	blind     error             // why the arguments are unknown
@@ -94,7 +94,7 @@ const maxProbes = 24
 // declaration that differs from the queue, and names one argument with its value. So inspect
 // declares wrong values until it knows all. Each declaration fails, also if the queue is missing.
 func inspect(ctx context.Context, conn *amqp.Connection, queue string) (queueFacts, error) {
-	f := queueFacts{durable: true, arguments: map[string]string{}, known: map[string]bool{}}
+	f := queueFacts{durable: true, arguments: map[string]string{}, reported: map[string]bool{}}
 	args := amqp.Table{argType: probe, argSingle: probe, argTTL: probe, argLimit: probe, argDeadLetter: int32(0)}
 	autoDelete := false
 	for range maxProbes {
@@ -117,7 +117,7 @@ func inspect(ctx context.Context, conn *amqp.Connection, queue string) (queueFac
 		}
 		name, value, ok := difference(refusal)
 		switch {
-		case !ok || f.known[name]:
+		case !ok || f.reported[name]:
 			f.blind = err
 			return f, nil
 		case name == "durable":
@@ -127,7 +127,7 @@ func inspect(ctx context.Context, conn *amqp.Connection, queue string) (queueFac
 		default:
 			f.learn(name, value, args)
 		}
-		f.known[name] = true
+		f.reported[name] = true
 	}
 	f.blind = errors.New("the queue has too many arguments")
 	return f, nil

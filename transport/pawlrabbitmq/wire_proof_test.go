@@ -31,7 +31,7 @@ func TestSink_Answers(t *testing.T) {
 
 // destination describes exchanges on the shared server for the suite.
 func destination(cfg pawlrabbitmq.SinkConfig) transporttest.Destination {
-	return transporttest.Destination{Named: true, Open: func(t *testing.T, a *transporttest.Answers) transporttest.Outlet {
+	return transporttest.Destination{Named: true, Open: func(t *testing.T, a *transporttest.Responses) transporttest.Outlet {
 		o := newOutlet(t, sharedServer(t), quorum(), pawlrabbitmq.SinkConfig{})
 		o.must(o.ch.QueueBind(o.queue, "placed", o.exchange, false, nil))
 		proxy, err := wireproxy.ListenFrames(o.server.Addr(), readFrame, func(l *wireproxy.Link) (up, down func([]byte)) {
@@ -129,7 +129,7 @@ const (
 // A wire is a proxy that holds back confirmations. A return passes with its confirmation.
 type wire struct {
 	link    *wireproxy.Link
-	answers *transporttest.Answers
+	answers *transporttest.Responses
 
 	mu         sync.Mutex
 	tags       map[uint16]uint64            // the last of each channel

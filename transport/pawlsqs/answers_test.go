@@ -22,7 +22,7 @@ import (
 // without a result is not published.
 func TestSink_Answers(t *testing.T) {
 	t.Parallel()
-	transporttest.RunSink(t, transporttest.Destination{Named: true, Open: func(t *testing.T, a *transporttest.Answers) transporttest.Outlet {
+	transporttest.RunSink(t, transporttest.Destination{Named: true, Open: func(t *testing.T, a *transporttest.Responses) transporttest.Outlet {
 		server := sqstest.New(sqstest.Options{})
 		e := &endpoint{server: server, answers: a, cut: make(chan struct{})}
 		client := newClient(e, "http://sqs.test")
@@ -42,7 +42,7 @@ func TestSink_Answers(t *testing.T) {
 // SendMessageBatch until released.
 type endpoint struct {
 	server  *sqstest.Server
-	answers *transporttest.Answers
+	answers *transporttest.Responses
 
 	mu  sync.Mutex
 	cut chan struct{}

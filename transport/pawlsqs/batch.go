@@ -18,44 +18,44 @@ type entry struct {
 	message int   // index of the message to send; used by sends only
 }
 
-// outcome is the result of one entry.
-type outcome struct {
+// entryResult is the result of one entry.
+type entryResult struct {
 	err   error // nil if it succeeded
 	dead  bool  // the handle is no longer usable
 	again bool  // a fault of the service: the same entry may succeed now
 }
 
-// batchAnswer is the response to a batch call, by entry ids.
-type batchAnswer struct {
+// batchResponse is the response to a batch call, by entry ids.
+type batchResponse struct {
 	successful []string
 	failed     []types.BatchResultErrorEntry
 }
 
 // batchCall sends up to ten entries. ids[i] belongs to entries[i].
-type batchCall func(ctx context.Context, ids []string, entries []entry) (batchAnswer, error)
+type batchCall func(ctx context.Context, ids []string, entries []entry) (batchResponse, error)
 
-var errUnanswered = errors.New("the answer does not mention the entry")
+var errUnanswered = errors.New("the response does not mention the entry")
 
-// inBatches sends entries ten at a time and returns one outcome for each. Entry ids are positions,
+// inBatches sends entries ten at a time and returns one result for each. Entry ids are positions,
 // because message ids may repeat in a batch: a redelivery may be stored beside its original. SQS
 // refuses a batch with repeated ids (trap T75).
-func inBatches(ctx context.Context, entries []entry, call batchCall) []outcome {
-	outcomes := make([]outcome, 0, len(entries))
+func inBatches(ctx context.Context, entries []entry, call batchCall) []entryResult {
+	results := make([]entryResult, 0, len(entries))
 	for chunk := range slices.Chunk(entries, maxBatch) {
-		outcomes = append(outcomes, oneBatch(ctx, chunk, call)...)
+		results = append(results, oneBatch(ctx, chunk, call)...)
 	}
-	return outcomes
+	return results
 }
 
-func oneBatch(ctx context.Context, chunk []entry, call batchCall) []outcome {
+func oneBatch(ctx context.Context, chunk []entry, call batchCall) []entryResult {
 	ids := positions(len(chunk))
-	outcomes := make([]outcome, len(chunk))
+	results := make([]entryResult, len(chunk))
 	reply, err := call(ctx, ids, chunk)
-	for i := range outcomes {
+	for i := range results {
 		if err != nil {
-			outcomes[i].err = err // the SDK has retried already
+			results[i].err = err // the SDK has retried already
 		} else if !slices.Contains(reply.successful, ids[i]) {
-			outcomes[i] = outcome{err: errUnanswered, again: true}
+			results[i] = entryResult{err: errUnanswered, again: true}
 		}
 	}
 	for _, f := range reply.failed {
@@ -63,25 +63,25 @@ func oneBatch(ctx context.Context, chunk []entry, call batchCall) []outcome {
 		if i < 0 {
 			continue
 		}
-		outcomes[i] = judge(f)
+		results[i] = judge(f)
 	}
-	return outcomes
+	return results
 }
 
 // twice is inBatches with one retry of the entries that failed by a fault of the service.
-func twice(ctx context.Context, entries []entry, call batchCall) []outcome {
-	outcomes := inBatches(ctx, entries, call)
+func twice(ctx context.Context, entries []entry, call batchCall) []entryResult {
+	results := inBatches(ctx, entries, call)
 	var again []entry
 	var where []int
-	for i, o := range outcomes {
+	for i, o := range results {
 		if o.again {
 			again, where = append(again, entries[i]), append(where, i)
 		}
 	}
 	for i, o := range inBatches(ctx, again, call) {
-		outcomes[where[i]] = o
+		results[where[i]] = o
 	}
-	return outcomes
+	return results
 }
 
 func positions(n int) []string {
@@ -92,7 +92,7 @@ func positions(n int) []string {
 	return ids
 }
 
-func (s *Source) deleteMessages(ctx context.Context, ids []string, entries []entry) (batchAnswer, error) {
+func (s *Source) deleteMessages(ctx context.Context, ids []string, entries []entry) (batchResponse, error) {
 	in := &awssqs.DeleteMessageBatchInput{QueueUrl: &s.url}
 	for i := range entries {
 		in.Entries = append(in.Entries,
@@ -100,16 +100,16 @@ func (s *Source) deleteMessages(ctx context.Context, ids []string, entries []ent
 	}
 	out, err := s.client.DeleteMessageBatch(ctx, in)
 	if err != nil {
-		return batchAnswer{}, err
+		return batchResponse{}, err
 	}
-	reply := batchAnswer{failed: out.Failed}
+	reply := batchResponse{failed: out.Failed}
 	for _, done := range out.Successful {
 		reply.successful = append(reply.successful, aws.ToString(done.Id))
 	}
 	return reply, nil
 }
 
-func (s *Source) changeVisibility(ctx context.Context, ids []string, entries []entry) (batchAnswer, error) {
+func (s *Source) changeVisibility(ctx context.Context, ids []string, entries []entry) (batchResponse, error) {
 	in := &awssqs.ChangeMessageVisibilityBatchInput{QueueUrl: &s.url}
 	for i := range entries {
 		in.Entries = append(in.Entries, types.ChangeMessageVisibilityBatchRequestEntry{
@@ -117,9 +117,9 @@ func (s *Source) changeVisibility(ctx context.Context, ids []string, entries []e
 	}
 	out, err := s.client.ChangeMessageVisibilityBatch(ctx, in)
 	if err != nil {
-		return batchAnswer{}, err
+		return batchResponse{}, err
 	}
-	reply := batchAnswer{failed: out.Failed}
+	reply := batchResponse{failed: out.Failed}
 	for _, done := range out.Successful {
 		reply.successful = append(reply.successful, aws.ToString(done.Id))
 	}

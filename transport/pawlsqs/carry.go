@@ -130,17 +130,17 @@ func decoded(m types.Message) types.Message {
 // callSend calls SendMessageBatch once and returns a result for each entry. The SDK compares
 // checksums too, but one mismatch fails the whole call, and the accepted entries would be sent
 // again. So its check is off and callSend compares them.
-func callSend(ctx context.Context, client SendAPI, in *awssqs.SendMessageBatchInput) (batchAnswer, error) {
+func callSend(ctx context.Context, client SendAPI, in *awssqs.SendMessageBatchInput) (batchResponse, error) {
 	out, err := client.SendMessageBatch(ctx, in, func(o *awssqs.Options) { o.DisableMessageChecksumValidation = true })
 	if err != nil {
-		return batchAnswer{}, err
+		return batchResponse{}, err
 	}
 	sums := map[string]string{}
 	for _, e := range in.Entries {
 		sum := md5.Sum([]byte(*e.MessageBody))
 		sums[*e.Id] = hex.EncodeToString(sum[:])
 	}
-	reply := batchAnswer{failed: out.Failed}
+	reply := batchResponse{failed: out.Failed}
 	for _, done := range out.Successful {
 		sent := sums[aws.ToString(done.Id)]
 		if stored := cmp.Or(aws.ToString(done.MD5OfMessageBody), sent); stored != sent {

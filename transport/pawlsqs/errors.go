@@ -94,17 +94,17 @@ var credentialCodes = map[string]bool{
 //	the handle is no longer usable       dead: no retry; the message returns by itself or is gone
 //	the service's fault, or a throttle   again: the same entry may succeed now
 //	anything else                        neither: the sender must change something
-func judge(f types.BatchResultErrorEntry) outcome {
+func judge(f types.BatchResultErrorEntry) entryResult {
 	code, message := aws.ToString(f.Code), aws.ToString(f.Message)
-	o := outcome{err: fmt.Errorf("%s: %s", code, message), dead: deadHandle(code, message)}
-	o.again = !o.dead && (!f.SenderFault || throttleCodes[plainCode(code)])
+	o := entryResult{err: fmt.Errorf("%s: %s", code, message), dead: deadHandle(code, message)}
+	o.again = !o.dead && (!f.SenderFault || throttleCodes[shortCode(code)])
 	return o
 }
 
 var throttleCodes = map[string]bool{"RequestThrottled": true, "ThrottlingException": true, "Throttling": true,
 	"OverLimit": true, "ServiceUnavailable": true}
 
-func plainCode(code string) string { return strings.TrimPrefix(code, "AWS.SimpleQueueService.") }
+func shortCode(code string) string { return strings.TrimPrefix(code, "AWS.SimpleQueueService.") }
 
 // deadHandle reports whether an entry failed because its receipt handle is no longer usable: the
 // message was deleted, became visible, was received again, or twelve hours have passed. A retry is
@@ -113,7 +113,7 @@ func plainCode(code string) string { return strings.TrimPrefix(code, "AWS.Simple
 // SQS has no error type for most of these cases. The texts come from the API reference and from
 // users' reports. If AWS changes one, change it here; no other code reads them.
 func deadHandle(code, message string) bool {
-	switch plainCode(code) {
+	switch shortCode(code) {
 	case "ReceiptHandleIsInvalid", "MessageNotInflight":
 		return true
 	case "InvalidParameterValue", "InvalidParameterValueException":

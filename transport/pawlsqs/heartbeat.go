@@ -15,18 +15,18 @@ func newHeart(visibility time.Duration, change batchCall, c *counters, lost func
 	return heart.New(heart.Config[string]{
 		Lease: visibility, Batch: maxBatch, CallTimeout: callTimeout, Lost: lost,
 		Extended: func(n int) { c.extended.Add(int64(n)) },
-		Extend: func(ctx context.Context, beats []heart.Beat[string]) []heart.Outcome {
+		Extend: func(ctx context.Context, beats []heart.Beat[string]) []heart.Extension {
 			entries := make([]entry, len(beats))
 			for i, b := range beats {
 				entries[i] = entry{receipt: b.Key, seconds: int32(min(time.Duration(wholeSeconds(visibility)), b.Left/time.Second))}
 			}
-			outcomes := make([]heart.Outcome, len(beats))
-			changed, fault := callback.Get("API", func() []outcome { return inBatches(ctx, entries, change) })
+			outcomes := make([]heart.Extension, len(beats))
+			changed, fault := callback.Get("API", func() []entryResult { return inBatches(ctx, entries, change) })
 			if fault != nil { // retried, like an error of the service
-				changed = slices.Repeat([]outcome{{err: fault}}, len(beats))
+				changed = slices.Repeat([]entryResult{{err: fault}}, len(beats))
 			}
 			for i, o := range changed {
-				outcomes[i] = heart.Outcome{Failed: o.err != nil, Lost: o.dead}
+				outcomes[i] = heart.Extension{Failed: o.err != nil, Lost: o.dead}
 			}
 			return outcomes
 		},

@@ -42,8 +42,8 @@ func messageOf(d pawl.Delivery) types.Message {
 		m.Attributes[string(types.MessageSystemAttributeNameMessageGroupId)] = d.OrderingKey
 	}
 	for name, value := range d.Attributes {
-		if plain, octets, binary := adapter.Binary(name, value); binary {
-			m.MessageAttributes[plain] = types.MessageAttributeValue{DataType: aws.String("Binary"), BinaryValue: octets}
+		if base, octets, binary := adapter.Binary(name, value); binary {
+			m.MessageAttributes[base] = types.MessageAttributeValue{DataType: aws.String("Binary"), BinaryValue: octets}
 			continue
 		}
 		m.MessageAttributes[name] = text(value)

@@ -250,7 +250,7 @@ func (s *Sender) sendBatch(ctx context.Context, ms []Message, parcels []parcel, 
 	for i := range batch {
 		entries[i].message = batch[i]
 	}
-	for i, o := range twice(ctx, entries, func(ctx context.Context, ids []string, entries []entry) (batchAnswer, error) {
+	for i, o := range twice(ctx, entries, func(ctx context.Context, ids []string, entries []entry) (batchResponse, error) {
 		return s.call(ctx, ms, parcels, ids, entries)
 	}) {
 		if o.err != nil {
@@ -259,7 +259,7 @@ func (s *Sender) sendBatch(ctx context.Context, ms []Message, parcels []parcel, 
 	}
 }
 
-func (s *Sender) call(ctx context.Context, ms []Message, parcels []parcel, ids []string, entries []entry) (batchAnswer, error) {
+func (s *Sender) call(ctx context.Context, ms []Message, parcels []parcel, ids []string, entries []entry) (batchResponse, error) {
 	in := &awssqs.SendMessageBatchInput{QueueUrl: &s.url}
 	for i, e := range entries {
 		m, p := ms[e.message], parcels[e.message]

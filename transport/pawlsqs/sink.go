@@ -82,19 +82,19 @@ func (s *Sink) Carries(m pawl.Message) error {
 func (s *Sink) Publish(ctx context.Context, ms []pawl.Message) []error {
 	errs := make([]error, len(ms))
 	var fit []types.SendMessageBatchRequestEntry
-	var places, sizes []int
+	var indexes, sizes []int
 	for i, m := range ms {
 		p, err := s.parcel(m)
 		if err != nil {
 			errs[i] = pawl.Final(&pawl.Error{Op: "sqs.sink", Err: err})
 			continue
 		}
-		fit, places, sizes = append(fit, s.entry(m, p)), append(places, i), append(sizes, p.size())
+		fit, indexes, sizes = append(fit, s.entry(m, p)), append(indexes, i), append(sizes, p.size())
 	}
 	for from := 0; from < len(fit); {
 		n := together(sizes[from:])
 		for i, err := range s.send(ctx, fit[from:from+n]) {
-			errs[places[from+i]] = err
+			errs[indexes[from+i]] = err
 		}
 		from += n
 	}
@@ -117,7 +117,7 @@ func (s *Sink) send(ctx context.Context, all []types.SendMessageBatchRequestEntr
 		entries[i].message = i
 	}
 	var whole error
-	for i, o := range twice(ctx, entries, func(ctx context.Context, ids []string, entries []entry) (batchAnswer, error) {
+	for i, o := range twice(ctx, entries, func(ctx context.Context, ids []string, entries []entry) (batchResponse, error) {
 		in := &awssqs.SendMessageBatchInput{QueueUrl: &s.url}
 		for n, e := range entries {
 			one := all[e.message]
@@ -149,7 +149,7 @@ func aboutMessages(err error) bool {
 	if errors.As(err, &serialization) {
 		return true
 	}
-	return errors.As(err, &api) && messageCodes[plainCode(api.ErrorCode())]
+	return errors.As(err, &api) && messageCodes[shortCode(api.ErrorCode())]
 }
 
 var messageCodes = map[string]bool{"BatchRequestTooLong": true, "InvalidMessageContents": true, "InvalidParameterValue": true,

@@ -21,7 +21,7 @@
 //
 // RunSink tests what a relay (outbox.Relay) relies on when a destination withholds, delays,
 // reorders or cuts off its responses. The destination is a real one behind a proxy that passes each
-// response when [Answers] says so, or one that the test implements.
+// response when [Responses] says so, or one that the test implements.
 //
 // Every test runs in parallel on its own queue. The suite waits only for promised events, up to
 // Broker.Timeout. It receives through the broker's own client and uses no database.

@@ -16,17 +16,17 @@ import (
 
 // A Destination is the destination under test.
 type Destination struct {
-	// Open creates a new place for events with a sink on it, removed when the test ends. Its
+	// Open creates a new destination for events with a sink on it, removed when the test ends. Its
 	// responses go through a. Messages belong to the aggregates "aggregate-00" to "aggregate-15".
 	// If a refusal in a log refuses all its messages, give each aggregate its own log.
-	Open func(t *testing.T, a *Answers) Outlet
+	Open func(t *testing.T, a *Responses) Outlet
 	// InOrder: the protocol responds in the order of requests. Other orders are not tested.
 	InOrder bool
 	// Named: the error text of a refused message contains the message's id.
 	Named bool
 }
 
-// An Outlet is a place for events.
+// An Outlet is a destination of events.
 type Outlet struct {
 	Sink pawl.Sink
 	// Cut closes the connections of the sink. Responses in transit are lost.
@@ -47,11 +47,11 @@ func RunSink(t *testing.T, d Destination) {
 	for _, s := range sinkSuite {
 		t.Run(s.name, func(t *testing.T) {
 			t.Parallel()
-			b := &sinkBench{T: t, Destination: d, answers: newAnswers(d.InOrder)}
+			b := &sinkBench{T: t, Destination: d, responses: newResponses(d.InOrder)}
 			b.seed = rand.Uint64()
 			b.Logf("seed %d", b.seed)
 			b.random = rand.New(rand.NewPCG(b.seed, 0))
-			b.outlet = d.Open(t, b.answers)
+			b.outlet = d.Open(t, b.responses)
 			s.test(b)
 		})
 	}
@@ -61,29 +61,29 @@ var sinkSuite = []struct {
 	name string
 	test func(*sinkBench)
 }{
-	{"AnswersBelongToTheirMessages", answersBelong},
+	{"ResponsesBelongToTheirMessages", responsesBelong},
 	{"SilenceIsNoConfirmation", silence},
 	{"ContextEndsAtAnyPoint", endsAtAnyPoint},
-	{"LateAnswersAreOfTheirCall", lateAnswers},
+	{"LateResponsesAreOfTheirCall", lateResponses},
 	{"CallsDoNotMix", callsDoNotMix},
 	{"OneCallEndsNoOther", oneEndsNoOther},
 	{"ConnectionEndsInTheMiddle", cutInTheMiddle},
-	{"AnswersForSomeOnly", partlyAnswered},
+	{"ResponsesForSomeOnly", partialResponses},
 	{"BatchIsAPrefix", batchIsAPrefix},
 }
 
 // batch is the number of messages in a call, small enough for one batch of any destination.
 const batch = 8
 
-// A sinkBench is one place for events, for one test.
+// A sinkBench is one destination of events, for one test.
 type sinkBench struct {
 	*testing.T
 	Destination
-	answers *Answers
-	outlet  Outlet
-	random  *rand.Rand
-	seed    uint64
-	calls   int
+	responses *Responses
+	outlet    Outlet
+	random    *rand.Rand
+	seed      uint64
+	calls     int
 }
 
 // messages makes n messages of different aggregates, from number first on, with ids unique to this
@@ -107,20 +107,20 @@ func (b *sinkBench) message(id string, aggregate int) pawl.Message {
 }
 
 // refuse changes messages so that the destination refuses them.
-func (b *sinkBench) refuse(ms []pawl.Message, places ...int) {
-	for _, i := range places {
+func (b *sinkBench) refuse(ms []pawl.Message, indexes ...int) {
+	for _, i := range indexes {
 		ms[i] = b.outlet.Refused(ms[i])
 	}
 }
 
-// some returns random places.
-func (b *sinkBench) some(n int) (places []int) {
+// some returns random indexes.
+func (b *sinkBench) some(n int) (indexes []int) {
 	for i := range n {
 		if b.random.IntN(3) == 0 {
-			places = append(places, i)
+			indexes = append(indexes, i)
 		}
 	}
-	return places
+	return indexes
 }
 
 // A publishing is a running call of Publish.
@@ -171,7 +171,7 @@ func ends[T any](b *sinkBench, done chan T, cancel func()) {
 func (b *sinkBench) sound(p *publishing) {
 	b.Helper()
 	for i, err := range b.result(p) {
-		if err == nil && !b.answers.confirms(p.ms[i].ID) {
+		if err == nil && !b.responses.confirms(p.ms[i].ID) {
 			b.Errorf("message %d counts as published, and was never confirmed", i)
 		}
 	}
@@ -183,10 +183,10 @@ func (b *sinkBench) exact(p *publishing) {
 	b.Helper()
 	for i, err := range b.result(p) {
 		switch id := p.ms[i].ID; {
-		case err == nil && !b.answers.confirms(id):
+		case err == nil && !b.responses.confirms(id):
 			b.Errorf("message %d counts as published, and was never confirmed", i)
 		case errors.Is(err, context.DeadlineExceeded):
-		case err != nil && b.answers.confirms(id):
+		case err != nil && b.responses.confirms(id):
 			b.Errorf("message %d was confirmed, and has the error: %v", i, err)
 		case err != nil && b.Named && !strings.Contains(err.Error(), id):
 			b.Errorf("message %d, %s, has the error of another: %v", i, id, err)
@@ -200,8 +200,8 @@ func (b *sinkBench) arrive(n int) {
 	b.Helper()
 	const still = 25 // polls
 	polls, before := 0, -1
-	patience.Until(b, "messages wait for their answers", func() bool {
-		waiting := b.answers.waiting()
+	patience.Until(b, "messages wait for their responses", func() bool {
+		waiting := b.responses.waiting()
 		if polls++; waiting != before {
 			polls, before = 0, waiting
 		}
@@ -214,7 +214,7 @@ func (b *sinkBench) untilDone(ps ...*publishing) {
 	b.Helper()
 	for _, p := range ps {
 		patience.Until(b, "Publish returns", func() bool {
-			b.answers.release(b.random, all)
+			b.responses.release(b.random, all)
 			return len(p.done) == 1
 		})
 	}
@@ -222,10 +222,10 @@ func (b *sinkBench) untilDone(ps ...*publishing) {
 
 func all(string) bool { return true }
 
-// of returns a function that selects the messages at some places by id.
-func of(ms []pawl.Message, places ...int) func(string) bool {
+// of returns a function that selects the messages at some indexes by id.
+func of(ms []pawl.Message, indexes ...int) func(string) bool {
 	ids := map[string]bool{}
-	for _, i := range places {
+	for _, i := range indexes {
 		ids[ms[i].ID] = true
 	}
 	return func(id string) bool { return ids[id] }
@@ -233,9 +233,9 @@ func of(ms []pawl.Message, places ...int) func(string) bool {
 
 // In any order of responses, each message gets its own. Confirmed messages are published, and the
 // others have their errors.
-func answersBelong(b *sinkBench) {
+func responsesBelong(b *sinkBench) {
 	b.exact(b.publish(b.Context(), b.messages(0, batch)))
-	b.answers.keep(all)
+	b.responses.keep(all)
 	for range 8 {
 		ms := b.messages(0, batch)
 		refused := append(b.some(batch), b.random.IntN(batch))
@@ -260,13 +260,13 @@ func silence(b *sinkBench) {
 	}
 	for _, silent := range patterns {
 		ms := b.messages(0, batch)
-		b.answers.keep(of(ms, silent...))
+		b.responses.keep(of(ms, silent...))
 		ctx, cancel := context.WithCancel(b.Context())
 		p := b.publish(ctx, ms)
 		b.arrive(len(silent))
 		cancel()
 		b.sound(p)
-		b.answers.release(b.random, all)
+		b.responses.release(b.random, all)
 	}
 	b.goesOn()
 }
@@ -276,12 +276,12 @@ func silence(b *sinkBench) {
 func endsAtAnyPoint(b *sinkBench) {
 	for at := 1; at <= 3*batch; at++ {
 		ms := b.messages(0, batch)
-		b.answers.keep(of(ms, 1, 3, 5, 7))
+		b.responses.keep(of(ms, 1, 3, 5, 7))
 		if at%2 == 0 {
-			b.answers.keep(nil)
+			b.responses.keep(nil)
 		}
 		ctx, cancel := context.WithCancel(b.Context())
-		b.answers.tell(func(n int) {
+		b.responses.tell(func(n int) {
 			if n == at {
 				cancel()
 			}
@@ -289,16 +289,16 @@ func endsAtAnyPoint(b *sinkBench) {
 		p := b.publish(ctx, ms)
 		ends(b, p.done, cancel)
 		b.sound(p)
-		b.answers.tell(nil)
-		b.answers.release(b.random, all)
+		b.responses.tell(nil)
+		b.responses.release(b.random, all)
 	}
 	b.goesOn()
 }
 
 // Responses to a call whose context has ended arrive while the next call waits. They must not count
 // for the next call.
-func lateAnswers(b *sinkBench) {
-	b.answers.keep(all)
+func lateResponses(b *sinkBench) {
+	b.responses.keep(all)
 	for range 4 {
 		first := b.messages(0, batch)
 		ctx, cancel := context.WithCancel(b.Context())
@@ -311,10 +311,10 @@ func lateAnswers(b *sinkBench) {
 		ctx, cancel = context.WithCancel(b.Context())
 		q := b.publish(ctx, second)
 		b.arrive(2 * batch)
-		b.answers.release(b.random, of(first, 0, 1, 2, 3, 4, 5, 6, 7))
+		b.responses.release(b.random, of(first, 0, 1, 2, 3, 4, 5, 6, 7))
 		cancel()
 		b.sound(q)
-		b.answers.release(b.random, all)
+		b.responses.release(b.random, all)
 	}
 	b.goesOn()
 }
@@ -322,7 +322,7 @@ func lateAnswers(b *sinkBench) {
 // Concurrent calls get the responses to their own messages.
 func callsDoNotMix(b *sinkBench) {
 	const calls = 4
-	b.answers.keep(all)
+	b.responses.keep(all)
 	for range 4 {
 		var ps []*publishing
 		for n := range calls {
@@ -341,7 +341,7 @@ func callsDoNotMix(b *sinkBench) {
 // The context of one call ends. The other calls get all their responses.
 func oneEndsNoOther(b *sinkBench) {
 	for range 4 {
-		b.answers.keep(all)
+		b.responses.keep(all)
 		ended, other := b.messages(0, batch), b.messages(batch, batch)
 		ctx, cancel := context.WithCancel(b.Context())
 		p, q := b.publish(ctx, ended), b.publish(b.Context(), other)
@@ -350,7 +350,7 @@ func oneEndsNoOther(b *sinkBench) {
 		b.sound(p)
 		b.untilDone(q)
 		b.exact(q)
-		b.answers.drop()
+		b.responses.drop()
 	}
 	b.goesOn()
 }
@@ -360,32 +360,32 @@ func oneEndsNoOther(b *sinkBench) {
 func cutInTheMiddle(b *sinkBench) {
 	for _, kept := range [][]int{{0, 1, 2, 3, 4, 5, 6, 7}, {4, 5, 6, 7}, {0, 2, 4, 6}, {1, 3, 5, 7}, {7}} {
 		ms := b.messages(0, batch)
-		b.answers.keep(of(ms, kept...))
+		b.responses.keep(of(ms, kept...))
 		ctx, cancel := context.WithCancel(b.Context())
 		p := b.publish(ctx, ms)
 		b.arrive(len(kept))
 		b.outlet.Cut()
-		b.answers.drop()
+		b.responses.drop()
 		ends(b, p.done, cancel)
 		b.sound(p)
-		b.answers.drop()
+		b.responses.drop()
 	}
 	b.goesOn()
 }
 
 // The destination's response does not mention some messages.
-func partlyAnswered(b *sinkBench) {
+func partialResponses(b *sinkBench) {
 	for range 4 {
 		ms := b.messages(0, batch)
-		places := append(b.some(batch), b.random.IntN(batch))
-		for _, i := range places {
-			b.answers.omit(ms[i].ID)
+		indexes := append(b.some(batch), b.random.IntN(batch))
+		for _, i := range indexes {
+			b.responses.omit(ms[i].ID)
 		}
 		ctx, cancel := context.WithCancel(b.Context())
 		p := b.publish(ctx, ms)
 		ends(b, p.done, cancel)
 		b.sound(p)
-		b.answers.drop()
+		b.responses.drop()
 	}
 	b.goesOn()
 }
@@ -404,12 +404,12 @@ func batchIsAPrefix(b *sinkBench) {
 				ms = append(ms, b.message(b.id(i), 0))
 			}
 			ctx, cancel := context.WithCancel(b.Context())
-			b.answers.keep(nil)
+			b.responses.keep(nil)
 			switch how {
 			case "refused":
 				b.refuse(ms, at)
 			default:
-				b.answers.keep(of(ms, at))
+				b.responses.keep(of(ms, at))
 			}
 			accepted := make(chan int, 1)
 			go func() {
@@ -424,7 +424,7 @@ func batchIsAPrefix(b *sinkBench) {
 			}
 			if how == "cut" {
 				b.outlet.Cut()
-				b.answers.drop()
+				b.responses.drop()
 			}
 			if how == "silent" {
 				cancel()
@@ -435,22 +435,22 @@ func batchIsAPrefix(b *sinkBench) {
 				b.Fatalf("%s at %d: accepted %d of %d", how, at, n, batch)
 			}
 			for i := range n {
-				if !b.answers.confirms(ms[i].ID) {
+				if !b.responses.confirms(ms[i].ID) {
 					b.Errorf("%s at %d: %d are accepted, and message %d was never confirmed", how, at, n, i)
 				}
 			}
-			b.answers.drop()
+			b.responses.drop()
 		}
 	}
-	b.answers.keep(nil)
+	b.responses.keep(nil)
 	b.goesOn()
 }
 
 // goesOn fails the test unless the sink publishes again after all responses are sent.
 func (b *sinkBench) goesOn() {
 	b.Helper()
-	b.answers.keep(nil)
-	b.answers.release(b.random, all)
+	b.responses.keep(nil)
+	b.responses.release(b.random, all)
 	patience.Until(b, "the sink publishes again", func() bool {
 		p := b.publish(b.Context(), b.messages(0, batch))
 		b.sound(p)

@@ -21,18 +21,18 @@ func TestMemorySink_Batches(t *testing.T) { transporttest.RunSink(t, memorySink(
 func TestSinkSuite_NoticesEachMutant(t *testing.T) {
 	t.Parallel()
 	for mutant, noticed := range map[string]string{
-		"sink: answers by order":                  "AnswersBelongToTheirMessages",
-		"sink: off by one":                        "AnswersBelongToTheirMessages",
-		"sink: one answer is for all before it":   "AnswersBelongToTheirMessages",
+		"sink: answers by order":                  "ResponsesBelongToTheirMessages",
+		"sink: off by one":                        "ResponsesBelongToTheirMessages",
+		"sink: one answer is for all before it":   "ResponsesBelongToTheirMessages",
 		"sink: silence is consent":                "SilenceIsNoConfirmation",
 		"sink: leaves an answer behind":           "SilenceIsNoConfirmation",
 		"sink: published when it was sent":        "ContextEndsAtAnyPoint",
-		"sink: numbers each call anew":            "LateAnswersAreOfTheirCall",
+		"sink: numbers each call anew":            "LateResponsesAreOfTheirCall",
 		"sink: mixes calls":                       "CallsDoNotMix",
 		"sink: the end of a call ends the others": "OneCallEndsNoOther",
 		"sink: a cut is consent":                  "ConnectionEndsInTheMiddle",
-		"batch: what is not mentioned is sent":    "AnswersForSomeOnly",
-		"batch: off by one":                       "AnswersBelongToTheirMessages",
+		"batch: what is not mentioned is sent":    "ResponsesForSomeOnly",
+		"batch: off by one":                       "ResponsesBelongToTheirMessages",
 		"sink: counts what was accepted":          "BatchIsAPrefix",
 	} {
 		t.Run(mutant, func(t *testing.T) {
@@ -45,7 +45,7 @@ func TestSinkSuite_NoticesEachMutant(t *testing.T) {
 }
 
 func memorySink(broken string, batches bool) transporttest.Destination {
-	return transporttest.Destination{Named: true, Open: func(_ *testing.T, a *transporttest.Answers) transporttest.Outlet {
+	return transporttest.Destination{Named: true, Open: func(_ *testing.T, a *transporttest.Responses) transporttest.Outlet {
 		s := &sink{mutant: broken, batches: batches, answers: a, link: newLink()}
 		return transporttest.Outlet{Sink: s, Cut: s.cutLink, Refused: func(m pawl.Message) pawl.Message {
 			m.Type = "refused"
@@ -58,7 +58,7 @@ func memorySink(broken string, batches bool) transporttest.Destination {
 type sink struct {
 	mutant  string
 	batches bool
-	answers *transporttest.Answers
+	answers *transporttest.Responses
 
 	mu   sync.Mutex
 	link *link
@@ -95,7 +95,7 @@ func newLink() *link {
 	return &link{cut: make(chan struct{}), waits: map[int]*wait{}, byPlace: map[int][]*wait{}}
 }
 
-var errNoAnswer = errors.New("there was no answer")
+var errNoResponse = errors.New("there was no response")
 
 func (s *sink) Publish(ctx context.Context, ms []pawl.Message) []error {
 	s.mu.Lock()
@@ -115,7 +115,7 @@ func (s *sink) Publish(ctx context.Context, ms []pawl.Message) []error {
 			case w := <-sent:
 				errs[i] = s.await(ctx, l, w)
 			case <-ctx.Done():
-				errs[i] = errNoAnswer
+				errs[i] = errNoResponse
 			}
 		}
 		return errs
@@ -205,7 +205,7 @@ func (s *sink) await(ctx context.Context, l *link, w *wait) error {
 			return nil
 		}
 	}
-	return errNoAnswer
+	return errNoResponse
 }
 
 // publishBatch sends a call in one request, which has one answer.
@@ -235,7 +235,7 @@ func (s *sink) publishBatch(ctx context.Context, l *link, ms []pawl.Message) []e
 	for i, m := range ms {
 		err, mentioned := said[m.ID]
 		if errs[i] = err; !mentioned && !s.broken("what is not mentioned is sent") {
-			errs[i] = errNoAnswer
+			errs[i] = errNoResponse
 		}
 	}
 	if s.broken("off by one") {

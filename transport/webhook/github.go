@@ -48,7 +48,7 @@ var _ Ledger = (*GitHubDeliveries)(nil)
 const (
 	githubPage = 100 // the most deliveries that the API lists at once
 	// longestAnswer bounds a response: a page, or a delivery with its payload of up to 25 MB.
-	longestAnswer = 32 * mebibyte
+	longestResponse = 32 * mebibyte
 	// githubTries bounds the attempts of one request under rate limits.
 	githubTries = 4
 )
@@ -186,7 +186,7 @@ func (g *GitHubDeliveries) send(ctx context.Context, method string, at *url.URL,
 		return nil, 0, fmt.Errorf("github: %w", err)
 	}
 	defer func() { _ = response.Body.Close() }()
-	body, err := io.ReadAll(io.LimitReader(response.Body, longestAnswer))
+	body, err := io.ReadAll(io.LimitReader(response.Body, longestResponse))
 	switch {
 	case err != nil:
 		return nil, 0, fmt.Errorf("github: %w", err)

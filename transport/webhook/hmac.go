@@ -113,7 +113,7 @@ func (s *hmacScheme) complete(secrets []Secret) (err error) {
 	if s.signed, err = readTemplate(c.Signed, c.TimestampHeader != "", c.IDHeader != ""); err != nil {
 		return err
 	}
-	s.keys, err = readSecrets(secrets, plainSecret)
+	s.keys, err = readSecrets(secrets, rawSecret)
 	return err
 }
 
@@ -147,26 +147,26 @@ func (s *hmacScheme) mac(k key, id, timestamp string, body []byte) string {
 	return s.c.Encoding.text(m.Sum(nil))
 }
 
-func (s *hmacScheme) prove(h http.Header, body []byte) (p proof, err error) {
+func (s *hmacScheme) verify(h http.Header, body []byte) (p signatureInfo, err error) {
 	signature, err := only(h, s.c.Header)
 	if err != nil {
-		return proof{}, err
+		return signatureInfo{}, err
 	}
 	var timestamp string
 	if s.c.TimestampHeader != "" {
 		if timestamp, err = only(h, s.c.TimestampHeader); err != nil {
-			return proof{}, err
+			return signatureInfo{}, err
 		}
 		if p.at, err = readTimestamp(timestamp); err != nil {
-			return proof{}, err
+			return signatureInfo{}, err
 		}
 	}
 	if err := s.readID(h, &p); err != nil {
-		return proof{}, err
+		return signatureInfo{}, err
 	}
 	text, found := strings.CutPrefix(signature, s.c.Prefix)
 	if want := s.c.Encoding.text(make([]byte, s.c.Hash.new().Size())); !found || len(text) != len(want) {
-		return proof{}, refuse(ReasonSignatureMalformed, fmt.Sprintf("%s has %d octets instead of %d", s.c.Header, len(signature), len(s.c.Prefix)+len(want)))
+		return signatureInfo{}, refuse(ReasonSignatureMalformed, fmt.Sprintf("%s has %d octets instead of %d", s.c.Header, len(signature), len(s.c.Prefix)+len(want)))
 	}
 	// Checks all keys, so that the duration does not show which one matched.
 	for _, k := range s.keys {
@@ -175,22 +175,22 @@ func (s *hmacScheme) prove(h http.Header, body []byte) (p proof, err error) {
 		}
 	}
 	if p.secret == "" {
-		return proof{}, mismatch(1, len(s.keys))
+		return signatureInfo{}, mismatch(1, len(s.keys))
 	}
 	s.identify(h, body, &p)
 	return p, nil
 }
 
-func (s *hmacScheme) named(h http.Header, body []byte) (p proof, err error) {
+func (s *hmacScheme) named(h http.Header, body []byte) (p signatureInfo, err error) {
 	if err := s.readID(h, &p); err != nil {
-		return proof{}, err
+		return signatureInfo{}, err
 	}
 	s.identify(h, body, &p)
 	return p, nil
 }
 
 // readID reads the id from its header. A missing id is refused only if it is signed.
-func (s *hmacScheme) readID(h http.Header, p *proof) (err error) {
+func (s *hmacScheme) readID(h http.Header, p *signatureInfo) (err error) {
 	if s.c.IDHeader == "" {
 		return nil
 	}
@@ -204,7 +204,7 @@ func (s *hmacScheme) readID(h http.Header, p *proof) (err error) {
 	return checkID(p.id, s.signed.afterID())
 }
 
-func (s *hmacScheme) identify(h http.Header, body []byte, p *proof) {
+func (s *hmacScheme) identify(h http.Header, body []byte, p *signatureInfo) {
 	if s.inBody != "" {
 		p.id, _ = jsonptr.TextAt(body, s.inBody)
 		p.idSigned = p.id != ""

@@ -17,7 +17,7 @@ func (r *Receiver) Identify(d pawl.Delivery) pawl.Delivery {
 	}
 	p, err := r.verifier.cfg.Scheme.named(h, d.Payload)
 	if err != nil {
-		p = proof{}
+		p = signatureInfo{}
 	}
 	_, p.secret, _ = strings.Cut(d.VerifiedBy, "/")
 	if !d.SentAt.IsZero() {

@@ -45,7 +45,7 @@ func TestReceiver_PanicIsADeadLetter(t *testing.T) {
 			}
 		},
 		"ProducedAt": func(b *bed, end func()) {
-			b.door.ProducedAt = func(m webhook.Verified) time.Time {
+			b.config.ProducedAt = func(m webhook.Verified) time.Time {
 				if bad(m.Body) {
 					end()
 				}
@@ -85,9 +85,9 @@ func TestReceiver_PanicIsAnswered(t *testing.T) {
 		kind   pawl.EventKind
 	}{
 		"Now":    {func(b *bed) { b.verifier.Now = func() time.Time { panic("boom") } }, pawl.EventWebhookRefused},
-		"Answer": {func(b *bed) { b.door.Answer = func(http.ResponseWriter, webhook.Verified) bool { panic("boom") } }, pawl.EventError},
+		"Answer": {func(b *bed) { b.config.Respond = func(http.ResponseWriter, webhook.Verified) bool { panic("boom") } }, pawl.EventError},
 		"Answer exits": {func(b *bed) {
-			b.door.Answer = func(http.ResponseWriter, webhook.Verified) bool { runtime.Goexit(); return true }
+			b.config.Respond = func(http.ResponseWriter, webhook.Verified) bool { runtime.Goexit(); return true }
 		}, pawl.EventError},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -101,7 +101,7 @@ func TestReceiver_PanicIsAnswered(t *testing.T) {
 		})
 	}
 	b := receive(t, "stripe", func(b *bed) {
-		b.door.Answer = func(http.ResponseWriter, webhook.Verified) bool { panic(http.ErrAbortHandler) }
+		b.config.Respond = func(http.ResponseWriter, webhook.Verified) bool { panic(http.ErrAbortHandler) }
 	})
 	body := event("evt_1", "charge", "ch_1")
 	if a, err := post(t.Context(), b.server.URL, b.sign("", body), body); err == nil {

@@ -20,17 +20,17 @@ import (
 	"github.com/pawl-go/pawl/transport/webhook"
 )
 
-// A door is a server with a verifier.
-type door struct {
+// A verifying is a server with a verifier.
+type verifying struct {
 	*httptest.Server
 	mu       sync.Mutex
 	refused  []webhook.Reason
 	verified []webhook.Verified
 }
 
-func open(t *testing.T, s sender, change ...func(*webhook.Config)) *door {
+func open(t *testing.T, s sender, change ...func(*webhook.Config)) *verifying {
 	t.Helper()
-	d := &door{}
+	d := &verifying{}
 	hooks := pawl.Hooks{OnEvent: func(_ context.Context, e pawl.Event) {
 		d.mu.Lock()
 		defer d.mu.Unlock()
@@ -58,7 +58,7 @@ func open(t *testing.T, s sender, change ...func(*webhook.Config)) *door {
 }
 
 // send returns the whole response without its Date.
-func (d *door) send(t *testing.T, method string, h http.Header, body io.Reader) string {
+func (d *verifying) send(t *testing.T, method string, h http.Header, body io.Reader) string {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), method, d.URL, body)
 	if err != nil {
@@ -79,7 +79,7 @@ func (d *door) send(t *testing.T, method string, h http.Header, body io.Reader) 
 }
 
 // want requires the reason of the last refusal. The hook runs before the response is sent.
-func (d *door) want(t *testing.T, reason webhook.Reason) {
+func (d *verifying) want(t *testing.T, reason webhook.Reason) {
 	t.Helper()
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -200,7 +200,7 @@ func TestRead_DeadlineIsForTheBody(t *testing.T) {
 				}
 			})
 		}))
-		d := &door{Server: server}
+		d := &verifying{Server: server}
 		answer := d.send(t, "POST", s.sign(t, now, body), strings.NewReader(body))
 		server.Close()
 		if read == nil {
@@ -243,7 +243,7 @@ func TestRead_LargeHeader(t *testing.T) {
 }
 
 // raw sends the head of a request by hand and then what feed writes.
-func (d *door) raw(t *testing.T, h http.Header, length int, feed func(net.Conn)) (answer *http.Response, conn net.Conn) {
+func (d *verifying) raw(t *testing.T, h http.Header, length int, feed func(net.Conn)) (answer *http.Response, conn net.Conn) {
 	t.Helper()
 	conn, err := net.Dial("tcp", d.Listener.Addr().String())
 	if err != nil {

@@ -20,8 +20,8 @@ import (
 
 // ReceiverConfig configures a [Receiver]. The zero value is fit for production.
 type ReceiverConfig struct {
-	// ResponseTimeout is how long a verified request waits for its answer. Keep it below the
-	// sender's timeout, or the answer comes too late. If it is too short, a brief database outage
+	// ResponseTimeout is how long a verified request waits for its response. Keep it below the
+	// sender's timeout, or the response comes too late. If it is too short, a brief database outage
 	// loses deliveries of senders that never retry. Default four fifths of Sender.Waits, or 8 s if
 	// unknown; 100 ms to 1 min.
 	ResponseTimeout time.Duration
@@ -31,10 +31,10 @@ type ReceiverConfig struct {
 	// ProducedAt returns when the sender created the event. A delivery so old that its key may have
 	// been purged is then refused as stale. Default: unknown; see [CreatedAt].
 	ProducedAt func(m Verified) time.Time
-	// Answer answers verified requests that are no deliveries and reports whether it did. Default:
-	// [SlackChallenge] for Slack, none for others.
-	Answer func(w http.ResponseWriter, m Verified) bool
-	// Hooks receive the events of deliveries between verification and answer. Default: log to
+	// Respond responds to verified requests that are no deliveries and reports whether it did.
+	// Default: [SlackChallenge] for Slack, none for others.
+	Respond func(w http.ResponseWriter, m Verified) bool
+	// Hooks receive the events of deliveries between verification and response. Default: log to
 	// [log/slog.Default].
 	Hooks pawl.Hooks
 }
@@ -70,7 +70,7 @@ type Receiver struct {
 
 	mu     sync.Mutex
 	queue  []*arrival // not yet received by the consumer
-	inHand int        // number of arrivals that wait for an answer
+	inHand int        // number of arrivals that wait for a result
 	// arrived is closed when the empty queue gets an arrival; nil if Receive does not wait.
 	arrived chan struct{}
 	stopped bool // the consumer has stopped
@@ -80,7 +80,7 @@ type Receiver struct {
 type arrival struct {
 	delivery pawl.Delivery
 	deadline time.Time
-	answer   chan error // capacity 1: the first answer counts
+	result   chan error // capacity 1: the first result counts
 }
 
 var (
@@ -106,8 +106,8 @@ func (c *ReceiverConfig) complete(v *Verifier) error {
 	}
 	c.ResponseTimeout = orDefault(c.ResponseTimeout, usual)
 	c.MaxWaiting = orDefault(c.MaxWaiting, 256)
-	if c.Answer == nil && v.cfg.Scheme.Name() == "slack" {
-		c.Answer = SlackChallenge
+	if c.Respond == nil && v.cfg.Scheme.Name() == "slack" {
+		c.Respond = SlackChallenge
 	}
 	switch {
 	case c.ResponseTimeout < leastTimeout || c.ResponseTimeout > longestTimeout:
@@ -127,15 +127,15 @@ func (r *Receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		Refuse(w, err)
 		return
 	}
-	answered, err := r.answered(w, m)
+	responded, err := r.respond(w, m)
 	switch {
 	case callback.CauseOf(err) == http.ErrAbortHandler: //nolint:errorlint // as net/http does
 		panic(http.ErrAbortHandler)
 	case err != nil:
 		r.emit(req.Context(), pawl.Event{Kind: pawl.EventError, Op: "webhook.accept", Key: m.Key, MessageID: m.ID, Err: err})
-		plain(w, http.StatusInternalServerError)
+		writeStatus(w, http.StatusInternalServerError)
 		return
-	case answered:
+	case responded:
 		return
 	}
 	status := http.StatusOK
@@ -143,15 +143,15 @@ func (r *Receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		status = http.StatusServiceUnavailable
 		w.Header().Set("Retry-After", strconv.Itoa(int(retryAfter.Seconds())))
 	}
-	plain(w, status)
+	writeStatus(w, status)
 }
 
-// answered calls Answer and reports whether it has answered the request.
-func (r *Receiver) answered(w http.ResponseWriter, m Verified) (bool, error) {
-	if r.cfg.Answer == nil {
+// respond calls ReceiverConfig.Respond and reports whether that has responded.
+func (r *Receiver) respond(w http.ResponseWriter, m Verified) (bool, error) {
+	if r.cfg.Respond == nil {
 		return false, nil
 	}
-	return callback.Get("ReceiverConfig.Answer", func() bool { return r.cfg.Answer(w, m) })
+	return callback.Get("ReceiverConfig.Respond", func() bool { return r.cfg.Respond(w, m) })
 }
 
 // Accept passes a delivery to the consumer and returns nil once the database holds its outcome. Use
@@ -161,7 +161,7 @@ func (r *Receiver) answered(w http.ResponseWriter, m Verified) (bool, error) {
 // Accept returns [ErrUnavailable] otherwise, also if ctx ended first. The delivery may still take
 // effect; if it comes again, it is a duplicate.
 func (r *Receiver) Accept(ctx context.Context, m Verified) error {
-	a := &arrival{delivery: r.delivery(m), deadline: time.Now().Add(r.cfg.ResponseTimeout), answer: make(chan error, 1)}
+	a := &arrival{delivery: r.delivery(m), deadline: time.Now().Add(r.cfg.ResponseTimeout), result: make(chan error, 1)}
 	a.delivery.Handle = a
 	err := r.enter(a)
 	if err == nil {
@@ -231,7 +231,7 @@ func (r *Receiver) await(ctx context.Context, a *arrival) error {
 	patience := time.NewTimer(time.Until(a.deadline))
 	defer patience.Stop()
 	select {
-	case err := <-a.answer:
+	case err := <-a.result:
 		return err
 	case <-ctx.Done():
 		return a.toldOr(ctx.Err())
@@ -240,10 +240,10 @@ func (r *Receiver) await(ctx context.Context, a *arrival) error {
 	}
 }
 
-// toldOr returns the answer of a, or else err. A last-moment answer counts: it is the database's.
+// toldOr returns the result of a, or else err. A last-moment result counts: it is the database's.
 func (a *arrival) toldOr(err error) error {
 	select {
-	case err = <-a.answer:
+	case err = <-a.result:
 	default:
 	}
 	return err
@@ -258,10 +258,10 @@ func (r *Receiver) leave(a *arrival) {
 	a.tell(errImpatient) // it is not offered again
 }
 
-// tell answers the request unless it has an answer.
+// tell sets the result of the request unless it has one.
 func (a *arrival) tell(err error) {
 	select {
-	case a.answer <- err:
+	case a.result <- err:
 	default:
 	}
 }
@@ -353,7 +353,7 @@ func (r *Receiver) again(a *arrival, delay time.Duration) bool {
 	case time.Now().Add(delay).After(a.deadline):
 		a.tell(errImpatient)
 	}
-	return len(a.answer) == 0
+	return len(a.result) == 0
 }
 
 func (r *Receiver) offerAgain(a *arrival) {
@@ -362,7 +362,7 @@ func (r *Receiver) offerAgain(a *arrival) {
 	if r.stopped {
 		a.tell(errStopped)
 	}
-	if len(a.answer) == 0 {
+	if len(a.result) == 0 {
 		r.offer(a)
 	}
 }

@@ -13,7 +13,7 @@ func TestAwait_AnAcknowledgementAtTheLastMomentCounts(t *testing.T) {
 	cancel()
 	var r Receiver
 	for range 100 {
-		a := &arrival{deadline: time.Now().Add(-time.Second), answer: make(chan error, 1)}
+		a := &arrival{deadline: time.Now().Add(-time.Second), result: make(chan error, 1)}
 		a.tell(nil)
 		if err := r.await(ended, a); err != nil {
 			t.Fatalf("acknowledged, and the sender is told %v", err)

@@ -33,7 +33,7 @@ type bed struct {
 	asks     *pgxpool.Pool // at READ COMMITTED, where a SELECT loses no race
 	counters *pawl.Counters
 	verifier webhook.Config
-	door     webhook.ReceiverConfig
+	config   webhook.ReceiverConfig
 	consumer consumer.Config
 	handle   func(context.Context, pgx.Tx, consumer.Message[[]byte]) error
 	sql      func(context.Context, *sql.Tx, consumer.Message[[]byte]) error // replaces handle
@@ -85,13 +85,13 @@ func receiveOn(t *testing.T, url, name string, change ...func(*bed)) *bed {
 		}
 	}})
 	b.verifier = webhook.Config{Scheme: b.sender.scheme(secrets(b.sender.value)...), Hooks: hooks}
-	b.door = webhook.ReceiverConfig{ResponseTimeout: 10 * time.Second, Hooks: hooks}
+	b.config = webhook.ReceiverConfig{ResponseTimeout: 10 * time.Second, Hooks: hooks}
 	b.consumer, b.handle = consumer.Config{Name: "hooks", Hooks: hooks}, handle
 	b.policy.Policy = consumer.Policy{Lease: time.Minute, Backoff: job.Backoff{Base: 10 * time.Millisecond, Max: 50 * time.Millisecond}}
 	for _, f := range change {
 		f(b)
 	}
-	b.receiver = newReceiver(t, verifier(t, b.verifier), b.door)
+	b.receiver = newReceiver(t, verifier(t, b.verifier), b.config)
 	b.consumer.Source = b.receiver
 	b.server = httptest.NewServer(b.receiver)
 	t.Cleanup(b.server.Close)

@@ -170,7 +170,7 @@ func TestReceiver_HandleSQL(t *testing.T) {
 func TestReceiver_DatabaseAway(t *testing.T) {
 	t.Parallel()
 	url := pawltest.URL(t, effects)
-	b := receiveOn(t, url, "github", func(b *bed) { b.door.ResponseTimeout = 300 * time.Millisecond })
+	b := receiveOn(t, url, "github", func(b *bed) { b.config.ResponseTimeout = 300 * time.Millisecond })
 	// 300 ms may be too short for a busy machine.
 	b.until("the first is taken", func() bool { return b.send("before", body).status == http.StatusOK })
 	admin, err := pgx.ParseConfig(url)
@@ -369,7 +369,7 @@ func TestReceiver_OnError(t *testing.T) {
 // A delivery older than the purged keys never runs as new.
 func TestReceiver_Stale(t *testing.T) {
 	t.Parallel()
-	b := receive(t, "stripe", func(b *bed) { b.door.ProducedAt = webhook.CreatedAt("/created") })
+	b := receive(t, "stripe", func(b *bed) { b.config.ProducedAt = webhook.CreatedAt("/created") })
 	forgotten := b.count(`with old as (
   insert into pawl.inbox (consumer, key, hash, processed_at, received_at) select 'hooks', 'ancient', sha256(''), now(), now() - interval '32 days' returning 1)
 select count(*) from old`)
@@ -524,7 +524,7 @@ func TestReceiver_BodiesThatAreNoJSON(t *testing.T) {
 		effects int
 		letters string
 	}{
-		"octets":               {"github", func(b *bed) { b.door.ProducedAt = webhook.CreatedAt("/created") }, 1, ""},
+		"octets":               {"github", func(b *bed) { b.config.ProducedAt = webhook.CreatedAt("/created") }, 1, ""},
 		"a type":               {"github", typed, 0, ": " + form},
 		"no id in a form":      {"slack", func(*bed) {}, 0, "invalid: " + form},
 		"the body is the key":  {"slack", func(b *bed) { b.verifier.Key = webhook.KeyBody() }, 1, ""},

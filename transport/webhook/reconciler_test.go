@@ -197,7 +197,7 @@ func (g *gitHub) ledger(change ...func(*webhook.GitHubConfig)) *webhook.GitHubDe
 
 func (b *bed) reconciler(l webhook.Ledger, change ...func(*webhook.ReconcilerConfig)) *webhook.Reconciler {
 	b.Helper()
-	c := webhook.ReconcilerConfig{Receiver: b.receiver, Ledger: l, Hooks: b.door.Hooks, Missing: func(ctx context.Context, keys []string) ([]string, error) {
+	c := webhook.ReconcilerConfig{Receiver: b.receiver, Ledger: l, Hooks: b.config.Hooks, Missing: func(ctx context.Context, keys []string) ([]string, error) {
 		return inbox.Missing(ctx, b.pool, "hooks", keys)
 	}}
 	for _, f := range change {
@@ -316,12 +316,12 @@ func TestReconciler_Since(t *testing.T) {
 func TestReceiver_ALongMessageIDIsCut(t *testing.T) {
 	t.Parallel()
 	b := receive(t, "stripe", func(b *bed) {
-		b.door.Hooks = pawl.Join(b.door.Hooks, pawl.Hooks{OnEvent: func(_ context.Context, e pawl.Event) {
+		b.config.Hooks = pawl.Join(b.config.Hooks, pawl.Hooks{OnEvent: func(_ context.Context, e pawl.Event) {
 			if len(e.MessageID) > 210 || !utf8.ValidString(e.MessageID) || e.Err != nil && len(e.Err.Error()) > 1000 {
 				b.Errorf("%s: a message id of %d octets, an error of %v", e.Kind, len(e.MessageID), e.Err)
 			}
 		}})
-		b.consumer.Hooks = b.door.Hooks
+		b.consumer.Hooks = b.config.Hooks
 	})
 	long := "é" + strings.Repeat("x", 198) + "é" + strings.Repeat("y", 5000)
 	// Too long for a key: a dead letter.

@@ -109,11 +109,11 @@ func Refuse(w http.ResponseWriter, err error) {
 	if status == http.StatusMethodNotAllowed {
 		w.Header().Set("Allow", http.MethodPost)
 	}
-	plain(w, status)
+	writeStatus(w, status)
 }
 
-// plain answers with a status and its text only.
-func plain(w http.ResponseWriter, status int) {
+// writeStatus responds with a status and its text only.
+func writeStatus(w http.ResponseWriter, status int) {
 	h := w.Header()
 	h.Set("Content-Type", "text/plain; charset=utf-8")
 	h.Set("X-Content-Type-Options", "nosniff")

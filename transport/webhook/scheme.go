@@ -25,13 +25,13 @@ type Scheme interface {
 	// keeps returns the headers to store with the payload.
 	keeps() []string
 	// named returns the id of a delivery without verifying its signature.
-	named(h http.Header, body []byte) (proof, error)
-	// prove verifies the signature. It does not check the time.
-	prove(h http.Header, body []byte) (proof, error)
+	named(h http.Header, body []byte) (signatureInfo, error)
+	// verify verifies the signature. It does not check the time.
+	verify(h http.Header, body []byte) (signatureInfo, error)
 }
 
-// A proof is the result of verifying a signature.
-type proof struct {
+// A signatureInfo is the result of verifying a signature.
+type signatureInfo struct {
 	secret   string
 	id       string
 	key      string // the id, unless the sender uses one id for several deliveries

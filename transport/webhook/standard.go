@@ -45,35 +45,35 @@ func (s *standard) headers(http.Header) []string {
 
 func (s *standard) keeps() []string { return []string{s.prefix + "Id", s.prefix + "Timestamp"} }
 
-func (s *standard) prove(h http.Header, body []byte) (proof, error) {
+func (s *standard) verify(h http.Header, body []byte) (signatureInfo, error) {
 	var values [3]string
 	for i, name := range s.headers(h) {
 		var err error
 		if values[i], err = only(h, name); err != nil {
-			return proof{}, err
+			return signatureInfo{}, err
 		}
 	}
 	signature, id, timestamp := values[0], values[1], values[2]
 	if err := checkID(id, "."); err != nil {
-		return proof{}, err
+		return signatureInfo{}, err
 	}
 	at, err := readTimestamp(timestamp)
 	if err != nil {
-		return proof{}, err
+		return signatureInfo{}, err
 	}
 	if n := strings.Count(signature, " ") + 1; n > mostSignatures {
-		return proof{}, refuse(ReasonTooManySignatures, fmt.Sprintf("%d, at most %d are allowed", n, mostSignatures))
+		return signatureInfo{}, refuse(ReasonTooManySignatures, fmt.Sprintf("%d, at most %d are allowed", n, mostSignatures))
 	}
 	name, err := s.match(strings.Split(signature, " "), signed(id, timestamp, body))
-	return proof{secret: name, id: id, key: id, idSigned: true, at: at}, err
+	return signatureInfo{secret: name, id: id, key: id, idSigned: true, at: at}, err
 }
 
-func (s *standard) named(h http.Header, _ []byte) (proof, error) {
+func (s *standard) named(h http.Header, _ []byte) (signatureInfo, error) {
 	id, err := only(h, s.prefix+"Id")
 	if err == nil {
 		err = checkID(id, ".")
 	}
-	return proof{id: id, key: id, idSigned: true}, err
+	return signatureInfo{id: id, key: id, idSigned: true}, err
 }
 
 // match returns the name of the secret that made one of the signatures.

@@ -30,7 +30,7 @@ const timedID = "/id"
 
 func newTimed(name, header string, secrets []Secret) Scheme {
 	s := &timed{name: name, header: header}
-	s.keys, s.err = readSecrets(secrets, plainSecret)
+	s.keys, s.err = readSecrets(secrets, rawSecret)
 	return s
 }
 
@@ -41,17 +41,17 @@ func (s *timed) check() error                 { return s.err }
 func (s *timed) headers(http.Header) []string { return []string{s.header} }
 func (s *timed) keeps() []string              { return nil }
 
-func (s *timed) prove(h http.Header, body []byte) (p proof, err error) {
+func (s *timed) verify(h http.Header, body []byte) (p signatureInfo, err error) {
 	text, err := only(h, s.header)
 	if err != nil {
-		return proof{}, err
+		return signatureInfo{}, err
 	}
 	timestamp, signatures, err := readTimed(text)
 	if err != nil {
-		return proof{}, err
+		return signatureInfo{}, err
 	}
 	if p.at, err = readTimestamp(timestamp); err != nil {
-		return proof{}, err
+		return signatureInfo{}, err
 	}
 	for _, k := range s.keys {
 		want := []byte(s.mac(k, timestamp, body))
@@ -62,14 +62,14 @@ func (s *timed) prove(h http.Header, body []byte) (p proof, err error) {
 		}
 	}
 	if p.secret == "" {
-		return proof{}, mismatch(len(signatures), len(s.keys))
+		return signatureInfo{}, mismatch(len(signatures), len(s.keys))
 	}
 	named, err := s.named(h, body)
 	p.id, p.idSigned, p.key = named.id, named.idSigned, named.key
 	return p, err
 }
 
-func (s *timed) named(_ http.Header, body []byte) (p proof, err error) {
+func (s *timed) named(_ http.Header, body []byte) (p signatureInfo, err error) {
 	p.id, p.idSigned = jsonptr.TextAt(body, timedID)
 	p.key = p.id
 	return p, nil

@@ -61,12 +61,12 @@ func (s twoFamilies) keeps() []string { return append(s.hmacScheme.keeps(), s.se
 
 func (s twoFamilies) headers(h http.Header) []string { return s.family(h).headers(h) }
 
-func (s twoFamilies) prove(h http.Header, body []byte) (proof, error) {
-	return s.family(h).prove(h, body)
+func (s twoFamilies) verify(h http.Header, body []byte) (signatureInfo, error) {
+	return s.family(h).verify(h, body)
 }
 
 // named has no signature header, so the id's header selects the set.
-func (s twoFamilies) named(h http.Header, body []byte) (proof, error) {
+func (s twoFamilies) named(h http.Header, body []byte) (signatureInfo, error) {
 	if len(h.Values(s.c.IDHeader)) == 0 && len(h.Values(s.second.c.IDHeader)) > 0 {
 		return s.second.named(h, body)
 	}

@@ -189,7 +189,7 @@ func (v *Verifier) Verify(h http.Header, body []byte) (Verified, error) {
 	case n > v.cfg.MaxBody:
 		return Verified{}, v.tooLarge()
 	}
-	p, err := v.cfg.Scheme.prove(h, body)
+	p, err := v.cfg.Scheme.verify(h, body)
 	if err != nil {
 		return Verified{}, err
 	}
@@ -255,7 +255,7 @@ func (v *Verifier) timely(at int64) error {
 	return nil
 }
 
-func (v *Verifier) describe(p proof, h http.Header, body []byte) Verified {
+func (v *Verifier) describe(p signatureInfo, h http.Header, body []byte) Verified {
 	m := Verified{Scheme: v.cfg.Scheme.Name(), Secret: p.secret, Key: p.key, ID: p.id, IDSigned: p.idSigned, Body: body,
 		UnsignedHeaders: map[string]string{}}
 	if p.at != 0 {

@@ -65,8 +65,8 @@ func (b *kafkaBroker) prepare(ctx context.Context) (err error) {
 	return made.Error()
 }
 
-func (b *kafkaBroker) Place() broker.Place {
-	return broker.Place{Kind: "kafka", Address: b.server.Addr()}
+func (b *kafkaBroker) Location() broker.Location {
+	return broker.Location{Kind: "kafka", Address: b.server.Addr()}
 }
 
 func (b *kafkaBroker) Close() error {

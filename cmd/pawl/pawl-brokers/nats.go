@@ -65,7 +65,7 @@ func openNATS(ctx context.Context, o broker.Options, queues []string) (broker.Br
 }
 
 func (b *natsBroker) prepare(ctx context.Context) (err error) {
-	if b.js, err = connectNATS(b.Place().Address); err != nil {
+	if b.js, err = connectNATS(b.Location().Address); err != nil {
 		return err
 	}
 	for _, queue := range b.queues {
@@ -80,8 +80,8 @@ func (b *natsBroker) prepare(ctx context.Context) (err error) {
 	return nil
 }
 
-func (b *natsBroker) Place() broker.Place {
-	return broker.Place{Kind: "nats", Address: "nats://" + b.server.Addr()}
+func (b *natsBroker) Location() broker.Location {
+	return broker.Location{Kind: "nats", Address: "nats://" + b.server.Addr()}
 }
 
 func (b *natsBroker) Close() error {

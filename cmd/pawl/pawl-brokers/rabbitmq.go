@@ -60,7 +60,7 @@ func openRabbitMQ(ctx context.Context, o broker.Options, queues []string) (broke
 }
 
 func (b *rabbitBroker) prepare() (err error) {
-	if b.conn, err = amqp.Dial(b.Place().Address); err != nil {
+	if b.conn, err = amqp.Dial(b.Location().Address); err != nil {
 		return err
 	}
 	if b.channel, err = b.conn.Channel(); err != nil {
@@ -74,8 +74,8 @@ func (b *rabbitBroker) prepare() (err error) {
 	return b.channel.Confirm(false)
 }
 
-func (b *rabbitBroker) Place() broker.Place {
-	return broker.Place{Kind: "rabbitmq", Address: "amqp://guest:guest@" + b.server.Addr() + "/"}
+func (b *rabbitBroker) Location() broker.Location {
+	return broker.Location{Kind: "rabbitmq", Address: "amqp://guest:guest@" + b.server.Addr() + "/"}
 }
 
 func (b *rabbitBroker) Close() error {

@@ -10,15 +10,15 @@ import (
 	"time"
 )
 
-// A metadataAnswer is a broker's view of its cluster.
-type metadataAnswer struct {
+// A metadataResponse is a broker's view of its cluster.
+type metadataResponse struct {
 	brokers []int
 	topic   int16 // error code of the requested topic; 0 if it exists
 }
 
 // kafkaMetadata sends a Metadata request of version 4, encoded by hand because this module has no
 // Kafka client. If topic is "", the request names none.
-func kafkaMetadata(ctx context.Context, addr, topic string) (a metadataAnswer, err error) {
+func kafkaMetadata(ctx context.Context, addr, topic string) (a metadataResponse, err error) {
 	const metadata, version, correlation = 3, 4, 7
 	body := binary.BigEndian.AppendUint16(nil, metadata)
 	body = binary.BigEndian.AppendUint16(body, version)
@@ -32,13 +32,13 @@ func kafkaMetadata(ctx context.Context, addr, topic string) (a metadataAnswer, e
 		body = append(body, topic...)
 	}
 	body = append(body, 0) // do not create topics
-	answer, err := kafkaCall(ctx, addr, body)
+	response, err := kafkaCall(ctx, addr, body)
 	if err != nil {
 		return a, err
 	}
-	r := &wireReader{left: answer}
+	r := &wireReader{left: response}
 	if got := r.int32(); got != correlation {
-		return a, fmt.Errorf("%s is not a Kafka broker: it answers %x", addr, answer[:min(len(answer), 16)])
+		return a, fmt.Errorf("%s is not a Kafka broker: it answers %x", addr, response[:min(len(response), 16)])
 	}
 	r.int32() // throttle time
 	for range r.int32() {

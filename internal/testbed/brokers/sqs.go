@@ -68,7 +68,7 @@ func startPython(ctx context.Context, o Options, p pythonProgram, line string, e
 			}
 			return cmd
 		},
-		ready: sqsAnswers,
+		ready: sqsResponds,
 	}, o)
 }
 
@@ -106,7 +106,7 @@ func ElasticMQ(ctx context.Context, o Options) (*Server, error) {
 		command: func(s *Server) *exec.Cmd {
 			return exec.Command(java, "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dconfig.file="+file(s), "-cp", jars, "org.elasticmq.server.Main")
 		},
-		ready: sqsAnswers,
+		ready: sqsResponds,
 	}, o)
 }
 
@@ -158,9 +158,9 @@ func elasticMQJars(ctx context.Context, o Options) (string, error) {
 	return filepath.Join(lib, "*"), nil
 }
 
-// sqsAnswers lists the queues. Emulators of many services route by the service in the header. None
+// sqsResponds lists the queues. Emulators of many services route by the service in the header. None
 // checks the key.
-func sqsAnswers(ctx context.Context, s *Server) error {
+func sqsResponds(ctx context.Context, s *Server) error {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second) // the first call loads the service
 	defer cancel()
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+s.Addr()+"/", strings.NewReader("{}"))

@@ -32,7 +32,7 @@ const (
 	etcdAway          = 40 * time.Second
 	onStandby         = 25 * time.Second
 	failsOver         = 45 * time.Second // ttl and two rounds of Patroni
-	answers           = 15 * time.Second // internal/txn.AnswerLimit
+	answers           = 15 * time.Second // internal/txn.ReplyLimit
 	inHand            = parts * 8        // approximate number of concurrent handlers and claims
 	withFailsafe      = time.Second      // the longest time without progress while etcd is away
 )

@@ -14,7 +14,7 @@ func Claim(ctx context.Context, db pawl.DB, queue string, worker int64, limit in
 	rows, err := contract.JobClaim(ctx, db, queue, worker, limit, nil, true, contract.Marks{})
 	for _, r := range rows {
 		jobs = append(jobs, job.Job{ID: r.ID, Fence: r.Fence, Queue: r.Queue, Kind: r.Kind, Payload: r.Payload, Headers: r.Headers,
-			Attempt: r.Attempts, MaxAttempts: r.MaxAttempts, Crashes: r.Crashes, CreatedAt: r.CreatedAt, Lane: r.Place.Lane, Position: r.Place.Position})
+			Attempt: r.Attempts, MaxAttempts: r.MaxAttempts, Crashes: r.Crashes, CreatedAt: r.CreatedAt, Lane: r.LanePosition.Lane, Position: r.LanePosition.Position})
 	}
 	return jobs, err
 }

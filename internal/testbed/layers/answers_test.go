@@ -16,7 +16,7 @@ import (
 // acknowledge or respond on such an outcome.
 var onlyRead = regexp.MustCompile(`'(duplicate_ignored|duplicate|replay_success|final_failure|not_held|absent|ended)'`)
 
-// notAnswers are the functions that name such an outcome and need no proof, with the reason.
+// notAnswers are the functions that name such an outcome and need no replication, with the reason.
 var notAnswers = map[string]string{
 	"_raise_fence_lost": "raises: nobody is answered", "_command_refuse": "raises", "_command_raise": "raises",
 	"_refusal": "a verb of operators, who look again", "inbox_forget": "the same", "inbox_replay": "the same", "job_recall": "the same",
@@ -29,15 +29,15 @@ var notAnswers = map[string]string{
 }
 
 // Every SQL function that answers from what it only read makes its COMMIT wait for the synchronous
-// standbys (pawl_v1._unproved).
-func TestAnswers_ThatAreOnlyReadAreUnproved(t *testing.T) {
+// standbys (pawl_v1._unreplicated).
+func TestAnswers_ThatAreOnlyReadAreUnreplicated(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("../../../schema/api/*.sql")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("%d files: %v", len(files), err)
 	}
 	function := regexp.MustCompile(`(?s)^pawl_v1\.(\w+)\(.*?\nas \$\$(.*?)\n\$\$;`)
-	proved, excused := 0, map[string]bool{}
+	replicated, excused := 0, map[string]bool{}
 	for _, file := range files {
 		text, err := os.ReadFile(file)
 		if err != nil {
@@ -49,21 +49,21 @@ func TestAnswers_ThatAreOnlyReadAreUnproved(t *testing.T) {
 				continue // an expression, parsed at its creation
 			}
 			name, body := string(m[1]), m[2]
-			proves := regexp.MustCompile(`pawl_v1\._unproved\(\)`).Match(body)
+			waits := regexp.MustCompile(`pawl_v1\._unreplicated\(\)`).Match(body)
 			_, free := notAnswers[name]
 			switch {
-			case proves:
-				proved++
+			case waits:
+				replicated++
 			case !onlyRead.Match(body):
 			case free:
 				excused[name] = true
 			default:
-				t.Errorf("%s: %s answers from what it only read, and does not call _unproved", filepath.Base(file), name)
+				t.Errorf("%s: %s answers from what it only read, and does not call _unreplicated", filepath.Base(file), name)
 			}
 		}
 	}
-	if proved < 9 {
-		t.Errorf("%d functions prove their answers: the test does not see them", proved)
+	if replicated < 9 {
+		t.Errorf("%d functions wait for replication: the test does not see them", replicated)
 	}
 	for name := range notAnswers {
 		if !excused[name] {
@@ -77,16 +77,16 @@ func TestAnswers_ThatAreOnlyReadAreUnproved(t *testing.T) {
 var makers = map[string]string{
 	"receiptOf":          "itself",
 	"acknowledge":        "the outcome is decided, and not only read",
-	"prove":              "txn.Replicated",
+	"confirmReplicated":  "txn.Replicated",
 	"commit":             "its own COMMIT; what was only read says so",
 	"commitMany":         "its own COMMIT; what was only read says so",
 	"refusedDisposition": "the COMMIT of its inbox row, which waits",
-	"deliverTrigger":     "the trigger; packages guard and job prove what they read",
+	"deliverTrigger":     "the trigger; packages guard and job wait until what they read is replicated",
 }
 
 // Only these functions create receipts. A new one must state why its outcome is durable and
 // replicated.
-func TestReceipts_AreMadeWhereSomethingWasCommittedOrProved(t *testing.T) {
+func TestReceipts_AreMadeWhereSomethingWasCommittedOrReplicated(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("../../../consumer/*.go")
 	if err != nil {
@@ -125,7 +125,7 @@ func TestReceipts_AreMadeWhereSomethingWasCommittedOrProved(t *testing.T) {
 	}
 }
 
-// makesReceipt recognises receiptOf(…), receipt.Committed[…](…), outcome{decided: …} and an
+// makesReceipt recognises receiptOf(…), receipt.Committed[…](…), deliveryResult{decided: …} and an
 // assignment to readOn.
 func makesReceipt(n ast.Node) bool {
 	switch n := n.(type) {
@@ -142,7 +142,7 @@ func makesReceipt(n ast.Node) bool {
 		return is && f.Name == "receiptOf"
 	case *ast.CompositeLit:
 		of, is := n.Type.(*ast.Ident)
-		return is && of.Name == "outcome" && slices.ContainsFunc(n.Elts, func(e ast.Expr) bool {
+		return is && of.Name == "deliveryResult" && slices.ContainsFunc(n.Elts, func(e ast.Expr) bool {
 			field, is := e.(*ast.KeyValueExpr)
 			return is && field.Key.(*ast.Ident).Name == "decided"
 		})

@@ -18,7 +18,7 @@ import (
 const module = "github.com/pawl-go/pawl"
 
 // plan lists, for each package, the packages of ours that it may import outside tests. The order is
-// that of the layers: words, contract, rows, motion, doors, tools. Add each new package.
+// that of the layers: words, contract, rows, motion, transports, tools. Add each new package.
 var plan = []struct {
 	pkg  string
 	uses []string
@@ -44,7 +44,7 @@ var plan = []struct {
 	// the contract
 	{"schema", []string{"internal/script"}},
 	{"migrate", []string{".", "internal/engine", "internal/conns", "internal/script", "schema"}},
-	{"internal/answer", []string{"."}},
+	{"internal/directive", []string{"."}},
 	{"internal/contract", []string{".", "internal/conns", "internal/watched", "internal/text", "internal/verdict"}},
 	{"internal/catalog", []string{".", "internal/watched"}},
 	{"internal/txn", []string{".", "internal/callback", "internal/conns", "internal/watched", "internal/pace", "internal/verdict"}},
@@ -57,18 +57,18 @@ var plan = []struct {
 	{"command", []string{".", "internal/callback", "internal/conns", "internal/contract", "internal/fault", "internal/sqldriver", "internal/txn", "internal/pace", "internal/verdict"}},
 	{"command/httpkey", []string{".", "internal/payload", "internal/callback", "command", "internal/fault", "internal/sqldriver", "internal/pace"}},
 	{"internal/kick", []string{".", "internal/contract", "internal/txn"}},
-	{"job", []string{".", "internal/answer", "internal/payload", "internal/callback", "migrate", "internal/catalog", "internal/conns", "internal/contract", "internal/progress", "internal/fault", "internal/kick", "internal/pace", "internal/rollup", "internal/solo", "internal/txn", "internal/verdict"}},
+	{"job", []string{".", "internal/directive", "internal/payload", "internal/callback", "migrate", "internal/catalog", "internal/conns", "internal/contract", "internal/progress", "internal/fault", "internal/kick", "internal/pace", "internal/rollup", "internal/solo", "internal/txn", "internal/verdict"}},
 	{"outbox", []string{".", "internal/callback", "internal/contract", "internal/fault", "internal/kick", "internal/pace", "job"}},
 	{"step", []string{".", "internal/catalog", "internal/contract", "internal/fault", "internal/txn", "internal/pace", "internal/text", "internal/verdict"}},
 	{"schedule", []string{".", "internal/callback", "internal/catalog", "internal/contract", "internal/fault", "internal/kick", "internal/pace", "internal/progress", "job", "migrate"}},
 	{"schedule/cron", []string{".", "schedule"}},
 	// motion
-	{"consumer", []string{".", "internal/answer", "internal/payload", "internal/callback", "internal/conns", "internal/progress", "internal/delivery", "internal/contract", "job", "lock", "migrate", "internal/fault", "internal/pace", "internal/receipt", "internal/rollup", "internal/solo", "internal/txn", "internal/watched", "internal/text", "internal/verdict"}},
+	{"consumer", []string{".", "internal/directive", "internal/payload", "internal/callback", "internal/conns", "internal/progress", "internal/delivery", "internal/contract", "job", "lock", "migrate", "internal/fault", "internal/pace", "internal/receipt", "internal/rollup", "internal/solo", "internal/txn", "internal/watched", "internal/text", "internal/verdict"}},
 	{"ops", []string{".", "internal/catalog", "internal/contract", "internal/pace", "internal/verdict"}},
 	{"internal/operator", []string{".", "internal/conns", "internal/text", "ops"}},
 	{"doctor", []string{".", "migrate", "internal/catalog", "internal/engine", "internal/conns", "internal/text"}},
 	{"service", []string{".", "internal/callback", "consumer", "job", "migrate", "outbox", "schedule", "internal/catalog", "internal/conns", "internal/contract", "internal/pace", "internal/progress"}},
-	// doors: transports
+	// transports
 	{"transport/internal/jsonptr", nil},
 	{"transport/internal/adapter", []string{".", "transport/internal/jsonptr", "internal/pace"}},
 	{"transport/internal/heart", nil},

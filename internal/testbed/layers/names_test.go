@@ -137,8 +137,8 @@ func commonTables(words []string) (names []string) {
 func TestLoose(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
-		"select c.detail ? 'unproved' from pawl_v1.inbox_claim($1) as c":                          "c.detail ? §",
-		"select c.detail operator(pg_catalog.?) 'unproved' from pawl_v1.inbox_claim($1) as c":     "",
+		"select c.detail ? 'unreplicated' from pawl_v1.inbox_claim($1) as c":                      "c.detail ? §",
+		"select c.detail operator(pg_catalog.?) 'unreplicated' from pawl_v1.inbox_claim($1) as c": "",
 		"select exists (select from pg_stat_activity as a where a.pid operator(pg_catalog.=) $1)": "from pg_stat_activity as",
 		"select count(*) from pawl.job": "select count (",
 		"select pg_catalog.count(*), j.* from pawl.job as j where not j.lane_head order by j.id limit $1":                             "",

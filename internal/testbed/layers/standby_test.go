@@ -23,7 +23,7 @@ var stays = map[string]string{
 	"internal/contract.listened":    "its callers do",
 	"internal/delivery.Estimate":    "it only reads",
 	"internal/txn.acquire":          "its caller does",
-	"internal/txn.answersOthers":    "it only reads, and asks whether the server takes writes",
+	"internal/txn.acceptsWrites":    "it only reads, and asks whether the server takes writes",
 	"internal/txn.Watched":          "it only looks at the connection",
 	"job.measure":                   "it only reads",
 	"migrate":                       "a program that migrates, or starts, ends with its error",

@@ -43,13 +43,13 @@ type Server struct {
 	lie     func(n int, r *http.Request) Lie
 	release chan struct{} // ends hanging requests
 
-	mu      sync.Mutex
-	n       int
-	answers map[string]answer // by key
-	charges []Charge
+	mu        sync.Mutex
+	n         int
+	responses map[string]response // by key
+	charges   []Charge
 }
 
-type answer struct {
+type response struct {
 	charge   Charge
 	declined bool
 	until    time.Time
@@ -62,7 +62,7 @@ func New(memory time.Duration, lie func(n int, r *http.Request) Lie) *Server {
 	if lie == nil {
 		lie = func(int, *http.Request) Lie { return "" }
 	}
-	return &Server{memory: memory, lie: lie, release: make(chan struct{}), answers: map[string]answer{}}
+	return &Server{memory: memory, lie: lie, release: make(chan struct{}), responses: map[string]response{}}
 }
 
 // Release ends the hanging requests. Call it once, last.
@@ -138,14 +138,14 @@ func (s *Server) hang(r *http.Request) {
 func (s *Server) act(key, body string, lie Lie) (c Charge, declined bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if seen, ok := s.answers[key]; ok && key != "" && lie != Forget && time.Now().Before(seen.until) {
+	if seen, ok := s.responses[key]; ok && key != "" && lie != Forget && time.Now().Before(seen.until) {
 		return seen.charge, seen.declined
 	}
 	if declined = lie == Decline; !declined {
 		c = Charge{ID: fmt.Sprintf("ch_%d", len(s.charges)+1), Key: key, Body: body}
 		s.charges = append(s.charges, c)
 	}
-	s.answers[key] = answer{c, declined, time.Now().Add(s.memory)}
+	s.responses[key] = response{c, declined, time.Now().Add(s.memory)}
 	return c, declined
 }
 

@@ -28,7 +28,7 @@ type failover struct {
 // succeeds and proves nothing. Every door is asked for something that the failover loses, in every
 // order of asking, cutting, promoting and dying. Each positive answer must be true on the new
 // primary.
-func TestAnswers_AreProvedWhereTheyWereRead(t *testing.T) {
+func TestAnswers_AreConfirmedWhereTheyWereRead(t *testing.T) {
 	t.Parallel()
 	for name, run := range map[string]func(f *failover){
 		"promoted, asked, then dead": func(f *failover) {
@@ -128,7 +128,7 @@ func remakes(doors []door) (names []string) {
 
 // waitForProof returns once the barriers of both pools wait for the standby.
 func (f *failover) waitForProof() {
-	f.pair.Until("select count(*) >= 2 from pg_stat_activity as a where a.wait_event = 'SyncRep' and a.query like '%\\_unproved%'")
+	f.pair.Until("select count(*) >= 2 from pg_stat_activity as a where a.wait_event = 'SyncRep' and a.query like '%\\_unreplicated%'")
 }
 
 // kill ends the old primary without further replication.

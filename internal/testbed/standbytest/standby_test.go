@@ -363,8 +363,8 @@ func TestAnswers_SurviveTheFailover(t *testing.T) {
 func TestMutants_OfTheBarrierAreCaught(t *testing.T) {
 	t.Parallel()
 	const (
-		replace = "create or replace function pawl_v1._unproved() returns jsonb language plpgsql as $$ begin %s; end $$"
-		here    = "return jsonb_build_object('unproved', extract(epoch from pg_postmaster_start_time())::text)"
+		replace = "create or replace function pawl_v1._unreplicated() returns jsonb language plpgsql as $$ begin %s; end $$"
+		here    = "return jsonb_build_object('unreplicated', extract(epoch from pg_postmaster_start_time())::text)"
 	)
 	for name, c := range map[string]struct {
 		body     string

@@ -29,7 +29,7 @@ type Database struct {
 	options observe.DatabaseOptions
 
 	mu      sync.Mutex
-	answers []*answer
+	results []*result
 }
 
 // A Sample is one number.
@@ -57,7 +57,7 @@ func NewDatabase(pool *pgxpool.Pool, o observe.DatabaseOptions) (*Database, erro
 	d := &Database{pool: pool, options: o}
 	for _, r := range Reads() {
 		if !slices.Contains(o.Without, r.Name) {
-			d.answers = append(d.answers, &answer{read: r})
+			d.results = append(d.results, &result{read: r})
 		}
 	}
 	for _, name := range o.Without {
@@ -79,7 +79,7 @@ func (d *Database) Gauges(ctx context.Context) []Sample {
 	defer d.mu.Unlock()
 	until := time.Now().Add(d.options.Timeout)
 	var all []Sample
-	for _, a := range d.answers {
+	for _, a := range d.results {
 		if !time.Now().Before(a.next) {
 			d.renew(ctx, a, until)
 		}
@@ -88,8 +88,8 @@ func (d *Database) Gauges(ctx context.Context) []Sample {
 	return all
 }
 
-// An answer is the latest result of a read.
-type answer struct {
+// An result is the latest result of a read.
+type result struct {
 	read    Read
 	samples []Sample
 	err     error
@@ -97,7 +97,7 @@ type answer struct {
 	next    time.Time // earliest time of the next read
 }
 
-func (a *answer) about() []Sample {
+func (a *result) about() []Sample {
 	up := 1.0
 	if a.err != nil {
 		up = 0
@@ -105,7 +105,7 @@ func (a *answer) about() []Sample {
 	return []Sample{{ReadUp, []string{a.read.Name}, up}, {ReadSeconds, []string{a.read.Name}, a.took.Seconds()}}
 }
 
-func (d *Database) renew(ctx context.Context, a *answer, until time.Time) {
+func (d *Database) renew(ctx context.Context, a *result, until time.Time) {
 	start := time.Now()
 	a.samples, a.err = d.ask(ctx, a.read, until)
 	a.took = time.Since(start)

@@ -21,11 +21,11 @@ func SetBinary(to map[string]string, name string, octets []byte) {
 
 // Binary returns the name and the bytes of an attribute that [SetBinary] added. is is false for any
 // other attribute.
-func Binary(name, value string) (plain string, octets []byte, is bool) {
-	plain, marked := strings.CutSuffix(name, BinarySuffix)
+func Binary(name, value string) (base string, octets []byte, is bool) {
+	base, marked := strings.CutSuffix(name, BinarySuffix)
 	if !marked {
 		return name, nil, false
 	}
 	octets, err := base64.StdEncoding.DecodeString(value)
-	return plain, octets, err == nil
+	return base, octets, err == nil
 }

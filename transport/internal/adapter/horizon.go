@@ -19,9 +19,9 @@ type Horizon struct {
 	Failed  func(err error) // called with errors of Ask; may be nil
 	Timeout time.Duration   // of one Ask by Get
 
-	mu    sync.Mutex
-	known time.Duration
-	asked time.Time
+	mu      sync.Mutex
+	longest time.Duration
+	asked   time.Time
 }
 
 // Learn calls Ask now.
@@ -40,14 +40,14 @@ func (h *Horizon) Get() time.Duration {
 		defer cancel()
 		_ = h.learn(ctx) // Failed gets the error
 	}
-	return h.known
+	return h.longest
 }
 
 func (h *Horizon) learn(ctx context.Context) error {
 	h.asked = time.Now()
-	known, err := h.Ask(ctx)
+	longest, err := h.Ask(ctx)
 	if err == nil {
-		h.known = known
+		h.longest = longest
 		return nil
 	}
 	h.asked = h.asked.Add(horizonAgain - horizonEvery)

@@ -26,9 +26,9 @@ type Config[K comparable] struct {
 	// CallTimeout bounds one call of Extend. A call is also bounded by a third of the lease, or a
 	// second if that is longer.
 	CallTimeout time.Duration
-	// Extend extends the beats and returns their outcomes in the same order. One goroutine calls
+	// Extend extends the beats and returns their results in the same order. One goroutine calls
 	// it.
-	Extend func(ctx context.Context, beats []Beat[K]) []Outcome
+	Extend func(ctx context.Context, beats []Beat[K]) []Extension
 	// Extended is called with the number of things that were extended and are still held.
 	Extended func(n int)
 	// Lost is called with the number of things that were lost or reached their limit. It may call
@@ -43,8 +43,8 @@ type Beat[K comparable] struct {
 	Left time.Duration
 }
 
-// An Outcome is the result of one extension. The zero Outcome is success.
-type Outcome struct {
+// An Extension is the result of one extension. The zero Extension is success.
+type Extension struct {
 	Failed bool // retried after a ninth of the lease, because less time is left
 	Lost   bool // it is no longer ours
 }
@@ -190,11 +190,11 @@ func (h *Heart[K]) next(now time.Time) (batch []Beat[K], pause time.Duration, st
 func (h *Heart[K]) extend(batch []Beat[K]) {
 	started := time.Now()
 	ctx, cancel := context.WithTimeout(context.Background(), min(max(h.interval, time.Second), h.config.CallTimeout))
-	outcomes := h.config.Extend(ctx, batch)
+	extensions := h.config.Extend(ctx, batch)
 	cancel()
 	extended, lost := 0, 0
 	h.mu.Lock()
-	for i, o := range outcomes {
+	for i, o := range extensions {
 		l, still := h.held[batch[i].Key]
 		switch {
 		case !still: // released while the call ran

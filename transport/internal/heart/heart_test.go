@@ -12,15 +12,15 @@ import (
 type lender struct {
 	lease  time.Duration
 	ends   map[string]time.Time
-	fails  func(key string, call int) Outcome
+	fails  func(key string, call int) Extension
 	calls  int
 	most   int // of one call
 	taken  []string
 	before func()
 }
 
-func (l *lender) extend(_ context.Context, beats []Beat[string]) []Outcome {
-	outcomes := make([]Outcome, len(beats))
+func (l *lender) extend(_ context.Context, beats []Beat[string]) []Extension {
+	outcomes := make([]Extension, len(beats))
 	l.calls++
 	l.most = max(l.most, len(beats))
 	if l.before != nil {
@@ -30,7 +30,7 @@ func (l *lender) extend(_ context.Context, beats []Beat[string]) []Outcome {
 		if l.fails != nil {
 			outcomes[i] = l.fails(b.Key, l.calls)
 		}
-		if outcomes[i] == (Outcome{}) {
+		if outcomes[i] == (Extension{}) {
 			if time.Now().After(l.ends[b.Key]) {
 				l.taken = append(l.taken, b.Key)
 			}
@@ -89,7 +89,7 @@ func TestHeart_HoldsUntilLetGo(t *testing.T) {
 func TestHeart_SurvivesTwoFailures(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		l := &lender{lease: 30 * time.Second, fails: func(_ string, call int) Outcome { return Outcome{Failed: call%3 != 0} }}
+		l := &lender{lease: 30 * time.Second, fails: func(_ string, call int) Extension { return Extension{Failed: call%3 != 0} }}
 		h, _, lost := borrow(l, 10)
 		l.lend(h, time.Time{}, "a", "b")
 		time.Sleep(time.Hour)
@@ -105,7 +105,7 @@ func TestHeart_SurvivesTwoFailures(t *testing.T) {
 func TestHeart_ReportsLosses(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		l := &lender{lease: 30 * time.Second, fails: func(key string, _ int) Outcome { return Outcome{Lost: key == "a"} }}
+		l := &lender{lease: 30 * time.Second, fails: func(key string, _ int) Extension { return Extension{Lost: key == "a"} }}
 		h, _, lost := borrow(l, 10)
 		l.lend(h, time.Time{}, "a", "b")
 		time.Sleep(time.Minute)

@@ -13,7 +13,7 @@
 // socket as the SDK's HTTP client ([Server.Do]). The second way works inside testing/synctest,
 // where twelve hours of visibility take a millisecond.
 //
-// A message is always in one of four places:
+// A message is always in one of four states:
 //
 //	SendMessage ──DelaySeconds──▶ delayed
 //	     │                           │ delay over

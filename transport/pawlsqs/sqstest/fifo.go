@@ -31,7 +31,7 @@ type group struct {
 	id       string
 	messages list.List // of *message, in the order of their sends
 	inFlight int
-	place    *list.Element // in fifo.open; nil if not open
+	element  *list.Element // in fifo.open; nil if not open
 }
 
 // A sending is the response to a repeated MessageDeduplicationId.
@@ -65,7 +65,7 @@ func (f *fifo) stored(m *message) {
 
 func (f *fifo) becameReady(m *message) bool { return f.review(f.groups[m.group]) }
 
-func (f *fifo) left(m *message, from place) {
+func (f *fifo) left(m *message, from messageState) {
 	if from == inFlight {
 		f.groups[m.group].inFlight--
 	}
@@ -86,14 +86,14 @@ func (f *fifo) handedOut(m *message) {
 // review opens or closes a group after a change, and reports whether it was opened.
 func (f *fifo) review(g *group) (opened bool) {
 	head := g.messages.Front()
-	may := g.inFlight == 0 && head != nil && head.Value.(*message).place == ready
+	may := g.inFlight == 0 && head != nil && head.Value.(*message).state == ready
 	switch {
-	case may && g.place == nil:
-		g.place = f.open.PushBack(g)
+	case may && g.element == nil:
+		g.element = f.open.PushBack(g)
 		return true
-	case !may && g.place != nil:
-		f.open.Remove(g.place)
-		g.place = nil
+	case !may && g.element != nil:
+		f.open.Remove(g.element)
+		g.element = nil
 	}
 	if head == nil {
 		delete(f.groups, g.id)
@@ -105,9 +105,9 @@ func (f *fifo) review(g *group) (opened bool) {
 func (f *fifo) next(pick func(n int) int) *message {
 	if g := f.serving; g != nil {
 		for e := g.messages.Front(); e != nil; e = e.Next() {
-			if m := e.Value.(*message); m.place == ready {
+			if m := e.Value.(*message); m.state == ready {
 				return m
-			} else if m.place != inFlight {
+			} else if m.state != inFlight {
 				break // delayed: later messages of the group must wait
 			}
 		}
@@ -184,7 +184,7 @@ func (q *queue) repeat(id string, visibility time.Duration, now time.Time) []*me
 		return nil
 	}
 	for i, m := range first.messages {
-		if m.place != inFlight || m.changed || m.handle != first.handles[i] {
+		if m.state != inFlight || m.changed || m.handle != first.handles[i] {
 			return nil
 		}
 	}

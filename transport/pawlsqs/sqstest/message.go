@@ -10,11 +10,11 @@ import (
 	"time"
 )
 
-// place is where a message is. The figure in doc.go shows the moves.
-type place int
+// messageState is the state of a message. The figure in doc.go shows the moves.
+type messageState int
 
 const (
-	gone place = iota
+	gone messageState = iota
 	delayed
 	ready
 	inFlight
@@ -36,7 +36,7 @@ type message struct {
 	source   string // ARN of the queue it was dead-lettered from
 	sent     time.Time
 
-	place    place
+	state    messageState
 	due      time.Time     // end of the delay or of the visibility timeout
 	timed    int           // index in the queue's timers; -1 if not there
 	waiting  *list.Element // position on the shelf

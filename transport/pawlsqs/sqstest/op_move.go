@@ -147,7 +147,7 @@ func (s *Server) moveOne(t *moveTask) bool {
 func (q *queue) giveAway(m *message) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if m.place != ready {
+	if m.state != ready {
 		return false
 	}
 	q.remove(m)

@@ -34,16 +34,16 @@ func element(op, name string) (collection, bool) {
 }
 
 // resultXML converts a result to XML from its JSON, which has the member names.
-func resultXML(op string, result any) (answer, error) {
+func resultXML(op string, result any) (response, error) {
 	text, err := json.Marshal(result)
 	if err != nil {
-		return answer{}, err
+		return response{}, err
 	}
 	decoder := json.NewDecoder(bytes.NewReader(text))
 	decoder.UseNumber()
 	var members map[string]any
 	if err := decoder.Decode(&members); err != nil {
-		return answer{}, err
+		return response{}, err
 	}
 	w := writer{op: op}
 	w.begin(op + `Response xmlns="` + namespace + `"`)
@@ -56,7 +56,7 @@ func resultXML(op string, result any) (answer, error) {
 	id := w.requestID()
 	w.end("ResponseMetadata")
 	w.end(op + "Response")
-	return w.answer(http.StatusOK, id), nil
+	return w.response(http.StatusOK, id), nil
 }
 
 // statuses holds the HTTP statuses other than 400 in the query protocol ("Errors" of each action).
@@ -64,7 +64,7 @@ var statuses = map[string]int{"OverLimit": http.StatusForbidden, "PurgeQueueInPr
 
 // failedXML writes an error for clients of the query protocol ("Common errors" of the API
 // reference).
-func failedXML(e *Error) answer {
+func failedXML(e *Error) response {
 	var w writer
 	w.begin(`ErrorResponse xmlns="` + namespace + `"`)
 	w.begin("Error")
@@ -79,7 +79,7 @@ func failedXML(e *Error) answer {
 	if !special || e.Status != 0 {
 		status = e.status()
 	}
-	return w.answer(status, id)
+	return w.response(status, id)
 }
 
 // A writer writes XML elements. The namespace is the only attribute.
@@ -106,8 +106,8 @@ func (w *writer) requestID() (at int) {
 	return at
 }
 
-func (w *writer) answer(status, idAt int) answer {
-	return answer{status: status, header: http.Header{"Content-Type": {"text/xml"}}, body: append([]byte(xml.Header), w.Bytes()...), idAt: idAt}
+func (w *writer) response(status, idAt int) response {
+	return response{status: status, header: http.Header{"Content-Type": {"text/xml"}}, body: append([]byte(xml.Header), w.Bytes()...), idAt: idAt}
 }
 
 func (w *writer) structure(members map[string]any) {

@@ -39,10 +39,10 @@ type queue struct {
 
 // A shelf orders the messages of a queue. Standard queues have a line, FIFO queues have groups.
 type shelf interface {
-	stored(m *message)           // m is new in this queue
-	becameReady(m *message) bool // m is ready now; reports whether a waiting poll may now succeed
-	left(m *message, from place) // m left the place from
-	removed(m *message) bool     // m is gone; reports the same as becameReady
+	stored(m *message)                  // m is new in this queue
+	becameReady(m *message) bool        // m is ready; reports whether a waiting poll may succeed
+	left(m *message, from messageState) // m left the state from
+	removed(m *message) bool            // m is gone; reports the same as becameReady
 	// the next message to hand out; pick chooses among the n candidates; nil if there is none
 	next(pick func(n int) int) *message
 	handedOut(m *message) // m is in flight now
@@ -69,7 +69,7 @@ func (l *line) becameReady(m *message) bool {
 	return true
 }
 
-func (l *line) left(m *message, from place) {
+func (l *line) left(m *message, from messageState) {
 	if from == ready {
 		l.waiting.Remove(m.waiting)
 		m.waiting = nil
@@ -104,13 +104,13 @@ func (q *queue) insert(m *message, delay time.Duration, now time.Time) {
 		q.makeReady(m)
 		return
 	}
-	m.place = delayed
+	m.state = delayed
 	q.delayed++
 	q.wait(m, now.Add(delay))
 }
 
 func (q *queue) makeReady(m *message) {
-	m.place = ready
+	m.state = ready
 	q.ready++
 	if q.shelf.becameReady(m) {
 		q.wake()
@@ -128,9 +128,9 @@ func (q *queue) wait(m *message, due time.Time) {
 	q.setAlarm()
 }
 
-// leave removes m from its place.
+// leave removes m from its state.
 func (q *queue) leave(m *message) {
-	from := m.place
+	from := m.state
 	switch from {
 	case ready:
 		q.ready--
@@ -141,7 +141,7 @@ func (q *queue) leave(m *message) {
 		q.inFlight--
 		heap.Remove(&q.timers, m.timed)
 	}
-	m.place = gone
+	m.state = gone
 	q.shelf.left(m, from)
 }
 
@@ -244,7 +244,7 @@ func (q *queue) handOut(m *message, visibility time.Duration, now time.Time) {
 	}
 	m.last = now
 	m.handle = m.newHandle(q.name, now)
-	m.place, m.changed = inFlight, false
+	m.state, m.changed = inFlight, false
 	q.inFlight++
 	q.shelf.handedOut(m)
 	q.wait(m, now.Add(visibility))
@@ -275,7 +275,7 @@ func (q *queue) arrival(m *message) Arrival {
 // dropOld removes messages past the retention period that are not in flight.
 func (q *queue) dropOld(now time.Time) {
 	for _, m := range q.all {
-		if m.place != inFlight && now.Sub(m.sent) > q.set.retention {
+		if m.state != inFlight && now.Sub(m.sent) > q.set.retention {
 			q.stats.TooOld++
 			q.remove(m)
 		}
@@ -298,7 +298,7 @@ func (q *queue) delete(handle string, now time.Time) *Error {
 		return nil
 	case now.Sub(parsed.received) > maxVisibility:
 		return expiredHandle(handle)
-	case q.fifo != nil && (m.handle != handle || m.place != inFlight):
+	case q.fifo != nil && (m.handle != handle || m.state != inFlight):
 		return expiredHandle(handle)
 	case m.handle != handle:
 		return nil
@@ -325,7 +325,7 @@ func (q *queue) changeVisibility(handle string, seconds int, now time.Time) *Err
 	}
 	q.advance(now)
 	m := q.all[parsed.number]
-	if m == nil || m.handle != handle || m.place != inFlight {
+	if m == nil || m.handle != handle || m.state != inFlight {
 		return notInFlight(handle)
 	}
 	due := now.Add(time.Duration(seconds) * time.Second)

@@ -107,7 +107,7 @@ func (l *Listener) Close() error {
 
 // ServeHTTP answers one call of either protocol.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	a := s.answer(r)
+	a := s.respond(r)
 	if a.cut {
 		panic(http.ErrAbortHandler) // drops the connection (net/http)
 	}
@@ -124,8 +124,8 @@ var ErrCut = errors.New("sqstest: connection cut before the answer arrived")
 // Do answers a request without a network: pass the server as sqs.Options.HTTPClient. If the
 // request's context ends first, Do returns its error, as a real client would.
 func (s *Server) Do(r *http.Request) (*http.Response, error) {
-	done := make(chan answer, 1)
-	go func() { done <- s.answer(r) }()
+	done := make(chan response, 1)
+	go func() { done <- s.respond(r) }()
 	select {
 	case a := <-done:
 		if a.cut {
@@ -141,8 +141,8 @@ func (s *Server) Do(r *http.Request) (*http.Response, error) {
 	}
 }
 
-// answer is a response or a cut connection.
-type answer struct {
+// response is a response or a cut connection.
+type response struct {
 	status int
 	header http.Header
 	body   []byte
@@ -155,13 +155,13 @@ var errCut = &Error{Shape: "cut"} // passed as an error inside the server, never
 // A protocol is one of SQS's two protocols: it reads a call and writes its result or error.
 type protocol struct {
 	read   func(*http.Request) (op string, body []byte, _ *Error) // body is in the JSON protocol
-	result func(op string, result any) (answer, error)
-	failed func(*Error) answer
+	result func(op string, result any) (response, error)
+	failed func(*Error) response
 }
 
-// answer adds a request id, in the header that AWS sends and clients log, and for XML in the body
+// respond adds a request id, in the header that AWS sends and clients log, and for XML in the body
 // too.
-func (s *Server) answer(r *http.Request) answer {
+func (s *Server) respond(r *http.Request) response {
 	a, id := s.unnamed(r), newID()
 	if a.header != nil {
 		a.header.Set("X-Amzn-Requestid", id)
@@ -172,7 +172,7 @@ func (s *Server) answer(r *http.Request) answer {
 	return a
 }
 
-func (s *Server) unnamed(r *http.Request) answer {
+func (s *Server) unnamed(r *http.Request) response {
 	p := inJSON
 	if isQuery(r) {
 		p = inXML
@@ -183,7 +183,7 @@ func (s *Server) unnamed(r *http.Request) answer {
 	}
 	result, fail := s.call(request{ctx: r.Context(), op: op, body: body, base: baseURL(r)})
 	if fail == errCut {
-		return answer{cut: true}
+		return response{cut: true}
 	}
 	if fail != nil {
 		return p.failed(fail)
@@ -218,15 +218,15 @@ var inJSON = protocol{
 		body, failed := readBody(r)
 		return op, body, failed
 	},
-	result: func(_ string, result any) (answer, error) {
+	result: func(_ string, result any) (response, error) {
 		text, err := json.Marshal(result)
-		return answer{status: http.StatusOK, header: jsonHeader(), body: text}, err
+		return response{status: http.StatusOK, header: jsonHeader(), body: text}, err
 	},
-	failed: func(e *Error) answer {
+	failed: func(e *Error) response {
 		header := jsonHeader()
 		header.Set("X-Amzn-Query-Error", e.code()+";"+e.blame())
 		text, _ := json.Marshal(map[string]string{"__type": "com.amazonaws.sqs#" + e.Shape, "message": e.Message})
-		return answer{status: e.status(), header: header, body: text}
+		return response{status: e.status(), header: header, body: text}
 	},
 }
 

@@ -2,7 +2,7 @@ package sqstest
 
 import "time"
 
-// Stats count messages and calls of a queue since it was created, and the messages in each place
+// Stats count messages and calls of a queue since it was created, and the messages in each state
 // now.
 type Stats struct {
 	Sent         int64 // messages accepted
@@ -23,7 +23,7 @@ type Stats struct {
 	Abandoned int64
 	Refused   int64 // calls refused by Faults.Fail or the FIFO quota
 
-	Ready, Delayed, InFlight int // messages in each place now
+	Ready, Delayed, InFlight int // messages in each state now
 }
 
 // Stats returns the counts of the named queue, or zeros if it does not exist.

@@ -10,10 +10,10 @@ import (
 	"github.com/pawl-go/pawl"
 )
 
-// A Broker holds a few queues. Worker processes reach it by its Place.
+// A Broker holds a few queues. Worker processes reach it by its Location.
 type Broker interface {
-	// Place returns the address for workers.
-	Place() Place
+	// Location returns the address for workers.
+	Location() Location
 	// Send returns nil once the broker has confirmed each message. Like any producer, it resends
 	// unconfirmed messages.
 	Send(ctx context.Context, queue string, ms ...Message) error
@@ -37,8 +37,8 @@ type Count struct {
 	Received int64 // deliveries of the first queue, redeliveries included; -1: not known
 }
 
-// A Place is the kind and address of a broker.
-type Place struct {
+// A Location is the kind and address of a broker.
+type Location struct {
 	Kind    string // one of Kinds
 	Address string
 }
@@ -98,11 +98,11 @@ func Title(name string) string { return kinds[name].Title }
 func Points(name string) []string { return kinds[name].Points }
 
 // Source receives from a queue and reports to hooks.
-func (p Place) Source(ctx context.Context, queue string, hooks pawl.Hooks) (pawl.Source, error) {
-	return kinds[p.Kind].Source(ctx, p.Address, queue, hooks)
+func (l Location) Source(ctx context.Context, queue string, hooks pawl.Hooks) (pawl.Source, error) {
+	return kinds[l.Kind].Source(ctx, l.Address, queue, hooks)
 }
 
 // Sink publishes to a queue.
-func (p Place) Sink(ctx context.Context, queue string) (pawl.Sink, error) {
-	return kinds[p.Kind].Sink(ctx, p.Address, queue)
+func (l Location) Sink(ctx context.Context, queue string) (pawl.Sink, error) {
+	return kinds[l.Kind].Sink(ctx, l.Address, queue)
 }

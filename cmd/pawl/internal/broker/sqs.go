@@ -66,8 +66,8 @@ func OpenSQS(ctx context.Context, faults sqstest.Faults, queues ...string) (*SQS
 // Close stops it.
 func (s *SQS) Close() error { return s.listener.Close() }
 
-// Place is the endpoint.
-func (s *SQS) Place() Place { return Place{"sqs", s.Endpoint} }
+// Location is the endpoint.
+func (s *SQS) Location() Location { return Location{"sqs", s.Endpoint} }
 
 // Count reads the server's own counts.
 func (s *SQS) Count(context.Context) (c Count, err error) {

@@ -91,7 +91,7 @@ func (c *change) ask(ctx context.Context, cmd *cobra.Command, conn *pgx.Conn, wh
 		return err
 	}
 	cfg := conn.Config()
-	question := fmt.Sprintf("%s of database %s on %s? (%s) [y/N] ", what, pgx.Identifier{cfg.Database}.Sanitize(), place(cfg), warning)
+	question := fmt.Sprintf("%s of database %s on %s? (%s) [y/N] ", what, pgx.Identifier{cfg.Database}.Sanitize(), addressOf(cfg), warning)
 	if agreed(ctx, cmd.InOrStdin(), cmd.ErrOrStderr(), question) {
 		return nil
 	}

@@ -46,20 +46,20 @@ func refusal(c *pgx.ConnConfig, pg *pgconn.PgError) (why, next string) {
 	user, database := pgx.Identifier{c.User}.Sanitize(), pgx.Identifier{c.Database}.Sanitize()
 	switch pg.Code {
 	case "28P01", "28000":
-		why, next = place(c)+" refused user "+user+": "+pg.Message, "correct the user and the password in the database URL"
+		why, next = addressOf(c)+" refused user "+user+": "+pg.Message, "correct the user and the password in the database URL"
 		if strings.Contains(pg.Message, "pg_hba.conf") {
 			next = "allow this user in the server's pg_hba.conf, or correct user and sslmode in the database URL"
 		}
 	case "3D000":
-		why = "there is no database " + database + " on " + place(c)
+		why = "there is no database " + database + " on " + addressOf(c)
 		next = "create it: create database " + database + ", or correct the name in the database URL"
 	case "42501":
 		why = "user " + user + ": " + pg.Message
 		next = "connect as the owner, or let the owner run: grant connect, create on database " + database + " to " + user
 	case "25006":
-		why, next = place(c)+" takes no writes: "+pg.Message, "connect to the primary, without default_transaction_read_only"
+		why, next = addressOf(c)+" takes no writes: "+pg.Message, "connect to the primary, without default_transaction_read_only"
 	case "42P05", "26000":
-		why = place(c) + ": " + pg.Message
+		why = addressOf(c) + ": " + pg.Message
 		next = "connect directly; through a pooler in transaction mode add default_query_exec_mode=exec to the database URL, but migrate over a direct connection"
 	case "42P06", "42P07", "42710":
 		why = pg.Message + ", but pawl.migration has no record of it"
@@ -69,7 +69,7 @@ func refusal(c *pgx.ConnConfig, pg *pgconn.PgError) (why, next string) {
 	case "55P03":
 		why, next = "another transaction holds a lock for longer than 5 s", "end that transaction (see pg_stat_activity), then run it again"
 	case "53300", "57P01", "57P02", "57P03":
-		why, next = place(c)+" is not ready: "+pg.Message, "run it again in a moment"
+		why, next = addressOf(c)+" is not ready: "+pg.Message, "run it again in a moment"
 	}
 	return why, next
 }
@@ -77,16 +77,16 @@ func refusal(c *pgx.ConnConfig, pg *pgconn.PgError) (why, next string) {
 func unreachable(c *pgx.ConnConfig, err error) (why, next string) {
 	cause := dialCause(err)
 	if strings.Contains(cause, "TLS") || strings.Contains(cause, "tls:") || strings.Contains(cause, "x509:") {
-		return fmt.Sprintf("no TLS connection to %s: %s", place(c), cause), "correct sslmode and sslrootcert in the database URL"
+		return fmt.Sprintf("no TLS connection to %s: %s", addressOf(c), cause), "correct sslmode and sslrootcert in the database URL"
 	}
 	// the server was reached and may have received the query
 	if connect := (*pgconn.ConnectError)(nil); !errors.As(err, &connect) {
-		return fmt.Sprintf("the connection to %s broke before the answer came: %s", place(c), cause), "look before you run it again: what it was to change may be changed"
+		return fmt.Sprintf("the connection to %s broke before the answer came: %s", addressOf(c), cause), "look before you run it again: what it was to change may be changed"
 	}
-	return fmt.Sprintf("cannot reach %s: %s", place(c), cause), "start that server, correct the database URL, or " + startOne
+	return fmt.Sprintf("cannot reach %s: %s", addressOf(c), cause), "start that server, correct the database URL, or " + startOne
 }
 
-func place(c *pgx.ConnConfig) string {
+func addressOf(c *pgx.ConnConfig) string {
 	if strings.HasPrefix(c.Host, "/") {
 		return fmt.Sprintf("%s/.s.PGSQL.%d", c.Host, c.Port)
 	}

@@ -14,8 +14,8 @@ import (
 	"github.com/pawl-go/pawl/cmd/pawl/internal/demo"
 )
 
-// plainEvery is the interval of lines if the output is not a terminal.
-const plainEvery = 2 * time.Second
+// lineEvery is the interval of lines if the output is not a terminal.
+const lineEvery = 2 * time.Second
 
 // barWidth is the width of the bar, in characters.
 const barWidth = 16
@@ -64,7 +64,7 @@ func (d *display) Progress(p demo.Progress) {
 		d.drawn = true
 		return
 	}
-	if time.Since(d.last) >= plainEvery {
+	if time.Since(d.last) >= lineEvery {
 		d.last = time.Now()
 		fmt.Fprintf(d.w, "%5.1fs  %s\n", p.Elapsed.Seconds(), strings.Join(counters(p), "  "))
 	}

@@ -20,15 +20,15 @@ import (
 // idLimit bounds the jobs of one command.
 const idLimit = 1000
 
-// A door is a group of commands about jobs: about all of them, or only about those in certain
+// A jobsGroup is a group of commands about jobs: about all of them, or only about those in certain
 // statuses.
-type door struct {
+type jobsGroup struct {
 	name string
 	only []ops.Status
 }
 
 func newJobs() *cobra.Command {
-	d := door{name: "jobs"}
+	d := jobsGroup{name: "jobs"}
 	cmd := group(d.name, "Look at jobs, and retry, cancel or discard them with a record of who and why")
 	cmd.Long = `Shows jobs and changes them by hand. Each change is one transaction. It locks the job, raises its fence, so that an attempt still
 running cannot commit, and records who did it and why in pawl.audit. Changes need the role pawl_operator; to look,
@@ -49,7 +49,7 @@ pawl_reader is enough.
 }
 
 func newDLQ() *cobra.Command {
-	d := door{name: "dlq", only: []ops.Status{ops.StatusDeadLetter, ops.StatusUnknown}}
+	d := jobsGroup{name: "dlq", only: []ops.Status{ops.StatusDeadLetter, ops.StatusUnknown}}
 	cmd := group(d.name, "Look at dead letters, and retry or discard them")
 	cmd.Long = `Dead letters are jobs that are not retried until you decide: all their attempts are used, or their handler returned a final error.
 These commands are those of pawl jobs for dead letters only: a job that was retried in the meantime is left
@@ -64,7 +64,7 @@ alone.`
 
 // addTo adds the commands to the group. The group dlq has only the verbs that can select dead
 // letters.
-func (d door) addTo(group *cobra.Command) {
+func (d jobsGroup) addTo(group *cobra.Command) {
 	group.AddCommand(d.newList(), d.newShow())
 	for _, v := range operator.Jobs.Verbs() {
 		if d.only == nil || v.Jobs != nil {

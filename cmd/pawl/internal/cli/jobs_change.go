@@ -24,7 +24,7 @@ type jobChange struct {
 	bulkFlags
 }
 
-func (d door) newVerb(verb operator.Verb) *cobra.Command {
+func (d jobsGroup) newVerb(verb operator.Verb) *cobra.Command {
 	f := jobChange{verb: verb, only: d.only}
 	use, help := " ID...", []string{"Each job is changed in its own transaction, and its audit record has the job before and after. The exit code is 1 if a job could not be changed; the others are changed."}
 	if f.many = d.only != nil && verb.Jobs != nil; f.many {

@@ -20,7 +20,7 @@ const (
 	letterWidth = 44 // of a dead letter's error, so that its table stays within 120 columns
 )
 
-func (d door) newList() *cobra.Command {
+func (d jobsGroup) newList() *cobra.Command {
 	s := ops.Jobs{Statuses: d.only}
 	cmd := &cobra.Command{Use: "list", Short: "List jobs by id, oldest first"}
 	cmd.Example = fmt.Sprintf("  pawl %[1]s list --queue orders --kind charge\n  pawl %[1]s list --after 1200 --limit 200\n"+

@@ -19,7 +19,7 @@ import (
 	"github.com/pawl-go/pawl/ops"
 )
 
-func (d door) newShow() *cobra.Command {
+func (d jobsGroup) newShow() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "show ID...",
 		Short: "Show all of a job: payload, errors, worker and changes by operators; or its copy in the archive",
@@ -62,7 +62,7 @@ type absentJob struct {
 	Changes []ops.Change `json:"changes"`
 }
 
-func (d door) look(ctx context.Context, cmd *cobra.Command, conn *pgx.Conn, ref ops.JobRef, s *shown) error {
+func (d jobsGroup) look(ctx context.Context, cmd *cobra.Command, conn *pgx.Conn, ref ops.JobRef, s *shown) error {
 	j, err := ref.Get(ctx, conn)
 	switch {
 	case errors.Is(err, pawl.ErrNotFound):
@@ -78,7 +78,7 @@ func (d door) look(ctx context.Context, cmd *cobra.Command, conn *pgx.Conn, ref 
 }
 
 // lookBack looks for a deleted job in the archive of finished jobs, and in the audit.
-func (d door) lookBack(ctx context.Context, cmd *cobra.Command, conn *pgx.Conn, ref ops.JobRef, s *shown) error {
+func (d jobsGroup) lookBack(ctx context.Context, cmd *cobra.Command, conn *pgx.Conn, ref ops.JobRef, s *shown) error {
 	j, err := ref.Archived(ctx, conn)
 	switch {
 	case errors.Is(err, pawl.ErrNotFound):

@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	mostRepeats = 1000
-	mostAnswer  = 200 // octets shown of a response that is not 2xx
+	mostRepeats  = 1000
+	mostResponse = 200 // octets shown of a response that is not 2xx
 )
 
 type sendFlags struct {
@@ -130,8 +130,8 @@ func (f *sendFlags) try(cmd *cobra.Command, client *http.Client, to *url.URL, d 
 	}
 	defer response.Body.Close()
 	// the part that arrived is shown
-	answer, _ := io.ReadAll(io.LimitReader(response.Body, mostAnswer))
-	return tryJSON{Status: &response.StatusCode, Milliseconds: since(began), Answer: string(answer)}, nil
+	body, _ := io.ReadAll(io.LimitReader(response.Body, mostResponse))
+	return tryJSON{Status: &response.StatusCode, Milliseconds: since(began), Response: string(body)}, nil
 }
 
 func since(began time.Time) float64 {
@@ -158,7 +158,7 @@ type sentJSON struct {
 type tryJSON struct {
 	Status       *int    `json:"status"` // null: no answer
 	Milliseconds float64 `json:"milliseconds"`
-	Answer       string  `json:"answer"` // the first 200 octets
+	Response     string  `json:"response"` // the first 200 octets
 	Error        *string `json:"error"`
 }
 
@@ -169,10 +169,10 @@ func (t tryJSON) String() string {
 	switch {
 	case t.Status == nil:
 		return fmt.Sprintf("no answer  %.1f ms  %s", t.Milliseconds, text.Visible(*t.Error))
-	case t.ok() || t.Answer == "":
+	case t.ok() || t.Response == "":
 		return fmt.Sprintf("%d %s  %.1f ms", *t.Status, http.StatusText(*t.Status), t.Milliseconds)
 	}
-	return fmt.Sprintf("%d %s  %.1f ms  %s", *t.Status, http.StatusText(*t.Status), t.Milliseconds, text.Visible(oneLine(t.Answer)))
+	return fmt.Sprintf("%d %s  %.1f ms  %s", *t.Status, http.StatusText(*t.Status), t.Milliseconds, text.Visible(oneLine(t.Response)))
 }
 
 // given returns nil for a zero value, which JSON prints as null.

@@ -126,7 +126,7 @@ func run(ctx context.Context, o Options, display Display) (_ Report, err error) 
 	defer func() { err = errors.Join(err, queues.Close()) }()
 	o.Pipeline = o.Pipeline || o.Payments
 	crew := newCrew(o.Executable, workerConfig{DatabaseURL: database.url, Schema: database.schema,
-		Place: queues.Place(), Seed: o.Seed, HandlerErrors: o.HandlerErrors, Pipeline: o.Pipeline})
+		Location: queues.Location(), Seed: o.Seed, HandlerErrors: o.HandlerErrors, Pipeline: o.Pipeline})
 	defer crew.KillAll()
 	game := newGame(o, display, database, queues, crew)
 	if o.Payments {

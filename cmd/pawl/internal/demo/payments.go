@@ -43,7 +43,7 @@ const callLimit = time.Second
 // pay returns the first consumer, with the receiver of its webhooks and the asker that settles its
 // unknown calls.
 func (c workerConfig) pay(pool *pgxpool.Pool, hooks pawl.Hooks) (first *consumer.Consumer, more []part, err error) {
-	webhooks, err := newDoor(c.Payments.Secret, hooks)
+	webhooks, err := newReceiver(c.Payments.Secret, hooks)
 	if err != nil {
 		return nil, nil, err
 	}

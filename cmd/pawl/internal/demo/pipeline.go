@@ -20,7 +20,7 @@ func shipping(schema string) string { return schema + "/shipping" }
 
 // hop returns the relay and the consumer behind it.
 func (c workerConfig) hop(ctx context.Context, pool *pgxpool.Pool, hooks pawl.Hooks) ([]part, error) {
-	sink, err := c.Place.Sink(ctx, shipmentQueue)
+	sink, err := c.Location.Sink(ctx, shipmentQueue)
 	if err != nil {
 		return nil, err
 	}

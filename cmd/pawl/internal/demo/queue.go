@@ -106,7 +106,7 @@ func (s stand) open() int {
 // moved grows with every finished delivery.
 func (g *game) moved(s stand) int64 {
 	if g.Payments {
-		return g.sender.answered.Load() + s.Done
+		return g.sender.accepted.Load() + s.Done
 	}
 	return s.Done
 }

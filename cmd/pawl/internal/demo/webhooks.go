@@ -24,30 +24,30 @@ import (
 // same one, so the sender has one address while workers come and go.
 const webhookFile = 3
 
-// answerLimit is how long a sender waits for a response.
-const answerLimit = 10 * time.Second
+// responseLimit is how long a sender waits for a response.
+const responseLimit = 10 * time.Second
 
-// A door receives signed webhooks from the listener that all workers share.
-type door struct{ *webhook.Receiver }
+// A receiver receives signed webhooks from the listener that all workers share.
+type receiver struct{ *webhook.Receiver }
 
-func newDoor(secret string, hooks pawl.Hooks) (*door, error) {
+func newReceiver(secret string, hooks pawl.Hooks) (*receiver, error) {
 	v, err := webhook.New(webhook.Config{Scheme: webhook.StandardWebhooks(webhook.Secret{Value: secret}), Hooks: hooks})
 	if err != nil {
 		return nil, err
 	}
 	r, err := webhook.NewReceiver(v, webhook.ReceiverConfig{Hooks: hooks})
-	return &door{r}, err
+	return &receiver{r}, err
 }
 
 // Run answers until ctx ends.
-func (d *door) Run(ctx context.Context) error {
+func (d *receiver) Run(ctx context.Context) error {
 	file := os.NewFile(webhookFile, "webhooks")
 	listener, err := net.FileListener(file)
 	if err != nil {
 		return err
 	}
 	_ = file.Close()
-	server := &http.Server{Handler: d, ReadHeaderTimeout: answerLimit, BaseContext: func(net.Listener) context.Context { return ctx }}
+	server := &http.Server{Handler: d, ReadHeaderTimeout: responseLimit, BaseContext: func(net.Listener) context.Context { return ctx }}
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
 	select {
@@ -55,7 +55,7 @@ func (d *door) Run(ctx context.Context) error {
 		return err
 	case <-ctx.Done():
 	}
-	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), answerLimit)
+	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), responseLimit)
 	defer cancel()
 	return server.Shutdown(closing)
 }
@@ -68,7 +68,7 @@ type sender struct {
 	url      string
 	client   *http.Client
 
-	sent, answered atomic.Int64 // requests made, webhooks answered with 200
+	sent, accepted atomic.Int64 // requests made, webhooks answered with 200
 	open           atomic.Int64 // webhooks not answered with 200 yet
 }
 
@@ -77,7 +77,7 @@ func newSender() (*sender, error) {
 	_, _ = rand.Read(secret) // never fails
 	s := &sender{secret: "whsec_" + base64.StdEncoding.EncodeToString(secret)}
 	s.scheme = webhook.StandardWebhooks(webhook.Secret{Value: s.secret})
-	s.client = &http.Client{Transport: oneRequestEach(), Timeout: 2 * answerLimit}
+	s.client = &http.Client{Transport: oneRequestEach(), Timeout: 2 * responseLimit}
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, err
@@ -125,7 +125,7 @@ func (s *sender) send(ctx context.Context, m broker.Message) error {
 		code, err := s.try(ctx, m)
 		switch {
 		case code == http.StatusOK:
-			s.answered.Add(1)
+			s.accepted.Add(1)
 			s.open.Add(-1)
 			return nil
 		case code >= 400 && code < 500:

@@ -36,7 +36,7 @@ const (
 type workerConfig struct {
 	DatabaseURL   string
 	Schema        string
-	Place         broker.Place
+	Location      broker.Location
 	Seed          uint64
 	HandlerErrors float64
 	Pipeline      bool
@@ -156,7 +156,7 @@ func (c workerConfig) parts(ctx context.Context, out io.Writer) (parts []part, c
 }
 
 func (c workerConfig) consumer(ctx context.Context, pool *pgxpool.Pool, hooks pawl.Hooks, queue, name string, h func(context.Context, pgx.Tx, consumer.Message[order]) error) (*consumer.Consumer, error) {
-	source, err := c.Place.Source(ctx, queue, hooks)
+	source, err := c.Location.Source(ctx, queue, hooks)
 	if err != nil {
 		return nil, err
 	}

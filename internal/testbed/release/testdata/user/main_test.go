@@ -10,7 +10,7 @@ import (
 
 // go vet compiles this test, which needs the dependencies of package pawltest. It is not run here.
 func TestPlace_WritesAnOrderOnce(t *testing.T) {
-	pawltest.Twice(t, pawltest.Proof{
+	pawltest.Twice(t, pawltest.HandlerTest{
 		Schema:   []string{"create table orders (id text, cents bigint)"},
 		Handler:  consumer.HandleTx(place),
 		Delivery: pawl.Delivery{Key: "m-1", Payload: []byte(`{"id":"o-1","cents":1250}`)},

@@ -32,11 +32,11 @@ func invoice(ctx context.Context, tx pgx.Tx, d consumer.Message[[]byte]) error {
 	})
 }
 
-// A handler that keeps to its transaction passes, and is tested at every place.
-func TestProof_GoodHandler(t *testing.T) {
+// A handler that keeps to its transaction passes, and is tested at every point.
+func TestCrashHandler_GoodHandler(t *testing.T) {
 	t.Parallel()
 	var calls atomic.Int32
-	p := pawltest.Proof{Schema: []string{invoices}, Handler: consumer.HandleTx(func(ctx context.Context, tx pgx.Tx, d consumer.Message[[]byte]) error {
+	p := pawltest.HandlerTest{Schema: []string{invoices}, Handler: consumer.HandleTx(func(ctx context.Context, tx pgx.Tx, d consumer.Message[[]byte]) error {
 		calls.Add(1)
 		return invoice(ctx, tx, d)
 	})}
@@ -54,9 +54,9 @@ func TestProof_GoodHandler(t *testing.T) {
 }
 
 // A handler that writes through its own connection is found, because those rows survive the crash.
-func TestProof_OwnConnectionIsFound(t *testing.T) {
+func TestCrashHandler_OwnConnectionIsFound(t *testing.T) {
 	t.Parallel()
-	p := pawltest.Proof{Schema: []string{invoices}, Make: func(pool *pgxpool.Pool) consumer.Handler {
+	p := pawltest.HandlerTest{Schema: []string{invoices}, Make: func(pool *pgxpool.Pool) consumer.Handler {
 		return consumer.HandleTx(func(ctx context.Context, tx pgx.Tx, d consumer.Message[[]byte]) error {
 			if _, err := pool.Exec(ctx, "insert into line values ($1)", d.Key); err != nil {
 				return err
@@ -64,7 +64,7 @@ func TestProof_OwnConnectionIsFound(t *testing.T) {
 			return invoice(ctx, tx, d)
 		})
 	}}
-	if said := judged(t, func(tb testing.TB) { pawltest.CrashEverywhere(tb, p) }); !strings.Contains(said, "death after \"insert into line values ($1)\" (place 2): table line has 4 rows; an undisturbed run leaves 3") {
+	if said := judged(t, func(tb testing.TB) { pawltest.CrashEverywhere(tb, p) }); !strings.Contains(said, "death after \"insert into line values ($1)\" (point 2): table line has 4 rows; an undisturbed run leaves 3") {
 		t.Errorf("said %q", said)
 	}
 }
@@ -73,9 +73,9 @@ const accounts = `create table account (no int primary key, balance int not null
 create table booking (id bigserial primary key, account int, at timestamptz default now(), token uuid default gen_random_uuid(), day text default 'monday')`
 
 // A handler that updates a row through its own connection is found by the row's content.
-func TestProof_AChangeOutsideTheTransactionIsFound(t *testing.T) {
+func TestCrashHandler_AChangeOutsideTheTransactionIsFound(t *testing.T) {
 	t.Parallel()
-	p := pawltest.Proof{Schema: []string{accounts}, Make: func(pool *pgxpool.Pool) consumer.Handler {
+	p := pawltest.HandlerTest{Schema: []string{accounts}, Make: func(pool *pgxpool.Pool) consumer.Handler {
 		return consumer.HandleTx(func(ctx context.Context, tx pgx.Tx, _ consumer.Message[[]byte]) error {
 			if _, err := pool.Exec(ctx, "update account set balance = balance - 10, touched = now() where no = 1"); err != nil {
 				return err
@@ -84,7 +84,7 @@ func TestProof_AChangeOutsideTheTransactionIsFound(t *testing.T) {
 			return err
 		})
 	}}
-	if said := judged(t, func(tb testing.TB) { pawltest.CrashEverywhere(tb, p) }); !strings.Contains(said, "(place 2): table account differs in balance from") {
+	if said := judged(t, func(tb testing.TB) { pawltest.CrashEverywhere(tb, p) }); !strings.Contains(said, "(point 2): table account differs in balance from") {
 		t.Errorf("said %q", said)
 	}
 	if said := judged(t, func(tb testing.TB) {
@@ -97,9 +97,9 @@ func TestProof_AChangeOutsideTheTransactionIsFound(t *testing.T) {
 }
 
 // A handler that swaps values between two rows is found, though no column changes.
-func TestProof_ValuesThatChangePlacesAreFound(t *testing.T) {
+func TestCrashHandler_ValuesThatChangePlacesAreFound(t *testing.T) {
 	t.Parallel()
-	p := pawltest.Proof{Schema: []string{"create table seat (no int primary key, guest text); insert into seat values (1, 'ann'), (2, 'bob')"}, Make: func(pool *pgxpool.Pool) consumer.Handler {
+	p := pawltest.HandlerTest{Schema: []string{"create table seat (no int primary key, guest text); insert into seat values (1, 'ann'), (2, 'bob')"}, Make: func(pool *pgxpool.Pool) consumer.Handler {
 		return consumer.HandleTx(func(ctx context.Context, _ pgx.Tx, _ consumer.Message[[]byte]) error {
 			_, err := pool.Exec(ctx, "update seat set guest = case guest when 'ann' then 'bob' else 'ann' end")
 			return err
@@ -111,10 +111,10 @@ func TestProof_ValuesThatChangePlacesAreFound(t *testing.T) {
 }
 
 // Headers and lanes of enqueued jobs are compared.
-func TestProof_HeadersAndLanesAreCompared(t *testing.T) {
+func TestCrashHandler_HeadersAndLanesAreCompared(t *testing.T) {
 	t.Parallel()
 	for _, column := range []string{"headers", "lane"} {
-		p := pawltest.Proof{Schema: []string{"create table try (n int)"}, Make: func(pool *pgxpool.Pool) consumer.Handler {
+		p := pawltest.HandlerTest{Schema: []string{"create table try (n int)"}, Make: func(pool *pgxpool.Pool) consumer.Handler {
 			return consumer.HandleTx(func(ctx context.Context, tx pgx.Tx, _ consumer.Message[[]byte]) error {
 				var tries int
 				if err := pool.QueryRow(ctx, "with t as (insert into try values (1)) select count(*) from try").Scan(&tries); err != nil {
@@ -137,9 +137,9 @@ func TestProof_HeadersAndLanesAreCompared(t *testing.T) {
 }
 
 // Times, ids of a sequence and random values differ between runs and are not compared.
-func TestProof_WhatDiffersFromRunToRunIsNotCompared(t *testing.T) {
+func TestCrashHandler_WhatDiffersFromRunToRunIsNotCompared(t *testing.T) {
 	t.Parallel()
-	p := pawltest.Proof{Schema: []string{accounts}, Handler: consumer.HandleTx(func(ctx context.Context, tx pgx.Tx, _ consumer.Message[[]byte]) error {
+	p := pawltest.HandlerTest{Schema: []string{accounts}, Handler: consumer.HandleTx(func(ctx context.Context, tx pgx.Tx, _ consumer.Message[[]byte]) error {
 		_, err := tx.Exec(ctx, "with b as (insert into booking (account) values (1)) update account set balance = balance - 10, touched = now() where no = 1")
 		return err
 	})}
@@ -156,10 +156,10 @@ func TestProof_WhatDiffersFromRunToRunIsNotCompared(t *testing.T) {
 }
 
 // Calls of other systems are for Check to count.
-func TestProof_CallsOutsideAreFound(t *testing.T) {
+func TestCrashHandler_CallsOutsideAreFound(t *testing.T) {
 	t.Parallel()
 	var mails atomic.Int32
-	p := pawltest.Proof{Schema: []string{invoices},
+	p := pawltest.HandlerTest{Schema: []string{invoices},
 		Handler: consumer.HandleTx(func(ctx context.Context, tx pgx.Tx, d consumer.Message[[]byte]) error {
 			mails.Add(1) // a rollback does not undo it
 			return invoice(ctx, tx, d)
@@ -174,7 +174,7 @@ func TestProof_CallsOutsideAreFound(t *testing.T) {
 	}
 }
 
-// judged runs a proof that must fail, and returns its messages.
+// judged runs a test that must fail, and returns its messages.
 func judged(t *testing.T, prove func(testing.TB)) string {
 	j := &judge{TB: t}
 	prove(j)

@@ -15,10 +15,10 @@ import (
 	"github.com/pawl-go/pawl/job"
 )
 
-// A JobProof tests a job's handler of any form, with a [job.Worker] on databases of its own.
+// A JobTest tests a job's handler of any form, with a [job.Worker] on databases of its own.
 // Wherever the process dies, the jobs must be done in the end, and your tables and the enqueued
-// jobs must be as after one undisturbed run. The comparison is that of [Proof].
-type JobProof struct {
+// jobs must be as after one undisturbed run. The comparison is that of [HandlerTest].
+type JobTest struct {
 	// Schema holds scripts that make your tables, and the rows that the handler needs.
 	Schema []string
 	// Handler is the handler to test. Set Handler or Make.
@@ -27,7 +27,7 @@ type JobProof struct {
 	// each database, and again after a death.
 	Make func(*pgxpool.Pool) job.Handler
 	// Jobs are enqueued before the process begins: one, or several for [job.HandleManyTx] and
-	// [job.HandleMany]. Default queue "proof" and the handler's kind.
+	// [job.HandleMany]. Default queue "test" and the handler's kind.
 	Jobs []job.Request
 	// Ignore names more columns that are not compared, as "column" or "table.column". Default none.
 	Ignore []string
@@ -36,8 +36,8 @@ type JobProof struct {
 	Check func(testing.TB, *pgxpool.Pool)
 }
 
-func (p JobProof) provedCase() provedCase {
-	return provedCase{
+func (p JobTest) crashCase() crashCase {
+	return crashCase{
 		schema: p.Schema, ignore: p.Ignore, check: p.Check, begin: p.begin,
 		advice: "write rows only in the transaction that the handler gets; without one, make writes repeatable: under a key made of the job, " +
 			"such as its id, with \"on conflict do nothing\", or in a transaction with Job.Hold and Job.Finish; call other systems in a step " +
@@ -46,13 +46,13 @@ func (p JobProof) provedCase() provedCase {
 	}
 }
 
-func (p JobProof) begin(ctx context.Context, t *trial, of *process) (life, error) {
+func (p JobTest) begin(ctx context.Context, t *trial, of *process) (life, error) {
 	h := p.Handler
 	if p.Make != nil {
 		h = p.Make(of.yours)
 	}
 	if h == nil {
-		return nil, errors.New("a JobProof needs Handler or Make")
+		return nil, errors.New("a JobTest needs Handler or Make")
 	}
 	requests, err := p.requests(h)
 	if err == nil && t.first() {
@@ -80,22 +80,22 @@ func (p JobProof) begin(ctx context.Context, t *trial, of *process) (life, error
 }
 
 // requests returns Jobs with defaults filled in.
-func (p JobProof) requests(h job.Handler) ([]job.Request, error) {
+func (p JobTest) requests(h job.Handler) ([]job.Request, error) {
 	requests := slices.Clone(p.Jobs)
 	for i, r := range requests {
-		requests[i].Kind, requests[i].Queue = cmp.Or(r.Kind, h.Kind()), cmp.Or(r.Queue, "proof")
+		requests[i].Kind, requests[i].Queue = cmp.Or(r.Kind, h.Kind()), cmp.Or(r.Queue, "test")
 		if requests[i].Kind != h.Kind() {
 			return nil, fmt.Errorf("a job is of kind %q, and the handler of kind %q", r.Kind, h.Kind())
 		}
 	}
 	if len(requests) == 0 {
-		return nil, errors.New("a JobProof needs Jobs, at least one")
+		return nil, errors.New("a JobTest needs Jobs, at least one")
 	}
 	return requests, nil
 }
 
 // call is middleware that watches the transaction of a handler. It runs one handler at a time, so
-// that every run passes the same places. The return of a handler without a transaction is a place
+// that every run passes the same points. The return of a handler without a transaction is a point
 // too. In a dead process a handler's result is dropped.
 func (p *process) call(ctx context.Context, c job.Call, next func(context.Context) error) error {
 	p.running.Lock()

@@ -19,12 +19,12 @@ import (
 	"github.com/pawl-go/pawl/internal/pace"
 )
 
-// A Proof tests a [consumer.HandleTx] or [consumer.HandleSQL] on databases of its own. However
-// often its delivery comes, and wherever the process dies, every table outside of Pawl's schemas
-// must hold the same rows as after one undisturbed delivery. The same jobs and events must be
-// enqueued. Columns that differ between two undisturbed runs are not compared: times, ids from a
+// A HandlerTest tests a [consumer.HandleTx] or [consumer.HandleSQL] on databases of its own.
+// However often its delivery comes, and wherever the process dies, every table outside of Pawl's
+// schemas must hold the same rows as after one undisturbed delivery. The same jobs and events must
+// be enqueued. Columns that differ between two undisturbed runs are not compared: times, ids from a
 // sequence, random values. The number of rows is always compared.
-type Proof struct {
+type HandlerTest struct {
 	// Schema holds scripts that make your tables, and the rows that the handler needs.
 	Schema []string
 	// Handler is the handler to test. Set Handler or Make.
@@ -32,7 +32,7 @@ type Proof struct {
 	// Make returns the handler, for one that keeps a pool. It is called for each database, and
 	// again after a death.
 	Make func(*pgxpool.Pool) consumer.Handler
-	// Delivery is the handler's input. Default key "proof", no body.
+	// Delivery is the handler's input. Default key "test", no body.
 	Delivery pawl.Delivery
 	// Ignore names more columns that are not compared, as "column" or "table.column". Default none.
 	Ignore []string
@@ -41,8 +41,8 @@ type Proof struct {
 	Check func(testing.TB, *pgxpool.Pool)
 }
 
-// Twice delivers, or sends a [RequestProof]'s request, twice: first in sequence, then at once.
-func Twice[P Proof | RequestProof](tb testing.TB, p P) {
+// Twice delivers, or sends a [RequestTest]'s request, twice: first in sequence, then at once.
+func Twice[P HandlerTest | RequestTest](tb testing.TB, p P) {
 	tb.Helper()
 	c := caseOf(p)
 	want, ok := c.undisturbed(tb)
@@ -65,33 +65,33 @@ func Twice[P Proof | RequestProof](tb testing.TB, p P) {
 			return nil, err
 		}
 		var both sync.WaitGroup
-		answers, errs := make([]contents, 2), make([]error, 2)
+		responses, errs := make([]contents, 2), make([]error, 2)
 		for i := range errs {
-			both.Go(func() { answers[i], errs[i] = work(ctx) })
+			both.Go(func() { responses[i], errs[i] = work(ctx) })
 		}
 		both.Wait()
-		return answers[0], errors.Join(errs...)
+		return responses[0], errors.Join(errs...)
 	})
 }
 
-// Limits of one CrashEverywhere: the places to die at, and the failing places before it stops.
+// Limits of one CrashEverywhere: the points to die at, and the failing points before it stops.
 const (
-	maxPlaces = 1000
+	maxPoints = 1000
 	mostWrong = 5
 )
 
 // CrashEverywhere makes the process die before and after each statement of the handler, before and
 // after its COMMIT, and after a handler without a transaction returns. It also loses the reply to
-// each COMMIT without a death. Each place gets a fresh database. Then it delivers again, runs the
+// each COMMIT without a death. Each point gets a fresh database. Then it delivers again, runs the
 // jobs again, or sends the request again, and compares the results.
 //
 // A death cuts all connections of the process's pools at once. The next process has its own pools.
 // If a handler continues after its statement failed, that shows. Only the pool passed to Make and
 // the transaction passed to the handler are watched and cut. A pool of your own is not.
 //
-// It stops after five failing places. The test also fails if there is no place to die at, or if the
+// It stops after five failing points. The test also fails if there is no point to die at, or if the
 // handler leaves nothing to compare and there is no Check.
-func CrashEverywhere[P Proof | JobProof | RequestProof](tb testing.TB, p P) {
+func CrashEverywhere[P HandlerTest | JobTest | RequestTest](tb testing.TB, p P) {
 	tb.Helper()
 	c := caseOf(p)
 	want, ok := c.undisturbed(tb)
@@ -99,7 +99,7 @@ func CrashEverywhere[P Proof | JobProof | RequestProof](tb testing.TB, p P) {
 		return
 	}
 	wrong := 0
-	for n := 1; n <= maxPlaces; n++ {
+	for n := 1; n <= maxPoints; n++ {
 		fine, died := c.crash(tb, n, want)
 		if !fine {
 			wrong++
@@ -108,22 +108,22 @@ func CrashEverywhere[P Proof | JobProof | RequestProof](tb testing.TB, p P) {
 		case died && wrong < mostWrong:
 			continue
 		case died:
-			tb.Errorf("pawltest: the places after these %d were not tried: %s", wrong, c.advice)
+			tb.Errorf("pawltest: the points after these %d were not tried: %s", wrong, c.advice)
 		case n == 1:
-			tb.Errorf("pawltest: there was no place to die at, so nothing is proved: %s", c.idle)
+			tb.Errorf("pawltest: there was no point to die at, so nothing is tested: %s", c.idle)
 		case wrong > 0:
 			tb.Errorf("pawltest: %s", c.advice)
 		}
 		return
 	}
-	tb.Errorf("pawltest: more than %d places; the later ones were not tried", maxPlaces)
+	tb.Errorf("pawltest: more than %d points; the later ones were not tried", maxPoints)
 }
 
 // deliver does what a consumer does with one delivery, and retries while the key is in progress.
-func (p Proof) deliver(ctx context.Context, of *process, h consumer.Handler) error {
+func (p HandlerTest) deliver(ctx context.Context, of *process, h consumer.Handler) error {
 	d := p.Delivery
 	if d.Key == "" {
-		d.Key = "proof"
+		d.Key = "test"
 	}
 	for {
 		err := p.attempt(ctx, of, h, p.intent(d), d)
@@ -133,18 +133,18 @@ func (p Proof) deliver(ctx context.Context, of *process, h consumer.Handler) err
 	}
 }
 
-func (p Proof) intent(d pawl.Delivery) pawl.Intent {
+func (p HandlerTest) intent(d pawl.Delivery) pawl.Intent {
 	return pawl.Intent{Scope: "pawltest", Key: d.Key, Fingerprint: pawl.FingerprintOf(d.Payload)}
 }
 
-func (p Proof) attempt(ctx context.Context, of *process, h consumer.Handler, intent pawl.Intent, d pawl.Delivery) error {
+func (p HandlerTest) attempt(ctx context.Context, of *process, h consumer.Handler, intent pawl.Intent, d pawl.Delivery) error {
 	switch h := h.(type) {
 	case consumer.TxHandler:
 		return inPgx(ctx, of, intent, func(tx pgx.Tx) error { return h.Apply(ctx, tx, d) })
 	case consumer.SQLHandler:
 		return inSQL(ctx, of, intent, func(tx *sql.Tx) error { return h.Apply(ctx, tx, d) })
 	}
-	return fmt.Errorf("a Proof tests a HandleTx or a HandleSQL, not a %T", h)
+	return fmt.Errorf("a HandlerTest tests a HandleTx or a HandleSQL, not a %T", h)
 }
 
 // inPgx claims, calls the handler if the claim is fresh, and commits.
@@ -196,8 +196,8 @@ func inSQL(ctx context.Context, of *process, intent pawl.Intent, apply func(*sql
 	return tx.Commit()
 }
 
-func (p Proof) provedCase() provedCase {
-	return provedCase{
+func (p HandlerTest) crashCase() crashCase {
+	return crashCase{
 		schema: p.Schema, ignore: p.Ignore, check: p.Check,
 		begin: func(_ context.Context, _ *trial, of *process) (life, error) {
 			h := p.Handler

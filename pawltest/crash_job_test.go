@@ -31,22 +31,22 @@ func pay(ctx context.Context, tx pgx.Tx, t job.Task[cents]) error {
 	return err
 }
 
-// A proof without a place to die at, or with nothing to compare, fails.
-func TestJobProof_ProvesSomething(t *testing.T) {
+// A test without a point to die at, or with nothing to compare, fails.
+func TestCrashJob_ProvesSomething(t *testing.T) {
 	t.Parallel()
 	nothing := job.HandleTx("pay", func(context.Context, pgx.Tx, job.Task[cents]) error { return nil })
 	good := job.HandleTx("pay", pay)
 	for _, c := range []struct {
-		proof pawltest.JobProof
-		want  string
+		test pawltest.JobTest
+		want string
 	}{
-		{pawltest.JobProof{Handler: good}, "a JobProof needs Jobs"},
-		{pawltest.JobProof{Handler: good, Jobs: []job.Request{{Kind: "bill", Value: cents{1}}}}, `a job is of kind "bill", and the handler of kind "pay"`},
-		{pawltest.JobProof{Handler: good, Jobs: []job.Request{{Value: cents{1}, StartIn: time.Hour}}}, "not every job is done"},
-		{pawltest.JobProof{Handler: nothing, Jobs: jobs(1)}, "changed no table and enqueued nothing, so nothing is proved"},
+		{pawltest.JobTest{Handler: good}, "a JobTest needs Jobs"},
+		{pawltest.JobTest{Handler: good, Jobs: []job.Request{{Kind: "bill", Value: cents{1}}}}, `a job is of kind "bill", and the handler of kind "pay"`},
+		{pawltest.JobTest{Handler: good, Jobs: []job.Request{{Value: cents{1}, StartIn: time.Hour}}}, "not every job is done"},
+		{pawltest.JobTest{Handler: nothing, Jobs: jobs(1)}, "changed no table and enqueued nothing, so nothing is tested"},
 	} {
-		c.proof.Schema = []string{payout}
-		if said := judged(t, func(tb testing.TB) { pawltest.CrashEverywhere(tb, c.proof) }); !strings.Contains(said, c.want) {
+		c.test.Schema = []string{payout}
+		if said := judged(t, func(tb testing.TB) { pawltest.CrashEverywhere(tb, c.test) }); !strings.Contains(said, c.want) {
 			t.Errorf("want %s, said %s", c.want, said)
 		}
 	}

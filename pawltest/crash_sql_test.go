@@ -31,15 +31,15 @@ func invoiceSQL(ctx context.Context, tx *sql.Tx, id string) error {
 const idInvoices = "create table invoice (id text not null)" // no unique constraint, on purpose
 
 // A handler with a *sql.Tx is tested at its statements, in a consumer and in a worker.
-func TestProof_SQL(t *testing.T) {
+func TestCrashHandler_SQL(t *testing.T) {
 	t.Parallel()
-	pawltest.CrashEverywhere(t, pawltest.Proof{Schema: []string{idInvoices},
+	pawltest.CrashEverywhere(t, pawltest.HandlerTest{Schema: []string{idInvoices},
 		Handler: consumer.HandleSQL(func(ctx context.Context, tx *sql.Tx, m consumer.Message[[]byte]) error {
 			return invoiceSQL(ctx, tx, m.Key)
 		})})
-	pawltest.CrashEverywhere(t, pawltest.JobProof{Schema: []string{idInvoices}, Jobs: []job.Request{{Value: "i1"}},
+	pawltest.CrashEverywhere(t, pawltest.JobTest{Schema: []string{idInvoices}, Jobs: []job.Request{{Value: "i1"}},
 		Handler: job.HandleSQL("k", func(ctx context.Context, tx *sql.Tx, t job.Task[string]) error { return invoiceSQL(ctx, tx, t.Value) })})
-	pawltest.CrashEverywhere(t, pawltest.JobProof{Schema: []string{idInvoices}, Jobs: []job.Request{{Value: "i1"}, {Value: "i2"}},
+	pawltest.CrashEverywhere(t, pawltest.JobTest{Schema: []string{idInvoices}, Jobs: []job.Request{{Value: "i1"}, {Value: "i2"}},
 		Handler: job.HandleManySQL("k", func(ctx context.Context, tx *sql.Tx, ts []job.Task[string]) error {
 			for _, t := range ts {
 				if err := invoiceSQL(ctx, tx, t.Value); err != nil {
@@ -51,9 +51,9 @@ func TestProof_SQL(t *testing.T) {
 }
 
 // A handler that writes through its own *sql.DB is found.
-func TestProof_SQLOutsideIsFound(t *testing.T) {
+func TestCrashHandler_SQLOutsideIsFound(t *testing.T) {
 	t.Parallel()
-	p := pawltest.Proof{Schema: []string{idInvoices}, Make: func(pool *pgxpool.Pool) consumer.Handler {
+	p := pawltest.HandlerTest{Schema: []string{idInvoices}, Make: func(pool *pgxpool.Pool) consumer.Handler {
 		db := stdlib.OpenDBFromPool(pool)
 		return consumer.HandleSQL(func(ctx context.Context, tx *sql.Tx, m consumer.Message[[]byte]) error {
 			if _, err := db.ExecContext(ctx, "insert into invoice values ('outside')"); err != nil {
@@ -67,20 +67,20 @@ func TestProof_SQLOutsideIsFound(t *testing.T) {
 	}
 }
 
-// A Proof refuses other forms of handlers by name.
-func TestProof_RefusesOtherForms(t *testing.T) {
+// A HandlerTest refuses other forms of handlers by name.
+func TestCrashHandler_RefusesOtherForms(t *testing.T) {
 	t.Parallel()
-	p := pawltest.Proof{Schema: []string{idInvoices}, Handler: consumer.Trigger(func(context.Context, consumer.Message[[]byte]) error { return nil })}
+	p := pawltest.HandlerTest{Schema: []string{idInvoices}, Handler: consumer.Trigger(func(context.Context, consumer.Message[[]byte]) error { return nil })}
 	if said := judged(t, func(tb testing.TB) { pawltest.CrashEverywhere(tb, p) }); !strings.Contains(said, "TriggerHandler") {
 		t.Errorf("said %q", said)
 	}
 }
 
 // A HandleThenTx writes its rows once wherever it dies. Its call may be repeated.
-func TestJobProof_HandleThenTx(t *testing.T) {
+func TestCrashJob_HandleThenTx(t *testing.T) {
 	t.Parallel()
 	var calls, lives atomic.Int32
-	pawltest.CrashEverywhere(t, pawltest.JobProof{Schema: []string{idInvoices}, Jobs: []job.Request{{Value: "i1"}}, Make: func(*pgxpool.Pool) job.Handler {
+	pawltest.CrashEverywhere(t, pawltest.JobTest{Schema: []string{idInvoices}, Jobs: []job.Request{{Value: "i1"}}, Make: func(*pgxpool.Pool) job.Handler {
 		lives.Add(1)
 		return job.HandleThenTx(job.Define("k", job.Defaults[string]{}), func(_ context.Context, t job.Task[string]) (string, error) {
 			calls.Add(1)

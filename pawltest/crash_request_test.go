@@ -51,7 +51,7 @@ func place(w http.ResponseWriter, r *http.Request, tx pgx.Tx) error {
 }
 
 // A correct handler of each form passes.
-func TestRequestProof_GoodHandlers(t *testing.T) {
+func TestCrashRequest_GoodHandlers(t *testing.T) {
 	t.Parallel()
 	for name, made := range map[string]func(*pgxpool.Pool) http.Handler{
 		"Once": func(pool *pgxpool.Pool) http.Handler { return httpkey.Once(pool, acme, unheard, place) },
@@ -80,15 +80,15 @@ func TestRequestProof_GoodHandlers(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			p := pawltest.RequestProof{Schema: []string{purchases}, Make: made, Request: purchase}
+			p := pawltest.RequestTest{Schema: []string{purchases}, Make: made, Request: purchase}
 			pawltest.CrashEverywhere(t, p)
 			pawltest.Twice(t, p)
 		})
 	}
 }
 
-// A faulty handler of each form is found. The message names the place, the difference and the fix.
-func TestRequestProof_WrongHandlersAreFound(t *testing.T) {
+// A faulty handler of each form is found. The message names the point, the difference and the fix.
+func TestCrashRequest_WrongHandlersAreFound(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		make func(*pgxpool.Pool) http.Handler
@@ -99,7 +99,7 @@ func TestRequestProof_WrongHandlersAreFound(t *testing.T) {
 				_, err := pool.Exec(r.Context(), "insert into orders (item) values ('outside')")
 				return errors.Join(err, place(w, r, tx))
 			})
-		}, `death after "insert into orders (item) values ('outside')" (place 4): table orders has 3 rows; an undisturbed run leaves 2`},
+		}, `death after "insert into orders (item) values ('outside')" (point 4): table orders has 3 rows; an undisturbed run leaves 2`},
 		"Once, a job through the pool": {func(pool *pgxpool.Pool) http.Handler {
 			return httpkey.Once(pool, acme, unheard, func(w http.ResponseWriter, r *http.Request, tx pgx.Tx) error {
 				_, err := job.Enqueue(r.Context(), pool, job.Request{Queue: "mail", Kind: "receipt", Value: "tea"})
@@ -112,7 +112,7 @@ func TestRequestProof_WrongHandlersAreFound(t *testing.T) {
 				_, err := pool.Exec(r.Context(), "insert into orders (item) values ('outside')")
 				return err
 			})
-		}, `death before pawl_v1.command_succeed (place 5): table orders has 2 rows; an undisturbed run leaves 1`},
+		}, `death before pawl_v1.command_succeed (point 5): table orders has 2 rows; an undisturbed run leaves 1`},
 		"Leased, not to be repeated": {func(pool *pgxpool.Pool) http.Handler {
 			return httpkey.Leased(pool, acme, httpkey.Lease{}, unheard, func(w http.ResponseWriter, r *http.Request, a *httpkey.Attempt) error {
 				return a.Commit(r.Context(), func(_ context.Context, tx pgx.Tx) error { return place(w, r, tx) })
@@ -130,12 +130,12 @@ func TestRequestProof_WrongHandlersAreFound(t *testing.T) {
 		}, `undisturbed: the request was sent 20 times, and is still answered 500`},
 		"on another pool": {func(*pgxpool.Pool) http.Handler {
 			return httpkey.Once(pawltest.DB(t, purchases), acme, unheard, place)
-		}, `changed no table and enqueued nothing, so nothing is proved`},
+		}, `changed no table and enqueued nothing, so nothing is tested`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			said := judged(t, func(tb testing.TB) {
-				pawltest.CrashEverywhere(tb, pawltest.RequestProof{Schema: []string{purchases}, Make: c.make, Request: purchase})
+				pawltest.CrashEverywhere(tb, pawltest.RequestTest{Schema: []string{purchases}, Make: c.make, Request: purchase})
 			})
 			if !strings.Contains(said, c.want) {
 				t.Errorf("said %s", said)
@@ -144,16 +144,16 @@ func TestRequestProof_WrongHandlersAreFound(t *testing.T) {
 	}
 }
 
-// A proof without a place to die at fails, even if Check has something to count.
-func TestRequestProof_ProvesSomething(t *testing.T) {
+// A test without a point to die at fails, even if Check has something to count.
+func TestCrashRequest_ProvesSomething(t *testing.T) {
 	t.Parallel()
 	elsewhere := pawltest.DB(t, purchases)
 	said := judged(t, func(tb testing.TB) {
-		pawltest.CrashEverywhere(tb, pawltest.RequestProof{Schema: []string{purchases}, Request: purchase,
+		pawltest.CrashEverywhere(tb, pawltest.RequestTest{Schema: []string{purchases}, Request: purchase,
 			Make:  func(*pgxpool.Pool) http.Handler { return httpkey.Once(elsewhere, acme, unheard, place) },
 			Check: func(testing.TB, *pgxpool.Pool) {}})
 	})
-	if !strings.Contains(said, "there was no place to die at, so nothing is proved: did the handler use the pool passed to Make?") {
+	if !strings.Contains(said, "there was no point to die at, so nothing is tested: did the handler use the pool passed to Make?") {
 		t.Errorf("said %s", said)
 	}
 }

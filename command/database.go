@@ -14,8 +14,8 @@ import (
 	"github.com/pawl-go/pawl/internal/txn"
 )
 
-// A door is the way into the database. X is the type of transaction that handlers get.
-type door[X any] interface {
+// A database is the way into the database. X is the type of transaction that handlers get.
+type database[X any] interface {
 	// db runs single statements, each in a transaction of its own.
 	db() pawl.DB
 	// replicated waits until everything read on the server readOn is replicated.
@@ -34,15 +34,15 @@ type opened[X any] interface {
 	rollback(ctx context.Context)
 }
 
-type pgxDoor struct{ pool *pgxpool.Pool }
+type pgxDatabase struct{ pool *pgxpool.Pool }
 
-func (d pgxDoor) db() pawl.DB { return d.pool }
+func (d pgxDatabase) db() pawl.DB { return d.pool }
 
-func (d pgxDoor) replicated(ctx context.Context, readOn string) error {
+func (d pgxDatabase) replicated(ctx context.Context, readOn string) error {
 	return txn.Replicated(ctx, d.pool, readOn)
 }
 
-func (d pgxDoor) open(ctx context.Context, i pawl.Intent, level pgx.TxIsoLevel, idle time.Duration) (opened[pgx.Tx], contract.CommandRow, error) {
+func (d pgxDatabase) open(ctx context.Context, i pawl.Intent, level pgx.TxIsoLevel, idle time.Duration) (opened[pgx.Tx], contract.CommandRow, error) {
 	var row contract.CommandRow
 	tx, err := txn.Open(ctx, d.pool, "command.claim", level, 0, contract.CommandOpenStep(i, idle, &row))
 	if err != nil {
@@ -63,16 +63,16 @@ func (t pgxTx) guard(ctx context.Context, limit time.Duration, fn func(context.C
 	return t.tx.Guard(ctx, limit, fn)
 }
 
-type sqlDoor struct{ handle *sql.DB }
+type sqlDatabase struct{ handle *sql.DB }
 
-func (d sqlDoor) db() pawl.DB { return pawl.SQL(d.handle) }
+func (d sqlDatabase) db() pawl.DB { return pawl.SQL(d.handle) }
 
-func (d sqlDoor) replicated(ctx context.Context, readOn string) error {
+func (d sqlDatabase) replicated(ctx context.Context, readOn string) error {
 	return txn.ReplicatedSQL(ctx, d.handle, readOn)
 }
 
 // open begins a transaction that does not end with ctx: database/sql would roll it back unasked.
-func (d sqlDoor) open(ctx context.Context, i pawl.Intent, level pgx.TxIsoLevel, idle time.Duration) (opened[*sql.Tx], contract.CommandRow, error) {
+func (d sqlDatabase) open(ctx context.Context, i pawl.Intent, level pgx.TxIsoLevel, idle time.Duration) (opened[*sql.Tx], contract.CommandRow, error) {
 	var row contract.CommandRow
 	conn, err := d.handle.Conn(ctx) // waits at most until ctx ends
 	if err != nil {

@@ -22,7 +22,7 @@ import (
 )
 
 // A correct handler of each form passes, and is called again after the deaths.
-func TestJobProof_GoodHandlers(t *testing.T) {
+func TestCrashJob_GoodHandlers(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		jobs int
@@ -73,11 +73,11 @@ func TestJobProof_GoodHandlers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var made atomic.Int32
-			pawltest.CrashEverywhere(t, pawltest.JobProof{Schema: []string{payout}, Jobs: jobs(c.jobs), Make: func(pool *pgxpool.Pool) job.Handler {
+			pawltest.CrashEverywhere(t, pawltest.JobTest{Schema: []string{payout}, Jobs: jobs(c.jobs), Make: func(pool *pgxpool.Pool) job.Handler {
 				made.Add(1)
 				return c.make(pool)
 			}})
-			// Two undisturbed runs, at least three places, and one run without a death.
+			// Two undisturbed runs, at least three points, and one run without a death.
 			if n := made.Load(); n < 2+3+1 {
 				t.Errorf("%d databases", n)
 			}
@@ -85,8 +85,8 @@ func TestJobProof_GoodHandlers(t *testing.T) {
 	}
 }
 
-// A faulty handler of each form is found. The message names the place, the difference and the fix.
-func TestJobProof_WrongHandlersAreFound(t *testing.T) {
+// A faulty handler of each form is found. The message names the point, the difference and the fix.
+func TestCrashJob_WrongHandlersAreFound(t *testing.T) {
 	t.Parallel()
 	insert := func(ctx context.Context, pool *pgxpool.Pool, t job.Task[cents]) error {
 		_, err := pool.Exec(ctx, "insert into payout (job, cents) values ($1, $2)", t.ID, t.Value.Cents)
@@ -101,7 +101,7 @@ func TestJobProof_WrongHandlersAreFound(t *testing.T) {
 			return job.HandleTx("pay", func(ctx context.Context, tx pgx.Tx, t job.Task[cents]) error {
 				return errors.Join(insert(ctx, pool, t), pay(ctx, tx, t))
 			})
-		}, `death after "insert into payout (job, cents) values ($1, $2)" (place 2): table payout has 3 rows; an undisturbed run leaves 2`},
+		}, `death after "insert into payout (job, cents) values ($1, $2)" (point 2): table payout has 3 rows; an undisturbed run leaves 2`},
 		"HandleTx, a change through the pool": {1, func(pool *pgxpool.Pool) job.Handler {
 			return job.HandleTx("pay", func(ctx context.Context, tx pgx.Tx, t job.Task[cents]) error {
 				_, err := pool.Exec(ctx, "update account set balance = balance - 10 where no = 1")
@@ -135,12 +135,12 @@ func TestJobProof_WrongHandlersAreFound(t *testing.T) {
 				_, err := pool.Exec(ctx, "insert into payout (job, cents) values ($1, $2) on conflict do nothing", t.ID, t.Value.Cents)
 				return err
 			})
-		}, `death after the handler has returned, before its job is finished (place 3): table payout has 2 rows; an undisturbed run leaves 1`},
+		}, `death after the handler has returned, before its job is finished (point 3): table payout has 2 rows; an undisturbed run leaves 1`},
 		"Handle, a transaction without Finish": {1, func(pool *pgxpool.Pool) job.Handler {
 			return job.Handle("pay", func(ctx context.Context, t job.Task[cents]) error {
 				return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error { return pay(ctx, tx, t) })
 			})
-		}, `lost reply to "commit", without a death (place 7): table payout has 2 rows; an undisturbed run leaves 1`},
+		}, `lost reply to "commit", without a death (point 7): table payout has 2 rows; an undisturbed run leaves 1`},
 		"HandleMany, ids that differ from try to try": {3, func(pool *pgxpool.Pool) job.Handler {
 			return job.HandleMany("pay", func(ctx context.Context, ts []job.Task[cents]) []error {
 				errs := make([]error, len(ts))
@@ -154,7 +154,7 @@ func TestJobProof_WrongHandlersAreFound(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			said := judged(t, func(tb testing.TB) {
-				pawltest.CrashEverywhere(tb, pawltest.JobProof{Schema: []string{payout, accounts}, Jobs: jobs(c.jobs), Make: c.make})
+				pawltest.CrashEverywhere(tb, pawltest.JobTest{Schema: []string{payout, accounts}, Jobs: jobs(c.jobs), Make: c.make})
 			})
 			if !strings.Contains(said, c.want) || !strings.Contains(said, "write rows only in the transaction that the handler gets") {
 				t.Errorf("said %s", said)
@@ -165,7 +165,7 @@ func TestJobProof_WrongHandlersAreFound(t *testing.T) {
 
 // A call of another system is made twice, unless it is a step whose recovery can look up the
 // outcome. A step that cannot is left unresolved, so its job is not done.
-func TestJobProof_CallsOutside(t *testing.T) {
+func TestCrashJob_CallsOutside(t *testing.T) {
 	t.Parallel()
 	open := func(t *testing.T) till { return till{pawltest.NewProvider(t, time.Hour, nil)} }
 	t.Run("a keyed step", func(t *testing.T) {
@@ -194,7 +194,7 @@ func TestJobProof_CallsOutside(t *testing.T) {
 				})
 			})
 		})
-		if !strings.Contains(said, "death after the handler has returned, before its job is finished (place 1): 2 charges") || !strings.Contains(said, "a step of package step") {
+		if !strings.Contains(said, "death after the handler has returned, before its job is finished (point 1): 2 charges") || !strings.Contains(said, "a step of package step") {
 			t.Errorf("said %s", said)
 		}
 	})
@@ -202,13 +202,13 @@ func TestJobProof_CallsOutside(t *testing.T) {
 		t.Parallel()
 		p := open(t)
 		said := judged(t, func(tb testing.TB) { p.prove(tb, p.step(step.AtMostOnce())) })
-		if !strings.Contains(said, "death before pawl_v1.step_end (place 10): not every job is done: 0 done, 1 unknown") {
+		if !strings.Contains(said, "death before pawl_v1.step_end (point 10): not every job is done: 0 done, 1 unknown") {
 			t.Errorf("said %s", said)
 		}
 	})
 }
 
-// A till is a provider with the proof that a handler charges it once.
+// A till is a provider that checks that a handler charges it once.
 type till struct{ *pawltest.Provider }
 
 func (p till) charge(ctx context.Context, key string) (int, error) {
@@ -228,7 +228,7 @@ func (p till) charge(ctx context.Context, key string) (int, error) {
 
 func (p till) prove(tb testing.TB, made func(*pgxpool.Pool) job.Handler) {
 	before := 0
-	pawltest.CrashEverywhere(tb, pawltest.JobProof{Jobs: jobs(1), Make: made, Check: func(tb testing.TB, _ *pgxpool.Pool) {
+	pawltest.CrashEverywhere(tb, pawltest.JobTest{Jobs: jobs(1), Make: made, Check: func(tb testing.TB, _ *pgxpool.Pool) {
 		now := len(p.Charges())
 		if now-before != 1 {
 			tb.Errorf("%d charges", now-before)
