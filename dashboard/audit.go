@@ -28,7 +28,7 @@ func audit(v *view) error {
 		}
 		q.After = []string{after}
 	}
-	v.add(filter{Address: v.Link.To("audit"), Fields: []field{{Name: "actor", Label: "who", Value: q.Actor}, {Name: "verb", Label: "verb", Value: q.Verb, Help: "job_retry"}}})
+	v.filter("audit", field{Name: "actor", Label: "who"}, field{Name: "verb", Label: "verb", Help: "job_retry"})
 	found, err := see(v, func(ctx context.Context, db pawl.DB) ([]record, error) { return catalog.Audit[record](ctx, db, q) })
 	if err != nil {
 		return err
@@ -36,19 +36,19 @@ func audit(v *view) error {
 	t := v.recordTable(found, "No change was made by hand.")
 	if len(found) > auditPage {
 		t.Rows = t.Rows[:auditPage]
-		t.Next = v.Link.To("audit", "actor", q.Actor, "verb", q.Verb, "after", found[auditPage-1].ID)
+		t.Next = v.with("after", strconv.FormatInt(found[auditPage-1].ID, 10))
 	}
 	v.add(t)
 	return nil
 }
 
-// changeTable shows the changes to one object.
-func (v *view) changeTable(all []ops.Change, empty string) table {
+// byHand shows the changes to one object.
+func (v *view) byHand(all []ops.Change) {
 	records := make([]record, len(all))
 	for i, c := range all {
 		records[i].Change = c
 	}
-	return v.recordTable(records, empty)
+	v.add(heading("By hand"), v.recordTable(records, "No changes by hand."))
 }
 
 // recordTable shows records of the audit.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -84,7 +85,11 @@ func (v *view) questionAll(a operator.Verb, problem string) error {
 	v.add(q)
 	s.NoDoubles, s.Limit = false, 10
 	if found, err := see(v, s.List); err == nil {
-		v.add(heading("The first of them"), v.jobRows("The first 10 in the order of their ids", found.Rows))
+		t := jobTable("The first 10 in the order of their ids")
+		for _, j := range found.Rows {
+			t.Rows = append(t.Rows, v.jobCells(j))
+		}
+		v.add(heading("The first of them"), t)
 	}
 	return nil
 }
@@ -187,15 +192,13 @@ func newBulkRuns() *bulkRuns { return &bulkRuns{runs: map[string]*bulkRun{}} }
 func (b *bulkRuns) keep(r *bulkRun) (id string, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for i := 0; i < len(b.ids) && len(b.ids) >= mostRuns; i++ {
-		if _, ended, _ := b.runs[b.ids[i]].state(); ended {
-			delete(b.runs, b.ids[i])
-			b.ids = append(b.ids[:i], b.ids[i+1:]...)
-			i--
-		}
-	}
 	if len(b.ids) >= mostRuns {
-		return "", errors.New("too many bulk actions are running: wait until one has ended")
+		oldest := slices.IndexFunc(b.ids, func(id string) bool { _, ended, _ := b.runs[id].state(); return ended })
+		if oldest < 0 {
+			return "", errors.New("too many bulk actions are running: wait until one has ended")
+		}
+		delete(b.runs, b.ids[oldest])
+		b.ids = slices.Delete(b.ids, oldest, oldest+1)
 	}
 	id = rand.Text()
 	b.ids, b.runs[id] = append(b.ids, id), r

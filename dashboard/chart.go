@@ -143,9 +143,7 @@ func (v *view) history(source, scope string) {
 func (v *view) periodLinks(chosen string) periodChoice {
 	var all periodChoice
 	for _, name := range []string{"hour", "day", "week"} {
-		values := v.request.URL.Query()
-		values.Set("charts", name)
-		all = append(all, choice{"Last " + name, "?" + values.Encode(), name == chosen})
+		all = append(all, choice{"Last " + name, v.with("charts", name), name == chosen})
 	}
 	return all
 }

@@ -1,7 +1,6 @@
 package dashboard
 
 import (
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"html/template"
@@ -146,6 +145,3 @@ func state(s ops.Status) string {
 	}
 	return "plain"
 }
-
-// hexDump shows octets that are not text.
-func hexDump(body []byte) string { return hex.Dump(body) }

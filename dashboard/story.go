@@ -29,7 +29,7 @@ type moment struct {
 // story shows all facts about one key in the order of time, as `pawl explain` does.
 func story(v *view) error {
 	key, scope := v.param("key"), v.param("scope")
-	v.add(filter{Address: v.Link.To("story"), Fields: []field{{Name: "key", Label: "key or job id", Value: key}, {Name: "scope", Label: "only in this scope, consumer or queue", Value: scope}}})
+	v.filter("story", field{Name: "key", Label: "key or job id"}, field{Name: "scope", Label: "only in this scope, consumer or queue"})
 	if key == "" {
 		v.add(note{Class: "quiet", Text: "Enter the key of a command, a delivery, a job or an event, the id of a job, or the resource of a sequence gate."})
 		return nil
@@ -115,20 +115,12 @@ func (v *view) subject(m ops.Moment) cell {
 	case "gate":
 		c.Link = v.Link.Gate(m.Scope, m.Key)
 	case "step":
-		if name := stepOf(m.Detail); name != "" {
-			c.Text, c.Link = c.Text+" "+name, v.Link.Step(m.Scope, m.Key, name)
+		var d struct{ Step string }
+		if _ = json.Unmarshal(m.Detail, &d); d.Step != "" { // empty without one
+			c.Text, c.Link = c.Text+" "+d.Step, v.Link.Step(m.Scope, m.Key, d.Step)
 		}
 	}
 	return c
-}
-
-// stepOf returns the name of a moment's step.
-func stepOf(detail json.RawMessage) string {
-	var d struct{ Step string }
-	if json.Unmarshal(detail, &d) != nil {
-		return ""
-	}
-	return d.Step
 }
 
 // markOf returns the sign and the class of a moment.
