@@ -25,34 +25,28 @@ events that a command appended under its key. Moments after now are still to com
 
 It reads by indexes only, however large the tables are, and shows no payload: see pawl jobs show. An event without its own key has a
 random id, which no index finds: see pawl outbox list.`,
+		Args:    takes(1),
 		Example: "  pawl explain order-17\n  pawl explain order-17 --scope orders/acme\n  pawl explain 4711 --json | jq '.moments[] | select(.kind == \"job\")'",
 	}
 	cmd.Flags().StringVar(&scope, "scope", "", "search only this: a command's scope, a consumer or a queue (default: the first 500 of each)")
-	asJSON := addJSONFlag(cmd)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if len(args) != 1 {
-			return misused(cmd, fmt.Sprintf("it takes 1 argument, not %d", len(args)), "as in: "+cmd.UseLine())
-		}
-		return withSchema(cmd, func(ctx context.Context, conn *pgx.Conn) error {
-			s, err := ops.Explain(ctx, conn, args[0], scope)
-			if err != nil {
-				return err
+	return report[ops.Story]{
+		read: func(ctx context.Context, conn *pgx.Conn, args []string) (ops.Story, error) {
+			return ops.Explain(ctx, conn, args[0], scope)
+		},
+		json: func(s ops.Story) any {
+			return struct {
+				ops.Story
+				Known bool `json:"known"`
+			}{s, s.Known()}
+		},
+		print: printStory,
+		verdict: func(cmd *cobra.Command, s ops.Story) error {
+			if s.Known() {
+				return nil
 			}
-			if *asJSON {
-				err = printJSON(cmd.OutOrStdout(), struct {
-					ops.Story
-					Known bool `json:"known"`
-				}{s, s.Known()})
-			} else if s.Known() {
-				err = printStory(cmd, s)
-			}
-			if err != nil || s.Known() {
-				return err
-			}
-			return failed(cmd, fmt.Errorf("nothing is known of %s; looked in: %s", args[0], strings.Join(s.Looked, ", ")), unknownKey(s))
-		})
-	}
-	return cmd
+			return failed(cmd, fmt.Errorf("nothing is known of %s; looked in: %s", s.Key, strings.Join(s.Looked, ", ")), unknownKey(s))
+		},
+	}.on(cmd)
 }
 
 func unknownKey(s ops.Story) string {
@@ -63,14 +57,16 @@ func unknownKey(s ops.Story) string {
 }
 
 func printStory(cmd *cobra.Command, s ops.Story) error {
-	rows := make([][]string, len(s.Moments))
-	for i, m := range s.Moments {
+	if !s.Known() {
+		return nil
+	}
+	rows := each(s.Moments, func(m ops.Moment) []string {
 		at := "-"
 		if !m.At.IsZero() {
 			at = when(m.At, s.ReadAt)
 		}
-		rows[i] = []string{at, subject(m), text.Visible(m.Event), details(m.Detail)}
-	}
+		return []string{at, subject(m), text.Visible(m.Event), details(m.Detail)}
+	})
 	if err := printTable(cmd.OutOrStdout(), []string{"AT", "WHAT", "EVENT", "DETAIL"}, rows); err != nil {
 		return err
 	}

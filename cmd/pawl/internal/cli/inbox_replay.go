@@ -63,7 +63,7 @@ func (r replay) run(cmd *cobra.Command, verb operator.Verb, args []string) error
 				return nil
 			}
 			if result.Outcome == ops.Absent {
-				return &miss{notSeen([]string{consumer, key}) + ", and none was kept", result.Hint}
+				return &miss{notSeen(consumer, key) + ", and none was kept", result.Hint}
 			}
 			return &miss{fmt.Sprintf("delivery %s is %s", key, strings.TrimSpace(string(result.Outcome)+" "+result.Was)), result.Hint}
 		}}

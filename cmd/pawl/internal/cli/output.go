@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 	"text/tabwriter"
 
@@ -40,22 +39,4 @@ func printTable(w io.Writer, heading []string, rows [][]string) error {
 // progress prints steps on stderr, so that stdout has only the result.
 func progress(cmd *cobra.Command) func(line string) {
 	return func(line string) { fmt.Fprintln(cmd.ErrOrStderr(), line) }
-}
-
-// checkLimit refuses a --limit outside 1 to 1000.
-func checkLimit(cmd *cobra.Command, limit int) error {
-	if limit < 1 || limit > 1000 {
-		return misused(cmd, fmt.Sprintf("--limit must lie between 1 and 1000, it is %d", limit), "see: "+cmd.CommandPath()+" --help")
-	}
-	return nil
-}
-
-// checkStatuses refuses statuses that known does not contain.
-func checkStatuses[S ~string](cmd *cobra.Command, known []S, given ...S) error {
-	for _, s := range given {
-		if s != "" && !slices.Contains(known, s) {
-			return misused(cmd, fmt.Sprintf("unknown status %q", s), "known: "+strings.Trim(fmt.Sprint(known), "[]"))
-		}
-	}
-	return nil
 }
