@@ -35,7 +35,6 @@ func (v *view) actions(row operator.Row) verbs {
 // maxForm bounds the form of an action.
 const maxForm = 64 << 10
 
-// mayChange returns an error if the user may not execute actions.
 func (v *view) mayChange() error {
 	switch {
 	case v.h.cfg.Operators == nil:
@@ -88,7 +87,6 @@ func (v *view) ask(a operator.Verb) error {
 	return nil
 }
 
-// A question is the form of an action.
 type question struct {
 	Address, What, Effect, Title string
 	Danger                       bool

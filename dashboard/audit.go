@@ -16,10 +16,8 @@ type record struct {
 	Target string `json:"target"` // "job 17"
 }
 
-// auditPage is the number of records on a page.
 const auditPage = 50
 
-// audit lists changes by operators, newest first.
 func audit(v *view) error {
 	q := catalog.AuditQuery{Actor: v.param("actor"), Verb: v.param("verb"), Page: catalog.Page{Limit: auditPage + 1}}
 	if after := v.param("after"); after != "" {
@@ -42,7 +40,6 @@ func audit(v *view) error {
 	return nil
 }
 
-// byHand shows the changes to one object.
 func (v *view) byHand(all []ops.Change) {
 	records := make([]record, len(all))
 	for i, c := range all {
@@ -51,7 +48,6 @@ func (v *view) byHand(all []ops.Change) {
 	v.add(heading("By hand"), v.recordTable(records, "No changes by hand."))
 }
 
-// recordTable shows records of the audit.
 func (v *view) recordTable(all []record, empty string) table {
 	t := table{Caption: "Changes by hand", Head: []string{"at", "who", "verb", "what", "why"}, Empty: empty}
 	for _, r := range all {

@@ -146,7 +146,6 @@ func (v *view) begin(title, what string, do func(ctx context.Context, progress f
 	return id, nil
 }
 
-// A bulkRun is a bulk action that was started.
 type bulkRun struct {
 	title, what, user string
 
@@ -214,7 +213,6 @@ func (b *bulkRuns) get(id string) (*bulkRun, error) {
 	return nil, fmt.Errorf("%w: this process knows no such bulk action: it was begun by another process, or before a restart. What was done is in the audit", pawl.ErrNotFound)
 }
 
-// run shows the progress of a bulk action.
 func run(v *view) error {
 	if err := v.mayChange(); err != nil {
 		return err
@@ -247,7 +245,6 @@ func run(v *view) error {
 	return nil
 }
 
-// A stopForm stops a bulk action.
 type stopForm struct{ Address, ID string }
 
 func (stopForm) Kind() string { return "stop" }

@@ -18,7 +18,6 @@ type charts []chart
 
 func (charts) Kind() string { return "charts" }
 
-// A chart shows numbers over time.
 type chart struct {
 	Title  string
 	Unit   string // "per minute"
@@ -30,7 +29,6 @@ type chart struct {
 	write func(int64) string
 }
 
-// A series is one line of a chart.
 type series struct {
 	Name   string
 	Class  string
@@ -69,7 +67,6 @@ var periods = map[string]period{
 	"week": {"hour", time.Hour, 7 * 24, "per hour", "Jan 2 15:04 UTC"},
 }
 
-// A chartPlan is the definition of a chart.
 type chartPlan struct {
 	title  string
 	levels bool // measured numbers; otherwise counts of events
@@ -139,7 +136,6 @@ func (v *view) history(source, scope string) {
 	v.add(all)
 }
 
-// periodLinks are links to the same page with charts of other periods.
 func (v *view) periodLinks(chosen string) periodChoice {
 	var all periodChoice
 	for _, name := range []string{"hour", "day", "week"} {
@@ -167,7 +163,6 @@ type rollupRow struct {
 // queueLevels are the levels of a queue.
 var queueLevels = []string{"due", "oldest_due_ms", "processing", "dead_letters", "unknown"}
 
-// rollupNames are the names that charts read.
 func rollupNames() (names []string) {
 	names = append(names, leftOut)
 	for _, plan := range chartPlans {

@@ -7,7 +7,6 @@ import (
 	"github.com/pawl-go/pawl/ops"
 )
 
-// commands lists commands in the order of scope and key.
 func commands(v *view) error {
 	s := ops.Commands{Scope: v.param("scope"), Statuses: v.statuses(), Stale: v.param("stale") == "yes", After: v.param("after")}
 	v.filter("commands", field{Name: "scope", Label: "scope"}, statusField(ops.CommandStatuses()), only("stale", "only those that do not end without help (slow)"))
@@ -22,7 +21,6 @@ func commands(v *view) error {
 	})
 }
 
-// command shows one command without its answer.
 func command(v *view) error {
 	ref := ops.CommandRef{Scope: v.param("scope"), Key: v.param("key")}
 	v.Title = "Command " + ref.Key

@@ -31,7 +31,6 @@ func consumers(v *view, o ops.Overview) error {
 	return nil
 }
 
-// consumer lists the kept deliveries of one consumer.
 func consumer(v *view) error {
 	s := ops.Deliveries{Consumer: v.param("name"), After: v.param("after")}
 	v.Title = "Consumer " + s.Consumer
@@ -65,12 +64,10 @@ func consumer(v *view) error {
 // storedQueue is the queue of a consumer's stored deliveries and dead letters.
 func storedQueue(consumer string) string { return "inbox/" + consumer }
 
-// deliveryFilter is the form that searches one delivery.
 func (v *view) deliveryFilter(consumer string) {
 	v.add(filter{v.Link.To("delivery"), []field{{Name: "consumer", Label: "consumer", Value: consumer}, {Name: "key", Label: "key of a delivery"}}})
 }
 
-// instant parses a parameter as a time.
 func (v *view) instant(name string) (time.Time, error) {
 	value := v.param(name)
 	if value == "" {
@@ -84,7 +81,6 @@ func (v *view) instant(name string) (time.Time, error) {
 	return time.Time{}, badParameter{name, value, "a time such as 2026-01-31 or 2026-01-31T12:00:00Z"}
 }
 
-// delivery shows the inbox row of one delivery.
 func delivery(v *view) error {
 	ref := ops.DeliveryRef{Consumer: v.param("consumer"), Key: v.param("key")}
 	if ref.Key == "" {
@@ -121,7 +117,6 @@ func (v *view) forgotten(ref ops.DeliveryRef) error {
 	return nil
 }
 
-// gates lists sequence gates.
 func gates(v *view) error {
 	s := ops.SequenceGates{Consumer: v.param("consumer"), Held: v.param("held") == "yes", After: v.param("after")}
 	v.filter("gates", field{Name: "consumer", Label: "consumer"}, only("held", "only with held deliveries"))
@@ -142,7 +137,6 @@ func optional(n *int64) cell {
 	return plain(*n)
 }
 
-// gate shows one sequence gate.
 func gate(v *view) error {
 	ref := ops.SequenceGateRef{Consumer: v.param("consumer"), Resource: v.param("resource")}
 	v.Title = "Sequence gate " + ref.Resource

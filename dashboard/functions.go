@@ -31,7 +31,6 @@ var functions = template.FuncMap{
 	"headText": func(head string) string { return strings.TrimPrefix(head, "#") },
 }
 
-// ago returns the time since a moment.
 func ago(at, now time.Time) string {
 	if at.IsZero() {
 		return "–"
@@ -97,7 +96,6 @@ func visible(text string) string {
 	}, text)
 }
 
-// short truncates a text for a table.
 func short(limit int, text string) string {
 	runes := []rune(visible(text))
 	if len(runes) <= limit {

@@ -88,7 +88,6 @@ func (v *view) causes() error {
 	return nil
 }
 
-// jobFilter adds the form above a list of jobs.
 func (v *view) jobFilter(page string, any bool) {
 	fields := []field{{Name: "queue", Label: "queue"}, {Name: "kind", Label: "kind"}, {Name: "older_than", Label: "older than", Help: "90m, 720h"},
 		{Name: "error", Label: "last error holds (slow)"}}
@@ -98,7 +97,6 @@ func (v *view) jobFilter(page string, any bool) {
 	v.filter(page, fields...)
 }
 
-// selected returns the selection of the form.
 func (v *view) selected(status string) (s ops.Jobs, err error) {
 	s = ops.Jobs{Queue: v.param("queue"), Kind: v.param("kind"), Error: v.param("error"), After: v.param("after")}
 	if status != "" {
@@ -296,7 +294,6 @@ func payload(v *view) error {
 	return nil
 }
 
-// id parses a parameter as the id of a job.
 func (v *view) id(name string) (int64, error) {
 	value := v.param(name)
 	id, err := strconv.ParseInt(value, 10, 64)

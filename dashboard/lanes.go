@@ -5,7 +5,6 @@ import (
 	"github.com/pawl-go/pawl/ops"
 )
 
-// lanes lists lanes in the order of their ids.
 func lanes(v *view) error {
 	s := ops.Lanes{Queue: v.param("queue"), Blocked: v.param("blocked") == "yes", After: v.param("after")}
 	v.filter("lanes", field{Name: "queue", Label: "queue"}, only("blocked", "only blocked"))
@@ -18,7 +17,6 @@ func lanes(v *view) error {
 	})
 }
 
-// lane shows one lane.
 func lane(v *view) error {
 	ref := ops.LaneRef{Queue: v.param("queue"), Name: v.param("name")}
 	v.Title = "Lane " + ref.Name

@@ -6,7 +6,6 @@ import (
 	"github.com/pawl-go/pawl/ops"
 )
 
-// outbox lists unpublished events.
 func outbox(v *view, o ops.Overview) error {
 	s := ops.Outbox{Sink: v.param("sink"), EventType: v.param("type"), Statuses: v.statuses(), Heads: v.param("heads") == "yes", After: v.param("after")}
 	var sinks []ops.Queue

@@ -8,7 +8,6 @@ import (
 	"github.com/pawl-go/pawl/ops"
 )
 
-// overview shows first everything that needs an operator, then the state of queues and workers.
 func overview(v *view, o ops.Overview) error {
 	v.add(v.needed(o))
 	v.history("", "")
@@ -16,7 +15,6 @@ func overview(v *view, o ops.Overview) error {
 	return nil
 }
 
-// needed returns everything that needs an operator.
 func (v *view) needed(o ops.Overview) needs {
 	var dead, unknown, blocked, due int
 	var oldest time.Time
@@ -84,7 +82,6 @@ func (v *view) queueTable(all []ops.Queue, now time.Time) table {
 	return t
 }
 
-// queue shows one queue.
 func queue(v *view, o ops.Overview) error {
 	name := v.param("name")
 	v.Title = "Queue " + name
@@ -105,7 +102,6 @@ func queue(v *view, o ops.Overview) error {
 	return nil
 }
 
-// workers lists the registered processes.
 func workers(v *view, o ops.Overview) error {
 	v.add(v.workerTable(o.Workers, o.ReadAt))
 	return nil

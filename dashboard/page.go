@@ -101,10 +101,8 @@ func (p page) Path() string {
 // param returns a parameter of the address, or of the form after readForm.
 func (v *view) param(name string) string { return v.given.Get(name) }
 
-// ctx ends with the request.
 func (v *view) ctx() context.Context { return v.request.Context() }
 
-// see runs a read for the view.
 func see[T any](v *view, ask func(context.Context, pawl.DB) (T, error)) (T, error) {
 	return read(v.ctx(), v.h.reader, ask)
 }
@@ -115,7 +113,6 @@ func (h *Handler) view(p page, r *http.Request) *view {
 		Change: user.MayChange && h.cfg.Operators != nil, h: h, request: r, given: r.URL.Query(), status: http.StatusOK}
 }
 
-// page serves one kind of page.
 func (h *Handler) page(p page) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		v := h.view(p, r)

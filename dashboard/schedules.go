@@ -7,7 +7,6 @@ import (
 	"github.com/pawl-go/pawl/ops"
 )
 
-// schedules lists schedules by name.
 func schedules(v *view) error {
 	t := table{Caption: "Schedules", Empty: "There is no schedule.", Head: []string{"schedule", "plan", "queue", "kind", "state", "next", "last"}}
 	return list(v, t, ops.Schedules{After: v.param("after")}.List, func(s ops.Schedule) []cell {
@@ -33,7 +32,6 @@ func scheduleState(s ops.Schedule) cell {
 	return cell{Text: "on", Class: "good"}
 }
 
-// schedule shows one schedule.
 func schedule(v *view) error {
 	ref := ops.ScheduleRef{Name: v.param("name")}
 	v.Title = "Schedule " + ref.Name

@@ -7,7 +7,6 @@ import (
 	"github.com/pawl-go/pawl/ops"
 )
 
-// steps lists calls of other systems.
 func steps(v *view) error {
 	s := ops.Steps{Scope: v.param("scope"), Key: v.param("key"), Provider: v.param("provider"), Statuses: v.statuses(), After: v.param("after")}
 	v.filter("steps", field{Name: "scope", Label: "owner's scope", Help: "job/QUEUE"}, field{Name: "key", Label: "owner's key"}, field{Name: "provider", Label: "provider"}, statusField(ops.StepStatuses()))
@@ -22,7 +21,6 @@ func (v *view) stepCells(s ops.Step) []cell {
 		alarming(s.InDoubt, "odd"), plain(ago(s.UpdatedAt, s.ReadAt)), mono(s.ProviderKey)}
 }
 
-// step shows one call of another system with all its tries.
 func step(v *view) error {
 	ref := ops.StepRef{Scope: v.param("scope"), Key: v.param("key"), Step: v.param("step")}
 	v.Title = "Step " + ref.Step

@@ -12,10 +12,8 @@ import (
 	"github.com/pawl-go/pawl/ops"
 )
 
-// A timeline is the story of one key.
 type timeline []moment
 
-// A moment is one line of a timeline.
 type moment struct {
 	At      time.Time
 	Later   string // since the moment before: "+1.9 s"

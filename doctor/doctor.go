@@ -69,7 +69,6 @@ func (l Limits) complete() Limits {
 	return l
 }
 
-// A check looks for one kind of problem.
 type check struct {
 	name string
 	look func(ctx context.Context, db pawl.DB, l Limits) ([]Finding, error)
@@ -195,7 +194,6 @@ const notOurs = "missing features fail late or not at all: without working locks
 
 const notAll = "a key, a header or an error that it cannot store fails each time, so such a message never ends"
 
-// checkEngine checks which kind of server this is.
 func checkEngine(ctx context.Context, db pawl.DB, _ Limits) ([]Finding, error) {
 	err := engine.Refuse(ctx, db)
 	var p *pawl.Error
@@ -247,5 +245,4 @@ func both(first []Finding, err error, then func() ([]Finding, error)) ([]Finding
 // literal quotes a text for SQL.
 func literal(text string) string { return "'" + strings.ReplaceAll(text, "'", "''") + "'" }
 
-// second formats a time for findings.
 func second(at time.Time) string { return at.UTC().Format("2006-01-02 15:04:05Z") }

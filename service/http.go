@@ -43,7 +43,6 @@ func newServer(cfg HTTPConfig, a *App) (*server, error) {
 	return s, nil
 }
 
-// listen opens the address, unless there is a listener.
 func (s *server) listen() (err error) {
 	if s.listener == nil {
 		s.listener, err = net.Listen("tcp", s.address)

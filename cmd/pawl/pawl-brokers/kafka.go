@@ -25,7 +25,6 @@ type kafkaBroker struct {
 	queues []string
 }
 
-// partitions is the number of partitions of each topic.
 const partitions = 6
 
 var kafka = broker.Kind{

@@ -60,7 +60,6 @@ func (c *change) run(cmd *cobra.Command, what, warning string, do func(ctx conte
 	})
 }
 
-// checkBy requires a reason and an actor.
 func (c *change) checkBy(cmd *cobra.Command) error {
 	if strings.TrimSpace(c.by.Reason) == "" {
 		return misused(cmd, "the reason is missing", "pass --reason, as in: --reason 'the stock service is back'")
@@ -116,5 +115,4 @@ func whoami() string {
 	return ""
 }
 
-// isLocked reports whether an open transaction holds the row's lock.
 func isLocked(err error) bool { return verdict.IsBusy(pawl.CodeOf(err)) }

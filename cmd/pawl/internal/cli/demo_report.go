@@ -9,10 +9,7 @@ import (
 	"github.com/pawl-go/pawl/cmd/pawl/internal/demo"
 )
 
-func printReport(w io.Writer, r demo.Report, asJSON bool) error {
-	if asJSON {
-		return printJSON(w, r)
-	}
+func printReport(w io.Writer, r demo.Report) error {
 	other := r.Altered + r.Torn + r.Unexpected
 	rows := [][]string{
 		{"orders sent", count(r.Intents), "intents: each must take effect once"},
@@ -61,10 +58,7 @@ func printDirectory(w io.Writer, directory string) {
 	}
 }
 
-func printLease(w io.Writer, r demo.LeaseReport, asJSON bool) error {
-	if asJSON {
-		return printJSON(w, r)
-	}
+func printLease(w io.Writer, r demo.LeaseReport) error {
 	err := printTable(w, []string{"what", fmt.Sprintf("%*s", countWidth, "count"), "meaning"}, [][]string{
 		{"letters", count(r.Letters), "jobs: each is one mail and one row"},
 		{"mails", count(r.Mails), "really sent by the mail server"},

@@ -142,7 +142,6 @@ func nextSteps(s ops.Story) (steps []string) {
 	return steps
 }
 
-// fenceOf returns the fence that a verdict on the row must name.
 func fenceOf(m ops.Moment) int64 {
 	var d struct{ Fence int64 }
 	_ = json.Unmarshal(m.Detail, &d)

@@ -23,7 +23,6 @@ const (
 // lineLimit bounds an error line, in bytes. A cause and a step fit, a dump does not.
 const lineLimit = 1000
 
-// A usageError is an invalid command line.
 type usageError struct{ err error }
 
 func (e *usageError) Error() string { return e.err.Error() }

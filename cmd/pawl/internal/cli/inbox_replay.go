@@ -15,7 +15,6 @@ import (
 	"github.com/pawl-go/pawl/ops"
 )
 
-// A replay is one call of the command.
 type replay struct {
 	*change
 	since, until string
@@ -89,7 +88,6 @@ func replayed(r ops.Result) string {
 	return fmt.Sprintf("job %d, was %s", r.JobID, r.Was)
 }
 
-// interval reads --since and --until.
 func (r replay) interval(cmd *cobra.Command, now time.Time) (from, until time.Time, err error) {
 	if r.since == "" && r.until != "" {
 		return from, until, misused(cmd, "--until goes with --since", "add --since")

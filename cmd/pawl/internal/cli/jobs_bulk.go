@@ -38,7 +38,6 @@ func (f jobChange) selects(args []string) bool {
 	return f.many && f.dryRun && len(args) == 0 || b.all || b.sel.Queue != "" || b.sel.Kind != "" || b.sel.Error != "" || b.sel.OlderThan != 0
 }
 
-// what describes the jobs of a selection.
 func (b bulkFlags) what() string {
 	what := "dead letters"
 	if b.sel.Kind != "" {
@@ -56,7 +55,6 @@ func (b bulkFlags) what() string {
 	return what
 }
 
-// bulk changes all jobs of a selection.
 func (f jobChange) bulk(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
 		return misused(cmd, "jobs are named or selected, not both", "leave out the ids, or --queue, --kind, --error, --older-than and --all")

@@ -47,7 +47,6 @@ func (d door) newShow() *cobra.Command {
 	}.on(cmd)
 }
 
-// shown is the result for the jobs asked for.
 type shown struct {
 	Jobs     []ops.Job   `json:"jobs"`
 	Archived []ops.Job   `json:"archived"` // finished

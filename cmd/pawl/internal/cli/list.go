@@ -124,7 +124,6 @@ func statusOf(record []byte) string {
 	return row.Status
 }
 
-// deleted reports whether a change deleted its row.
 func deleted(c ops.Change) bool { return c.After == nil || string(c.After) == "null" }
 
 // each converts all elements. It never returns nil, so that JSON has an empty array.

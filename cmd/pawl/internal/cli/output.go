@@ -10,7 +10,6 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// addJSONFlag adds --json to a command.
 func addJSONFlag(cmd *cobra.Command) *bool {
 	return cmd.Flags().Bool("json", false, "print JSON")
 }
@@ -27,7 +26,15 @@ func printJSON(w io.Writer, value any) error {
 	return err
 }
 
-// printTable prints a heading and rows in columns.
+// printOne prints a value as JSON, or a line in its place.
+func printOne(cmd *cobra.Command, asJSON bool, value any, line string) error {
+	if asJSON {
+		return printJSON(cmd.OutOrStdout(), value)
+	}
+	_, err := fmt.Fprintln(cmd.OutOrStdout(), line)
+	return err
+}
+
 func printTable(w io.Writer, heading []string, rows [][]string) error {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, row := range append([][]string{heading}, rows...) {

@@ -22,7 +22,6 @@ type report[T any] struct {
 	verdict   func(cmd *cobra.Command, value T) error // the error behind the output; may be nil
 }
 
-// on makes cmd print the report.
 func (r report[T]) on(cmd *cobra.Command) *cobra.Command {
 	asJSON := addJSONFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {

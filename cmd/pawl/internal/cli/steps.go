@@ -50,7 +50,6 @@ func stepCells(s ops.Step) []string {
 		strconv.Itoa(s.Calls), strconv.Itoa(s.InDoubt), idCell(s.JobID), span(s.ReadAt.Sub(s.UpdatedAt)), cell(s.Reference, nameWidth)}
 }
 
-// idCell formats an id; 0 means none.
 func idCell(id int64) string {
 	if id == 0 {
 		return "-"

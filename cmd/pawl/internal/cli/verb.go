@@ -67,7 +67,6 @@ func wrap(paragraphs ...string) string {
 	return strings.Join(out, "\n\n")
 }
 
-// values are the values given for the fields of a verb.
 type values map[string]string
 
 func (p values) of(name string) string { return p[name] }

@@ -51,7 +51,6 @@ const schemeHelp = `Schemes: standard (Standard Webhooks, v1 and v1a), svix, str
 The secret comes from PAWL_WEBHOOK_SECRET, another variable (--secret-env) or a file (--secret-file), never from the command line. Both flags
 may be repeated while a secret is rotated.`
 
-// schemeFlags select a scheme and its secrets.
 type schemeFlags struct {
 	name        string
 	envs, files []string
@@ -177,7 +176,6 @@ func readTime(cmd *cobra.Command, text string) (time.Time, error) {
 	return time.Time{}, misused(cmd, fmt.Sprintf("--at %q is not a time after 1970", text), "write seconds since 1970, or as in 2026-11-21T18:00:00Z")
 }
 
-// deliveryFlags describe the delivery to sign.
 type deliveryFlags struct {
 	schemeFlags
 	id, at, body string

@@ -70,7 +70,6 @@ func (f *sendFlags) run(cmd *cobra.Command, args []string) error {
 	return f.send(cmd, to, d)
 }
 
-// send sends the delivery f.repeat times and prints each result.
 func (f *sendFlags) send(cmd *cobra.Command, to *url.URL, d delivery) error {
 	client := &http.Client{Timeout: f.timeout, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	sent, failures := sentJSON{ID: given(d.id), Tries: []tryJSON{}}, 0

@@ -225,7 +225,6 @@ func (f *verifyFlags) print(cmd *cobra.Command, c checkedJSON) error {
 	return nil
 }
 
-// note is the text about a step.
 func (c checkedJSON) note(s checkJSON) string {
 	switch {
 	case s.Reason != nil && s.Detail != nil:

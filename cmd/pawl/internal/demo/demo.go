@@ -99,18 +99,18 @@ func (r Report) OK() bool { return r.Verdict.OK() && r.Unsettled == 0 }
 // Run plays one demo and judges it. An error means that it could not run; a broken promise is in
 // the report.
 func Run(ctx context.Context, o Options, display Display) (Report, error) {
-	ctx, cancel := o.limit(ctx)
+	return limited(ctx, o, display, run)
+}
+
+// limited plays a demo within its timeout.
+func limited[R any](ctx context.Context, o Options, display Display, play func(context.Context, Options, Display) (R, error)) (R, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, o.Timeout, fmt.Errorf("not finished after %v (raise --timeout)", o.Timeout))
 	defer cancel()
-	report, err := run(ctx, o, display)
+	report, err := play(ctx, o, display)
 	if err != nil && ctx.Err() != nil {
 		err = context.Cause(ctx) // the other error is a consequence of the timeout or interrupt
 	}
 	return report, err
-}
-
-func (o Options) limit(ctx context.Context) (context.Context, context.CancelFunc) {
-	late := fmt.Errorf("not finished after %v (raise --timeout)", o.Timeout)
-	return context.WithTimeoutCause(ctx, o.Timeout, late)
 }
 
 func run(ctx context.Context, o Options, display Display) (_ Report, err error) {
