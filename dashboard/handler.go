@@ -39,7 +39,7 @@ func New(c Config) (*Handler, error) {
 		h.mux.HandleFunc("GET "+p.pattern, h.page(p))
 	}
 	for _, a := range operator.All() {
-		h.form("/do/"+a.Name, a.Title, func(v *view) error { return v.ask(a) }, func(v *view) (string, error) { return "", v.execute(a) })
+		h.form("/do/"+a.Name, a.Title, func(v *view) error { return v.ask(a) }, func(v *view) (string, error) { v.execute(a); return "", nil })
 		if a.Jobs != nil {
 			h.form("/all/"+a.Command, allOf(a), func(v *view) error { return v.questionAll(a, "") }, func(v *view) (string, error) { return v.beginAll(a) })
 		}

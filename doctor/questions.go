@@ -58,8 +58,8 @@ var questions = []question{
 			{scope: "worker", what: "worker {{.worker_id}} ({{.target}}) does not notice that a commit stopped waiting for its standby",
 				fix: "call pawl.Watch on the configuration of its pool"},
 		}},
-	// The cost of a failover now, for standbys of streaming replication. Replication that a provider
-	// does below SQL cannot be seen.
+	// The cost of a failover now. Only standbys of streaming replication can be seen, not the
+	// replication that a provider does below SQL.
 	{check: "standbys", query: "standbys", words: []words{
 		{scope: "standby", what: "this connection is to a standby",
 			why: "a standby takes no claim: workers and consumers that connect so do nothing, and some checks here see old rows",
@@ -111,8 +111,8 @@ var questions = []question{
 			what: "the collation of this database was made by version {{.made_by}} of its library, which is now at {{or .now_at \"none\"}}",
 			fix:  "reindex database {{.target}}; then: alter database {{.target}} refresh collation version",
 		}}},
-	// Pawl's own functions and reads set their path; the SQL of your programs and administrators may
-	// not.
+	// Pawl's own functions and reads set their path. The SQL of your programs and administrators
+	// may not.
 	{check: "path", query: "path",
 		why: "an operator or a function created there can run in place of PostgreSQL's own in any statement that does not qualify it, with the rights of the role that sends it",
 		words: []words{{
@@ -189,8 +189,8 @@ var questions = []question{
 			fix: "look for the out-of-memory killer and for pauses of the process; if it was alive, raise Lease above its longest pause; " +
 				"pawl jobs list --queue {{word .queue}} --kind {{word .kind}}",
 		}}},
-	// Rows with a final error in tables of package guard. The database knows only the counts of their
-	// sweepers, which stop at 1001.
+	// Rows with a final error in tables of package guard. The database knows only the counts of
+	// their sweepers, which stop at 1001.
 	{check: "rows", query: "rows",
 		why: "their work failed permanently or their attempts are used up: no Sweeper of package guard retries them",
 		words: []words{{

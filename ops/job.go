@@ -189,12 +189,7 @@ func (j *Job) complete() {
 	if j.Headers == nil {
 		j.Headers = map[string]any{}
 	}
-	if j.Errors == nil {
-		j.Errors = []JobError{}
-	}
-	if j.Payload == nil {
-		j.Payload = []byte{}
-	}
+	j.Errors, j.Payload = listed(j.Errors), listed(j.Payload)
 	for i := range j.Errors {
 		j.Errors[i].At = j.Errors[i].At.UTC()
 	}

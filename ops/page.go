@@ -68,11 +68,8 @@ func aTime(part string) bool {
 // cut makes a page of rows that were read with a limit of one more. cursor returns the values of
 // the order's columns.
 func cut[T any](rows []T, p catalog.Page, cursor func(T) []string) Page[T] {
-	if rows == nil {
-		rows = []T{}
-	}
 	if len(rows) < p.Limit {
-		return Page[T]{Rows: rows}
+		return Page[T]{Rows: listed(rows)}
 	}
 	rows = rows[:p.Limit-1]
 	parts := cursor(rows[len(rows)-1])

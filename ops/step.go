@@ -106,12 +106,11 @@ func (r StepRef) Get(ctx context.Context, db pawl.DB) (Step, error) {
 	if err != nil {
 		return s, err
 	}
-	if s.History, err = catalog.StepCalls[StepCall](ctx, db, r.Scope, r.Key, r.Step, changeLimit); err != nil {
+	history, err := catalog.StepCalls[StepCall](ctx, db, r.Scope, r.Key, r.Step, changeLimit)
+	if err != nil {
 		return Step{}, err
 	}
-	if s.History == nil {
-		s.History = []StepCall{}
-	}
+	s.History = listed(history)
 	s.Changes, err = r.Changes(ctx, db)
 	return s, err
 }

@@ -10,10 +10,11 @@ import (
 )
 
 func printReport(w io.Writer, r demo.Report) error {
+	kind, _ := broker.Named(r.Broker)
 	other := r.Altered + r.Torn + r.Unexpected
 	rows := [][]string{
 		{"orders sent", count(r.Intents), "intents: each must take effect once"},
-		{"deliveries", count(r.Deliveries), "messages that " + broker.Title(r.Broker) + " handed out"},
+		{"deliveries", count(r.Deliveries), "messages that " + kind.Title + " handed out"},
 		{"deliveries sent", count(r.Deliveries), "webhooks, each until it was answered 200"},
 		{"effects", count(r.Effects), "order rows in PostgreSQL"},
 		{"charges", count(r.Charged), fmt.Sprintf("really made by the bank, in %d requests", r.ChargeRequests)},

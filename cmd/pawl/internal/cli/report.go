@@ -13,13 +13,15 @@ import (
 
 // A report is a command that reads something from the database and prints it, as text or as JSON.
 type report[T any] struct {
-	anySchema bool                                          // it also reads a database whose schema does not fit
-	check     func(cmd *cobra.Command, args []string) error // of the command line; may be nil
-	read      func(ctx context.Context, conn *pgx.Conn, args []string) (T, error)
-	next      func(args []string) string // the next step if what was named does not exist
-	json      func(T) any                // default: the value itself
-	print     func(cmd *cobra.Command, value T) error
-	verdict   func(cmd *cobra.Command, value T) error // the error behind the output; may be nil
+	anySchema bool // the schema need not fit
+	// check checks the command line before it connects; may be nil
+	check func(cmd *cobra.Command, args []string) error
+	read  func(ctx context.Context, conn *pgx.Conn, args []string) (T, error)
+	next  func(args []string) string // the next step if what was named does not exist
+	json  func(T) any                // default: the value itself
+	print func(cmd *cobra.Command, value T) error
+	// verdict is the error behind the output; may be nil
+	verdict func(cmd *cobra.Command, value T) error
 }
 
 func (r report[T]) on(cmd *cobra.Command) *cobra.Command {

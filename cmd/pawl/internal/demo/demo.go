@@ -48,7 +48,7 @@ func (o Options) Validate() error {
 			return fmt.Errorf("--%s must lie between %d and %d, it is %d", b.name, b.low, b.high, b.value)
 		}
 	}
-	if err := broker.Check(o.Broker); err != nil {
+	if _, err := broker.Named(o.Broker); err != nil {
 		return fmt.Errorf("--broker: %w", err)
 	}
 	if sent := o.Messages * o.Duplicates; sent > maxSent {
@@ -119,7 +119,11 @@ func run(ctx context.Context, o Options, display Display) (_ Report, err error) 
 		return Report{}, err
 	}
 	defer database.close(ctx)
-	queues, err := broker.Open(ctx, broker.Options{Kind: o.Broker, Seed: o.Seed, Log: display.Note}, queueName, shipmentQueue)
+	kind, err := broker.Named(o.Broker)
+	if err != nil {
+		return Report{}, err
+	}
+	queues, err := kind.Open(ctx, broker.Options{Seed: o.Seed, Log: display.Note}, queueName, shipmentQueue)
 	if err != nil {
 		return Report{}, err
 	}

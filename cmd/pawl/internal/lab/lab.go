@@ -116,7 +116,7 @@ func Run(ctx context.Context, o Options, ready func(login, url string) error) (R
 		return Report{}, errors.New("the private PostgreSQL ended by itself")
 	}
 	o.Note("no more orders are sent; waiting until the orders in progress are settled")
-	return l.settle(working), nil
+	return l.settle(), nil
 }
 
 func (l *lab) open(ctx context.Context) (err error) {
@@ -279,7 +279,7 @@ func (l *lab) send(ctx context.Context, c *camp, key string) {
 }
 
 // settle wakes frozen workers and waits until all orders are settled, at most a minute.
-func (l *lab) settle(ctx context.Context) Report {
+func (l *lab) settle() Report {
 	l.mu.Lock()
 	l.ending, l.paused, l.loseUntil = true, true, time.Time{}
 	l.mu.Unlock()
