@@ -41,19 +41,6 @@ func (v *view) bulkLinks() verbs {
 	return links
 }
 
-// bulkWhat describes the selection of a filter.
-func (v *view) bulkWhat() string {
-	what := "dead letters"
-	for _, part := range [][2]string{{"kind", " of kind %s"}, {"queue", " of queue %s"}, {"error", " whose last error holds %q"}, {"older_than", " older than %s"}} {
-		if value := v.param(part[0]); value != "" {
-			what += fmt.Sprintf(part[1], value)
-		} else if part[0] == "queue" {
-			what += " of all queues"
-		}
-	}
-	return what
-}
-
 // questionAll adds the form of a bulk action with the result of a dry run: how many dead letters it
 // affects, how many of them may take effect twice, and the first of them.
 func (v *view) questionAll(a operator.Verb, problem string) error {
@@ -61,8 +48,9 @@ func (v *view) questionAll(a operator.Verb, problem string) error {
 	if err != nil {
 		return err
 	}
-	v.Title = allOf(a) + ": " + v.bulkWhat()
-	q := question{Address: v.Link.To("all/" + a.Command), What: v.bulkWhat(), Effect: "This happens to each of them. " + a.Effect, Title: allOf(a), Danger: a.Danger, Reason: v.param("reason"), Problem: problem,
+	what := operator.Selection(s)
+	v.Title = allOf(a) + ": " + what
+	q := question{Address: v.Link.To("all/" + a.Command), What: what, Effect: "This happens to each of them. " + a.Effect, Title: allOf(a), Danger: a.Danger, Reason: v.param("reason"), Problem: problem,
 		Back: v.Link.To("dead-letters"), NoDryRun: true}
 	for _, name := range bulkNames {
 		q.Hidden = append(q.Hidden, field{Name: name, Value: v.param(name)})
@@ -110,7 +98,7 @@ func (v *view) beginAll(a operator.Verb) (id string, err error) {
 		return "", v.questionAll(a, fmt.Sprintf("Since you looked, %s more have come. Press again if you mean those, too.", number(more)))
 	}
 	s.After, s.NoDoubles = "", a.Doubles && v.param("doubles") != "retry as well"
-	return v.begin(allOf(a), v.bulkWhat(), func(ctx context.Context, progress func(ops.Tally)) (ops.Tally, error) {
+	return v.begin(allOf(a), operator.Selection(s), func(ctx context.Context, progress func(ops.Tally)) (ops.Tally, error) {
 		return a.Jobs(s, ctx, v.h.cfg.Operators, by, progress)
 	})
 }

@@ -11,15 +11,8 @@ func schedules(v *view) error {
 	t := table{Caption: "Schedules", Empty: "There is no schedule.", Head: []string{"schedule", "plan", "queue", "kind", "state", "next", "last"}}
 	return list(v, t, ops.Schedules{After: v.param("after")}.List, func(s ops.Schedule) []cell {
 		v.ReadAt = s.ReadAt
-		return []cell{linked(s.Name, v.Link.Schedule(s.Name)), plain(planOf(s)), linked(s.Queue, v.Link.Queue(s.Queue)), plain(s.Kind), scheduleState(s), at(s.NextAt), at(s.LastAt)}
+		return []cell{linked(s.Name, v.Link.Schedule(s.Name)), plain(operator.Plan(s)), linked(s.Queue, v.Link.Queue(s.Queue)), plain(s.Kind), scheduleState(s), at(s.NextAt), at(s.LastAt)}
 	})
-}
-
-func planOf(s ops.Schedule) string {
-	if s.Cron != "" {
-		return s.Cron + " in " + s.TimeZone
-	}
-	return "every " + s.Every.String()
 }
 
 func scheduleState(s ops.Schedule) cell {
@@ -40,7 +33,7 @@ func schedule(v *view) error {
 		return err
 	}
 	v.ReadAt = s.ReadAt
-	v.add(facts{{"plan", plain(planOf(s))}, {"state", scheduleState(s)}, {"next", at(s.NextAt)}, {"last", at(s.LastAt)}, {"after an outage", yes(s.Missed == "all", "each missed tick is enqueued", "one tick is enqueued")},
+	v.add(facts{{"plan", plain(operator.Plan(s))}, {"state", scheduleState(s)}, {"next", at(s.NextAt)}, {"last", at(s.LastAt)}, {"after an outage", yes(s.Missed == "all", "each missed tick is enqueued", "one tick is enqueued")},
 		{"queue", linked(s.Queue, v.Link.Queue(s.Queue))}, {"kind", plain(s.Kind)}, {"lane", plain(s.Lane)}, {"priority", plain(s.Priority)}, {"attempts", plain(s.MaxAttempts)}, {"payload", plain(octets(s.PayloadOctets))},
 		{"put", at(s.CreatedAt)}})
 	v.add(v.actions(operator.Schedule(s)))

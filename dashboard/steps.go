@@ -49,7 +49,7 @@ func step(v *view) error {
 			outcome = cell{Text: "no answer was recorded", Class: "odd"}
 		}
 		detail := ""
-		for _, m := range details(c.Detail) {
+		for _, m := range operator.Members(c.Detail) {
 			detail += m.Name + "=" + m.Value + " "
 		}
 		t.Rows = append(t.Rows, []cell{at(c.StartedAt), yes(c.Probe, "probe", "call"), plain(c.Fence), outcome, at(c.EndedAt), mono(c.Reference), plain(short(300, detail))})

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/operator"
 	texts "github.com/pawl-go/pawl/internal/text"
 	"github.com/pawl-go/pawl/ops"
 )
@@ -21,7 +22,7 @@ type moment struct {
 	Class   string
 	Subject cell
 	Event   string
-	Details []member
+	Details []operator.Member
 }
 
 // story shows all facts about one key in the order of time, as `pawl explain` does.
@@ -82,7 +83,7 @@ func (v *view) timeline(s ops.Story) (t timeline) {
 			t, now, before = append(t, moment{At: s.ReadAt, Later: after(before, s.ReadAt), Class: "now", Mark: "―", Event: "now"}), true, s.ReadAt
 		}
 		mark, class := markOf(m)
-		t = append(t, moment{At: m.At, Later: after(before, m.At), Mark: mark, Class: class, Subject: v.subject(m), Event: m.Event, Details: details(m.Detail)})
+		t = append(t, moment{At: m.At, Later: after(before, m.At), Mark: mark, Class: class, Subject: v.subject(m), Event: m.Event, Details: operator.Members(m.Detail)})
 		if !m.At.IsZero() {
 			before = m.At
 		}

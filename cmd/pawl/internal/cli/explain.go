@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/spf13/cobra"
 
+	"github.com/pawl-go/pawl/internal/operator"
 	"github.com/pawl-go/pawl/internal/text"
 	"github.com/pawl-go/pawl/ops"
 )
@@ -89,23 +91,11 @@ func subject(m ops.Moment) string {
 
 // details prints the members of a JSON object in one line, sorted by name.
 func details(object []byte) string {
-	var members map[string]any
-	decoder := json.NewDecoder(strings.NewReader(string(object)))
-	decoder.UseNumber()
-	if decoder.Decode(&members) != nil || len(members) == 0 {
-		return "-"
+	var out []string
+	for _, m := range operator.Members(object) {
+		out = append(out, m.Name+"="+m.Value)
 	}
-	var names []string
-	for name, value := range members {
-		if value != nil {
-			names = append(names, name)
-		}
-	}
-	slices.Sort(names)
-	for i, name := range names {
-		names[i] = fmt.Sprintf("%s=%v", name, members[name])
-	}
-	return shorten(text.Visible(strings.Join(names, " ")), 200)
+	return cmp.Or(shorten(text.Visible(strings.Join(out, " ")), 200), "-")
 }
 
 // nextSteps returns the possible next steps of an operator, without repetition.
