@@ -105,11 +105,7 @@ func (f *sendFlags) send(cmd *cobra.Command, to *url.URL, d delivery) error {
 // try signs and sends once. A missing response is a result; a request that cannot be signed is an
 // error.
 func (f *sendFlags) try(cmd *cobra.Command, client *http.Client, to *url.URL, d delivery) (tryJSON, error) {
-	at, err := readTime(cmd, f.at)
-	if err != nil {
-		return tryJSON{}, err
-	}
-	signed, err := d.scheme.Sign(d.id, at, d.body)
+	signed, err := d.sign()
 	if err != nil {
 		return tryJSON{}, err
 	}
