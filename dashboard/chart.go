@@ -197,6 +197,10 @@ func moments(p period, rows []rollupRow, one bool) map[time.Time]bool {
 // draw makes a chart of rows, for one queue or for all. A missing count is 0. A level is known only
 // at the moments of measurements.
 func (plan chartPlan) draw(p period, from time.Time, rows []rollupRow, one bool) chart {
+	type step struct {
+		name string
+		at   time.Time
+	}
 	c := chart{Title: plan.title, Unit: p.unit, Begin: from.Format(p.layout), End: from.Add(time.Duration(p.steps) * p.step).Format(p.layout), write: func(n int64) string { return number(n) }}
 	switch {
 	case plan.ages:
@@ -204,16 +208,13 @@ func (plan chartPlan) draw(p period, from time.Time, rows []rollupRow, one bool)
 	case plan.levels:
 		c.Unit = ""
 	}
-	values, was := map[string]map[time.Time]int64{}, moments(p, rows, one)
+	values, was := map[step]int64{}, moments(p, rows, one)
 	for _, r := range rows {
-		if values[r.Name] == nil {
-			values[r.Name] = map[time.Time]int64{}
-		}
-		at := r.At.Truncate(p.step)
+		at := step{r.Name, r.At.Truncate(p.step)}
 		if plan.levels {
-			values[r.Name][at] = max(values[r.Name][at], r.Value)
+			values[at] = max(values[at], r.Value)
 		} else {
-			values[r.Name][at] += r.Value
+			values[at] += r.Value
 		}
 	}
 	top := int64(0)
@@ -223,7 +224,7 @@ func (plan chartPlan) draw(p period, from time.Time, rows []rollupRow, one bool)
 			at := from.Add(time.Duration(n) * p.step)
 			here := point{at: at, known: !plan.levels || was[at]}
 			for _, name := range l.names {
-				here.value += values[name][at]
+				here.value += values[step{name, at}]
 			}
 			s.points = append(s.points, here)
 			top = max(top, here.value)

@@ -1,6 +1,7 @@
 package dashboard
 
 import (
+	"cmp"
 	"errors"
 	"log/slog"
 	"net/http"
@@ -30,9 +31,7 @@ func New(c Config) (*Handler, error) {
 	if err := c.complete(); err != nil {
 		return nil, err
 	}
-	if c.Name == "" {
-		c.Name = c.Pool.Config().ConnConfig.Database
-	}
+	c.Name = cmp.Or(c.Name, c.Pool.Config().ConnConfig.Database)
 	h := &Handler{cfg: c, mux: http.NewServeMux(), origin: http.NewCrossOriginProtection(), bulk: newBulkRuns(),
 		reader: reader{pool: c.Pool, places: make(chan struct{}, readPlaces)}}
 	for _, p := range pages {

@@ -58,17 +58,10 @@ type Limits struct {
 }
 
 func (l Limits) complete() Limits {
-	set := func(d *time.Duration, value time.Duration) {
-		if *d == 0 {
-			*d = value
-		}
-	}
-	set(&l.Transaction, 5*time.Minute)
-	set(&l.Waiting, 5*time.Minute)
-	set(&l.Overdue, 7*24*time.Hour)
-	if l.DeadRows == 0 {
-		l.DeadRows = 100_000
-	}
+	l.Transaction = cmp.Or(l.Transaction, 5*time.Minute)
+	l.Waiting = cmp.Or(l.Waiting, 5*time.Minute)
+	l.Overdue = cmp.Or(l.Overdue, 7*24*time.Hour)
+	l.DeadRows = cmp.Or(l.DeadRows, 100_000)
 	return l
 }
 

@@ -1,6 +1,7 @@
 package ops
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -131,14 +132,11 @@ func (s Jobs) Count(ctx context.Context, db pawl.DB) (int, error) {
 
 func (s Jobs) query(op string) (catalog.JobQuery, error) {
 	page, err := pageOf(op, s.After, s.Limit, anID)
-	if err == nil {
-		err = known(op, JobStatuses(), s.Statuses)
-	}
 	q := catalog.JobQuery{Queue: s.Queue, Kind: s.Kind, Statuses: texts(s.Statuses), Error: s.Error, OlderThan: s.OlderThan, Page: page}
 	if s.NoDoubles {
 		q.NotCodes = texts(doubling)
 	}
-	return q, err
+	return q, cmp.Or(err, known(op, JobStatuses(), s.Statuses))
 }
 
 // A JobRef identifies a job, and may hold what you saw of it.

@@ -1,6 +1,7 @@
 package ops
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -77,10 +78,7 @@ type Steps struct {
 func (s Steps) List(ctx context.Context, db pawl.DB) (Page[Step], error) {
 	const op = "step.list"
 	page, err := pageOf(op, s.After, s.Limit, anyText, anyText, anyText)
-	if err == nil {
-		err = known(op, StepStatuses(), s.Statuses)
-	}
-	if err != nil {
+	if err = cmp.Or(err, known(op, StepStatuses(), s.Statuses)); err != nil {
 		return Page[Step]{}, err
 	}
 	q := catalog.StepQuery{Scope: s.Scope, Key: s.Key, Statuses: texts(s.Statuses), Page: page}

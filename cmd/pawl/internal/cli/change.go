@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -64,9 +65,7 @@ func (c *change) checkBy(cmd *cobra.Command) error {
 	if strings.TrimSpace(c.by.Reason) == "" {
 		return misused(cmd, "the reason is missing", "pass --reason, as in: --reason 'the stock service is back'")
 	}
-	if c.by.Actor == "" {
-		c.by.Actor = whoami()
-	}
+	c.by.Actor = cmp.Or(c.by.Actor, whoami())
 	if c.by.Actor == "" {
 		return misused(cmd, "the actor is missing: $USER is not set", "pass --actor")
 	}

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -82,9 +83,7 @@ func (f dashboardFlags) run(cmd *cobra.Command) error {
 }
 
 func (f *dashboardFlags) check(cmd *cobra.Command) error {
-	if f.actor == "" {
-		f.actor = whoami()
-	}
+	f.actor = cmp.Or(f.actor, whoami())
 	if f.actor == "" || len(f.actor) > 255 {
 		return misused(cmd, "the actor is missing: $USER is not set, or longer than 255 octets", "pass --actor")
 	}

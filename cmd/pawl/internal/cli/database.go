@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/url"
@@ -68,12 +69,8 @@ func databaseConfig(cmd *cobra.Command) (*pgx.ConnConfig, error) {
 		return nil, misused(cmd, source+" cannot be read"+whyUnreadable(given, err), urlForm)
 	}
 	config := pool.ConnConfig
-	if config.ConnectTimeout == 0 {
-		config.ConnectTimeout = connectLimit
-	}
-	if config.RuntimeParams["application_name"] == "" {
-		config.RuntimeParams["application_name"] = "pawl"
-	}
+	config.ConnectTimeout = cmp.Or(config.ConnectTimeout, connectLimit)
+	config.RuntimeParams["application_name"] = cmp.Or(config.RuntimeParams["application_name"], "pawl")
 	pawl.Watch(config, pawl.Watching{})
 	return config, nil
 }

@@ -117,9 +117,7 @@ func (d *database) connect(ctx context.Context) (*pgx.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	if config.ConnectTimeout == 0 {
-		config.ConnectTimeout = connectLimit
-	}
+	config.ConnectTimeout = cmp.Or(config.ConnectTimeout, connectLimit)
 	config.RuntimeParams["application_name"] = "pawl demo"
 	return pgx.ConnectConfig(ctx, config)
 }
