@@ -43,7 +43,7 @@ func New(c Config) (*Handler, error) {
 			h.form("/all/"+a.Command, allOf(a), func(v *view) error { return v.questionAll(a, "") }, func(v *view) (string, error) { return v.beginAll(a) })
 		}
 	}
-	h.form("/all/purge", operator.Purge.Title, askPurge, purge)
+	h.form("/all/purge", operator.Purge.Title, func(v *view) error { v.add(v.purgeQuestion("")); return nil }, purge)
 	h.form("/run", "Stop", nil, stopRun)
 	h.mux.Handle("GET /assets/", assets())
 	return h, nil

@@ -46,11 +46,6 @@ func (v *view) purgeRule() (r ops.PurgeRule, err error) {
 	return r, r.Check()
 }
 
-func askPurge(v *view) error {
-	v.add(v.purgeQuestion(""))
-	return nil
-}
-
 // purge counts the rows that would be deleted, or begins a purge.
 func purge(v *view) (id string, err error) {
 	id, err = v.beginPurge()

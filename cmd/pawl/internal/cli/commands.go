@@ -38,7 +38,7 @@ func newCommandsList() *cobra.Command {
 	return list[ops.Command]{name: "commands", row: commandCells,
 		heading: []string{"SCOPE", "KEY", "STATUS", "ATTEMPTS", "AGE", "SINCE", "CLAIMED BY", "FAILURE"},
 		check:   addStatusFlag(cmd, &s.Statuses, ops.CommandStatuses()),
-		read:    func(ctx context.Context, conn *pgx.Conn) (ops.Page[ops.Command], error) { return s.List(ctx, conn) },
+		read:    func() pager[ops.Command] { return s.List },
 	}.on(cmd, &s.Limit, &s.After)
 }
 

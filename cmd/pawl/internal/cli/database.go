@@ -26,12 +26,6 @@ const (
 // connectLimit bounds connecting, unless the URL has a connect_timeout, because a person waits.
 const connectLimit = 10 * time.Second
 
-// addDatabaseFlag adds the flag to all commands. The variable is not its default, because help
-// would print the password.
-func addDatabaseFlag(root *cobra.Command) {
-	root.PersistentFlags().String(urlFlag, "", "the database, as postgres://... (default: $"+urlVariable+")")
-}
-
 // withDatabase connects to the database of the command line or the environment, and calls do. It
 // explains errors of both.
 func withDatabase(cmd *cobra.Command, do func(ctx context.Context, conn *pgx.Conn) error) error {

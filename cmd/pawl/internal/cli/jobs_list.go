@@ -1,12 +1,10 @@
 package cli
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"strconv"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/spf13/cobra"
 
 	"github.com/pawl-go/pawl/internal/text"
@@ -29,7 +27,7 @@ func (d door) newList() *cobra.Command {
 	flags.StringVar(&s.Queue, "queue", "", "only of this queue")
 	flags.StringVar(&s.Kind, "kind", "", "only of this kind")
 	l := list[ops.Job]{name: "jobs",
-		read: func(ctx context.Context, conn *pgx.Conn) (ops.Page[ops.Job], error) { return s.List(ctx, conn) }}
+		read: func() pager[ops.Job] { return s.List }}
 	l.heading = []string{"ID", "QUEUE", "KIND", "STATUS", "ATTEMPTS", "CRASHES", "AGE"}
 	if d.only == nil {
 		l.check = addStatusFlag(cmd, &s.Statuses, ops.JobStatuses())

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/spf13/cobra"
 
+	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/internal/text"
 	"github.com/pawl-go/pawl/ops"
 )
@@ -22,10 +23,13 @@ type list[T any] struct {
 	none    string // text for an empty list; default "no NAME"
 	heading []string
 	row     func(T) []string
-	check   func(cmd *cobra.Command) error // of the flags; may be nil
-	read    func(ctx context.Context, conn *pgx.Conn) (ops.Page[T], error)
+	check   func(cmd *cobra.Command) error     // of the flags; may be nil
+	read    func() pager[T]                    // of the selection, once the flags are parsed
 	after   func(cmd *cobra.Command, rows []T) // prints after the table; may be nil
 }
+
+// A pager reads a page: the List of a selection.
+type pager[T any] = func(context.Context, pawl.DB) (ops.Page[T], error)
 
 // on turns cmd into a list. limit and cursor belong to its selection.
 func (l list[T]) on(cmd *cobra.Command, limit *int, cursor *string) *cobra.Command {
@@ -42,7 +46,7 @@ func (l list[T]) on(cmd *cobra.Command, limit *int, cursor *string) *cobra.Comma
 			}
 			return l.check(cmd)
 		},
-		read: func(ctx context.Context, conn *pgx.Conn, _ []string) (ops.Page[T], error) { return l.read(ctx, conn) },
+		read: func(ctx context.Context, conn *pgx.Conn, _ []string) (ops.Page[T], error) { return l.read()(ctx, conn) },
 		json: func(page ops.Page[T]) any {
 			object := map[string]any{l.name: page.Rows}
 			if page.Next != "" {

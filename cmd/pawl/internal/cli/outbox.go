@@ -44,7 +44,7 @@ func outboxList(cmd *cobra.Command, l list[ops.OutboxEvent], s ops.Outbox) *cobr
 	flags.StringVar(&s.Sink, "sink", "", "only of this sink")
 	flags.StringVar(&s.EventType, "type", "", "only of this event type")
 	l.check = addStatusFlag(cmd, &s.Statuses, ops.JobStatuses())
-	l.read = func(ctx context.Context, conn *pgx.Conn) (ops.Page[ops.OutboxEvent], error) { return s.List(ctx, conn) }
+	l.read = func() pager[ops.OutboxEvent] { return s.List }
 	return l.on(cmd, &s.Limit, &s.After)
 }
 

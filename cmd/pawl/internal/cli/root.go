@@ -102,7 +102,8 @@ func newRoot() *cobra.Command {
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.SetUsageTemplate(usageTemplate)
 	root.SetFlagErrorFunc(flagError)
-	addDatabaseFlag(root)
+	// The variable is not the flag's default, because help would print the password.
+	root.PersistentFlags().String(urlFlag, "", "the database, as postgres://... (default: $"+urlVariable+")")
 	root.SetHelpCommand(newHelp())
 
 	// Every command is added here.

@@ -1,9 +1,6 @@
 package cli
 
 import (
-	"context"
-
-	"github.com/jackc/pgx/v5"
 	"github.com/spf13/cobra"
 
 	"github.com/pawl-go/pawl/internal/operator"
@@ -33,7 +30,7 @@ func newSchedulesList() *cobra.Command {
 	}
 	return list[ops.Schedule]{name: "schedules", row: scheduleCells,
 		heading: []string{"SCHEDULE", "PLAN", "NEXT", "LAST", "MISSED", "QUEUE", "KIND"},
-		read:    func(ctx context.Context, conn *pgx.Conn) (ops.Page[ops.Schedule], error) { return s.List(ctx, conn) },
+		read:    func() pager[ops.Schedule] { return s.List },
 	}.on(cmd, &s.Limit, &s.After)
 }
 

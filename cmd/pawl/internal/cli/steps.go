@@ -41,7 +41,7 @@ func newStepsList() *cobra.Command {
 	return list[ops.Step]{name: "steps", none: "no such steps", row: stepCells,
 		heading: []string{"SCOPE", "KEY", "STEP", "STATUS", "FENCE", "POLICY", "PROVIDER", "CALLS", "IN DOUBT", "JOB", "SINCE", "REFERENCE"},
 		check:   addStatusFlag(cmd, &s.Statuses, ops.StepStatuses(), "unknown"),
-		read:    func(ctx context.Context, conn *pgx.Conn) (ops.Page[ops.Step], error) { return s.List(ctx, conn) },
+		read:    func() pager[ops.Step] { return s.List },
 	}.on(cmd, &s.Limit, &s.After)
 }
 
