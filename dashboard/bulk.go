@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/pawl-go/pawl"
@@ -119,49 +120,35 @@ func (v *view) more(s ops.Jobs) int {
 
 // begin starts a bulk action in the background and returns its id.
 func (v *view) begin(title, what string, do func(ctx context.Context, progress func(ops.Tally)) (ops.Tally, error)) (id string, err error) {
-	run := &bulkRun{title: title, what: what, user: v.User.Name, began: time.Now()}
+	run := &bulkRun{id: rand.Text(), title: title, what: what, user: v.User.Name, began: time.Now()}
+	run.state.Store(&bulkState{})
 	ctx, stop := context.WithCancel(context.WithoutCancel(v.ctx()))
 	run.stop = stop
-	if id, err = v.h.bulk.keep(run); err != nil {
+	if err := v.h.bulk.keep(run); err != nil {
 		stop()
 		return "", err
 	}
 	v.h.cfg.Logger.InfoContext(v.ctx(), "dashboard: bulk action", "user", v.User.Name, "action", title, "what", what)
 	go func() {
 		defer stop()
-		run.end(do(ctx, run.set))
+		t, err := do(ctx, func(t ops.Tally) { run.state.Store(&bulkState{tally: t}) })
+		run.state.Store(&bulkState{t, true, err})
 	}()
-	return id, nil
+	return run.id, nil
 }
 
 type bulkRun struct {
-	title, what, user string
+	id, title, what, user string
 
 	began time.Time
 	stop  func()
+	state atomic.Pointer[bulkState]
+}
 
-	mu    sync.Mutex
+type bulkState struct {
 	tally ops.Tally
 	ended bool
 	err   error
-}
-
-func (r *bulkRun) set(t ops.Tally) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.tally = t
-}
-
-func (r *bulkRun) end(t ops.Tally, err error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.tally, r.err, r.ended = t, err, true
-}
-
-func (r *bulkRun) state() (t ops.Tally, ended bool, err error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.tally, r.ended, r.err
 }
 
 // mostRuns bounds the bulk actions that are remembered. If all of them still run, no other starts.
@@ -170,33 +157,28 @@ const mostRuns = 20
 // bulkRuns are the bulk actions of this process, newest last.
 type bulkRuns struct {
 	mu   sync.Mutex
-	ids  []string
-	runs map[string]*bulkRun
+	runs []*bulkRun
 }
 
-func newBulkRuns() *bulkRuns { return &bulkRuns{runs: map[string]*bulkRun{}} }
-
-func (b *bulkRuns) keep(r *bulkRun) (id string, err error) {
+func (b *bulkRuns) keep(r *bulkRun) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if len(b.ids) >= mostRuns {
-		oldest := slices.IndexFunc(b.ids, func(id string) bool { _, ended, _ := b.runs[id].state(); return ended })
+	if len(b.runs) >= mostRuns {
+		oldest := slices.IndexFunc(b.runs, func(r *bulkRun) bool { return r.state.Load().ended })
 		if oldest < 0 {
-			return "", errors.New("too many bulk actions are running: wait until one has ended")
+			return errors.New("too many bulk actions are running: wait until one has ended")
 		}
-		delete(b.runs, b.ids[oldest])
-		b.ids = slices.Delete(b.ids, oldest, oldest+1)
+		b.runs = slices.Delete(b.runs, oldest, oldest+1)
 	}
-	id = rand.Text()
-	b.ids, b.runs[id] = append(b.ids, id), r
-	return id, nil
+	b.runs = append(b.runs, r)
+	return nil
 }
 
 func (b *bulkRuns) get(id string) (*bulkRun, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if r := b.runs[id]; r != nil {
-		return r, nil
+	if i := slices.IndexFunc(b.runs, func(r *bulkRun) bool { return r.id == id }); i >= 0 {
+		return b.runs[i], nil
 	}
 	return nil, fmt.Errorf("%w: this process knows no such bulk action: it was begun by another process, or before a restart. What was done is in the audit", pawl.ErrNotFound)
 }
@@ -210,9 +192,10 @@ func run(v *view) error {
 		return err
 	}
 	v.Title = r.title + ": " + r.what
-	t, ended, failed := r.state()
+	now := r.state.Load()
+	t, failed := now.tally, now.err
 	switch {
-	case !ended:
+	case !now.ended:
 		v.Refresh = 1
 		of := ""
 		if t.Matched > 0 {

@@ -21,7 +21,7 @@ type Handler struct {
 	mux    *http.ServeMux
 	origin *http.CrossOriginProtection
 	reader reader
-	bulk   *bulkRuns
+	bulk   bulkRuns
 }
 
 // New returns the dashboard of a database.
@@ -32,7 +32,7 @@ func New(c Config) (*Handler, error) {
 		return nil, err
 	}
 	c.Name = cmp.Or(c.Name, c.Pool.Config().ConnConfig.Database)
-	h := &Handler{cfg: c, mux: http.NewServeMux(), origin: http.NewCrossOriginProtection(), bulk: newBulkRuns(),
+	h := &Handler{cfg: c, mux: http.NewServeMux(), origin: http.NewCrossOriginProtection(),
 		reader: reader{pool: c.Pool, places: make(chan struct{}, readPlaces)}}
 	for _, p := range pages {
 		h.mux.HandleFunc("GET "+p.pattern, h.page(p))
