@@ -35,7 +35,6 @@ func (v *view) actions(row operator.Row) verbs {
 // maxForm bounds the form of an action.
 const maxForm = 64 << 10
 
-// mayChange returns an error if the user may not execute actions.
 func (v *view) mayChange() error {
 	switch {
 	case v.h.cfg.Operators == nil:
@@ -88,7 +87,6 @@ func (v *view) ask(a operator.Verb) error {
 	return nil
 }
 
-// A question is the form of an action.
 type question struct {
 	Address, What, Effect, Title string
 	Danger                       bool
@@ -120,14 +118,14 @@ func (v *view) question(a operator.Verb, problem string) question {
 }
 
 // execute does an action, or a dry run of it.
-func (v *view) execute(a operator.Verb) error {
+func (v *view) execute(a operator.Verb) {
 	by, dry := ops.By{Actor: v.User.Name, Reason: strings.TrimSpace(v.param("reason"))}, v.param("mode") != "execute"
 	if dry {
 		by = ops.DryRun
 	} else if by.Reason == "" {
 		v.status = http.StatusUnprocessableEntity
 		v.add(v.question(a, "Say why. The reason stands in the audit."))
-		return nil
+		return
 	}
 	q := v.question(a, "")
 	r, err := v.do(a, by)
@@ -140,20 +138,19 @@ func (v *view) execute(a operator.Verb) error {
 			v.status = http.StatusUnprocessableEntity
 			q.Problem = err.Error()
 			v.add(q)
-			return nil
+			return
 		}
 		v.trouble(err)
 		if !dry && unanswered(err) {
 			v.add(note{Class: "notice", Text: "The reply of the database was lost. The change may have been made.", Hint: "look at it, and at the audit, before you press again"},
 				verbs{{Text: "Back", Link: q.Back}, {Text: "Audit", Link: v.Link.To("audit", "actor", v.User.Name, "verb", a.Name)}})
 		}
-		return nil
+		return
 	}
 	if !dry {
 		v.h.cfg.Logger.InfoContext(v.ctx(), "dashboard: action", "user", v.User.Name, "verb", a.Name, "what", q.What, "outcome", r.Outcome)
 	}
-	v.add(v.outcome(a, q, r, dry)...)
-	return nil
+	v.add(v.outcome(q, r, dry)...)
 }
 
 // do executes the verb if the form is complete. It returns what it read of the object.
@@ -187,7 +184,7 @@ func (v *view) readForm() error {
 }
 
 // outcome shows what an action did, or would do.
-func (v *view) outcome(a operator.Verb, q question, r ops.Result, dry bool) []block {
+func (v *view) outcome(q question, r ops.Result, dry bool) []block {
 	said := note{Class: "done", Text: fmt.Sprintf("%s: %s.", q.What, r.Outcome)}
 	if dry {
 		said = note{Class: "quiet", Text: fmt.Sprintf("Dry run: nothing was changed. %s would be: %s.", q.What, r.Outcome)}

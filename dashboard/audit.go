@@ -16,10 +16,8 @@ type record struct {
 	Target string `json:"target"` // "job 17"
 }
 
-// auditPage is the number of records on a page.
 const auditPage = 50
 
-// audit lists changes by operators, newest first.
 func audit(v *view) error {
 	q := catalog.AuditQuery{Actor: v.param("actor"), Verb: v.param("verb"), Page: catalog.Page{Limit: auditPage + 1}}
 	if after := v.param("after"); after != "" {
@@ -28,7 +26,7 @@ func audit(v *view) error {
 		}
 		q.After = []string{after}
 	}
-	v.add(filter{Address: v.Link.To("audit"), Fields: []field{{Name: "actor", Label: "who", Value: q.Actor}, {Name: "verb", Label: "verb", Value: q.Verb, Help: "job_retry"}}})
+	v.filter("audit", field{Name: "actor", Label: "who"}, field{Name: "verb", Label: "verb", Help: "job_retry"})
 	found, err := see(v, func(ctx context.Context, db pawl.DB) ([]record, error) { return catalog.Audit[record](ctx, db, q) })
 	if err != nil {
 		return err
@@ -36,22 +34,20 @@ func audit(v *view) error {
 	t := v.recordTable(found, "No change was made by hand.")
 	if len(found) > auditPage {
 		t.Rows = t.Rows[:auditPage]
-		t.Next = v.Link.To("audit", "actor", q.Actor, "verb", q.Verb, "after", found[auditPage-1].ID)
+		t.Next = v.with("after", strconv.FormatInt(found[auditPage-1].ID, 10))
 	}
 	v.add(t)
 	return nil
 }
 
-// changeTable shows the changes to one object.
-func (v *view) changeTable(all []ops.Change, empty string) table {
+func (v *view) byHand(all []ops.Change) {
 	records := make([]record, len(all))
 	for i, c := range all {
 		records[i].Change = c
 	}
-	return v.recordTable(records, empty)
+	v.add(heading("By hand"), v.recordTable(records, "No changes by hand."))
 }
 
-// recordTable shows records of the audit.
 func (v *view) recordTable(all []record, empty string) table {
 	t := table{Caption: "Changes by hand", Head: []string{"at", "who", "verb", "what", "why"}, Empty: empty}
 	for _, r := range all {

@@ -11,7 +11,6 @@ import (
 // once for all pages.
 type block interface{ Kind() string }
 
-// A heading begins a section.
 type heading string
 
 // A note is a sentence that stands out.
@@ -21,7 +20,6 @@ type note struct {
 	Hint  string // the next step; optional
 }
 
-// facts are names and values of one object.
 type facts []fact
 
 type fact struct {
@@ -29,7 +27,6 @@ type fact struct {
 	Value cell
 }
 
-// A table shows objects of one kind.
 type table struct {
 	Caption string
 	Head    []string // a name that begins with "#" is a column of numbers, aligned right
@@ -38,7 +35,6 @@ type table struct {
 	Empty   string // shown if there are no rows
 }
 
-// A cell is one value.
 type cell struct {
 	Text   string
 	Link   string
@@ -48,7 +44,6 @@ type cell struct {
 	Mono   bool       // a key or an id
 }
 
-// A filter is the form above a table.
 type filter struct {
 	Address string
 	Fields  []field
@@ -66,7 +61,6 @@ type need struct {
 	Count, Text, Link, Class string
 }
 
-// verbs are links to the forms of actions.
 type verbs []verbLink
 
 type verbLink struct {
@@ -87,7 +81,6 @@ func (verbs) Kind() string    { return "verbs" }
 func (text) Kind() string     { return "text" }
 func (timeline) Kind() string { return "timeline" }
 
-// add puts blocks at the end of the page.
 func (v *view) add(blocks ...block) { v.Blocks = append(v.Blocks, blocks...) }
 
 // Constructors of cells.

@@ -6,9 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/pawl-go/pawl"
@@ -40,19 +42,6 @@ func (v *view) bulkLinks() verbs {
 	return links
 }
 
-// bulkWhat describes the selection of a filter.
-func (v *view) bulkWhat() string {
-	what := "dead letters"
-	for _, part := range [][2]string{{"kind", " of kind %s"}, {"queue", " of queue %s"}, {"error", " whose last error holds %q"}, {"older_than", " older than %s"}} {
-		if value := v.param(part[0]); value != "" {
-			what += fmt.Sprintf(part[1], value)
-		} else if part[0] == "queue" {
-			what += " of all queues"
-		}
-	}
-	return what
-}
-
 // questionAll adds the form of a bulk action with the result of a dry run: how many dead letters it
 // affects, how many of them may take effect twice, and the first of them.
 func (v *view) questionAll(a operator.Verb, problem string) error {
@@ -60,8 +49,9 @@ func (v *view) questionAll(a operator.Verb, problem string) error {
 	if err != nil {
 		return err
 	}
-	v.Title = allOf(a) + ": " + v.bulkWhat()
-	q := question{Address: v.Link.To("all/" + a.Command), What: v.bulkWhat(), Effect: "This happens to each of them. " + a.Effect, Title: allOf(a), Danger: a.Danger, Reason: v.param("reason"), Problem: problem,
+	what := operator.Selection(s)
+	v.Title = allOf(a) + ": " + what
+	q := question{Address: v.Link.To("all/" + a.Command), What: what, Effect: "This happens to each of them. " + a.Effect, Title: allOf(a), Danger: a.Danger, Reason: v.param("reason"), Problem: problem,
 		Back: v.Link.To("dead-letters"), NoDryRun: true}
 	for _, name := range bulkNames {
 		q.Hidden = append(q.Hidden, field{Name: name, Value: v.param(name)})
@@ -84,7 +74,11 @@ func (v *view) questionAll(a operator.Verb, problem string) error {
 	v.add(q)
 	s.NoDoubles, s.Limit = false, 10
 	if found, err := see(v, s.List); err == nil {
-		v.add(heading("The first of them"), v.jobRows("The first 10 in the order of their ids", found.Rows))
+		t := jobTable("The first 10 in the order of their ids")
+		for _, j := range found.Rows {
+			t.Rows = append(t.Rows, v.jobCells(j))
+		}
+		v.add(heading("The first of them"), t)
 	}
 	return nil
 }
@@ -105,7 +99,7 @@ func (v *view) beginAll(a operator.Verb) (id string, err error) {
 		return "", v.questionAll(a, fmt.Sprintf("Since you looked, %s more have come. Press again if you mean those, too.", number(more)))
 	}
 	s.After, s.NoDoubles = "", a.Doubles && v.param("doubles") != "retry as well"
-	return v.begin(allOf(a), v.bulkWhat(), func(ctx context.Context, progress func(ops.Tally)) (ops.Tally, error) {
+	return v.begin(allOf(a), operator.Selection(s), func(ctx context.Context, progress func(ops.Tally)) (ops.Tally, error) {
 		return a.Jobs(s, ctx, v.h.cfg.Operators, by, progress)
 	})
 }
@@ -126,50 +120,35 @@ func (v *view) more(s ops.Jobs) int {
 
 // begin starts a bulk action in the background and returns its id.
 func (v *view) begin(title, what string, do func(ctx context.Context, progress func(ops.Tally)) (ops.Tally, error)) (id string, err error) {
-	run := &bulkRun{title: title, what: what, user: v.User.Name, began: time.Now()}
+	run := &bulkRun{id: rand.Text(), title: title, what: what, user: v.User.Name, began: time.Now()}
+	run.state.Store(&bulkState{})
 	ctx, stop := context.WithCancel(context.WithoutCancel(v.ctx()))
 	run.stop = stop
-	if id, err = v.h.bulk.keep(run); err != nil {
+	if err := v.h.bulk.keep(run); err != nil {
 		stop()
 		return "", err
 	}
 	v.h.cfg.Logger.InfoContext(v.ctx(), "dashboard: bulk action", "user", v.User.Name, "action", title, "what", what)
 	go func() {
 		defer stop()
-		run.end(do(ctx, run.set))
+		t, err := do(ctx, func(t ops.Tally) { run.state.Store(&bulkState{tally: t}) })
+		run.state.Store(&bulkState{t, true, err})
 	}()
-	return id, nil
+	return run.id, nil
 }
 
-// A bulkRun is a bulk action that was started.
 type bulkRun struct {
-	title, what, user string
+	id, title, what, user string
 
 	began time.Time
 	stop  func()
+	state atomic.Pointer[bulkState]
+}
 
-	mu    sync.Mutex
+type bulkState struct {
 	tally ops.Tally
 	ended bool
 	err   error
-}
-
-func (r *bulkRun) set(t ops.Tally) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.tally = t
-}
-
-func (r *bulkRun) end(t ops.Tally, err error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.tally, r.err, r.ended = t, err, true
-}
-
-func (r *bulkRun) state() (t ops.Tally, ended bool, err error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.tally, r.ended, r.err
 }
 
 // mostRuns bounds the bulk actions that are remembered. If all of them still run, no other starts.
@@ -178,40 +157,32 @@ const mostRuns = 20
 // bulkRuns are the bulk actions of this process, newest last.
 type bulkRuns struct {
 	mu   sync.Mutex
-	ids  []string
-	runs map[string]*bulkRun
+	runs []*bulkRun
 }
 
-func newBulkRuns() *bulkRuns { return &bulkRuns{runs: map[string]*bulkRun{}} }
-
-func (b *bulkRuns) keep(r *bulkRun) (id string, err error) {
+func (b *bulkRuns) keep(r *bulkRun) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for i := 0; i < len(b.ids) && len(b.ids) >= mostRuns; i++ {
-		if _, ended, _ := b.runs[b.ids[i]].state(); ended {
-			delete(b.runs, b.ids[i])
-			b.ids = append(b.ids[:i], b.ids[i+1:]...)
-			i--
+	if len(b.runs) >= mostRuns {
+		oldest := slices.IndexFunc(b.runs, func(r *bulkRun) bool { return r.state.Load().ended })
+		if oldest < 0 {
+			return errors.New("too many bulk actions are running: wait until one has ended")
 		}
+		b.runs = slices.Delete(b.runs, oldest, oldest+1)
 	}
-	if len(b.ids) >= mostRuns {
-		return "", errors.New("too many bulk actions are running: wait until one has ended")
-	}
-	id = rand.Text()
-	b.ids, b.runs[id] = append(b.ids, id), r
-	return id, nil
+	b.runs = append(b.runs, r)
+	return nil
 }
 
 func (b *bulkRuns) get(id string) (*bulkRun, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if r := b.runs[id]; r != nil {
-		return r, nil
+	if i := slices.IndexFunc(b.runs, func(r *bulkRun) bool { return r.id == id }); i >= 0 {
+		return b.runs[i], nil
 	}
 	return nil, fmt.Errorf("%w: this process knows no such bulk action: it was begun by another process, or before a restart. What was done is in the audit", pawl.ErrNotFound)
 }
 
-// run shows the progress of a bulk action.
 func run(v *view) error {
 	if err := v.mayChange(); err != nil {
 		return err
@@ -221,9 +192,10 @@ func run(v *view) error {
 		return err
 	}
 	v.Title = r.title + ": " + r.what
-	t, ended, failed := r.state()
+	now := r.state.Load()
+	t, failed := now.tally, now.err
 	switch {
-	case !ended:
+	case !now.ended:
 		v.Refresh = 1
 		of := ""
 		if t.Matched > 0 {
@@ -244,7 +216,6 @@ func run(v *view) error {
 	return nil
 }
 
-// A stopForm stops a bulk action.
 type stopForm struct{ Address, ID string }
 
 func (stopForm) Kind() string { return "stop" }

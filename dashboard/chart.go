@@ -18,7 +18,6 @@ type charts []chart
 
 func (charts) Kind() string { return "charts" }
 
-// A chart shows numbers over time.
 type chart struct {
 	Title  string
 	Unit   string // "per minute"
@@ -30,7 +29,6 @@ type chart struct {
 	write func(int64) string
 }
 
-// A series is one line of a chart.
 type series struct {
 	Name   string
 	Class  string
@@ -69,7 +67,6 @@ var periods = map[string]period{
 	"week": {"hour", time.Hour, 7 * 24, "per hour", "Jan 2 15:04 UTC"},
 }
 
-// A chartPlan is the definition of a chart.
 type chartPlan struct {
 	title  string
 	levels bool // measured numbers; otherwise counts of events
@@ -139,13 +136,10 @@ func (v *view) history(source, scope string) {
 	v.add(all)
 }
 
-// periodLinks are links to the same page with charts of other periods.
 func (v *view) periodLinks(chosen string) periodChoice {
 	var all periodChoice
 	for _, name := range []string{"hour", "day", "week"} {
-		values := v.request.URL.Query()
-		values.Set("charts", name)
-		all = append(all, choice{"Last " + name, "?" + values.Encode(), name == chosen})
+		all = append(all, choice{"Last " + name, v.with("charts", name), name == chosen})
 	}
 	return all
 }
@@ -169,7 +163,6 @@ type rollupRow struct {
 // queueLevels are the levels of a queue.
 var queueLevels = []string{"due", "oldest_due_ms", "processing", "dead_letters", "unknown"}
 
-// rollupNames are the names that charts read.
 func rollupNames() (names []string) {
 	names = append(names, leftOut)
 	for _, plan := range chartPlans {
@@ -204,6 +197,10 @@ func moments(p period, rows []rollupRow, one bool) map[time.Time]bool {
 // draw makes a chart of rows, for one queue or for all. A missing count is 0. A level is known only
 // at the moments of measurements.
 func (plan chartPlan) draw(p period, from time.Time, rows []rollupRow, one bool) chart {
+	type step struct {
+		name string
+		at   time.Time
+	}
 	c := chart{Title: plan.title, Unit: p.unit, Begin: from.Format(p.layout), End: from.Add(time.Duration(p.steps) * p.step).Format(p.layout), write: func(n int64) string { return number(n) }}
 	switch {
 	case plan.ages:
@@ -211,16 +208,13 @@ func (plan chartPlan) draw(p period, from time.Time, rows []rollupRow, one bool)
 	case plan.levels:
 		c.Unit = ""
 	}
-	values, was := map[string]map[time.Time]int64{}, moments(p, rows, one)
+	values, was := map[step]int64{}, moments(p, rows, one)
 	for _, r := range rows {
-		if values[r.Name] == nil {
-			values[r.Name] = map[time.Time]int64{}
-		}
-		at := r.At.Truncate(p.step)
+		at := step{r.Name, r.At.Truncate(p.step)}
 		if plan.levels {
-			values[r.Name][at] = max(values[r.Name][at], r.Value)
+			values[at] = max(values[at], r.Value)
 		} else {
-			values[r.Name][at] += r.Value
+			values[at] += r.Value
 		}
 	}
 	top := int64(0)
@@ -230,7 +224,7 @@ func (plan chartPlan) draw(p period, from time.Time, rows []rollupRow, one bool)
 			at := from.Add(time.Duration(n) * p.step)
 			here := point{at: at, measured: !plan.levels || was[at]}
 			for _, name := range l.names {
-				here.value += values[name][at]
+				here.value += values[step{name, at}]
 			}
 			s.points = append(s.points, here)
 			top = max(top, here.value)

@@ -1,56 +1,30 @@
 package dashboard
 
 import (
-	"context"
 	"fmt"
 
-	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/internal/operator"
 	"github.com/pawl-go/pawl/ops"
 )
 
-// commands lists commands in the order of scope and key.
 func commands(v *view) error {
-	s := ops.Commands{Scope: v.param("scope"), Stale: v.param("stale") == "yes", After: v.param("after")}
-	if status := v.param("status"); status != "" {
-		s.Statuses = []ops.Status{ops.Status(status)}
-	}
-	v.add(filter{Address: v.Link.To("commands"), Fields: []field{{Name: "scope", Label: "scope", Value: s.Scope}, statusField(v.param("status"), ops.CommandStatuses()),
-		{Name: "stale", Label: "only those that do not end without help (slow)", Value: v.param("stale"), Options: []string{"yes"}}}})
-	found, err := see(v, s.List)
-	if err != nil {
-		return err
-	}
+	s := ops.Commands{Scope: v.param("scope"), Statuses: v.statuses(), Stale: v.param("stale") == "yes", After: v.param("after")}
+	v.filter("commands", field{Name: "scope", Label: "scope"}, statusField(ops.CommandStatuses()), only("stale", "only those that do not end without help (slow)"))
 	t := table{Caption: "Commands: one row for each idempotency key", Empty: "No command fits.", Head: []string{"key", "scope", "status", "#attempts", "changed", "answer", "remembered until"}}
-	for _, c := range found.Rows {
+	return list(v, t, s.List, func(c ops.Command) []cell {
 		v.ReadAt = c.ReadAt
 		answer := plain("")
 		if c.ResponseStatus != 0 {
 			answer = plain(fmt.Sprintf("HTTP %d", c.ResponseStatus))
 		}
-		t.Rows = append(t.Rows, []cell{linked(short(80, c.Key), v.Link.Command(c.Scope, c.Key)), plain(c.Scope), status(c.Status), figure(c.Attempts), plain(ago(c.UpdatedAt, c.ReadAt)), answer, at(c.ExpiresAt)})
-	}
-	if found.Next != "" {
-		t.Next = v.Link.To("commands", "scope", s.Scope, "status", v.param("status"), "stale", v.param("stale"), "after", found.Next)
-	}
-	v.add(t)
-	return nil
+		return []cell{linked(short(80, c.Key), v.Link.Command(c.Scope, c.Key)), plain(c.Scope), status(c.Status), figure(c.Attempts), plain(ago(c.UpdatedAt, c.ReadAt)), answer, at(c.ExpiresAt)}
+	})
 }
 
-// statusField is a choice of statuses.
-func statusField(value string, all []ops.Status) field {
-	f := field{Name: "status", Label: "status", Value: value}
-	for _, s := range all {
-		f.Options = append(f.Options, string(s))
-	}
-	return f
-}
-
-// command shows one command without its answer.
 func command(v *view) error {
 	ref := ops.CommandRef{Scope: v.param("scope"), Key: v.param("key")}
 	v.Title = "Command " + ref.Key
-	c, err := see(v, func(ctx context.Context, db pawl.DB) (ops.Command, error) { return ref.Get(ctx, db) })
+	c, err := see(v, ref.Get)
 	if err != nil {
 		return err
 	}
@@ -68,6 +42,6 @@ func command(v *view) error {
 	}
 	v.add(append(all, fact{"what was made", plain(c.RefType + " " + c.RefID)}, fact{"fingerprint of the payload", mono(c.Fingerprint)}))
 	v.add(v.actions(operator.Command(c)))
-	v.add(heading("By hand"), v.changeTable(c.Changes, "No changes by hand."))
+	v.byHand(c.Changes)
 	return nil
 }

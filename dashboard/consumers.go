@@ -1,7 +1,6 @@
 package dashboard
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -12,12 +11,7 @@ import (
 )
 
 // consumers lists the consumers that have reported their retention.
-func consumers(v *view) error {
-	o, err := see(v, glance)
-	if err != nil {
-		return err
-	}
-	v.ReadAt = o.ReadAt
+func consumers(v *view, o ops.Overview) error {
 	t := table{Caption: "Consumers", Empty: "No consumer has reported yet.", Head: []string{"consumer", "remembers its deliveries for", "a message may be delivered for", "last report"}}
 	for _, c := range o.Consumers {
 		remembers, horizon := "ever", "not known"
@@ -37,14 +31,13 @@ func consumers(v *view) error {
 	return nil
 }
 
-// consumer lists the kept deliveries of one consumer.
 func consumer(v *view) error {
 	s := ops.Deliveries{Consumer: v.param("name"), After: v.param("after")}
 	v.Title = "Consumer " + s.Consumer
 	stored := storedQueue(s.Consumer)
 	v.add(verbs{{Text: "Dead letters", Link: v.Link.To("dead-letters", "queue", stored)}, {Text: "Stored deliveries", Link: v.Link.To("jobs", "queue", stored)},
 		{Text: "Sequence gates", Link: v.Link.To("gates", "consumer", s.Consumer)}})
-	v.add(v.deliveryFilter(s.Consumer))
+	v.deliveryFilter(s.Consumer)
 	var err error
 	if s.From, err = v.instant("from"); err != nil {
 		return err
@@ -52,24 +45,16 @@ func consumer(v *view) error {
 	if s.Until, err = v.instant("until"); err != nil {
 		return err
 	}
-	found, err := see(v, s.List)
+	v.add(heading("Kept deliveries"))
+	t := table{Caption: "Deliveries that were kept as they came, in the order in which they were received", Empty: "None was kept. Consumers keep signed webhooks as they came, and what became a dead letter.",
+		Head: []string{"key", "received", "took effect", "job", "kept"}}
+	err = list(v, t, s.List, func(d ops.Delivery) []cell {
+		v.ReadAt = d.ReadAt
+		return []cell{linked(short(80, d.Key), v.Link.Delivery(d.Consumer, d.Key)), at(d.ReceivedAt), at(d.ProcessedAt), v.jobCell(d.JobID), plain(octets(d.KeptOctets))}
+	})
 	if err != nil {
 		return err
 	}
-	t := table{Caption: "Deliveries that were kept as they came, in the order in which they were received", Empty: "None was kept. Consumers keep signed webhooks as they came, and what became a dead letter.",
-		Head: []string{"key", "received", "took effect", "job", "kept"}}
-	for _, d := range found.Rows {
-		v.ReadAt = d.ReadAt
-		owner := cell{}
-		if d.JobID != 0 {
-			owner = linked(d.JobID, v.Link.Job(d.JobID))
-		}
-		t.Rows = append(t.Rows, []cell{linked(short(80, d.Key), v.Link.Delivery(d.Consumer, d.Key)), at(d.ReceivedAt), at(d.ProcessedAt), owner, plain(octets(d.KeptOctets))})
-	}
-	if found.Next != "" {
-		t.Next = v.Link.To("consumer", "name", s.Consumer, "from", v.param("from"), "until", v.param("until"), "after", found.Next)
-	}
-	v.add(heading("Kept deliveries"), t)
 	if s.After == "" {
 		v.history("consumer", s.Consumer)
 	}
@@ -79,12 +64,10 @@ func consumer(v *view) error {
 // storedQueue is the queue of a consumer's stored deliveries and dead letters.
 func storedQueue(consumer string) string { return "inbox/" + consumer }
 
-// deliveryFilter is the form that searches one delivery.
-func (v *view) deliveryFilter(consumer string) filter {
-	return filter{Address: v.Link.To("delivery"), Fields: []field{{Name: "consumer", Label: "consumer", Value: consumer}, {Name: "key", Label: "key of a delivery"}}}
+func (v *view) deliveryFilter(consumer string) {
+	v.add(filter{v.Link.To("delivery"), []field{{Name: "consumer", Label: "consumer", Value: consumer}, {Name: "key", Label: "key of a delivery"}}})
 }
 
-// instant parses a parameter as a time.
 func (v *view) instant(name string) (time.Time, error) {
 	value := v.param(name)
 	if value == "" {
@@ -98,15 +81,14 @@ func (v *view) instant(name string) (time.Time, error) {
 	return time.Time{}, badParameter{name, value, "a time such as 2026-01-31 or 2026-01-31T12:00:00Z"}
 }
 
-// delivery shows the inbox row of one delivery.
 func delivery(v *view) error {
 	ref := ops.DeliveryRef{Consumer: v.param("consumer"), Key: v.param("key")}
 	if ref.Key == "" {
-		v.add(v.deliveryFilter(ref.Consumer))
+		v.deliveryFilter(ref.Consumer)
 		return nil
 	}
 	v.Title = "Delivery " + ref.Key
-	d, err := see(v, func(ctx context.Context, db pawl.DB) (ops.Delivery, error) { return ref.Get(ctx, db) })
+	d, err := see(v, ref.Get)
 	if errors.Is(err, pawl.ErrNotFound) {
 		return v.forgotten(ref)
 	}
@@ -114,15 +96,11 @@ func delivery(v *view) error {
 		return err
 	}
 	v.ReadAt = d.ReadAt
-	owner := cell{}
-	if d.JobID != 0 {
-		owner = linked(d.JobID, v.Link.Job(d.JobID))
-	}
 	v.add(facts{{"consumer", linked(d.Consumer, v.Link.Consumer(d.Consumer))}, {"key", v.storyCell(d.Key, d.Consumer)}, {"remembered", yes(d.Remembered, "yes: a copy is a duplicate", "no: a copy would run as new")},
-		{"received", at(d.ReceivedAt)}, {"took effect", at(d.ProcessedAt)}, {"job", owner}, {"status of the job", status(d.JobStatus)}, {"result", plain(d.ResultRef)},
+		{"received", at(d.ReceivedAt)}, {"took effect", at(d.ProcessedAt)}, {"job", v.jobCell(d.JobID)}, {"status of the job", status(d.JobStatus)}, {"result", plain(d.ResultRef)},
 		{"kept as it came", yes(d.Kept, octets(d.KeptOctets), "no")}, {"fingerprint", mono(d.Fingerprint)}})
 	v.add(v.actions(operator.Delivery(d)))
-	v.add(heading("By hand"), v.changeTable(d.Changes, "No changes by hand."))
+	v.byHand(d.Changes)
 	return nil
 }
 
@@ -135,30 +113,20 @@ func (v *view) forgotten(ref ops.DeliveryRef) error {
 	v.add(note{Class: "notice", Text: "The consumer remembers no such delivery: a copy would run as new.", Hint: "if it was kept as it came, it can be replayed"},
 		facts{{"consumer", linked(ref.Consumer, v.Link.Consumer(ref.Consumer))}, {"key", v.storyCell(ref.Key, ref.Consumer)}})
 	v.add(v.actions(operator.Delivery(ops.Delivery{Consumer: ref.Consumer, Key: ref.Key})))
-	v.add(heading("By hand"), v.changeTable(changes, "No changes by hand."))
+	v.byHand(changes)
 	return nil
 }
 
-// gates lists sequence gates.
 func gates(v *view) error {
 	s := ops.SequenceGates{Consumer: v.param("consumer"), Held: v.param("held") == "yes", After: v.param("after")}
-	v.add(filter{Address: v.Link.To("gates"), Fields: []field{{Name: "consumer", Label: "consumer", Value: s.Consumer}, {Name: "held", Label: "only with held deliveries", Value: v.param("held"), Options: []string{"yes"}}}})
-	found, err := see(v, s.List)
-	if err != nil {
-		return err
-	}
+	v.filter("gates", field{Name: "consumer", Label: "consumer"}, only("held", "only with held deliveries"))
 	t := table{Caption: "Sequence gates: deliveries of a resource take effect in the order of their numbers", Empty: "No gate fits.",
 		Head: []string{"resource", "consumer", "#last", "#held", "#lowest held", "since"}}
-	for _, g := range found.Rows {
+	return list(v, t, s.List, func(g ops.SequenceGate) []cell {
 		v.ReadAt = g.ReadAt
-		t.Rows = append(t.Rows, []cell{linked(g.Resource, v.Link.Gate(g.Consumer, g.Resource)), linked(g.Consumer, v.Link.Consumer(g.Consumer)), optional(g.Last), alarming(g.Held, "odd"),
-			optional(g.NextHeld), plain(ago(g.Since, g.ReadAt))})
-	}
-	if found.Next != "" {
-		t.Next = v.Link.To("gates", "consumer", s.Consumer, "held", v.param("held"), "after", found.Next)
-	}
-	v.add(t)
-	return nil
+		return []cell{linked(g.Resource, v.Link.Gate(g.Consumer, g.Resource)), linked(g.Consumer, v.Link.Consumer(g.Consumer)), optional(g.Last), alarming(g.Held, "odd"),
+			optional(g.NextHeld), plain(ago(g.Since, g.ReadAt))}
+	})
 }
 
 // optional formats a number that may be missing.
@@ -169,11 +137,10 @@ func optional(n *int64) cell {
 	return plain(*n)
 }
 
-// gate shows one sequence gate.
 func gate(v *view) error {
 	ref := ops.SequenceGateRef{Consumer: v.param("consumer"), Resource: v.param("resource")}
 	v.Title = "Sequence gate " + ref.Resource
-	g, err := see(v, func(ctx context.Context, db pawl.DB) (ops.SequenceGate, error) { return ref.Get(ctx, db) })
+	g, err := see(v, ref.Get)
 	if err != nil {
 		return err
 	}
@@ -185,6 +152,6 @@ func gate(v *view) error {
 	v.add(facts{{"consumer", linked(g.Consumer, v.Link.Consumer(g.Consumer))}, {"last number that took effect", optional(g.Last)}, {"held", alarming(g.Held, "odd")},
 		{"lowest number held", optional(g.NextHeld)}, {"held since", at(g.Since)}})
 	v.add(v.actions(operator.SequenceGate(g)))
-	v.add(heading("By hand"), v.changeTable(g.Changes, "No changes by hand."))
+	v.byHand(g.Changes)
 	return nil
 }

@@ -14,7 +14,6 @@ import (
 	"github.com/pawl-go/pawl/ops"
 )
 
-// diagnosis shows the findings of package doctor, and everything that waits for a decision.
 func diagnosis(v *view) error {
 	d, err := see(v, func(ctx context.Context, db pawl.DB) (doctor.Diagnosis, error) {
 		return doctor.Diagnose(ctx, db, doctor.Limits{})

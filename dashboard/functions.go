@@ -1,11 +1,8 @@
 package dashboard
 
 import (
-	"encoding/hex"
-	"encoding/json"
 	"fmt"
 	"html/template"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -26,13 +23,11 @@ var functions = template.FuncMap{
 	"iso":      func(at time.Time) string { return at.UTC().Format(time.RFC3339Nano) },
 	"visible":  visible,
 	"short":    short,
-	"details":  details,
 	"state":    state,
 	"figures":  func(head string) bool { return strings.HasPrefix(head, "#") },
 	"headText": func(head string) string { return strings.TrimPrefix(head, "#") },
 }
 
-// ago returns the time since a moment.
 func ago(at, now time.Time) string {
 	if at.IsZero() {
 		return "–"
@@ -98,39 +93,12 @@ func visible(text string) string {
 	}, text)
 }
 
-// short truncates a text for a table.
 func short(limit int, text string) string {
 	runes := []rune(visible(text))
 	if len(runes) <= limit {
 		return string(runes)
 	}
 	return string(runes[:limit]) + "…"
-}
-
-// A member is a name and a value of a JSON object.
-type member struct{ Name, Value string }
-
-// details returns the members of a JSON object that are not null, sorted by name.
-func details(object json.RawMessage) (members []member) {
-	var all map[string]any
-	decoder := json.NewDecoder(strings.NewReader(string(object)))
-	decoder.UseNumber()
-	if decoder.Decode(&all) != nil {
-		return nil
-	}
-	for name, value := range all {
-		if value == nil {
-			continue
-		}
-		text, is := value.(string)
-		if !is {
-			encoded, _ := json.Marshal(value) // it was decoded from JSON
-			text = string(encoded)
-		}
-		members = append(members, member{name, text})
-	}
-	slices.SortFunc(members, func(a, b member) int { return strings.Compare(a.Name, b.Name) })
-	return members
 }
 
 // state returns the CSS class of a status. The status itself is shown as text, so colour is never
@@ -146,6 +114,3 @@ func state(s ops.Status) string {
 	}
 	return "plain"
 }
-
-// hexDump shows octets that are not text.
-func hexDump(body []byte) string { return hex.Dump(body) }

@@ -1,6 +1,7 @@
 package dashboard
 
 import (
+	"cmp"
 	"errors"
 	"log/slog"
 	"net/http"
@@ -20,7 +21,7 @@ type Handler struct {
 	mux    *http.ServeMux
 	origin *http.CrossOriginProtection
 	reader reader
-	bulk   *bulkRuns
+	bulk   bulkRuns
 }
 
 // New returns the dashboard of a database.
@@ -30,21 +31,19 @@ func New(c Config) (*Handler, error) {
 	if err := c.complete(); err != nil {
 		return nil, err
 	}
-	if c.Name == "" {
-		c.Name = c.Pool.Config().ConnConfig.Database
-	}
-	h := &Handler{cfg: c, mux: http.NewServeMux(), origin: http.NewCrossOriginProtection(), bulk: newBulkRuns(),
+	c.Name = cmp.Or(c.Name, c.Pool.Config().ConnConfig.Database)
+	h := &Handler{cfg: c, mux: http.NewServeMux(), origin: http.NewCrossOriginProtection(),
 		reader: reader{pool: c.Pool, slots: make(chan struct{}, maxReads)}}
 	for _, p := range pages {
 		h.mux.HandleFunc("GET "+p.pattern, h.page(p))
 	}
 	for _, a := range operator.All() {
-		h.form("/do/"+a.Name, a.Title, func(v *view) error { return v.ask(a) }, func(v *view) (string, error) { return "", v.execute(a) })
+		h.form("/do/"+a.Name, a.Title, func(v *view) error { return v.ask(a) }, func(v *view) (string, error) { v.execute(a); return "", nil })
 		if a.Jobs != nil {
 			h.form("/all/"+a.Command, allOf(a), func(v *view) error { return v.questionAll(a, "") }, func(v *view) (string, error) { return v.beginAll(a) })
 		}
 	}
-	h.form("/all/purge", operator.Purge.Title, askPurge, purge)
+	h.form("/all/purge", operator.Purge.Title, func(v *view) error { v.add(v.purgeQuestion("")); return nil }, purge)
 	h.form("/run", "Stop", nil, stopRun)
 	h.mux.Handle("GET /assets/", assets())
 	return h, nil

@@ -2,6 +2,7 @@ package dashboard
 
 import (
 	"context"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"net/http"
@@ -19,24 +20,20 @@ import (
 
 // jobs lists the jobs that have not finished.
 func jobs(v *view) error {
-	if err := v.jobFilter("jobs", true); err != nil {
-		return err
-	}
-	return v.jobTable("jobs", v.param("status"))
+	v.jobFilter("jobs", true)
+	return v.jobList(v.param("status"))
 }
 
 // deadLetters lists the jobs that wait for an operator, with the bulk actions for the selection.
 func deadLetters(v *view) error {
-	if err := v.jobFilter("dead-letters", false); err != nil {
-		return err
-	}
+	v.jobFilter("dead-letters", false)
 	v.add(v.bulkLinks())
 	if v.param("error") == "" && v.param("after") == "" {
 		if err := v.causes(); err != nil {
 			return err
 		}
 	}
-	return v.jobTable("dead-letters", string(ops.StatusDeadLetter))
+	return v.jobList(string(ops.StatusDeadLetter))
 }
 
 // Limits of the causes: how many dead letters are read, and how many causes are shown.
@@ -91,26 +88,15 @@ func (v *view) causes() error {
 	return nil
 }
 
-// jobFilter adds the form above a list of jobs.
-func (v *view) jobFilter(page string, any bool) error {
-	f := filter{Address: v.Link.To(page), Fields: []field{
-		{Name: "queue", Label: "queue", Value: v.param("queue")},
-		{Name: "kind", Label: "kind", Value: v.param("kind")},
-		{Name: "older_than", Label: "older than", Value: v.param("older_than"), Help: "90m, 720h"},
-		{Name: "error", Label: "last error holds (slow)", Value: v.param("error")},
-	}}
+func (v *view) jobFilter(page string, any bool) {
+	fields := []field{{Name: "queue", Label: "queue"}, {Name: "kind", Label: "kind"}, {Name: "older_than", Label: "older than", Help: "90m, 720h"},
+		{Name: "error", Label: "last error holds (slow)"}}
 	if any {
-		status := field{Name: "status", Label: "status", Value: v.param("status")}
-		for _, s := range ops.JobStatuses() {
-			status.Options = append(status.Options, string(s))
-		}
-		f.Fields = append(f.Fields, status)
+		fields = append(fields, statusField(ops.JobStatuses()))
 	}
-	v.add(f)
-	return nil
+	v.filter(page, fields...)
 }
 
-// selected returns the selection of the form.
 func (v *view) selected(status string) (s ops.Jobs, err error) {
 	s = ops.Jobs{Queue: v.param("queue"), Kind: v.param("kind"), Error: v.param("error"), After: v.param("after")}
 	if status != "" {
@@ -124,31 +110,22 @@ func (v *view) selected(status string) (s ops.Jobs, err error) {
 	return s, nil
 }
 
-func (v *view) jobTable(page, status string) error {
+func (v *view) jobList(status string) error {
 	s, err := v.selected(status)
 	if err != nil {
 		return err
 	}
-	found, err := see(v, s.List)
-	if err != nil {
-		return err
-	}
-	t := v.jobRows("Jobs in the order of their ids", found.Rows)
-	if found.Next != "" {
-		t.Next = v.Link.To(page, "queue", s.Queue, "kind", s.Kind, "error", s.Error, "older_than", v.param("older_than"), "status", v.param("status"), "after", found.Next)
-	}
-	v.add(t)
-	return nil
+	return list(v, jobTable("Jobs in the order of their ids"), s.List, v.jobCells)
 }
 
-func (v *view) jobRows(caption string, all []ops.Job) table {
-	t := table{Caption: caption, Empty: "No job fits.", Head: []string{"#id", "queue", "kind", "key", "status", "#attempts", "enqueued", "last error", "on a retry"}}
-	for _, j := range all {
-		v.ReadAt = j.ReadAt
-		t.Rows = append(t.Rows, []cell{linked(j.ID, v.Link.Job(j.ID)), linked(j.Queue, v.Link.Queue(j.Queue)), plain(j.Kind), v.storyCell(j.Key, ""),
-			{Status: j.Status}, plain(attempts(j)), plain(ago(j.CreatedAt, j.ReadAt)), plain(short(120, j.LastError)), doubling(j)})
-	}
-	return t
+func jobTable(caption string) table {
+	return table{Caption: caption, Empty: "No job fits.", Head: []string{"#id", "queue", "kind", "key", "status", "#attempts", "enqueued", "last error", "on a retry"}}
+}
+
+func (v *view) jobCells(j ops.Job) []cell {
+	v.ReadAt = j.ReadAt
+	return []cell{linked(j.ID, v.Link.Job(j.ID)), linked(j.Queue, v.Link.Queue(j.Queue)), plain(j.Kind), v.storyCell(j.Key, ""),
+		status(j.Status), plain(attempts(j)), plain(ago(j.CreatedAt, j.ReadAt)), plain(short(120, j.LastError)), doubling(j)}
 }
 
 func attempts(j ops.Job) string { return fmt.Sprintf("%d of %d", j.Attempts, j.MaxAttempts) }
@@ -159,6 +136,14 @@ func doubling(j ops.Job) cell {
 		return cell{Text: "may take effect a second time", Class: "bad"}
 	}
 	return plain("")
+}
+
+// jobCell is the id of a job with a link to it; 0 means none.
+func (v *view) jobCell(id int64) cell {
+	if id == 0 {
+		return cell{}
+	}
+	return linked(id, v.Link.Job(id))
 }
 
 // storyCell is a key with a link to its story.
@@ -177,7 +162,7 @@ func job(v *view) error {
 	}
 	v.Title = fmt.Sprintf("Job %d", id)
 	ref := ops.JobRef{ID: id}
-	j, err := see(v, func(ctx context.Context, db pawl.DB) (ops.Job, error) { return ref.Get(ctx, db) })
+	j, err := see(v, ref.Get)
 	if errors.Is(err, pawl.ErrNotFound) {
 		return v.endedJob(ref)
 	}
@@ -198,9 +183,13 @@ func job(v *view) error {
 	v.add(v.actions(operator.Job(j)))
 	v.add(heading("Attempts that failed"), v.errorTable(j.Errors))
 	if len(j.Steps) > 0 {
-		v.add(heading("Calls of other systems"), v.stepTable(j.Steps, ""))
+		t := stepTable
+		for _, s := range j.Steps {
+			t.Rows = append(t.Rows, v.stepCells(s))
+		}
+		v.add(heading("Calls of other systems"), t)
 	}
-	v.add(heading("By hand"), v.changeTable(j.Changes, "No changes by hand."))
+	v.byHand(j.Changes)
 	return nil
 }
 
@@ -229,12 +218,12 @@ func (v *view) jobFacts(j ops.Job) facts {
 
 // endedJob shows a job that has no row any more.
 func (v *view) endedJob(ref ops.JobRef) error {
-	j, err := see(v, func(ctx context.Context, db pawl.DB) (ops.Job, error) { return ref.Archived(ctx, db) })
+	j, err := see(v, ref.Archived)
 	if err != nil && !errors.Is(err, pawl.ErrNotFound) {
 		return err
 	}
 	archived := err == nil
-	changes, err := see(v, func(ctx context.Context, db pawl.DB) ([]ops.Change, error) { return ref.Changes(ctx, db) })
+	changes, err := see(v, ref.Changes)
 	switch {
 	case err != nil:
 		return err
@@ -247,7 +236,7 @@ func (v *view) endedJob(ref ops.JobRef) error {
 	default:
 		v.add(note{Class: "notice", Text: "This job has finished or was discarded. Only the audit knows it."})
 	}
-	v.add(heading("By hand"), v.changeTable(changes, "No changes by hand."))
+	v.byHand(changes)
 	return nil
 }
 
@@ -298,14 +287,13 @@ func payload(v *view) error {
 	}
 	if !utf8.Valid(body) && len(body) < maxShown {
 		v.add(note{Class: "notice", Text: "The payload is not text. It is shown in hexadecimal."})
-		v.add(text(hexDump(body)))
+		v.add(text(hex.Dump(body)))
 		return nil
 	}
 	v.add(text(strings.ToValidUTF8(string(body), "\uFFFD")))
 	return nil
 }
 
-// id parses a parameter as the id of a job.
 func (v *view) id(name string) (int64, error) {
 	value := v.param(name)
 	id, err := strconv.ParseInt(value, 10, 64)

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"net/url"
 	"strings"
 	"sync"
 	"time"
@@ -84,15 +85,9 @@ func (l *Login) Authorize(r *http.Request) (User, error) {
 	}
 	rest := r.URL.Query()
 	rest.Del(tokenParameter)
+	here := url.URL{Path: "./" + r.URL.Path[strings.LastIndexByte(r.URL.Path, '/')+1:], RawQuery: rest.Encode()}
 	return User{}, &Refusal{Status: http.StatusSeeOther, Err: errors.New("a browser has logged in"),
-		Header: http.Header{"Set-Cookie": {cookie.String()}, "Location": {"./" + r.URL.Path[strings.LastIndexByte(r.URL.Path, '/')+1:] + withQuery(rest.Encode())}}}
-}
-
-func withQuery(query string) string {
-	if query == "" {
-		return ""
-	}
-	return "?" + query
+		Header: http.Header{"Set-Cookie": {cookie.String()}, "Location": {here.String()}}}
 }
 
 // redeem reports whether this is the token. The token is then used up.
@@ -121,13 +116,6 @@ func loopback(host string) bool {
 	if host == "localhost" {
 		return true
 	}
-	address, err := netip.ParseAddr(trimBrackets(host))
+	address, err := netip.ParseAddr(strings.Trim(host, "[]"))
 	return err == nil && address.IsLoopback()
-}
-
-func trimBrackets(host string) string {
-	if n := len(host); n > 1 && host[0] == '[' && host[n-1] == ']' {
-		return host[1 : n-1]
-	}
-	return host
 }

@@ -1,27 +1,20 @@
 package dashboard
 
 import (
-	"strings"
+	"slices"
 	"time"
 
 	"github.com/pawl-go/pawl/internal/operator"
 	"github.com/pawl-go/pawl/ops"
 )
 
-// overview shows first everything that needs an operator, then the state of queues and workers.
-func overview(v *view) error {
-	o, err := see(v, glance)
-	if err != nil {
-		return err
-	}
-	v.ReadAt = o.ReadAt
+func overview(v *view, o ops.Overview) error {
 	v.add(v.needed(o))
 	v.history("", "")
 	v.add(heading("Queues"), v.queueTable(o.Queues, o.ReadAt), heading("Workers"), v.workerTable(o.Workers, o.ReadAt))
 	return nil
 }
 
-// needed returns everything that needs an operator.
 func (v *view) needed(o ops.Overview) needs {
 	var dead, unknown, blocked, due int
 	var oldest time.Time
@@ -61,12 +54,7 @@ func (v *view) needed(o ops.Overview) needs {
 }
 
 // queues lists all queues. An outbox is the queue "outbox/SINK".
-func queues(v *view) error {
-	o, err := see(v, glance)
-	if err != nil {
-		return err
-	}
-	v.ReadAt = o.ReadAt
+func queues(v *view, o ops.Overview) error {
 	v.add(v.queueTable(o.Queues, o.ReadAt))
 	return nil
 }
@@ -94,19 +82,12 @@ func (v *view) queueTable(all []ops.Queue, now time.Time) table {
 	return t
 }
 
-// queue shows one queue.
-func queue(v *view) error {
+func queue(v *view, o ops.Overview) error {
 	name := v.param("name")
-	o, err := see(v, glance)
-	if err != nil {
-		return err
-	}
-	v.Title, v.ReadAt = "Queue "+name, o.ReadAt
+	v.Title = "Queue " + name
 	q := ops.Queue{Name: name, Mode: ops.QueueRunning}
-	for _, one := range o.Queues {
-		if one.Name == name {
-			q = one
-		}
+	if i := slices.IndexFunc(o.Queues, func(q ops.Queue) bool { return q.Name == name }); i >= 0 {
+		q = o.Queues[i]
 	}
 	v.add(facts{
 		{"mode", plain(q.Mode)}, {"archive", yes(q.Archive, "finished jobs are kept for seven days", "finished jobs are deleted")},
@@ -121,13 +102,7 @@ func queue(v *view) error {
 	return nil
 }
 
-// workers lists the registered processes.
-func workers(v *view) error {
-	o, err := see(v, glance)
-	if err != nil {
-		return err
-	}
-	v.ReadAt = o.ReadAt
+func workers(v *view, o ops.Overview) error {
 	v.add(v.workerTable(o.Workers, o.ReadAt))
 	return nil
 }
@@ -150,6 +125,3 @@ func (v *view) workerTable(all []ops.Worker, now time.Time) table {
 	}
 	return t
 }
-
-// isOutbox returns the sink whose events a queue holds, if it holds any sink's.
-func isOutbox(queue string) (sink string, is bool) { return strings.CutPrefix(queue, "outbox/") }

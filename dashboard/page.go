@@ -25,16 +25,16 @@ type page struct {
 
 // pages are all pages, in the order of the menu.
 var pages = []page{
-	{"/{$}", "Overview", true, true, overview},
-	{"/queues", "Queues", true, true, queues},
-	{"/queue", "Queue", false, true, queue},
+	{"/{$}", "Overview", true, true, glanced(overview)},
+	{"/queues", "Queues", true, true, glanced(queues)},
+	{"/queue", "Queue", false, true, glanced(queue)},
 	{"/jobs", "Jobs", true, false, jobs},
 	{"/job", "Job", false, true, job},
 	{"/payload", "Payload", false, false, payload},
 	{"/dead-letters", "Dead letters", true, false, deadLetters},
 	{"/lanes", "Lanes", true, false, lanes},
 	{"/lane", "Lane", false, true, lane},
-	{"/consumers", "Consumers", true, false, consumers},
+	{"/consumers", "Consumers", true, false, glanced(consumers)},
 	{"/consumer", "Consumer", false, false, consumer},
 	{"/delivery", "Delivery", false, false, delivery},
 	{"/gates", "Sequence gates", true, false, gates},
@@ -43,10 +43,10 @@ var pages = []page{
 	{"/command", "Command", false, false, command},
 	{"/steps", "Steps", true, false, steps},
 	{"/step", "Step", false, false, step},
-	{"/outbox", "Outbox", true, true, outbox},
+	{"/outbox", "Outbox", true, true, glanced(outbox)},
 	{"/schedules", "Schedules", true, false, schedules},
 	{"/schedule", "Schedule", false, false, schedule},
-	{"/workers", "Workers", true, true, workers},
+	{"/workers", "Workers", true, true, glanced(workers)},
 	{"/doctor", "Doctor", true, false, diagnosis},
 	{"/audit", "Audit", true, false, audit},
 	{"/story", "Story", false, false, story},
@@ -101,10 +101,8 @@ func (p page) Path() string {
 // param returns a parameter of the address, or of the form after readForm.
 func (v *view) param(name string) string { return v.given.Get(name) }
 
-// ctx ends with the request.
 func (v *view) ctx() context.Context { return v.request.Context() }
 
-// see runs a read for the view.
 func see[T any](v *view, ask func(context.Context, pawl.DB) (T, error)) (T, error) {
 	return read(v.ctx(), v.h.reader, ask)
 }
@@ -115,7 +113,6 @@ func (h *Handler) view(p page, r *http.Request) *view {
 		Change: user.MayChange && h.cfg.Operators != nil, h: h, request: r, given: r.URL.Query(), status: http.StatusOK}
 }
 
-// page serves one kind of page.
 func (h *Handler) page(p page) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		v := h.view(p, r)

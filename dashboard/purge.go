@@ -13,14 +13,12 @@ import (
 	"github.com/pawl-go/pawl/ops"
 )
 
-// purgeFields are the fields of the form.
 var purgeFields = []field{
 	{Name: "table", Label: "table", Options: ops.Tables()},
 	{Name: "consumer", Label: "consumer (of inbox and delivery)"},
 	{Name: "older_than", Label: "older than, as 720h (of inbox, delivery, replay and fence)"},
 }
 
-// purgeLink links to the page if the user may execute actions.
 func (v *view) purgeLink() verbs {
 	if !v.Change {
 		return nil
@@ -38,7 +36,6 @@ func (v *view) purgeQuestion(problem string) question {
 	return q
 }
 
-// purgeRule returns the rule in the form.
 func (v *view) purgeRule() (r ops.PurgeRule, err error) {
 	r = ops.PurgeRule{Table: v.param("table"), Consumer: v.param("consumer")}
 	if age := v.param("older_than"); age != "" {
@@ -47,12 +44,6 @@ func (v *view) purgeRule() (r ops.PurgeRule, err error) {
 		}
 	}
 	return r, r.Check()
-}
-
-// askPurge shows the form of a purge.
-func askPurge(v *view) error {
-	v.add(v.purgeQuestion(""))
-	return nil
 }
 
 // purge counts the rows that would be deleted, or begins a purge.

@@ -1,38 +1,18 @@
 package dashboard
 
 import (
-	"context"
 	"time"
 
-	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/internal/operator"
 	"github.com/pawl-go/pawl/ops"
 )
 
-// schedules lists schedules by name.
 func schedules(v *view) error {
-	s := ops.Schedules{After: v.param("after")}
-	found, err := see(v, s.List)
-	if err != nil {
-		return err
-	}
 	t := table{Caption: "Schedules", Empty: "There is no schedule.", Head: []string{"schedule", "plan", "queue", "kind", "state", "next", "last"}}
-	for _, s := range found.Rows {
+	return list(v, t, ops.Schedules{After: v.param("after")}.List, func(s ops.Schedule) []cell {
 		v.ReadAt = s.ReadAt
-		t.Rows = append(t.Rows, []cell{linked(s.Name, v.Link.Schedule(s.Name)), plain(planOf(s)), linked(s.Queue, v.Link.Queue(s.Queue)), plain(s.Kind), scheduleState(s), at(s.NextAt), at(s.LastAt)})
-	}
-	if found.Next != "" {
-		t.Next = v.Link.To("schedules", "after", found.Next)
-	}
-	v.add(t)
-	return nil
-}
-
-func planOf(s ops.Schedule) string {
-	if s.Cron != "" {
-		return s.Cron + " in " + s.TimeZone
-	}
-	return "every " + s.Every.String()
+		return []cell{linked(s.Name, v.Link.Schedule(s.Name)), plain(operator.Plan(s)), linked(s.Queue, v.Link.Queue(s.Queue)), plain(s.Kind), scheduleState(s), at(s.NextAt), at(s.LastAt)}
+	})
 }
 
 func scheduleState(s ops.Schedule) cell {
@@ -45,19 +25,18 @@ func scheduleState(s ops.Schedule) cell {
 	return cell{Text: "on", Class: "good"}
 }
 
-// schedule shows one schedule.
 func schedule(v *view) error {
 	ref := ops.ScheduleRef{Name: v.param("name")}
 	v.Title = "Schedule " + ref.Name
-	s, err := see(v, func(ctx context.Context, db pawl.DB) (ops.Schedule, error) { return ref.Get(ctx, db) })
+	s, err := see(v, ref.Get)
 	if err != nil {
 		return err
 	}
 	v.ReadAt = s.ReadAt
-	v.add(facts{{"plan", plain(planOf(s))}, {"state", scheduleState(s)}, {"next", at(s.NextAt)}, {"last", at(s.LastAt)}, {"after an outage", yes(s.Missed == "all", "each missed tick is enqueued", "one tick is enqueued")},
+	v.add(facts{{"plan", plain(operator.Plan(s))}, {"state", scheduleState(s)}, {"next", at(s.NextAt)}, {"last", at(s.LastAt)}, {"after an outage", yes(s.Missed == "all", "each missed tick is enqueued", "one tick is enqueued")},
 		{"queue", linked(s.Queue, v.Link.Queue(s.Queue))}, {"kind", plain(s.Kind)}, {"lane", plain(s.Lane)}, {"priority", plain(s.Priority)}, {"attempts", plain(s.MaxAttempts)}, {"payload", plain(octets(s.PayloadOctets))},
 		{"put", at(s.CreatedAt)}})
 	v.add(v.actions(operator.Schedule(s)))
-	v.add(heading("By hand"), v.changeTable(s.Changes, "No changes by hand."))
+	v.byHand(s.Changes)
 	return nil
 }

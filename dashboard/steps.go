@@ -1,49 +1,30 @@
 package dashboard
 
 import (
-	"context"
 	"strings"
 
-	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/internal/operator"
 	"github.com/pawl-go/pawl/ops"
 )
 
-// steps lists calls of other systems.
 func steps(v *view) error {
-	s := ops.Steps{Scope: v.param("scope"), Key: v.param("key"), Provider: v.param("provider"), After: v.param("after")}
-	if status := v.param("status"); status != "" {
-		s.Statuses = []ops.Status{ops.Status(status)}
-	}
-	v.add(filter{Address: v.Link.To("steps"), Fields: []field{{Name: "scope", Label: "owner's scope", Value: s.Scope, Help: "job/QUEUE"}, {Name: "key", Label: "owner's key", Value: s.Key},
-		{Name: "provider", Label: "provider", Value: s.Provider}, statusField(v.param("status"), ops.StepStatuses())}})
-	found, err := see(v, s.List)
-	if err != nil {
-		return err
-	}
-	next := ""
-	if found.Next != "" {
-		next = v.Link.To("steps", "scope", s.Scope, "key", s.Key, "provider", s.Provider, "status", v.param("status"), "after", found.Next)
-	}
-	v.add(v.stepTable(found.Rows, next))
-	return nil
+	s := ops.Steps{Scope: v.param("scope"), Key: v.param("key"), Provider: v.param("provider"), Statuses: v.statuses(), After: v.param("after")}
+	v.filter("steps", field{Name: "scope", Label: "owner's scope", Help: "job/QUEUE"}, field{Name: "key", Label: "owner's key"}, field{Name: "provider", Label: "provider"}, statusField(ops.StepStatuses()))
+	return list(v, stepTable, s.List, v.stepCells)
 }
 
-func (v *view) stepTable(all []ops.Step, next string) table {
-	t := table{Caption: "Steps: calls of other systems", Empty: "No step fits.", Next: next, Head: []string{"step", "owner", "provider", "status", "#calls", "#in doubt", "changed", "provider's key"}}
-	for _, s := range all {
-		v.ReadAt = s.ReadAt
-		t.Rows = append(t.Rows, []cell{linked(s.Step, v.Link.Step(s.Scope, s.Key, s.Step)), mono(s.Scope + " " + s.Key), plain(s.Provider), status(s.Status), figure(s.Calls),
-			alarming(s.InDoubt, "odd"), plain(ago(s.UpdatedAt, s.ReadAt)), mono(s.ProviderKey)})
-	}
-	return t
+var stepTable = table{Caption: "Steps: calls of other systems", Empty: "No step fits.", Head: []string{"step", "owner", "provider", "status", "#calls", "#in doubt", "changed", "provider's key"}}
+
+func (v *view) stepCells(s ops.Step) []cell {
+	v.ReadAt = s.ReadAt
+	return []cell{linked(s.Step, v.Link.Step(s.Scope, s.Key, s.Step)), mono(s.Scope + " " + s.Key), plain(s.Provider), status(s.Status), figure(s.Calls),
+		alarming(s.InDoubt, "odd"), plain(ago(s.UpdatedAt, s.ReadAt)), mono(s.ProviderKey)}
 }
 
-// step shows one call of another system with all its tries.
 func step(v *view) error {
 	ref := ops.StepRef{Scope: v.param("scope"), Key: v.param("key"), Step: v.param("step")}
 	v.Title = "Step " + ref.Step
-	s, err := see(v, func(ctx context.Context, db pawl.DB) (ops.Step, error) { return ref.Get(ctx, db) })
+	s, err := see(v, ref.Get)
 	if err != nil {
 		return err
 	}
@@ -68,12 +49,12 @@ func step(v *view) error {
 			outcome = cell{Text: "no answer was recorded", Class: "odd"}
 		}
 		detail := ""
-		for _, m := range details(c.Detail) {
+		for _, m := range operator.Members(c.Detail) {
 			detail += m.Name + "=" + m.Value + " "
 		}
 		t.Rows = append(t.Rows, []cell{at(c.StartedAt), yes(c.Probe, "probe", "call"), plain(c.Fence), outcome, at(c.EndedAt), mono(c.Reference), plain(short(300, detail))})
 	}
 	v.add(heading("Calls"), t)
-	v.add(heading("By hand"), v.changeTable(s.Changes, "No changes by hand."))
+	v.byHand(s.Changes)
 	return nil
 }

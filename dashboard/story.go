@@ -8,14 +8,13 @@ import (
 	"time"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/operator"
 	texts "github.com/pawl-go/pawl/internal/text"
 	"github.com/pawl-go/pawl/ops"
 )
 
-// A timeline is the story of one key.
 type timeline []moment
 
-// A moment is one line of a timeline.
 type moment struct {
 	At      time.Time
 	Later   string // since the moment before: "+1.9 s"
@@ -23,13 +22,13 @@ type moment struct {
 	Class   string
 	Subject cell
 	Event   string
-	Details []member
+	Details []operator.Member
 }
 
 // story shows all facts about one key in the order of time, as `pawl explain` does.
 func story(v *view) error {
 	key, scope := v.param("key"), v.param("scope")
-	v.add(filter{Address: v.Link.To("story"), Fields: []field{{Name: "key", Label: "key or job id", Value: key}, {Name: "scope", Label: "only in this scope, consumer or queue", Value: scope}}})
+	v.filter("story", field{Name: "key", Label: "key or job id"}, field{Name: "scope", Label: "only in this scope, consumer or queue"})
 	if key == "" {
 		v.add(note{Class: "quiet", Text: "Enter the key of a command, a delivery, a job or an event, the id of a job, or the resource of a sequence gate."})
 		return nil
@@ -84,7 +83,7 @@ func (v *view) timeline(s ops.Story) (t timeline) {
 			t, now, before = append(t, moment{At: s.ReadAt, Later: after(before, s.ReadAt), Class: "now", Mark: "―", Event: "now"}), true, s.ReadAt
 		}
 		mark, class := markOf(m)
-		t = append(t, moment{At: m.At, Later: after(before, m.At), Mark: mark, Class: class, Subject: v.subject(m), Event: m.Event, Details: details(m.Detail)})
+		t = append(t, moment{At: m.At, Later: after(before, m.At), Mark: mark, Class: class, Subject: v.subject(m), Event: m.Event, Details: operator.Members(m.Detail)})
 		if !m.At.IsZero() {
 			before = m.At
 		}
@@ -115,20 +114,12 @@ func (v *view) subject(m ops.Moment) cell {
 	case "gate":
 		c.Link = v.Link.Gate(m.Scope, m.Key)
 	case "step":
-		if name := stepOf(m.Detail); name != "" {
-			c.Text, c.Link = c.Text+" "+name, v.Link.Step(m.Scope, m.Key, name)
+		var d struct{ Step string }
+		if _ = json.Unmarshal(m.Detail, &d); d.Step != "" { // empty without one
+			c.Text, c.Link = c.Text+" "+d.Step, v.Link.Step(m.Scope, m.Key, d.Step)
 		}
 	}
 	return c
-}
-
-// stepOf returns the name of a moment's step.
-func stepOf(detail json.RawMessage) string {
-	var d struct{ Step string }
-	if json.Unmarshal(detail, &d) != nil {
-		return ""
-	}
-	return d.Step
 }
 
 // markOf returns the sign and the class of a moment.

@@ -17,16 +17,19 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
+	"text/template"
 	"time"
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/internal/catalog"
 	"github.com/pawl-go/pawl/internal/engine"
+	"github.com/pawl-go/pawl/internal/text"
 	"github.com/pawl-go/pawl/migrate"
 )
 
@@ -69,52 +72,25 @@ type Limits struct {
 }
 
 func (l Limits) complete() Limits {
-	set := func(d *time.Duration, value time.Duration) {
-		if *d == 0 {
-			*d = value
-		}
-	}
-	set(&l.Transaction, 5*time.Minute)
-	set(&l.Waiting, 5*time.Minute)
-	set(&l.Overdue, 7*24*time.Hour)
-	if l.DeadRows == 0 {
-		l.DeadRows = 100_000
-	}
+	l.Transaction = cmp.Or(l.Transaction, 5*time.Minute)
+	l.Waiting = cmp.Or(l.Waiting, 5*time.Minute)
+	l.Overdue = cmp.Or(l.Overdue, 7*24*time.Hour)
+	l.DeadRows = cmp.Or(l.DeadRows, 100_000)
 	return l
 }
 
-// A check looks for one kind of problem.
 type check struct {
 	name string
-	look func(ctx context.Context, db pawl.DB, l Limits) ([]Finding, error)
+	// look finds what no question does; may be nil
+	look func(ctx context.Context, db pawl.DB) ([]Finding, error)
 }
 
 // checks run in this order.
 var checks = []check{
-	{"engine", checkEngine},
-	{"contract", checkContract},
-	{"durability", checkDurability},
-	{"timeouts", checkTimeouts},
-	{"replication", checkReplication},
-	{"standbys", checkStandbys},
-	{"pooler", checkPooler},
-	{"snapshots", checkSnapshots},
-	{"prepared", checkPrepared},
-	{"vacuum", checkVacuum},
-	{"indexes", checkIndexes},
-	{"collations", checkCollations},
-	{"path", checkPath},
-	{"row_security", checkRowSecurity},
-	{"workers", checkWorkers},
-	{"wakeups", checkWakeups},
-	{"handlers", checkHandlers},
-	{"waiting", checkWaiting},
-	{"paused", checkPaused},
-	{"schedules", checkSchedules},
-	{"crashes", checkCrashes},
-	{"rows", checkRows},
-	{"retention", checkRetention},
-	{"redelivery", checkRedelivery},
+	{"engine", checkEngine}, {"contract", checkContract}, {"durability", nil}, {"timeouts", nil}, {"replication", nil}, {"standbys", nil},
+	{"pooler", checkPooler}, {"snapshots", nil}, {"prepared", nil}, {"vacuum", nil}, {"indexes", nil}, {"collations", nil}, {"path", nil},
+	{"row_security", nil}, {"workers", nil}, {"wakeups", nil}, {"handlers", nil}, {"waiting", nil}, {"paused", nil}, {"schedules", nil},
+	{"crashes", nil}, {"rows", nil}, {"retention", nil}, {"redelivery", nil},
 }
 
 // Checks returns the names of all checks.
@@ -145,7 +121,7 @@ func Diagnose(ctx context.Context, db pawl.DB, l Limits) (d Diagnosis, err error
 		if slices.Contains(l.Skip, c.name) {
 			continue
 		}
-		found, err := c.look(ctx, db, l)
+		found, err := c.findings(ctx, db, l)
 		if code := pawl.CodeOf(err); code == "42501" {
 			d.Unchecked = append(d.Unchecked, Finding{Check: c.name, Why: err.Error()})
 			continue
@@ -209,8 +185,7 @@ const notOurs = "missing features fail late or not at all: without working locks
 
 const notAll = "a key, a header or an error that it cannot store fails each time, so such a message never ends"
 
-// checkEngine checks which kind of server this is.
-func checkEngine(ctx context.Context, db pawl.DB, _ Limits) ([]Finding, error) {
+func checkEngine(ctx context.Context, db pawl.DB) ([]Finding, error) {
 	err := engine.Refuse(ctx, db)
 	var p *pawl.Error
 	if errors.Is(err, engine.ErrEncoding) && errors.As(err, &p) {
@@ -230,7 +205,7 @@ func checkEngine(ctx context.Context, db pawl.DB, _ Limits) ([]Finding, error) {
 		Fix: fmt.Sprintf("upgrade the server to %d or newer", engine.Tested)}}, nil
 }
 
-func checkContract(ctx context.Context, db pawl.DB, _ Limits) ([]Finding, error) {
+func checkContract(ctx context.Context, db pawl.DB) ([]Finding, error) {
 	err := migrate.Check(ctx, db)
 	var p *pawl.Error
 	if !errors.Is(err, pawl.ErrSchemaMismatch) || !errors.As(err, &p) {
@@ -239,27 +214,92 @@ func checkContract(ctx context.Context, db pawl.DB, _ Limits) ([]Finding, error)
 	return []Finding{{What: p.Err.Error(), Why: "workers and consumers of this build refuse to start", Fix: p.Hint}}, nil
 }
 
-// findings runs a query of package catalog and words each fact as a finding.
-func findings[T any](ctx context.Context, db pawl.DB, question string, word func(T) Finding, args ...any) ([]Finding, error) {
-	facts, err := catalog.Facts[T](ctx, db, question, args...)
-	all := make([]Finding, len(facts))
-	for i, f := range facts {
-		all[i] = word(f)
+// findings returns what the check finds, first by its questions.
+func (c check) findings(ctx context.Context, db pawl.DB, l Limits) (all []Finding, err error) {
+	for _, q := range questions {
+		if q.check != c.name {
+			continue
+		}
+		found, err := q.ask(ctx, db, l)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, found...)
+	}
+	if c.look == nil {
+		return all, nil
+	}
+	found, err := c.look(ctx, db)
+	return append(all, found...), err
+}
+
+func (q question) ask(ctx context.Context, db pawl.DB, l Limits) (all []Finding, err error) {
+	if q.since > 0 {
+		var version int
+		if err := db.QueryRow(ctx, "select pg_catalog.current_setting('server_version_num')::int").Scan(&version); err != nil || version < q.since {
+			return nil, err
+		}
+	}
+	var args []any
+	if q.limit != nil {
+		args = append(args, q.limit(l))
+	}
+	facts, err := catalog.Facts(ctx, db, q.query, args...)
+	for _, fact := range facts {
+		found, err := q.word(fact)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, found)
 	}
 	return all, err
 }
 
-// both appends the findings of a second query.
-func both(first []Finding, err error, then func() ([]Finding, error)) ([]Finding, error) {
-	if err != nil {
-		return nil, err
+// word words a fact as a finding.
+func (q question) word(fact map[string]any) (f Finding, err error) {
+	i := slices.IndexFunc(q.words, func(w words) bool { return w.scope == "" || w.scope == fact["scope"] })
+	if i < 0 {
+		return f, &pawl.Error{Op: "doctor", Code: pawl.CodeUnknownState, Err: fmt.Errorf("%s: scope %v", q.query, fact["scope"])}
 	}
-	more, err := then()
-	return append(first, more...), err
+	w := q.words[i]
+	what, wrong := fill(w.what, fact)
+	fix, wrong2 := fill(w.fix, fact)
+	return Finding{What: what, Why: cmp.Or(w.why, q.why), Fix: fix}, errors.Join(wrong, wrong2)
 }
 
-// literal quotes a text for SQL.
-func literal(text string) string { return "'" + strings.ReplaceAll(text, "'", "''") + "'" }
+func fill(text string, fact map[string]any) (string, error) {
+	t, err := template.New("").Funcs(forms).Option("missingkey=error").Parse(text)
+	if err != nil {
+		return "", err
+	}
+	var out strings.Builder
+	err = t.Execute(&out, fact)
+	return out.String(), err
+}
 
-// second formats a time for findings.
-func second(at time.Time) string { return at.UTC().Format("2006-01-02 15:04:05Z") }
+// forms are the functions of the templates.
+var forms = template.FuncMap{
+	"plural":  func(n int64, one, many string) string { return text.Plural(int(n), one, many) },
+	"word":    text.ShellWord,
+	"literal": func(text string) string { return "'" + strings.ReplaceAll(text, "'", "''") + "'" },
+	"second":  second,
+	"seconds": seconds,
+}
+
+func second(at string) string {
+	t, err := time.Parse(time.RFC3339Nano, at)
+	if err != nil {
+		return at // infinity
+	}
+	return t.UTC().Format("2006-01-02 15:04:05Z")
+}
+
+func seconds(n any) (time.Duration, error) {
+	switch n := n.(type) {
+	case int64:
+		return time.Duration(n) * time.Second, nil
+	case float64:
+		return time.Duration(n * float64(time.Second)).Round(time.Millisecond), nil
+	}
+	return 0, fmt.Errorf("%v is no number", n)
+}

@@ -63,6 +63,7 @@ func admit(t *testing.T, name string) *patient {
 	}
 	p := &patient{T: t, url: s.URL("postgres")}
 	admin := p.connect(p.url)
+	p.exec(admin, "drop database if exists "+name+" with (force)") // of the last -count
 	p.exec(admin, "create database "+name+" template well")
 	p.url = s.URL(name)
 	p.conn = p.connect(p.url)

@@ -24,8 +24,5 @@ type Change struct {
 // changes reads the newest audit records of one thing, oldest first.
 func changes(ctx context.Context, db pawl.DB, kind string, names ...string) ([]Change, error) {
 	rows, err := catalog.Changes[Change](ctx, db, changeLimit, kind, names...)
-	if rows == nil && err == nil {
-		rows = []Change{}
-	}
-	return rows, err
+	return listed(rows), err
 }

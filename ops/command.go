@@ -1,6 +1,7 @@
 package ops
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -56,10 +57,7 @@ type Commands struct {
 func (s Commands) List(ctx context.Context, db pawl.DB) (Page[Command], error) {
 	const op = "command.list"
 	page, err := pageOf(op, s.After, s.Limit, anyText, anyText)
-	if err == nil {
-		err = checkStatuses(op, CommandStatuses(), s.Statuses)
-	}
-	if err != nil {
+	if err = cmp.Or(err, checkStatuses(op, CommandStatuses(), s.Statuses)); err != nil {
 		return Page[Command]{}, err
 	}
 	rows, err := catalog.Commands[Command](ctx, db, catalog.CommandQuery{Scope: s.Scope, Statuses: texts(s.Statuses), Stale: s.Stale, Page: page})

@@ -1,6 +1,7 @@
 package ops
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -131,14 +132,11 @@ func (s Jobs) Count(ctx context.Context, db pawl.DB) (int, error) {
 
 func (s Jobs) query(op string) (catalog.JobQuery, error) {
 	page, err := pageOf(op, s.After, s.Limit, anID)
-	if err == nil {
-		err = checkStatuses(op, JobStatuses(), s.Statuses)
-	}
 	q := catalog.JobQuery{Queue: s.Queue, Kind: s.Kind, Statuses: texts(s.Statuses), Error: s.Error, OlderThan: s.OlderThan, Page: page}
 	if s.NoDoubles {
 		q.NotCodes = texts(doubling)
 	}
-	return q, err
+	return q, cmp.Or(err, checkStatuses(op, JobStatuses(), s.Statuses))
 }
 
 // A JobRef identifies a job, and may hold what you saw of it.
@@ -189,12 +187,7 @@ func (j *Job) complete() {
 	if j.Headers == nil {
 		j.Headers = map[string]any{}
 	}
-	if j.Errors == nil {
-		j.Errors = []JobError{}
-	}
-	if j.Payload == nil {
-		j.Payload = []byte{}
-	}
+	j.Errors, j.Payload = listed(j.Errors), listed(j.Payload)
 	for i := range j.Errors {
 		j.Errors[i].At = j.Errors[i].At.UTC()
 	}

@@ -56,7 +56,6 @@ func (r JobRef) Discard(ctx context.Context, db pawl.DB, by By) (Result, error) 
 	return r.change(ctx, db, "job.discard", contract.JobDiscard, by)
 }
 
-// change runs a verb on one job.
 func (r JobRef) change(ctx context.Context, db pawl.DB, op string, verb jobVerb, by By) (Result, error) {
 	return by.once(ctx, db, op, func(db pawl.DB) (Result, error) {
 		row, err := verb(ctx, db, r.ID, r.args(by))

@@ -1,6 +1,7 @@
 package ops
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"time"
@@ -51,10 +52,7 @@ func (s Outbox) List(ctx context.Context, db pawl.DB) (Page[OutboxEvent], error)
 		cursor = func(e OutboxEvent) []string { return []string{instant(e.CreatedAt), id(e.JobID)} }
 	}
 	page, err := pageOf(op, s.After, s.Limit, order...)
-	if err == nil {
-		err = checkStatuses(op, JobStatuses(), s.Statuses)
-	}
-	if err != nil {
+	if err = cmp.Or(err, checkStatuses(op, JobStatuses(), s.Statuses)); err != nil {
 		return Page[OutboxEvent]{}, err
 	}
 	rows, err := catalog.Outbox[OutboxEvent](ctx, db, catalog.OutboxQuery{Sink: s.Sink, EventType: s.EventType, Statuses: texts(s.Statuses), Heads: s.Heads, Page: page})

@@ -1,6 +1,7 @@
 package ops
 
 import (
+	"cmp"
 	"fmt"
 	"net/url"
 	"slices"
@@ -30,9 +31,7 @@ func pageOf(op, after string, limit int, valid ...func(part string) bool) (catal
 	if limit < 0 || limit > maxLimit {
 		return catalog.Page{}, invalid(op, fmt.Errorf("the limit must lie between 1 and %d, it is %d", maxLimit, limit), "read several pages with After")
 	}
-	if limit == 0 {
-		limit = defaultLimit
-	}
+	limit = cmp.Or(limit, defaultLimit)
 	p := catalog.Page{Limit: limit + 1}
 	if after == "" {
 		return p, nil
@@ -68,11 +67,8 @@ func aTime(part string) bool {
 // cut makes a page of rows that were read with a limit of one more. cursor returns the values of
 // the order's columns.
 func cut[T any](rows []T, p catalog.Page, cursor func(T) []string) Page[T] {
-	if rows == nil {
-		rows = []T{}
-	}
 	if len(rows) < p.Limit {
-		return Page[T]{Rows: rows}
+		return Page[T]{Rows: listed(rows)}
 	}
 	rows = rows[:p.Limit-1]
 	parts := cursor(rows[len(rows)-1])

@@ -1,6 +1,7 @@
 package ops
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -141,15 +142,8 @@ func (r PurgeRule) batch(ctx context.Context, db pawl.DB, limit int, next *strin
 }
 
 func (r PurgeRule) args() contract.PurgeArgs {
-	return contract.PurgeArgs{Consumer: r.Consumer, OlderThan: r.olderThan(), Unreported: r.Unreported}
-}
-
-// olderThan returns a negative value for the function's default.
-func (r PurgeRule) olderThan() time.Duration {
-	if r.OlderThan == 0 {
-		return -1
-	}
-	return r.OlderThan
+	// A negative value is the function's default.
+	return contract.PurgeArgs{Consumer: r.Consumer, OlderThan: cmp.Or(r.OlderThan, -1), Unreported: r.Unreported}
 }
 
 // knowsEnd reports whether rows of the table store when they expire.

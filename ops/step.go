@@ -1,6 +1,7 @@
 package ops
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -77,10 +78,7 @@ type Steps struct {
 func (s Steps) List(ctx context.Context, db pawl.DB) (Page[Step], error) {
 	const op = "step.list"
 	page, err := pageOf(op, s.After, s.Limit, anyText, anyText, anyText)
-	if err == nil {
-		err = checkStatuses(op, StepStatuses(), s.Statuses)
-	}
-	if err != nil {
+	if err = cmp.Or(err, checkStatuses(op, StepStatuses(), s.Statuses)); err != nil {
 		return Page[Step]{}, err
 	}
 	q := catalog.StepQuery{Scope: s.Scope, Key: s.Key, Statuses: texts(s.Statuses), Page: page}
@@ -106,12 +104,11 @@ func (r StepRef) Get(ctx context.Context, db pawl.DB) (Step, error) {
 	if err != nil {
 		return s, err
 	}
-	if s.History, err = catalog.StepCalls[StepCall](ctx, db, r.Scope, r.Key, r.Step, changeLimit); err != nil {
+	history, err := catalog.StepCalls[StepCall](ctx, db, r.Scope, r.Key, r.Step, changeLimit)
+	if err != nil {
 		return Step{}, err
 	}
-	if s.History == nil {
-		s.History = []StepCall{}
-	}
+	s.History = listed(history)
 	s.Changes, err = r.Changes(ctx, db)
 	return s, err
 }

@@ -1,6 +1,7 @@
 package service
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -86,9 +87,7 @@ func (a *App) Worker(cfg job.Config) {
 // shuts down, the relay first publishes due events, for at most a twentieth of the app's
 // ShutdownTimeout.
 func (a *App) Relay(cfg outbox.Config) {
-	if cfg.SinkName == "" {
-		cfg.SinkName = outbox.DefaultSink
-	}
+	cfg.SinkName = cmp.Or(cfg.SinkName, outbox.DefaultSink)
 	a.add(&part{name: "relay " + cfg.SinkName, stage: StagePublish, least: conns.Housekeeping, publishes: outbox.QueueOf(cfg.SinkName),
 		build: func(int) (r runner, err error) {
 			cfg.Hooks, cfg.Presence = a.cfg.hooks(cfg.Hooks), a.cfg.presence(cfg.Presence)

@@ -49,15 +49,13 @@ type health struct {
 // a new connection reaches the database, and work is due for the loop. A process is live while it
 // is idle or its database is unreachable, since a restart would not help.
 func (a *App) Live() http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	return probe(func(context.Context) error {
 		a.health.mu.Lock()
-		stuck := a.health.stuck
-		a.health.mu.Unlock()
-		if len(stuck) > 0 {
-			tell(w, http.StatusServiceUnavailable, strings.Join(stuck, "\n"))
-			return
+		defer a.health.mu.Unlock()
+		if len(a.health.stuck) > 0 {
+			return errors.New(strings.Join(a.health.stuck, "\n"))
 		}
-		tell(w, http.StatusOK, "ok")
+		return nil
 	})
 }
 
@@ -65,21 +63,20 @@ func (a *App) Live() http.Handler {
 // the database answers with a matching schema. Otherwise, and from the beginning of a shutdown on,
 // it answers 503 with the reason. Errors of the database name hosts and users, so they are not in
 // the response but in the event error with the Op service.ready.
-func (a *App) Ready() http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if err := a.ready(r.Context()); err != nil {
-			tell(w, http.StatusServiceUnavailable, err.Error())
-			return
-		}
-		tell(w, http.StatusOK, "ok")
-	})
-}
+func (a *App) Ready() http.Handler { return probe(a.ready) }
 
-func tell(w http.ResponseWriter, status int, text string) {
-	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-	w.Header().Set("Cache-Control", "no-store")
-	w.WriteHeader(status)
-	_, _ = io.WriteString(w, text+"\n")
+// probe answers 200, or 503 with the error.
+func probe(ask func(context.Context) error) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		status, text := http.StatusOK, "ok"
+		if err := ask(r.Context()); err != nil {
+			status, text = http.StatusServiceUnavailable, err.Error()
+		}
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		w.Header().Set("Cache-Control", "no-store")
+		w.WriteHeader(status)
+		_, _ = io.WriteString(w, text+"\n")
+	})
 }
 
 func (a *App) ready(ctx context.Context) error {

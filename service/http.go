@@ -43,14 +43,6 @@ func newServer(cfg HTTPConfig, a *App) (*server, error) {
 	return s, nil
 }
 
-// listen opens the address, unless there is a listener.
-func (s *server) listen() (err error) {
-	if s.listener == nil {
-		s.listener, err = net.Listen("tcp", s.address)
-	}
-	return err
-}
-
 // Run serves until ctx ends. Then it accepts no more requests and waits for running ones.
 func (s *server) Run(ctx context.Context) error {
 	ended := make(chan error, 1)
@@ -89,9 +81,12 @@ func (a *App) open() (end func(), err error) {
 		if !is {
 			continue
 		}
-		if err := s.listen(); err != nil {
-			done()
-			return nil, &pawl.Error{Op: "service.http", Err: err, Hint: "choose another Address"}
+		if s.listener == nil {
+			var err error
+			if s.listener, err = net.Listen("tcp", s.address); err != nil {
+				done()
+				return nil, &pawl.Error{Op: "service.http", Err: err, Hint: "choose another Address"}
+			}
 		}
 		opened = append(opened, s.listener)
 	}

@@ -26,12 +26,10 @@ const (
 // stopOrder is the order in which stages stop.
 var stopOrder = []Stage{StageReceive, stageConsume, StageWork, StagePublish}
 
-// A runner works until its context ends.
 type runner interface {
 	Run(ctx context.Context) error
 }
 
-// A part is one component that the app runs.
 type part struct {
 	name      string
 	stage     Stage

@@ -181,7 +181,6 @@ func (a *App) stop() error {
 	return a.result()
 }
 
-// end ends the contexts of a stage's parts.
 func (a *App) end(stage Stage) {
 	for p := range a.of(stage) {
 		if p.stop != nil {
@@ -231,7 +230,6 @@ func (a *App) publishLast() {
 	}
 }
 
-// result joins the errors of the parts, in order.
 func (a *App) result() (err error) {
 	var behind []string
 	for _, p := range a.parts {

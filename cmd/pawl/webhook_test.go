@@ -296,7 +296,7 @@ func TestWebhook_WrongCommandLines(t *testing.T) {
 		"sign --scheme hmac":                                                             {"the Header that carries the signature is missing"},
 		"sign --scheme hmac --signature-header S --hash md5":                             {`the hash "md5" is unknown`},
 		"sign --scheme hmac --signature-header S --timestamp-header T --signed {body}":   {"does not sign it"},
-		"send --scheme stripe":                                                           {"it takes 1 argument, the URL, not 0"},
+		"send --scheme stripe":                                                           {"it takes 1 argument, not 0"},
 		"send ftp://x --scheme stripe":                                                   {"the URL is not one of http or https"},
 		"send localhost:8080 --scheme stripe":                                            {"the URL is not one of http or https"},
 		"send http://x --scheme stripe --repeat 0":                                       {"--repeat must lie between 1 and 1000"},

@@ -14,13 +14,9 @@ func Audit[T any](ctx context.Context, db DB, a AuditQuery) ([]T, error) {
 	if a.After != nil {
 		q.only("r.id < %s::text::bigint", a.After[0])
 	}
-	if a.Actor != "" {
-		q.only("r.actor = %s", a.Actor)
-	}
-	if a.Verb != "" {
-		q.only("r.verb = %s", a.Verb)
-	}
-	text := q.page(a.Page, "r.id desc")
+	q.equal("r.actor", a.Actor)
+	q.equal("r.verb", a.Verb)
+	text := q.limited(a.Page, "r.id desc")
 	return lookRows[T](ctx, db, "audit.list", text, q.args...)
 }
 

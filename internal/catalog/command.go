@@ -19,18 +19,12 @@ const commands = `(
 // Commands reads pawl.command, ordered by scope and key.
 func Commands[T any](ctx context.Context, db DB, a CommandQuery) ([]T, error) {
 	q := &query{from: commands}
-	q.behind(a.Page, []string{"scope", "key"}, []string{"text", "text"})
-	if a.Scope != "" {
-		q.only("r.scope = %s", a.Scope)
-	}
-	if len(a.Statuses) > 0 {
-		q.only("r.status = any (%s)", a.Statuses)
-	}
+	q.equal("r.scope", a.Scope)
+	q.among("r.status", a.Statuses)
 	if a.Stale {
 		q.also("exists (select from pawl_v1.stale_commands as s where s.scope = r.scope and s.key = r.key)")
 	}
-	text := q.page(a.Page, "r.scope, r.key")
-	return lookRows[T](ctx, db, "command.list", text, q.args...)
+	return readPage[T](ctx, db, "command.list", q, a.Page, key{"scope", "text"}, key{"key", "text"})
 }
 
 // Command reads one command. It returns no row if the command does not exist.

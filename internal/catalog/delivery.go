@@ -28,9 +28,7 @@ func Deliveries[T any](ctx context.Context, db DB, a DeliveryQuery) ([]T, error)
 	q.only("r.consumer = %s", a.Consumer)
 	q.only("r.received_at >= %s", a.From)
 	q.only("r.received_at < %s", a.Until)
-	q.behind(a.Page, []string{"received_at", "key"}, []string{"timestamptz", "text"})
-	text := q.page(a.Page, "r.received_at, r.key")
-	return lookRows[T](ctx, db, "delivery.list", text, q.args...)
+	return readPage[T](ctx, db, "delivery.list", q, a.Page, key{"received_at", "timestamptz"}, key{"key", "text"})
 }
 
 // Delivery reads the inbox row of one delivery. It returns no row if the inbox does not remember

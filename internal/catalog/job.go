@@ -22,16 +22,9 @@ type JobQuery struct {
 
 func (a JobQuery) query() *query {
 	q := &query{from: "pawl_v1.jobs as r"}
-	q.behind(a.Page, []string{"id"}, []string{"bigint"})
-	if a.Queue != "" {
-		q.only("r.queue = %s", a.Queue)
-	}
-	if a.Kind != "" {
-		q.only("r.kind = %s", a.Kind)
-	}
-	if len(a.Statuses) > 0 {
-		q.only("r.status = any (%s)", a.Statuses)
-	}
+	q.equal("r.queue", a.Queue)
+	q.equal("r.kind", a.Kind)
+	q.among("r.status", a.Statuses)
 	if a.Error != "" {
 		q.only("position(%s::text in r.last_error) > 0", a.Error)
 	}
@@ -44,11 +37,11 @@ func (a JobQuery) query() *query {
 	return q
 }
 
+var byID = key{"id", "bigint"}
+
 // Jobs reads pawl_v1.jobs, ordered by id.
 func Jobs[T any](ctx context.Context, db DB, a JobQuery) ([]T, error) {
-	q := a.query()
-	text := q.page(a.Page, "r.id")
-	return lookRows[T](ctx, db, "job.list", text, q.args...)
+	return readPage[T](ctx, db, "job.list", a.query(), a.Page, byID)
 }
 
 // JobCount counts the rows that Jobs would read without a limit, and returns the highest id among
@@ -65,7 +58,7 @@ func JobCount(ctx context.Context, db DB, a JobQuery) (count int, last int64, er
 func JobCauses[T any](ctx context.Context, db DB, a JobQuery, first, groups int) ([]T, error) {
 	q := a.query()
 	a.Limit = first
-	jobs := q.page(a.Page, "r.id")
+	jobs := q.page(a.Page, byID)
 	q.args = append(q.args, groups)
 	return lookRows[T](ctx, db, "job.causes", fmt.Sprintf(`(
   select s.queue, s.kind, s.cause, count(*) as jobs
@@ -81,7 +74,7 @@ func JobCauses[T any](ctx context.Context, db DB, a JobQuery, first, groups int)
 // JobIDs reads the ids of the rows that Jobs would read.
 func JobIDs(ctx context.Context, db DB, a JobQuery) ([]int64, error) {
 	q := a.query()
-	text := q.page(a.Page, "r.id")
+	text := q.page(a.Page, byID)
 	return Look(ctx, db, "job.list", "select r.id from "+text, q.args, pgx.RowTo[int64])
 }
 

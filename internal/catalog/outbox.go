@@ -16,27 +16,19 @@ func Outbox[T any](ctx context.Context, db DB, a OutboxQuery) ([]T, error) {
   select p.*, p.attempt_count as attempts, null::text as lane, null::text as policy, null::bigint as waiting
     from pawl_v1.outbox_pending as p
   ) as r`}
-	order, by, types := "r.job_id", []string{"job_id"}, []string{"bigint"}
+	order := []key{{"job_id", "bigint"}}
 	if a.Heads {
 		q.from = `(
   select h.*, h.attempt_count as attempts, p.event_id
     from pawl_v1.outbox_heads as h
     join pawl_v1.outbox_pending as p on p.job_id = h.job_id
   ) as r`
-		order, by, types = "r.created_at, r.job_id", []string{"created_at", "job_id"}, []string{"timestamptz", "bigint"}
+		order = []key{{"created_at", "timestamptz"}, {"job_id", "bigint"}}
 	}
-	q.behind(a.Page, by, types)
-	if a.Sink != "" {
-		q.only("r.sink = %s::text", a.Sink)
-	}
-	if a.EventType != "" {
-		q.only("r.event_type = %s::text", a.EventType)
-	}
-	if len(a.Statuses) > 0 {
-		q.only("r.status = any (%s)", a.Statuses)
-	}
-	text := q.page(a.Page, order)
-	return lookRows[T](ctx, db, "outbox.list", text, q.args...)
+	q.equal("r.sink", a.Sink)
+	q.equal("r.event_type", a.EventType)
+	q.among("r.status", a.Statuses)
+	return readPage[T](ctx, db, "outbox.list", q, a.Page, order...)
 }
 
 // OutboxLag reads pawl_v1.outbox_lag. An empty sink matches all.

@@ -1,6 +1,7 @@
 package catalog
 
 import (
+	"context"
 	"fmt"
 	"strings"
 )
@@ -25,27 +26,24 @@ func (q *query) only(condition string, value any) {
 	q.where = append(q.where, fmt.Sprintf(condition, fmt.Sprintf("$%d", len(q.args))))
 }
 
-// also adds a condition that has no value.
 func (q *query) also(condition string) { q.where = append(q.where, condition) }
 
-// behind adds the condition that rows follow a page's cursor in the order of columns. types holds
-// their SQL types.
-func (q *query) behind(p Page, columns []string, types []string) {
-	if p.After == nil {
-		return
+// equal adds the condition that a column has a value, unless the value is empty.
+func (q *query) equal(column, value string) {
+	if value != "" {
+		q.only(column+" = %s", value)
 	}
-	values := make([]string, len(columns))
-	for i, c := range columns {
-		q.args = append(q.args, p.After[i])
-		values[i] = fmt.Sprintf("$%d::text::%s", len(q.args), types[i])
-		columns[i] = "r." + c
-	}
-	if len(columns) == 1 {
-		q.also(columns[0] + " > " + values[0])
-		return
-	}
-	q.also("(" + strings.Join(columns, ", ") + ") > (" + strings.Join(values, ", ") + ")")
 }
+
+// among adds the condition that a column has one of the values, unless there are none.
+func (q *query) among(column string, values []string) {
+	if len(values) > 0 {
+		q.only(column+" = any (%s)", values)
+	}
+}
+
+// A key is a column by which rows are ordered, and its SQL type.
+type key struct{ column, sqlType string }
 
 // text returns the statement without its select list.
 func (q *query) text() string {
@@ -55,12 +53,39 @@ func (q *query) text() string {
 	return q.from + "\n where " + strings.Join(q.where, "\n   and ")
 }
 
-// page returns text with an ORDER BY and the page's limit.
-func (q *query) page(p Page, order string) string {
+// page returns text for the rows that follow a page's cursor, in the order of the keys.
+func (q *query) page(p Page, order ...key) string {
+	columns, after := make([]string, len(order)), make([]string, len(order))
+	for i, k := range order {
+		columns[i] = "r." + k.column
+		if p.After != nil {
+			q.args = append(q.args, p.After[i])
+			after[i] = fmt.Sprintf("$%d::text::%s", len(q.args), k.sqlType)
+		}
+	}
+	by := strings.Join(columns, ", ")
+	switch {
+	case p.After == nil:
+	case len(order) == 1:
+		q.also(by + " > " + after[0])
+	default:
+		q.also("(" + by + ") > (" + strings.Join(after, ", ") + ")")
+	}
+	return q.limited(p, by)
+}
+
+// limited returns text with an ORDER BY and the page's limit.
+func (q *query) limited(p Page, order string) string {
 	text := q.text() + "\n order by " + order
 	if p.Limit > 0 {
 		q.args = append(q.args, p.Limit)
 		text += fmt.Sprintf("\n limit $%d", len(q.args))
 	}
 	return text
+}
+
+// readPage reads a page of rows in the order of the keys.
+func readPage[T any](ctx context.Context, db DB, op string, q *query, p Page, order ...key) ([]T, error) {
+	text := q.page(p, order...)
+	return lookRows[T](ctx, db, op, text, q.args...)
 }

@@ -19,10 +19,7 @@ const queues = `(
 
 // Queues reads pawl.queue and pawl_v1.backlog, ordered by name. A page without a limit reads all.
 func Queues[T any](ctx context.Context, db DB, p Page) ([]T, error) {
-	q := &query{from: queues}
-	q.behind(p, []string{"name"}, []string{"text"})
-	text := q.page(p, "r.name")
-	return lookRows[T](ctx, db, "queue.list", text, q.args...)
+	return readPage[T](ctx, db, "queue.list", &query{from: queues}, p, key{"name", "text"})
 }
 
 // Queue reads one queue. It returns no row if the queue does not exist.
@@ -40,15 +37,11 @@ type LaneQuery struct {
 // Lanes reads pawl_v1.lanes, ordered by id.
 func Lanes[T any](ctx context.Context, db DB, a LaneQuery) ([]T, error) {
 	q := &query{from: "pawl_v1.lanes as r"}
-	q.behind(a.Page, []string{"id"}, []string{"bigint"})
-	if a.Queue != "" {
-		q.only("r.queue = %s", a.Queue)
-	}
+	q.equal("r.queue", a.Queue)
 	if a.Blocked {
 		q.also("r.head_status in ('dead_letter', 'unknown')")
 	}
-	text := q.page(a.Page, "r.id")
-	return lookRows[T](ctx, db, "lane.list", text, q.args...)
+	return readPage[T](ctx, db, "lane.list", q, a.Page, byID)
 }
 
 // Lane reads one lane. It returns no row if the lane does not exist.
@@ -66,15 +59,11 @@ type SequenceGateQuery struct {
 // SequenceGates reads pawl_v1.gates, ordered by consumer and resource.
 func SequenceGates[T any](ctx context.Context, db DB, a SequenceGateQuery) ([]T, error) {
 	q := &query{from: "pawl_v1.gates as r"}
-	q.behind(a.Page, []string{"consumer", "resource"}, []string{"text", "text"})
-	if a.Consumer != "" {
-		q.only("r.consumer = %s", a.Consumer)
-	}
+	q.equal("r.consumer", a.Consumer)
 	if a.Held {
 		q.also("r.held > 0")
 	}
-	text := q.page(a.Page, "r.consumer, r.resource")
-	return lookRows[T](ctx, db, "gate.list", text, q.args...)
+	return readPage[T](ctx, db, "gate.list", q, a.Page, key{"consumer", "text"}, key{"resource", "text"})
 }
 
 // SequenceGate reads one gate. It returns no row if the gate does not exist.

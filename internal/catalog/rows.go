@@ -65,13 +65,15 @@ func selected(columns []column) string {
 
 // lookRows reads rows of r, which from names, without the columns for single rows.
 func lookRows[T any](ctx context.Context, db DB, op, from string, args ...any) ([]T, error) {
-	columns := shapeOf[T]().list
-	return Look(ctx, db, op, "select "+selected(columns)+"\n  from "+from, args, reads[T](columns))
+	return lookColumns[T](ctx, db, op, shapeOf[T]().list, from, args)
 }
 
 // lookWhole reads rows of r with all columns.
 func lookWhole[T any](ctx context.Context, db DB, op, from string, args ...any) ([]T, error) {
-	columns := shapeOf[T]().get
+	return lookColumns[T](ctx, db, op, shapeOf[T]().get, from, args)
+}
+
+func lookColumns[T any](ctx context.Context, db DB, op string, columns []column, from string, args []any) ([]T, error) {
 	return Look(ctx, db, op, "select "+selected(columns)+"\n  from "+from, args, reads[T](columns))
 }
 

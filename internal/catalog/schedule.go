@@ -13,10 +13,7 @@ const schedules = `(
 
 // Schedules reads pawl_v1.schedules, ordered by name.
 func Schedules[T any](ctx context.Context, db DB, p Page) ([]T, error) {
-	q := &query{from: schedules}
-	q.behind(p, []string{"name"}, []string{"text"})
-	text := q.page(p, "r.name")
-	return lookRows[T](ctx, db, "schedule.list", text, q.args...)
+	return readPage[T](ctx, db, "schedule.list", &query{from: schedules}, p, key{"name", "text"})
 }
 
 // Schedule reads one schedule. It returns no row if the schedule does not exist.

@@ -31,24 +31,16 @@ type StepRow struct {
 // Steps reads pawl_v1.steps, ordered by scope, key and step.
 func Steps[T any](ctx context.Context, db DB, a StepQuery) ([]T, error) {
 	q := &query{from: "pawl_v1.steps as r"}
-	q.behind(a.Page, []string{"scope", "key", "step"}, []string{"text", "text", "text"})
-	if a.Scope != "" {
-		q.only("r.scope = %s", a.Scope)
-	}
-	if a.Key != "" {
-		q.only("r.key = %s", a.Key)
-	}
-	if len(a.Providers) > 0 {
-		q.only("r.provider = any (%s)", a.Providers)
-	}
+	q.equal("r.scope", a.Scope)
+	q.equal("r.key", a.Key)
+	q.among("r.provider", a.Providers)
 	switch {
 	case slices.Equal(a.Statuses, []string{"unknown"}):
 		q.also("r.status = 'unknown'") // a literal, to match the partial index step_unknown
 	case len(a.Statuses) > 0:
 		q.only("r.status = any (%s)", a.Statuses)
 	}
-	text := q.page(a.Page, "r.scope, r.key, r.step")
-	return lookRows[T](ctx, db, "step.list", text, q.args...)
+	return readPage[T](ctx, db, "step.list", q, a.Page, key{"scope", "text"}, key{"key", "text"}, key{"step", "text"})
 }
 
 // Step reads one step. It returns no row if the step does not exist.

@@ -5,6 +5,7 @@
 //	verb.go   verbs; field.go: the values they take
 //	noun.go   the things that verbs act on, and their rows
 //	table.go  the verbs
+//	say.go    words for what the operator sees in both
 //	seen.go   verbs that roll back if the thing has changed since the operator looked
 //
 // To add a verb, add a method to package ops and an entry to the table. Tests check that each

@@ -48,27 +48,25 @@ var table = []Verb{
 		Seen:   []Field{{Name: "head", Flag: "job", Type: ID, Label: "only if this job blocks it; 0 means any"}},
 		Danger: true, Warning: "the jobs behind the dead letter run without it", Example: "orders account-17 --job 17 --reason 'booked by hand' --yes",
 		Fits: not(is("head", "")), Done: line("lane $name unblocked: job $job has given up its turn"),
-		Do: func(ctx context.Context, db pawl.DB, p Values, by ops.By) (ops.Result, error) {
-			return ops.LaneRef{Queue: p("queue"), Name: p("name"), Head: p.number("head")}.Unblock(ctx, db, by)
-		}},
+		Do: on(Values.lane, ops.LaneRef.Unblock)},
 	{Noun: Lanes, Name: "lane_policy", Command: "policy", Title: "Set the policy", Short: "Set what a lane does when its head becomes a dead letter",
 		Effect:  "From now on, a dead letter at the head of the lane blocks the lane, is parked so that the lane continues, or is skipped. A dead letter that blocks it already stays.",
 		More:    "The lane is kept, even without a job. See: pawl lanes --help.",
 		Inputs:  []Field{{Name: "policy", Arg: "policy", Label: "what a dead letter at the head does", Options: []string{"block", "park", "skip"}}},
 		Example: "orders account-17 park --reason 'order matters less than delay here'", Done: line("lane $name changed (was $was)"),
 		Do: func(ctx context.Context, db pawl.DB, p Values, by ops.By) (ops.Result, error) {
-			return ops.LaneRef{Queue: p("queue"), Name: p("name")}.SetPolicy(ctx, db, p("policy"), by)
+			return p.lane().SetPolicy(ctx, db, p("policy"), by)
 		}},
 
 	{Noun: Queues, Name: "queue_resume", Command: "resume", Title: "Resume", Short: "Claim all due jobs again",
 		Effect:  "Workers claim all due jobs, including those that waited meanwhile.",
-		Example: "orders --reason 'the stock service is back'", Fits: not(is("mode", ops.QueueRunning)), Do: onQueue(ops.QueueRef.Resume)},
+		Example: "orders --reason 'the stock service is back'", Fits: not(is("mode", ops.QueueRunning)), Do: on(Values.queue, ops.QueueRef.Resume)},
 	{Noun: Queues, Name: "queue_drain", Command: "drain", Title: "Drain", Short: "Claim only jobs of a queue that were tried before",
 		Effect:  "Workers claim only jobs that were tried before. New jobs wait.",
-		Example: "orders --reason 'version 7 reads other payloads'", Fits: not(is("mode", ops.QueueDraining)), Do: onQueue(ops.QueueRef.Drain)},
+		Example: "orders --reason 'version 7 reads other payloads'", Fits: not(is("mode", ops.QueueDraining)), Do: on(Values.queue, ops.QueueRef.Drain)},
 	{Noun: Queues, Name: "queue_pause", Command: "pause", Title: "Pause", Short: "Claim no jobs of a queue", Danger: true,
 		Effect:  "Workers claim no job of the queue until it is resumed. Running attempts continue, and jobs can be enqueued.",
-		Example: "orders --reason 'the stock service is down'", Fits: not(is("mode", ops.QueuePaused)), Do: onQueue(ops.QueueRef.Pause)},
+		Example: "orders --reason 'the stock service is down'", Fits: not(is("mode", ops.QueuePaused)), Do: on(Values.queue, ops.QueueRef.Pause)},
 	{Noun: Queues, Name: "queue_archive_off", Command: "set", Title: "Delete finished jobs", Danger: true,
 		Effect: "From now on, finished jobs are deleted. Jobs in the archive stay there until they are seven days old.",
 		Fits:   is("archive", "true"), Done: line(archiveWas), Already: archiveWas, Do: setArchive(false)},
@@ -78,18 +76,18 @@ var table = []Verb{
 
 	{Noun: Schedules, Name: "schedule_pause", Command: "pause", Title: "Pause", Short: "Enqueue nothing until it is resumed", Danger: true,
 		Effect:  "The schedule enqueues nothing until it is resumed, not even ticks that are due already. Jobs that it has enqueued stay.",
-		Example: "nightly-report --reason 'the warehouse is being moved'", Fits: is("paused", "false"), Already: "schedule $name is paused already", Do: onSchedule(ops.ScheduleRef.Pause)},
+		Example: "nightly-report --reason 'the warehouse is being moved'", Fits: is("paused", "false"), Already: "schedule $name is paused already", Do: on(Values.schedule, ops.ScheduleRef.Pause)},
 	{Noun: Schedules, Name: "schedule_resume", Command: "resume", Title: "Resume", Short: "Continue with the next tick",
 		Effect:  "The schedule continues with its next tick. Ticks that were missed meanwhile are dropped.",
 		More:    "To run a missed one: pawl schedules run-now.",
-		Example: "nightly-report --reason 'it has moved'", Fits: is("paused", "true"), Already: "schedule $name is not paused", Do: onSchedule(ops.ScheduleRef.Resume)},
+		Example: "nightly-report --reason 'it has moved'", Fits: is("paused", "true"), Already: "schedule $name is not paused", Do: on(Values.schedule, ops.ScheduleRef.Resume)},
 	{Noun: Schedules, Name: "schedule_run_now", Command: "run-now", Title: "Run now", Short: "Enqueue a job now, beside the plan",
 		Effect: "One job is enqueued at once, beside the plan. The plan stays as it is, paused or not.", More: "If you call it twice, it enqueues two jobs.",
 		Seen: []Field{{Name: "record", Type: Number}}, Warning: "a job is enqueued at once, beside the plan",
 		Example: "nightly-report --reason 'yesterday is missing' --yes", Done: line("schedule $name: job $job enqueued"), Do: runNow},
 	{Noun: Schedules, Name: "schedule_delete", Command: "delete", Title: "Delete", Short: "Delete a schedule", Danger: true, Warning: "it enqueues nothing any more",
 		Effect:  "The schedule is deleted. Jobs that it has enqueued stay. A program that still puts it creates it again when it starts, and may then enqueue at once: remove it from the program first, or pause the schedule instead.",
-		Example: "nightly-report --reason 'replaced by weekly-report' --yes", Do: onSchedule(ops.ScheduleRef.Delete)},
+		Example: "nightly-report --reason 'replaced by weekly-report' --yes", Do: on(Values.schedule, ops.ScheduleRef.Delete)},
 
 	{Noun: Deliveries, Name: "inbox_replay", Command: "replay", Title: "Replay", Short: "Run deliveries again that have not taken effect",
 		Effect: "If the delivery has not taken effect, it runs again. If it has, nothing happens: it goes through the inbox like every delivery.",
@@ -97,14 +95,14 @@ var table = []Verb{
 			"If its job is a dead letter, is cancelled or waits, that job becomes due now, and its attempts are reset. If its job was discarded, or the delivery was forgotten, " +
 			"a new job is created from the copy in pawl.delivery.",
 		Seen: []Field{processedAt}, Warning: "handlers run again for deliveries that have not taken effect", Example: "stripe evt_1 --reason 'the account exists now' --yes",
-		Do: onDelivery(ops.DeliveryRef.Replay)},
+		Do: on(Values.delivery, ops.DeliveryRef.Replay)},
 	{Noun: Deliveries, Name: "inbox_forget", Command: "forget", Title: "Forget", Short: "Forget a delivery, so that it runs as new when it arrives again",
 		Effect: "The delivery is forgotten. When the same message arrives again, it runs as new, and its effect may occur twice.",
 		More:   "No other command bypasses the inbox. It is refused while a job owns the delivery. A kept copy stays in pawl.delivery.",
 		Seen: []Field{{Name: "processed_at", Flag: "processed-at", Type: Time, None: true,
 			Label: "when it had taken effect, as you saw it in inbox show --json, or \"never\": if that has changed since, nothing happens"}},
 		Danger: true, Warning: "the same message then takes effect again", Example: "orders order-17 --reason 'booked and reversed by hand; they send it anew' --yes",
-		Fits: is("read", "true"), Do: onDelivery(ops.DeliveryRef.Forget)},
+		Fits: is("read", "true"), Do: on(Values.delivery, ops.DeliveryRef.Forget)},
 
 	{Noun: Commands, Name: "command_settle", Command: "settle", Title: "Say what happened", Short: "Decide whether an unknown command took effect",
 		Effect: "The command ends as you say. executed: it succeeded, and every repeated call gets the result. not_executed: the next call with the key may run it. " +
@@ -159,9 +157,7 @@ var table = []Verb{
 		Seen:   []Field{{Name: "next_held", Flag: "next", Type: Number, Optional: true, Label: "the lowest held number that you saw: if it has changed since, nothing happens"}},
 		Danger: true, Warning: "the missing numbers are dropped if they arrive later", Example: "orders 'account 7' --reason 'the sender lost 42, see their ticket 1234' --yes",
 		Fits: not(is("next_held", "")),
-		Do: func(ctx context.Context, db pawl.DB, p Values, by ops.By) (ops.Result, error) {
-			return ops.SequenceGateRef{Consumer: p("consumer"), Resource: p("resource"), NextHeld: p.seen("next_held")}.Release(ctx, db, by)
-		}},
+		Do:   on(Values.gate, ops.SequenceGateRef.Release)},
 	{Noun: SequenceGates, Name: "sequence_gate_reset", Command: "reset", Title: "Set its number", Short: "Set a gate's number: the next number is LAST + 1",
 		Effect: "The gate expects the number after LAST. If you set it back, numbers that took effect can take effect again.",
 		More: "LAST is the number that took effect last. Use it for a strict gate that has no first number, or after a sender has restarted its numbers. " +
@@ -197,28 +193,32 @@ var Purge = struct {
 
 type doFunc = func(ctx context.Context, db pawl.DB, p Values, by ops.By) (ops.Result, error)
 
-func onQueue(verb func(ops.QueueRef, context.Context, pawl.DB, ops.By) (ops.Result, error)) doFunc {
+// on returns a function that runs a verb on what the values name.
+func on[Ref any](what func(Values) Ref, verb func(Ref, context.Context, pawl.DB, ops.By) (ops.Result, error)) doFunc {
 	return func(ctx context.Context, db pawl.DB, p Values, by ops.By) (ops.Result, error) {
-		return verb(ops.QueueRef{Name: p("name")}, ctx, db, by)
+		return verb(what(p), ctx, db, by)
 	}
 }
 
 func setArchive(on bool) doFunc {
 	return func(ctx context.Context, db pawl.DB, p Values, by ops.By) (ops.Result, error) {
-		return ops.QueueRef{Name: p("name")}.SetArchive(ctx, db, on, by)
+		return p.queue().SetArchive(ctx, db, on, by)
 	}
 }
 
-func onSchedule(verb func(ops.ScheduleRef, context.Context, pawl.DB, ops.By) (ops.Result, error)) doFunc {
-	return func(ctx context.Context, db pawl.DB, p Values, by ops.By) (ops.Result, error) {
-		return verb(ops.ScheduleRef{Name: p("name")}, ctx, db, by)
-	}
+func (p Values) queue() ops.QueueRef       { return ops.QueueRef{Name: p("name")} }
+func (p Values) schedule() ops.ScheduleRef { return ops.ScheduleRef{Name: p("name")} }
+
+func (p Values) lane() ops.LaneRef {
+	return ops.LaneRef{Queue: p("queue"), Name: p("name"), Head: p.number("head")}
 }
 
-func onDelivery(verb func(ops.DeliveryRef, context.Context, pawl.DB, ops.By) (ops.Result, error)) doFunc {
-	return func(ctx context.Context, db pawl.DB, p Values, by ops.By) (ops.Result, error) {
-		return verb(ops.DeliveryRef{Consumer: p("consumer"), Key: p("key"), ProcessedAt: p.when("processed_at")}, ctx, db, by)
-	}
+func (p Values) delivery() ops.DeliveryRef {
+	return ops.DeliveryRef{Consumer: p("consumer"), Key: p("key"), ProcessedAt: p.when("processed_at")}
+}
+
+func (p Values) gate() ops.SequenceGateRef {
+	return ops.SequenceGateRef{Consumer: p("consumer"), Resource: p("resource"), NextHeld: p.seen("next_held")}
 }
 
 func (p Values) step() ops.StepRef {

@@ -1,6 +1,7 @@
 package otelpawl
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -62,9 +63,7 @@ func messaging(operation string, broker pawl.Broker, otherwise string) (name str
 	if broker != nil {
 		system, destination = broker.Broker()
 	}
-	if destination == "" {
-		destination = otherwise
-	}
+	destination = cmp.Or(destination, otherwise)
 	return operation + " " + destination, []attribute.KeyValue{semconv.MessagingSystemKey.String(system), semconv.MessagingDestinationName(destination),
 		semconv.MessagingOperationName(operation)}
 }

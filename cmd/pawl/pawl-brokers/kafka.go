@@ -25,7 +25,6 @@ type kafkaBroker struct {
 	queues []string
 }
 
-// partitions is the number of partitions of each topic.
 const partitions = 6
 
 var kafka = broker.Kind{
@@ -41,7 +40,7 @@ var kafka = broker.Kind{
 	},
 }
 
-func openKafka(ctx context.Context, o broker.Options, queues []string) (broker.Broker, error) {
+func openKafka(ctx context.Context, o broker.Options, queues ...string) (broker.Broker, error) {
 	server, err := brokers.Kafka(ctx, brokers.Options{Log: o.Log})
 	if err != nil {
 		return nil, err

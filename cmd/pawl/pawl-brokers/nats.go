@@ -52,7 +52,7 @@ func connectNATS(address string) (jetstream.JetStream, error) {
 	return jetstream.New(conn)
 }
 
-func openNATS(ctx context.Context, o broker.Options, queues []string) (broker.Broker, error) {
+func openNATS(ctx context.Context, o broker.Options, queues ...string) (broker.Broker, error) {
 	server, err := brokers.NATS(ctx, brokers.Options{Log: o.Log})
 	if err != nil {
 		return nil, err

@@ -43,7 +43,7 @@ var rabbitmq = broker.Kind{
 	},
 }
 
-func openRabbitMQ(ctx context.Context, o broker.Options, queues []string) (broker.Broker, error) {
+func openRabbitMQ(ctx context.Context, o broker.Options, queues ...string) (broker.Broker, error) {
 	port, err := brokers.FreePort()
 	if err != nil {
 		return nil, err

@@ -1,6 +1,6 @@
 -- Settings with which a commit is answered before it is on disk: of this session, of a role or
 -- database, or of the server.
-select 'session' as scope, s.name as setting, quote_ident(current_database()) as target
+select 'session' as scope, s.name as setting, 'database ' || quote_ident(current_database()) as target
   from pg_catalog.pg_settings as s
  where s.name = 'synchronous_commit'
    and s.setting = 'off'

@@ -1,6 +1,6 @@
 -- Consumers that reported in the last 3 minutes that they receive nothing, or one delivery at a
 -- time. They report it once a minute.
-select r.scope as name, max(r.at) as at, d.dead
+select r.scope as name, 'inbox/' || r.scope as queue, max(r.at) as at, d.dead
   from pawl.rollup as r
  cross join lateral (
         select count(*) as dead

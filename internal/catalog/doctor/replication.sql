@@ -2,7 +2,7 @@
 with asked as (
   select from pg_catalog.pg_settings as s where s.name = 'synchronous_standby_names' and s.setting <> ''
 )
-select 'session' as scope, quote_ident(current_database()) as target, null::bigint as worker_id
+select 'session' as scope, 'database ' || quote_ident(current_database()) as target, null::bigint as worker_id
   from asked
   join pg_catalog.pg_settings as s on s.name = 'synchronous_commit' and s.setting = 'local'
  union all

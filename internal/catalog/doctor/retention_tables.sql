@@ -1,5 +1,5 @@
 -- Tables with rows that expired $1 milliseconds ago.
-select t.name
+select t.name, $1::bigint / 3600000 as overdue_hours
   from (
     select 'command' as name
      where exists (select from pawl.command as c

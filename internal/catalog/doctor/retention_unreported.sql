@@ -14,7 +14,7 @@ with recursive names (name) as ( -- one step of the primary key each
     from names as n
    where n.name is not null
 )
-select n.name
+select n.name, 28 + $1::bigint / 86400000 as days
   from names as n
  where not exists (select from pawl.consumer as c where c.name = n.name)
    and exists (select from pawl.inbox as i

@@ -12,13 +12,13 @@ with hot as (
    where c.relnamespace = 'pawl'::regnamespace
      and c.relkind = 'r'
 )
-select null::text as table_name, null::bigint as dead_rows
+select 'server' as scope, null::text as table_name, null::bigint as dead_rows
  where not current_setting('autovacuum')::boolean
  union all
-select h.relname, null
+select 'table', h.relname, null
   from hot as h
  where h.enabled in ('off', 'false', 'no', '0')
  union all
-select h.relname, h.n_dead_tup
+select 'rows', h.relname, h.n_dead_tup
   from hot as h
  where h.n_dead_tup > 3 * h.threshold + $1

@@ -8,7 +8,7 @@ select 'server' as scope, 0::bigint as worker_id, '' as worker_name, current_set
           where w.report ->> 'wakeups' = 'on'
             and not w.seen_at + w.lease < clock_timestamp())
 union all
-(select 'worker', w.id, w.name, w.report ->> 'wakeups'
+(select w.report ->> 'wakeups', w.id, w.name, null
   from pawl.worker as w
  where w.report ->> 'wakeups' in ('off', 'none')
    and (w.report ->> 'pooled')::boolean is not true

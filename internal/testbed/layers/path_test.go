@@ -28,7 +28,7 @@ var ownPath = map[string]string{
 
 // pinnedBy are functions that run a text under Pawl's own path, or put it into a script that sets
 // the path.
-var pinnedBy = []string{"Look", "lookOne", "lookRows", "lookWhole", "Pinned"}
+var pinnedBy = []string{"Look", "lookOne", "lookRows", "lookWhole", "readPage", "Pinned"}
 
 // pieces are functions and package-level strings that contain a part of a statement, with the
 // reason why its names are safe.
@@ -41,7 +41,7 @@ var pieces = map[string]string{
 	"guard.countFinal":                "the same",
 	"internal/catalog.query":          "read through Look",
 	"internal/catalog.openDeliveries": "read through Look",
-	"internal/catalog.behind":         "the same",
+	"internal/catalog.page":           "the same",
 	"internal/catalog.selected":       "the same",
 	"internal/catalog.commands":       "the same",
 	"internal/catalog.queues":         "the same",

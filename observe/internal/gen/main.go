@@ -4,6 +4,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"log"
 	"os"
@@ -51,7 +52,7 @@ func table(b *bytes.Buffer, list []metrics.Metric) {
 	b.WriteString("| Prometheus | OpenTelemetry | type | unit | labels | meaning | look out for |\n|---|---|---|---|---|---|---|\n")
 	for _, m := range list {
 		fmt.Fprintf(b, "| `%s` | `%s` | %s | %s | %s | %s | %s |\n",
-			m.Name, m.OTel, m.Type, or(m.Unit), "`"+strings.Join(m.Labels, "`, `")+"`", m.Help, or(m.Alert))
+			m.Name, m.OTel, m.Type, cmp.Or(m.Unit, "–"), "`"+strings.Join(m.Labels, "`, `")+"`", m.Help, cmp.Or(m.Alert, "–"))
 	}
 }
 
@@ -63,11 +64,4 @@ func metricsOf(read string) string {
 		}
 	}
 	return strings.Join(names, ", ")
-}
-
-func or(text string) string {
-	if text == "" {
-		return "–"
-	}
-	return text
 }

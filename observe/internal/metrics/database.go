@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -45,12 +46,8 @@ func NewDatabase(pool *pgxpool.Pool, o observe.DatabaseOptions) (*Database, erro
 	if pool == nil {
 		return nil, &pawl.Error{Op: "observe.database", Code: pawl.CodeArgumentInvalid, Err: errors.New("the pool is missing")}
 	}
-	if o.Every == 0 {
-		o.Every = 15 * time.Second
-	}
-	if o.Timeout == 0 {
-		o.Timeout = 2 * time.Second
-	}
+	o.Every = cmp.Or(o.Every, 15*time.Second)
+	o.Timeout = cmp.Or(o.Timeout, 2*time.Second)
 	if o.Every < time.Second || o.Timeout < time.Millisecond {
 		return nil, badOption(fmt.Errorf("the field Every must be at least 1s and Timeout 1ms, they are %v and %v", o.Every, o.Timeout))
 	}

@@ -45,8 +45,9 @@ type Location struct {
 
 // A Kind is a kind of broker.
 type Kind struct {
-	Title  string // for people
-	Open   func(ctx context.Context, o Options, queues []string) (Broker, error)
+	Title string // for people
+	// Open starts a broker and creates queues in it.
+	Open   func(ctx context.Context, o Options, queues ...string) (Broker, error)
 	Source func(ctx context.Context, address, queue string, hooks pawl.Hooks) (pawl.Source, error)
 	Sink   func(ctx context.Context, address, queue string) (pawl.Sink, error)
 	Points []string // crash points of a worker, in addition to those of the consumer
@@ -65,37 +66,23 @@ var elsewhere = []string{"kafka", "nats", "rabbitmq"}
 // Kinds returns the names of all brokers.
 func Kinds() []string { return append(slices.Clone(elsewhere), "sqs") }
 
-// Check returns why the broker of that name cannot be opened, or nil.
-func Check(name string) error {
-	if _, here := kinds[name]; here {
-		return nil
+// Named returns a kind of broker, or why this program cannot open one.
+func Named(name string) (Kind, error) {
+	k, here := kinds[name]
+	switch {
+	case here:
+		return k, nil
+	case slices.Contains(elsewhere, name):
+		return k, fmt.Errorf("this program has no client of %s: run pawl-brokers, which is pawl with all brokers (in a clone: go run ./cmd/pawl/pawl-brokers)", name)
 	}
-	if slices.Contains(elsewhere, name) {
-		return fmt.Errorf("this program has no client of %s: run pawl-brokers, which is pawl with all brokers (in a clone: go run ./cmd/pawl/pawl-brokers)", name)
-	}
-	return fmt.Errorf("there is no broker %q, only %q", name, Kinds())
+	return k, fmt.Errorf("there is no broker %q, only %q", name, Kinds())
 }
 
-// Options choose a broker.
+// Options of a broker that is opened.
 type Options struct {
-	Kind string            // one of Kinds
 	Seed uint64            // of the faults of the SQS in this process
 	Log  func(line string) // receives a line before a slow step
 }
-
-// Open starts a broker and creates queues in it.
-func Open(ctx context.Context, o Options, queues ...string) (Broker, error) {
-	if err := Check(o.Kind); err != nil {
-		return nil, err
-	}
-	return kinds[o.Kind].Open(ctx, o, queues)
-}
-
-// Title is the broker's name for people.
-func Title(name string) string { return kinds[name].Title }
-
-// Points are the crash points of a broker's transport.
-func Points(name string) []string { return kinds[name].Points }
 
 // Source receives from a queue and reports to hooks.
 func (l Location) Source(ctx context.Context, queue string, hooks pawl.Hooks) (pawl.Source, error) {

@@ -32,7 +32,7 @@ type SQS struct {
 
 var sqs = Kind{
 	Title: "SQS",
-	Open: func(ctx context.Context, o Options, queues []string) (Broker, error) {
+	Open: func(ctx context.Context, o Options, queues ...string) (Broker, error) {
 		return OpenSQS(ctx, sqstest.Chaos(o.Seed, weather), queues...)
 	},
 	Source: func(ctx context.Context, address, queue string, hooks pawl.Hooks) (pawl.Source, error) {

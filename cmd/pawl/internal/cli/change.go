@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -60,14 +61,11 @@ func (c *change) run(cmd *cobra.Command, what, warning string, do func(ctx conte
 	})
 }
 
-// checkBy requires a reason and an actor.
 func (c *change) checkBy(cmd *cobra.Command) error {
 	if strings.TrimSpace(c.by.Reason) == "" {
 		return misused(cmd, "the reason is missing", "pass --reason, as in: --reason 'the stock service is back'")
 	}
-	if c.by.Actor == "" {
-		c.by.Actor = whoami()
-	}
+	c.by.Actor = cmp.Or(c.by.Actor, whoami())
 	if c.by.Actor == "" {
 		return misused(cmd, "the actor is missing: $USER is not set", "pass --actor")
 	}
@@ -116,5 +114,4 @@ func whoami() string {
 	return ""
 }
 
-// isLocked reports whether an open transaction holds the row's lock.
 func isLocked(err error) bool { return verdict.IsBusy(pawl.CodeOf(err)) }

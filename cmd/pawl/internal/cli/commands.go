@@ -34,12 +34,11 @@ func newCommandsList() *cobra.Command {
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&s.Scope, "scope", "", "only of this scope")
-	addStatusFlag(cmd, &s.Statuses, ops.CommandStatuses())
 	flags.BoolVar(&s.Stale, "stale", false, "only those that need help to finish: unknown, or processing with an expired lease")
 	return list[ops.Command]{name: "commands", row: commandCells,
 		heading: []string{"SCOPE", "KEY", "STATUS", "ATTEMPTS", "AGE", "SINCE", "CLAIMED BY", "FAILURE"},
-		check:   func(cmd *cobra.Command) error { return checkStatuses(cmd, ops.CommandStatuses(), s.Statuses...) },
-		read:    func(ctx context.Context, conn *pgx.Conn) (ops.Page[ops.Command], error) { return s.List(ctx, conn) },
+		check:   addStatusFlag(cmd, &s.Statuses, ops.CommandStatuses()),
+		read:    func() pager[ops.Command] { return s.List },
 	}.on(cmd, &s.Limit, &s.After)
 }
 
@@ -62,15 +61,16 @@ func newCommandsShow() *cobra.Command {
 		Use:     "show SCOPE KEY",
 		Short:   "Show a command, the size of its response, and changes by operators",
 		Example: "  pawl commands show orders/acme order-17",
+		Args:    takes(2),
 	}
-	return show[ops.Command]{arguments: 2,
-		get: func(ctx context.Context, conn *pgx.Conn, args []string) (ops.Command, error) {
+	return report[ops.Command]{
+		read: func(ctx context.Context, conn *pgx.Conn, args []string) (ops.Command, error) {
 			return ops.CommandRef{Scope: args[0], Key: args[1]}.Get(ctx, conn)
 		},
 		next: func(args []string) string {
 			return "it was never received, or its retention has passed; see: pawl explain " + text.ShellWord(args[1])
 		},
-		text: commandText,
+		print: printed(commandText),
 	}.on(cmd)
 }
 

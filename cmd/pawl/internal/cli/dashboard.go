@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,7 +18,6 @@ import (
 	"github.com/pawl-go/pawl/dashboard"
 )
 
-// dashboardAddress is the default address of pawl dashboard.
 const dashboardAddress = "127.0.0.1:8484"
 
 type dashboardFlags struct {
@@ -83,9 +83,7 @@ func (f dashboardFlags) run(cmd *cobra.Command) error {
 }
 
 func (f *dashboardFlags) check(cmd *cobra.Command) error {
-	if f.actor == "" {
-		f.actor = whoami()
-	}
+	f.actor = cmp.Or(f.actor, whoami())
 	if f.actor == "" || len(f.actor) > 255 {
 		return misused(cmd, "the actor is missing: $USER is not set, or longer than 255 octets", "pass --actor")
 	}
@@ -101,16 +99,11 @@ func loopbackAddress(cmd *cobra.Command, listen, otherwise string) error {
 	return nil
 }
 
-// printLogin prints the address with which one browser can log in.
-func printLogin(cmd *cobra.Command, asJSON bool, login, url string) (err error) {
-	if asJSON {
-		return printJSON(cmd.OutOrStdout(), struct {
-			URL   string `json:"url"`
-			Login string `json:"login"` // works once
-		}{url, login})
-	}
-	_, err = fmt.Fprintln(cmd.OutOrStdout(), login)
-	return err
+func printLogin(cmd *cobra.Command, asJSON bool, login, url string) error {
+	return printOne(cmd, asJSON, struct {
+		URL   string `json:"url"`
+		Login string `json:"login"` // works once
+	}{url, login}, login)
 }
 
 // poolOf makes a small pool of connections with the given configuration.

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/url"
@@ -24,12 +25,6 @@ const (
 
 // connectLimit bounds connecting, unless the URL has a connect_timeout, because a person waits.
 const connectLimit = 10 * time.Second
-
-// addDatabaseFlag adds the flag to all commands. The variable is not its default, because help
-// would print the password.
-func addDatabaseFlag(root *cobra.Command) {
-	root.PersistentFlags().String(urlFlag, "", "the database, as postgres://... (default: $"+urlVariable+")")
-}
 
 // withDatabase connects to the database of the command line or the environment, and calls do. It
 // explains errors of both.
@@ -68,12 +63,8 @@ func databaseConfig(cmd *cobra.Command) (*pgx.ConnConfig, error) {
 		return nil, misused(cmd, source+" cannot be read"+whyUnreadable(given, err), urlForm)
 	}
 	config := pool.ConnConfig
-	if config.ConnectTimeout == 0 {
-		config.ConnectTimeout = connectLimit
-	}
-	if config.RuntimeParams["application_name"] == "" {
-		config.RuntimeParams["application_name"] = "pawl"
-	}
+	config.ConnectTimeout = cmp.Or(config.ConnectTimeout, connectLimit)
+	config.RuntimeParams["application_name"] = cmp.Or(config.RuntimeParams["application_name"], "pawl")
 	pawl.Watch(config, pawl.Watching{})
 	return config, nil
 }

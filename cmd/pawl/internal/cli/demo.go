@@ -1,8 +1,10 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"os"
 	"slices"
@@ -17,7 +19,6 @@ import (
 	"github.com/pawl-go/pawl/cmd/pawl/internal/demo"
 )
 
-// newDemo is `pawl demo`, which shows the promise under faults.
 func newDemo() *cobra.Command {
 	var o demo.Options
 	cmd := &cobra.Command{
@@ -92,6 +93,14 @@ func runDemo(cmd *cobra.Command, o demo.Options, asJSON bool) error {
 	if o.Payments && !cmd.Flags().Changed("messages") {
 		o.Messages = 1000
 	}
+	return playDemo(cmd, o, asJSON, demo.Run, printReport, func(r demo.Report) error {
+		return failed(cmd, errors.New("the promise was broken: "+firstViolation(r)), fmt.Sprintf("run it again with --seed %d --keep and look", r.Seed))
+	})
+}
+
+// playDemo plays a demo and prints its report. broken is the error of a broken promise.
+func playDemo[R interface{ OK() bool }](cmd *cobra.Command, o demo.Options, asJSON bool, run func(context.Context, demo.Options, demo.Display) (R, error),
+	print func(io.Writer, R) error, broken func(R) error) error {
 	if err := o.Validate(); err != nil {
 		return misused(cmd, err.Error(), "see: pawl demo --help")
 	}
@@ -100,19 +109,20 @@ func runDemo(cmd *cobra.Command, o demo.Options, asJSON bool) error {
 		return err
 	}
 	display := newDisplay(cmd.ErrOrStderr())
-	report, err := demo.Run(cmd.Context(), o, display)
+	report, err := run(cmd.Context(), o, display)
 	display.end()
 	if err != nil {
 		return explainDemo(cmd, config, o, err)
 	}
-	if err := printReport(cmd.OutOrStdout(), report, asJSON); err != nil {
+	if asJSON {
+		err = printJSON(cmd.OutOrStdout(), report)
+	} else {
+		err = print(cmd.OutOrStdout(), report)
+	}
+	if err != nil || report.OK() {
 		return err
 	}
-	if !report.OK() {
-		return failed(cmd, errors.New("the promise was broken: "+firstViolation(report)),
-			fmt.Sprintf("run it again with --seed %d --keep and look", report.Seed))
-	}
-	return nil
+	return broken(report)
 }
 
 // playFlags are the flags that exclude --lease.
@@ -122,25 +132,9 @@ func runLease(cmd *cobra.Command, o demo.Options, asJSON bool) error {
 	if n := slices.IndexFunc(playFlags, cmd.Flags().Changed); n >= 0 {
 		return misused(cmd, "--"+playFlags[n]+" does not go with --lease", "see: pawl demo --help")
 	}
-	if err := o.Validate(); err != nil {
-		return misused(cmd, err.Error(), "see: pawl demo --help")
-	}
-	config, err := prepareDemo(cmd, &o)
-	if err != nil {
-		return err
-	}
-	display := newDisplay(cmd.ErrOrStderr())
-	report, err := demo.RunLease(cmd.Context(), o, display)
-	if err != nil {
-		return explainDemo(cmd, config, o, err)
-	}
-	if err := printLease(cmd.OutOrStdout(), report, asJSON); err != nil {
-		return err
-	}
-	if !report.OK() {
+	return playDemo(cmd, o, asJSON, demo.RunLease, printLease, func(demo.LeaseReport) error {
 		return failed(cmd, errors.New("the promise was broken"), "run it again with --keep and look")
-	}
-	return nil
+	})
 }
 
 // prepareDemo sets the options that the flags left open.

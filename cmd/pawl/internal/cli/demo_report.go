@@ -9,14 +9,12 @@ import (
 	"github.com/pawl-go/pawl/cmd/pawl/internal/demo"
 )
 
-func printReport(w io.Writer, r demo.Report, asJSON bool) error {
-	if asJSON {
-		return printJSON(w, r)
-	}
+func printReport(w io.Writer, r demo.Report) error {
+	kind, _ := broker.Named(r.Broker)
 	other := r.Altered + r.Torn + r.Unexpected
 	rows := [][]string{
 		{"orders sent", count(r.Intents), "intents: each must take effect once"},
-		{"deliveries", count(r.Deliveries), "messages that " + broker.Title(r.Broker) + " handed out"},
+		{"deliveries", count(r.Deliveries), "messages that " + kind.Title + " handed out"},
 		{"deliveries sent", count(r.Deliveries), "webhooks, each until it was answered 200"},
 		{"effects", count(r.Effects), "order rows in PostgreSQL"},
 		{"charges", count(r.Charged), fmt.Sprintf("really made by the bank, in %d requests", r.ChargeRequests)},
@@ -61,10 +59,7 @@ func printDirectory(w io.Writer, directory string) {
 	}
 }
 
-func printLease(w io.Writer, r demo.LeaseReport, asJSON bool) error {
-	if asJSON {
-		return printJSON(w, r)
-	}
+func printLease(w io.Writer, r demo.LeaseReport) error {
 	err := printTable(w, []string{"what", fmt.Sprintf("%*s", countWidth, "count"), "meaning"}, [][]string{
 		{"letters", count(r.Letters), "jobs: each is one mail and one row"},
 		{"mails", count(r.Mails), "really sent by the mail server"},

@@ -3,7 +3,6 @@ package cli
 import (
 	"cmp"
 	"errors"
-	"fmt"
 	"os"
 	"slices"
 
@@ -13,14 +12,12 @@ import (
 	"github.com/pawl-go/pawl/internal/testbed/postgres"
 )
 
-// watchFlags are the flags of pawl demo --watch.
 type watchFlags struct {
 	watch  bool
 	rate   float64
 	listen string
 }
 
-// run opens the crash lab until Ctrl-C.
 func (f watchFlags) run(cmd *cobra.Command, workers int, asJSON bool) error {
 	alone := append(slices.DeleteFunc(slices.Clone(playFlags), func(name string) bool { return name == "workers" }), "lease", "keep", "timeout", urlFlag)
 	if n := slices.IndexFunc(alone, func(name string) bool { return cmd.Flags().Changed(name) }); n >= 0 {
@@ -48,30 +45,9 @@ func (f watchFlags) run(cmd *cobra.Command, workers int, asJSON bool) error {
 	if err != nil {
 		return failed(cmd, err, "run it again; choose another port with --listen if that one is taken")
 	}
-	if asJSON {
-		err = printJSON(cmd.OutOrStdout(), r)
-	} else {
-		_, err = fmt.Fprintln(cmd.OutOrStdout(), r.Summary())
-	}
+	err = printOne(cmd, asJSON, r, r.Summary())
 	if err == nil && !r.OK() {
 		return failed(cmd, errors.New("the promise was broken: "+r.Summary()), "please report it, with the faults that you pressed")
 	}
 	return err
-}
-
-// newLabWorker is the command that the crash lab starts for its workers. It is not for people.
-func newLabWorker() *cobra.Command {
-	return &cobra.Command{
-		Use:    lab.WorkerCommand,
-		Short:  "A worker of the crash lab",
-		Hidden: true,
-		Args:   noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			err := lab.Work(cmd.Context(), cmd.InOrStdin(), cmd.OutOrStdout())
-			if errors.Is(err, lab.ErrByHand) {
-				return misused(cmd, err.Error(), "run: pawl demo --watch")
-			}
-			return err
-		},
-	}
 }

@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"errors"
-	"fmt"
 	"regexp"
 	"strings"
 
@@ -18,12 +17,6 @@ func newDev() *cobra.Command {
 	cmd := group("dev", "Tools for development")
 	cmd.AddCommand(newDevPostgres(), newDevSQS(), newDevNATS(), newDevRabbitMQ(), newDevKafka())
 	return cmd
-}
-
-// A devServer is the output of `pawl dev postgres --json`. Fields are only added, never removed.
-type devServer struct {
-	URL string `json:"url"`
-	PID int    `json:"pid"` // of the server
 }
 
 type devFlags struct {
@@ -68,19 +61,8 @@ func (f devFlags) run(cmd *cobra.Command, command []string) (err error) {
 			return err
 		}
 	}
-	if len(command) > 0 {
-		return runOn(cmd, server, server.DataDir(), server.URL("postgres"), []string{"DATABASE_URL", urlVariable}, command)
-	}
-	if err := f.announce(cmd, server); err != nil {
-		return err
-	}
-	select {
-	case <-ctx.Done():
-		progress(cmd)("stopping; the data stays in " + server.DataDir())
-		return nil
-	case <-server.Done():
-		return failed(cmd, errors.New("the server ended by itself"), "start it again; the data stays in "+server.DataDir())
-	}
+	return developed{server: server, title: "PostgreSQL " + server.Version(), dir: server.DataDir(), variables: []string{"DATABASE_URL", urlVariable},
+		output: devOutput{URL: server.URL("postgres"), PID: server.PID()}, shell: urlVariable, next: "start it again; the data stays in " + server.DataDir()}.serve(cmd, command, *f.json)
 }
 
 // install migrates the server's database in the same way as pawl migrate up.
@@ -95,19 +77,6 @@ func install(cmd *cobra.Command, server *postgres.Server) error {
 		}
 		return grantRoles(ctx, conn, progress(cmd))
 	})
-}
-
-// announce prints the URL on stdout for programs, and the next steps on stderr for people.
-func (f devFlags) announce(cmd *cobra.Command, server *postgres.Server) error {
-	url := server.URL("postgres")
-	say := progress(cmd)
-	say(fmt.Sprintf("PostgreSQL %s is running, data in %s; Ctrl-C stops it", server.Version(), server.DataDir()))
-	say("in another shell: export " + urlVariable + "='" + url + "'")
-	if *f.json {
-		return printJSON(cmd.OutOrStdout(), devServer{URL: url, PID: server.PID()})
-	}
-	_, err := fmt.Fprintln(cmd.OutOrStdout(), url)
-	return err
 }
 
 // causeLine matches the reason that PostgreSQL's programs print before they exit. They all run in

@@ -31,13 +31,6 @@ type devBroker struct {
 	examples []string
 }
 
-// A devBrokerServer is the output of `pawl dev nats --json` and its siblings. Fields are only
-// added, never removed.
-type devBrokerServer struct {
-	URL string `json:"url"`
-	Dir string `json:"dir"` // with configuration, data and log
-}
-
 type devBrokerFlags struct {
 	dir  string
 	port int
@@ -46,7 +39,6 @@ type devBrokerFlags struct {
 	served func(context.Context, *brokers.Server) error
 }
 
-// newDevBroker makes the command `pawl dev NAME --dir DIR [-- COMMAND]`.
 func newDevBroker(b devBroker) *cobra.Command {
 	var f devBrokerFlags
 	cmd := &cobra.Command{
@@ -100,32 +92,8 @@ func (f devBrokerFlags) run(cmd *cobra.Command, b devBroker, command []string) (
 			return failed(cmd, err, "check the flags; the broker's data stays in "+server.Dir())
 		}
 	}
-	if len(command) > 0 {
-		return runOn(cmd, server, server.Dir(), b.url(server), b.variables, command)
-	}
-	if err := f.announce(cmd, b, server); err != nil {
-		return err
-	}
-	select {
-	case <-cmd.Context().Done():
-		progress(cmd)("stopping; the data stays in " + server.Dir())
-		return nil
-	case <-server.Done():
-		return failed(cmd, errors.New("the broker ended by itself"), "read "+filepath.Join(server.Dir(), "pawl.log")+" and start it again; the data stays")
-	}
-}
-
-// announce prints the URL on stdout for programs, and the next steps on stderr for people.
-func (f devBrokerFlags) announce(cmd *cobra.Command, b devBroker, server *brokers.Server) error {
-	url := b.url(server)
-	say := progress(cmd)
-	say(b.title + " is running, data in " + server.Dir() + "; Ctrl-C stops it")
-	say("in another shell: export " + b.variables[0] + "='" + url + "'")
-	if *f.json {
-		return printJSON(cmd.OutOrStdout(), devBrokerServer{URL: url, Dir: server.Dir()})
-	}
-	_, err := fmt.Fprintln(cmd.OutOrStdout(), url)
-	return err
+	return developed{server: server, title: b.title, dir: server.Dir(), variables: b.variables, output: devOutput{URL: b.url(server), Dir: server.Dir()}, shell: b.variables[0],
+		next: "read " + filepath.Join(server.Dir(), "pawl.log") + " and start it again; the data stays"}.serve(cmd, command, *f.json)
 }
 
 // lockDir creates a directory and locks it for this process. The lock ends with unlock or with the

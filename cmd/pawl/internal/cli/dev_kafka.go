@@ -80,7 +80,6 @@ func (all *topicFlag) String() string {
 	return strings.Join(texts, " ")
 }
 
-// make creates the topics on a running broker.
 func (all *topicFlag) make(ctx context.Context, s *brokers.Server) error {
 	for _, t := range *all {
 		if err := brokers.MakeKafkaTopic(ctx, s.Addr(), t.name, t.partitions); err != nil {

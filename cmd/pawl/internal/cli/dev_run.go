@@ -30,19 +30,56 @@ func behindDash(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// A served is a running server for development.
-type served interface {
-	Done() <-chan struct{} // closed when it has ended
+// A developed is a running server for development.
+type developed struct {
+	server    interface{ Done() <-chan struct{} } // closed when it has ended
+	title     string
+	dir       string // of its data
+	output    devOutput
+	variables []string // of a command: they hold the URL
+	shell     string   // the variable that a person exports
+	next      string   // the next step if the server ends by itself
 }
 
-// runOn runs a command with the URL in each of the variables, and returns when all its processes
-// have ended. The server's data stays in dir. The command gets its own process group, because
-// programs such as go run do not pass signals on.
-func runOn(cmd *cobra.Command, server served, dir, url string, variables, command []string) error {
+// A devOutput is the JSON of `pawl dev postgres`, `pawl dev nats` and its siblings. Fields are only
+// added, never removed.
+type devOutput struct {
+	URL string `json:"url"`
+	PID int    `json:"pid,omitempty"` // of a PostgreSQL
+	Dir string `json:"dir,omitempty"` // of a broker, with configuration, data and log
+}
+
+// serve runs a command on the server, or prints the URL and waits for Ctrl-C. The URL is on stdout,
+// for programs; the next steps are on stderr.
+func (d developed) serve(cmd *cobra.Command, command []string, asJSON bool) error {
+	if len(command) > 0 {
+		return d.run(cmd, command)
+	}
+	say := progress(cmd)
+	say(d.title + " is running, data in " + d.dir + "; Ctrl-C stops it")
+	say("in another shell: export " + d.shell + "='" + d.output.URL + "'")
+	if err := printOne(cmd, asJSON, d.output, d.output.URL); err != nil {
+		return err
+	}
+	select {
+	case <-cmd.Context().Done():
+		say("stopping; the data stays in " + d.dir)
+		return nil
+	case <-d.server.Done():
+		return failed(cmd, errEnded, d.next)
+	}
+}
+
+var errEnded = errors.New("the server ended by itself")
+
+// run runs a command with the URL in each of the variables, and returns when all its processes have
+// ended. The command gets its own process group, because programs such as go run do not pass
+// signals on.
+func (d developed) run(cmd *cobra.Command, command []string) error {
 	program := exec.Command(command[0], command[1:]...)
 	program.Env = os.Environ()
-	for _, name := range variables {
-		program.Env = append(program.Env, name+"="+url)
+	for _, name := range d.variables {
+		program.Env = append(program.Env, name+"="+d.output.URL)
 	}
 	program.Stdout, program.Stderr = os.Stdout, os.Stderr
 	program.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -50,21 +87,18 @@ func runOn(cmd *cobra.Command, server served, dir, url string, variables, comman
 	if err := program.Start(); err != nil {
 		return failed(cmd, err, "check the command behind --")
 	}
-	group := -program.Process.Pid
 	ended := make(chan error, 1)
 	go func() { ended <- program.Wait() }()
+	defer endGroup(-program.Process.Pid)
 	select {
 	case err := <-ended:
-		endGroup(group)
 		if err != nil {
 			return failed(cmd, fmt.Errorf("%s: %w", command[0], err), "look at its output")
 		}
 		return nil
-	case <-server.Done():
-		endGroup(group)
-		return failed(cmd, errors.New("the server ended by itself"), "start it again; the data stays in "+dir)
+	case <-d.server.Done():
+		return failed(cmd, errEnded, "start it again; the data stays in "+d.dir)
 	case <-cmd.Context().Done():
-		endGroup(group)
 		return nil
 	}
 }

@@ -129,9 +129,5 @@ func (f devSQSFlags) announce(cmd *cobra.Command, endpoint string, made []string
 	if len(made) > 0 {
 		say("and there: pawl dev sqs send --queue " + path.Base(made[0]) + " --key order-17 --payload '{}'")
 	}
-	if *f.json {
-		return printJSON(cmd.OutOrStdout(), devQueue{URL: endpoint, Queues: made})
-	}
-	_, err := fmt.Fprintln(cmd.OutOrStdout(), endpoint)
-	return err
+	return printOne(cmd, *f.json, devQueue{URL: endpoint, Queues: made}, endpoint)
 }

@@ -98,7 +98,6 @@ func fit(parts []string, width int) string {
 	return line
 }
 
-// end erases the progress line.
 func (d *display) end() {
 	d.mu.Lock()
 	defer d.mu.Unlock()

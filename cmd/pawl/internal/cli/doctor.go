@@ -56,35 +56,25 @@ report them too.`,
 	flags.StringSliceVar(&l.Skip, "skip", nil, "checks to leave out, separated by commas")
 	flags.DurationVar(&l.Transaction, "transaction", 5*time.Minute, "how long a transaction may be open")
 	flags.DurationVar(&l.Waiting, "waiting", 5*time.Minute, "how long work may be due before a worker takes it")
-	asJSON := addJSONFlag(cmd)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if err := checkLimits(cmd, l); err != nil {
-			return err
-		}
-		return withDatabase(cmd, func(ctx context.Context, conn *pgx.Conn) error {
-			d, err := doctor.Diagnose(ctx, conn, l)
-			if err != nil {
-				return err
+	user := "" // of the connection
+	return report[doctor.Diagnosis]{anySchema: true,
+		check: func(cmd *cobra.Command, _ []string) error { return checkLimits(cmd, l) },
+		read: func(ctx context.Context, conn *pgx.Conn, _ []string) (doctor.Diagnosis, error) {
+			user = pgx.Identifier{conn.Config().User}.Sanitize()
+			return doctor.Diagnose(ctx, conn, l)
+		},
+		print: printDiagnosis,
+		verdict: func(cmd *cobra.Command, d doctor.Diagnosis) error {
+			missed := notMade(d, l)
+			switch {
+			case len(d.Findings) > 0:
+				return failed(cmd, fmt.Errorf("findings: %d", len(d.Findings)), "apply the fix, or leave a check out with --skip")
+			case len(missed) > 0:
+				return failed(cmd, fmt.Errorf("not checked: %s", strings.Join(missed, ", ")), "grant pawl_reader to user "+user+", or leave checks out with --skip")
 			}
-			if *asJSON {
-				err = printJSON(cmd.OutOrStdout(), d)
-			} else {
-				err = printDiagnosis(cmd, d)
-			}
-			if err != nil {
-				return err
-			}
-			if missed := notMade(d, l); len(d.Findings) == 0 && len(missed) > 0 {
-				return failed(cmd, fmt.Errorf("not checked: %s", strings.Join(missed, ", ")), "grant pawl_reader to user "+
-					pgx.Identifier{conn.Config().User}.Sanitize()+", or leave checks out with --skip")
-			}
-			if len(d.Findings) == 0 {
-				return nil
-			}
-			return failed(cmd, fmt.Errorf("findings: %d", len(d.Findings)), "apply the fix, or leave a check out with --skip")
-		})
-	}
-	return cmd
+			return nil
+		},
+	}.on(cmd)
 }
 
 // checkLimits refuses unknown checks and invalid limits before it connects.

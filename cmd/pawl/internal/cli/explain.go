@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/spf13/cobra"
 
+	"github.com/pawl-go/pawl/internal/operator"
 	"github.com/pawl-go/pawl/internal/text"
 	"github.com/pawl-go/pawl/ops"
 )
@@ -25,34 +27,28 @@ events that a command appended under its key. Moments after now are still to com
 
 It reads by indexes only, however large the tables are, and shows no payload: see pawl jobs show. An event without its own key has a
 random id, which no index finds: see pawl outbox list.`,
+		Args:    takes(1),
 		Example: "  pawl explain order-17\n  pawl explain order-17 --scope orders/acme\n  pawl explain 4711 --json | jq '.moments[] | select(.kind == \"job\")'",
 	}
 	cmd.Flags().StringVar(&scope, "scope", "", "search only this: a command's scope, a consumer or a queue (default: the first 500 of each)")
-	asJSON := addJSONFlag(cmd)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if len(args) != 1 {
-			return misused(cmd, fmt.Sprintf("it takes 1 argument, not %d", len(args)), "as in: "+cmd.UseLine())
-		}
-		return withSchema(cmd, func(ctx context.Context, conn *pgx.Conn) error {
-			s, err := ops.Explain(ctx, conn, args[0], scope)
-			if err != nil {
-				return err
+	return report[ops.Story]{
+		read: func(ctx context.Context, conn *pgx.Conn, args []string) (ops.Story, error) {
+			return ops.Explain(ctx, conn, args[0], scope)
+		},
+		json: func(s ops.Story) any {
+			return struct {
+				ops.Story
+				Known bool `json:"known"`
+			}{s, s.Known()}
+		},
+		print: printStory,
+		verdict: func(cmd *cobra.Command, s ops.Story) error {
+			if s.Known() {
+				return nil
 			}
-			if *asJSON {
-				err = printJSON(cmd.OutOrStdout(), struct {
-					ops.Story
-					Known bool `json:"known"`
-				}{s, s.Known()})
-			} else if s.Known() {
-				err = printStory(cmd, s)
-			}
-			if err != nil || s.Known() {
-				return err
-			}
-			return failed(cmd, fmt.Errorf("nothing is known of %s; looked in: %s", args[0], strings.Join(s.Looked, ", ")), unknownKey(s))
-		})
-	}
-	return cmd
+			return failed(cmd, fmt.Errorf("nothing is known of %s; looked in: %s", s.Key, strings.Join(s.Looked, ", ")), unknownKey(s))
+		},
+	}.on(cmd)
 }
 
 func unknownKey(s ops.Story) string {
@@ -63,14 +59,16 @@ func unknownKey(s ops.Story) string {
 }
 
 func printStory(cmd *cobra.Command, s ops.Story) error {
-	rows := make([][]string, len(s.Moments))
-	for i, m := range s.Moments {
+	if !s.Known() {
+		return nil
+	}
+	rows := each(s.Moments, func(m ops.Moment) []string {
 		at := "-"
 		if !m.At.IsZero() {
 			at = when(m.At, s.ReadAt)
 		}
-		rows[i] = []string{at, subject(m), text.Visible(m.Event), details(m.Detail)}
-	}
+		return []string{at, subject(m), text.Visible(m.Event), details(m.Detail)}
+	})
 	if err := printTable(cmd.OutOrStdout(), []string{"AT", "WHAT", "EVENT", "DETAIL"}, rows); err != nil {
 		return err
 	}
@@ -93,23 +91,11 @@ func subject(m ops.Moment) string {
 
 // details prints the members of a JSON object in one line, sorted by name.
 func details(object []byte) string {
-	var members map[string]any
-	decoder := json.NewDecoder(strings.NewReader(string(object)))
-	decoder.UseNumber()
-	if decoder.Decode(&members) != nil || len(members) == 0 {
-		return "-"
+	var out []string
+	for _, m := range operator.Members(object) {
+		out = append(out, m.Name+"="+m.Value)
 	}
-	var names []string
-	for name, value := range members {
-		if value != nil {
-			names = append(names, name)
-		}
-	}
-	slices.Sort(names)
-	for i, name := range names {
-		names[i] = fmt.Sprintf("%s=%v", name, members[name])
-	}
-	return shorten(text.Visible(strings.Join(names, " ")), 200)
+	return cmp.Or(shorten(text.Visible(strings.Join(out, " ")), 200), "-")
 }
 
 // nextSteps returns the possible next steps of an operator, without repetition.
@@ -146,7 +132,6 @@ func nextSteps(s ops.Story) (steps []string) {
 	return steps
 }
 
-// fenceOf returns the fence that a verdict on the row must name.
 func fenceOf(m ops.Moment) int64 {
 	var d struct{ Fence int64 }
 	_ = json.Unmarshal(m.Detail, &d)

@@ -23,7 +23,6 @@ const (
 // lineLimit bounds an error line, in bytes. A cause and a step fit, a dump does not.
 const lineLimit = 1000
 
-// A usageError is an invalid command line.
 type usageError struct{ err error }
 
 func (e *usageError) Error() string { return e.err.Error() }
@@ -45,8 +44,8 @@ func operation(cmd *cobra.Command) string {
 	return strings.ReplaceAll(path, " ", ".")
 }
 
-// report prints err as one line, if it is not nil, and returns the exit code.
-func report(w io.Writer, err error) int {
+// exit prints err as one line, if it is not nil, and returns the exit code.
+func exit(w io.Writer, err error) int {
 	if err == nil {
 		return exitOK
 	}
@@ -119,4 +118,14 @@ func noArgs(cmd *cobra.Command, args []string) error {
 		return nil
 	}
 	return misused(cmd, fmt.Sprintf("unexpected argument %q", args[0]), "see: "+cmd.CommandPath()+" --help")
+}
+
+// takes refuses any other number of arguments than n.
+func takes(n int) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) == n {
+			return nil
+		}
+		return misused(cmd, fmt.Sprintf("it takes %s, not %d", text.Plural(n, "argument", "arguments"), len(args)), "as in: "+cmd.UseLine())
+	}
 }

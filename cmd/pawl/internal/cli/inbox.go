@@ -36,35 +36,37 @@ func newInboxShow() *cobra.Command {
 		Use:     "show CONSUMER ID",
 		Short:   "Show what is remembered of a delivery, and changes by operators",
 		Example: "  pawl inbox show orders order-17\n  pawl inbox show orders order-17 --json | jq .job_id",
+		Args:    takes(2),
 	}
-	asJSON := addJSONFlag(cmd)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if len(args) != 2 {
-			return misused(cmd, fmt.Sprintf("it takes 2 arguments, not %d", len(args)), "as in: "+cmd.UseLine())
-		}
-		ref := ops.DeliveryRef{Consumer: args[0], Key: args[1]}
-		return withSchema(cmd, func(ctx context.Context, conn *pgx.Conn) error {
-			d, err := ref.Get(ctx, conn)
-			missing := errors.Is(err, pawl.ErrNotFound)
-			if missing {
-				d = ops.Delivery{Consumer: ref.Consumer, Key: ref.Key}
-				d.Changes, err = ref.Changes(ctx, conn) // the audit may say who forgot it
+	return report[remembered]{
+		read: func(ctx context.Context, conn *pgx.Conn, args []string) (r remembered, err error) {
+			ref := ops.DeliveryRef{Consumer: args[0], Key: args[1]}
+			r.Delivery, err = ref.Get(ctx, conn)
+			if r.not = errors.Is(err, pawl.ErrNotFound); r.not {
+				r.Delivery = ops.Delivery{Consumer: ref.Consumer, Key: ref.Key}
+				r.Changes, err = ref.Changes(ctx, conn) // the audit may say who forgot it
 			}
-			switch {
-			case err != nil:
-				return err
-			case *asJSON:
-				err = printJSON(cmd.OutOrStdout(), d)
-			case !missing:
-				_, err = fmt.Fprint(cmd.OutOrStdout(), deliveryText(d))
+			return r, err
+		},
+		print: func(cmd *cobra.Command, r remembered) error {
+			if r.not {
+				return nil
 			}
-			if err != nil || !missing {
-				return err
+			return printed(deliveryText)(cmd, r.Delivery)
+		},
+		verdict: func(cmd *cobra.Command, r remembered) error {
+			if !r.not {
+				return nil
 			}
-			return failed(cmd, errors.New(notSeen(args)), forgottenBy(d.Changes))
-		})
-	}
-	return cmd
+			return failed(cmd, errors.New(notSeen(r.Consumer, r.Key)), forgottenBy(r.Changes))
+		},
+	}.on(cmd)
+}
+
+// remembered is what the inbox remembers of a delivery, or not.
+type remembered struct {
+	ops.Delivery
+	not bool
 }
 
 func deliveryText(d ops.Delivery) string {
@@ -92,8 +94,8 @@ func deliveryText(d ops.Delivery) string {
 	return out.String()
 }
 
-func notSeen(args []string) string {
-	return fmt.Sprintf("consumer %s remembers no delivery %s", args[0], args[1])
+func notSeen(consumer, key string) string {
+	return fmt.Sprintf("consumer %s remembers no delivery %s", consumer, key)
 }
 
 // forgottenBy returns what the audit says about a delivery that is not remembered.

@@ -15,7 +15,6 @@ import (
 	"github.com/pawl-go/pawl/ops"
 )
 
-// A replay is one call of the command.
 type replay struct {
 	*change
 	since, until string
@@ -63,7 +62,7 @@ func (r replay) run(cmd *cobra.Command, verb operator.Verb, args []string) error
 				return nil
 			}
 			if result.Outcome == ops.Absent {
-				return &miss{notSeen([]string{consumer, key}) + ", and none was kept", result.Hint}
+				return &miss{notSeen(consumer, key) + ", and none was kept", result.Hint}
 			}
 			return &miss{fmt.Sprintf("delivery %s is %s", key, strings.TrimSpace(string(result.Outcome)+" "+result.Was)), result.Hint}
 		}}
@@ -89,7 +88,6 @@ func replayed(r ops.Result) string {
 	return fmt.Sprintf("job %d, was %s", r.JobID, r.Was)
 }
 
-// interval reads --since and --until.
 func (r replay) interval(cmd *cobra.Command, now time.Time) (from, until time.Time, err error) {
 	if r.since == "" && r.until != "" {
 		return from, until, misused(cmd, "--until goes with --since", "add --since")

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -102,9 +103,7 @@ func tidy(ctx context.Context, dir string) error {
 // project sets the files' parameters, with the module versions that this binary was built from.
 func (f initFlags) project(cmd *cobra.Command, dir string) (p scaffold.Project, err error) {
 	p = scaffold.Project{Module: f.module, Version: versionOf("github.com/pawl-go/pawl"), Pgx: versionOf("github.com/jackc/pgx/v5"), Go: "1.25.0"}
-	if p.Module == "" {
-		p.Module = "example.com/" + notInPaths.ReplaceAllString(strings.ToLower(filepath.Base(dir)), "")
-	}
+	p.Module = cmp.Or(p.Module, "example.com/"+notInPaths.ReplaceAllString(strings.ToLower(filepath.Base(dir)), ""))
 	if !scaffold.ValidModule(p.Module) {
 		return p, misused(cmd, fmt.Sprintf("the module path %q cannot be used", p.Module), "pass --module, as in --module example.com/orders")
 	}

@@ -38,25 +38,6 @@ func (f jobChange) selects(args []string) bool {
 	return f.many && f.dryRun && len(args) == 0 || b.all || b.sel.Queue != "" || b.sel.Kind != "" || b.sel.Error != "" || b.sel.OlderThan != 0
 }
 
-// what describes the jobs of a selection.
-func (b bulkFlags) what() string {
-	what := "dead letters"
-	if b.sel.Kind != "" {
-		what += " of kind " + b.sel.Kind
-	}
-	if b.sel.Queue != "" {
-		what += " of queue " + b.sel.Queue
-	}
-	if b.sel.Error != "" {
-		what += fmt.Sprintf(" whose last error contains %q", b.sel.Error)
-	}
-	if b.sel.OlderThan != 0 {
-		what += " older than " + b.sel.OlderThan.String()
-	}
-	return what
-}
-
-// bulk changes all jobs of a selection.
 func (f jobChange) bulk(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
 		return misused(cmd, "jobs are named or selected, not both", "leave out the ids, or --queue, --kind, --error, --older-than and --all")
@@ -69,7 +50,7 @@ func (f jobChange) bulk(cmd *cobra.Command, args []string) error {
 			return err
 		}
 		// always asks: a selection does not show its jobs
-		if err := f.mayAsk(cmd, f.verb.Command+" all "+f.what(), f.bulkWarning(0)); err != nil {
+		if err := f.mayAsk(cmd, f.verb.Command+" all "+operator.Selection(f.sel), f.bulkWarning(0)); err != nil {
 			return err
 		}
 	}
@@ -100,7 +81,7 @@ func (f jobChange) bulkIn(ctx context.Context, cmd *cobra.Command, conn *pgx.Con
 		by = f.by
 	}
 	if n > 0 {
-		if err := f.ask(ctx, cmd, conn, fmt.Sprintf("%s %d %s", f.verb.Command, n, f.what()), f.bulkWarning(all-plain)); err != nil {
+		if err := f.ask(ctx, cmd, conn, fmt.Sprintf("%s %d %s", f.verb.Command, n, operator.Selection(f.sel)), f.bulkWarning(all-plain)); err != nil {
 			return err
 		}
 	}
@@ -135,9 +116,9 @@ func (f jobChange) printBulk(cmd *cobra.Command, t ops.Tally, leftOut int) (err 
 			LeftOut int `json:"left_out"` // may take effect a second time: see --include-duplicates
 		}{t, leftOut})
 	case f.dryRun:
-		_, err = fmt.Fprintf(cmd.OutOrStdout(), "would %s %d %s\n", f.verb.Command, t.Matched, text.Visible(f.what()))
+		_, err = fmt.Fprintf(cmd.OutOrStdout(), "would %s %d %s\n", f.verb.Command, t.Matched, text.Visible(operator.Selection(f.sel)))
 	default:
-		_, err = fmt.Fprintf(cmd.OutOrStdout(), "%d of %d %s %s\n", t.Done, t.Matched, text.Visible(f.what()), f.verb.Outcome)
+		_, err = fmt.Fprintf(cmd.OutOrStdout(), "%d of %d %s %s\n", t.Done, t.Matched, text.Visible(operator.Selection(f.sel)), f.verb.Outcome)
 	}
 	return err
 }

@@ -14,7 +14,6 @@ import (
 	"github.com/pawl-go/pawl/ops"
 )
 
-// A jobChange is one call of a verb about jobs.
 type jobChange struct {
 	*change
 	verb  operator.Verb

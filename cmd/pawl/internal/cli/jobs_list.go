@@ -1,12 +1,10 @@
 package cli
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"strconv"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/spf13/cobra"
 
 	"github.com/pawl-go/pawl/internal/text"
@@ -29,11 +27,10 @@ func (d jobsGroup) newList() *cobra.Command {
 	flags.StringVar(&s.Queue, "queue", "", "only of this queue")
 	flags.StringVar(&s.Kind, "kind", "", "only of this kind")
 	l := list[ops.Job]{name: "jobs",
-		check: func(cmd *cobra.Command) error { return checkStatuses(cmd, ops.JobStatuses(), s.Statuses...) },
-		read:  func(ctx context.Context, conn *pgx.Conn) (ops.Page[ops.Job], error) { return s.List(ctx, conn) }}
+		read: func() pager[ops.Job] { return s.List }}
 	l.heading = []string{"ID", "QUEUE", "KIND", "STATUS", "ATTEMPTS", "CRASHES", "AGE"}
 	if d.only == nil {
-		addStatusFlag(cmd, &s.Statuses, ops.JobStatuses())
+		l.check = addStatusFlag(cmd, &s.Statuses, ops.JobStatuses())
 		l.heading = append(l.heading, "DUE", "WORKER", "LAST ERROR")
 		l.row = func(j ops.Job) []string {
 			return append(jobCells(j), due(j), cell(j.Worker, nameWidth), cell(j.LastError, errorWidth))

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 	"time"
@@ -26,29 +25,28 @@ func (d jobsGroup) newShow() *cobra.Command {
 		Example: fmt.Sprintf("  pawl %[1]s show 17\n  pawl %[1]s show 17 --json | jq -r '.jobs[0].payload' | base64 -d > payload",
 			d.name),
 	}
-	asJSON := addJSONFlag(cmd)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		ids, err := jobIDs(cmd, args)
-		if err != nil {
+	var ids []int64
+	return report[shown]{
+		check: func(cmd *cobra.Command, args []string) (err error) {
+			ids, err = jobIDs(cmd, args)
 			return err
-		}
-		return withSchema(cmd, func(ctx context.Context, conn *pgx.Conn) error {
+		},
+		read: func(ctx context.Context, conn *pgx.Conn, _ []string) (shown, error) {
 			s := shown{Jobs: []ops.Job{}, Archived: []ops.Job{}, Absent: []absentJob{}}
 			for _, id := range ids {
 				if err := d.look(ctx, cmd, conn, ops.JobRef{ID: id}, &s); err != nil {
-					return err
+					return s, err
 				}
 			}
-			if err := s.print(cmd.OutOrStdout(), *asJSON); err != nil {
-				return err
-			}
-			return missed(cmd, len(ids), s.misses)
-		})
-	}
-	return cmd
+			return s, nil
+		},
+		print: printed(func(s shown) string {
+			return strings.Join(append(each(s.Jobs, jobText), each(s.Archived, archivedText)...), "\n")
+		}),
+		verdict: func(cmd *cobra.Command, s shown) error { return missed(cmd, len(ids), s.misses) },
+	}.on(cmd)
 }
 
-// shown is the result for the jobs asked for.
 type shown struct {
 	Jobs     []ops.Job   `json:"jobs"`
 	Archived []ops.Job   `json:"archived"` // finished
@@ -103,14 +101,6 @@ func whereabouts(cmd *cobra.Command, changes []ops.Change) string {
 		return fmt.Sprintf("%s discarded it at %s: %s", last.Actor, last.At.UTC().Format(time.RFC3339), last.Reason)
 	}
 	return "it finished, or never existed; see: " + lister(cmd)
-}
-
-func (s shown) print(w io.Writer, asJSON bool) error {
-	if asJSON {
-		return printJSON(w, s)
-	}
-	_, err := io.WriteString(w, strings.Join(append(each(s.Jobs, jobText), each(s.Archived, archivedText)...), "\n"))
-	return err
 }
 
 func jobText(j ops.Job) string {

@@ -1,10 +1,8 @@
 package cli
 
 import (
-	"context"
 	"strconv"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/spf13/cobra"
 
 	"github.com/pawl-go/pawl/internal/operator"
@@ -40,7 +38,7 @@ func newLanesList() *cobra.Command {
 	flags.BoolVar(&s.Blocked, "blocked", false, "only those that wait for your decision")
 	return list[ops.Lane]{name: "lanes", row: laneCells,
 		heading: []string{"ID", "QUEUE", "LANE", "POLICY", "HEAD", "STATUS", "WAITING", "OLDEST"},
-		read:    func(ctx context.Context, conn *pgx.Conn) (ops.Page[ops.Lane], error) { return s.List(ctx, conn) },
+		read:    func() pager[ops.Lane] { return s.List },
 	}.on(cmd, &s.Limit, &s.After)
 }
 

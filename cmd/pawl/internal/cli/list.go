@@ -5,13 +5,14 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/spf13/cobra"
 
+	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/internal/text"
 	"github.com/pawl-go/pawl/ops"
 )
@@ -22,44 +23,39 @@ type list[T any] struct {
 	none    string // text for an empty list; default "no NAME"
 	heading []string
 	row     func(T) []string
-	check   func(cmd *cobra.Command) error // checks the flags; may be nil
-	read    func(ctx context.Context, conn *pgx.Conn) (ops.Page[T], error)
+	check   func(cmd *cobra.Command) error     // of the flags; may be nil
+	read    func() pager[T]                    // of the selection, once the flags are parsed
 	after   func(cmd *cobra.Command, rows []T) // prints after the table; may be nil
 }
+
+// A pager reads a page: the List of a selection.
+type pager[T any] = func(context.Context, pawl.DB) (ops.Page[T], error)
 
 // on turns cmd into a list. limit and cursor belong to its selection.
 func (l list[T]) on(cmd *cobra.Command, limit *int, cursor *string) *cobra.Command {
 	cmd.Args = noArgs
 	cmd.Flags().IntVar(limit, "limit", 50, l.name+" at most, 1 to 1000")
 	cmd.Flags().StringVar(cursor, "after", "", "only those after this one: next_after of the previous page")
-	asJSON := addJSONFlag(cmd)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if l.check == nil {
-			l.check = func(*cobra.Command) error { return nil }
-		}
-		if err := cmp.Or(checkLimit(cmd, *limit), l.check(cmd)); err != nil {
-			return err
-		}
-		return withSchema(cmd, func(ctx context.Context, conn *pgx.Conn) error {
-			page, err := l.read(ctx, conn)
-			if err != nil {
-				return err
+	return report[ops.Page[T]]{
+		check: func(cmd *cobra.Command, _ []string) error {
+			if *limit < 1 || *limit > 1000 {
+				return misused(cmd, fmt.Sprintf("--limit must lie between 1 and 1000, it is %d", *limit), "see: "+cmd.CommandPath()+" --help")
 			}
-			if *asJSON {
-				return l.printJSON(cmd.OutOrStdout(), page)
+			if l.check == nil {
+				return nil
 			}
-			return l.print(cmd, page)
-		})
-	}
-	return cmd
-}
-
-func (l list[T]) printJSON(w io.Writer, page ops.Page[T]) error {
-	object := map[string]any{l.name: page.Rows}
-	if page.Next != "" {
-		object["next_after"] = page.Next
-	}
-	return printJSON(w, object)
+			return l.check(cmd)
+		},
+		read: func(ctx context.Context, conn *pgx.Conn, _ []string) (ops.Page[T], error) { return l.read()(ctx, conn) },
+		json: func(page ops.Page[T]) any {
+			object := map[string]any{l.name: page.Rows}
+			if page.Next != "" {
+				object["next_after"] = page.Next
+			}
+			return object
+		},
+		print: l.print,
+	}.on(cmd)
 }
 
 func (l list[T]) print(cmd *cobra.Command, page ops.Page[T]) error {
@@ -120,7 +116,7 @@ func turn(c ops.Change) string {
 	if before == "" {
 		return ""
 	}
-	if string(c.After) == "null" || c.After == nil {
+	if deleted(c) {
 		return ", " + before + " → deleted"
 	}
 	return ", " + before + " → " + statusOf(c.After)
@@ -132,7 +128,6 @@ func statusOf(record []byte) string {
 	return row.Status
 }
 
-// deleted reports whether a change deleted its row.
 func deleted(c ops.Change) bool { return c.After == nil || string(c.After) == "null" }
 
 // each converts all elements. It never returns nil, so that JSON has an empty array.
@@ -144,19 +139,27 @@ func each[From, To any](all []From, convert func(From) To) []To {
 	return out
 }
 
-// addStatusFlag adds the flag that selects by status. usual are its defaults.
-func addStatusFlag(cmd *cobra.Command, into *[]ops.Status, have []ops.Status, usual ...string) {
+// addStatusFlag adds the flag that selects by status, and returns its check. usual are its
+// defaults.
+func addStatusFlag(cmd *cobra.Command, into *[]ops.Status, have []ops.Status, usual ...string) func(*cobra.Command) error {
 	names := strings.Trim(fmt.Sprint(have), "[]")
-	cmd.Flags().Var(&statuses{into: into, have: have, text: strings.Join(usual, ",")}, "status", "only in this status; several with commas: "+strings.ReplaceAll(names, " ", ", "))
+	cmd.Flags().Var(&statuses{into: into, text: strings.Join(usual, ",")}, "status", "only in this status; several with commas: "+strings.ReplaceAll(names, " ", ", "))
 	for _, s := range usual {
 		*into = append(*into, ops.Status(s))
+	}
+	return func(cmd *cobra.Command) error {
+		for _, s := range *into {
+			if s != "" && !slices.Contains(have, s) {
+				return misused(cmd, fmt.Sprintf("unknown status %q", s), "known: "+names)
+			}
+		}
+		return nil
 	}
 }
 
 // statuses is the value of that flag.
 type statuses struct {
 	into *[]ops.Status
-	have []ops.Status
 	text string
 	set  bool
 }

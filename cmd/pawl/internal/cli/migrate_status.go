@@ -37,23 +37,10 @@ func newMigrateStatus() *cobra.Command {
 		Short: "List the versions and which of them the database has",
 		Args:  noArgs,
 	}
-	asJSON := addJSONFlag(cmd)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		return withDatabase(cmd, func(ctx context.Context, conn *pgx.Conn) error {
-			s, err := readStatus(ctx, conn)
-			if err != nil {
-				return err
-			}
-			if *asJSON {
-				return printJSON(cmd.OutOrStdout(), s)
-			}
-			return printStatus(cmd, s)
-		})
-	}
-	return cmd
+	return report[status]{anySchema: true, read: readStatus, print: printStatus}.on(cmd)
 }
 
-func readStatus(ctx context.Context, conn *pgx.Conn) (status, error) {
+func readStatus(ctx context.Context, conn *pgx.Conn, _ []string) (status, error) {
 	installed, err := migrate.Status(ctx, conn)
 	if err != nil {
 		return status{}, err

@@ -43,9 +43,8 @@ func outboxList(cmd *cobra.Command, l list[ops.OutboxEvent], s ops.Outbox) *cobr
 	flags := cmd.Flags()
 	flags.StringVar(&s.Sink, "sink", "", "only of this sink")
 	flags.StringVar(&s.EventType, "type", "", "only of this event type")
-	addStatusFlag(cmd, &s.Statuses, ops.JobStatuses())
-	l.check = func(cmd *cobra.Command) error { return checkStatuses(cmd, ops.JobStatuses(), s.Statuses...) }
-	l.read = func(ctx context.Context, conn *pgx.Conn) (ops.Page[ops.OutboxEvent], error) { return s.List(ctx, conn) }
+	l.check = addStatusFlag(cmd, &s.Statuses, ops.JobStatuses())
+	l.read = func() pager[ops.OutboxEvent] { return s.List }
 	return l.on(cmd, &s.Limit, &s.After)
 }
 
@@ -85,23 +84,19 @@ func newOutboxLag() *cobra.Command {
 		Example: "  pawl outbox lag\n  pawl outbox lag --sink billing --json | jq -r '.lags[].behind_ms'",
 	}
 	cmd.Flags().StringVar(&s.Sink, "sink", "", "only of this sink")
-	asJSON := addJSONFlag(cmd)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		return withSchema(cmd, func(ctx context.Context, conn *pgx.Conn) error {
-			lags, err := s.Lag(ctx, conn)
-			switch {
-			case err != nil:
-				return err
-			case *asJSON:
-				return printJSON(cmd.OutOrStdout(), map[string]any{"lags": lags})
-			case len(lags) == 0:
+	return report[[]ops.OutboxLag]{
+		read: func(ctx context.Context, conn *pgx.Conn, _ []string) ([]ops.OutboxLag, error) {
+			return s.Lag(ctx, conn)
+		},
+		json: func(lags []ops.OutboxLag) any { return map[string]any{"lags": lags} },
+		print: func(cmd *cobra.Command, lags []ops.OutboxLag) error {
+			if len(lags) == 0 {
 				progress(cmd)("nothing is behind")
 				return nil
 			}
 			return printTable(cmd.OutOrStdout(), []string{"SINK", "TYPE", "PENDING", "DEAD", "BEHIND"}, each(lags, lagCells))
-		})
-	}
-	return cmd
+		},
+	}.on(cmd)
 }
 
 func lagCells(l ops.OutboxLag) []string {

@@ -116,9 +116,7 @@ func (p purged) print(cmd *cobra.Command, asJSON bool) error {
 	if p.DryRun {
 		heading = "PURGEABLE"
 	}
-	rows := make([][]string, len(p.Tables))
-	for i, t := range p.Tables {
-		rows[i] = []string{"pawl." + t.Table, strconv.Itoa(t.Rows)}
-	}
-	return printTable(cmd.OutOrStdout(), []string{"TABLE", heading}, rows)
+	return printTable(cmd.OutOrStdout(), []string{"TABLE", heading}, each(p.Tables, func(t purgedTable) []string {
+		return []string{"pawl." + t.Table, strconv.Itoa(t.Rows)}
+	}))
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strconv"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/spf13/cobra"
 
 	"github.com/pawl-go/pawl"
@@ -44,7 +43,7 @@ func newQueuesList() *cobra.Command {
 	}
 	return list[ops.Queue]{name: "queues", none: "no queue has jobs or settings", row: queueCells,
 		heading: []string{"QUEUE", "MODE", "ARCHIVE", "DUE", "LATER", "WAITING", "PROCESSING", "BEGUN", "DEAD"},
-		read:    func(ctx context.Context, conn *pgx.Conn) (ops.Page[ops.Queue], error) { return s.List(ctx, conn) },
+		read:    func() pager[ops.Queue] { return s.List },
 	}.on(cmd, &s.Limit, &s.After)
 }
 

@@ -4,7 +4,7 @@
 //	fail.go      errors as one line
 //	database.go  the database and connecting to it; database_error.go: its errors
 //	output.go    tables and JSON; visible.go: text from the database on a terminal
-//	list.go      common to lists; show.go: to commands that show one thing
+//	report.go    common to commands that only read; list.go: to lists
 //	change.go    common to changes; ask.go: consent; verb.go: commands from the
 //	             operator's table; several.go: changes of several named things
 //	migrate*.go  pawl migrate up, down, status, check, print
@@ -93,7 +93,7 @@ func Run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	root.SetArgs(args)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
-	return report(stderr, root.ExecuteContext(ctx))
+	return exit(stderr, root.ExecuteContext(ctx))
 }
 
 func newRoot() *cobra.Command {
@@ -102,7 +102,8 @@ func newRoot() *cobra.Command {
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.SetUsageTemplate(usageTemplate)
 	root.SetFlagErrorFunc(flagError)
-	addDatabaseFlag(root)
+	// The variable is not the flag's default, because help would print the password.
+	root.PersistentFlags().String(urlFlag, "", "the database, as postgres://... (default: $"+urlVariable+")")
 	root.SetHelpCommand(newHelp())
 
 	// Every command is added here.

@@ -1,10 +1,6 @@
 package cli
 
 import (
-	"context"
-	"strings"
-
-	"github.com/jackc/pgx/v5"
 	"github.com/spf13/cobra"
 
 	"github.com/pawl-go/pawl/internal/operator"
@@ -34,7 +30,7 @@ func newSchedulesList() *cobra.Command {
 	}
 	return list[ops.Schedule]{name: "schedules", row: scheduleCells,
 		heading: []string{"SCHEDULE", "PLAN", "NEXT", "LAST", "MISSED", "QUEUE", "KIND"},
-		read:    func(ctx context.Context, conn *pgx.Conn) (ops.Page[ops.Schedule], error) { return s.List(ctx, conn) },
+		read:    func() pager[ops.Schedule] { return s.List },
 	}.on(cmd, &s.Limit, &s.After)
 }
 
@@ -43,18 +39,7 @@ func scheduleCells(s ops.Schedule) []string {
 	if !s.LastAt.IsZero() {
 		last = span(s.ReadAt.Sub(s.LastAt)) + " ago"
 	}
-	return []string{cell(s.Name, nameWidth), cell(planOf(s), nameWidth), nextTick(s), last, s.Missed, cell(s.Queue, nameWidth), cell(s.Kind, nameWidth)}
-}
-
-func planOf(s ops.Schedule) string {
-	if s.Cron == "" {
-		every := s.Every.String() // 1h0m0s
-		if every = strings.Replace(every, "m0s", "m", 1); strings.HasSuffix(every, "h0m") {
-			every = strings.TrimSuffix(every, "0m")
-		}
-		return "every " + every
-	}
-	return s.Cron + " " + s.TimeZone
+	return []string{cell(s.Name, nameWidth), cell(operator.Plan(s), nameWidth), nextTick(s), last, s.Missed, cell(s.Queue, nameWidth), cell(s.Kind, nameWidth)}
 }
 
 func nextTick(s ops.Schedule) string {

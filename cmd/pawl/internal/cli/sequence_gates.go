@@ -1,10 +1,8 @@
 package cli
 
 import (
-	"context"
 	"strconv"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/spf13/cobra"
 
 	"github.com/pawl-go/pawl/internal/operator"
@@ -40,9 +38,7 @@ func newGatesList() *cobra.Command {
 	flags.BoolVar(&s.Held, "held", false, "only those that hold deliveries")
 	return list[ops.SequenceGate]{name: "gates", row: gateCells,
 		heading: []string{"CONSUMER", "RESOURCE", "LAST", "HELD", "NEXT", "SINCE"},
-		read: func(ctx context.Context, conn *pgx.Conn) (ops.Page[ops.SequenceGate], error) {
-			return s.List(ctx, conn)
-		},
+		read:    func() pager[ops.SequenceGate] { return s.List },
 	}.on(cmd, &s.Limit, &s.After)
 }
 

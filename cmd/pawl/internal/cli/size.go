@@ -74,7 +74,6 @@ func octets(n float64) string {
 	return strconv.FormatFloat(n, 'f', decimals(n), 64) + " " + units[i]
 }
 
-// many formats a large number.
 func many(n float64) string {
 	for _, u := range []struct {
 		of   float64

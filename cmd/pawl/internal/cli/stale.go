@@ -32,26 +32,23 @@ nothing.
 		Example: "  pawl stale\n  pawl stale --kind step --json | jq -r '.stale[].advice'",
 	}
 	cmd.Flags().StringVar(&kind, "kind", "", "only of this kind: command, step, job")
-	asJSON := addJSONFlag(cmd)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if kind != "" && !slices.Contains([]string{"command", "step", "job"}, kind) {
-			return misused(cmd, "the kind is command, step or job", "leave --kind out for all")
-		}
-		return withSchema(cmd, func(ctx context.Context, conn *pgx.Conn) error {
-			stale, err := ops.Stales(ctx, conn, kind, nil)
-			if err != nil {
-				return err
+	return report[[]ops.Stale]{
+		check: func(cmd *cobra.Command, _ []string) error {
+			if kind != "" && !slices.Contains([]string{"command", "step", "job"}, kind) {
+				return misused(cmd, "the kind is command, step or job", "leave --kind out for all")
 			}
+			return nil
+		},
+		read: func(ctx context.Context, conn *pgx.Conn, _ []string) ([]ops.Stale, error) {
+			stale, err := ops.Stales(ctx, conn, kind, nil)
 			for i := range stale {
 				stale[i].Advice = adviceOn(stale[i])
 			}
-			if *asJSON {
-				return printJSON(cmd.OutOrStdout(), map[string]any{"stale": stale})
-			}
-			return printStale(cmd, stale)
-		})
-	}
-	return cmd
+			return stale, err
+		},
+		json:  func(stale []ops.Stale) any { return map[string]any{"stale": stale} },
+		print: printStale,
+	}.on(cmd)
 }
 
 func printStale(cmd *cobra.Command, stale []ops.Stale) error {
@@ -59,10 +56,9 @@ func printStale(cmd *cobra.Command, stale []ops.Stale) error {
 		progress(cmd)("nothing waits for a decision or a worker")
 		return nil
 	}
-	rows := make([][]string, len(stale))
-	for i, s := range stale {
-		rows[i] = []string{s.Kind, cell(s.Scope, nameWidth), cell(keyOf(s), nameWidth), s.Class, s.Since.UTC().Format(time.RFC3339), cell(s.Reason, errorWidth), text.Visible(s.Advice)}
-	}
+	rows := each(stale, func(s ops.Stale) []string {
+		return []string{s.Kind, cell(s.Scope, nameWidth), cell(keyOf(s), nameWidth), s.Class, s.Since.UTC().Format(time.RFC3339), cell(s.Reason, errorWidth), text.Visible(s.Advice)}
+	})
 	return printTable(cmd.OutOrStdout(), []string{"KIND", "SCOPE", "KEY", "CLASS", "SINCE", "REASON", "ADVICE"}, rows)
 }
 

@@ -28,20 +28,12 @@ problems: see pawl doctor. It reads all rows of jobs, commands and steps.
   REMEMBERS   how long deliveries of a consumer are remembered; REDELIVERY: how long after its send a message may come`,
 		Example: "  pawl status\n  watch -n 5 pawl status\n  pawl status --json | jq '.queues[] | select(.dead > 0)'",
 	}
-	asJSON := addJSONFlag(cmd)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		return withSchema(cmd, func(ctx context.Context, conn *pgx.Conn) error {
-			o, err := ops.Look(ctx, conn)
-			if err != nil {
-				return err
-			}
-			if *asJSON {
-				return printJSON(cmd.OutOrStdout(), o)
-			}
-			return printOverview(cmd, o)
-		})
-	}
-	return cmd
+	return report[ops.Overview]{
+		read: func(ctx context.Context, conn *pgx.Conn, _ []string) (ops.Overview, error) {
+			return ops.Look(ctx, conn)
+		},
+		print: printOverview,
+	}.on(cmd)
 }
 
 func printOverview(cmd *cobra.Command, o ops.Overview) error {

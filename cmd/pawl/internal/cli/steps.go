@@ -38,11 +38,10 @@ func newStepsList() *cobra.Command {
 	flags.StringVar(&s.Scope, "scope", "", "only of this scope")
 	flags.StringVar(&s.Key, "key", "", "only of this key")
 	flags.StringVar(&s.Provider, "provider", "", "only of this provider")
-	addStatusFlag(cmd, &s.Statuses, ops.StepStatuses(), "unknown")
 	return list[ops.Step]{name: "steps", none: "no such steps", row: stepCells,
 		heading: []string{"SCOPE", "KEY", "STEP", "STATUS", "FENCE", "POLICY", "PROVIDER", "CALLS", "IN DOUBT", "JOB", "SINCE", "REFERENCE"},
-		check:   func(cmd *cobra.Command) error { return checkStatuses(cmd, ops.StepStatuses(), s.Statuses...) },
-		read:    func(ctx context.Context, conn *pgx.Conn) (ops.Page[ops.Step], error) { return s.List(ctx, conn) },
+		check:   addStatusFlag(cmd, &s.Statuses, ops.StepStatuses(), "unknown"),
+		read:    func() pager[ops.Step] { return s.List },
 	}.on(cmd, &s.Limit, &s.After)
 }
 
@@ -51,7 +50,6 @@ func stepCells(s ops.Step) []string {
 		strconv.Itoa(s.Calls), strconv.Itoa(s.InDoubt), idCell(s.JobID), span(s.ReadAt.Sub(s.UpdatedAt)), cell(s.Reference, nameWidth)}
 }
 
-// idCell formats an id; 0 means none.
 func idCell(id int64) string {
 	if id == 0 {
 		return "-"
@@ -64,18 +62,15 @@ func newStepsShow() *cobra.Command {
 		Use:     "show SCOPE KEY STEP",
 		Short:   "Show all of a step: each call with its outcome, and changes by operators",
 		Example: "  pawl steps show job/pay 17@1795285193170792 charge",
+		Args:    takes(3),
 	}
-	return show[ops.Step]{arguments: 3,
-		get: func(ctx context.Context, conn *pgx.Conn, args []string) (ops.Step, error) {
-			return stepRef(args, 0).Get(ctx, conn)
+	return report[ops.Step]{
+		read: func(ctx context.Context, conn *pgx.Conn, args []string) (ops.Step, error) {
+			return ops.StepRef{Scope: args[0], Key: args[1], Step: args[2]}.Get(ctx, conn)
 		},
-		next: func([]string) string { return "see: pawl steps list" },
-		text: stepText,
+		next:  func([]string) string { return "see: pawl steps list" },
+		print: printed(stepText),
 	}.on(cmd)
-}
-
-func stepRef(args []string, fence int64) ops.StepRef {
-	return ops.StepRef{Scope: args[0], Key: args[1], Step: args[2], Fence: fence}
 }
 
 func stepText(s ops.Step) string {
@@ -111,12 +106,11 @@ func stepText(s ops.Step) string {
 }
 
 // settleLine and againLine are the commands that settle the step shown.
-func settleLine(r ops.StepRef) string {
-	return fmt.Sprintf("pawl steps settle %s %s %s executed|refused|not_executed --fence %d --reason …", text.ShellWord(r.Scope), text.ShellWord(r.Key), text.ShellWord(r.Step), r.Fence)
-}
+func settleLine(r ops.StepRef) string { return stepLine("settle", r, " executed|refused|not_executed") }
+func againLine(r ops.StepRef) string  { return stepLine("again", r, "") }
 
-func againLine(r ops.StepRef) string {
-	return fmt.Sprintf("pawl steps again %s %s %s --fence %d --reason …", text.ShellWord(r.Scope), text.ShellWord(r.Key), text.ShellWord(r.Step), r.Fence)
+func stepLine(verb string, r ops.StepRef, verdict string) string {
+	return fmt.Sprintf("pawl steps %s %s %s %s%s --fence %d --reason …", verb, text.ShellWord(r.Scope), text.ShellWord(r.Key), text.ShellWord(r.Step), verdict, r.Fence)
 }
 
 func stepCallText(c ops.StepCall) string {

@@ -67,7 +67,6 @@ func wrap(paragraphs ...string) string {
 	return strings.Join(out, "\n\n")
 }
 
-// values are the values given for the fields of a verb.
 type values map[string]string
 
 func (p values) of(name string) string { return p[name] }
@@ -95,11 +94,9 @@ func newVerb(v operator.Verb) *cobra.Command {
 			cmd.Flags().Var(&flagValue{f, p}, f.Flag, f.Label)
 		}
 	}
+	cmd.Args = takes(len(arguments))
 	c := addChange(cmd, v.Warning != "")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if len(args) != len(arguments) {
-			return misused(cmd, fmt.Sprintf("it takes %s, not %d", text.Plural(len(arguments), "argument", "arguments"), len(args)), "as in: "+cmd.UseLine())
-		}
 		what := cmd.Name() + " " + v.Noun.What
 		for i, f := range arguments {
 			if p[f.Name] = args[i]; len(f.Options) > 0 {

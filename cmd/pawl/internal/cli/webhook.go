@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"net/http"
 	"os"
 	"slices"
 	"strconv"
@@ -51,7 +52,6 @@ const schemeHelp = `Schemes: standard (Standard Webhooks, v1 and v1a), svix, str
 The secret comes from PAWL_WEBHOOK_SECRET, another variable (--secret-env) or a file (--secret-file), never from the command line. Both flags
 may be repeated while a secret is rotated.`
 
-// schemeFlags select a scheme and its secrets.
 type schemeFlags struct {
 	name        string
 	envs, files []string
@@ -163,21 +163,21 @@ func fileCause(err error) string {
 	return err.Error()
 }
 
-// readTime reads seconds since 1970 or RFC 3339; "" is now.
-func readTime(cmd *cobra.Command, text string) (time.Time, error) {
+// readTime reads seconds since 1970 or RFC 3339; "" is the time when it is asked for.
+func readTime(cmd *cobra.Command, text string) (func() time.Time, error) {
 	if text == "" {
-		return time.Now(), nil
+		return time.Now, nil
 	}
-	if seconds, err := strconv.ParseInt(text, 10, 64); err == nil && seconds > 0 && seconds < 1e11 {
-		return time.Unix(seconds, 0), nil
+	at, err := time.Parse(time.RFC3339, text)
+	if seconds, wrong := strconv.ParseInt(text, 10, 64); wrong == nil && seconds < 1e11 {
+		at, err = time.Unix(seconds, 0), nil
 	}
-	if at, err := time.Parse(time.RFC3339, text); err == nil && at.Unix() > 0 {
-		return at, nil
+	if err != nil || at.Unix() <= 0 {
+		return nil, misused(cmd, fmt.Sprintf("--at %q is not a time after 1970", text), "write seconds since 1970, or as in 2026-11-21T18:00:00Z")
 	}
-	return time.Time{}, misused(cmd, fmt.Sprintf("--at %q is not a time after 1970", text), "write seconds since 1970, or as in 2026-11-21T18:00:00Z")
+	return func() time.Time { return at }, nil
 }
 
-// deliveryFlags describe the delivery to sign.
 type deliveryFlags struct {
 	schemeFlags
 	id, at, body string
@@ -194,14 +194,17 @@ func (f *deliveryFlags) add(cmd *cobra.Command) {
 type delivery struct {
 	scheme webhook.Scheme
 	id     string
+	at     func() time.Time
 	body   []byte
 }
+
+func (d delivery) sign() (http.Header, error) { return d.scheme.Sign(d.id, d.at(), d.body) }
 
 func (f *deliveryFlags) delivery(cmd *cobra.Command) (d delivery, err error) {
 	if d.scheme, err = f.scheme(cmd); err != nil {
 		return delivery{}, err
 	}
-	if _, err := readTime(cmd, f.at); err != nil {
+	if d.at, err = readTime(cmd, f.at); err != nil {
 		return delivery{}, err
 	}
 	if d.id = f.id; d.id == "" && (schemes[f.name].idHeader || f.hmac.IDHeader != "") {

@@ -41,6 +41,7 @@ signed anew for each try. Redirects are not followed. The exit code is 1 if a re
   pawl webhook send http://localhost:8080/hook --scheme standard --body event.json
   pawl webhook send http://localhost:8080/hook --scheme standard --body event.json --repeat 3    # duplicates: one effect?
   pawl webhook send http://localhost:8080/hook --scheme standard --body event.json --at 2020-01-01T00:00:00Z    # stale: refused?`,
+		Args: takes(1),
 	}
 	f.add(cmd)
 	cmd.Flags().IntVar(&f.repeat, "repeat", 1, fmt.Sprintf("how often to send it, 1 to %d", mostRepeats))
@@ -52,9 +53,6 @@ signed anew for each try. Redirects are not followed. The exit code is 1 if a re
 }
 
 func (f *sendFlags) run(cmd *cobra.Command, args []string) error {
-	if len(args) != 1 {
-		return misused(cmd, fmt.Sprintf("it takes 1 argument, the URL, not %d", len(args)), "as in: "+cmd.UseLine())
-	}
 	to, err := url.Parse(args[0])
 	if err != nil || to.Scheme != "http" && to.Scheme != "https" || to.Host == "" {
 		return misused(cmd, "the URL is not one of http or https", "write it as in http://localhost:8080/hook")
@@ -72,7 +70,6 @@ func (f *sendFlags) run(cmd *cobra.Command, args []string) error {
 	return f.send(cmd, to, d)
 }
 
-// send sends the delivery f.repeat times and prints each result.
 func (f *sendFlags) send(cmd *cobra.Command, to *url.URL, d delivery) error {
 	client := &http.Client{Timeout: f.timeout, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	sent, failures := sentJSON{ID: given(d.id), Tries: []tryJSON{}}, 0
@@ -108,11 +105,7 @@ func (f *sendFlags) send(cmd *cobra.Command, to *url.URL, d delivery) error {
 // try signs and sends once. A missing response is a result; a request that cannot be signed is an
 // error.
 func (f *sendFlags) try(cmd *cobra.Command, client *http.Client, to *url.URL, d delivery) (tryJSON, error) {
-	at, err := readTime(cmd, f.at)
-	if err != nil {
-		return tryJSON{}, err
-	}
-	signed, err := d.scheme.Sign(d.id, at, d.body)
+	signed, err := d.sign()
 	if err != nil {
 		return tryJSON{}, err
 	}

@@ -28,11 +28,7 @@ func newWebhookSign() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		at, err := readTime(cmd, f.at)
-		if err != nil {
-			return err
-		}
-		h, err := d.scheme.Sign(d.id, at, d.body)
+		h, err := d.sign()
 		if err != nil {
 			return err
 		}

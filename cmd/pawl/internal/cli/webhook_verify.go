@@ -62,7 +62,7 @@ func (f *verifyFlags) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	v, err := webhook.New(webhook.Config{Scheme: scheme, Tolerance: f.tolerance, MaxBody: mostInput, Now: func() time.Time { return at }})
+	v, err := webhook.New(webhook.Config{Scheme: scheme, Tolerance: f.tolerance, MaxBody: mostInput, Now: at})
 	if err != nil {
 		return err
 	}
@@ -79,17 +79,17 @@ func (f *verifyFlags) run(cmd *cobra.Command) error {
 	if err := f.print(cmd, result); err != nil {
 		return err
 	}
-	return f.verdict(cmd, v, h, m, refused)
+	if cause := captured(v, h, body, refused); cause != "" {
+		return failed(cmd, fmt.Errorf("signature: %s: %s", webhook.ReasonSignatureMismatch, cause), "capture the raw octets")
+	}
+	return f.verdict(cmd, m, refused)
 }
 
 // verdict is the error of the step that failed, with the next step.
-func (f *verifyFlags) verdict(cmd *cobra.Command, v *webhook.Verifier, h http.Header, m webhook.Verified, refused error) error {
+func (f *verifyFlags) verdict(cmd *cobra.Command, m webhook.Verified, refused error) error {
 	var r *webhook.Refusal
 	switch {
 	case errors.As(refused, &r):
-		if cause := f.captured(v, h, r.Reason, cmd); cause != "" {
-			return failed(cmd, errors.New("signature: "+string(r.Reason)+": "+cause), "capture the raw octets")
-		}
 		next := r.Hint()
 		if r.Reason == webhook.ReasonTimestampStale && f.at == "" {
 			next = "if the capture is old, pass --at with the time at which it arrived; else " + next
@@ -103,12 +103,9 @@ func (f *verifyFlags) verdict(cmd *cobra.Command, v *webhook.Verifier, h http.He
 
 // captured reports whether the file is at fault instead of the request. It undoes common changes by
 // editors and shells, and checks whether the body then verifies.
-func (f *verifyFlags) captured(v *webhook.Verifier, h http.Header, reason webhook.Reason, cmd *cobra.Command) string {
-	if reason != webhook.ReasonSignatureMismatch || f.body == "-" {
-		return ""
-	}
-	body, err := readInput(cmd, "--body", f.body)
-	if err != nil {
+func captured(v *webhook.Verifier, h http.Header, body []byte, refused error) string {
+	var r *webhook.Refusal
+	if !errors.As(refused, &r) || r.Reason != webhook.ReasonSignatureMismatch {
 		return ""
 	}
 	for _, undo := range []struct {
@@ -225,7 +222,6 @@ func (f *verifyFlags) print(cmd *cobra.Command, c checkedJSON) error {
 	return nil
 }
 
-// note is the text about a step.
 func (c checkedJSON) note(s checkJSON) string {
 	switch {
 	case s.Reason != nil && s.Detail != nil:

@@ -1,9 +1,9 @@
 package demo
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"os"
@@ -48,9 +48,7 @@ func (e *StartError) Unwrap() error { return e.Err }
 // name is new in every run, even with the same seed. Two runs with one inbox would treat each
 // other's orders as duplicates.
 func openDatabase(ctx context.Context, o Options, display Display) (*database, error) {
-	random := make([]byte, 4)
-	_, _ = rand.Read(random) // never fails
-	d := &database{url: o.DatabaseURL, schema: fmt.Sprintf("pawl_demo_%d_%s", o.Seed, hex.EncodeToString(random)),
+	d := &database{url: o.DatabaseURL, schema: fmt.Sprintf("pawl_demo_%d_%s", o.Seed, strings.ToLower(rand.Text()[:8])),
 		stop: func() {}, clean: o.DatabaseURL != "" && !o.Keep, display: display}
 	if o.DatabaseURL == "" {
 		if err := d.startServer(ctx, o); err != nil {
@@ -119,9 +117,7 @@ func (d *database) connect(ctx context.Context) (*pgx.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	if config.ConnectTimeout == 0 {
-		config.ConnectTimeout = connectLimit
-	}
+	config.ConnectTimeout = cmp.Or(config.ConnectTimeout, connectLimit)
 	config.RuntimeParams["application_name"] = "pawl demo"
 	return pgx.ConnectConfig(ctx, config)
 }
@@ -145,43 +141,29 @@ func (d *database) unknown(ctx context.Context) (n int, err error) {
 }
 
 // history reads the business rows and the dead letters with plain SQL.
-func (d *database) history(ctx context.Context) (checker.History, error) {
-	h := checker.History{Balances: map[string]int64{}, DeadLetters: map[string]checker.Order{}}
+func (d *database) history(ctx context.Context) (h checker.History, err error) {
+	h.Balances, h.DeadLetters = map[string]int64{}, map[string]checker.Order{}
 	query := func(text string, args ...any) pgx.Rows {
 		rows, _ := d.conn.Query(ctx, inSchema(text, d.schema), args...) // the error is also in rows
 		return rows
 	}
-	var err error
-	h.Orders, err = pgx.CollectRows(query("select o.key, o.customer, o.cents from SCHEMA.orders as o order by o.id"),
-		pgx.RowToStructByPos[checker.Order])
-	if err != nil {
-		return h, err
-	}
-	h.Ledger, err = pgx.CollectRows(query("select l.key, l.cents from SCHEMA.ledger as l order by l.id"),
-		pgx.RowToStructByPos[checker.LedgerEntry])
-	if err != nil {
-		return h, err
-	}
-	h.Shipments, err = pgx.CollectRows(query("select s.key, s.customer, s.cents from SCHEMA.shipments as s"), pgx.RowToStructByPos[checker.Order])
-	if err != nil {
-		return h, err
-	}
+	var orders, ledger, shipments, balances, letters error
+	h.Orders, orders = pgx.CollectRows(query("select o.key, o.customer, o.cents from SCHEMA.orders as o order by o.id"), pgx.RowToStructByPos[checker.Order])
+	h.Ledger, ledger = pgx.CollectRows(query("select l.key, l.cents from SCHEMA.ledger as l order by l.id"), pgx.RowToStructByPos[checker.LedgerEntry])
+	h.Shipments, shipments = pgx.CollectRows(query("select s.key, s.customer, s.cents from SCHEMA.shipments as s"), pgx.RowToStructByPos[checker.Order])
 	var customer string
 	var cents int64
-	_, err = pgx.ForEachRow(query("select b.customer, b.cents from SCHEMA.balance as b"), []any{&customer, &cents}, func() error {
+	_, balances = pgx.ForEachRow(query("select b.customer, b.cents from SCHEMA.balance as b"), []any{&customer, &cents}, func() error {
 		h.Balances[customer] = cents
 		return nil
 	})
-	if err != nil {
-		return h, err
-	}
 	var body []byte
-	_, err = pgx.ForEachRow(query("select d.payload from pawl_v1.dead_letters as d where d.queue operator(pg_catalog.=) $1", "inbox/"+d.schema), []any{&body}, func() error {
+	_, letters = pgx.ForEachRow(query("select d.payload from pawl_v1.dead_letters as d where d.queue operator(pg_catalog.=) $1", "inbox/"+d.schema), []any{&body}, func() error {
 		o, err := orderOf(body)
 		h.DeadLetters[o.ID] = checker.Order{Key: o.ID, Customer: o.Customer, Cents: o.Cents}
 		return err
 	})
-	return h, err
+	return h, cmp.Or(orders, ledger, shipments, balances, letters)
 }
 
 // close disconnects the observer, and stops the private server or removes our data from the user's

@@ -48,7 +48,7 @@ func (o Options) Validate() error {
 			return fmt.Errorf("--%s must lie between %d and %d, it is %d", b.name, b.low, b.high, b.value)
 		}
 	}
-	if err := broker.Check(o.Broker); err != nil {
+	if _, err := broker.Named(o.Broker); err != nil {
 		return fmt.Errorf("--broker: %w", err)
 	}
 	if sent := o.Messages * o.Duplicates; sent > maxSent {
@@ -99,18 +99,18 @@ func (r Report) OK() bool { return r.Verdict.OK() && r.Unsettled == 0 }
 // Run plays one demo and judges it. An error means that it could not run; a broken promise is in
 // the report.
 func Run(ctx context.Context, o Options, display Display) (Report, error) {
-	ctx, cancel := o.limit(ctx)
+	return limited(ctx, o, display, run)
+}
+
+// limited plays a demo within its timeout.
+func limited[R any](ctx context.Context, o Options, display Display, play func(context.Context, Options, Display) (R, error)) (R, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, o.Timeout, fmt.Errorf("not finished after %v (raise --timeout)", o.Timeout))
 	defer cancel()
-	report, err := run(ctx, o, display)
+	report, err := play(ctx, o, display)
 	if err != nil && ctx.Err() != nil {
 		err = context.Cause(ctx) // the other error is a consequence of the timeout or interrupt
 	}
 	return report, err
-}
-
-func (o Options) limit(ctx context.Context) (context.Context, context.CancelFunc) {
-	late := fmt.Errorf("not finished after %v (raise --timeout)", o.Timeout)
-	return context.WithTimeoutCause(ctx, o.Timeout, late)
 }
 
 func run(ctx context.Context, o Options, display Display) (_ Report, err error) {
@@ -119,7 +119,11 @@ func run(ctx context.Context, o Options, display Display) (_ Report, err error) 
 		return Report{}, err
 	}
 	defer database.close(ctx)
-	queues, err := broker.Open(ctx, broker.Options{Kind: o.Broker, Seed: o.Seed, Log: display.Note}, queueName, shipmentQueue)
+	kind, err := broker.Named(o.Broker)
+	if err != nil {
+		return Report{}, err
+	}
+	queues, err := kind.Open(ctx, broker.Options{Seed: o.Seed, Log: display.Note}, queueName, shipmentQueue)
 	if err != nil {
 		return Report{}, err
 	}

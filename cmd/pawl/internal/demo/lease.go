@@ -27,7 +27,6 @@ const letterLease = 5 * time.Second
 // death.
 const watchFirst = 6 * time.Second
 
-// letterQueue is the queue of the letters.
 func letterQueue(schema string) string { return "letters/" + schema }
 
 // mailLimit is the timeout of the mail server. After a crash, the next worker probes only when the
@@ -60,13 +59,7 @@ func (r LeaseReport) OK() bool {
 // RunLease plays the two acts and reports each step to display. An error means that it could not
 // run.
 func RunLease(ctx context.Context, o Options, display Display) (LeaseReport, error) {
-	ctx, cancel := o.limit(ctx)
-	defer cancel()
-	report, err := runLease(ctx, o, display)
-	if err != nil && ctx.Err() != nil {
-		err = context.Cause(ctx)
-	}
-	return report, err
+	return limited(ctx, o, display, runLease)
 }
 
 func runLease(ctx context.Context, o Options, display Display) (r LeaseReport, err error) {
@@ -95,7 +88,8 @@ func runLease(ctx context.Context, o Options, display Display) (r LeaseReport, e
 		return r, err
 	}
 	s.say("a worker that has just started does not treat a free presence lock as a death yet: waiting")
-	if err := s.wait(ctx, watchFirst); err != nil {
+	watched := time.Now().Add(watchFirst)
+	if err := s.until(ctx, "the workers have watched", func() (bool, error) { return time.Now().After(watched), nil }); err != nil {
 		return r, err
 	}
 	if r.Killed, err = s.kill(ctx); err != nil {
@@ -124,14 +118,12 @@ type stage struct {
 	heard    tally // lines of workers, without their names
 }
 
-// relay prints a line of a worker and counts it.
 func (s *stage) relay(line string) {
 	s.say(line)
 	said := strings.SplitN(line, " ", 3) // "process", its number, and the rest
 	s.heard.add(said[len(said)-1])
 }
 
-// say prints a line with its time.
 func (s *stage) say(line string) {
 	s.display.Note(fmt.Sprintf("%5.1fs  %s", time.Since(s.began).Seconds(), line))
 }
@@ -202,7 +194,6 @@ type held struct {
 	left   time.Duration // rest of the lease
 }
 
-// letter is the key of the nth letter.
 func letter(n int64) string { return fmt.Sprintf("letter-%d", n) }
 
 // send enqueues the nth letter. It waits until reached returns true and the letter's worker has
@@ -281,11 +272,6 @@ func (s *stage) workerOf(h held) (*fleet.Worker, error) {
 		}
 	}
 	return nil, fmt.Errorf("%s is none of ours", h.worker)
-}
-
-func (s *stage) wait(ctx context.Context, d time.Duration) error {
-	over := time.Now().Add(d)
-	return s.until(ctx, "the workers have watched", func() (bool, error) { return time.Now().After(over), nil })
 }
 
 // until polls often, so that lines are printed in time.

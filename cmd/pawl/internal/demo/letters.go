@@ -16,7 +16,6 @@ import (
 	"github.com/pawl-go/pawl/step"
 )
 
-// letterKind is the job kind of letters.
 const letterKind = "letter"
 
 // sayPrefix starts a line of a worker that is to be printed.
@@ -77,7 +76,6 @@ func (p *postman) mail(ctx context.Context, t job.Task[[]byte]) error {
 	return nil
 }
 
-// write inserts the row and finishes the job in one transaction.
 func (p *postman) write(ctx context.Context, t job.Task[[]byte]) error {
 	tx, err := p.pool.Begin(ctx)
 	if err != nil {

@@ -12,7 +12,6 @@ import (
 	"github.com/pawl-go/pawl/internal/testbed/checker"
 )
 
-// order is the body of a message.
 type order struct {
 	ID       string `json:"order_id"`
 	Customer string `json:"customer"`

@@ -155,7 +155,6 @@ func (a *asker) Run(ctx context.Context) error {
 	}
 }
 
-// openPayments starts the sender of the payments and the providers that they call.
 func (g *game) openPayments() (err error) {
 	if g.sender, err = newSender(); err != nil {
 		return err

@@ -44,7 +44,6 @@ func (c workerConfig) order(ctx context.Context, tx pgx.Tx, o order) error {
 	return err
 }
 
-// ship handles the second queue.
 func (c workerConfig) ship(ctx context.Context, tx pgx.Tx, o order) error {
 	_, err := tx.Exec(ctx, inSchema("insert into SCHEMA.shipments (key, customer, cents) values ($1, $2, $3)", c.Schema), o.ID, o.Customer, o.Cents)
 	return err

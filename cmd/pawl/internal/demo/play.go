@@ -33,7 +33,8 @@ func newGame(o Options, display Display, d *database, b broker.Broker, c *crew) 
 	random := rand.New(rand.NewPCG(o.Seed, 0))
 	g := &game{Options: o, display: display, database: d, broker: b, crew: c, random: random}
 	g.sent = makeOrders(random, o.Messages, o.Poison)
-	more := slices.Clone(broker.Points(o.Broker))
+	kind, _ := broker.Named(o.Broker) // Run has checked it
+	more := slices.Clone(kind.Points)
 	if o.Pipeline {
 		more = append(more, hopPoints...)
 	}

@@ -111,7 +111,6 @@ func (g *game) moved(s stand) int64 {
 	return s.Done
 }
 
-// deliveries counts arrivals.
 func (g *game) deliveries() int64 {
 	if g.Payments {
 		return g.sender.sent.Load()

@@ -24,7 +24,6 @@ func newCrew(executable string, config workerConfig) *crew {
 	return c
 }
 
-// report reads a line of a worker: an event, or text to be printed.
 func (c *crew) report(_ int, line string) {
 	if text, found := strings.CutPrefix(line, sayPrefix); found && c.said != nil {
 		c.said(text)
@@ -33,7 +32,6 @@ func (c *crew) report(_ int, line string) {
 	c.events.add(line)
 }
 
-// A tally counts events by name.
 type tally struct {
 	mu sync.Mutex
 	n  map[string]int64

@@ -66,9 +66,7 @@ func (g *game) watch(ctx context.Context) *watcher {
 }
 
 func (g *game) progress(effects int, elapsed time.Duration) Progress {
-	p := Progress{Effects: effects, Orders: g.Messages - g.Poison, Deliveries: g.deliveries(),
+	return Progress{Effects: effects, Orders: g.Messages - g.Poison, Deliveries: g.deliveries(),
 		Duplicates: g.crew.events.count("duplicate_skipped"), Retried: g.crew.events.count("retryable"),
-		Kills: g.killer.killed(), KillsWant: g.Kills, Elapsed: elapsed}
-	p.LastKill = g.killer.last()
-	return p
+		Kills: g.killer.killed(), KillsWant: g.Kills, LastKill: g.killer.last(), Elapsed: elapsed}
 }

@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -73,9 +74,7 @@ type sender struct {
 }
 
 func newSender() (*sender, error) {
-	secret := make([]byte, 32)
-	_, _ = rand.Read(secret) // never fails
-	s := &sender{secret: "whsec_" + base64.StdEncoding.EncodeToString(secret)}
+	s := &sender{secret: "whsec_" + base64.StdEncoding.EncodeToString([]byte(rand.Text()+rand.Text()))}
 	s.scheme = webhook.StandardWebhooks(webhook.Secret{Value: s.secret})
 	s.client = &http.Client{Transport: oneRequestEach(), Timeout: 2 * responseLimit}
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -98,24 +97,21 @@ func (s *sender) sendAll(ctx context.Context, messages []broker.Message) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	work := make(chan broker.Message)
-	ended := make(chan struct{})
+	var all sync.WaitGroup
 	for range senders {
-		go func() {
-			defer func() { ended <- struct{}{} }()
+		all.Go(func() {
 			for m := range work {
 				if err := s.send(ctx, m); err != nil {
 					stop(err)
 				}
 			}
-		}()
+		})
 	}
 	for _, m := range messages {
 		work <- m
 	}
 	close(work)
-	for range senders {
-		<-ended
-	}
+	all.Wait()
 	return context.Cause(ctx)
 }
 

@@ -2,6 +2,7 @@ package demo
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -123,9 +124,7 @@ func (c workerConfig) parts(ctx context.Context, out io.Writer) (parts []part, c
 	}
 	config.MaxConns = connsAWorker
 	config.ConnConfig.RuntimeParams["application_name"] = c.Schema
-	if config.ConnConfig.ConnectTimeout == 0 {
-		config.ConnConfig.ConnectTimeout = connectLimit
-	}
+	config.ConnConfig.ConnectTimeout = cmp.Or(config.ConnConfig.ConnectTimeout, connectLimit)
 	pawl.Watch(config.ConnConfig, pawl.Watching{})
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {

@@ -21,7 +21,6 @@ import (
 // not survive a process that dies between mark and work, two concurrent deliveries, or a COMMIT
 // whose response is lost.
 
-// handleByHand receives and handles until ctx ends.
 func (c workerConfig) handleByHand(ctx context.Context, pool *pgxpool.Pool, said *diary) error {
 	client := broker.Client(c.Endpoint)
 	queue, err := client.GetQueueUrl(ctx, &awssqs.GetQueueUrlInput{QueueName: aws.String(byHand)})

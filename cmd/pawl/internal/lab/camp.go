@@ -64,7 +64,6 @@ func (c *camp) of(key string) *fate {
 	return f
 }
 
-// sent records a sent message.
 func (c *camp) sent(key string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -89,7 +88,6 @@ func (c *camp) wasDeleted(key string, number int64) {
 	}
 }
 
-// note adds a line to the history of an order.
 func (c *camp) note(key string, worker int, text string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -126,7 +124,6 @@ var sentences = map[string]string{
 	acked:               "acknowledged",
 }
 
-// report reads a line of a worker.
 func (c *camp) report(number int, text string) {
 	var e entry
 	if json.Unmarshal([]byte(text), &e) != nil {
@@ -158,7 +155,6 @@ func (c *camp) holds(number int) (keys []string) {
 	return keys
 }
 
-// died discards the orders that a worker was handling.
 func (c *camp) died(number int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -230,7 +226,6 @@ func (c *camp) take(effects map[string]int, waiting map[string]bool) (t tally) {
 	return t
 }
 
-// A trace is the history of one order.
 type trace struct {
 	Camp    string      `json:"camp"`
 	Key     string      `json:"key"`
@@ -269,7 +264,6 @@ func (c *camp) traced(key string, around time.Time) trace {
 
 func round(seconds float64) float64 { return float64(int64(seconds*1000)) / 1000 }
 
-// title is the name of a camp for people.
 func title(name string) string {
 	if name == byHand {
 		return "by hand"

@@ -45,7 +45,6 @@ func (o Options) Validate() error {
 	return nil
 }
 
-// consumerName is the consumer of Pawl's camp.
 const consumerName = "lab"
 
 // The tables have no unique constraint on the key, so that a second effect shows.
@@ -54,7 +53,6 @@ create table lab.pawl_effect (id bigint generated always as identity, key pg_cat
 create table lab.by_hand_effect (id bigint generated always as identity, key pg_catalog.text not null);
 create table lab.processed_messages (key pg_catalog.text primary key)`
 
-// A lab is a running lab.
 type lab struct {
 	Options
 	server  *postgres.Server
@@ -118,7 +116,7 @@ func Run(ctx context.Context, o Options, ready func(login, url string) error) (R
 		return Report{}, errors.New("the private PostgreSQL ended by itself")
 	}
 	o.Note("no more orders are sent; waiting until the orders in progress are settled")
-	return l.settle(working), nil
+	return l.settle(), nil
 }
 
 func (l *lab) open(ctx context.Context) (err error) {
@@ -242,7 +240,6 @@ func (l *lab) arrival(a sqstest.Arrival) (*camp, string) {
 	return nil, ""
 }
 
-// produce sends each order to both queues.
 func (l *lab) produce(ctx context.Context) {
 	tick := time.NewTicker(time.Duration(float64(time.Second) / l.Rate))
 	defer tick.Stop()
@@ -270,7 +267,6 @@ func (l *lab) produce(ctx context.Context) {
 
 func orderKey(n int) string { return fmt.Sprintf("order-%06d", n) }
 
-// send sends one message of an order.
 func (l *lab) send(ctx context.Context, c *camp, key string) {
 	body, err := json.Marshal(order{key})
 	if err == nil {
@@ -283,7 +279,7 @@ func (l *lab) send(ctx context.Context, c *camp, key string) {
 }
 
 // settle wakes frozen workers and waits until all orders are settled, at most a minute.
-func (l *lab) settle(ctx context.Context) Report {
+func (l *lab) settle() Report {
 	l.mu.Lock()
 	l.ending, l.paused, l.loseUntil = true, true, time.Time{}
 	l.mu.Unlock()

@@ -64,7 +64,6 @@ func (l *lab) observe(ctx context.Context) {
 	}
 }
 
-// now returns the latest state.
 func (l *lab) now() state {
 	s, _ := l.watch()
 	return s
@@ -142,7 +141,6 @@ func (l *lab) leases(ctx context.Context) (left map[int]time.Duration, err error
 	return left, err
 }
 
-// workers returns the processes of the camp by number.
 func (c *camp) workers(leases map[int]time.Duration) []workerState {
 	all := make([]workerState, len(c.proxies))
 	for i := range all {

@@ -105,7 +105,6 @@ func (l *lab) stateNow(w http.ResponseWriter, _ *http.Request) {
 	_ = json.NewEncoder(w).Encode(l.now())
 }
 
-// events sends each new state as a server-sent event.
 func (l *lab) events(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	flush := http.NewResponseController(w)

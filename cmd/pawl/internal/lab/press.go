@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/pawl-go/pawl/internal/testbed/fleet"
 	"github.com/pawl-go/pawl/internal/testbed/wireproxy"
 )
 
@@ -34,15 +36,6 @@ var faultButtons = []fault{
 	{"pause", "Stop or go on sending", false, "No new orders are sent until you press it again.", (*lab).pause},
 }
 
-func faultNamed(name string) (fault, bool) {
-	i := slices.IndexFunc(faultButtons, func(f fault) bool { return f.Name == name })
-	if i < 0 {
-		return fault{}, false
-	}
-	return faultButtons[i], true
-}
-
-// A press is one press of a button.
 type press struct {
 	id     int
 	at     time.Time
@@ -68,11 +61,11 @@ type pressReport struct {
 
 // apply handles the press of a button.
 func (l *lab) apply(ctx context.Context, name, worker string) error {
-	f, known := faultNamed(name)
-	if !known {
+	i := slices.IndexFunc(faultButtons, func(f fault) bool { return f.Name == name })
+	if i < 0 {
 		return fmt.Errorf("there is no fault %q", name)
 	}
-	number := 0
+	f, number := faultButtons[i], 0
 	if f.Worker {
 		var err error
 		if number, err = strconv.Atoi(worker); err != nil || number < 1 || number > l.Workers {
@@ -123,40 +116,31 @@ func (l *lab) reported(p press) pressReport {
 // strike calls do for the worker of that number in both camps at once, and notes it in the history
 // of the orders being handled.
 func (l *lab) strike(number int, said string, do func(c *camp) error) (hit map[string][]string, err error) {
-	hit = map[string][]string{}
+	hit = l.inHand(number, said)
 	errs := make([]error, len(l.camps))
 	var all sync.WaitGroup
 	for i, c := range l.camps {
-		keys := c.holds(number)
-		if len(keys) > tracedOrders {
-			keys = keys[:tracedOrders]
-		}
-		for _, key := range keys {
-			c.note(key, number, said)
-		}
-		hit[c.name] = keys
 		all.Go(func() { errs[i] = do(c) })
 	}
 	all.Wait()
-	for _, e := range errs {
-		if e != nil {
-			err = e
-		}
-	}
-	return hit, err
+	return hit, cmp.Or(errs...)
 }
 
-func (l *lab) kill(_ context.Context, number int) (map[string][]string, error) {
-	return l.strike(number, "SIGKILL", func(c *camp) error {
-		w := c.worker(number)
-		if w == nil {
-			return errAway
+// inHand returns the first orders that the worker is handling, by camp; for worker 0, those of all
+// workers. It notes what hit them in their history.
+func (l *lab) inHand(number int, said string) map[string][]string {
+	hit := map[string][]string{}
+	for _, c := range l.camps {
+		keys := c.holds(number)
+		keys = keys[:min(len(keys), tracedOrders)]
+		for _, key := range keys {
+			if said != "" {
+				c.note(key, number, said)
+			}
 		}
-		c.fleet.Doom(w)
-		c.fleet.Kill(w)
-		c.died(number)
-		return nil
-	})
+		hit[c.name] = keys
+	}
+	return hit
 }
 
 var (
@@ -164,22 +148,31 @@ var (
 	errBusy = errors.New("it is being restarted already")
 )
 
-func (l *lab) freeze(_ context.Context, number int) (map[string][]string, error) {
-	return l.strike(number, "SIGSTOP", func(c *camp) error {
-		if w := c.worker(number); w == nil || !c.fleet.Freeze(w) {
+// signal calls do for the process of that number in both camps.
+func (l *lab) signal(number int, said string, do func(c *camp, w *fleet.Worker) bool) (map[string][]string, error) {
+	return l.strike(number, said, func(c *camp) error {
+		if w := c.worker(number); w == nil || !do(c, w) {
 			return errAway
 		}
 		return nil
 	})
 }
 
-func (l *lab) wake(_ context.Context, number int) (map[string][]string, error) {
-	return l.strike(number, "SIGCONT", func(c *camp) error {
-		if w := c.worker(number); w == nil || !c.fleet.Wake(w) {
-			return errAway
-		}
-		return nil
+func (l *lab) kill(_ context.Context, number int) (map[string][]string, error) {
+	return l.signal(number, "SIGKILL", func(c *camp, w *fleet.Worker) bool {
+		c.fleet.Doom(w)
+		c.fleet.Kill(w)
+		c.died(number)
+		return true
 	})
+}
+
+func (l *lab) freeze(_ context.Context, number int) (map[string][]string, error) {
+	return l.signal(number, "SIGSTOP", func(c *camp, w *fleet.Worker) bool { return c.fleet.Freeze(w) })
+}
+
+func (l *lab) wake(_ context.Context, number int) (map[string][]string, error) {
+	return l.signal(number, "SIGCONT", func(c *camp, w *fleet.Worker) bool { return c.fleet.Wake(w) })
 }
 
 func (l *lab) cut(_ context.Context, number int) (map[string][]string, error) {
@@ -206,21 +199,9 @@ func (l *lab) restart(ctx context.Context, _ int) (map[string][]string, error) {
 		defer l.mu.Unlock()
 		l.down = false
 	}()
-	hit := map[string][]string{}
-	for _, c := range l.camps {
-		keys := c.holds(0)
-		if len(keys) > tracedOrders {
-			keys = keys[:tracedOrders]
-		}
-		for _, key := range keys {
-			c.note(key, 0, "PostgreSQL crashes, and recovers")
-		}
-		hit[c.name] = keys
-	}
-	return hit, l.crash(context.WithoutCancel(ctx))
+	return l.inHand(0, "PostgreSQL crashes, and recovers"), l.crash(context.WithoutCancel(ctx))
 }
 
-// recovers is the timeout of the server's recovery.
 const recovers = time.Minute
 
 // crash kills a process of the server. The server then ends all sessions and recovers from its log.
@@ -274,12 +255,7 @@ func (l *lab) loseAcks(context.Context, int) (map[string][]string, error) {
 	l.mu.Lock()
 	l.loseUntil = time.Now().Add(5 * time.Second)
 	l.mu.Unlock()
-	hit := map[string][]string{}
-	for _, c := range l.camps {
-		keys := c.holds(0)
-		hit[c.name] = keys[:min(len(keys), tracedOrders)]
-	}
-	return hit, nil
+	return l.inHand(0, ""), nil
 }
 
 func (l *lab) pause(context.Context, int) (map[string][]string, error) {

@@ -50,7 +50,6 @@ type workerConfig struct {
 // ErrByHand is returned if a person runs the worker.
 var ErrByHand = errors.New("this command is the crash lab's own")
 
-// order is the body of a message.
 type order struct {
 	Key string `json:"key"`
 }
@@ -148,7 +147,6 @@ type diary struct {
 	out io.Writer
 }
 
-// An entry is one report.
 type entry struct {
 	Kind string `json:"kind"`
 	Key  string `json:"key"`

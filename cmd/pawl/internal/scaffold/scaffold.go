@@ -83,7 +83,6 @@ func (p Project) render(name string) (string, error) {
 	return text.String(), err
 }
 
-// create writes a new file.
 func create(path, text string) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
 	if err != nil {
