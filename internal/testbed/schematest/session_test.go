@@ -1,7 +1,4 @@
-// Package stepper runs exact interleavings of database sessions. A step returns when its statement
-// has ended, or when it waits for a session that cannot go on by itself. Nothing depends on speed.
-// For tests only.
-package stepper
+package schematest_test
 
 import (
 	"context"
@@ -15,11 +12,12 @@ import (
 	"github.com/pawl-go/pawl"
 )
 
-// limit bounds each wait.
-const limit = 20 * time.Second
+// stepLimit bounds each wait of a step.
+const stepLimit = 20 * time.Second
 
-// A Session is one connection that takes steps.
-type Session struct {
+// A session is one connection that takes steps. A step returns when its statement has ended, or
+// when it waits for a session that cannot go on by itself. Nothing depends on speed.
+type session struct {
 	tb       testing.TB
 	name     string
 	conn     *pgx.Conn
@@ -27,25 +25,14 @@ type Session struct {
 	pending  chan string // the answer of a blocked step
 }
 
-// Open connects a named session.
-func Open(tb testing.TB, url, name string) *Session {
+func openSession(tb testing.TB, url, name string) *session {
 	tb.Helper()
-	return &Session{tb: tb, name: name, conn: connect(tb, url), observer: connect(tb, url)}
+	return &session{tb: tb, name: name, conn: connect(tb, url), observer: connect(tb, url)}
 }
 
-func connect(tb testing.TB, url string) *pgx.Conn {
-	tb.Helper()
-	conn, err := pgx.Connect(tb.Context(), url)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	tb.Cleanup(func() { _ = conn.Close(context.Background()) })
-	return conn
-}
-
-// Blocked is the answer of a step that waits for a session that is idle in its transaction or is
+// blocked is the answer of a step that waits for a session that is idle in its transaction or is
 // itself blocked.
-const Blocked = "blocked"
+const blocked = "blocked"
 
 // allBlocked asks whether each of the sessions is blocked. A session that waits for a running
 // statement does not count, because that wait ends by itself. Such waits are common. For example,
@@ -62,9 +49,9 @@ const allBlocked = `select bool_and(cardinality(w.pids) > 0 and not exists (
 // and its lock in between.
 const looks = 2
 
-// Do takes a step. It returns the rows, columns joined by blanks and rows by commas, or [Blocked],
+// Do takes a step. It returns the rows, columns joined by blanks and rows by commas, or [blocked],
 // or the SQLSTATE of the error.
-func (s *Session) Do(statement string) string {
+func (s *session) Do(statement string) string {
 	s.tb.Helper()
 	if s.pending != nil {
 		s.tb.Fatalf("%s: %s: the previous step is blocked", s.name, statement)
@@ -72,7 +59,7 @@ func (s *Session) Do(statement string) string {
 	answer := make(chan string, 1)
 	pid := s.conn.PgConn().PID()
 	go func() { answer <- s.run(statement) }()
-	deadline := time.Now().Add(limit)
+	deadline := time.Now().Add(stepLimit)
 	for seen := 0; seen < looks; {
 		select {
 		case a := <-answer:
@@ -80,12 +67,12 @@ func (s *Session) Do(statement string) string {
 			return a
 		case <-time.After(time.Millisecond):
 		}
-		var blocked bool
-		if err := s.observer.QueryRow(s.tb.Context(), allBlocked, []uint32{pid}).Scan(&blocked); err != nil {
+		var waits bool
+		if err := s.observer.QueryRow(s.tb.Context(), allBlocked, []uint32{pid}).Scan(&waits); err != nil {
 			s.tb.Fatal(err)
 		}
 		seen++
-		if !blocked {
+		if !waits {
 			seen = 0
 		}
 		if time.Now().After(deadline) {
@@ -93,12 +80,12 @@ func (s *Session) Do(statement string) string {
 		}
 	}
 	s.pending = answer
-	s.tb.Logf("%s: %s: %s", s.name, statement, Blocked)
-	return Blocked
+	s.tb.Logf("%s: %s: %s", s.name, statement, blocked)
+	return blocked
 }
 
 // Wait returns the answer of the blocked step.
-func (s *Session) Wait() string {
+func (s *session) Wait() string {
 	s.tb.Helper()
 	if s.pending == nil {
 		s.tb.Fatalf("%s: nothing is blocked", s.name)
@@ -108,13 +95,13 @@ func (s *Session) Wait() string {
 		s.pending = nil
 		s.tb.Logf("%s: after the wait: %s", s.name, a)
 		return a
-	case <-time.After(limit):
+	case <-time.After(stepLimit):
 		s.tb.Fatalf("%s: still blocked", s.name)
 		return ""
 	}
 }
 
-func (s *Session) run(statement string) string {
+func (s *session) run(statement string) string {
 	rows, err := s.conn.Query(context.Background(), statement, pgx.QueryExecModeSimpleProtocol)
 	if err != nil {
 		return answerOf(err)
