@@ -113,12 +113,7 @@ func (l Line) processorTime() float64 {
 }
 
 func (r Row) line(who string) (Line, bool) {
-	for _, l := range r.Lines {
-		if l.Who == who {
-			return l, true
-		}
-	}
-	return Line{}, false
+	return r.marked(func(l Line) bool { return l.Who == who })
 }
 
 func (r Report) row(id string) (Row, bool) {
