@@ -42,8 +42,7 @@ func kafkaJars(ctx context.Context, o Options) (string, error) {
 		}
 		return filepath.Join(libs, "*"), nil
 	}
-	// Kafka's slf4j needs log4j-slf4j-impl to report why a start failed, and Kafka does not depend on
-	// it.
+	// Without log4j-slf4j-impl, which Kafka does not require, a failed start gives no reason.
 	return mavenProgram{name: "kafka", version: kafkaVersion, megabytes: 44, otherwise: ", or unpack Kafka " + kafkaVersion + " and set PAWL_KAFKA_HOME to its directory",
 		artifacts: []string{"org.apache.kafka:kafka_2.13:" + kafkaVersion, "org.apache.logging.log4j:log4j-slf4j-impl:2.25.4"}}.jars(ctx, o)
 }

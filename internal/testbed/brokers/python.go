@@ -39,7 +39,8 @@ func (p pythonProgram) python(ctx context.Context, o Options) (string, error) {
 	}
 	interpreter := filepath.Join(home, "bin", "python")
 	_, absent := os.Lstat(home)
-	if _, err := os.Stat(interpreter); err != nil && absent == nil { // the Python that created it is gone
+	if _, err := os.Stat(interpreter); err != nil && absent == nil {
+		// The Python that created it is gone.
 		if err := os.RemoveAll(home); err != nil {
 			return "", err
 		}

@@ -163,8 +163,9 @@ func (c *cast) turns(ctx context.Context) (ready []int, err error) {
 // quick is how long to wait for an answer before asking the server which sessions are blocked.
 // glance is the time between two such questions.
 const (
-	quick  = time.Millisecond
-	glance = 300 * time.Microsecond
+	stepLimit = 20 * time.Second // bounds each wait
+	quick     = time.Millisecond
+	glance    = 300 * time.Microsecond
 )
 
 // take runs the next step of a player and waits until every player has an answer or is blocked.

@@ -5,15 +5,12 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/testbed/patience"
 )
-
-// stepLimit bounds each wait of a step.
-const stepLimit = 20 * time.Second
 
 // A session is one connection that takes steps. A step returns when its statement has ended, or
 // when it waits for a session that cannot go on by itself. Nothing depends on speed.
@@ -59,29 +56,33 @@ func (s *session) Do(statement string) string {
 	answer := make(chan string, 1)
 	pid := s.conn.PgConn().PID()
 	go func() { answer <- s.run(statement) }()
-	deadline := time.Now().Add(stepLimit)
-	for seen := 0; seen < looks; {
-		select {
-		case a := <-answer:
-			s.tb.Logf("%s: %s: %s", s.name, statement, a)
-			return a
-		case <-time.After(time.Millisecond):
+	answered, got, seen := false, blocked, 0
+	patience.Until(s.tb, s.name+" has its answer or is blocked: "+statement, func() bool {
+		for range 20 { // most answers come within a few of these questions
+			select {
+			case got = <-answer:
+				answered = true
+				return true
+			default:
+			}
+			var waits bool
+			if err := s.observer.QueryRow(s.tb.Context(), allBlocked, []uint32{pid}).Scan(&waits); err != nil {
+				s.tb.Fatal(err)
+			}
+			if seen++; !waits {
+				seen = 0
+			}
+			if seen == looks {
+				return true
+			}
 		}
-		var waits bool
-		if err := s.observer.QueryRow(s.tb.Context(), allBlocked, []uint32{pid}).Scan(&waits); err != nil {
-			s.tb.Fatal(err)
-		}
-		seen++
-		if !waits {
-			seen = 0
-		}
-		if time.Now().After(deadline) {
-			s.tb.Fatalf("%s: %s: neither done nor blocked", s.name, statement)
-		}
+		return false
+	})
+	if !answered {
+		s.pending = answer
 	}
-	s.pending = answer
-	s.tb.Logf("%s: %s: %s", s.name, statement, blocked)
-	return blocked
+	s.tb.Logf("%s: %s: %s", s.name, statement, got)
+	return got
 }
 
 // Wait returns the answer of the blocked step.
@@ -90,15 +91,10 @@ func (s *session) Wait() string {
 	if s.pending == nil {
 		s.tb.Fatalf("%s: nothing is blocked", s.name)
 	}
-	select {
-	case a := <-s.pending:
-		s.pending = nil
-		s.tb.Logf("%s: after the wait: %s", s.name, a)
-		return a
-	case <-time.After(stepLimit):
-		s.tb.Fatalf("%s: still blocked", s.name)
-		return ""
-	}
+	answer := patience.Receive(s.tb, s.name+" is free", s.pending)
+	s.pending = nil
+	s.tb.Logf("%s: after the wait: %s", s.name, answer)
+	return answer
 }
 
 func (s *session) run(statement string) string {
