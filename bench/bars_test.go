@@ -40,11 +40,9 @@ func TestVerdict_SaysWhyOnlyIfTheBarIsMissed(t *testing.T) {
 func TestExplained_NamesBarsThatExist(t *testing.T) {
 	t.Parallel()
 	barred := map[miss]bool{}
-	for _, plans := range suites() {
-		for _, p := range plans() {
-			for _, b := range p.Bars {
-				barred[miss{p.ID, b.Who}] = true
-			}
+	for _, p := range allPlans() {
+		for _, b := range p.Bars {
+			barred[miss{p.ID, b.Who}] = true
 		}
 	}
 	for m, text := range explained {
@@ -60,16 +58,14 @@ func TestExplained_NamesBarsThatExist(t *testing.T) {
 // A bar that names a line of another row would never be measured.
 func TestBars_NameLinesOfTheirRow(t *testing.T) {
 	t.Parallel()
-	for name, plans := range suites() {
-		for _, p := range plans() {
-			lines := map[string]bool{"": true}
-			for _, e := range p.entries {
-				lines[e.Who] = true
-			}
-			for _, b := range p.Bars {
-				if !lines[b.Who] || !lines[b.Of] {
-					t.Errorf("%s, %s: a bar of %q by %q, which are not both lines", name, p.ID, b.Who, b.Of)
-				}
+	for _, p := range allPlans() {
+		lines := map[string]bool{"": true}
+		for _, e := range p.entries {
+			lines[e.Who] = true
+		}
+		for _, b := range p.Bars {
+			if !lines[b.Who] || !lines[b.Of] {
+				t.Errorf("%s: a bar of %q by %q, which are not both lines", p.ID, b.Who, b.Of)
 			}
 		}
 	}

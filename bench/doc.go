@@ -16,7 +16,7 @@
 //	run.go, calm.go       rounds and turns; waiting for a quiet machine
 //	server.go             the server, its databases and the printed settings
 //	contender.go          the interface of the contenders; pawl.go, river.go, loop.go: the three
-//	rows.go               the table of the main suite: its rows, measures and bars
+//	rows.go               the table of rows, with their measures and bars
 //	command.go, http.go   commands, called and by HTTP, beside a handwritten table of keys
 //	inbox.go, outbox.go   messages received and published
 //	enqueue.go, convoy.go, drain.go, pickup.go, doors.go, snapshot.go, blocked.go, straggler.go,
@@ -24,12 +24,9 @@
 //	frozen.go             the programs of processes that are frozen or killed
 //	pgbench.go            floors: the same SQL, run by a C client
 //	cost.go               WAL and processor time of a measurement
-//	growth.go             the growth suite: sizes, flags and rows; growth_keys.go, growth_jobs.go,
-//	                      growth_processes.go, growth_octets.go, growth_claim.go: its measures;
-//	                      growth_fill.go: filling tables
 //	report.go, stats.go   the result of a run
 //	bars.go, explained.go bars, and explanations of missed ones
 //	table.go              a report as text
 //	render.go             reports as docs/performance.md; takeaway.go: its summary
-//	barchart.go, linechart.go, svg.go   charts
+//	chart.go              the chart of rates
 package main

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -45,7 +44,6 @@ func (s *counter) Release(context.Context, time.Duration, ...pawl.Delivery) erro
 
 // pickupStored measures the time from the source's Receive to the handler, for a consumer that
 // stores each delivery first. The transaction that stores it is included.
-// stores it is included.
 func pickupStored(handler func(started func(payload)) consumer.Handler) measure {
 	return func(ctx context.Context, b *bed, s scale) (r Round, err error) {
 		started := make(chan float64, 1)
@@ -98,17 +96,6 @@ func pickupTick(ctx context.Context, b *bed, s scale) (r Round, err error) {
 	s.idle = 0
 	r, err = pickedUp(ctx, s, func(context.Context) error { return nil }, started)
 	return r, errors.Join(err, stopKeeper(), stopWorker())
-}
-
-// running runs a function until stop is called. stop returns its error.
-func running(ctx context.Context, run func(context.Context) error) (stop func() error) {
-	ctx, cancel := context.WithCancel(ctx)
-	var (
-		done sync.WaitGroup
-		err  error
-	)
-	done.Go(func() { err = run(ctx) })
-	return func() error { cancel(); done.Wait(); return err }
 }
 
 func storedAndScheduledPlan() plan {

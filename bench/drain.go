@@ -26,30 +26,25 @@ func drain(f form, n int) measure {
 		if err := b.fill(ctx, n); err != nil {
 			return r, err
 		}
-		return b.drainWaiting(ctx, f, n, s)
-	}
-}
-
-// drainWaiting is drain for n jobs that already wait.
-func (b *bed) drainWaiting(ctx context.Context, f form, n int, s scale) (r Round, err error) {
-	if err := b.ready(ctx); err != nil {
+		if err := b.ready(ctx); err != nil {
+			return r, err
+		}
+		m, err := b.host.meter(ctx)
+		if err != nil {
+			return r, err
+		}
+		ended, took, stop, err := b.workOff(ctx, f, n, s.drain)
+		if err != nil {
+			return r, err
+		}
+		r.Value = float64(ended) / took.Seconds()
+		err = m.charge(ctx, &r, ended)
+		stop()
+		if err == nil {
+			err = b.wantDone(ctx, f, n, ended)
+		}
 		return r, err
 	}
-	m, err := b.host.meter(ctx)
-	if err != nil {
-		return r, err
-	}
-	ended, took, stop, err := b.workOff(ctx, f, n, s.drain)
-	if err != nil {
-		return r, err
-	}
-	r.Value = float64(ended) / took.Seconds()
-	err = m.charge(ctx, &r, ended)
-	stop()
-	if err == nil {
-		err = b.wantDone(ctx, f, n, ended)
-	}
-	return r, err
 }
 
 // workOff starts workers and waits until n jobs have ended or limit is over. It returns how many

@@ -1,11 +1,6 @@
 package main
 
-import (
-	"context"
-	"sync"
-	"sync/atomic"
-	"time"
-)
+import "context"
 
 // enqueueSingle measures autocommitted calls of one job each by concurrent callers.
 func enqueueSingle(callers int) measure {
@@ -46,29 +41,13 @@ func enqueueLoop(callers, each int, call func(context.Context, *bed) error) meas
 		if err != nil {
 			return r, err
 		}
-		var (
-			calls  atomic.Int64
-			failed atomic.Pointer[error]
-			all    sync.WaitGroup
-			start  = time.Now()
-		)
-		for range callers {
-			all.Go(func() {
-				for time.Since(start) < s.enqueue && failed.Load() == nil {
-					if err := call(ctx, b); err != nil {
-						failed.Store(&err)
-						return
-					}
-					calls.Add(1)
-				}
-			})
+		calls, ended := committing(callers, func() error { return call(ctx, b) })
+		n, took := watched(ctx, s.enqueue, calls)
+		if err := ended(); err != nil {
+			return r, err
 		}
-		all.Wait()
-		if err := failed.Load(); err != nil {
-			return r, *err
-		}
-		n := int(calls.Load()) * each
-		r.Value = float64(n) / time.Since(start).Seconds()
-		return r, m.charge(ctx, &r, n)
+		jobs := int(n) * each
+		r.Value = float64(jobs) / took.Seconds()
+		return r, m.charge(ctx, &r, jobs)
 	}
 }

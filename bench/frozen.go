@@ -37,8 +37,6 @@ func runFrozen(variant, url string) error {
 		return crashingPawl(ctx, pool, job.Config{Lease: crashLease, Presence: job.Presence{Off: true}})
 	case "pawl/memory", "river/memory":
 		return roomyWorker(ctx, pool, variant == "pawl/memory")
-	case "growth/noop", "growth/step":
-		return teamWorker(ctx, pool, variant == "growth/step")
 	case "loop/lock":
 		return lockOnce(ctx, pool)
 	case "loop/lease":

@@ -5,11 +5,9 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"maps"
 	"os"
 	"os/signal"
 	"runtime/pprof"
-	"slices"
 	"strings"
 	"syscall"
 )
@@ -52,10 +50,8 @@ func bench(ctx context.Context, args []string) error {
 }
 
 func listRows() {
-	for _, name := range slices.Sorted(maps.Keys(suites())) {
-		for _, p := range suites()[name]() {
-			fmt.Printf("%-8s %-16s %s\n", name, p.ID, p.Title)
-		}
+	for _, p := range allPlans() {
+		fmt.Printf("%-22s %s\n", p.ID, p.Title)
 	}
 }
 
@@ -67,8 +63,7 @@ func measureAll(ctx context.Context, o options) error {
 	if o.calm {
 		s.calm = calmLimit
 	}
-	r, err := run(ctx, suites()[o.suite](), s, strings.Split(o.only, ","), o.who, func(line string) { fmt.Fprintln(os.Stderr, line) })
-	r.Settings.Suite = o.suite
+	r, err := run(ctx, allPlans(), s, strings.Split(o.only, ","), o.who, func(line string) { fmt.Fprintln(os.Stderr, line) })
 	if len(r.Rows) > 0 {
 		fmt.Print(table(r) + barsText(r))
 	}

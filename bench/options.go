@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -16,11 +15,10 @@ import (
 // options are the command line's values, named after their flags.
 type options struct {
 	quick, calm, list bool
-	suite, only, who  string
+	only, who         string
 	json, cpuprofile  string
 	table, render     string
-	second, growth    string // with render
-	charts            string
+	second, charts    string // with render
 }
 
 const help = `bench compares Pawl with alternatives on PostgreSQL: River, and a handwritten loop.
@@ -31,20 +29,14 @@ The PostgreSQL programs and pgbench must be installed. Do not use the machine wh
 
 Examples, with their durations on two cores:
 
-  go run ./bench -quick                          5 to 10 minutes   every row of the main suite, roughly
+  go run ./bench -quick                          5 to 10 minutes   every row, roughly
   go run ./bench -quick -only pickup             1 minute          the rows whose id contains "pickup"
   go run ./bench -only noop,step -who Pawl       2 minutes         two rows with all their rounds, only Pawl's lines
-  go run ./bench -calm -json FILE                about 90 minutes  the full main suite, saved to a file; each round waits for a quiet machine
-  go run ./bench -suite growth -json FILE        hours             many keys, jobs, processes and octets
-  go run ./bench -list                           1 second          the id and title of every row, by suite
+  go run ./bench -calm -json FILE                about 90 minutes  all rows, saved to a file; each round waits for a quiet machine
+  go run ./bench -list                           1 second          the id and title of every row
   go run ./bench -table FILE                     1 second          the table and the bars of a saved run
-  go run ./bench -render FILE -second FILE2 -growth FILE3 -charts docs/images > docs/performance.md
+  go run ./bench -render FILE -second FILE2 -charts docs/images > docs/performance.md
                                                  1 second          the page, rendered from saved runs
-
-Suites:
-
-  main     Pawl, River and a handwritten loop: the rows that have bars
-  growth   the cost of many keys, waiting jobs, processes and large payloads
 
 Flags:
 
@@ -57,18 +49,15 @@ func parse(args []string, out io.Writer) (o options, err error) {
 	set.Usage = func() {}
 	set.BoolVar(&o.quick, "quick", false, "take 2 rounds of fewer jobs, and omit rows that need minutes")
 	set.BoolVar(&o.calm, "calm", false, "wait before each round until other programs use less than 5 % of the processors, at most 2 minutes")
-	set.StringVar(&o.suite, "suite", "main", "measure the rows of this `suite`: main or growth")
 	set.StringVar(&o.only, "only", "", "measure only rows whose id contains one of these `parts`, separated by commas")
 	set.StringVar(&o.who, "who", "", "measure only lines whose contender's name contains this `part`")
 	set.StringVar(&o.json, "json", "", "write all figures to this `file`, also if the run is interrupted")
 	set.StringVar(&o.cpuprofile, "cpuprofile", "", "write a processor profile of this process to this `file`")
-	set.BoolVar(&o.list, "list", false, "list the rows of all suites and measure nothing")
+	set.BoolVar(&o.list, "list", false, "list the rows and measure nothing")
 	set.StringVar(&o.table, "table", "", "print the table and the bars of this `file` and measure nothing")
 	set.StringVar(&o.render, "render", "", "print docs/performance.md, rendered from this `file`, and measure nothing")
 	set.StringVar(&o.second, "second", "", "with -render: compare the run with the second one in this `file`")
-	set.StringVar(&o.growth, "growth", "", "with -render: add the run of the growth suite in this `file`")
-	set.StringVar(&o.charts, "charts", "", "with -render: write the charts to this `directory`, and show them on the page as images/NAME")
-	growthFlags(set)
+	set.StringVar(&o.charts, "charts", "", "with -render: write the chart to this `directory`, and show it on the page")
 	err = set.Parse(args)
 	if errors.Is(err, flag.ErrHelp) {
 		fmt.Fprint(out, help)
@@ -87,11 +76,8 @@ func (o options) check(rest []string) error {
 	if len(rest) > 0 {
 		return fmt.Errorf("the argument %q belongs to no flag: see go run ./bench -help", rest[0])
 	}
-	if suites()[o.suite] == nil {
-		return fmt.Errorf("there is no suite %q: use one of %s", o.suite, strings.Join(slices.Sorted(maps.Keys(suites())), ", "))
-	}
-	if o.render == "" && o.second+o.growth+o.charts != "" {
-		return errors.New("-second, -growth and -charts need -render FILE, which renders the page")
+	if o.render == "" && o.second+o.charts != "" {
+		return errors.New("-second and -charts need -render FILE, which renders the page")
 	}
 	if o.calm {
 		if err := canCalm(); err != nil {
@@ -133,7 +119,7 @@ func choose(plans []plan, s scale, parts []string, who string) (chosen []plan, e
 	for _, part := range parts {
 		named := slices.ContainsFunc(plans, func(p plan) bool { return strings.Contains(p.ID, part) })
 		if !named && part != "" {
-			return nil, fmt.Errorf("no row of this suite has an id that contains %q: list them with go run ./bench -list", part)
+			return nil, fmt.Errorf("no row has an id that contains %q: list them with go run ./bench -list", part)
 		}
 	}
 	var names []string
@@ -164,5 +150,5 @@ func choose(plans []plan, s scale, parts []string, who string) (chosen []plan, e
 	case slow:
 		return nil, errors.New("these rows take minutes and are omitted with -quick: run them without it")
 	}
-	return nil, errors.New("this suite has no rows: see go run ./bench -list")
+	return nil, errors.New("there are no rows to measure")
 }

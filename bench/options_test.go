@@ -16,7 +16,7 @@ func TestParse_HelpTeaches(t *testing.T) {
 	if _, err := parse([]string{"-help"}, &out); !errors.Is(err, flag.ErrHelp) {
 		t.Errorf("-help ends with %v, want flag.ErrHelp", err)
 	}
-	for _, want := range []string{"Examples", "go run ./bench -quick", "Suites", "growth", "-json file", "-only parts"} {
+	for _, want := range []string{"Examples", "go run ./bench -quick", "-json file", "-only parts"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("the help lacks %q:\n%s", want, out.String())
 		}
@@ -30,7 +30,6 @@ func TestParse_RefusesInvalidOptions(t *testing.T) {
 	for _, c := range []struct{ args, want string }{
 		{"-nosuch", "-help"},
 		{"quick", `"quick" belongs to no flag`},
-		{"-suite other", "growth, main"},
 		{"-json " + filepath.Join(dir, "missing", "f.json"), "mkdir -p " + filepath.Join(dir, "missing")},
 		{"-json " + dir, "it is a directory"},
 		{"-cpuprofile " + filepath.Join(dir, "missing", "p"), "mkdir -p"},
@@ -49,7 +48,7 @@ func TestParse_RefusesInvalidOptions(t *testing.T) {
 
 func TestChoose_TakesRowsAndLinesByPart(t *testing.T) {
 	t.Parallel()
-	plans := mainPlans()
+	plans := allPlans()
 	chosen, err := choose(plans, scales["full"], []string{"noop", "zombie"}, "Pawl")
 	if err != nil || len(chosen) != 2 || len(chosen[0].entries) != 2 || len(chosen[1].entries) != 3 {
 		t.Errorf("got %d rows, %v", len(chosen), err)
@@ -75,7 +74,7 @@ func TestChoose_SaysWhatThereIs(t *testing.T) {
 		{"full", "noop", "nobody", "the names are Pawl; Pawl, batch; River; loop; pgbench"},
 		{"quick", "held-half", "", "without it"},
 	} {
-		_, err := choose(mainPlans(), scales[c.scale], strings.Split(c.only, ","), c.who)
+		_, err := choose(allPlans(), scales[c.scale], strings.Split(c.only, ","), c.who)
 		if err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("-only %s -who %s: got %v, want an error with %q", c.only, c.who, err, c.want)
 		}

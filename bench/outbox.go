@@ -3,10 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"fmt"
-	"log/slog"
 	"strconv"
-	"sync"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -24,17 +21,11 @@ type outboxQueue struct {
 	appended   int
 }
 
-// outboxOf returns the outbox with a number of aggregates.
-func outboxOf(aggregates int) system {
+// outboxOf returns the outbox with a number of aggregates, with a sink that accepts ordered batches
+// or one that does not.
+func outboxOf(aggregates int, batches bool) system {
 	return system{"outbox", installPawl, func(pool *pgxpool.Pool) (contender, error) {
-		return &outboxQueue{pool: pool, aggregates: aggregates}, nil
-	}}
-}
-
-// batchesOf is outboxOf with a sink that accepts ordered batches.
-func batchesOf(aggregates int) system {
-	return system{"outbox", installPawl, func(pool *pgxpool.Pool) (contender, error) {
-		return &outboxQueue{pool: pool, aggregates: aggregates, batches: true}, nil
+		return &outboxQueue{pool: pool, aggregates: aggregates, batches: batches}, nil
 	}}
 }
 
@@ -88,27 +79,11 @@ func (q *outboxQueue) work(ctx context.Context, t task) (stop func(), err error)
 	if q.batches {
 		sink = memoryLog{memorySink{t.started}}
 	}
-	config := outbox.Config{Sink: sink, Hooks: pawl.Hooks{OnEvent: func(_ context.Context, e pawl.Event) {
-		switch e.Kind {
-		case pawl.EventSucceeded:
-			t.ended(max(1, e.Count))
-		case pawl.EventWoken, pawl.EventPolled:
-		default:
-			slog.Warn("outbox", "event", fmt.Sprintf("%s %s: %v", e.Kind, e.Op, e.Err))
-		}
-	}}}
-	relay, err := outbox.NewRelay(q.pool, config)
+	relay, err := outbox.NewRelay(q.pool, outbox.Config{Sink: sink, Hooks: pawlHooks(t)})
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	var running sync.WaitGroup
-	running.Go(func() {
-		if err := relay.Run(ctx); err != nil {
-			slog.Error("outbox", "err", err)
-		}
-	})
-	return func() { cancel(); running.Wait() }, nil
+	return working(ctx, "outbox", relay.Run), nil
 }
 
 // A memorySink accepts everything.
@@ -144,18 +119,18 @@ func outboxPlans() []plan {
 			Bars: []Bar{{Who: "Pawl", Factor: 15_000, Meaning: "≥ 15,000 events/s"}, {Who: "Pawl, batches", Factor: 30_000, Meaning: "≥ 30,000 events/s"},
 				{Who: "Pawl, hot, batches", Factor: 10_000, Meaning: "≥ 10,000 events/s"}}},
 			entries: []entry{
-				{who("Pawl", "10,000 aggregates: "+perSink), outboxOf(manyAggregates), drain(noop, 40_000)},
-				{who("Pawl, no order", "no aggregates"), outboxOf(0), drain(noop, 40_000)},
-				{who("Pawl, hot", "1 aggregate: one event at a time"), outboxOf(1), drain(noop, 3_000)},
-				{who("Pawl, batches", "10,000 aggregates; the sink takes ordered batches"), batchesOf(manyAggregates), drain(noop, 40_000)},
-				{who("Pawl, hot, batches", "1 aggregate; the sink takes ordered batches"), batchesOf(1), drain(noop, 40_000)},
+				{who("Pawl", "10,000 aggregates: "+perSink), outboxOf(manyAggregates, false), drain(noop, 40_000)},
+				{who("Pawl, no order", "no aggregates"), outboxOf(0, false), drain(noop, 40_000)},
+				{who("Pawl, hot", "1 aggregate: one event at a time"), outboxOf(1, false), drain(noop, 3_000)},
+				{who("Pawl, batches", "10,000 aggregates; the sink takes ordered batches"), outboxOf(manyAggregates, true), drain(noop, 40_000)},
+				{who("Pawl, hot, batches", "1 aggregate; the sink takes ordered batches"), outboxOf(1, true), drain(noop, 40_000)},
 				{floor("claim 100 and delete them; 1 client"), pawlSystem, floorDrain(takeSQL, 1, batchSize, 40_000)},
 			}},
 		{Row: Row{ID: "outbox-pickup", Title: "Outbox: append to sink, idle relay", Unit: ms, Less: true,
 			Bars: []Bar{{Who: "Pawl", Factor: 5, Meaning: "p50 ≤ 5 ms"}, {Who: "Pawl", Factor: 20, P99: true, Meaning: "p99 ≤ 20 ms"}}}, rounds: 1, abreast: true,
 			entries: []entry{
-				{who("Pawl", "Append; woken"), outboxOf(manyAggregates), pickupIdle(pickup{})},
-				{who("Pawl, no order", "no aggregate; woken"), outboxOf(0), pickupIdle(pickup{})},
+				{who("Pawl", "Append; woken"), outboxOf(manyAggregates, false), pickupIdle(pickup{})},
+				{who("Pawl, no order", "no aggregate; woken"), outboxOf(0, false), pickupIdle(pickup{})},
 			}},
 	}
 }

@@ -65,20 +65,33 @@ func (q *pawlQueue) work(ctx context.Context, t task) (stop func(), err error) {
 		Presence: job.Presence{Off: t.lease > 0 || t.deaf},
 		Queues:   []job.Queue{{Name: queue, Concurrency: pawlConcurrency(t)}},
 		Handlers: []job.Handler{pawlHandler(t)},
-		Hooks:    pawl.Hooks{OnEvent: pawlEvents(t)},
+		Hooks:    pawlHooks(t),
 	}
 	worker, err := job.NewWorker(q.pool, config)
 	if err != nil {
 		return nil, err
 	}
+	return working(ctx, "pawl", worker.Run), nil
+}
+
+// running runs a function until stop is called. stop returns its error.
+func running(ctx context.Context, run func(context.Context) error) (stop func() error) {
 	ctx, cancel := context.WithCancel(ctx)
-	var running sync.WaitGroup
-	running.Go(func() {
-		if err := worker.Run(ctx); err != nil {
-			slog.Error("pawl", "err", err)
+	ended := make(chan error, 1)
+	go func() { ended <- run(ctx) }()
+	return sync.OnceValue(func() error { cancel(); return <-ended })
+}
+
+// working is running for a program that logs its error at once.
+func working(ctx context.Context, what string, run func(context.Context) error) (stop func()) {
+	wait := running(ctx, func(ctx context.Context) error {
+		err := run(ctx)
+		if err != nil {
+			slog.Error(what, "err", err)
 		}
+		return err
 	})
-	return func() { cancel(); running.Wait() }, nil
+	return func() { _ = wait() }
 }
 
 // pawlConcurrency returns the concurrency with the best figures, unless the task is polite.
@@ -126,9 +139,9 @@ func pawlHandler(t task) job.Handler {
 	}).With(job.ManyPolicy{BatchSize: batchSize})
 }
 
-// pawlEvents counts ended jobs and logs events that should not happen in a benchmark.
-func pawlEvents(t task) func(context.Context, pawl.Event) {
-	return func(_ context.Context, e pawl.Event) {
+// pawlHooks counts ended jobs and logs events that should not happen in a benchmark.
+func pawlHooks(t task) pawl.Hooks {
+	return pawl.Hooks{OnEvent: func(_ context.Context, e pawl.Event) {
 		switch e.Kind {
 		case pawl.EventSucceeded:
 			t.ended(max(1, e.Count))
@@ -136,5 +149,5 @@ func pawlEvents(t task) func(context.Context, pawl.Event) {
 		default:
 			slog.Warn("pawl", "event", fmt.Sprintf("%s %s: %v", e.Kind, e.Op, e.Err))
 		}
-	}
+	}}
 }

@@ -136,9 +136,10 @@ func pickupHalf(ctx context.Context, b *bed, s scale) (r Round, err error) {
 	if err != nil {
 		return r, err
 	}
-	err = b.offer(ctx, full/2, s.warm, func() {})
+	err = b.offer(ctx, full/2, s.warm)
+	on.Store(true)
 	if err == nil {
-		err = b.offer(ctx, full/2, s.clean, func() { on.Store(true) })
+		err = b.offer(ctx, full/2, s.clean)
 	}
 	mu.Lock()
 	defer mu.Unlock()
@@ -148,8 +149,7 @@ func pickupHalf(ctx context.Context, b *bed, s scale) (r Round, err error) {
 }
 
 // offer enqueues at a rate for the duration d, in calls every 5 ms.
-func (b *bed) offer(ctx context.Context, perSecond float64, d time.Duration, begin func()) error {
-	begin()
+func (b *bed) offer(ctx context.Context, perSecond float64, d time.Duration) error {
 	start, sent := time.Now(), 0
 	for time.Since(start) < d {
 		due := int(time.Since(start).Seconds()*perSecond) + 1

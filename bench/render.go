@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -12,52 +11,33 @@ import (
 
 // A publication is the runs that docs/performance.md is rendered from.
 type publication struct {
-	options        // to print the command that renders the page
-	main           Report
-	second, growth *Report // nil if absent
+	options // to print the command that renders the page
+	main    Report
+	second  *Report // nil if absent
 }
 
 // publish loads the runs and refuses those that do not belong together.
 func publish(o options) (p publication, err error) {
 	p.options = o
-	if p.main, err = load(o.render); err != nil {
+	if p.main, err = load(o.render); err != nil || o.second == "" {
 		return p, err
 	}
-	for _, part := range []struct {
-		flag, file, suite string
-		to                **Report
-	}{{"-render", "", "main", nil}, {"-second", o.second, "main", &p.second}, {"-growth", o.growth, "growth", &p.growth}} {
-		r, file := p.main, o.render
-		if part.to != nil {
-			if file = part.file; file == "" {
-				continue
-			}
-			if r, err = load(file); err != nil {
-				return p, err
-			}
-			*part.to = &r
-		}
-		if suite := cmp.Or(r.Settings.Suite, "main"); suite != part.suite {
-			return p, fmt.Errorf("%s takes a run of the suite %s, and %s is one of %s", part.flag, part.suite, file, suite)
-		}
+	second, err := load(o.second)
+	if err == nil && second.Settings.Mode != p.main.Settings.Mode {
+		err = fmt.Errorf("%s is a %s run and %s a %s one: they do not compare", o.render, p.main.Settings.Mode, o.second, second.Settings.Mode)
 	}
-	if p.second != nil && p.second.Settings.Mode != p.main.Settings.Mode {
-		return p, fmt.Errorf("%s is a %s run and %s a %s one: they do not compare", o.render, p.main.Settings.Mode, o.second, p.second.Settings.Mode)
-	}
-	return p, nil
+	p.second = &second
+	return p, err
 }
 
-// render prints the page and writes its charts if there is a directory for them.
+// render prints the page and writes its chart if there is a directory for it.
 func render(o options) error {
 	p, err := publish(o)
 	if err != nil {
 		return err
 	}
-	if o.charts != "" {
-		err = os.MkdirAll(o.charts, 0o755)
-		for _, d := range p.drawings() {
-			err = errors.Join(err, os.WriteFile(filepath.Join(o.charts, d.name), []byte(d.svg()), 0o644))
-		}
+	if d := rateChart(p.main); d != nil && o.charts != "" {
+		err = errors.Join(os.MkdirAll(o.charts, 0o755), os.WriteFile(filepath.Join(o.charts, d.name), []byte(d.svg()), 0o644))
 	}
 	if err == nil {
 		fmt.Print(p.page())
@@ -65,28 +45,11 @@ func render(o options) error {
 	return err
 }
 
-// drawings returns the charts of the page.
-func (p publication) drawings() (all []*drawing) {
-	if d := rateChart(p.main); d != nil {
-		all = append(all, d)
-	}
-	if p.growth != nil {
-		for _, row := range p.growth.Rows {
-			if d := sizeChart(row); d != nil {
-				all = append(all, d)
-			}
-		}
-	}
-	return all
-}
-
 // command returns the command that renders the page at the root of the repository.
 func (p publication) command() string {
-	text := "go run ./bench"
-	for _, part := range [][2]string{{"-render", p.render}, {"-second", p.options.second}, {"-growth", p.options.growth}} {
-		if part[1] != "" {
-			text += " " + part[0] + " bench/results/" + filepath.Base(part[1])
-		}
+	text := "go run ./bench -render bench/results/" + filepath.Base(p.render)
+	if p.options.second != "" {
+		text += " -second bench/results/" + filepath.Base(p.options.second)
 	}
 	if p.charts != "" {
 		text += " -charts docs/images"
@@ -108,8 +71,8 @@ processes use the machine, it changes less than a rate.
 func (p publication) page() string {
 	var out strings.Builder
 	out.WriteString("# Performance\n\n" + takeaway(p.main) + "\n\n")
-	if d := rateChart(p.main); d != nil {
-		out.WriteString(p.chart(d))
+	if d := rateChart(p.main); d != nil && p.charts != "" {
+		fmt.Fprintf(&out, "![%s](images/%s)\n\n", d.title, d.name)
 	}
 	out.WriteString("The code of each row is in [bench](../bench). To measure your machine, run `go run ./bench -quick`. This page is generated, so do not edit it:\n\n```sh\n" +
 		p.command() + "\n```\n\n")
@@ -120,24 +83,7 @@ func (p publication) page() string {
 	for _, row := range p.main.Rows {
 		fmt.Fprintf(&out, "\n## %s\n\n%s", row.Title, rowTable(row)+p.explanations(row))
 	}
-	if p.growth != nil {
-		out.WriteString("\n## Growth\n\n" + settingsBlock(*p.growth))
-		for _, row := range p.growth.Rows {
-			fmt.Fprintf(&out, "\n### %s\n\n", row.Title)
-			if d := sizeChart(row); d != nil {
-				out.WriteString(p.chart(d))
-			}
-			out.WriteString(rowTable(row))
-		}
-	}
 	return out.String()
-}
-
-func (p publication) chart(d *drawing) string {
-	if p.charts == "" {
-		return ""
-	}
-	return d.markdown() + "\n"
 }
 
 func settingsBlock(r Report) string {
@@ -148,18 +94,9 @@ func settingsBlock(r Report) string {
 	return text
 }
 
-// verdicts returns the verdicts on all bars of the page.
-func (p publication) verdicts() []verdict {
-	all := verdicts(p.main)
-	if p.growth != nil {
-		all = append(all, verdicts(*p.growth)...)
-	}
-	return all
-}
-
 // bars returns the table of all bars with the figures of both runs.
 func (p publication) bars() string {
-	all := p.verdicts()
+	all := verdicts(p.main)
 	if len(all) == 0 {
 		return ""
 	}
@@ -171,14 +108,10 @@ func (p publication) bars() string {
 	}
 	out.WriteString(heads + " |\n" + line + "---|\n")
 	var again []verdict
-	for n, v := range all {
+	for _, v := range all {
 		fmt.Fprintf(&out, "| [%s](#%s) | %s | %s | %s |", v.row.ID, anchor(v.row.Title), v.bar.Who, v.bar, v.reached())
 		word := v.String()
-		switch {
-		case p.second == nil:
-		case n >= len(verdicts(p.main)): // growth is measured once
-			out.WriteString(" |")
-		default:
+		if p.second != nil {
 			w := v.in(*p.second)
 			again = append(again, w)
 			fmt.Fprintf(&out, " %s |", w.reached())

@@ -64,17 +64,7 @@ func recorded() publication {
 			Lines: []Line{timed("Pawl", 3.1, 5.2), timed("River", 2.8, 4)}},
 		Row{ID: "crash", Title: "SIGKILL", Unit: ms, Less: true, Lines: []Line{timed("Pawl", 2400, 2426)}},
 		Row{ID: "zombie", Title: "Zombie", Unit: "rows", Less: true, Lines: []Line{{Who: "Pawl", Rounds: []Round{{Value: 1}}}, {Who: "Pawl, own tx", Rounds: []Round{{Value: 1}}}}})
-	grown := func(x float64, rate ...float64) Line {
-		l := Line{Who: "Pawl, " + number(x) + " keys", X: x}
-		for _, v := range rate {
-			l.Rounds = append(l.Rounds, Round{Value: v})
-		}
-		return l
-	}
-	growth := Report{Settings: Settings{Suite: "growth", Mode: "full"}, Rows: []Row{{ID: "growth-keys", Title: "Messages beside <keys>", Unit: perSec,
-		XLabel: "remembered keys", Lines: []Line{grown(0, 5000, 5200), grown(1e6, 4900), grown(1e7, 4700, 4500)}}}}
-	return publication{main: main, second: &second, growth: &growth,
-		options: options{render: "a/1.json", second: "a/2.json", growth: "3.json", charts: "x"}}
+	return publication{main: main, second: &second, options: options{render: "a/1.json", second: "a/2.json", charts: "x"}}
 }
 
 func TestPage_HasAsManyCellsAsHeads(t *testing.T) {
@@ -93,7 +83,7 @@ func TestPage_HasAsManyCellsAsHeads(t *testing.T) {
 	}
 }
 
-func TestPage_ShowsBothRunsBarsAndGrowth(t *testing.T) {
+func TestPage_ShowsTheBarsOfBothRuns(t *testing.T) {
 	t.Parallel()
 	text := recorded().page()
 	for _, want := range []string{
@@ -101,9 +91,9 @@ func TestPage_ShowsBothRunsBarsAndGrowth(t *testing.T) {
 		"| [noop](#no-op) | loop | ≥ 2× River | 1.42× | 1.42× | NOT met |",
 		"2 of 3 bars met. In the second run, 0 of 3 bars met, 1 not measured.",
 		"**Why Pawl misses its bar (≥ 2× River):** " + explained[miss{"noop", "Pawl"}],
-		"go run ./bench -render bench/results/1.json -second bench/results/2.json -growth bench/results/3.json -charts docs/images",
+		"go run ./bench -render bench/results/1.json -second bench/results/2.json -charts docs/images",
 		"A figure of the second run differs from it by 0 % in the median and 33 % at most (noop, Pawl)",
-		"![Messages beside <keys>: jobs/s by remembered keys](images/growth-keys.svg)",
+		"its own scale](images/performance-rates.svg)",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the page lacks %q:\n%s", want, text)
@@ -146,32 +136,30 @@ func TestTakeaway_FollowsFromTheFigures(t *testing.T) {
 func TestPublish_RefusesRunsThatDoNotBelong(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	file := func(name, suite, mode string) string {
+	file := func(name, mode string) string {
 		r := example()
-		r.Settings.Suite, r.Settings.Mode = suite, mode
+		r.Settings.Mode = mode
 		at := filepath.Join(dir, name)
 		if err := r.save(at); err != nil {
 			t.Fatal(err)
 		}
 		return at
 	}
-	main, quick, growth := file("main.json", "", "full"), file("quick.json", "main", "quick"), file("growth.json", "growth", "full")
+	full, quick := file("full.json", "full"), file("quick.json", "quick")
 	for _, c := range []struct {
 		o    options
 		want string
 	}{
 		{options{render: filepath.Join(dir, "missing.json")}, "no such file"},
-		{options{render: main, second: filepath.Join(dir, "missing.json")}, "no such file"},
-		{options{render: growth}, "-render takes a run of the suite main"},
-		{options{render: main, growth: main}, "-growth takes a run of the suite growth"},
-		{options{render: main, second: quick}, "do not compare"},
+		{options{render: full, second: filepath.Join(dir, "missing.json")}, "no such file"},
+		{options{render: full, second: quick}, "do not compare"},
 	} {
 		if _, err := publish(c.o); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%+v: got %v, want an error with %q", c.o, err, c.want)
 		}
 	}
-	if p, err := publish(options{render: main, growth: growth}); err != nil || p.growth == nil || p.second != nil {
-		t.Errorf("got %v, %v", p.growth, err)
+	if p, err := publish(options{render: full}); err != nil || p.second != nil {
+		t.Errorf("got %v, %v", p.second, err)
 	}
 }
 
@@ -188,7 +176,7 @@ func TestPage_IsRenderedFromCommittedRuns(t *testing.T) {
 	if !found || err != nil {
 		t.Fatalf("the page does not name its command: %v", err)
 	}
-	for _, file := range []*string{&o.render, &o.second, &o.growth} {
+	for _, file := range []*string{&o.render, &o.second} {
 		if *file == "" {
 			continue
 		}
@@ -197,7 +185,7 @@ func TestPage_IsRenderedFromCommittedRuns(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if id, _, _ := strings.Cut(strings.TrimSuffix(filepath.Base(*file), ".json"), "-"); !strings.HasPrefix(r.Settings.Commit, id) {
+		if id := strings.TrimSuffix(filepath.Base(*file), ".json"); !strings.HasPrefix(r.Settings.Commit, id) {
 			t.Errorf("%s was run at commit %s: name it after that", *file, r.Settings.Commit)
 		}
 	}
@@ -211,9 +199,8 @@ func TestPage_IsRenderedFromCommittedRuns(t *testing.T) {
 	if o.charts == "" {
 		return
 	}
-	for _, d := range p.drawings() {
-		if file, err := os.ReadFile(filepath.Join("..", o.charts, d.name)); err != nil || string(file) != d.svg() {
-			t.Errorf("the chart %s is out of date (%v): %s", d.name, err, p.command())
-		}
+	d := rateChart(p.main)
+	if file, err := os.ReadFile(filepath.Join("..", o.charts, d.name)); err != nil || string(file) != d.svg() {
+		t.Errorf("the chart %s is out of date (%v): %s", d.name, err, p.command())
 	}
 }

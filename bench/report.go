@@ -20,8 +20,7 @@ type Settings struct {
 	At                string `json:"at"`
 	Commit            string `json:"commit"`
 	Dirty             bool   `json:"dirty"` // the tree had uncommitted changes
-	Suite             string `json:"suite,omitempty"`
-	Mode              string `json:"mode"` // "full", "quick" or "tiny"
+	Mode              string `json:"mode"`  // "full", "quick" or "tiny"
 	Rounds            int    `json:"rounds"`
 	Cores             int    `json:"cores"`
 	OS                string `json:"os"`
@@ -55,11 +54,8 @@ type Row struct {
 	Title string `json:"title"`
 	Unit  string `json:"unit"`
 	Less  bool   `json:"less_is_better,omitempty"`
-	// XLabel describes X of each line, with its unit, such as "remembered keys". A row with an
-	// XLabel is drawn as a chart.
-	XLabel string `json:"x_label,omitempty"`
-	Bars   []Bar  `json:"bars,omitempty"`
-	Lines  []Line `json:"lines"`
+	Bars  []Bar  `json:"bars,omitempty"`
+	Lines []Line `json:"lines"`
 }
 
 // A Line is one contender in a row.
@@ -68,7 +64,6 @@ type Line struct {
 	How    string  `json:"how"`
 	Base   bool    `json:"base,omitempty"`  // River's line, the base of the row's ratios
 	Floor  bool    `json:"floor,omitempty"` // the floor of the row
-	X      float64 `json:"x,omitempty"`     // the size that XLabel describes
 	Rounds []Round `json:"rounds"`
 }
 
@@ -118,12 +113,7 @@ func (l Line) processorTime() float64 {
 }
 
 func (r Row) line(who string) (Line, bool) {
-	for _, l := range r.Lines {
-		if l.Who == who {
-			return l, true
-		}
-	}
-	return Line{}, false
+	return r.marked(func(l Line) bool { return l.Who == who })
 }
 
 func (r Report) row(id string) (Row, bool) {

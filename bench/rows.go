@@ -73,13 +73,8 @@ func floor(how string) Line { return Line{Who: "pgbench", How: how, Floor: true}
 
 func times(who string, factor float64) Bar { return Bar{Who: who, Of: "River", Factor: factor} }
 
-// suites returns the sets of rows by name. A run measures one of them.
-func suites() map[string]func() []plan {
-	return map[string]func() []plan{"main": mainPlans, "growth": growthPlans}
-}
-
-// mainPlans returns the rows of the main suite, in the order in which they run.
-func mainPlans() []plan {
+// allPlans returns the rows in the order in which they run.
+func allPlans() []plan {
 	return append([]plan{
 		{Row: Row{ID: "enqueue-1", Title: "Enqueue, one job a call, 1 caller", Unit: perSec, Bars: []Bar{times("Pawl", 2)}},
 			entries: singles(1)},

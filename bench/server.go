@@ -79,7 +79,7 @@ func (h *host) bed(ctx context.Context, s system) (*bed, error) {
 	h.made++
 	b := &bed{host: h, name: fmt.Sprintf("bench_%s_%d", s.name, h.made)}
 	b.url = h.server.URL(b.name)
-	if err := h.copy(ctx, "bench_"+s.name, b.name); err != nil {
+	if _, err := h.admin.Exec(ctx, "create database "+b.name+" template bench_"+s.name); err != nil {
 		return nil, err
 	}
 	var err error
@@ -107,25 +107,10 @@ func (h *host) template(ctx context.Context, s system) error {
 	}
 	pool.Close()
 	if err != nil {
-		// A partly filled database takes space, and the next round tries again.
+		// The next round tries again.
 		_, _ = h.admin.Exec(ctx, "drop database bench_"+s.name+" with (force)")
 	}
 	h.templates[s.name] = err == nil
-	return err
-}
-
-// copy creates a database from a template. A large one is copied by files, because the default also
-// writes every page to the WAL.
-func (h *host) copy(ctx context.Context, template, name string) error {
-	var octets int64
-	if err := h.admin.QueryRow(ctx, "select pg_database_size($1)", template).Scan(&octets); err != nil {
-		return err
-	}
-	sql := "create database " + name + " template " + template
-	if octets > 256<<20 {
-		sql += " strategy file_copy"
-	}
-	_, err := h.admin.Exec(ctx, sql)
 	return err
 }
 

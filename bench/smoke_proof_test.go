@@ -7,6 +7,10 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pawl-go/pawl/consumer"
 )
 
 // Every row runs on every contender with a few jobs, so that the benchmark keeps working. The test
@@ -15,7 +19,7 @@ import (
 func TestRun_EveryRow(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Minute)
 	defer cancel()
-	plans := mainPlans()
+	plans := allPlans()
 	r, err := run(ctx, plans, scales["tiny"], []string{""}, "", func(line string) { t.Log(line) })
 	if err != nil {
 		t.Fatal(err)
@@ -38,5 +42,34 @@ func TestRun_EveryRow(t *testing.T) {
 				t.Errorf("%s: a frozen worker left %v rows of one job", b.Who, got)
 			}
 		}
+	}
+}
+
+// A measure that finds a wrong number of rows returns no figure.
+func TestMeasure_WrongCountsFail(t *testing.T) {
+	h, err := startHost(t.Context(), false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer h.stop()
+	idle := func(context.Context, pgx.Tx, consumer.Message[[]byte]) error { return nil }
+	for name, c := range map[string]struct {
+		m   measure
+		why string
+	}{
+		"messages without effects": {inboxOf(consumer.Config{Concurrency: inFlight, Handler: consumer.HandleTx(idle)}), "acknowledged"},
+		"jobs that did not run": {func(ctx context.Context, b *bed, s scale) (Round, error) {
+			s.drain = 0
+			return drain(noop, batchSize)(ctx, b, s)
+		}, "had ended"},
+	} {
+		b, err := h.bed(t.Context(), pawlSystem)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r, err := c.m(t.Context(), b, scales["tiny"]); err == nil || !strings.Contains(err.Error(), c.why) {
+			t.Errorf("%s: %v, %+v; want an error with %q", name, err, r, c.why)
+		}
+		b.close(t.Context())
 	}
 }

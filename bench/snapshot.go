@@ -117,11 +117,11 @@ func heldHalf(ctx context.Context, b *bed, s scale) (r Round, err error) {
 	}
 	defer release()
 	r.Clean = full / 2
-	if err := b.offer(ctx, r.Clean, s.half-s.clean, func() {}); err != nil {
+	if err := b.offer(ctx, r.Clean, s.half-s.clean); err != nil {
 		return r, err
 	}
 	before := ended.Load()
-	err = b.offer(ctx, r.Clean, s.clean, func() {})
+	err = b.offer(ctx, r.Clean, s.clean)
 	r.Value = float64(ended.Load()-before) / s.clean.Seconds()
 	r.Said = fmt.Sprintf("%.0f of %.0f jobs/s offered, after %v", r.Value, r.Clean, s.half)
 	return r, err

@@ -47,7 +47,7 @@ func straggle(ctx context.Context, b *bed, s scale) (r Round, err error) {
 			return r, err
 		}
 	}
-	if err := b.offer(ctx, stragglerLoad, s.straggle, func() {}); err != nil {
+	if err := b.offer(ctx, stragglerLoad, s.straggle); err != nil {
 		return r, err
 	}
 	for i := range open {
@@ -58,11 +58,11 @@ func straggle(ctx context.Context, b *bed, s scale) (r Round, err error) {
 		if err != nil {
 			return r, err
 		}
-		if err := b.offer(ctx, stragglerLoad, s.straggle/20, func() {}); err != nil {
+		if err := b.offer(ctx, stragglerLoad, s.straggle/20); err != nil {
 			return r, err
 		}
 	}
-	if err := b.offer(ctx, stragglerLoad, time.Second, func() {}); err != nil {
+	if err := b.offer(ctx, stragglerLoad, time.Second); err != nil {
 		return r, err
 	}
 	within(picked, time.Minute) // a busy machine may lag behind with the other jobs

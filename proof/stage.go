@@ -30,7 +30,7 @@ var lives = []string{"./consumer", "./job", "./outbox", "./step", "./schedule", 
 // stages are in the order in which they run.
 var stages = []stage{
 	{"contract", "the SQL contract in every interleaving, its mutants, and the plans of its hot statements",
-		[][]string{{"schema", "internal/testbed/schematest", "internal/testbed/stepper", "internal/testbed/pgtest", "pawltest/*.go", "docs/reference/mutants.md"}},
+		[][]string{{"schema", "internal/testbed/schematest", "internal/testbed/pgtest", "pawltest/*.go", "docs/reference/mutants.md"}},
 		proofTests("./internal/testbed/schematest")},
 	{"lives", "workers, relays, keepers, receivers and payers that are killed or hang, again and again",
 		[][]string{engine}, proofTests(lives...)},

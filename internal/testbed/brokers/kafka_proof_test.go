@@ -3,7 +3,6 @@
 package brokers
 
 import (
-	"flag"
 	"os"
 	"strings"
 	"syscall"
@@ -43,17 +42,16 @@ func TestKafka_LivesAndDies(t *testing.T) {
 		t.Errorf("it came back at %s, and was at %s", s.Addr(), addr)
 	}
 	await(t, "the topic is there", func() bool {
-		a, err := kafkaMetadata(t.Context(), s.Addr(), "kept")
-		return err == nil && a.topic == 0
+		code, _, err := createKafkaTopic(t.Context(), s.Addr(), "kept", 3)
+		return err == nil && code == kafkaTopicExists
 	})
 	s.Freeze()
-	if _, err := kafkaBrokers(t.Context(), s.Addr()); err == nil {
+	if kafkaAnswers(t.Context(), s) == nil {
 		t.Error("it answers while it is frozen")
 	}
 	s.Wake()
 	await(t, "it answers after Wake", func() bool {
-		known, err := kafkaBrokers(t.Context(), s.Addr())
-		return err == nil && len(known) == 1
+		return kafkaAnswers(t.Context(), s) == nil
 	})
 	if err := s.Stop(); err != nil {
 		t.Error(err)
@@ -72,42 +70,6 @@ func TestKafka_SaysWhyItDoesNotStart(t *testing.T) {
 	}
 	if text := err.Error(); !strings.Contains(text, "num.io.threads") {
 		t.Errorf("it says %q", text)
-	}
-}
-
-var cluster = flag.Bool("kafka.cluster", false, "also start a cluster of three brokers, 1 GB of memory")
-
-// Any two of three brokers can serve.
-func TestKafka_ClusterOutlivesItsMembers(t *testing.T) {
-	if !*cluster {
-		t.Skip("a cluster takes 1 GB of memory: -kafka.cluster")
-	}
-	t.Parallel()
-	begun := time.Now()
-	all, err := KafkaCluster(t.Context(), 3, Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Log("the start took", time.Since(begun))
-	defer func() {
-		for _, s := range all {
-			if err := s.Stop(); err != nil {
-				t.Error(err)
-			}
-		}
-	}()
-	for n, s := range all {
-		others := []*Server{all[(n+1)%3], all[(n+2)%3]}
-		s.Kill()
-		for _, other := range others {
-			await(t, "two brokers are left", func() bool {
-				known, err := kafkaBrokers(t.Context(), other.Addr())
-				return err == nil && len(known) == 2
-			})
-		}
-		if err := s.Start(t.Context()); err != nil {
-			t.Fatal(err)
-		}
 	}
 }
 

@@ -10,64 +10,51 @@ import (
 	"time"
 )
 
-// A metadataResponse is a broker's view of its cluster.
-type metadataResponse struct {
-	brokers []int
-	topic   int16 // error code of the requested topic; 0 if it exists
+// The calls are encoded by hand because this module has no Kafka client.
+
+// kafkaRequest returns the head of a request: no client id, and the correlation id 7.
+func kafkaRequest(call, version uint16) []byte {
+	head := binary.BigEndian.AppendUint16(nil, call)
+	head = binary.BigEndian.AppendUint16(head, version)
+	head = binary.BigEndian.AppendUint32(head, kafkaCorrelation)
+	return binary.BigEndian.AppendUint16(head, 0xffff)
 }
 
-// kafkaMetadata sends a Metadata request of version 4, encoded by hand because this module has no
-// Kafka client. If topic is "", the request names none.
-func kafkaMetadata(ctx context.Context, addr, topic string) (a metadataResponse, err error) {
-	const metadata, version, correlation = 3, 4, 7
-	body := binary.BigEndian.AppendUint16(nil, metadata)
-	body = binary.BigEndian.AppendUint16(body, version)
-	body = binary.BigEndian.AppendUint32(body, correlation)
-	body = binary.BigEndian.AppendUint16(body, 0xffff) // no client id
-	if topic == "" {
-		body = binary.BigEndian.AppendUint32(body, 0)
-	} else {
-		body = binary.BigEndian.AppendUint32(body, 1)
-		body = binary.BigEndian.AppendUint16(body, uint16(len(topic)))
-		body = append(body, topic...)
-	}
-	body = append(body, 0) // do not create topics
-	response, err := kafkaCall(ctx, addr, body)
+const kafkaCorrelation = 7
+
+// kafkaAnswers sends a Metadata request without a topic. It returns an error until the broker
+// itself is in the metadata that clients get.
+func kafkaAnswers(ctx context.Context, s *Server) error {
+	body := kafkaRequest(3, 4)
+	body = binary.BigEndian.AppendUint32(body, 0) // no topics
+	r, err := kafkaCall(ctx, s.Addr(), append(body, 0))
 	if err != nil {
-		return a, err
-	}
-	r := &wireReader{left: response}
-	if got := r.int32(); got != correlation {
-		return a, fmt.Errorf("%s is not a Kafka broker: it answers %x", addr, response[:min(len(response), 16)])
+		return err
 	}
 	r.int32() // throttle time
-	for range r.int32() {
-		a.brokers = append(a.brokers, int(r.int32()))
-		r.text() // host
-		r.int32()
-		r.text() // rack
-		if r.err != nil {
-			return a, r.err
-		}
+	if brokers := r.int32(); r.err == nil && brokers == 0 {
+		return errors.New("the broker is not among the brokers of its cluster yet")
 	}
-	r.text()  // cluster id
-	r.int32() // controller
-	if r.int32() > 0 {
-		a.topic = r.int16()
-	}
-	return a, r.err
+	return r.err
 }
 
 // MakeKafkaTopic creates a topic with the broker's default settings unless it exists.
 func MakeKafkaTopic(ctx context.Context, addr, name string, partitions int) error {
-	const createTopics, version, correlation, exists = 19, 4, 8, 36
-	if name == "" || len(name) > 249 {
-		return fmt.Errorf("a topic's name has 1 to 249 letters, digits, dots, dashes and underscores, this one has %d", len(name))
+	code, text, err := createKafkaTopic(ctx, addr, name, partitions)
+	if err != nil || code == 0 || code == kafkaTopicExists {
+		return err
 	}
-	body := binary.BigEndian.AppendUint16(nil, createTopics)
-	body = binary.BigEndian.AppendUint16(body, version)
-	body = binary.BigEndian.AppendUint32(body, correlation)
-	body = binary.BigEndian.AppendUint16(body, 0xffff) // no client id
+	return fmt.Errorf("Kafka refuses topic %q with error %d: %s", name, code, text)
+}
+
+const kafkaTopicExists = 36
+
+// createKafkaTopic returns the broker's error code, 0 for success.
+func createKafkaTopic(ctx context.Context, addr, name string, partitions int) (code int16, text string, err error) {
+	if name == "" || len(name) > 249 {
+		return 0, "", fmt.Errorf("a topic's name has 1 to 249 letters, digits, dots, dashes and underscores, this one has %d", len(name))
+	}
+	body := kafkaRequest(19, 4)
 	body = binary.BigEndian.AppendUint32(body, 1)
 	body = binary.BigEndian.AppendUint16(body, uint16(len(name)))
 	body = append(body, name...)
@@ -77,24 +64,20 @@ func MakeKafkaTopic(ctx context.Context, addr, name string, partitions int) erro
 	body = binary.BigEndian.AppendUint32(body, 0)      // no settings
 	body = binary.BigEndian.AppendUint32(body, 10_000) // milliseconds
 	body = append(body, 0)                             // not only to validate
-	answer, err := kafkaCall(ctx, addr, body)
+	r, err := kafkaCall(ctx, addr, body)
 	if err != nil {
-		return err
+		return 0, "", err
 	}
-	r := &wireReader{left: answer}
-	r.int32() // correlation
 	r.int32() // throttle time
 	r.int32() // one topic
 	r.text()
-	code := r.int16()
-	if r.err != nil || code == 0 || code == exists {
-		return r.err
-	}
-	return fmt.Errorf("Kafka refuses topic %q with error %d: %s", name, code, r.text())
+	code, text = r.int16(), r.text()
+	return code, text, r.err
 }
 
-// kafkaCall sends a request and returns the response, both without the length prefix.
-func kafkaCall(ctx context.Context, addr string, request []byte) ([]byte, error) {
+// kafkaCall sends a request without its length prefix, and returns the response after its
+// correlation id.
+func kafkaCall(ctx context.Context, addr string, request []byte) (*wireReader, error) {
 	conn, err := (&net.Dialer{Timeout: time.Second}).DialContext(ctx, "tcp", addr)
 	if err != nil {
 		return nil, err
@@ -113,8 +96,14 @@ func kafkaCall(ctx context.Context, addr string, request []byte) ([]byte, error)
 		return nil, fmt.Errorf("%s is not a Kafka broker: it answers %x", addr, head)
 	}
 	answer := make([]byte, size)
-	_, err = io.ReadFull(conn, answer)
-	return answer, err
+	if _, err := io.ReadFull(conn, answer); err != nil {
+		return nil, err
+	}
+	r := &wireReader{left: answer}
+	if r.int32() != kafkaCorrelation {
+		return nil, fmt.Errorf("%s is not a Kafka broker: it answers %x", addr, answer[:min(len(answer), 16)])
+	}
+	return r, nil
 }
 
 // callLimit is well above the duration of a call, and short enough to retry within a start.

@@ -3,7 +3,6 @@ package brokers
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -26,9 +25,6 @@ var natsLeast = [2]int{2, 10}
 // nats-server on the PATH if that is 2.10 or newer. Otherwise it builds one from its Go module,
 // once per version. If the build fails, it uses an older one on the PATH.
 func NATS(ctx context.Context, o Options) (*Server, error) {
-	if o.Log == nil {
-		o.Log = func(string) {}
-	}
 	binary, err := natsServer(ctx, o)
 	if err != nil {
 		return nil, err
@@ -74,7 +70,7 @@ func natsServer(ctx context.Context, o Options) (string, error) {
 	case buildErr == nil:
 		return built, nil
 	case err == nil && ctx.Err() == nil:
-		o.Log("using the old " + installed + ", because a new one cannot be built")
+		o.say("using the old " + installed + ", because a new one cannot be built")
 		return installed, nil
 	}
 	return "", buildErr
@@ -92,39 +88,15 @@ func natsIsNew(ctx context.Context, binary string) bool {
 }
 
 func buildNATS(ctx context.Context, o Options) (string, error) {
-	cache, err := cacheDir("nats-" + natsVersion)
-	if err != nil {
-		return "", err
-	}
-	built := filepath.Join(cache, "nats-server")
-	if _, err := os.Stat(built); err == nil {
-		return built, nil
-	}
-	o.Log("no new nats-server on the PATH: building " + natsVersion + " from its module, once")
-	cmd := exec.CommandContext(ctx, "go", "install", "github.com/nats-io/nats-server/v2@"+natsVersion)
-	fresh, err := os.MkdirTemp(cache, "build-")
-	if err != nil {
-		return "", err
-	}
-	defer os.RemoveAll(fresh)
-	cmd.Env = append(os.Environ(), "GOBIN="+fresh, "GOFLAGS=", "GOWORK=off")
-	cmd.Dir = fresh
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("nats: no nats-server on the PATH, and it cannot be built: install the package nats-server, or name one in "+
-			"PAWL_NATS_SERVER: %w\n%s", err, bytes.TrimSpace(out))
-	}
-	if err := os.Rename(filepath.Join(fresh, "nats-server"), built); err != nil && !errors.Is(err, os.ErrExist) {
-		return "", err
-	}
-	return built, nil
-}
-
-// cacheDir returns the directory that keeps downloads and builds for later starts.
-func cacheDir(name string) (string, error) {
-	base, err := os.UserCacheDir()
-	if err != nil {
-		base = filepath.Join(os.TempDir(), "pawl-cache-"+strconv.Itoa(os.Getuid()))
-	}
-	dir := filepath.Join(base, "pawl", name)
-	return dir, os.MkdirAll(dir, 0o700)
+	return cached("nats-"+natsVersion, "nats-server", func(fresh string) error {
+		o.say("no new nats-server on the PATH: building " + natsVersion + " from its module, once")
+		cmd := exec.CommandContext(ctx, "go", "install", "github.com/nats-io/nats-server/v2@"+natsVersion)
+		cmd.Env = append(os.Environ(), "GOBIN="+fresh, "GOFLAGS=", "GOWORK=off")
+		cmd.Dir = fresh
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return fmt.Errorf("nats: no nats-server on the PATH, and it cannot be built: install the package nats-server, or name one in "+
+				"PAWL_NATS_SERVER: %w\n%s", err, bytes.TrimSpace(out))
+		}
+		return nil
+	})
 }

@@ -29,46 +29,31 @@ func Python(ctx context.Context, name, version, packages string, o Options) (str
 	return pythonProgram{name: name, version: version, oldest: 11, packages: packages, megabytes: 30}.python(ctx, o)
 }
 
-// python returns the interpreter of the environment. It installs into a temporary directory and
-// renames it. If two programs install at once, the first rename wins. The interpreter still works
-// after the rename, but the scripts beside it do not.
+// python returns the interpreter of the environment. It still works after the rename of cached, but
+// the scripts beside it do not.
 func (p pythonProgram) python(ctx context.Context, o Options) (string, error) {
-	cache, err := cacheDir(p.name + "-" + p.version)
+	name := p.name + "-" + p.version
+	home, err := cachePath(name, "venv")
 	if err != nil {
 		return "", err
 	}
-	home := filepath.Join(cache, "venv")
 	interpreter := filepath.Join(home, "bin", "python")
 	_, absent := os.Lstat(home)
-	if _, err := os.Stat(interpreter); err == nil {
-		return interpreter, nil
-	}
-	if absent == nil { // the environment exists, but the Python that created it does not
+	if _, err := os.Stat(interpreter); err != nil && absent == nil {
+		// The Python that created it is gone.
 		if err := os.RemoveAll(home); err != nil {
 			return "", err
 		}
 	}
-	found, err := p.findPython(ctx)
-	if err != nil {
-		return "", err
-	}
-	if o.Log != nil {
-		o.Log(fmt.Sprintf("installing %s %s from PyPI, %d MB, once", p.name, p.version, p.megabytes))
-	}
-	fresh, err := os.MkdirTemp(cache, "install-")
-	if err != nil {
-		return "", err
-	}
-	defer os.RemoveAll(fresh)
-	if err := p.install(ctx, found, fresh); err != nil {
-		return "", err
-	}
-	if err := os.Rename(filepath.Join(fresh, "venv"), home); err != nil {
-		if _, there := os.Stat(interpreter); there != nil {
-			return "", err
+	_, err = cached(name, "venv", func(fresh string) error {
+		found, err := p.findPython(ctx)
+		if err != nil {
+			return err
 		}
-	}
-	return interpreter, nil
+		o.say(fmt.Sprintf("installing %s %s from PyPI, %d MB, once", p.name, p.version, p.megabytes))
+		return p.install(ctx, found, fresh)
+	})
+	return interpreter, err
 }
 
 func (p pythonProgram) install(ctx context.Context, python, fresh string) error {

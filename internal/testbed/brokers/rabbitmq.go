@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"maps"
 	"net"
 	"os"
 	"os/exec"
@@ -85,18 +84,21 @@ kill -KILL 0
 
 func rabbitCommand(s *Server, binary string) *exec.Cmd {
 	cmd := exec.Command("/bin/sh", "-c", rabbitScript, binary, s.dir)
-	mapper, dist := s.rabbitPorts()
+	ports, err := s.rabbitPorts()
+	if err != nil {
+		return &exec.Cmd{Err: err}
+	}
 	in := func(name string) string { return filepath.Join(s.dir, name) }
 	cmd.Env = append(slices.DeleteFunc(os.Environ(), func(v string) bool {
 		return strings.HasPrefix(v, "RABBITMQ_") || strings.HasPrefix(v, "ERL_") || strings.HasPrefix(v, "HOME=") || strings.HasPrefix(v, "NOTIFY_SOCKET=")
 	}),
 		"HOME="+in("home"),
 		"PATH="+os.Getenv("PATH")+":/usr/local/bin:/usr/bin:/bin",
-		"ERL_EPMD_PORT="+strconv.Itoa(mapper),
+		"ERL_EPMD_PORT="+strconv.Itoa(ports[0]),
 		"ERL_EPMD_ADDRESS=127.0.0.1",
 		"ERL_CRASH_DUMP_SECONDS=0",
 		"RABBITMQ_NODENAME=pawl-"+strconv.Itoa(s.port)+"@localhost",
-		"RABBITMQ_DIST_PORT="+strconv.Itoa(dist),
+		"RABBITMQ_DIST_PORT="+strconv.Itoa(ports[1]),
 		"RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS=-kernel inet_dist_use_interface {127,0,0,1}",
 		"RABBITMQ_CONF_ENV_FILE="+in("env.conf"),
 		"RABBITMQ_CONFIG_FILE="+in("rabbitmq.conf"),
@@ -111,33 +113,24 @@ func rabbitCommand(s *Server, binary string) *exec.Cmd {
 	return cmd
 }
 
-// rabbitPorts returns the ports of the port mapper and of Erlang's distribution. They are chosen
-// once per directory.
-func (s *Server) rabbitPorts() (mapper, dist int) {
-	text, _ := os.ReadFile(filepath.Join(s.dir, "pawl.ports")) // written by prepareRabbit
-	_, _ = fmt.Sscan(string(text), &mapper, &dist)
-	return mapper, dist
-}
+// rabbitPorts returns the ports of the port mapper and of Erlang's distribution.
+func (s *Server) rabbitPorts() (ports []int, err error) { return s.keptPorts("pawl.ports", 2) }
 
 func prepareRabbit(ctx context.Context, s *Server) error {
-	if s.port < 1 {
-		return errors.New("it has no port")
-	}
 	for _, dir := range []string{"home", "conf.d", "generated", "data", "log"} {
 		if err := os.MkdirAll(filepath.Join(s.dir, dir), 0o700); err != nil {
 			return err
 		}
 	}
-	if mapper, _ := s.rabbitPorts(); mapper == 0 {
-		if err := s.chooseRabbitPorts(); err != nil {
-			return err
-		}
+	ports, err := s.rabbitPorts()
+	if err != nil {
+		return err
 	}
 	plugins := "[]."
 	if s.options.Settings[ManagementPort] != "" {
 		plugins = "[rabbitmq_management]."
 	}
-	files := map[string]string{"rabbitmq.conf": s.rabbitConf(), "advanced.config": rabbitAdvanced, "env.conf": "", "plugins": plugins + "\n"}
+	files := map[string]string{"rabbitmq.conf": string(s.rabbitConf()), "advanced.config": rabbitAdvanced, "env.conf": "", "plugins": plugins + "\n"}
 	for name, text := range files {
 		if err := os.WriteFile(filepath.Join(s.dir, name), []byte(text), 0o600); err != nil {
 			return err
@@ -146,8 +139,7 @@ func prepareRabbit(ctx context.Context, s *Server) error {
 	if err := writeCookie(filepath.Join(s.dir, "home", ".erlang.cookie")); err != nil {
 		return err
 	}
-	mapper, dist := s.rabbitPorts()
-	for _, port := range []int{mapper, dist} {
+	for _, port := range ports {
 		if err := AwaitFree(ctx, port); err != nil {
 			return err
 		}
@@ -169,20 +161,8 @@ func writeCookie(file string) error {
 // seconds.
 const rabbitAdvanced = "[{rabbit, [{quorum_tick_interval, 1000}]}].\n"
 
-func (s *Server) chooseRabbitPorts() error {
-	mapper, err := FreePort()
-	if err != nil {
-		return err
-	}
-	dist, err := FreePort()
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(filepath.Join(s.dir, "pawl.ports"), fmt.Appendln(nil, mapper, dist), 0o600)
-}
-
 // rabbitConf returns our configuration, overridden by Options.Settings.
-func (s *Server) rabbitConf() string {
+func (s *Server) rabbitConf() []byte {
 	lines := map[string]string{
 		"listeners.tcp.1":                   "127.0.0.1:" + strconv.Itoa(s.port),
 		"loopback_users.guest":              "true",
@@ -196,12 +176,7 @@ func (s *Server) rabbitConf() string {
 	if s.options.Settings[ManagementPort] != "" {
 		lines["management.tcp.ip"], lines["collect_statistics_interval"] = "127.0.0.1", "1000"
 	}
-	maps.Copy(lines, s.options.Settings)
-	var text strings.Builder
-	for _, name := range slices.Sorted(maps.Keys(lines)) {
-		fmt.Fprintf(&text, "%s = %s\n", name, lines[name])
-	}
-	return text.String()
+	return s.configuration(lines, " = ")
 }
 
 // rabbitGreets opens the protocol: the server answers with the frame Connection.Start.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net"
 	"os"
@@ -65,15 +66,16 @@ type program struct {
 
 // start starts a broker and returns when it serves clients. ctx bounds only the start.
 func start(ctx context.Context, p program, o Options) (_ *Server, err error) {
-	if o.Log == nil {
-		o.Log = func(string) {}
-	}
 	s := &Server{program: p, options: o, keep: o.Dir != ""}
 	if s.dir, err = o.takeDir(p.name); err != nil {
 		return nil, err
 	}
-	if s.port, err = s.takePort(); err != nil {
-		return nil, err
+	if s.port = o.Port; s.port <= 0 {
+		ports, err := s.keptPorts("pawl.port", 1)
+		if err != nil {
+			return nil, err
+		}
+		s.port = ports[0]
 	}
 	if s.dog, err = startWatchdog(s.dir, s.keep); err != nil {
 		return nil, err
@@ -82,6 +84,12 @@ func start(ctx context.Context, p program, o Options) (_ *Server, err error) {
 		return nil, errors.Join(err, s.Stop())
 	}
 	return s, nil
+}
+
+func (o Options) say(line string) {
+	if o.Log != nil {
+		o.Log(line)
+	}
 }
 
 func (o Options) takeDir(name string) (string, error) {
@@ -95,23 +103,35 @@ func (o Options) takeDir(name string) (string, error) {
 	return dir, os.MkdirAll(dir, 0o700)
 }
 
-// takePort returns Options.Port, else the port stored in the directory, else a free one that it
-// stores there.
-func (s *Server) takePort() (int, error) {
-	file := filepath.Join(s.dir, "pawl.port")
-	if s.options.Port > 0 {
-		return s.options.Port, nil
-	}
-	if text, err := os.ReadFile(file); err == nil {
-		if port, err := strconv.Atoi(strings.TrimSpace(string(text))); err == nil {
-			return port, nil
+// keptPorts returns n ports that it stores in a file of the broker's directory at the first call.
+func (s *Server) keptPorts(name string, n int) (ports []int, err error) {
+	file := filepath.Join(s.dir, name)
+	text, _ := os.ReadFile(file) // absent before the first start
+	for _, word := range strings.Fields(string(text)) {
+		if port, err := strconv.Atoi(word); err == nil {
+			ports = append(ports, port)
 		}
 	}
-	port, err := FreePort()
-	if err != nil {
-		return 0, err
+	if len(ports) == n {
+		return ports, nil
 	}
-	return port, os.WriteFile(file, []byte(strconv.Itoa(port)), 0o600)
+	ports = make([]int, n)
+	for i := range ports {
+		if ports[i], err = FreePort(); err != nil {
+			return nil, err
+		}
+	}
+	return ports, os.WriteFile(file, []byte(strings.Trim(fmt.Sprint(ports), "[]")), 0o600)
+}
+
+// configuration returns a file of settings, which Options.Settings override, one a line.
+func (s *Server) configuration(settings map[string]string, equals string) []byte {
+	maps.Copy(settings, s.options.Settings)
+	var text []byte
+	for _, name := range slices.Sorted(maps.Keys(settings)) {
+		text = fmt.Appendf(text, "%s%s%s\n", name, equals, settings[name])
+	}
+	return text
 }
 
 // reserved holds the sockets that reserve the ports of FreePort. They stay open until the process
@@ -285,12 +305,10 @@ func (s *Server) Freeze() {
 }
 
 // Wake continues a frozen broker.
-func (s *Server) Wake() { s.locked(syscall.SIGCONT) }
-
-func (s *Server) locked(sig syscall.Signal) {
+func (s *Server) Wake() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.signal(sig)
+	s.signal(syscall.SIGCONT)
 }
 
 // signal sends sig to the broker's process group.

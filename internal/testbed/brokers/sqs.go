@@ -3,7 +3,6 @@ package brokers
 import (
 	"context"
 	_ "embed"
-	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -75,15 +74,12 @@ func startPython(ctx context.Context, o Options, p pythonProgram, line string, e
 // ElasticMQ starts ElasticMQ. Its jars are fetched with Maven, once per version. Java comes from
 // JAVA_HOME or the PATH.
 func ElasticMQ(ctx context.Context, o Options) (*Server, error) {
-	java := "java"
-	if home := os.Getenv("JAVA_HOME"); home != "" {
-		java = filepath.Join(home, "bin", "java")
-	}
-	java, err := exec.LookPath(java)
+	java, err := findJava(ctx, "elasticmq")
 	if err != nil {
-		return nil, fmt.Errorf("elasticmq: install a Java runtime, version 17 or newer (Debian: openjdk-17-jre-headless), or name one in JAVA_HOME: %w", err)
+		return nil, err
 	}
-	jars, err := elasticMQJars(ctx, o)
+	jars, err := mavenProgram{name: "elasticmq", version: ElasticMQVersion, megabytes: 37,
+		artifacts: []string{"org.elasticmq:elasticmq-server_2.13:" + ElasticMQVersion}}.jars(ctx, o)
 	if err != nil {
 		return nil, err
 	}
@@ -91,71 +87,18 @@ func ElasticMQ(ctx context.Context, o Options) (*Server, error) {
 	return start(ctx, program{
 		name: "elasticmq", limit: 4 * time.Minute,
 		prepare: func(_ context.Context, s *Server) error {
-			all := map[string]string{
+			settings := s.configuration(map[string]string{
 				"node-address.host": `"127.0.0.1"`, "node-address.port": strconv.Itoa(s.port),
 				"rest-sqs.bind-hostname": `"127.0.0.1"`, "rest-sqs.bind-port": strconv.Itoa(s.port), "rest-sqs.sqs-limits": "strict",
 				"rest-stats.enabled": "false",
-			}
-			maps.Copy(all, o.Settings)
-			text := "include classpath(\"application.conf\")\n"
-			for _, name := range slices.Sorted(maps.Keys(all)) {
-				text += name + " = " + all[name] + "\n"
-			}
-			return os.WriteFile(file(s), []byte(text), 0o600)
+			}, " = ")
+			return os.WriteFile(file(s), append([]byte("include classpath(\"application.conf\")\n"), settings...), 0o600)
 		},
 		command: func(s *Server) *exec.Cmd {
 			return exec.Command(java, "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dconfig.file="+file(s), "-cp", jars, "org.elasticmq.server.Main")
 		},
 		ready: sqsResponds,
 	}, o)
-}
-
-const elasticMQPOM = `<project xmlns="http://maven.apache.org/POM/4.0.0">
-  <modelVersion>4.0.0</modelVersion>
-  <groupId>io.pawl</groupId><artifactId>elasticmq</artifactId><version>1</version><packaging>pom</packaging>
-  <dependencies>
-    <dependency><groupId>org.elasticmq</groupId><artifactId>elasticmq-server_2.13</artifactId><version>` + ElasticMQVersion + `</version></dependency>
-  </dependencies>
-</project>
-`
-
-// elasticMQJars returns a class path. It fetches into a temporary directory and renames it, as
-// python does.
-func elasticMQJars(ctx context.Context, o Options) (string, error) {
-	cache, err := cacheDir("elasticmq-" + ElasticMQVersion)
-	if err != nil {
-		return "", err
-	}
-	lib := filepath.Join(cache, "lib")
-	if _, err := os.Stat(lib); err == nil {
-		return filepath.Join(lib, "*"), nil
-	}
-	maven, err := exec.LookPath("mvn")
-	if err != nil {
-		return "", errors.New("elasticmq: install Maven (Debian: maven), which fetches its jars")
-	}
-	if o.Log != nil {
-		o.Log("fetching ElasticMQ " + ElasticMQVersion + " with Maven, 37 MB, once")
-	}
-	fresh, err := os.MkdirTemp(cache, "fetch-")
-	if err != nil {
-		return "", err
-	}
-	defer os.RemoveAll(fresh)
-	if err := os.WriteFile(filepath.Join(fresh, "pom.xml"), []byte(elasticMQPOM), 0o600); err != nil {
-		return "", err
-	}
-	cmd := exec.CommandContext(ctx, maven, "-q", "-B", "dependency:copy-dependencies", "-DincludeScope=runtime", "-DoutputDirectory=lib")
-	cmd.Dir = fresh
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("elasticmq: cannot fetch the jars; give Maven network access: %w\n%s", err, strings.TrimSpace(string(out)))
-	}
-	if err := os.Rename(filepath.Join(fresh, "lib"), lib); err != nil {
-		if _, there := os.Stat(lib); there != nil {
-			return "", err
-		}
-	}
-	return filepath.Join(lib, "*"), nil
 }
 
 // sqsResponds lists the queues. Emulators of many services route by the service in the header. None

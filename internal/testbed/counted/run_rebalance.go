@@ -2,10 +2,11 @@ package counted
 
 import (
 	"context"
-	"fmt"
 	"maps"
 	"slices"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/pawl-go/pawl/internal/pace"
 )
@@ -106,22 +107,12 @@ func (s *stage) outcomes(ctx context.Context, log string, from, to int64) error 
 	return err
 }
 
-func (s *stage) missing(ctx context.Context, keys []string) (missing []string, err error) {
+// missing returns the keys without a row in the inbox.
+func (s *stage) missing(ctx context.Context, keys []string) ([]string, error) {
 	rows, err := s.pool.Query(ctx, `select k.key from unnest($1::text[]) as k (key)
 		where not exists (select from pawl.inbox as i where i.consumer = $2 and i.key = k.key)`, keys, consumerName)
 	if err != nil {
 		return nil, err
 	}
-	defer rows.Close()
-	for rows.Next() {
-		var key string
-		if err := rows.Scan(&key); err != nil {
-			return nil, err
-		}
-		missing = append(missing, key)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, fmt.Errorf("the inbox: %w", err)
-	}
-	return missing, nil
+	return pgx.CollectRows(rows, pgx.RowTo[string])
 }

@@ -68,9 +68,6 @@ type Worker struct {
 // PID returns the process id.
 func (w *Worker) PID() int { return w.cmd.Process.Pid }
 
-// Gone returns a channel that is closed when the process has ended.
-func (w *Worker) Gone() <-chan struct{} { return w.gone }
-
 // Start starts n workers and waits until each is ready.
 func (f *Fleet) Start(ctx context.Context, n int) error {
 	for i := range n {
@@ -290,26 +287,15 @@ func (f *Fleet) Add(ctx context.Context, number int) (*Worker, error) {
 // Stop shuts one worker down as a deploy does, and returns how long it took. The worker is not
 // replaced. Stop fails if ctx ends before the worker, or if the worker does not exit with success.
 func (f *Fleet) Stop(ctx context.Context, w *Worker) (took time.Duration, err error) {
-	select {
-	case <-w.ready: // a worker that was just started does not catch signals yet
-	case <-w.gone:
-	case <-ctx.Done():
-		return 0, ctx.Err()
-	}
 	f.mu.Lock()
 	w.leaves = true
 	f.mu.Unlock()
-	began := time.Now()
-	_ = w.cmd.Process.Signal(syscall.SIGTERM)
-	select {
-	case <-w.gone:
-	case <-ctx.Done():
-		return time.Since(began), w.late(fmt.Errorf("worker %d has not ended %v after SIGTERM", w.Number, time.Since(began).Round(time.Millisecond)))
+	began, err := w.terminate(ctx)
+	if err != nil {
+		return 0, err
 	}
-	if !w.cmd.ProcessState.Success() {
-		return time.Since(began), fmt.Errorf("worker %d did not stop cleanly: %v: %s", w.Number, w.cmd.ProcessState, w.last.String())
-	}
-	return time.Since(began), nil
+	err = w.ended(ctx)
+	return time.Since(began), err
 }
 
 // Drain shuts the workers down. Each must exit with success.
@@ -321,23 +307,41 @@ func (f *Fleet) Drain(ctx context.Context) error {
 	defer cancel()
 	workers := f.Workers()
 	for _, w := range workers {
-		select {
-		case <-w.ready: // a worker that was just restarted does not catch signals yet
-		case <-w.gone:
-		case <-ctx.Done():
-			return context.Cause(ctx)
+		if _, err := w.terminate(ctx); err != nil {
+			return err
 		}
-		_ = w.cmd.Process.Signal(syscall.SIGTERM)
 	}
 	for _, w := range workers {
-		select {
-		case <-w.gone:
-		case <-ctx.Done():
-			return w.late(fmt.Errorf("%w: worker %d", context.Cause(ctx), w.Number))
+		if err := w.ended(ctx); err != nil {
+			return err
 		}
-		if !w.cmd.ProcessState.Success() {
-			return fmt.Errorf("worker %d did not stop cleanly: %v: %s", w.Number, w.cmd.ProcessState, w.last.String())
-		}
+	}
+	return nil
+}
+
+// terminate sends SIGTERM once the worker is ready, because one that was just started does not
+// catch signals yet. It returns the time of the signal.
+func (w *Worker) terminate(ctx context.Context) (at time.Time, err error) {
+	select {
+	case <-w.ready:
+	case <-w.gone:
+	case <-ctx.Done():
+		return at, context.Cause(ctx)
+	}
+	at = time.Now()
+	_ = w.cmd.Process.Signal(syscall.SIGTERM)
+	return at, nil
+}
+
+// ended waits until the worker has ended. It must exit with success.
+func (w *Worker) ended(ctx context.Context) error {
+	select {
+	case <-w.gone:
+	case <-ctx.Done():
+		return w.late(fmt.Errorf("worker %d has not ended after SIGTERM: %w", w.Number, context.Cause(ctx)))
+	}
+	if !w.cmd.ProcessState.Success() {
+		return fmt.Errorf("worker %d did not stop cleanly: %v: %s", w.Number, w.cmd.ProcessState, w.last.String())
 	}
 	return nil
 }

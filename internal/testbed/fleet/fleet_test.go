@@ -189,7 +189,7 @@ func TestFleet_MortalsKillThemselves(t *testing.T) {
 	if !f.Arm(w, "here", "kill") {
 		t.Fatal("the worker cannot be told")
 	}
-	<-w.Gone()
+	<-w.gone
 	next := f.pickAny(t)
 	if next.Number != w.Number {
 		t.Errorf("worker %d was replaced by %d", w.Number, next.Number)

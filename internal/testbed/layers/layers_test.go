@@ -100,7 +100,6 @@ var plan = []struct {
 	{"internal/testbed/wireproxy", nil},
 	{"internal/testbed/fleet", nil},
 	{"internal/testbed/provider", nil},
-	{"internal/testbed/stepper", []string{"."}},
 	{"internal/testbed/jobtest", []string{".", "internal/contract", "job"}},
 	{"pawltest", []string{".", "command/httpkey", "consumer", "inbox", "outbox", "transport/webhook", "internal/contract", "internal/testbed/pgtest", "internal/testbed/provider", "job", "migrate", "ops", "schema", "internal/pace"}},
 	{"internal/testbed/counted", []string{".", "consumer", "job", "outbox", "pawltest", "internal/testbed/checker", "internal/fault", "internal/testbed/fleet", "internal/pace", "internal/receipt", "internal/testbed/wireproxy"}},

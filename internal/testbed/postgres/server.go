@@ -28,7 +28,6 @@ const (
 // A Server is a running private PostgreSQL server.
 type Server struct {
 	install
-	options Options
 	// dir contains the socket, the log and the throwaway cluster, or a link to the kept one.
 	dir  string
 	data string
@@ -85,7 +84,7 @@ func startAnew(ctx context.Context, o Options) (*Server, error) {
 }
 
 func start(ctx context.Context, o Options, found install, store *store) (_ *Server, err error) {
-	s := &Server{install: found, options: o, done: make(chan struct{})}
+	s := &Server{install: found, done: make(chan struct{})}
 	s.stop = sync.OnceValue(s.shutDown)
 	defer func() {
 		if err != nil {

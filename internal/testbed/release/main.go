@@ -14,7 +14,7 @@ func main() {
 	}
 }
 
-var errUsage = errors.New("usage: release set VERSION | check VERSION | tags VERSION | modules | proxy VERSION DIR")
+var errUsage = errors.New("usage: release set VERSION | check VERSION | tags VERSION | modules")
 
 func run(args []string) error {
 	t, err := openTree(".")
@@ -36,8 +36,6 @@ func run(args []string) error {
 		return nil
 	case len(args) == 1 && args[0] == "modules":
 		return modules(t)
-	case len(args) == 3 && args[0] == "proxy":
-		return proxy(t, args[1], args[2])
 	}
 	return errUsage
 }
@@ -54,18 +52,4 @@ func modules(t *tree) (err error) {
 	}
 	defer func() { err = errors.Join(err, r.close()) }()
 	return r.eachByItself(t, func(dir string) { fmt.Println(dir) })
-}
-
-// proxy releases a copy of the tree at a version into a directory.
-func proxy(t *tree, version, to string) error {
-	dir, err := os.MkdirTemp("", "release-*")
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(dir)
-	released, err := t.copyTo(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(released.set(version), released.writeProxy(version, to))
 }

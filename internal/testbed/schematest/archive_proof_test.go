@@ -4,8 +4,6 @@ package schematest_test
 
 import (
 	"testing"
-
-	"github.com/pawl-go/pawl/internal/testbed/stepper"
 )
 
 // The sweep checks again under its lock, so a row inserted meanwhile stays. A mutant without that
@@ -31,7 +29,7 @@ func TestArchiveSweep_LooksAgain(t *testing.T) {
 				b.do("alter function pawl_v1.archive_sweep() reset lock_timeout")
 				gate, young := b.open("gate"), b.open("young")
 				gate.Do("begin; select pg_advisory_xact_lock(17)")
-				if got := b.main.Do(sweepRing); got != stepper.Blocked {
+				if got := b.main.Do(sweepRing); got != blocked {
 					t.Fatal(got)
 				}
 				young.Do("insert into pawl.archive_" + day.table(7) + " select 99, 1, null, now(), " + day.noon() + ", 2, 1, 0, 'q', 'k', null, '', null")

@@ -5,7 +5,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/pawl-go/pawl/internal/testbed/stepper"
 	"github.com/pawl-go/pawl/schema"
 )
 
@@ -104,7 +103,7 @@ func TestArchive_FinishWaits(t *testing.T) {
 	b := setup(t, patient+eightHeld)
 	other := b.open("other")
 	other.Do("begin; select from pawl.job where id = 1 for update")
-	if got := b.main.Do("select f.outcome from pawl_v1.job_finish(1, 1) as f"); got != stepper.Blocked {
+	if got := b.main.Do("select f.outcome from pawl_v1.job_finish(1, 1) as f"); got != blocked {
 		t.Fatal(got)
 	}
 	other.Do("commit")
@@ -255,11 +254,11 @@ func TestArchiveSweep_Busy(t *testing.T) {
 		sweeping := b.main.Do(sweepRing)
 		behind := late.Do(insert(72)) // waits for the sweep, which waits for old
 		b.same(finish.Do("select f.outcome from pawl_v1.job_finish(1, 1) as f"), "finished")
-		if sweeping == stepper.Blocked {
+		if sweeping == blocked {
 			sweeping = b.main.Wait()
 		}
 		b.same(sweeping, "busy 0 map[busy:["+due+"]]")
-		if behind == stepper.Blocked {
+		if behind == blocked {
 			behind = late.Wait()
 		}
 		b.same(behind, "")
@@ -285,7 +284,7 @@ func TestArchiveSweep_TwoAtOnce(t *testing.T) {
 		other.Do("begin")
 		b.same(other.Do(sweepRing), "swept 1 map[]")
 		got := b.main.Do(sweepRing)
-		if got == stepper.Blocked {
+		if got == blocked {
 			got = b.main.Wait()
 		}
 		b.same(got, "busy 0 map[busy:["+day.table(7)+"]]")

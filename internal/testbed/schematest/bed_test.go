@@ -7,7 +7,6 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/pawl-go/pawl/internal/testbed/patience"
-	"github.com/pawl-go/pawl/internal/testbed/stepper"
 	"github.com/pawl-go/pawl/pawltest"
 )
 
@@ -15,7 +14,7 @@ import (
 type bed struct {
 	*testing.T
 	url  string
-	main *stepper.Session
+	main *session
 }
 
 // setup returns a bed on which given has run.
@@ -37,9 +36,9 @@ const patient = `do $$ declare f regprocedure; begin
   end loop;
 end $$;`
 
-func (b *bed) open(name string) *stepper.Session {
+func (b *bed) open(name string) *session {
 	b.Helper()
-	return stepper.Open(b.T, b.url, name)
+	return openSession(b.T, b.url, name)
 }
 
 // is requires the result of a statement: its columns joined by blanks and its rows by commas, or
@@ -59,7 +58,7 @@ func (b *bed) same(got, want string) {
 // do runs a statement that must neither fail nor wait, and ignores its result.
 func (b *bed) do(statement string) {
 	b.Helper()
-	if got := b.main.Do(statement); regexp.MustCompile(`^[0-9A-Z]{5}$`).MatchString(got) || got == stepper.Blocked {
+	if got := b.main.Do(statement); regexp.MustCompile(`^[0-9A-Z]{5}$`).MatchString(got) || got == blocked {
 		b.Fatalf("%s: %s", statement, got)
 	}
 }
@@ -76,7 +75,7 @@ func (b *bed) refusal(statement string) *pgconn.PgError {
 }
 
 // until repeats a query until it returns the wanted result.
-func (b *bed) until(s *stepper.Session, question, want string) {
+func (b *bed) until(s *session, question, want string) {
 	b.Helper()
 	patience.Until(b, want+" by "+question, func() bool { return s.Do(question) == want })
 }

@@ -3,8 +3,6 @@ package schematest_test
 import (
 	"strings"
 	"testing"
-
-	"github.com/pawl-go/pawl/internal/testbed/stepper"
 )
 
 func claimCommand(payload, options string) string {
@@ -133,9 +131,9 @@ func TestCommand_TwoSessions(t *testing.T) {
 			// The first session's payload is not visible yet.
 			b.same(other.Do(openCommand("other", "{}")), "processing_active")
 			b.same(other.Do("begin"), "")
-			b.same(other.Do(openCommand("p", `{"wait_ms": 60000}`)), stepper.Blocked)
+			b.same(other.Do(openCommand("p", `{"wait_ms": 60000}`)), blocked)
 			got := third.Do(claimCommand("p", `{"wait_ms": 20}`))
-			if got == stepper.Blocked {
+			if got == blocked {
 				got = third.Wait()
 			}
 			b.same(got, "processing_active")

@@ -3,8 +3,6 @@ package schematest_test
 import (
 	"strings"
 	"testing"
-
-	"github.com/pawl-go/pawl/internal/testbed/stepper"
 )
 
 // The results are in the order of the arrays. A null means the default of job_enqueue's option.
@@ -142,8 +140,8 @@ func TestEnqueueMany_ReversedKeysDoNotDeadlock(t *testing.T) {
 	const batch = "select e.outcome from pawl_v1.job_enqueue_many('{q,q}', '{k,k}', '{a,a}', '%') as e"
 	b.do("select pg_advisory_lock(1, 1)") // both stop behind their first key
 	one, two := b.open("one"), b.open("two")
-	b.same(one.Do(strings.Replace(batch, "%", "{a,b}", 1)), stepper.Blocked)
-	b.same(two.Do(strings.Replace(batch, "%", "{b,a}", 1)), stepper.Blocked)
+	b.same(one.Do(strings.Replace(batch, "%", "{a,b}", 1)), blocked)
+	b.same(two.Do(strings.Replace(batch, "%", "{b,a}", 1)), blocked)
 	b.do("select pg_advisory_unlock(1, 1)")
 	b.same(one.Wait(), "enqueued, enqueued")
 	b.same(two.Wait(), "duplicate, duplicate")
@@ -160,7 +158,7 @@ func TestT14_LoserOfABatchReadsTheWinner(t *testing.T) {
 			t.Parallel()
 			duels(t, "delete from pawl.job; alter table pawl.job alter column id restart", func(d *duel) {
 				d.exactly(d.a.Do(batch), "enqueued 1, enqueued 2")
-				d.exactly(d.b.Do(batch), stepper.Blocked)
+				d.exactly(d.b.Do(batch), blocked)
 				d.a.Do(end)
 				d.want(d.b.Wait(), want)
 			})

@@ -12,7 +12,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/pawl-go/pawl/internal/testbed/stepper"
 	"github.com/pawl-go/pawl/pawltest"
 )
 
@@ -180,10 +179,10 @@ func allScenes() []scene {
 func TestExplore_NoInterleavingBreaksAnInvariant(t *testing.T) {
 	t.Parallel()
 	// stages holds the free stages. Each scene clears the rows of the previous one.
-	stages := make(chan *stepper.Stage, runtime.GOMAXPROCS(0))
+	stages := make(chan *stage, runtime.GOMAXPROCS(0))
 	for range cap(stages) {
-		stage := stepper.NewStage(pawltest.URL(t, play))
-		t.Cleanup(stage.Close)
+		stage := newStage(pawltest.URL(t, play))
+		t.Cleanup(stage.close)
 		stages <- stage
 	}
 	for _, s := range allScenes() {
@@ -203,13 +202,13 @@ func TestExplore_NoInterleavingBreaksAnInvariant(t *testing.T) {
 }
 
 // explore runs the scene on a database that has play.
-func (s scene) explore(ctx context.Context, stage *stepper.Stage, level string) (int, error) {
+func (s scene) explore(ctx context.Context, on *stage, level string) (int, error) {
 	// The first side succeeded in some interleaving; otherwise the scene proves nothing.
 	wentWell := false
-	acted := stepper.Scene{
-		Given: "select play.reset(), play.reset_commands(), play.reset_effects(), play.reset_memory();" + s.given,
-		Check: func(ctx context.Context, conn *pgx.Conn, run stepper.Run) error {
-			wentWell = wentWell || !slices.ContainsFunc(run, func(line stepper.Line) bool { return line.Part == "a" && isState(line.Answer) })
+	acted := act{
+		given: "select play.reset(), play.reset_commands(), play.reset_effects(), play.reset_memory();" + s.given,
+		check: func(ctx context.Context, conn *pgx.Conn, run run) error {
+			wentWell = wentWell || !slices.ContainsFunc(run, func(line told) bool { return line.part == "a" && isState(line.answer) })
 			if err := s.refused(run, level); err != nil {
 				return err
 			}
@@ -217,15 +216,15 @@ func (s scene) explore(ctx context.Context, stage *stepper.Stage, level string) 
 		},
 	}
 	for i, statements := range s.sides {
-		part := stepper.Part{Name: string(rune('a' + i)), First: "set session characteristics as transaction isolation level " + level}
+		side := part{name: string(rune('a' + i)), first: "set session characteristics as transaction isolation level " + level}
 		if s.apart && i == len(s.sides)-1 {
-			part.Steps = steps(statements)
+			side.steps = statements
 		} else {
-			part.First, part.Steps = s.bracket(part.First, statements, level)
+			side.first, side.steps = s.bracket(side.first, statements, level)
 		}
-		acted.Parts = append(acted.Parts, part)
+		acted.parts = append(acted.parts, side)
 	}
-	n, err := stage.Explore(ctx, acted)
+	n, err := on.explore(ctx, acted)
 	if err == nil && !wentWell {
 		err = errors.New("the first side was refused in every interleaving")
 	}
@@ -234,7 +233,7 @@ func (s scene) explore(ctx context.Context, stage *stepper.Stage, level string) 
 
 // bracket makes one transaction of the statements. Above READ COMMITTED the snapshot matters, so
 // taking it is a step. In scenes of three sessions it comes first, which bounds the interleavings.
-func (s scene) bracket(first string, statements []string, level string) (string, []stepper.Step) {
+func (s scene) bracket(first string, statements []string, level string) (string, []string) {
 	const begin = "begin; select 1"
 	taken := slices.Clone(statements)
 	if taken[len(taken)-1] != rollback {
@@ -248,19 +247,12 @@ func (s scene) bracket(first string, statements []string, level string) (string,
 	default:
 		taken = append([]string{begin}, taken...)
 	}
-	return first, steps(taken)
-}
-
-func steps(statements []string) (all []stepper.Step) {
-	for _, statement := range statements {
-		all = append(all, stepper.SQL(statement))
-	}
-	return all
+	return first, taken
 }
 
 // refused returns an error if the scene was refused with an SQLSTATE that it does not allow, such
 // as a deadlock.
-func (s scene) refused(run stepper.Run, level string) error {
+func (s scene) refused(run run, level string) error {
 	allowed := s.refusal
 	if !s.heeded {
 		allowed = append([]string{"P4020", "25P02"}, allowed...)
@@ -269,8 +261,8 @@ func (s scene) refused(run stepper.Run, level string) error {
 		allowed = append(allowed, lost)
 	}
 	for _, line := range run {
-		if isState(line.Answer) && !slices.Contains(allowed, line.Answer) {
-			return violation{"p_answer", fmt.Sprintf("%s was told %s", line.Part, line.Answer)}
+		if isState(line.answer) && !slices.Contains(allowed, line.answer) {
+			return violation{"p_answer", fmt.Sprintf("%s was told %s", line.part, line.answer)}
 		}
 	}
 	return nil

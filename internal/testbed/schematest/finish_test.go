@@ -4,8 +4,6 @@ import (
 	"testing"
 
 	"github.com/jackc/pgx/v5"
-
-	"github.com/pawl-go/pawl/internal/testbed/stepper"
 )
 
 // fourHeld has jobs 1 to 4, held with fence 1 by worker 1. Job 4 was taken over since.
@@ -34,7 +32,7 @@ func TestHoldMany_Outcomes(t *testing.T) {
 func (b *bed) waits(query, want string) {
 	b.Helper()
 	got := b.main.Do(query)
-	if got == stepper.Blocked {
+	if got == blocked {
 		got = b.main.Wait()
 	}
 	b.same(got, want)
@@ -98,7 +96,7 @@ func TestFinishMany_ReversedBatches(t *testing.T) {
 	duels(t, "delete from pawl.job; "+`insert into pawl.job (id, queue, kind, payload, status, claimed_by, fence) overriding system value
 select i, 'q', 'k', '', 'processing', 1, 1 from generate_series(11, 12) as i`, func(d *duel) {
 		d.exactly(d.a.Do("select f.id, f.outcome from pawl_v1.job_finish_many('{12,11}', '{1,1}', '{\"skip_stale\": true}') as f"), "11 finished, 12 finished")
-		d.exactly(d.b.Do("select f.id, f.outcome from pawl_v1.job_finish_many('{11,12}', '{1,1}', '{\"skip_stale\": true}') as f"), stepper.Blocked)
+		d.exactly(d.b.Do("select f.id, f.outcome from pawl_v1.job_finish_many('{11,12}', '{1,1}', '{\"skip_stale\": true}') as f"), blocked)
 		d.exactly(d.b.Wait(), "11 locked, 12 locked") // after a quarter of a second
 		d.a.Do("commit")
 		d.want(d.b.Do("select f.id, f.outcome from pawl_v1.job_finish_many('{11,12}', '{1,1}', '{\"skip_stale\": true}') as f"), "11 stale, 12 stale")

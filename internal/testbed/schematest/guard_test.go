@@ -5,8 +5,6 @@ import (
 	"testing"
 
 	"github.com/jackc/pgx/v5"
-
-	"github.com/pawl-go/pawl/internal/testbed/stepper"
 )
 
 func tryLock(namespace, key string) string {
@@ -92,12 +90,12 @@ func TestFenceAccept_AtOnce(t *testing.T) {
 				d.exactly(d.a.Do(accept("r", c.first)), "accepted")
 				got := d.b.Do(accept("r", c.second))
 				d.a.Do(c.end)
-				if got == stepper.Blocked {
+				if got == blocked {
 					got = d.b.Wait()
 				}
 				d.want(got, c.want)
 				d.b.Do("commit")
-				highest := stepper.Open(d.T, d.url, "after").Do("select max(f.fence) from pawl.fence as f")
+				highest := openSession(d.T, d.url, "after").Do("select max(f.fence) from pawl.fence as f")
 				if c.want == "accepted" && got == "accepted" && highest < c.second {
 					d.Errorf("the fence went back to %s", highest)
 				}

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/pawl-go/pawl"
-	"github.com/pawl-go/pawl/internal/testbed/stepper"
 )
 
 // A claim of many returns a row where a claim of one raises, and each key has its own outcome.
@@ -58,7 +57,7 @@ func TestInboxClaimMany_SkipsHeldKeys(t *testing.T) {
 	holder.Do("select pawl_v1.inbox_claim('c', 'm50', sha256('p'))")
 	b.do("begin")
 	got := b.main.Do("select c.outcome, count(*) from pawl_v1.inbox_claim_many('c', array(select 'm' || g from generate_series(1, 100) as g), array_fill(sha256('p'), '{100}')) as c group by 1 order by 1")
-	if got == stepper.Blocked {
+	if got == blocked {
 		got = b.main.Wait()
 	}
 	b.same(got, "in_progress 1, processed 99")
@@ -254,7 +253,7 @@ func TestInboxForget_WaitsForTheAttempt(t *testing.T) {
 		attempt.Do(step)
 	}
 	operator := b.open("operator")
-	if got := operator.Do("select f.outcome from pawl_v1.inbox_forget('c', 'm', 'ann', 'r') as f"); got != stepper.Blocked {
+	if got := operator.Do("select f.outcome from pawl_v1.inbox_forget('c', 'm', 'ann', 'r') as f"); got != blocked {
 		t.Fatalf("it did not wait: %s", got)
 	}
 	attempt.Do("commit")

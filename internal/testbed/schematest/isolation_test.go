@@ -7,7 +7,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/pawl-go/pawl/internal/testbed/stepper"
 	"github.com/pawl-go/pawl/pawltest"
 )
 
@@ -16,7 +15,7 @@ import (
 type duel struct {
 	*testing.T
 	level string
-	a, b  *stepper.Session
+	a, b  *session
 	url   string
 }
 
@@ -32,8 +31,8 @@ func duels(t *testing.T, given string, play func(d *duel)) {
 			url := pawltest.URL(t)
 			exec1(t, url, "insert into pawl.worker (name) values ('one'), ('two'); "+
 				"insert into pawl.job (queue, kind, payload) values ('q', 'k', ''); "+patient+given)
-			d := &duel{T: t, level: level, url: url, a: stepper.Open(t, url, "a"), b: stepper.Open(t, url, "b")}
-			for _, s := range []*stepper.Session{d.a, d.b} {
+			d := &duel{T: t, level: level, url: url, a: openSession(t, url, "a"), b: openSession(t, url, "b")}
+			for _, s := range []*session{d.a, d.b} {
 				s.Do("begin isolation level " + level)
 				s.Do("select count(*) from pawl.job, pawl.inbox")
 			}
@@ -63,7 +62,7 @@ func (d *duel) exactly(got, want string) {
 func (d *duel) job(want string) {
 	d.Helper()
 	d.b.Do("rollback")
-	d.exactly(stepper.Open(d.T, d.url, "after").Do("select status, fence, claimed_by, crashes from pawl.job"), want)
+	d.exactly(openSession(d.T, d.url, "after").Do("select status, fence, claimed_by, crashes from pawl.job"), want)
 }
 
 const (
@@ -111,7 +110,7 @@ func TestIsolation_ReclaimFinish(t *testing.T) {
 		d.exactly(d.a.Do(claimA), "1 2")
 		got := d.b.Do(finish1)
 		d.a.Do("commit")
-		if got == stepper.Blocked {
+		if got == blocked {
 			got = d.b.Wait()
 		}
 		d.want(got, "P4020")
@@ -125,7 +124,7 @@ func TestIsolation_FinishFinish(t *testing.T) {
 	t.Parallel()
 	duels(t, held, func(d *duel) {
 		d.exactly(d.a.Do(finish1), "finished")
-		d.exactly(d.b.Do(finish1), stepper.Blocked)
+		d.exactly(d.b.Do(finish1), blocked)
 		d.a.Do("commit")
 		d.want(d.b.Wait(), "P4020")
 		d.job("")
@@ -137,7 +136,7 @@ func TestIsolation_FinishFinishAborted(t *testing.T) {
 	t.Parallel()
 	duels(t, held, func(d *duel) {
 		d.exactly(d.a.Do(finish1), "finished")
-		d.exactly(d.b.Do(finish1), stepper.Blocked)
+		d.exactly(d.b.Do(finish1), blocked)
 		d.a.Do("rollback")
 		d.exactly(d.b.Wait(), "finished")
 		d.exactly(d.b.Do("commit"), "")
@@ -174,7 +173,7 @@ func TestIsolation_SweepThenFinish(t *testing.T) {
 	t.Parallel()
 	duels(t, held+expired, func(d *duel) {
 		d.exactly(d.a.Do(sweep), "swept 1")
-		d.exactly(d.b.Do(finish1), stepper.Blocked)
+		d.exactly(d.b.Do(finish1), blocked)
 		d.a.Do("commit")
 		d.want(d.b.Wait(), "P4020")
 		d.job("pending 1 <nil> 1")
@@ -185,7 +184,7 @@ func TestIsolation_SweepAbortedThenFinish(t *testing.T) {
 	t.Parallel()
 	duels(t, held+expired, func(d *duel) {
 		d.exactly(d.a.Do(sweep), "swept 1")
-		d.exactly(d.b.Do(finish1), stepper.Blocked)
+		d.exactly(d.b.Do(finish1), blocked)
 		d.a.Do("rollback")
 		d.exactly(d.b.Wait(), "finished")
 		d.b.Do("commit")
@@ -243,11 +242,11 @@ func TestIsolation_InboxClaimClaim(t *testing.T) {
 			t.Parallel()
 			duels(t, waits, func(d *duel) {
 				d.exactly(d.a.Do(claim("one")), "processed")
-				d.exactly(d.b.Do(claim(c.hash)), stepper.Blocked)
+				d.exactly(d.b.Do(claim(c.hash)), blocked)
 				d.a.Do(c.end)
 				d.want(d.b.Wait(), c.want)
 				d.b.Do("commit")
-				if n := stepper.Open(d.T, d.url, "after").Do("select count(*) from pawl.inbox"); n != "1" && !(n == "0" && c.end == "rollback") {
+				if n := openSession(d.T, d.url, "after").Do("select count(*) from pawl.inbox"); n != "1" && !(n == "0" && c.end == "rollback") {
 					d.Errorf("%s rows", n)
 				}
 			})
@@ -262,7 +261,7 @@ func TestIsolation_InboxInProgress(t *testing.T) {
 		const claim = "select c.outcome from pawl_v1.inbox_claim('c', 'm', sha256('')) as c"
 		d.exactly(d.a.Do(claim), "processed")
 		got := d.b.Do(claim)
-		if got == stepper.Blocked {
+		if got == blocked {
 			got = d.b.Wait()
 		}
 		d.exactly(got, "55P03")
@@ -323,7 +322,7 @@ func TestSavepoint_KeepsWhatAStaleAttemptWrote(t *testing.T) {
 			d.exactly(got, "P4020")
 			d.a.Do("rollback to savepoint s")
 			d.a.Do("commit")
-			d.exactly(stepper.Open(d.T, d.url, "after").Do("select count(*) from effects"), "1")
+			d.exactly(openSession(d.T, d.url, "after").Do("select count(*) from effects"), "1")
 		}
 	})
 }

@@ -5,8 +5,6 @@ import (
 	"testing"
 
 	"github.com/jackc/pgx/v5"
-
-	"github.com/pawl-go/pawl/internal/testbed/stepper"
 )
 
 const (
@@ -22,7 +20,7 @@ func TestT19_PositionsFollowTheLane(t *testing.T) {
 	first, second := b.open("first"), b.open("second")
 	first.Do("begin")
 	b.same(first.Do(intoLane), "enqueued")
-	b.same(second.Do(intoLane), stepper.Blocked)
+	b.same(second.Do(intoLane), blocked)
 	b.same(first.Do(intoLane), "enqueued") // id 3, while 2 waits
 	first.Do("commit")
 	b.same(second.Wait(), "enqueued")

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/pawl-go/pawl/internal/testbed/stepper"
 	"github.com/pawl-go/pawl/pawltest"
 )
 
@@ -210,8 +209,8 @@ func (m mutant) hunt(t *testing.T) error {
 	if m.scene == "" {
 		n, err = m.protocol.explore(t.Context(), url, func(property string) bool { return property == m.property })
 	} else {
-		stage := stepper.NewStage(url)
-		defer stage.Close()
+		stage := newStage(url)
+		defer stage.close()
 		n, err = sceneNamed(t, m.scene).explore(t.Context(), stage, cmp.Or(m.level, levels[0]))
 	}
 	t.Logf("after %d: %v", n, err)

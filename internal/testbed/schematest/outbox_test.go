@@ -2,8 +2,6 @@ package schematest_test
 
 import (
 	"testing"
-
-	"github.com/pawl-go/pawl/internal/testbed/stepper"
 )
 
 const (
@@ -22,7 +20,7 @@ func TestOutbox_TheSecondWaitsForTheFirst(t *testing.T) {
 			first, second := b.open("first"), b.open("second")
 			first.Do("begin")
 			b.same(first.Do(appendKeyed), "appended 6:orders1:k6:Placed 1")
-			b.same(second.Do(appendKeyed), stepper.Blocked)
+			b.same(second.Do(appendKeyed), blocked)
 			first.Do(end)
 			b.same(second.Wait(), want)
 			b.is("select count(*) from pawl_v1.outbox_pending", "1")

@@ -2,14 +2,12 @@ package schematest_test
 
 import (
 	"testing"
-
-	"github.com/pawl-go/pawl/internal/testbed/stepper"
 )
 
 // A presence is a worker that holds one job, the session of its lock, and a session that sweeps.
 type presence struct {
 	*bed
-	lock, sweeper *stepper.Session
+	lock, sweeper *session
 }
 
 const (

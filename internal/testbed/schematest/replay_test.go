@@ -3,8 +3,6 @@ package schematest_test
 import (
 	"fmt"
 	"testing"
-
-	"github.com/pawl-go/pawl/internal/testbed/stepper"
 )
 
 // keep stores a delivery as a consumer does, with the options with which it would be stored as a
@@ -88,7 +86,7 @@ func TestInboxReplay_AtOnce(t *testing.T) {
 	one, two := b.open("one"), b.open("two")
 	one.Do("begin")
 	b.same(one.Do(fmt.Sprintf(replay, "m")), "replayed 1 <nil>")
-	if got := two.Do(fmt.Sprintf(replay, "m")); got != stepper.Blocked {
+	if got := two.Do(fmt.Sprintf(replay, "m")); got != blocked {
 		t.Fatalf("it did not wait: %s", got)
 	}
 	one.Do("commit")
@@ -99,7 +97,7 @@ func TestInboxReplay_AtOnce(t *testing.T) {
 	sender := b.open("sender")
 	sender.Do("begin")
 	b.same(sender.Do("select c.outcome from pawl_v1.inbox_claim('c', 'm', sha256('p')) as c"), "processed")
-	if got := two.Do(fmt.Sprintf(replay, "m")); got != stepper.Blocked {
+	if got := two.Do(fmt.Sprintf(replay, "m")); got != blocked {
 		t.Fatalf("it did not wait: %s", got)
 	}
 	sender.Do("commit")
@@ -116,11 +114,11 @@ func TestInboxReplay_WaitsForTheAttempt(t *testing.T) {
 	attempt.Do("begin")
 	attempt.Do("select pawl_v1.job_hold(1, 1)")
 	operator := b.open("operator")
-	if got := operator.Do(fmt.Sprintf(replay, "m")); got != stepper.Blocked {
+	if got := operator.Do(fmt.Sprintf(replay, "m")); got != blocked {
 		t.Fatalf("it did not wait: %s", got)
 	}
 	for _, step := range []string{"select pawl_v1.inbox_settle('c', 'm', 1)", "select pawl_v1.job_finish(1, 1)", "commit"} {
-		if got := attempt.Do(step); got == stepper.Blocked {
+		if got := attempt.Do(step); got == blocked {
 			t.Fatalf("the attempt waits at %s", step)
 		}
 	}

@@ -5,7 +5,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/pawl-go/pawl/internal/testbed/stepper"
 	"github.com/pawl-go/pawl/pawltest"
 )
 
@@ -39,7 +38,7 @@ func TestT2_ATimeoutHarmsNoHolder(t *testing.T) {
 	b.same(holder.Do("select h.outcome from pawl_v1.job_hold(1, 1) as h"), "held")
 	for _, call := range []string{"inbox_claim('c', 'm', sha256(''))", "job_release(1, 1)", "job_finish(1, 1)"} {
 		got := b.main.Do("select pawl_v1." + call)
-		if got == stepper.Blocked {
+		if got == blocked {
 			got = b.main.Wait()
 		}
 		b.same(got, "55P03")

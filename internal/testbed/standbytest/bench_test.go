@@ -13,7 +13,6 @@ import (
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/consumer"
 	"github.com/pawl-go/pawl/internal/testbed/patience"
-	"github.com/pawl-go/pawl/internal/testbed/pgtest"
 	"github.com/pawl-go/pawl/migrate"
 )
 
@@ -56,10 +55,10 @@ func (f *flood) Release(_ context.Context, _ time.Duration, ds ...pawl.Delivery)
 //
 //	go test ./internal/testbed/standbytest -run xxx -bench Duplicates -benchtime 5000x
 func BenchmarkDuplicates(b *testing.B) {
-	p := pgtest.NewPair(b, pgtest.Template{Apply: func(ctx context.Context, conn *pgx.Conn) error {
+	p := newServers(b, func(ctx context.Context, conn *pgx.Conn) error {
 		_, err := migrate.Up(ctx, conn, nil)
 		return err
-	}})
+	})
 	for _, names := range []string{"", "pair"} {
 		b.Run(map[string]string{"": "no standby", "pair": "synchronous standby"}[names], func(b *testing.B) {
 			p.Synchronous(names)

@@ -13,13 +13,12 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pawl-go/pawl/internal/testbed/patience"
-	"github.com/pawl-go/pawl/internal/testbed/pgtest"
 )
 
 // A failover is a pair of servers behind one address, like a proxy, a DNS name or a virtual IP.
 type failover struct {
 	*bed
-	pair  *pgtest.Pair
+	pair  *servers
 	front *front
 	again func() // repeats the calls of all doors
 }
@@ -133,7 +132,7 @@ func (f *failover) waitForProof() {
 
 // kill ends the old primary without further replication.
 func (f *failover) kill() {
-	if err := f.pair.Primary.Stop(); err != nil {
+	if err := f.pair.primary.Stop(); err != nil {
 		f.Error(err)
 	}
 }

@@ -24,7 +24,6 @@ import (
 	"github.com/pawl-go/pawl/doctor"
 	"github.com/pawl-go/pawl/guard"
 	"github.com/pawl-go/pawl/internal/testbed/patience"
-	"github.com/pawl-go/pawl/internal/testbed/pgtest"
 	"github.com/pawl-go/pawl/internal/txn"
 	"github.com/pawl-go/pawl/job"
 	"github.com/pawl-go/pawl/migrate"
@@ -47,14 +46,15 @@ func logTo(t *testing.T, name string) pawl.Hooks {
 	}}
 }
 
-func pair(t *testing.T) *pgtest.Pair {
-	return pgtest.NewPair(t, pgtest.Template{Apply: func(ctx context.Context, conn *pgx.Conn) error {
+func pair(t *testing.T) *servers {
+	t.Helper()
+	return newServers(t, func(ctx context.Context, conn *pgx.Conn) error {
 		if _, err := migrate.Up(ctx, conn, nil); err != nil {
 			return err
 		}
 		_, err := conn.Exec(ctx, schema)
 		return err
-	}})
+	})
 }
 
 func poolOf(t *testing.T, url string, configure func(*pgxpool.Config)) *pgxpool.Pool {
@@ -76,7 +76,7 @@ func poolOf(t *testing.T, url string, configure func(*pgxpool.Config)) *pgxpool.
 }
 
 func watch(c *pgxpool.Config)   { pawl.Watch(c.ConnConfig, pawl.Watching{}) }
-func patient(c *pgxpool.Config) { c.ConnConfig.RuntimeParams["application_name"] = pgtest.Patient }
+func patient(c *pgxpool.Config) { c.ConnConfig.RuntimeParams["application_name"] = patientName }
 
 // An answers collects the doors that were answered positively.
 type answers struct {
@@ -114,7 +114,7 @@ const holdFor = 1500 * time.Millisecond
 // cutOff makes every door commit while the standby is cut off. An operator cancels all waits, so
 // all rows are visible and none is replicated. Then it calls every door again. It returns the doors
 // that were answered anyway, as soon as those of caught are among them.
-func cutOff(t *testing.T, p *pgtest.Pair, rollback bool, caught ...string) (b *bed, doors []door, a *answers) {
+func cutOff(t *testing.T, p *servers, rollback bool, caught ...string) (b *bed, doors []door, a *answers) {
 	t.Helper()
 	b = newBed(t, p.URL())
 	b.rollback = rollback
@@ -140,7 +140,7 @@ func cutOff(t *testing.T, p *pgtest.Pair, rollback bool, caught ...string) (b *b
 // unreplicated cuts the standby off and makes the first call of every door. It returns once all
 // their writes are visible and not replicated, because an operator cancels each wait for the
 // standby until stop is called.
-func (b *bed) unreplicated(ctx context.Context, p *pgtest.Pair, doors []door, a *answers) (stop func()) {
+func (b *bed) unreplicated(ctx context.Context, p *servers, doors []door, a *answers) (stop func()) {
 	p.Cut()
 	for _, d := range doors {
 		if d.mute {
@@ -628,22 +628,16 @@ func TestDoctor_LooksAtStandbys(t *testing.T) {
 
 	// With a second one, the loss of either stops no commit.
 	p.Synchronous("pair")
-	second, err := p.Primary.Standby(t.Context(), "second")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = second.Stop() })
+	startStandby(t, p.primary, "second")
 	until(t, "nothing is found", func() bool { return len(diagnosed(t, primary, "standbys")) == 0 })
 	p.Synchronous("ANY 2 (pair, second)")
 	untilSays(primary, "2 standbys are connected, and 2 must have each commit")
 }
 
-func connect(t *testing.T, url string) *pgx.Conn {
-	t.Helper()
-	conn, err := pgx.Connect(t.Context(), url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = conn.Close(context.Background()) })
+func connect(tb testing.TB, url string) *pgx.Conn {
+	tb.Helper()
+	conn, err := pgx.Connect(tb.Context(), url)
+	must(tb, err)
+	tb.Cleanup(func() { _ = conn.Close(context.Background()) })
 	return conn
 }

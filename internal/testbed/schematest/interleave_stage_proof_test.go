@@ -1,4 +1,6 @@
-package stepper
+//go:build proof
+
+package schematest_test
 
 import (
 	"context"
@@ -11,19 +13,19 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// A Stage is the sessions on one database that explore scenes, one scene after another.
-type Stage struct {
+// A stage is the sessions on one database that explore scenes, one scene after another.
+type stage struct {
 	url      string
 	observer *pgx.Conn
 	sessions []*pgconn.PgConn
 }
 
-// NewStage returns a stage that connects at first use. Close it at the end.
-func NewStage(url string) *Stage { return &Stage{url: url} }
+// newStage returns a stage that connects at first use. Close it at the end.
+func newStage(url string) *stage { return &stage{url: url} }
 
-// Close ends the sessions. The stage may be used again and then connects anew.
-func (s *Stage) Close() {
-	ctx, cancel := context.WithTimeout(context.Background(), limit)
+// close ends the sessions. The stage may be used again and then connects anew.
+func (s *stage) close() {
+	ctx, cancel := context.WithTimeout(context.Background(), stepLimit)
 	defer cancel()
 	for _, conn := range s.sessions {
 		_ = conn.Close(ctx)
@@ -36,17 +38,17 @@ func (s *Stage) Close() {
 
 // A cast is the sessions of one scene, for all its runs.
 type cast struct {
-	scene    Scene
+	act      act
 	observer *pgx.Conn
 	players  []*player
 	answers  chan reply
-	run      Run
+	run      run
 	broken   error
 }
 
 // A player is one session of the stage.
 type player struct {
-	part  Part
+	part  part
 	conn  *pgconn.PgConn
 	next  int    // next step
 	busy  bool   // the last statement has no answer yet
@@ -60,15 +62,15 @@ type reply struct {
 }
 
 // cast gives each part of a scene a session.
-func (s *Stage) cast(ctx context.Context, scene Scene) (*cast, error) {
+func (s *stage) cast(ctx context.Context, a act) (*cast, error) {
 	var err error
 	if s.observer == nil {
 		if s.observer, err = pgx.Connect(ctx, s.url); err != nil {
 			return nil, err
 		}
 	}
-	c := &cast{scene: scene, observer: s.observer, answers: make(chan reply, len(scene.Parts))}
-	for i, part := range scene.Parts {
+	c := &cast{act: a, observer: s.observer, answers: make(chan reply, len(a.parts))}
+	for i, part := range a.parts {
 		if i == len(s.sessions) {
 			conn, err := pgconn.Connect(ctx, s.url)
 			if err != nil {
@@ -93,12 +95,12 @@ func (c *cast) leave(ctx context.Context) error {
 
 // abort cancels the running statements.
 func (c *cast) abort() {
-	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	ctx, cancel := context.WithTimeout(context.Background(), stepLimit)
 	defer cancel()
 	for _, p := range c.players {
 		if p.busy {
 			_ = p.conn.CancelRequest(ctx)
-			c.receive(limit)
+			c.receive(stepLimit)
 		}
 	}
 }
@@ -112,12 +114,12 @@ func (c *cast) reset(ctx context.Context) error {
 			return err
 		}
 	}
-	if _, err := c.observer.PgConn().Exec(ctx, c.scene.Given).ReadAll(); err != nil {
+	if _, err := c.observer.PgConn().Exec(ctx, c.act.given).ReadAll(); err != nil {
 		return fmt.Errorf("given: %w", err)
 	}
 	for _, p := range c.players {
-		if _, err := p.conn.Exec(ctx, p.part.First).ReadAll(); err != nil {
-			return fmt.Errorf("%s: %w", p.part.Name, err)
+		if _, err := p.conn.Exec(ctx, p.part.first).ReadAll(); err != nil {
+			return fmt.Errorf("%s: %w", p.part.name, err)
 		}
 	}
 	return nil
@@ -126,7 +128,7 @@ func (c *cast) reset(ctx context.Context) error {
 // ready returns the players that can take a step.
 func (c *cast) ready() (turns []int) {
 	for i, p := range c.players {
-		if !p.busy && p.next < len(p.part.Steps) {
+		if !p.busy && p.next < len(p.part.steps) {
 			turns = append(turns, i)
 		}
 	}
@@ -158,7 +160,7 @@ func (c *cast) receive(within time.Duration) bool {
 	defer timer.Stop()
 	select {
 	case r := <-c.answers:
-		c.run = append(c.run, Line{r.by.part.Name, r.by.asked, r.answer})
+		c.run = append(c.run, told{r.by.part.name, r.by.asked, r.answer})
 		r.by.busy = false
 		c.broken = errors.Join(c.broken, r.err)
 		return true

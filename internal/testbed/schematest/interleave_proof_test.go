@@ -1,4 +1,6 @@
-package stepper
+//go:build proof
+
+package schematest_test
 
 import (
 	"cmp"
@@ -12,77 +14,53 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// A Step returns a session's next statement, given the answers so far.
-type Step func(so Run) string
-
-// SQL returns a step with a fixed statement. Several statements separated by semicolons are sent as
-// one message. The answer is that of the last one that returns rows.
-func SQL(statement string) Step { return func(Run) string { return statement } }
-
-// A Part is the sequence of steps of one session.
-type Part struct {
-	Name  string
-	First string // runs before the interleaving begins; "" for none
-	Steps []Step
+// A part is what one session does: its statements, one a step. Several statements separated by
+// semicolons are sent as one message. The answer is that of the last one that returns rows.
+type part struct {
+	name  string
+	first string // runs before the interleaving begins; "" for none
+	steps []string
 }
 
-// A Scene is several sessions on the same rows.
-type Scene struct {
-	// Given creates the rows. It runs before every interleaving, on the rows that the previous one
+// An act is several sessions on the same rows.
+type act struct {
+	// given creates the rows. It runs before every interleaving, on the rows that the previous one
 	// left.
-	Given string
-	Parts []Part
-	// Check judges one interleaving after its sessions have ended, by the rows and the answers.
-	Check func(ctx context.Context, conn *pgx.Conn, run Run) error
+	given string
+	parts []part
+	// check judges one interleaving after its sessions have ended, by the rows and the answers.
+	check func(ctx context.Context, conn *pgx.Conn, run run) error
 }
 
-// A Line is one answer to a step. A blocked step has two lines: [Blocked], and later its answer.
-type Line struct{ Part, Statement, Answer string }
+// told is one answer to a step. A blocked step has two: [blocked], and later its answer.
+type told struct{ part, statement, answer string }
 
-// A Run is one interleaving, in the order of the answers.
-type Run []Line
-
-// Answer returns the latest answer of a part, "" before its first.
-func (r Run) Answer(part string) string {
-	for _, line := range slices.Backward(r) {
-		if line.Part == part {
-			return line.Answer
-		}
-	}
-	return ""
-}
+// A run is one interleaving, in the order of the answers.
+type run []told
 
 // String returns the run with one line per step.
-func (r Run) String() string {
+func (r run) String() string {
 	var text strings.Builder
 	for _, line := range r {
-		fmt.Fprintf(&text, "%s: %s: %s\n", line.Part, line.Statement, line.Answer)
+		fmt.Fprintf(&text, "%s: %s: %s\n", line.part, line.statement, line.answer)
 	}
 	return text.String()
 }
 
-// Explore runs every interleaving of the scene's parts that the server's locks allow. At each point
+// explore runs every interleaving of the act's parts that the server's locks allow. At each point
 // where several sessions can go on, each of them goes on in some run. A session that waits for
 // another goes on when it is free.
 //
-// Explore returns the number of interleavings. It stops at the first one that fails its check, and
+// explore returns the number of interleavings. It stops at the first one that fails its check, and
 // the error contains the run.
 //
 // If two sessions wait for one transaction, the server chooses which goes on. The runs after its
 // first choice are explored completely. The runs after the other choice are explored as far as they
 // happen.
-func Explore(ctx context.Context, url string, scene Scene) (int, error) {
-	stage := NewStage(url)
-	defer stage.Close()
-	return stage.Explore(ctx, scene)
-}
-
-// Explore is [Explore] on sessions that earlier scenes may have used. A function runs faster in a
-// session that has run it before.
-func (s *Stage) Explore(ctx context.Context, scene Scene) (n int, err error) {
-	on, err := s.cast(ctx, scene)
+func (s *stage) explore(ctx context.Context, a act) (n int, err error) {
+	on, err := s.cast(ctx, a)
 	if err != nil {
-		s.Close()
+		s.close()
 		return 0, err
 	}
 	defer func() {
@@ -91,13 +69,13 @@ func (s *Stage) Explore(ctx context.Context, scene Scene) (n int, err error) {
 		}
 		if err != nil {
 			on.abort()
-			s.Close()
+			s.close()
 		}
 	}()
 	var path []fork
 	for n := 1; ; n++ {
 		path, err = on.play(ctx, path)
-		for try := 1; err == errOther && try < tries; try++ {
+		for try := 1; err == errOther && try < repetitions; try++ {
 			path, err = on.play(ctx, path)
 		}
 		if err != nil {
@@ -110,11 +88,11 @@ func (s *Stage) Explore(ctx context.Context, scene Scene) (n int, err error) {
 	}
 }
 
-// errOther means that the server chose differently than in the previous run. tries bounds the
+// errOther means that the server chose differently than in the previous run. repetitions bounds the
 // repetitions.
 var errOther = errors.New("the run cannot be repeated: another session was blocked the last time")
 
-const tries = 100
+const repetitions = 100
 
 // A fork is a point of a run: the sessions that could go on, and the one that did.
 type fork struct {
@@ -147,7 +125,7 @@ func (c *cast) play(ctx context.Context, path []fork) ([]fork, error) {
 			return nil, err
 		}
 		if len(ready) == 0 {
-			return path, cmp.Or(c.scene.Check(ctx, c.observer, c.run), other)
+			return path, cmp.Or(c.act.check(ctx, c.observer, c.run), other)
 		}
 		who := ready[0]
 		switch {
@@ -173,7 +151,7 @@ func (c *cast) turns(ctx context.Context) (ready []int, err error) {
 		if len(ready) > 0 || c.waiting() == 0 {
 			return ready, nil
 		}
-		if !c.receive(limit) {
+		if !c.receive(stepLimit) {
 			return nil, errors.New("left blocked")
 		}
 		if err := c.settle(ctx); err != nil {
@@ -185,14 +163,15 @@ func (c *cast) turns(ctx context.Context) (ready []int, err error) {
 // quick is how long to wait for an answer before asking the server which sessions are blocked.
 // glance is the time between two such questions.
 const (
-	quick  = time.Millisecond
-	glance = 300 * time.Microsecond
+	stepLimit = 20 * time.Second // bounds each wait
+	quick     = time.Millisecond
+	glance    = 300 * time.Microsecond
 )
 
 // take runs the next step of a player and waits until every player has an answer or is blocked.
 func (c *cast) take(ctx context.Context, turn int) error {
 	p := c.players[turn]
-	statement := p.part.Steps[p.next](c.run)
+	statement := p.part.steps[p.next]
 	p.next++
 	c.send(ctx, p, statement)
 	c.receive(quick)
@@ -200,21 +179,21 @@ func (c *cast) take(ctx context.Context, turn int) error {
 		return err
 	}
 	if p.busy {
-		c.run = append(c.run, Line{p.part.Name, statement, Blocked})
+		c.run = append(c.run, told{p.part.name, statement, blocked})
 	}
 	return nil
 }
 
 // settle returns when every statement has its answer or is blocked.
 func (c *cast) settle(ctx context.Context) error {
-	deadline := time.Now().Add(limit)
+	deadline := time.Now().Add(stepLimit)
 	for seen := 0; seen < looks && c.waiting() > 0; {
-		blocked, err := c.blocked(ctx)
+		waits, err := c.allBlocked(ctx)
 		if err != nil {
 			return err
 		}
 		seen++
-		if c.receive(glance) || !blocked {
+		if c.receive(glance) || !waits {
 			seen = 0
 		}
 		if time.Now().After(deadline) {
@@ -224,8 +203,8 @@ func (c *cast) settle(ctx context.Context) error {
 	return c.broken
 }
 
-// blocked reports whether every unanswered statement is blocked.
-func (c *cast) blocked(ctx context.Context) (all bool, err error) {
+// allBlocked reports whether every unanswered statement is blocked.
+func (c *cast) allBlocked(ctx context.Context) (all bool, err error) {
 	var pids []uint32
 	for _, p := range c.players {
 		if p.busy {

@@ -1,20 +1,29 @@
-package stepper
+package schematest_test
 
 import (
+	"context"
 	"fmt"
 	"runtime"
 	"sync"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/pawl-go/pawl/internal/testbed/pgtest"
 )
+
+// counters is a template with two rows in which sessions count.
+var counters = pgtest.Template{Name: "counters_1", Apply: func(ctx context.Context, conn *pgx.Conn) error {
+	_, err := conn.Exec(ctx, "create table counter (id int primary key, n int not null); insert into counter values (1, 0), (2, 0)")
+	return err
+}}
 
 // A step that waits for a running statement is not blocked. It has its answer when that statement
 // ends.
 func TestSession_ARunningStatementBlocksNothing(t *testing.T) {
 	t.Parallel()
 	url := pgtest.URL(t, counters)
-	holder, watch := connect(t, url), Open(t, url, "watch")
+	holder, watch := connect(t, url), openSession(t, url, "watch")
 	pid := fmt.Sprint(holder.PgConn().PID())
 	ended := make(chan error, 1)
 	go func() {
@@ -37,7 +46,7 @@ func TestSession_ARunningStatementBlocksNothing(t *testing.T) {
 		}
 		watch.Do("select pg_cancel_backend(" + pid + ")")
 	})
-	if got := Open(t, url, "s").Do("select pg_advisory_xact_lock(1)"); got != "" {
+	if got := openSession(t, url, "s").Do("select pg_advisory_xact_lock(1)"); got != "" {
 		t.Errorf("got %q", got)
 	}
 	watching.Wait()
@@ -51,13 +60,13 @@ func TestSession_ARunningStatementBlocksNothing(t *testing.T) {
 func TestSession_BlockedUntilFree(t *testing.T) {
 	t.Parallel()
 	url := pgtest.URL(t, counters)
-	a, b, c := Open(t, url, "a"), Open(t, url, "b"), Open(t, url, "c")
+	a, b, c := openSession(t, url, "a"), openSession(t, url, "b"), openSession(t, url, "c")
 	a.Do("begin; update counter set n = n + 1 where id = 1")
 	b.Do("begin; update counter set n = n + 1 where id = 2")
-	if got := b.Do("update counter set n = n + 1 where id = 1 returning n"); got != Blocked {
+	if got := b.Do("update counter set n = n + 1 where id = 1 returning n"); got != blocked {
 		t.Fatalf("b: %s", got)
 	}
-	if got := c.Do("update counter set n = n + 1 where id = 2 returning n"); got != Blocked {
+	if got := c.Do("update counter set n = n + 1 where id = 2 returning n"); got != blocked {
 		t.Fatalf("c, behind b: %s", got)
 	}
 	a.Do("commit")

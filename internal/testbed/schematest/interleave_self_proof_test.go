@@ -1,4 +1,6 @@
-package stepper
+//go:build proof
+
+package schematest_test
 
 import (
 	"context"
@@ -11,24 +13,11 @@ import (
 	"github.com/pawl-go/pawl/internal/testbed/pgtest"
 )
 
-// counters is a template with two rows in which sessions count.
-var counters = pgtest.Template{Name: "stepper_counters_1", Apply: func(ctx context.Context, conn *pgx.Conn) error {
-	_, err := conn.Exec(ctx, "create table counter (id int primary key, n int not null); insert into counter values (1, 0), (2, 0)")
-	return err
-}}
-
 const zero = "update counter set n = 0"
 
-func statements(all ...string) (steps []Step) {
-	for _, statement := range all {
-		steps = append(steps, SQL(statement))
-	}
-	return steps
-}
-
 // sum fails unless the counters add up to want.
-func sum(want int) func(context.Context, *pgx.Conn, Run) error {
-	return func(ctx context.Context, conn *pgx.Conn, _ Run) error {
+func sum(want int) func(context.Context, *pgx.Conn, run) error {
+	return func(ctx context.Context, conn *pgx.Conn, _ run) error {
 		var n int
 		if err := conn.QueryRow(ctx, "select sum(n) from counter").Scan(&n); err != nil || n == want {
 			return err
@@ -37,9 +26,11 @@ func sum(want int) func(context.Context, *pgx.Conn, Run) error {
 	}
 }
 
-func explore(t *testing.T, scene Scene) (int, error) {
+func explore(t *testing.T, a act) (int, error) {
 	t.Helper()
-	return Explore(t.Context(), pgtest.URL(t, counters), scene)
+	stage := newStage(pgtest.URL(t, counters))
+	defer stage.close()
+	return stage.explore(t.Context(), a)
 }
 
 // Sessions that do not conflict are interleaved in every possible way, each once.
@@ -50,10 +41,10 @@ func TestExplore_TriesEveryInterleavingOnce(t *testing.T) {
 		want    int
 	}{{[]int{2, 2}, 6}, {[]int{4, 4}, 70}, {[]int{1, 2, 3}, 60}, {[]int{3, 3, 3}, 1680}} {
 		seen := map[string]bool{}
-		scene := Scene{Check: func(_ context.Context, _ *pgx.Conn, run Run) error {
+		a := act{check: func(_ context.Context, _ *pgx.Conn, run run) error {
 			order := ""
 			for _, line := range run {
-				order += line.Part
+				order += line.part
 			}
 			if seen[order] {
 				return fmt.Errorf("%s came twice", order)
@@ -62,9 +53,9 @@ func TestExplore_TriesEveryInterleavingOnce(t *testing.T) {
 			return nil
 		}}
 		for i, length := range c.lengths {
-			scene.Parts = append(scene.Parts, Part{Name: fmt.Sprint(i), Steps: statements(strings.Split(strings.Repeat(";", length-1), ";")...)})
+			a.parts = append(a.parts, part{name: fmt.Sprint(i), steps: strings.Split(strings.Repeat(";", length-1), ";")})
 		}
-		if n, err := explore(t, scene); n != c.want || len(seen) != c.want || err != nil {
+		if n, err := explore(t, a); n != c.want || len(seen) != c.want || err != nil {
 			t.Errorf("%v: %d interleavings, %d different, want %d: %v", c.lengths, n, len(seen), c.want, err)
 		}
 	}
@@ -74,18 +65,14 @@ func TestExplore_TriesEveryInterleavingOnce(t *testing.T) {
 // in one statement does not.
 func TestExplore_FindsALostUpdate(t *testing.T) {
 	t.Parallel()
-	careless := func(name string) Part {
-		return Part{Name: name, Steps: []Step{
-			SQL("select n from counter where id = 1"),
-			func(so Run) string { return "update counter set n = " + so.Answer(name) + " + 1 where id = 1" },
-		}}
-	}
-	n, err := explore(t, Scene{Given: zero, Parts: []Part{careless("a"), careless("b")}, Check: sum(2)})
+	careless := []string{"select set_config('play.n', n::text, false) from counter where id = 1",
+		"update counter set n = current_setting('play.n')::int + 1 where id = 1"}
+	n, err := explore(t, act{given: zero, parts: []part{{name: "a", steps: careless}, {name: "b", steps: careless}}, check: sum(2)})
 	if err == nil || n != 2 || !strings.Contains(err.Error(), "counted 1, want 2\na: select") {
 		t.Errorf("after %d: %v", n, err)
 	}
-	careful := statements("begin", "update counter set n = n + 1 where id = 1", "commit")
-	n, err = explore(t, Scene{Given: zero, Parts: []Part{{Name: "a", Steps: careful}, {Name: "b", Steps: careful}}, Check: sum(2)})
+	careful := []string{"begin", "update counter set n = n + 1 where id = 1", "commit"}
+	n, err = explore(t, act{given: zero, parts: []part{{name: "a", steps: careful}, {name: "b", steps: careful}}, check: sum(2)})
 	if err != nil || n != 14 { // of 20; in 6 a session would go on while it is blocked
 		t.Errorf("%d interleavings: %v", n, err)
 	}
@@ -95,9 +82,9 @@ func TestExplore_FindsALostUpdate(t *testing.T) {
 func TestExplore_BlockedSessionsGoOnWhenFree(t *testing.T) {
 	t.Parallel()
 	waited := false
-	count := statements("begin", "update counter set n = n + 1 where id = 1 returning n", "commit")
-	_, err := explore(t, Scene{Given: zero, Parts: []Part{{Name: "a", Steps: count}, {Name: "b", Steps: count}, {Name: "c", Steps: count[1:2]}},
-		Check: func(ctx context.Context, conn *pgx.Conn, run Run) error {
+	count := []string{"begin", "update counter set n = n + 1 where id = 1 returning n", "commit"}
+	_, err := explore(t, act{given: zero, parts: []part{{name: "a", steps: count}, {name: "b", steps: count}, {name: "c", steps: count[1:2]}},
+		check: func(ctx context.Context, conn *pgx.Conn, run run) error {
 			waited = waited || strings.Contains(run.String(), "returning n: blocked\n")
 			return sum(3)(ctx, conn, run)
 		}})
@@ -111,13 +98,13 @@ func TestExplore_BlockedSessionsGoOnWhenFree(t *testing.T) {
 func TestExplore_FindsADeadlock(t *testing.T) {
 	t.Parallel()
 	const one, two = "update counter set n = n + 1 where id = 1", "update counter set n = n + 1 where id = 2"
-	_, err := explore(t, Scene{
-		Given: zero,
-		Parts: []Part{{Name: "a", Steps: statements("begin", one, two, "commit")}, {Name: "b", Steps: statements("begin", two, one, "commit")}},
-		Check: func(_ context.Context, _ *pgx.Conn, run Run) error {
+	_, err := explore(t, act{
+		given: zero,
+		parts: []part{{name: "a", steps: []string{"begin", one, two, "commit"}}, {name: "b", steps: []string{"begin", two, one, "commit"}}},
+		check: func(_ context.Context, _ *pgx.Conn, run run) error {
 			for _, line := range run {
-				if line.Answer == "40P01" {
-					return fmt.Errorf("%s was the victim", line.Part)
+				if line.answer == "40P01" {
+					return fmt.Errorf("%s was the victim", line.part)
 				}
 			}
 			return nil
@@ -131,11 +118,11 @@ func TestExplore_FindsADeadlock(t *testing.T) {
 // differently in a repetition. Then the run is tried again.
 func TestExplore_RepeatsUntilTheServerChoosesTheSame(t *testing.T) {
 	t.Parallel()
-	insert := func(end string) []Step { return statements("begin", "insert into counter values (3, 0)", end) }
-	n, err := explore(t, Scene{
-		Given: "delete from counter where id = 3",
-		Parts: []Part{{Name: "a", Steps: insert("rollback")}, {Name: "b", Steps: insert("rollback")}, {Name: "c", Steps: insert("rollback")}},
-		Check: func(context.Context, *pgx.Conn, Run) error { return nil }})
+	insert := func(end string) []string { return []string{"begin", "insert into counter values (3, 0)", end} }
+	n, err := explore(t, act{
+		given: "delete from counter where id = 3",
+		parts: []part{{name: "a", steps: insert("rollback")}, {name: "b", steps: insert("rollback")}, {name: "c", steps: insert("rollback")}},
+		check: func(context.Context, *pgx.Conn, run) error { return nil }})
 	if err != nil || n < 100 {
 		t.Errorf("%d interleavings: %v", n, err)
 	}

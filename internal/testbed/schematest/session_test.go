@@ -1,25 +1,20 @@
-// Package stepper runs exact interleavings of database sessions. A step returns when its statement
-// has ended, or when it waits for a session that cannot go on by itself. Nothing depends on speed.
-// For tests only.
-package stepper
+package schematest_test
 
 import (
 	"context"
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/testbed/patience"
 )
 
-// limit bounds each wait.
-const limit = 2 * time.Minute
-
-// A Session is one connection that takes steps.
-type Session struct {
+// A session is one connection that takes steps. A step returns when its statement has ended, or
+// when it waits for a session that cannot go on by itself. Nothing depends on speed.
+type session struct {
 	tb       testing.TB
 	name     string
 	conn     *pgx.Conn
@@ -27,25 +22,14 @@ type Session struct {
 	pending  chan string // the answer of a blocked step
 }
 
-// Open connects a named session.
-func Open(tb testing.TB, url, name string) *Session {
+func openSession(tb testing.TB, url, name string) *session {
 	tb.Helper()
-	return &Session{tb: tb, name: name, conn: connect(tb, url), observer: connect(tb, url)}
+	return &session{tb: tb, name: name, conn: connect(tb, url), observer: connect(tb, url)}
 }
 
-func connect(tb testing.TB, url string) *pgx.Conn {
-	tb.Helper()
-	conn, err := pgx.Connect(tb.Context(), url)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	tb.Cleanup(func() { _ = conn.Close(context.Background()) })
-	return conn
-}
-
-// Blocked is the answer of a step that waits for a session that is idle in its transaction or is
+// blocked is the answer of a step that waits for a session that is idle in its transaction or is
 // itself blocked.
-const Blocked = "blocked"
+const blocked = "blocked"
 
 // allBlocked asks whether each of the sessions is blocked. A session that waits for a running
 // statement does not count, because that wait ends by itself. Such waits are common. For example,
@@ -62,9 +46,9 @@ const allBlocked = `select bool_and(cardinality(w.pids) > 0 and not exists (
 // and its lock in between.
 const looks = 2
 
-// Do takes a step. It returns the rows, columns joined by blanks and rows by commas, or [Blocked],
+// Do takes a step. It returns the rows, columns joined by blanks and rows by commas, or [blocked],
 // or the SQLSTATE of the error.
-func (s *Session) Do(statement string) string {
+func (s *session) Do(statement string) string {
 	s.tb.Helper()
 	if s.pending != nil {
 		s.tb.Fatalf("%s: %s: the previous step is blocked", s.name, statement)
@@ -72,49 +56,48 @@ func (s *Session) Do(statement string) string {
 	answer := make(chan string, 1)
 	pid := s.conn.PgConn().PID()
 	go func() { answer <- s.run(statement) }()
-	deadline := time.Now().Add(limit)
-	for seen := 0; seen < looks; {
-		select {
-		case a := <-answer:
-			s.tb.Logf("%s: %s: %s", s.name, statement, a)
-			return a
-		case <-time.After(time.Millisecond):
+	answered, got, seen := false, blocked, 0
+	patience.Until(s.tb, s.name+" has its answer or is blocked: "+statement, func() bool {
+		for range 20 { // most answers come within a few of these questions
+			select {
+			case got = <-answer:
+				answered = true
+				return true
+			default:
+			}
+			var waits bool
+			if err := s.observer.QueryRow(s.tb.Context(), allBlocked, []uint32{pid}).Scan(&waits); err != nil {
+				s.tb.Fatal(err)
+			}
+			if seen++; !waits {
+				seen = 0
+			}
+			if seen == looks {
+				return true
+			}
 		}
-		var blocked bool
-		if err := s.observer.QueryRow(s.tb.Context(), allBlocked, []uint32{pid}).Scan(&blocked); err != nil {
-			s.tb.Fatal(err)
-		}
-		seen++
-		if !blocked {
-			seen = 0
-		}
-		if time.Now().After(deadline) {
-			s.tb.Fatalf("%s: %s: neither done nor blocked", s.name, statement)
-		}
+		return false
+	})
+	if !answered {
+		s.pending = answer
 	}
-	s.pending = answer
-	s.tb.Logf("%s: %s: %s", s.name, statement, Blocked)
-	return Blocked
+	s.tb.Logf("%s: %s: %s", s.name, statement, got)
+	return got
 }
 
 // Wait returns the answer of the blocked step.
-func (s *Session) Wait() string {
+func (s *session) Wait() string {
 	s.tb.Helper()
 	if s.pending == nil {
 		s.tb.Fatalf("%s: nothing is blocked", s.name)
 	}
-	select {
-	case a := <-s.pending:
-		s.pending = nil
-		s.tb.Logf("%s: after the wait: %s", s.name, a)
-		return a
-	case <-time.After(limit):
-		s.tb.Fatalf("%s: still blocked", s.name)
-		return ""
-	}
+	answer := patience.Receive(s.tb, s.name+" is free", s.pending)
+	s.pending = nil
+	s.tb.Logf("%s: after the wait: %s", s.name, answer)
+	return answer
 }
 
-func (s *Session) run(statement string) string {
+func (s *session) run(statement string) string {
 	rows, err := s.conn.Query(context.Background(), statement, pgx.QueryExecModeSimpleProtocol)
 	if err != nil {
 		return answerOf(err)
