@@ -86,29 +86,30 @@ func (s *Source) commitThen(ctx context.Context, op string, of func(*partition) 
 }
 
 // choose collects the offsets that are due now.
-func (s *Source) choose(of func(*partition) bool, final bool) (map[string]map[int32]kgo.EpochOffset, map[topicPartition]choice) {
+func (s *Source) choose(of func(*partition) bool, final bool) (offsets, map[topicPartition]choice) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var offsets map[string]map[int32]kgo.EpochOffset
-	var chosen map[topicPartition]choice
+	offsets, chosen := offsets{}, map[topicPartition]choice{}
 	for _, p := range s.order {
 		if !of(p) {
 			continue
 		}
-		at, c, due := s.due(p, final)
-		if !due {
-			continue
+		if at, c, due := s.due(p, final); due {
+			offsets.set(p.topicPartition, at)
+			chosen[p.topicPartition] = choice{p, c, metadata{Taken: c.taken, Topic: p.topicIDText()}.text()}
 		}
-		if offsets == nil {
-			offsets, chosen = map[string]map[int32]kgo.EpochOffset{}, map[topicPartition]choice{}
-		}
-		if offsets[p.topic] == nil {
-			offsets[p.topic] = map[int32]kgo.EpochOffset{}
-		}
-		offsets[p.topic][p.id] = at
-		chosen[p.topicPartition] = choice{p, c, metadata{Taken: c.taken, Topic: p.topicIDText()}.text()}
 	}
 	return offsets, chosen
+}
+
+// offsets are offsets in the form that the client takes.
+type offsets map[string]map[int32]kgo.EpochOffset
+
+func (o offsets) set(tp topicPartition, at kgo.EpochOffset) {
+	if o[tp.topic] == nil {
+		o[tp.topic] = map[int32]kgo.EpochOffset{}
+	}
+	o[tp.topic][tp.id] = at
 }
 
 // A choice is one partition's part of a commit.
@@ -122,7 +123,7 @@ type choice struct {
 // under which their records were fetched. A commit by name would also apply to a topic recreated in
 // the meantime, and skip its first records. Brokers before 4.1 know commits by name only; there,
 // the next owner compares the topic id in the metadata.
-func (s *Source) send(ctx context.Context, offsets map[string]map[int32]kgo.EpochOffset, chosen map[topicPartition]choice) error {
+func (s *Source) send(ctx context.Context, offsets offsets, chosen map[topicPartition]choice) error {
 	fetchedAs := map[string]topicID{}
 	s.mu.Lock()
 	for tp, c := range chosen {

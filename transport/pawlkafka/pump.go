@@ -119,16 +119,14 @@ type finding struct {
 // stow puts fetched records into the windows of their partitions, and pauses full partitions. It
 // returns findings about logs. It also returns the topics that the broker no longer knows, with the
 // id under which they were fetched.
-func (s *Source) stow(fetches kgo.Fetches) (found []finding, anew map[string]topicID) {
-	var full map[string][]int32
+func (s *Source) stow(fetches kgo.Fetches) ([]finding, map[string]topicID) {
+	var found []finding
+	full, anew := map[string][]int32{}, map[string]topicID{}
 	s.mu.Lock()
 	fetches.EachTopic(func(t kgo.FetchTopic) {
 		for _, fp := range t.Partitions {
 			tp := topicPartition{t.Topic, fp.Partition}
 			if errors.Is(fp.Err, kerr.UnknownTopicID) {
-				if anew == nil {
-					anew = map[string]topicID{}
-				}
 				anew[t.Topic] = t.TopicID
 			} else if f := s.failed(tp, fp.Err); f != nil {
 				found = append(found, *f)
@@ -143,15 +141,12 @@ func (s *Source) stow(fetches kgo.Fetches) (found []finding, anew map[string]top
 			found = append(found, s.stowPartition(p, fp)...)
 			if !p.paused && p.full(s.config) {
 				p.paused = true
-				if full == nil {
-					full = map[string][]int32{}
-				}
 				full[t.Topic] = append(full[t.Topic], fp.Partition)
 			}
 		}
 	})
 	s.crowded = s.octets >= s.config.MaxTotalOctets
-	if full != nil { // under mu, so that a resume cannot overtake the pause that it ends
+	if len(full) > 0 { // under mu, so that a resume cannot overtake the pause that it ends
 		s.client.PauseFetchPartitions(full)
 	}
 	s.wake()

@@ -252,13 +252,10 @@ func batchSize(r *kgo.Record) int {
 //
 // publish: a crash before the broker has the records costs another try; after it, duplicates.
 func (s *Sink) Publish(ctx context.Context, ms []pawl.Message) []error {
-	errs := make([]error, len(ms))
 	if err := fault.At("kafka.publish.before"); err != nil {
-		for i := range errs {
-			errs[i] = pawl.SinkDown(err)
-		}
-		return errs
+		return slices.Repeat([]error{pawl.SinkDown(err)}, len(ms))
 	}
+	errs := make([]error, len(ms))
 	var records []*kgo.Record
 	var places []int
 	for i, m := range ms {
@@ -275,9 +272,7 @@ func (s *Sink) Publish(ctx context.Context, ms []pawl.Message) []error {
 		errs[places[i]] = s.failure(err, f.alone[i])
 	}
 	if err := fault.At("kafka.publish.after"); err != nil { // the answers are lost
-		for i := range errs {
-			errs[i] = pawl.SinkDown(err)
-		}
+		return slices.Repeat([]error{pawl.SinkDown(err)}, len(ms))
 	}
 	return errs
 }
@@ -348,11 +343,7 @@ type answer struct {
 }
 
 func newFlight(n int) *flight {
-	f := &flight{answers: make(chan answer, n), errs: make([]error, n), alone: make([]bool, n)}
-	for i := range f.errs {
-		f.errs[i] = errUnanswered
-	}
-	return f
+	return &flight{answers: make(chan answer, n), errs: slices.Repeat([]error{errUnanswered}, n), alone: make([]bool, n)}
 }
 
 // send passes records to the client, after those that it passed before.
@@ -424,12 +415,8 @@ func (s *Sink) failure(err error, alone bool) error {
 
 // aboutRecord reports whether the broker refused a batch because of its contents.
 func aboutRecord(err error) bool {
-	for _, about := range []error{kerr.MessageTooLarge, kerr.InvalidRecord, kerr.InvalidTimestamp, kerr.CorruptMessage, kerr.RecordListTooLarge} {
-		if errors.Is(err, about) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc([]error{kerr.MessageTooLarge, kerr.InvalidRecord, kerr.InvalidTimestamp, kerr.CorruptMessage, kerr.RecordListTooLarge},
+		func(about error) bool { return errors.Is(err, about) })
 }
 
 // misfit returns the error of an event that cannot become a record. It is final, except after a

@@ -99,7 +99,7 @@ func (s *Source) rebind(ctx context.Context) (*binding, error) {
 		if before.identity.stream != b.identity.stream {
 			what = "stream"
 		}
-		s.emit(ctx, pawl.Event{Kind: pawl.EventError, Op: "nats.receive",
+		s.report.Emit(ctx, pawl.Event{Kind: pawl.EventError, Op: "nats.receive",
 			Err: fmt.Errorf("the %s of %s was recreated: everything that it holds is delivered again, and duplicates are absorbed", what, s.name())})
 		s.lost(ctx, "nats.receive", s.letGoAll())
 	case before.ackWait == b.ackWait:

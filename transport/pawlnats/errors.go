@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -45,11 +46,7 @@ func diagnose(where string, err error) (short, hint string) {
 
 // needsOperator reports an error that does not pass within seconds.
 func needsOperator(err error) bool {
-	for _, known := range []error{jetstream.ErrStreamNotFound, jetstream.ErrConsumerNotFound, jetstream.ErrConsumerDoesNotExist, jetstream.ErrNotPullConsumer,
-		jetstream.ErrJetStreamNotEnabled, jetstream.ErrJetStreamNotEnabledForAccount, nats.ErrConnectionClosed, errTooLarge, pawl.ErrArgumentInvalid} {
-		if errors.Is(err, known) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc([]error{jetstream.ErrStreamNotFound, jetstream.ErrConsumerNotFound, jetstream.ErrConsumerDoesNotExist, jetstream.ErrNotPullConsumer,
+		jetstream.ErrJetStreamNotEnabled, jetstream.ErrJetStreamNotEnabledForAccount, nats.ErrConnectionClosed, errTooLarge, pawl.ErrArgumentInvalid},
+		func(known error) bool { return errors.Is(err, known) })
 }

@@ -212,7 +212,7 @@ func (p *Partitions) offer(ctx context.Context, s *Source, d pawl.Delivery) {
 	giving, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
 	defer cancel()
 	if err := s.Release(giving, 0, d); err != nil {
-		s.emit(giving, pawl.Event{Kind: pawl.EventError, Op: "nats.release", Err: err})
+		s.report.Emit(giving, pawl.Event{Kind: pawl.EventError, Op: "nats.release", Err: err})
 	}
 }
 

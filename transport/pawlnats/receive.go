@@ -75,7 +75,6 @@ func (s *Source) pullOnce(ctx context.Context, most int) ([]pawl.Delivery, error
 		return nil, err // their identity is unknown: they come again after AckWait
 	}
 	ds := make([]pawl.Delivery, 0, len(messages))
-	var age time.Duration
 	lost := 0
 	for i, m := range messages {
 		meta := metas[i]
@@ -88,17 +87,15 @@ func (s *Source) pullOnce(ctx context.Context, most int) ([]pawl.Delivery, error
 		if d.Receives > 1 {
 			s.counters.redelivered.Add(1)
 		}
-		age = max(age, time.Since(d.SentAt))
 		ds = append(ds, d)
 	}
 	s.counters.received.Add(int64(len(ds)))
 	s.lost(ctx, "nats.receive", lost)
-	switch {
-	case len(ds) > 0:
-		s.emit(ctx, pawl.Event{Kind: pawl.EventReceived, Op: "nats.receive", Count: len(ds), Age: age})
-	case err == nil:
+	if len(ds) == 0 && err == nil {
 		s.counters.emptyPolls.Add(1)
-		s.emit(ctx, pawl.Event{Kind: pawl.EventEmptyReceive, Op: "nats.receive"})
+	}
+	if len(ds) > 0 || err == nil {
+		s.report.Received(ctx, "nats.receive", ds)
 	}
 	return ds, err
 }

@@ -27,6 +27,7 @@ type Source struct {
 	binder   binder
 	held     handles
 	pace     adapter.Pacer
+	report   adapter.Reporter
 	counters counters
 	finished atomic.Bool
 
@@ -69,6 +70,7 @@ func Open(ctx context.Context, js jetstream.JetStream, stream, consumer string, 
 	}
 	s := &Source{conn: js.Conn(), js: js, stream: stream, consumer: consumer, config: cfg, held: handles{bySequence: map[uint64]*arrival{}},
 		pulls: apiPrefix(js) + "CONSUMER.MSG.NEXT." + stream + "." + consumer, binder: binder{asking: make(chan struct{}, 1)}}
+	s.report = adapter.Reporter{Hooks: cfg.Hooks, Scope: s.name()}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	b, err := s.bind(ctx)
@@ -76,7 +78,7 @@ func Open(ctx context.Context, js jetstream.JetStream, stream, consumer string, 
 		return nil, wrap(op, s.name(), err)
 	}
 	for _, warning := range b.warnings {
-		s.emit(ctx, pawl.Event{Kind: pawl.EventError, Op: op, Err: errors.New(warning)})
+		s.report.Emit(ctx, pawl.Event{Kind: pawl.EventError, Op: op, Err: errors.New(warning)})
 	}
 	return s, nil
 }

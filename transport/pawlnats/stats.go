@@ -38,24 +38,11 @@ func (s *Source) Stats() Stats {
 	}
 }
 
-// report emits an event for n messages, if n is above 0.
-func (s *Source) report(ctx context.Context, kind pawl.EventKind, op string, n int) {
-	if n > 0 {
-		s.emit(ctx, pawl.Event{Kind: kind, Op: op, Count: n})
-	}
-}
-
 // lost counts and reports messages that this process cannot settle any more: JetStream has
 // delivered them again, or the stream or consumer was recreated.
 func (s *Source) lost(ctx context.Context, op string, n int) {
 	s.counters.lostHandles.Add(int64(n))
-	s.report(ctx, pawl.EventHandleLost, op, n)
-}
-
-// emit adds the source's name to an event. Hooks get it even if ctx has ended.
-func (s *Source) emit(ctx context.Context, e pawl.Event) {
-	e.Scope = s.name()
-	s.config.Hooks.Emit(context.WithoutCancel(ctx), e)
+	s.report.Count(ctx, pawl.EventHandleLost, op, n)
 }
 
 // plus adds the counts of another source of the same consumer.

@@ -21,12 +21,7 @@ import (
 // another source, or settled before. The other receipts of the call are still acknowledged.
 func (s *Source) Ack(ctx context.Context, rs ...pawl.Receipt) error {
 	const op = "rabbitmq.ack"
-	handles := make([]*handle, 0, len(rs))
-	for _, r := range rs {
-		if h, ours := r.Handle().(*handle); ours && r.Valid() {
-			handles = append(handles, h)
-		}
-	}
+	handles, _ := adapter.Receipts(op, rs, func(h *handle) bool { return h != nil })
 	refused := len(rs) - len(handles)
 	acked, dead, left := 0, 0, error(nil)
 	for one, mine := range bySession(handles) {
@@ -34,7 +29,7 @@ func (s *Source) Ack(ctx context.Context, rs ...pawl.Receipt) error {
 		acked, dead, refused, left = acked+n, dead+lost, refused+again, errors.Join(left, err)
 	}
 	s.counters.acked.Add(int64(acked))
-	s.report(ctx, pawl.EventAcknowledged, op, acked)
+	s.report.Count(ctx, pawl.EventAcknowledged, op, acked)
 	s.lost(ctx, op, dead)
 	if refused > 0 {
 		left = errors.Join(left, &pawl.Error{Op: op, Code: pawl.CodeArgumentInvalid,
@@ -147,12 +142,7 @@ func (s *Source) forgetSettled(one *session) {
 // With an order, release a delivery and those behind it in one call.
 func (s *Source) Release(ctx context.Context, delay time.Duration, ds ...pawl.Delivery) error {
 	const op = "rabbitmq.release"
-	handles := make([]*handle, 0, len(ds))
-	for _, d := range ds {
-		if h, ours := d.Handle.(*handle); ours && h != nil {
-			handles = append(handles, h)
-		}
-	}
+	handles, _ := adapter.Deliveries(op, ds, func(h *handle) bool { return h != nil })
 	released, lost, draining, err := s.noteReleased(delay, handles)
 	if err != nil {
 		return err
@@ -162,7 +152,7 @@ func (s *Source) Release(ctx context.Context, delay time.Duration, ds ...pawl.De
 		s.closing.Go(func() { s.giveBackRest(one) })
 	}
 	s.counters.released.Add(int64(released))
-	s.report(ctx, pawl.EventReleased, op, released)
+	s.report.Count(ctx, pawl.EventReleased, op, released)
 	s.lost(ctx, op, lost)
 	if refused := len(ds) - released - lost; refused > 0 {
 		return adapter.BadArgument(op, "%d of %d deliveries are not of this source, or were settled before", refused, len(ds))

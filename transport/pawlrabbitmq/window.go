@@ -236,15 +236,7 @@ func (s *Source) receive(ctx context.Context, most int) ([]pawl.Delivery, error)
 
 // tell counts and reports received deliveries.
 func (s *Source) tell(ctx context.Context, ds []pawl.Delivery) {
-	if len(ds) == 0 {
-		s.emit(ctx, pawl.Event{Kind: pawl.EventEmptyReceive, Op: "rabbitmq.receive"})
-		return
-	}
-	var age time.Duration
 	for _, d := range ds {
-		if !d.ProducedAt.IsZero() {
-			age = max(age, time.Since(d.ProducedAt))
-		}
 		switch h := d.Handle.(*handle); {
 		case h.handout > 1:
 			s.counters.again.Add(1)
@@ -254,5 +246,5 @@ func (s *Source) tell(ctx context.Context, ds []pawl.Delivery) {
 		}
 	}
 	s.counters.received.Add(int64(len(ds)))
-	s.emit(ctx, pawl.Event{Kind: pawl.EventReceived, Op: "rabbitmq.receive", Count: len(ds), Age: age})
+	s.report.Received(ctx, "rabbitmq.receive", ds)
 }

@@ -24,33 +24,14 @@ func (s *Source) Ack(ctx context.Context, rs ...pawl.Receipt) error {
 	return errors.Join(refused, s.delete(ctx, held))
 }
 
-// ackable returns the handles of this package's valid receipts, and an error that counts the
-// others.
-func ackable(rs []pawl.Receipt) (held []*arrival, err error) {
-	for _, r := range rs {
-		if a, ours := r.Handle().(*arrival); ours && r.Valid() {
-			held = append(held, a)
-		}
-	}
-	if refused := len(rs) - len(held); refused > 0 {
-		err = &pawl.Error{Op: "sqs.ack", Code: pawl.CodeArgumentInvalid,
-			Err:  fmt.Errorf("%d of %d receipts refused: not from a commit of a delivery of this source", refused, len(rs)),
-			Hint: "acknowledge with the receipts that the commit returned"}
-	}
-	return held, err
+// ackable returns the handles of this package's valid receipts, and an error about the others.
+func ackable(rs []pawl.Receipt) ([]*arrival, error) {
+	return adapter.Receipts("sqs.ack", rs, func(a *arrival) bool { return a != nil })
 }
 
-// releasable returns the handles of this package's deliveries, and an error that counts the others.
-func releasable(ds []pawl.Delivery) (held []*arrival, err error) {
-	for _, d := range ds {
-		if a, ours := d.Handle.(*arrival); ours && a != nil {
-			held = append(held, a)
-		}
-	}
-	if refused := len(ds) - len(held); refused > 0 {
-		err = adapter.BadArgument("sqs.release", "%d of %d deliveries are not of this source", refused, len(ds))
-	}
-	return held, err
+// releasable returns the handles of this package's deliveries, and an error about the others.
+func releasable(ds []pawl.Delivery) ([]*arrival, error) {
+	return adapter.Deliveries("sqs.release", ds, func(a *arrival) bool { return a != nil })
 }
 
 func (s *Source) delete(ctx context.Context, held []*arrival) error {
@@ -73,7 +54,7 @@ func (s *Source) delete(ctx context.Context, held []*arrival) error {
 		}
 	}
 	s.counters.acked.Add(int64(acked))
-	s.report(ctx, pawl.EventAcknowledged, "sqs.ack", acked)
+	s.report.Count(ctx, pawl.EventAcknowledged, "sqs.ack", acked)
 	s.lost(ctx, "sqs.ack", dead)
 	return left.report("sqs.ack", s.url, "deleted", len(held),
 		"nothing to do: they return after their visibility timeout and are absorbed as duplicates")
@@ -131,7 +112,7 @@ func (s *Source) release(ctx context.Context, held []*arrival, delay func(*arriv
 		}
 	}
 	s.counters.released.Add(int64(released))
-	s.report(ctx, pawl.EventReleased, "sqs.release", released)
+	s.report.Count(ctx, pawl.EventReleased, "sqs.release", released)
 	s.lost(ctx, "sqs.release", dead)
 	return left.report("sqs.release", s.url, "released", len(entries),
 		"nothing to do: they return after their visibility timeout")
