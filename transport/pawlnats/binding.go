@@ -38,7 +38,6 @@ type binder struct {
 	now        atomic.Pointer[binding]
 	reconnects atomic.Uint64 // reconnects of the connection at that time
 	doubt      atomic.Bool
-	asked      atomic.Int64  // Unix time in nanoseconds
 	delivered  atomic.Uint64 // highest delivery number of the consumer
 }
 
@@ -91,7 +90,6 @@ func (s *Source) rebind(ctx context.Context) (*binding, error) {
 	before := s.binder.now.Swap(b)
 	s.binder.reconnects.Store(reconnects)
 	s.binder.delivered.Store(0) // later deliveries belong to this identity
-	s.binder.asked.Store(time.Now().UnixNano())
 	switch {
 	case before == nil:
 	case before.identity != b.identity:
@@ -166,28 +164,20 @@ func (s *Source) connected(ctx context.Context) error {
 	return nil
 }
 
-const (
-	lookEvery = 5 * time.Minute // interval at which Info asks again
-	lookAgain = time.Minute     // the same after a failed attempt
-)
-
-// recent returns the binding, and asks again if it is old. If that fails, it returns the last one.
-func (s *Source) recent() *binding {
-	b := s.binder.now.Load()
-	if time.Since(time.Unix(0, s.binder.asked.Load())) < lookEvery {
-		return b
+// askHorizon asks JetStream anew, and returns how long the stream keeps a message.
+func (s *Source) askHorizon(ctx context.Context) (time.Duration, error) {
+	if err := s.connected(ctx); err != nil {
+		return 0, err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
-	defer cancel()
 	select {
 	case s.binder.asking <- struct{}{}:
 		defer func() { <-s.binder.asking }()
 	case <-ctx.Done():
-		return b
+		return 0, ctx.Err()
 	}
-	if fresh, err := s.rebind(ctx); err == nil {
-		return fresh
+	b, err := s.rebind(ctx)
+	if err != nil {
+		return 0, err
 	}
-	s.binder.asked.Store(time.Now().Add(lookAgain - lookEvery).UnixNano())
-	return b
+	return b.horizon, nil
 }

@@ -25,6 +25,7 @@ type Source struct {
 	pulls    string // subject of pull requests
 	config   Config
 	binder   binder
+	horizon  adapter.Horizon
 	held     handles
 	pace     adapter.Pacer
 	report   adapter.Reporter
@@ -73,11 +74,11 @@ func Open(ctx context.Context, js jetstream.JetStream, stream, consumer string, 
 	s.report = adapter.Reporter{Hooks: cfg.Hooks, Scope: s.name()}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	b, err := s.bind(ctx)
-	if err != nil {
+	s.horizon.Timeout, s.horizon.Ask = callTimeout, s.askHorizon
+	if err := s.horizon.Learn(ctx); err != nil {
 		return nil, wrap(op, s.name(), err)
 	}
-	for _, warning := range b.warnings {
+	for _, warning := range s.binder.now.Load().warnings {
 		s.report.Emit(ctx, pawl.Event{Kind: pawl.EventError, Op: op, Err: errors.New(warning)})
 	}
 	return s, nil
@@ -110,7 +111,8 @@ func (s *Source) Broker() (system, destination string) { return "nats", s.stream
 // answer is older than five minutes, because settings may change. That takes at most ten seconds.
 // If it fails, Info returns the last answer and asks again after a minute.
 func (s *Source) Info() pawl.SourceInfo {
-	b := s.recent()
+	_ = s.horizon.Get() // binds again if the answer is old
+	b := s.binder.now.Load()
 	i := pawl.SourceInfo{RedeliveryHorizon: b.horizon, ReceiveBatch: min(s.config.Batch, b.batch), AckBatch: ackBatch, ReleaseBlocks: b.bounded}
 	if s.config.OrderingKey != nil {
 		// The next message comes after this one's ack, so do not wait to batch.

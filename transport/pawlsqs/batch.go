@@ -11,13 +11,6 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 )
 
-// entry is one message of a batch call.
-type entry struct {
-	receipt string
-	seconds int32 // visibility to set; unused by deletes and sends
-	message int   // index of the message to send; used by sends only
-}
-
 // outcome is the result of one entry.
 type outcome struct {
 	err   error // nil if it succeeded
@@ -32,14 +25,14 @@ type batchAnswer struct {
 }
 
 // batchCall sends up to ten entries. ids[i] belongs to entries[i].
-type batchCall func(ctx context.Context, ids []string, entries []entry) (batchAnswer, error)
+type batchCall[E any] func(ctx context.Context, ids []string, entries []E) (batchAnswer, error)
 
 var errUnanswered = errors.New("the answer does not mention the entry")
 
 // inBatches sends entries ten at a time and returns one outcome for each. Entry ids are positions,
 // because message ids may repeat in a batch: a redelivery may be stored beside its original. SQS
 // refuses a batch with repeated ids (trap T75).
-func inBatches(ctx context.Context, entries []entry, call batchCall) []outcome {
+func inBatches[E any](ctx context.Context, entries []E, call batchCall[E]) []outcome {
 	outcomes := make([]outcome, 0, len(entries))
 	for chunk := range slices.Chunk(entries, maxBatch) {
 		outcomes = append(outcomes, oneBatch(ctx, chunk, call)...)
@@ -47,9 +40,11 @@ func inBatches(ctx context.Context, entries []entry, call batchCall) []outcome {
 	return outcomes
 }
 
-func oneBatch(ctx context.Context, chunk []entry, call batchCall) []outcome {
-	ids := positions(len(chunk))
-	outcomes := make([]outcome, len(chunk))
+func oneBatch[E any](ctx context.Context, chunk []E, call batchCall[E]) []outcome {
+	ids, outcomes := make([]string, len(chunk)), make([]outcome, len(chunk))
+	for i := range ids {
+		ids[i] = strconv.Itoa(i)
+	}
 	reply, err := call(ctx, ids, chunk)
 	for i := range outcomes {
 		if err != nil {
@@ -59,19 +54,17 @@ func oneBatch(ctx context.Context, chunk []entry, call batchCall) []outcome {
 		}
 	}
 	for _, f := range reply.failed {
-		i := slices.Index(ids, aws.ToString(f.Id))
-		if i < 0 {
-			continue
+		if i := slices.Index(ids, aws.ToString(f.Id)); i >= 0 {
+			outcomes[i] = judge(f)
 		}
-		outcomes[i] = judge(f)
 	}
 	return outcomes
 }
 
 // twice is inBatches with one retry of the entries that failed by a fault of the service.
-func twice(ctx context.Context, entries []entry, call batchCall) []outcome {
+func twice[E any](ctx context.Context, entries []E, call batchCall[E]) []outcome {
 	outcomes := inBatches(ctx, entries, call)
-	var again []entry
+	var again []E
 	var where []int
 	for i, o := range outcomes {
 		if o.again {
@@ -84,19 +77,10 @@ func twice(ctx context.Context, entries []entry, call batchCall) []outcome {
 	return outcomes
 }
 
-func positions(n int) []string {
-	ids := make([]string, n)
-	for i := range ids {
-		ids[i] = strconv.Itoa(i)
-	}
-	return ids
-}
-
-func (s *Source) deleteMessages(ctx context.Context, ids []string, entries []entry) (batchAnswer, error) {
+func (s *Source) deleteMessages(ctx context.Context, ids []string, held []*arrival) (batchAnswer, error) {
 	in := &awssqs.DeleteMessageBatchInput{QueueUrl: &s.url}
-	for i := range entries {
-		in.Entries = append(in.Entries,
-			types.DeleteMessageBatchRequestEntry{Id: &ids[i], ReceiptHandle: &entries[i].receipt})
+	for i, a := range held {
+		in.Entries = append(in.Entries, types.DeleteMessageBatchRequestEntry{Id: &ids[i], ReceiptHandle: &a.receipt})
 	}
 	out, err := s.client.DeleteMessageBatch(ctx, in)
 	if err != nil {
@@ -109,11 +93,17 @@ func (s *Source) deleteMessages(ctx context.Context, ids []string, entries []ent
 	return reply, nil
 }
 
-func (s *Source) changeVisibility(ctx context.Context, ids []string, entries []entry) (batchAnswer, error) {
+// change sets the visibility of one message.
+type change struct {
+	receipt string
+	seconds int32
+}
+
+func (s *Source) changeVisibility(ctx context.Context, ids []string, changes []change) (batchAnswer, error) {
 	in := &awssqs.ChangeMessageVisibilityBatchInput{QueueUrl: &s.url}
-	for i := range entries {
+	for i, c := range changes {
 		in.Entries = append(in.Entries, types.ChangeMessageVisibilityBatchRequestEntry{
-			Id: &ids[i], ReceiptHandle: &entries[i].receipt, VisibilityTimeout: entries[i].seconds})
+			Id: &ids[i], ReceiptHandle: &c.receipt, VisibilityTimeout: c.seconds})
 	}
 	out, err := s.client.ChangeMessageVisibilityBatch(ctx, in)
 	if err != nil {

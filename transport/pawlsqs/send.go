@@ -245,12 +245,8 @@ func (s *Sender) next(ms []Message, parcels []parcel, all []int, failed *SendErr
 
 // sendBatch sends one batch and retries once the messages that failed by a fault of the service.
 func (s *Sender) sendBatch(ctx context.Context, ms []Message, parcels []parcel, batch []int, failed *SendError) {
-	entries := make([]entry, len(batch))
-	for i := range batch {
-		entries[i].message = batch[i]
-	}
-	for i, o := range twice(ctx, entries, func(ctx context.Context, ids []string, entries []entry) (batchAnswer, error) {
-		return s.call(ctx, ms, parcels, ids, entries)
+	for i, o := range twice(ctx, batch, func(ctx context.Context, ids []string, batch []int) (batchAnswer, error) {
+		return s.call(ctx, ms, parcels, ids, batch)
 	}) {
 		if o.err != nil {
 			failed.add(batch[i], ms[batch[i]].Group, o.err)
@@ -258,10 +254,10 @@ func (s *Sender) sendBatch(ctx context.Context, ms []Message, parcels []parcel, 
 	}
 }
 
-func (s *Sender) call(ctx context.Context, ms []Message, parcels []parcel, ids []string, entries []entry) (batchAnswer, error) {
+func (s *Sender) call(ctx context.Context, ms []Message, parcels []parcel, ids []string, batch []int) (batchAnswer, error) {
 	in := &awssqs.SendMessageBatchInput{QueueUrl: &s.url}
-	for i, e := range entries {
-		m, p := ms[e.message], parcels[e.message]
+	for i, n := range batch {
+		m, p := ms[n], parcels[n]
 		out := types.SendMessageBatchRequestEntry{Id: &ids[i],
 			MessageBody: &p.body, MessageAttributes: p.messageAttributes(), DelaySeconds: wholeSeconds(m.Delay)}
 		if m.Group != "" {

@@ -1,6 +1,7 @@
 package pawlsqs
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -35,25 +36,10 @@ func releasable(ds []pawl.Delivery) ([]*arrival, error) {
 }
 
 func (s *Source) delete(ctx context.Context, held []*arrival) error {
-	entries := make([]entry, len(held))
-	for i, a := range held {
-		entries[i].receipt = a.receipt
-	}
 	s.letGo(held) // an extension in flight is harmless: the delete works all the same
-	var left failures
-	var acked, dead int
-	for _, o := range twice(ctx, entries, s.deleteMessages) {
-		switch {
-		case o.err == nil:
-			acked++
-		case o.dead:
-			dead++
-		default:
-			s.counters.ackFailures.Add(1)
-			left.add(o.err)
-		}
-	}
+	acked, dead, left := tally(twice(ctx, held, s.deleteMessages))
 	s.counters.acked.Add(int64(acked))
+	s.counters.ackFailures.Add(int64(left.count))
 	s.report.Count(ctx, pawl.EventAcknowledged, "sqs.ack", acked)
 	s.lost(ctx, "sqs.ack", dead)
 	return left.report("sqs.ack", s.url, "deleted", len(held),
@@ -93,28 +79,17 @@ func (s *Source) release(ctx context.Context, held []*arrival, delay func(*arriv
 		}
 	}
 	now := time.Now()
-	entries := make([]entry, 0, len(held))
+	changes := make([]change, 0, len(held))
 	for _, a := range held {
 		if d := delay(a); d != KeepTimeout {
-			entries = append(entries, entry{receipt: a.receipt, seconds: min(wholeSeconds(d), secondsLeft(a.polled, now))})
+			changes = append(changes, change{receipt: a.receipt, seconds: min(wholeSeconds(d), secondsLeft(a.polled, now))})
 		}
 	}
-	var left failures
-	var released, dead int
-	for _, o := range twice(ctx, entries, s.changeVisibility) {
-		switch {
-		case o.err == nil:
-			released++
-		case o.dead:
-			dead++
-		default:
-			left.add(o.err)
-		}
-	}
+	released, dead, left := tally(twice(ctx, changes, s.changeVisibility))
 	s.counters.released.Add(int64(released))
 	s.report.Count(ctx, pawl.EventReleased, "sqs.release", released)
 	s.lost(ctx, "sqs.release", dead)
-	return left.report("sqs.release", s.url, "released", len(entries),
+	return left.report("sqs.release", s.url, "released", len(changes),
 		"nothing to do: they return after their visibility timeout")
 }
 
@@ -129,10 +104,20 @@ type failures struct {
 	first error
 }
 
-func (f *failures) add(err error) {
-	if f.count++; f.first == nil {
-		f.first = err
+// tally counts the entries that succeeded, those with dead handles, and the others.
+func tally(outcomes []outcome) (done, dead int, left failures) {
+	for _, o := range outcomes {
+		switch {
+		case o.err == nil:
+			done++
+		case o.dead:
+			dead++
+		default:
+			left.count++
+			left.first = cmp.Or(left.first, o.err)
+		}
 	}
+	return done, dead, left
 }
 
 func (f *failures) report(op, queue, done string, all int, hint string) error {

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	awssqs "github.com/aws/aws-sdk-go-v2/service/sqs"
@@ -55,15 +54,12 @@ var (
 
 // OpenSink finds the queue as [Open] does.
 func OpenSink(ctx context.Context, client SendAPI, queue string, cfg SinkConfig) (*Sink, error) {
-	const op = "sqs.sink"
 	cfg.KeyAttribute = cmp.Or(cfg.KeyAttribute, DefaultKeyAttribute)
-	s := &Sink{client: client, config: cfg, fifo: strings.HasSuffix(queue, ".fifo")}
-	var err error
-	s.url, err = resolve(ctx, op, client, queue)
+	url, err := resolve(ctx, "sqs.sink", client, queue)
 	if err != nil {
 		return nil, err
 	}
-	return s, nil
+	return &Sink{client: client, url: url, config: cfg, fifo: isFIFO(queue)}, nil
 }
 
 // Carries returns why SQS can never carry the event octet for octet, or nil. The reasons are:
@@ -112,19 +108,14 @@ func together(sizes []int) (n int) {
 }
 
 func (s *Sink) send(ctx context.Context, all []types.SendMessageBatchRequestEntry) []error {
-	entries, errs := make([]entry, len(all)), make([]error, len(all))
-	for i := range entries {
-		entries[i].message = i
-	}
+	errs := make([]error, len(all))
 	var whole error
-	for i, o := range twice(ctx, entries, func(ctx context.Context, ids []string, entries []entry) (batchAnswer, error) {
-		in := &awssqs.SendMessageBatchInput{QueueUrl: &s.url}
-		for n, e := range entries {
-			one := all[e.message]
-			one.Id = &ids[n]
-			in.Entries = append(in.Entries, one)
+	for i, o := range twice(ctx, all, func(ctx context.Context, ids []string, entries []types.SendMessageBatchRequestEntry) (batchAnswer, error) {
+		entries = slices.Clone(entries)
+		for i := range entries {
+			entries[i].Id = &ids[i]
 		}
-		reply, err := callSend(ctx, s.client, in)
+		reply, err := callSend(ctx, s.client, &awssqs.SendMessageBatchInput{QueueUrl: &s.url, Entries: entries})
 		if err != nil {
 			whole = err
 		}
@@ -215,8 +206,7 @@ var optionalHeaders = []string{"ce-subject", "ce-time", "content-type", traceSta
 // short makes a group or deduplication id, for which SQS takes 128 ASCII letters, digits and
 // punctuation. A longer or other id becomes its SHA-256.
 func short(id string) string {
-	odd := func(r rune) bool { return r <= ' ' || r > '~' }
-	if len(id) <= 128 && !strings.ContainsFunc(id, odd) {
+	if validDeduplicationID.MatchString(id) {
 		return id
 	}
 	return fmt.Sprintf("%x", sha256.Sum256([]byte(id)))
