@@ -28,11 +28,7 @@ type moveRequest struct {
 	MaxNumberOfMessagesPerSecond int
 }
 
-func (s *Server) startMove(r *request) (any, *Error) {
-	in, failed := decode[moveRequest](r.body)
-	if failed != nil {
-		return nil, failed
-	}
+func (s *Server) startMove(_ *request, in *moveRequest) (any, *Error) {
 	source, failed := s.deadLetterQueueOf(in.SourceArn)
 	if failed != nil {
 		return nil, failed
@@ -165,22 +161,15 @@ type moveResult struct {
 	StartedTimestamp                  int64
 }
 
-func (s *Server) listMoves(r *request) (any, *Error) {
-	in, failed := decode[struct {
-		SourceArn  string
-		MaxResults *int
-	}](r.body)
-	if failed != nil {
-		return nil, failed
-	}
+func (s *Server) listMoves(_ *request, in *struct {
+	SourceArn  string
+	MaxResults *int
+}) (any, *Error) {
 	source, failed := s.deadLetterQueueOf(in.SourceArn)
 	if failed != nil {
 		return nil, failed
 	}
-	most := 1
-	if in.MaxResults != nil {
-		most = *in.MaxResults
-	}
+	most := or(in.MaxResults, 1)
 	if most < 1 || most > maxMoveTasks {
 		return nil, invalidParameter(most, "MaxResults", "Must be between 1 and 10, if provided.")
 	}
@@ -201,11 +190,7 @@ func (s *Server) listMoves(r *request) (any, *Error) {
 	return struct{ Results []moveResult }{results}, nil
 }
 
-func (s *Server) cancelMove(r *request) (any, *Error) {
-	in, failed := decode[struct{ TaskHandle string }](r.body)
-	if failed != nil {
-		return nil, failed
-	}
+func (s *Server) cancelMove(_ *request, in *struct{ TaskHandle string }) (any, *Error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, t := range s.moves {
