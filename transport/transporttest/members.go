@@ -161,21 +161,6 @@ func lateReceipt(b *bench) {
 	b.gather([]string{"1", "2"}, b.another())
 }
 
-// waiting receives n deliveries and starts none.
-func (b *bench) waiting(from pawl.Source, n int) (all []pawl.Delivery) {
-	b.Helper()
-	ctx, cancel := context.WithTimeout(b.Context(), b.Timeout)
-	defer cancel()
-	for len(all) < n {
-		ds, err := from.Receive(ctx, n-len(all))
-		if err != nil {
-			b.Fatalf("received %d of %d: %v", len(all), n, err)
-		}
-		all = append(all, ds...)
-	}
-	return all
-}
-
 const (
 	visits  = 20 // of other receivers, beside one that stays
 	atVisit = 10 // messages sent during a visit
