@@ -37,7 +37,6 @@ func (s *Source) commits(ctx context.Context) {
 	}
 }
 
-// hurry requests a commit now.
 func (s *Source) hurry() {
 	select {
 	case s.kick <- struct{}{}:
@@ -85,7 +84,6 @@ func (s *Source) commitThen(ctx context.Context, op string, of func(*partition) 
 	return err
 }
 
-// choose collects the offsets that are due now.
 func (s *Source) choose(of func(*partition) bool, final bool) (offsets, map[topicPartition]choice) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -102,7 +100,6 @@ func (s *Source) choose(of func(*partition) bool, final bool) (offsets, map[topi
 	return offsets, chosen
 }
 
-// offsets are offsets in the form that the client takes.
 type offsets map[string]map[int32]kgo.EpochOffset
 
 func (o offsets) set(tp topicPartition, at kgo.EpochOffset) {

@@ -18,7 +18,6 @@ import (
 //	onRevoked    treats it as lost under another membership
 //	onAssigned   restarts it at the group's commit if the client kept it
 
-// membership returns the member id that the coordinator gave this client.
 func (s *Source) membership() string {
 	member, _ := s.client.GroupMetadata()
 	return member

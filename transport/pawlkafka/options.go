@@ -45,7 +45,6 @@ type rule struct {
 	instead string
 }
 
-// refuse returns an error about the first broken rule.
 func refuse(op string, rules []rule) error {
 	for _, r := range rules {
 		if !r.kept {
@@ -55,7 +54,6 @@ func refuse(op string, rules []rule) error {
 	return nil
 }
 
-// commonRules apply to a source and to a sink.
 func commonRules(c *kgo.Client) []rule {
 	return []rule{
 		{"AllowAutoTopicCreation", !isSet(c, kgo.AllowAutoTopicCreation), "leave it out, and create the topics with their partitions and retention"},

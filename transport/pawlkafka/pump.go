@@ -14,7 +14,6 @@ import (
 	"github.com/pawl-go/pawl"
 )
 
-// clientHooks receives the client's notifications.
 type clientHooks struct{ source *Source }
 
 // OnFetchRecordBuffered wakes the pump.
@@ -97,7 +96,6 @@ func (s *Source) poll(ctx context.Context) bool {
 	return true
 }
 
-// mayFetch reports whether the source runs and its windows have room.
 func (s *Source) mayFetch() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -154,7 +152,6 @@ func (s *Source) stow(fetches kgo.Fetches) ([]finding, map[string]topicID) {
 	return found, anew
 }
 
-// stowPartition puts the records of one fetch into their window.
 func (s *Source) stowPartition(p *partition, fp kgo.FetchPartition) (found []finding) {
 	before := p.octets
 	if first := fp.Records[0].Offset; p.next >= 0 && first > p.next && fp.LogStartOffset > p.next {

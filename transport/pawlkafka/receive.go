@@ -94,7 +94,6 @@ func (s *Source) start() error {
 	return nil
 }
 
-// pause stops fetching.
 func (s *Source) pause() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -58,7 +58,6 @@ type Sink struct {
 	traffic   map[string]traffic // by topic
 }
 
-// traffic counts records of a topic.
 type traffic struct{ sent, answered int64 }
 
 var (
@@ -204,7 +203,6 @@ func (s *Sink) Carries(m pawl.Message) error {
 	return err
 }
 
-// record builds the record of an event.
 func (s *Sink) record(m pawl.Message) (*kgo.Record, error) {
 	topic, err := callback.Get("SinkConfig.TopicOf", func() string { return s.config.TopicOf(m) })
 	if err != nil {

@@ -41,7 +41,6 @@ type binder struct {
 	delivered  atomic.Uint64 // highest delivery number of the consumer
 }
 
-// deliveredUpTo raises delivered to number.
 func (b *binder) deliveredUpTo(number uint64) {
 	for before := b.delivered.Load(); number > before && !b.delivered.CompareAndSwap(before, number); {
 		before = b.delivered.Load()
@@ -106,7 +105,6 @@ func (s *Source) rebind(ctx context.Context) (*binding, error) {
 	return b, nil
 }
 
-// look reads the stream and the consumer, and checks the consumer.
 func (s *Source) look(ctx context.Context) (*binding, error) {
 	stream, err := s.js.Stream(ctx, s.stream)
 	if err != nil {

@@ -13,7 +13,6 @@ import (
 	"github.com/pawl-go/pawl/transport/internal/adapter"
 )
 
-// wrap adds the operation to an error of nats.go and, if known, a hint.
 func wrap(op, where string, err error) error {
 	return adapter.Wrap(op, err, func(err error) (short, hint string) { return diagnose(where, err) })
 }

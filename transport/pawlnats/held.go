@@ -85,7 +85,6 @@ func (s *Source) letGo(as []*arrival) (live []*arrival, stored []<-chan struct{}
 	return live, stored
 }
 
-// letGoAll stops extending all deliveries, and returns how many were held.
 func (s *Source) letGoAll() int {
 	live, _ := s.letGo(s.held.all())
 	return len(live)

@@ -235,10 +235,6 @@ func (p *Partitions) Ack(ctx context.Context, rs ...pawl.Receipt) error {
 	held, refused := ackable(rs, p.sources...)
 	errs := []error{refused}
 	for s, as := range byOwner(held) {
-		if s.finished.Load() {
-			errs = append(errs, &pawl.Error{Op: "nats.ack", Err: errFinished})
-			continue
-		}
 		errs = append(errs, s.ack(ctx, as))
 	}
 	return errors.Join(errs...)
@@ -249,10 +245,6 @@ func (p *Partitions) Release(ctx context.Context, delay time.Duration, ds ...paw
 	held, refused := releasable(ds, p.sources...)
 	errs := []error{refused}
 	for s, as := range byOwner(held) {
-		if s.finished.Load() {
-			errs = append(errs, &pawl.Error{Op: "nats.release", Err: errFinished})
-			continue
-		}
 		errs = append(errs, s.release(ctx, delay, as))
 	}
 	return errors.Join(errs...)

@@ -9,7 +9,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/pawl-go/pawl"
-	"github.com/pawl-go/pawl/internal/callback"
 	"github.com/pawl-go/pawl/transport/internal/adapter"
 )
 
@@ -112,10 +111,7 @@ func (s *Source) rebound(ctx context.Context, b *binding, err error) (*binding, 
 }
 
 func (s *Source) delivery(m *nats.Msg, meta *nats.MsgMetadata, b *binding) pawl.Delivery {
-	key, fault := callback.Get("Config.Key", func() string { return s.config.Key.KeyOf(m) })
 	d := pawl.Delivery{
-		Key:        key,
-		Fault:      fault,
 		MessageID:  position(meta),
 		Payload:    m.Data,
 		Attributes: attributesOf(m),
@@ -126,8 +122,6 @@ func (s *Source) delivery(m *nats.Msg, meta *nats.MsgMetadata, b *binding) pawl.
 		ProducedAt: producedAt(m),
 		Handle:     &arrival{owner: s, reply: m.Reply, sequence: meta.Sequence.Stream, identity: b.identity, heart: b.heart},
 	}
-	if s.config.OrderingKey != nil && fault == nil {
-		d.OrderingKey, d.Fault = callback.Get("Config.OrderingKey", func() string { return s.config.OrderingKey(m.Subject) })
-	}
+	s.identify(m, &d)
 	return d
 }

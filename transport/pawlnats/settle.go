@@ -37,9 +37,6 @@ func ackNak(delay time.Duration) []byte {
 // acknowledges nothing. Stats.LostHandles counts it; it is no error.
 func (s *Source) Ack(ctx context.Context, rs ...pawl.Receipt) error {
 	held, refused := ackable(rs, s)
-	if s.finished.Load() {
-		return errors.Join(refused, &pawl.Error{Op: "nats.ack", Err: errFinished})
-	}
 	return errors.Join(refused, s.ack(ctx, held))
 }
 
@@ -49,7 +46,10 @@ func ackable(rs []pawl.Receipt, of ...*Source) ([]*arrival, error) {
 }
 
 func (s *Source) ack(ctx context.Context, held []*arrival) error {
-	if len(held) == 0 {
+	switch {
+	case s.finished.Load():
+		return &pawl.Error{Op: "nats.ack", Err: errFinished}
+	case len(held) == 0:
 		return nil
 	}
 	s.letGo(held) // an extension in flight does no harm: the message is removed anyway
@@ -109,9 +109,6 @@ func (s *Source) Release(ctx context.Context, delay time.Duration, ds ...pawl.De
 		return nil
 	}
 	held, refused := releasable(ds, s)
-	if s.finished.Load() {
-		return errors.Join(refused, &pawl.Error{Op: "nats.release", Err: errFinished})
-	}
 	return errors.Join(refused, s.release(ctx, delay, held))
 }
 
@@ -121,6 +118,9 @@ func releasable(ds []pawl.Delivery, of ...*Source) ([]*arrival, error) {
 }
 
 func (s *Source) release(ctx context.Context, delay time.Duration, held []*arrival) error {
+	if s.finished.Load() {
+		return &pawl.Error{Op: "nats.release", Err: errFinished}
+	}
 	live, stored := s.letGo(held)
 	for _, over := range stored {
 		select { // an extension sent after the release would override the delay

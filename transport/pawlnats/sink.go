@@ -102,7 +102,6 @@ func OpenSink(ctx context.Context, js jetstream.JetStream, stream string, cfg Si
 	return s, nil
 }
 
-// look reads the stream and its subjects.
 func (s *Sink) look(ctx context.Context) (*jetstream.StreamInfo, error) {
 	stream, err := s.js.Stream(ctx, s.stream)
 	if err != nil {

@@ -84,7 +84,6 @@ func Open(ctx context.Context, js jetstream.JetStream, stream, consumer string, 
 	return s, nil
 }
 
-// apiPrefix returns the prefix of JetStream's API subjects.
 func apiPrefix(js jetstream.JetStream) string {
 	switch o := js.Options(); {
 	case o.Domain != "":

@@ -45,7 +45,6 @@ func (s *Source) lost(ctx context.Context, op string, n int) {
 	s.report.Count(ctx, pawl.EventHandleLost, op, n)
 }
 
-// plus adds the counts of another source of the same consumer.
 func (s Stats) plus(o Stats) Stats {
 	return Stats{
 		Polls: s.Polls + o.Polls, EmptyPolls: s.EmptyPolls + o.EmptyPolls, PollErrors: s.PollErrors + o.PollErrors,

@@ -49,14 +49,19 @@ func attributesOf(d *amqp.Delivery) map[string]string {
 	if _, own := all[ContentTypeAttribute]; !own && d.ContentType != "" {
 		all[ContentTypeAttribute] = strings.ToValidUTF8(d.ContentType, "\uFFFD")
 	}
-	for name, value := range map[string]string{ExchangeAttribute: d.Exchange, RoutingKeyAttribute: d.RoutingKey, TypeAttribute: d.Type,
-		CorrelationIDAttribute: d.CorrelationId, ReplyToAttribute: d.ReplyTo, AppIDAttribute: d.AppId, EncodingAttribute: d.ContentEncoding} {
+	for name, value := range propertiesOf(d) {
 		delete(all, name)
-		if value != "" {
-			all[name] = cleanText(value)
+		if *value != "" {
+			all[name] = cleanText(*value)
 		}
 	}
 	return all
+}
+
+// propertiesOf returns the properties that are attributes under names of their own.
+func propertiesOf(d *amqp.Delivery) map[string]*string {
+	return map[string]*string{ExchangeAttribute: &d.Exchange, RoutingKeyAttribute: &d.RoutingKey, TypeAttribute: &d.Type,
+		CorrelationIDAttribute: &d.CorrelationId, ReplyToAttribute: &d.ReplyTo, AppIDAttribute: &d.AppId, EncodingAttribute: &d.ContentEncoding}
 }
 
 // cleanText replaces invalid UTF-8 and NUL in a property, because properties have no ;base64 form.
@@ -64,7 +69,6 @@ func cleanText(value string) string {
 	return strings.ReplaceAll(strings.ToValidUTF8(value, "\uFFFD"), "\x00", "\uFFFD")
 }
 
-// attributeOf returns a header's value as text, or its octets.
 func attributeOf(value any) (text string, octets []byte) {
 	switch v := value.(type) {
 	case nil:
@@ -144,7 +148,6 @@ func jsonOf(value any) any {
 	return text
 }
 
-// octetsOf returns the octets of a value that is not text.
 func octetsOf(value any) (octets []byte, is bool) {
 	switch v := value.(type) {
 	case []byte:
@@ -183,7 +186,6 @@ func textOf(value any) string {
 	}
 }
 
-// numberOf returns a header's number; 0 if it is absent or not a number.
 func numberOf(value any) int {
 	n, err := strconv.Atoi(textOf(value))
 	if err != nil {

@@ -1,6 +1,7 @@
 package pawlrabbitmq
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -70,9 +71,7 @@ var (
 // "" routes to the queue that the routing key names. Close the sink after the relay has ended.
 func OpenSink(ctx context.Context, dial Dialer, exchange string, cfg SinkConfig) (*Sink, error) {
 	const op = "rabbitmq.sink"
-	if cfg.MaxSize == 0 {
-		cfg.MaxSize = defaultMaxSize
-	}
+	cfg.MaxSize = cmp.Or(cfg.MaxSize, defaultMaxSize)
 	switch {
 	case dial == nil:
 		return nil, adapter.BadArgument(op, "the Dialer is missing: pass URL(\"amqp://…\")")
@@ -145,7 +144,6 @@ func (s *Sink) PublishBatch(ctx context.Context, ms []pawl.Message) (accepted in
 	return accepted, nil
 }
 
-// publish sends parcels and returns an error for each.
 func (s *Sink) publish(ctx context.Context, parcels []parcel) []error {
 	if len(parcels) == 0 {
 		return nil

@@ -7,7 +7,6 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/pawl-go/pawl"
-	"github.com/pawl-go/pawl/internal/callback"
 	"github.com/pawl-go/pawl/transport/internal/adapter"
 )
 
@@ -57,10 +56,7 @@ func (s *Source) arrived(one *session, d amqp.Delivery) {
 }
 
 func (s *Source) delivery(d *amqp.Delivery) pawl.Delivery {
-	key, fault := callback.Get("Config.Key", func() string { return s.config.Key.KeyOf(d) })
 	to := pawl.Delivery{
-		Key:        key,
-		Fault:      fault,
 		MessageID:  d.MessageId,
 		Payload:    d.Body,
 		Attributes: attributesOf(d),
@@ -75,9 +71,7 @@ func (s *Source) delivery(d *amqp.Delivery) pawl.Delivery {
 	if to.Payload == nil {
 		to.Payload = []byte{}
 	}
-	if s.config.OrderingKey != nil && fault == nil {
-		to.OrderingKey, to.Fault = callback.Get("Config.OrderingKey", func() string { return s.config.OrderingKey(d) })
-	}
+	s.identify(d, &to)
 	return to
 }
 
@@ -234,7 +228,6 @@ func (s *Source) receive(ctx context.Context, most int) ([]pawl.Delivery, error)
 	return nil, ctx.Err()
 }
 
-// tell counts and reports received deliveries.
 func (s *Source) tell(ctx context.Context, ds []pawl.Delivery) {
 	for _, d := range ds {
 		switch h := d.Handle.(*handle); {

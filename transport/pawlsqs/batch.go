@@ -11,11 +11,11 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 )
 
-// outcome is the result of one entry.
 type outcome struct {
 	err   error // nil if it succeeded
 	dead  bool  // the handle is no longer usable
 	again bool  // a fault of the service: the same entry may succeed now
+	whole int   // the number of entries of a call that failed as a whole; else 0
 }
 
 // batchAnswer is the response to a batch call, by entry ids.
@@ -48,7 +48,7 @@ func oneBatch[E any](ctx context.Context, chunk []E, call batchCall[E]) []outcom
 	reply, err := call(ctx, ids, chunk)
 	for i := range outcomes {
 		if err != nil {
-			outcomes[i].err = err // the SDK has retried already
+			outcomes[i] = outcome{err: err, whole: len(chunk)} // the SDK has retried already
 		} else if !slices.Contains(reply.successful, ids[i]) {
 			outcomes[i] = outcome{err: errUnanswered, again: true}
 		}

@@ -33,7 +33,6 @@ func newHeart(visibility time.Duration, set batchCall[change], c *counters, lost
 	})
 }
 
-// hold starts to keep a message invisible.
 func (s *Source) hold(a *arrival) { s.heart.Hold(a.receipt, a.polled.Add(maxVisibility)) }
 
 // letGo stops extending; see [heart.Heart.LetGo].

@@ -9,9 +9,6 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/aws/aws-sdk-go-v2/aws"
-	awssqs "github.com/aws/aws-sdk-go-v2/service/sqs"
-	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 	"github.com/aws/smithy-go"
 
 	"github.com/pawl-go/pawl"
@@ -77,57 +74,29 @@ func (s *Sink) Carries(m pawl.Message) error {
 // counts as failed, and no event is charged.
 func (s *Sink) Publish(ctx context.Context, ms []pawl.Message) []error {
 	errs := make([]error, len(ms))
-	var fit []types.SendMessageBatchRequestEntry
-	var places, sizes []int
+	var all []outgoing
+	var places []int
 	for i, m := range ms {
 		p, err := s.parcel(m)
 		if err != nil {
 			errs[i] = pawl.Final(&pawl.Error{Op: "sqs.sink", Err: err})
 			continue
 		}
-		fit, places, sizes = append(fit, s.entry(m, p)), append(places, i), append(sizes, p.size())
+		group, dedup := "", ""
+		if s.fifo {
+			group, dedup = short(cmp.Or(m.Group, m.ID)), short(m.ID)
+		}
+		all, places = append(all, p.outgoing(group, dedup)), append(places, i)
 	}
-	for from := 0; from < len(fit); {
-		n := together(sizes[from:])
-		for i, err := range s.send(ctx, fit[from:from+n]) {
-			errs[places[from+i]] = err
+	for i, o := range sendAll(ctx, s.client, s.url, s.fifo, all) {
+		if o.err == nil {
+			continue
 		}
-		from += n
-	}
-	return errs
-}
-
-// together returns how many of the first entries go into one call; at least one.
-func together(sizes []int) (n int) {
-	for sum := 0; n < len(sizes) && n < maxBatch; n++ {
-		if sum += sizes[n]; n > 0 && sum > MaxSize {
-			break
+		err := wrap("sqs.sink", s.url, o.err)
+		if o.again || o.whole > 1 || o.whole == 1 && !aboutMessages(o.err) {
+			err = pawl.SinkDown(err)
 		}
-	}
-	return n
-}
-
-func (s *Sink) send(ctx context.Context, all []types.SendMessageBatchRequestEntry) []error {
-	errs := make([]error, len(all))
-	var whole error
-	for i, o := range twice(ctx, all, func(ctx context.Context, ids []string, entries []types.SendMessageBatchRequestEntry) (batchAnswer, error) {
-		entries = slices.Clone(entries)
-		for i := range entries {
-			entries[i].Id = &ids[i]
-		}
-		reply, err := callSend(ctx, s.client, &awssqs.SendMessageBatchInput{QueueUrl: &s.url, Entries: entries})
-		if err != nil {
-			whole = err
-		}
-		return reply, err
-	}) {
-		switch {
-		case o.err == nil:
-		case whole != nil && errors.Is(o.err, whole) && !(len(all) == 1 && aboutMessages(whole)), o.again:
-			errs[i] = pawl.SinkDown(wrap("sqs.sink", s.url, o.err))
-		default:
-			errs[i] = wrap("sqs.sink", s.url, o.err)
-		}
+		errs[places[i]] = err
 	}
 	return errs
 }
@@ -147,14 +116,6 @@ var messageCodes = map[string]bool{"BatchRequestTooLong": true, "InvalidMessageC
 	"InvalidParameterCombination": true, "InvalidAttributeValue": true, "MissingParameter": true, "SerializationException": true,
 	"MalformedInput": true, "RequestEntityTooLarge": true}
 
-func (s *Sink) entry(m pawl.Message, p parcel) types.SendMessageBatchRequestEntry {
-	e := types.SendMessageBatchRequestEntry{MessageBody: &p.body, MessageAttributes: p.messageAttributes()}
-	if s.fifo {
-		e.MessageGroupId, e.MessageDeduplicationId = aws.String(short(cmp.Or(m.Group, m.ID))), aws.String(short(m.ID))
-	}
-	return e
-}
-
 func (s *Sink) parcel(m pawl.Message) (parcel, error) {
 	room := maxAttributes
 	if s.config.Base64 && fitText(string(m.Payload)) != nil {
@@ -167,7 +128,6 @@ func (s *Sink) parcel(m pawl.Message) (parcel, error) {
 	return parcelOf(m.Payload, headers, s.config.Base64)
 }
 
-// headers chooses the attributes to send, at most room.
 func (s *Sink) headers(m pawl.Message, room int) (map[string]string, error) {
 	chosen := map[string]string{s.config.KeyAttribute: m.ID, pawl.HeaderEventID: m.ID}
 	rest := maps.Clone(m.Headers)
@@ -200,7 +160,6 @@ func (s *Sink) headers(m pawl.Message, room int) (map[string]string, error) {
 	return chosen, nil
 }
 
-// optionalHeaders fill the remaining room.
 var optionalHeaders = []string{"ce-subject", "ce-time", "content-type", traceState}
 
 // short makes a group or deduplication id, for which SQS takes 128 ASCII letters, digits and

@@ -175,7 +175,6 @@ type Stats struct {
 	Held        int // messages kept invisible now
 }
 
-// lost counts and reports n messages whose handles have expired.
 func (s *Source) lost(ctx context.Context, op string, n int) {
 	s.counters.lostHandles.Add(int64(n))
 	s.report.Count(ctx, pawl.EventHandleLost, op, n)

@@ -131,7 +131,6 @@ func (a *Answers) release(r *rand.Rand, which func(id string) bool) {
 	}
 }
 
-// drop discards the withheld responses.
 func (a *Answers) drop() {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -157,10 +157,8 @@ func (b *bench) finish(s pawl.Source) {
 	b.must(leave(b.Context(), s))
 }
 
-// leaveTime bounds Finish.
 const leaveTime = 10 * time.Second
 
-// leave finishes a source that is a [pawl.Finisher].
 func leave(ctx context.Context, s pawl.Source) error {
 	f, owns := s.(pawl.Finisher)
 	if !owns {

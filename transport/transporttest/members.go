@@ -12,7 +12,6 @@ import (
 	"github.com/pawl-go/pawl/internal/receipt"
 )
 
-// receipts makes the receipts of deliveries.
 func receipts(ds ...pawl.Delivery) []pawl.Receipt {
 	rs := make([]pawl.Receipt, len(ds))
 	for i, d := range ds {
@@ -28,7 +27,6 @@ func (b *bench) forget(ds ...pawl.Delivery) {
 	}
 }
 
-// byKey sorts deliveries by their keys.
 func byKey(ds []pawl.Delivery) []pawl.Delivery {
 	slices.SortFunc(ds, func(a, b pawl.Delivery) int { return strings.Compare(a.Key, b.Key) })
 	return ds
@@ -214,7 +212,6 @@ func comeAndGo(b *bench) {
 	}
 }
 
-// pause is the time between polls.
 const pause = 5 * time.Millisecond
 
 // arrivals are the keys that were received and acknowledged by any receiver.
@@ -273,7 +270,6 @@ func bounced(b *bench) {
 	b.gather([]string{"2", "3"}, b.source)
 }
 
-// sendAgain sends until it succeeds.
 func (b *bench) sendAgain(ctx context.Context, key string) {
 	b.Helper()
 	for {

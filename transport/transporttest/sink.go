@@ -36,7 +36,6 @@ type Outlet struct {
 	Refused func(m pawl.Message) pawl.Message
 }
 
-// aggregates is the number of aggregates in one test.
 const aggregates = 16
 
 // RunSink tests a sink. It tests what a relay relies on when a destination withholds, delays,
@@ -113,7 +112,6 @@ func (b *sinkBench) refuse(ms []pawl.Message, places ...int) {
 	}
 }
 
-// some returns random places.
 func (b *sinkBench) some(n int) (places []int) {
 	for i := range n {
 		if b.random.IntN(3) == 0 {
@@ -123,7 +121,6 @@ func (b *sinkBench) some(n int) (places []int) {
 	return places
 }
 
-// A publishing is a running call of Publish.
 type publishing struct {
 	ms   []pawl.Message
 	done chan []error

@@ -1,6 +1,7 @@
 package webhook
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -103,8 +104,8 @@ func (c *ReceiverConfig) complete(v *Verifier) error {
 	if waits := v.cfg.Scheme.Sender().Waits; waits > 0 {
 		usual = waits / 5 * 4
 	}
-	c.ResponseTimeout = orDefault(c.ResponseTimeout, usual)
-	c.MaxWaiting = orDefault(c.MaxWaiting, 256)
+	c.ResponseTimeout = cmp.Or(c.ResponseTimeout, usual)
+	c.MaxWaiting = cmp.Or(c.MaxWaiting, 256)
 	if c.Answer == nil && v.cfg.Scheme.Name() == "slack" {
 		c.Answer = SlackChallenge
 	}
@@ -145,7 +146,6 @@ func (r *Receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	plain(w, status)
 }
 
-// answered calls Answer and reports whether it has answered the request.
 func (r *Receiver) answered(w http.ResponseWriter, m Verified) (bool, error) {
 	if r.cfg.Answer == nil {
 		return false, nil

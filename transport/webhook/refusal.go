@@ -112,7 +112,6 @@ func Refuse(w http.ResponseWriter, err error) {
 	plain(w, status)
 }
 
-// plain answers with a status and its text only.
 func plain(w http.ResponseWriter, status int) {
 	h := w.Header()
 	h.Set("Content-Type", "text/plain; charset=utf-8")

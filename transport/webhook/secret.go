@@ -98,7 +98,6 @@ func readSecret(value string, read func(value string) (key, error)) (key, error)
 	return read(value)
 }
 
-// plainSecret reads a secret that is used as it is.
 func plainSecret(value string) (key, error) {
 	if len(value) < shortestSecret {
 		return key{}, fmt.Errorf("has %d octets; at least %d are required", len(value), shortestSecret)

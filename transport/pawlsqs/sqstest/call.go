@@ -11,7 +11,6 @@ import (
 	"github.com/pawl-go/pawl/internal/pace"
 )
 
-// request is one call in the server.
 type request struct {
 	ctx  context.Context
 	op   string
@@ -48,7 +47,6 @@ var operations = map[string]operation{
 	"ChangeMessageVisibilityBatch": onQueue((*queue).changeVisibilityBatch),
 }
 
-// call applies the faults and runs the operation.
 func (s *Server) call(r request) (any, *Error) {
 	do, known := operations[r.op]
 	switch {

@@ -139,7 +139,6 @@ func (s *Server) moveOne(t *moveTask) bool {
 	return true
 }
 
-// giveAway removes a message that is still ready.
 func (q *queue) giveAway(m *message) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -47,7 +47,6 @@ func newQueue(s *Server, name string, set settings, now time.Time) *queue {
 	return q
 }
 
-// insert stores m as a new message of this queue.
 func (q *queue) insert(m *message, delay time.Duration, now time.Time) {
 	q.numbers++
 	m.number, m.timed, m.here, m.handle = q.numbers, -1, 0, ""
@@ -85,7 +84,6 @@ func (q *queue) wait(m *message, due time.Time) {
 	q.setAlarm()
 }
 
-// leave removes m from its place.
 func (q *queue) leave(m *message) {
 	switch m.place {
 	case ready:
@@ -101,7 +99,6 @@ func (q *queue) leave(m *message) {
 	m.place = gone
 }
 
-// remove deletes m from this queue.
 func (q *queue) remove(m *message) {
 	q.leave(m)
 	delete(q.all, m.number)

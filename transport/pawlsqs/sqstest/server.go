@@ -141,7 +141,6 @@ func (s *Server) Do(r *http.Request) (*http.Response, error) {
 	}
 }
 
-// answer is a response or a cut connection.
 type answer struct {
 	status int
 	header http.Header
@@ -195,7 +194,6 @@ func (s *Server) unnamed(r *http.Request) answer {
 	return a
 }
 
-// readBody reads the body of a request, up to maxRequest.
 func readBody(r *http.Request) ([]byte, *Error) {
 	if r.Body == nil {
 		return nil, nil

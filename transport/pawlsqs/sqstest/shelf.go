@@ -19,7 +19,6 @@ type group struct {
 	place    *list.Element // in shelf.open; nil if not open
 }
 
-// stored adds a new message of this queue.
 func (s *shelf) stored(m *message) {
 	if m.lane = s.groups[m.group]; m.lane == nil {
 		m.lane = &group{id: m.group}
