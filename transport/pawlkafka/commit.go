@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -26,7 +27,7 @@ func (s *Source) commits(ctx context.Context) {
 		case <-s.kick:
 		}
 		limited, cancel := context.WithTimeout(ctx, callTimeout)
-		err := s.commit(limited, "kafka.commit", everyPartition, false)
+		err := s.commit(limited, "kafka.commit", nil, false, func() {})
 		cancel()
 		if err != nil && ctx.Err() == nil {
 			select {
@@ -44,22 +45,16 @@ func (s *Source) hurry() {
 	}
 }
 
-func everyPartition(*partition) bool { return true }
-
-func (s *Source) commit(ctx context.Context, op string, of func(*partition) bool, final bool) error {
-	return s.commitThen(ctx, op, of, final, func() {})
-}
-
-// commitThen commits the due offsets of the partitions that of selects. After the broker's answer
-// it calls then under mu, before the next commit chooses its offsets. Commits run one at a time,
-// because a broker accepts any offset, even one below the last.
+// commit commits the due offsets of all partitions, or of those in of. After the broker's answer it
+// calls then under mu, before the next commit chooses its offsets. Commits run one at a time, because
+// a broker accepts any offset, even one below the last.
 //
 // The client holds commits back while it joins the group, so each commit belongs to one generation.
 // A broker rejects commits of an earlier generation. A partition's offset is never committed under
 // another membership than the partition's own.
 //
 // commit: a crash before it costs an absorbed duplicate for each record settled since the last one.
-func (s *Source) commitThen(ctx context.Context, op string, of func(*partition) bool, final bool, then func()) error {
+func (s *Source) commit(ctx context.Context, op string, of []*partition, final bool, then func()) error {
 	s.commitMu.Lock()
 	defer s.commitMu.Unlock()
 	offsets, chosen := s.choose(of, final)
@@ -84,12 +79,12 @@ func (s *Source) commitThen(ctx context.Context, op string, of func(*partition) 
 	return err
 }
 
-func (s *Source) choose(of func(*partition) bool, final bool) (offsets, map[topicPartition]choice) {
+func (s *Source) choose(of []*partition, final bool) (offsets, map[topicPartition]choice) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	offsets, chosen := offsets{}, map[topicPartition]choice{}
 	for _, p := range s.order {
-		if !of(p) {
+		if of != nil && !slices.Contains(of, p) {
 			continue
 		}
 		if at, c, due := s.due(p, final); due {

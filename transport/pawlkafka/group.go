@@ -162,13 +162,9 @@ func (s *Source) onRevoked(called context.Context, _ *kgo.Client, lost map[strin
 	ctx, cancel := context.WithTimeout(context.Background(), s.revokeWait)
 	defer cancel()
 	left := s.awaitBegun(ctx, leaving)
-	ours := map[*partition]bool{}
-	for _, p := range leaving {
-		ours[p] = true
-	}
 	committing, cancel := context.WithTimeout(context.Background(), callTimeout)
 	defer cancel()
-	s.commitThen(committing, "kafka.revoke", func(p *partition) bool { return ours[p] }, true, func() {
+	_ = s.commit(committing, "kafka.revoke", leaving, true, func() { // reported
 		for _, p := range leaving {
 			s.forget(p)
 		}

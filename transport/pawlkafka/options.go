@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"reflect"
+	"slices"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -131,20 +132,14 @@ func sameFunc(a, b any) bool { return reflect.ValueOf(a).Pointer() == reflect.Va
 
 // isSet reports whether an option has a value that is not zero. An empty slice is zero.
 func isSet(c *kgo.Client, option any) bool {
-	for _, v := range c.OptValues(option) {
-		if v == nil {
-			continue
-		}
+	return slices.ContainsFunc(c.OptValues(option), func(v any) bool {
 		switch r := reflect.ValueOf(v); r.Kind() {
+		case reflect.Invalid: // nil
+			return false
 		case reflect.Slice, reflect.Map:
-			if r.Len() > 0 {
-				return true
-			}
+			return r.Len() > 0
 		default:
-			if !r.IsZero() {
-				return true
-			}
+			return !r.IsZero()
 		}
-	}
-	return false
+	})
 }

@@ -186,12 +186,11 @@ func (s *Source) Finish(ctx context.Context) error {
 		stop()
 	}
 	s.running.Wait()
-	failed := s.commit(ctx, "kafka.finish", everyPartition, true)
-	s.mu.Lock()
-	for _, p := range s.order {
-		s.forget(p)
-	}
-	s.mu.Unlock()
+	failed := s.commit(ctx, "kafka.finish", nil, true, func() {
+		for _, p := range s.order {
+			s.forget(p)
+		}
+	})
 	if err := s.leave(ctx); failed == nil {
 		failed = err
 	}

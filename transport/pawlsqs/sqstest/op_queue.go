@@ -168,11 +168,10 @@ func (q *queue) getAttributes(_ *request, in *struct{ AttributeNames []string })
 			wanted = all
 			break
 		}
-		if !knownAttribute(name) {
-			return nil, failure("InvalidAttributeName", "", "Unknown Attribute %s.", name)
-		}
-		if value, ok := all[name]; ok {
+		if value, has := all[name]; has {
 			wanted[name] = value
+		} else if !optional(name) {
+			return nil, failure("InvalidAttributeName", "", "Unknown Attribute %s.", name)
 		}
 	}
 	return struct{ Attributes map[string]string }{wanted}, nil
