@@ -1,6 +1,7 @@
 package pawlkafka
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -162,10 +163,7 @@ func (s *Source) answered(req *kmsg.OffsetCommitRequest, resp *kmsg.OffsetCommit
 	defer s.mu.Unlock()
 	var failed error
 	for _, t := range resp.Topics {
-		topic := t.Topic
-		if topic == "" {
-			topic = names[t.TopicID]
-		}
+		topic := cmp.Or(t.Topic, names[t.TopicID])
 		for _, rp := range t.Partitions {
 			c, ours := chosen[topicPartition{topic, rp.Partition}]
 			if !ours {

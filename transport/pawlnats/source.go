@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -89,10 +90,7 @@ func apiPrefix(js jetstream.JetStream) string {
 	case o.Domain != "":
 		return "$JS." + o.Domain + ".API."
 	case o.APIPrefix != "":
-		if o.APIPrefix[len(o.APIPrefix)-1] == '.' {
-			return o.APIPrefix
-		}
-		return o.APIPrefix + "."
+		return strings.TrimSuffix(o.APIPrefix, ".") + "."
 	}
 	return jetstream.DefaultAPIPrefix
 }

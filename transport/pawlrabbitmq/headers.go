@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"math/big"
 	"strconv"
 	"strings"
 	"time"
@@ -159,19 +160,8 @@ func octetsOf(value any) (octets []byte, is bool) {
 }
 
 func decimal(d amqp.Decimal) string {
-	digits := strconv.FormatInt(int64(d.Value), 10)
-	if d.Scale == 0 {
-		return digits
-	}
-	sign, digits, negative := "", digits, strings.HasPrefix(digits, "-")
-	if negative {
-		sign, digits = "-", digits[1:]
-	}
-	if missing := int(d.Scale) + 1 - len(digits); missing > 0 {
-		digits = strings.Repeat("0", missing) + digits
-	}
-	at := len(digits) - int(d.Scale)
-	return sign + digits[:at] + "." + digits[at:]
+	scale := new(big.Int).Exp(big.NewInt(10), big.NewInt(int64(d.Scale)), nil)
+	return new(big.Rat).SetFrac(big.NewInt(int64(d.Value)), scale).FloatString(int(d.Scale))
 }
 
 // textOf returns a header that may be a key, which is text or a whole number, else "".

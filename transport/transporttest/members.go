@@ -167,7 +167,7 @@ const (
 // Receivers come and go beside one that stays, while messages are sent. Each message arrives. Each
 // leaving receiver has acknowledged half of its deliveries.
 func comeAndGo(b *bench) {
-	var arrived arrivals
+	arrived := arrivals{keys: map[string]bool{}}
 	staying, leave := context.WithCancel(b.Context())
 	var stayed sync.WaitGroup
 	stayed.Go(func() {
@@ -226,9 +226,6 @@ func (a *arrivals) settle(b *bench, s pawl.Source, ds []pawl.Delivery) {
 		return
 	}
 	a.mu.Lock()
-	if a.keys == nil {
-		a.keys = map[string]bool{}
-	}
 	for _, d := range ds {
 		a.keys[d.Key] = true
 	}

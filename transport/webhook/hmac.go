@@ -249,11 +249,5 @@ func idInBody(pointer, id string, body []byte) error {
 
 // isToken reports whether text is empty or a valid header name (RFC 9110, 5.6.2).
 func isToken(text string) bool {
-	for i := range len(text) {
-		c := text[i]
-		if c <= 0x20 || c >= 0x7f || strings.IndexByte(`"(),/:;<=>?@[\]{}`, c) >= 0 {
-			return false
-		}
-	}
-	return true
+	return !strings.ContainsFunc(text, func(r rune) bool { return r <= ' ' || r >= 0x7f || strings.ContainsRune(`"(),/:;<=>?@[\]{}`, r) })
 }

@@ -1,6 +1,7 @@
 package sqstest
 
 import (
+	"cmp"
 	"slices"
 	"time"
 )
@@ -123,10 +124,7 @@ func (s *Server) moveOne(t *moveTask) bool {
 		q.mu.Unlock()
 		return false
 	}
-	target := t.destination
-	if target == "" {
-		target = m.source
-	}
+	target := cmp.Or(t.destination, m.source)
 	q.mu.Unlock()
 	to := s.byARN(target)
 	if to == nil || !q.giveAway(m) {

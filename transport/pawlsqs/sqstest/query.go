@@ -206,12 +206,7 @@ func (n node) empty() bool {
 
 // lone reports whether n is an element itself: a value or a pair.
 func (n node) lone() bool {
-	for _, name := range []string{"", "Name", "Key"} {
-		if _, ok := n[name]; ok {
-			return true
-		}
-	}
-	return false
+	return n[""] != nil || n["Name"] != nil || n["Key"] != nil
 }
 
 // list makes a list of texts or of entries.
