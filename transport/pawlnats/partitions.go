@@ -251,11 +251,7 @@ func (p *Partitions) Release(ctx context.Context, delay time.Duration, ds ...paw
 }
 
 func byOwner(as []*arrival) map[*Source][]*arrival {
-	all := map[*Source][]*arrival{}
-	for _, a := range as {
-		all[a.owner] = append(all[a.owner], a)
-	}
-	return all
+	return adapter.By(as, func(a *arrival) *Source { return a.owner })
 }
 
 // Finish ends all partitions; see [Source.Finish].

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -27,7 +28,7 @@ type Source struct {
 	config   Config
 	binder   binder
 	horizon  adapter.Horizon
-	held     handles
+	held     sync.Map // the latest delivery of each held message, an *arrival by its sequence
 	pace     adapter.Pacer
 	report   adapter.Reporter
 	counters counters
@@ -70,7 +71,7 @@ func Open(ctx context.Context, js jetstream.JetStream, stream, consumer string, 
 	if err := patientConn(op, js.Conn()); err != nil {
 		return nil, err
 	}
-	s := &Source{conn: js.Conn(), js: js, stream: stream, consumer: consumer, config: cfg, held: handles{bySequence: map[uint64]*arrival{}},
+	s := &Source{conn: js.Conn(), js: js, stream: stream, consumer: consumer, config: cfg,
 		pulls: apiPrefix(js) + "CONSUMER.MSG.NEXT." + stream + "." + consumer, binder: binder{asking: make(chan struct{}, 1)}}
 	s.report = adapter.Reporter{Hooks: cfg.Hooks, Scope: s.name()}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)

@@ -34,7 +34,7 @@ func (s *Source) Stats() Stats {
 		Polls: c.polls.Load(), EmptyPolls: c.emptyPolls.Load(), PollErrors: c.pollErrors.Load(),
 		Received: c.received.Load(), Redelivered: c.redelivered.Load(), Acked: c.acked.Load(), AckFailures: c.ackFailures.Load(),
 		Released: c.released.Load(), Extended: c.extended.Load(), LostHandles: c.lostHandles.Load(), Reconnects: c.reconnects.Load(),
-		Held: s.held.count(),
+		Held: len(s.allHeld()),
 	}
 }
 

@@ -24,7 +24,7 @@ func (s *Source) Ack(ctx context.Context, rs ...pawl.Receipt) error {
 	handles, _ := adapter.Receipts(op, rs, func(h *handle) bool { return h != nil })
 	refused := len(rs) - len(handles)
 	acked, dead, left := 0, 0, error(nil)
-	for one, mine := range bySession(handles) {
+	for one, mine := range adapter.By(handles, func(h *handle) *session { return h.session }) {
 		n, lost, again, err := s.ackIn(ctx, one, mine)
 		acked, dead, refused, left = acked+n, dead+lost, refused+again, errors.Join(left, err)
 	}
@@ -37,14 +37,6 @@ func (s *Source) Ack(ctx context.Context, rs ...pawl.Receipt) error {
 			Hint: "acknowledge once, with the receipts that the commit returned"})
 	}
 	return left
-}
-
-func bySession(handles []*handle) map[*session][]*handle {
-	all := map[*session][]*handle{}
-	for _, h := range handles {
-		all[h.session] = append(all[h.session], h)
-	}
-	return all
 }
 
 // ackIn acknowledges deliveries of one session. The oldest settled ones go in one frame, the others

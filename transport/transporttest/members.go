@@ -33,14 +33,14 @@ func byKey(ds []pawl.Delivery) []pawl.Delivery {
 }
 
 // gather receives from the sources in turn until each key in want has come. It returns the first
-// delivery of each key and its source. Other keys may come too.
-func (b *bench) gather(want []string, from ...pawl.Source) (got map[string]pawl.Delivery, at map[string]pawl.Source) {
+// delivery of each key. Other keys may come too.
+func (b *bench) gather(want []string, from ...pawl.Source) map[string]pawl.Delivery {
 	b.Helper()
-	got, at = map[string]pawl.Delivery{}, map[string]pawl.Source{}
+	got := map[string]pawl.Delivery{}
 	ctx, cancel := context.WithTimeout(b.Context(), b.Timeout)
 	defer cancel()
 	missing := func() (m []string) {
-		return slices.DeleteFunc(slices.Clone(want), func(k string) bool { return at[k] != nil })
+		return slices.DeleteFunc(slices.Clone(want), func(k string) bool { return got[k].Handle != nil })
 	}
 	for turn := 0; len(missing()) > 0; turn++ {
 		s := from[turn%len(from)]
@@ -52,12 +52,12 @@ func (b *bench) gather(want []string, from ...pawl.Source) (got map[string]pawl.
 			time.Sleep(pause)
 		}
 		for _, d := range b.took(s, ds) {
-			if at[d.Key] == nil {
-				got[d.Key], at[d.Key] = d, s
+			if got[d.Key].Handle == nil {
+				got[d.Key] = d
 			}
 		}
 	}
-	return got, at
+	return got
 }
 
 // A leaving receiver's unsettled deliveries go to others. For a Finisher that is after Finish, else
@@ -90,7 +90,7 @@ func stopHandsOver(b *bench) {
 // onlyUnsettled receives 1 and 3 of three deliveries, of which 2 was acknowledged.
 func (b *bench) onlyUnsettled(other pawl.Source) {
 	b.Helper()
-	got, _ := b.gather([]string{"1", "3"}, other)
+	got := b.gather([]string{"1", "3"}, other)
 	if b.source.Info().Cumulative {
 		return
 	}
@@ -121,7 +121,7 @@ func oldHandles(b *bench) {
 	b.forget(ds...)
 	b.queue.Disconnect(b.source)
 	b.send(fresh...)
-	got, _ := b.gather(fresh, b.source)
+	got := b.gather(fresh, b.source)
 	for _, d := range ds[3:] {
 		// may be refused: the delivery was lost with its connection
 		_ = b.source.Ack(b.Context(), receipts(d)...)

@@ -35,3 +35,12 @@ func Deliveries[H any](op string, ds []pawl.Delivery, ours func(H) bool) (held [
 	}
 	return held, refused
 }
+
+// By groups values by a key.
+func By[K comparable, V any](all []V, key func(V) K) map[K][]V {
+	groups := map[K][]V{}
+	for _, v := range all {
+		groups[key(v)] = append(groups[key(v)], v)
+	}
+	return groups
+}
