@@ -42,8 +42,8 @@ func consume(tb testing.TB, pool *pgxpool.Pool, cfg consumer.Config, limit time.
 	return counters
 }
 
-// runConsumer runs a consumer while send sends, and then until no delivery is open and no stored one
-// is work.
+// runConsumer runs a consumer while send sends, and then until no delivery is open and no stored
+// one is work.
 func runConsumer(tb testing.TB, pool *pgxpool.Pool, cfg consumer.Config, limit time.Duration, send func(context.Context), open func() int) {
 	tb.Helper()
 	lastErr := &lastError{}

@@ -47,8 +47,8 @@ func (s *Source) hurry() {
 }
 
 // commit commits the due offsets of all partitions, or of those in of. After the broker's answer it
-// calls then under mu, before the next commit chooses its offsets. Commits run one at a time, because
-// a broker accepts any offset, even one below the last.
+// calls then under mu, before the next commit chooses its offsets. Commits run one at a time,
+// because a broker accepts any offset, even one below the last.
 //
 // The client holds commits back while it joins the group, so each commit belongs to one generation.
 // A broker rejects commits of an earlier generation. A partition's offset is never committed under

@@ -124,6 +124,8 @@ type SendError struct {
 	All    int   // messages of the call
 	Unsent []int // indexes of those, ascending
 	First  error // error of the first
+
+	_ struct{} // literals name their members, so that more can be added
 }
 
 // Error names the counts and the first error.
@@ -225,8 +227,8 @@ func (p parcel) outgoing(group, dedup string) outgoing {
 
 var errBehind = errors.New("a message before it in its group was not sent")
 
-// sendAll sends messages and returns an outcome for each. Entries that fail by a fault of the service
-// are tried twice. On a FIFO queue nothing is sent behind a failed message of its group.
+// sendAll sends messages and returns an outcome for each. Entries that fail by a fault of the
+// service are tried twice. On a FIFO queue nothing is sent behind a failed message of its group.
 func sendAll(ctx context.Context, client SendAPI, url string, fifo bool, all []outgoing) []outcome {
 	outcomes, failed := make([]outcome, len(all)), map[string]bool{}
 	left := make([]int, len(all))

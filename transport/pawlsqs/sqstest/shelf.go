@@ -4,8 +4,8 @@ import "container/list"
 
 // A shelf orders the messages of a queue, in groups. While a message of a group is in flight, no
 // other of that group is handed out, except by the receive that took it. One receive may return
-// several of one group, in order ("Using the Amazon SQS message group ID"). In a standard queue each
-// message is a group of its own.
+// several of one group, in order ("Using the Amazon SQS message group ID"). In a standard queue
+// each message is a group of its own.
 type shelf struct {
 	groups  map[string]*group // by MessageGroupId; nil in a standard queue
 	open    list.List         // of *group: those that may be received from, longest open first
@@ -39,8 +39,8 @@ func (s *shelf) handedOut(m *message) {
 	s.review(m.lane)
 }
 
-// review opens or closes a group after a change. It reports whether it was opened, so that a waiting
-// poll may now succeed.
+// review opens or closes a group after a change. It reports whether it was opened, so that a
+// waiting poll may now succeed.
 func (s *shelf) review(g *group) (opened bool) {
 	head := g.messages.Front()
 	may := g.inFlight == 0 && head != nil && head.Value.(*message).place == ready
