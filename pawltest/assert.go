@@ -142,38 +142,24 @@ const mostOctets = 200 // of a payload in a message
 
 func jobsThere(ctx context.Context, db pawl.DB) string {
 	jobs, err := ops.Jobs{Limit: mostTold}.List(ctx, db)
-	lines := make([]string, len(jobs.Rows))
-	for i, j := range jobs.Rows {
-		lines[i] = told(j) + payload(ctx, db, j.ID)
-	}
-	return there(lines, "no job", err)
+	return there(jobs.Rows, err, "no job", func(j ops.Job) string { return told(j) + payload(ctx, db, j.ID) })
 }
 
 func eventsThere(ctx context.Context, db pawl.DB) string {
 	events, err := ops.Outbox{Limit: mostTold}.List(ctx, db)
-	lines := make([]string, len(events.Rows))
-	for i, e := range events.Rows {
-		lines[i] = fmt.Sprintf("type %q for sink %q, of %s/%s: %s%s", e.EventType, e.Sink, e.AggregateType, e.AggregateID, e.Status, payload(ctx, db, e.JobID))
-	}
-	return there(lines, "no event", err)
+	return there(events.Rows, err, "no event", func(e ops.OutboxEvent) string {
+		return fmt.Sprintf("type %q for sink %q, of %s/%s: %s%s", e.EventType, e.Sink, e.AggregateType, e.AggregateID, e.Status, payload(ctx, db, e.JobID))
+	})
 }
 
 func commandsThere(ctx context.Context, db pawl.DB, scope string) string {
 	commands, err := ops.Commands{Scope: scope, Limit: mostTold}.List(ctx, db)
-	lines := make([]string, len(commands.Rows))
-	for i, c := range commands.Rows {
-		lines[i] = fmt.Sprintf("%q: %s %s", c.Key, c.Status, c.FailureMessage)
-	}
-	return there(lines, "no command", err)
+	return there(commands.Rows, err, "no command", func(c ops.Command) string { return fmt.Sprintf("%q: %s %s", c.Key, c.Status, c.FailureMessage) })
 }
 
 func keyKnown(ctx context.Context, db pawl.DB, key string) string {
 	story, err := ops.Explain(ctx, db, key, "")
-	lines := make([]string, len(story.Moments))
-	for i, m := range story.Moments {
-		lines[i] = fmt.Sprintf("%s of %q: %s %s", m.Kind, m.Scope, m.Event, m.Detail)
-	}
-	return there(lines, "nothing", err)
+	return there(story.Moments, err, "nothing", func(m ops.Moment) string { return fmt.Sprintf("%s of %q: %s %s", m.Kind, m.Scope, m.Event, m.Detail) })
 }
 
 func payload(ctx context.Context, db pawl.DB, id int64) string {
@@ -187,7 +173,11 @@ func payload(ctx context.Context, db pawl.DB, id int64) string {
 	return fmt.Sprintf(", %.*q", mostOctets, d.Payload)
 }
 
-func there(lines []string, none string, err error) string {
+func there[T any](rows []T, err error, none string, line func(T) string) string {
+	var lines []string
+	for _, row := range rows {
+		lines = append(lines, line(row))
+	}
 	switch {
 	case err != nil:
 		lines = append(lines, err.Error())

@@ -31,44 +31,61 @@ func Consume(tb testing.TB, pool *pgxpool.Pool, cfg consumer.Config) *pawl.Count
 
 func consume(tb testing.TB, pool *pgxpool.Pool, cfg consumer.Config, limit time.Duration) *pawl.Counters {
 	tb.Helper()
-	counters, lastErr := &pawl.Counters{}, &lastError{}
+	counters := &pawl.Counters{}
 	source, ok := cfg.Source.(*Source)
 	if !ok {
 		tb.Fatalf("pawltest: the Source is a %T, want a *pawltest.Source", cfg.Source)
 		return counters
 	}
-	cfg.Handler = impatient(cfg.Handler)
-	cfg.Presence = job.Presence{Off: true}
-	cfg.Hooks = pawl.Join(cfg.Hooks, counters.Hooks(), pawl.Hooks{OnEvent: lastErr.event})
-	f, err := consumer.New(pool, cfg)
-	if err != nil {
-		tb.Fatalf("pawltest: %v", err)
-		return counters
-	}
-	err = whileRunning(context.Background(), f.Run, limit, func(ctx context.Context) error {
-		for {
-			began := time.Now()
-			// Deliveries acknowledged by now are committed when look takes its snapshot.
-			open := source.Open()
-			s, err := look(ctx, pool, []string{"inbox/" + cfg.Name})
-			work := s.storedWork()
-			if err == nil && open == 0 && len(work) == 0 {
-				return nil
-			}
-			if err != nil && ctx.Err() == nil {
-				return err
-			}
-			if !pace.Sleep(ctx, max(5*time.Millisecond, time.Since(began))) {
-				return fmt.Errorf("after %v %d deliveries are not acknowledged, and there is still work on stored deliveries:%s%s",
-					limit, open, listed(work), lastErr)
-			}
-		}
-	})
-	if err != nil {
-		tb.Fatalf("pawltest: %v", err)
-	}
+	cfg.Hooks = pawl.Join(cfg.Hooks, counters.Hooks())
+	runConsumer(tb, pool, cfg, limit, func(context.Context) {}, source.Open)
 	return counters
 }
+
+// runConsumer runs a consumer while send sends, and then until no delivery is open and no stored
+// one is work.
+func runConsumer(tb testing.TB, pool *pgxpool.Pool, cfg consumer.Config, limit time.Duration, send func(context.Context), open func() int) {
+	tb.Helper()
+	lastErr := &lastError{}
+	cfg.Handler, cfg.Presence = impatient(cfg.Handler), job.Presence{Off: true}
+	cfg.Hooks = pawl.Join(cfg.Hooks, pawl.Hooks{OnEvent: lastErr.event})
+	c, err := consumer.New(pool, cfg)
+	if err == nil {
+		err = whileRunning(context.Background(), c.Run, limit, func(ctx context.Context) error {
+			send(ctx)
+			_, err := untilDone(ctx, pool, "inbox/"+cfg.Name, open, (*standing).storedWork, func(open int, work []ops.Job) error {
+				return fmt.Errorf("after %v %d deliveries are not acknowledged, and there is still work on stored deliveries:%s%s",
+					limit, open, listed(work), lastErr)
+			})
+			return err
+		})
+	}
+	if err != nil {
+		tb.Fatalf("pawltest: %v", err)
+	}
+}
+
+// untilDone waits until nothing is open and a queue has no work, and returns the jobs that are left
+// in it. If ctx ends first, it returns the error that late makes.
+func untilDone(ctx context.Context, pool *pgxpool.Pool, queue string, open func() int, workOf func(*standing) []ops.Job,
+	late func(open int, work []ops.Job) error) (left []ops.Job, err error) {
+	for {
+		began := time.Now()
+		n := open() // Deliveries acknowledged by now are committed when look takes its snapshot.
+		s, err := look(ctx, pool, []string{queue})
+		work := workOf(&s)
+		switch {
+		case err == nil && n == 0 && len(work) == 0:
+			return s.jobs, nil
+		case err != nil && ctx.Err() == nil:
+			return nil, err
+		case !pace.Sleep(ctx, max(5*time.Millisecond, time.Since(began))):
+			return nil, late(n, work)
+		}
+	}
+}
+
+func nothingOpen() int { return 0 }
 
 // impatient returns the handler, with a short back-off if it has none of its own.
 func impatient(h consumer.Handler) consumer.Handler {

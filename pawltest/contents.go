@@ -94,7 +94,6 @@ func read(ctx context.Context, pool *pgxpool.Pool, response contents, ignored []
 	return all, nil
 }
 
-// readTable hashes a table in the database.
 func readTable(ctx context.Context, pool *pgxpool.Pool, name string, columns, compared []string) (t table, err error) {
 	hash := func(columns ...string) string {
 		quoted := make([]string, len(columns))

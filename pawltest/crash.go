@@ -1,6 +1,7 @@
 package pawltest
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -122,9 +123,7 @@ func CrashEverywhere[P HandlerTest | JobTest | RequestTest](tb testing.TB, p P) 
 // deliver does what a consumer does with one delivery, and retries while the key is in progress.
 func (p HandlerTest) deliver(ctx context.Context, of *process, h consumer.Handler) error {
 	d := p.Delivery
-	if d.Key == "" {
-		d.Key = "test"
-	}
+	d.Key = cmp.Or(d.Key, "test")
 	for {
 		err := p.attempt(ctx, of, h, p.intent(d), d)
 		if !pawl.Retryable(err) || !pace.Sleep(ctx, 10*time.Millisecond) {

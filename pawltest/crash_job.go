@@ -110,7 +110,6 @@ func (p *process) call(ctx context.Context, c job.Call, next func(context.Contex
 	return err
 }
 
-// undone returns an error if a job of the kind did not succeed.
 func (d Drained) undone(kind string) error {
 	bad := Drained{Dead: d.Dead, Cancelled: d.Cancelled, Unknown: d.Unknown}
 	for _, j := range d.Left {

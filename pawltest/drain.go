@@ -72,7 +72,6 @@ func DrainOnce(tb testing.TB, pool *pgxpool.Pool, cfg job.Config) Drained {
 	return (&drain{limit: drainLimit, most: drainAttempts, once: true}).run(tb, pool, cfg)
 }
 
-// A drain is one call of Drain.
 type drain struct {
 	limit time.Duration
 	most  int
@@ -303,7 +302,6 @@ func (d *drain) last(id int64) tried {
 	return tried{}
 }
 
-// made returns the number of attempts, and the numbers by kind.
 func (d *drain) made() (n int, byKind string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -80,7 +80,6 @@ func (s *standing) moves(j ops.Job) bool {
 
 func due(j ops.Job) bool { return !j.AvailableAt.After(j.ReadAt) }
 
-// all reads all pages.
 func all[T any](read func(after string) (ops.Page[T], error)) (rows []T, err error) {
 	for after := ""; ; {
 		some, err := read(after)
@@ -91,7 +90,6 @@ func all[T any](read func(after string) (ops.Page[T], error)) (rows []T, err err
 	}
 }
 
-// listed describes jobs, one per line.
 func listed(jobs []ops.Job) string {
 	var lines strings.Builder
 	for i, j := range jobs {

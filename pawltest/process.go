@@ -39,7 +39,6 @@ type process struct {
 	wires map[*wire]bool
 }
 
-// A fate is the outcome of a statement.
 type fate int
 
 const (
@@ -62,7 +61,6 @@ func (f fate) at(text string) string {
 // processName is the application_name of a process's connections.
 const processName = "pawltest process"
 
-// newProcess begins a process that dies at a point.
 func newProcess(ctx context.Context, url string, at int) (*process, error) {
 	p := &process{at: at, wires: map[*wire]bool{}}
 	p.gone, p.end = context.WithCancel(context.Background())

@@ -11,7 +11,6 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pawl-go/pawl"
-	"github.com/pawl-go/pawl/internal/pace"
 	"github.com/pawl-go/pawl/job"
 	"github.com/pawl-go/pawl/ops"
 	"github.com/pawl-go/pawl/outbox"
@@ -61,22 +60,11 @@ func drainRelay(pool *pgxpool.Pool, cfg outbox.Config, limit time.Duration) (Rel
 	}
 	queue := outbox.QueueOf(cmp.Or(cfg.SinkName, outbox.DefaultSink))
 	var left []ops.Job
-	err = whileRunning(context.Background(), relay.Run, limit, func(ctx context.Context) error {
-		for {
-			began := time.Now()
-			s, err := look(ctx, pool, []string{queue})
-			work := s.dueWork()
-			if err == nil && len(work) == 0 {
-				left = s.jobs
-				return nil
-			}
-			if err != nil && ctx.Err() == nil {
-				return err
-			}
-			if !pace.Sleep(ctx, max(5*time.Millisecond, time.Since(began))) {
-				return fmt.Errorf("after %v there are still events to publish:%s%s", limit, listed(work), lastErr)
-			}
-		}
+	err = whileRunning(context.Background(), relay.Run, limit, func(ctx context.Context) (err error) {
+		left, err = untilDone(ctx, pool, queue, nothingOpen, (*standing).dueWork, func(_ int, work []ops.Job) error {
+			return fmt.Errorf("after %v there are still events to publish:%s%s", limit, listed(work), lastErr)
+		})
+		return err
 	})
 	watched.mu.Lock()
 	defer watched.mu.Unlock()

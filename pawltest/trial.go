@@ -34,7 +34,6 @@ type trial struct {
 	all  []*process
 }
 
-// trialLimit bounds one trial.
 const trialLimit = time.Minute
 
 // on runs a trial, compares the result if want is not nil, and reports whether it passed.
@@ -93,7 +92,6 @@ func (t *trial) close() {
 	t.eyes.Close()
 }
 
-// once runs a process undisturbed.
 func once(ctx context.Context, t *trial) (contents, error) {
 	_, work, err := t.start(ctx, 0)
 	if err != nil {

@@ -3,7 +3,6 @@ package pawltest
 import (
 	"bytes"
 	"context"
-	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"testing"
@@ -11,10 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/consumer"
-	"github.com/pawl-go/pawl/internal/pace"
-	"github.com/pawl-go/pawl/job"
 	"github.com/pawl-go/pawl/transport/webhook"
 )
 
@@ -50,37 +46,14 @@ func ServeWebhooks(tb testing.TB, pool *pgxpool.Pool, cfg consumer.Config, reque
 		tb.Fatalf("pawltest: the Source is a %T, want a *webhook.Receiver", cfg.Source)
 		return nil
 	}
-	lastErr := &lastError{}
-	cfg.Handler, cfg.Presence = impatient(cfg.Handler), job.Presence{Off: true}
-	cfg.Hooks = pawl.Join(cfg.Hooks, pawl.Hooks{OnEvent: lastErr.event})
-	c, err := consumer.New(pool, cfg)
-	if err != nil {
-		tb.Fatalf("pawltest: %v", err)
-		return nil
-	}
 	var responses []*http.Response
-	err = whileRunning(context.Background(), c.Run, drainLimit, func(ctx context.Context) error {
+	send := func(ctx context.Context) {
 		for _, r := range requests {
 			w := httptest.NewRecorder()
 			receiver.ServeHTTP(w, r.WithContext(ctx))
 			responses = append(responses, w.Result())
 		}
-		for {
-			s, err := look(ctx, pool, []string{"inbox/" + cfg.Name})
-			work := s.storedWork()
-			if err == nil && len(work) == 0 {
-				return nil
-			}
-			if err != nil && ctx.Err() == nil {
-				return err
-			}
-			if !pace.Sleep(ctx, 5*time.Millisecond) {
-				return fmt.Errorf("after %v there is still work on stored deliveries:%s%s", drainLimit, listed(work), lastErr)
-			}
-		}
-	})
-	if err != nil {
-		tb.Fatalf("pawltest: %v", err)
 	}
+	runConsumer(tb, pool, cfg, drainLimit, send, nothingOpen)
 	return responses
 }

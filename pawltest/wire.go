@@ -47,7 +47,6 @@ func (w *wire) Write(b []byte) (int, error) {
 	return w.Conn.Write(b)
 }
 
-// fateOf returns the fate of the statements in one write.
 func (w *wire) fateOf(b []byte) fate {
 	w.mu.Lock()
 	text := w.executed(b)

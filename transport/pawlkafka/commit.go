@@ -1,9 +1,11 @@
 package pawlkafka
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -26,7 +28,7 @@ func (s *Source) commits(ctx context.Context) {
 		case <-s.kick:
 		}
 		limited, cancel := context.WithTimeout(ctx, callTimeout)
-		err := s.commit(limited, "kafka.commit", everyPartition, false)
+		err := s.commit(limited, "kafka.commit", nil, false, func() {})
 		cancel()
 		if err != nil && ctx.Err() == nil {
 			select {
@@ -37,7 +39,6 @@ func (s *Source) commits(ctx context.Context) {
 	}
 }
 
-// hurry requests a commit now.
 func (s *Source) hurry() {
 	select {
 	case s.kick <- struct{}{}:
@@ -45,14 +46,8 @@ func (s *Source) hurry() {
 	}
 }
 
-func everyPartition(*partition) bool { return true }
-
-func (s *Source) commit(ctx context.Context, op string, of func(*partition) bool, final bool) error {
-	return s.commitThen(ctx, op, of, final, func() {})
-}
-
-// commitThen commits the due offsets of the partitions that of selects. After the broker's response
-// it calls then under mu, before the next commit chooses its offsets. Commits run one at a time,
+// commit commits the due offsets of all partitions, or of those in of. After the broker's response it
+// calls then under mu, before the next commit chooses its offsets. Commits run one at a time,
 // because a broker accepts any offset, even one below the last.
 //
 // The client holds commits back while it joins the group, so each commit belongs to one generation.
@@ -60,7 +55,7 @@ func (s *Source) commit(ctx context.Context, op string, of func(*partition) bool
 // another membership than the partition's own.
 //
 // commit: a crash before it costs an absorbed duplicate for each record settled since the last one.
-func (s *Source) commitThen(ctx context.Context, op string, of func(*partition) bool, final bool, then func()) error {
+func (s *Source) commit(ctx context.Context, op string, of []*partition, final bool, then func()) error {
 	s.commitMu.Lock()
 	defer s.commitMu.Unlock()
 	offsets, chosen := s.choose(of, final)
@@ -85,30 +80,29 @@ func (s *Source) commitThen(ctx context.Context, op string, of func(*partition) 
 	return err
 }
 
-// choose collects the offsets that are due now.
-func (s *Source) choose(of func(*partition) bool, final bool) (map[string]map[int32]kgo.EpochOffset, map[topicPartition]choice) {
+func (s *Source) choose(of []*partition, final bool) (offsets, map[topicPartition]choice) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var offsets map[string]map[int32]kgo.EpochOffset
-	var chosen map[topicPartition]choice
+	offsets, chosen := offsets{}, map[topicPartition]choice{}
 	for _, p := range s.order {
-		if !of(p) {
+		if of != nil && !slices.Contains(of, p) {
 			continue
 		}
-		at, c, due := s.due(p, final)
-		if !due {
-			continue
+		if at, c, due := s.due(p, final); due {
+			offsets.set(p.topicPartition, at)
+			chosen[p.topicPartition] = choice{p, c, metadata{Taken: c.taken, Topic: p.topicIDText()}.text()}
 		}
-		if offsets == nil {
-			offsets, chosen = map[string]map[int32]kgo.EpochOffset{}, map[topicPartition]choice{}
-		}
-		if offsets[p.topic] == nil {
-			offsets[p.topic] = map[int32]kgo.EpochOffset{}
-		}
-		offsets[p.topic][p.id] = at
-		chosen[p.topicPartition] = choice{p, c, metadata{Taken: c.taken, Topic: p.topicIDText()}.text()}
 	}
 	return offsets, chosen
+}
+
+type offsets map[string]map[int32]kgo.EpochOffset
+
+func (o offsets) set(tp topicPartition, at kgo.EpochOffset) {
+	if o[tp.topic] == nil {
+		o[tp.topic] = map[int32]kgo.EpochOffset{}
+	}
+	o[tp.topic][tp.id] = at
 }
 
 // A choice is one partition's part of a commit.
@@ -122,7 +116,7 @@ type choice struct {
 // under which their records were fetched. A commit by name would also apply to a topic recreated in
 // the meantime, and skip its first records. Brokers before 4.1 know commits by name only; there,
 // the next owner compares the topic id in the metadata.
-func (s *Source) send(ctx context.Context, offsets map[string]map[int32]kgo.EpochOffset, chosen map[topicPartition]choice) error {
+func (s *Source) send(ctx context.Context, offsets offsets, chosen map[topicPartition]choice) error {
 	fetchedAs := map[string]topicID{}
 	s.mu.Lock()
 	for tp, c := range chosen {
@@ -169,10 +163,7 @@ func (s *Source) recordAccepted(req *kmsg.OffsetCommitRequest, resp *kmsg.Offset
 	defer s.mu.Unlock()
 	var failed error
 	for _, t := range resp.Topics {
-		topic := t.Topic
-		if topic == "" {
-			topic = names[t.TopicID]
-		}
+		topic := cmp.Or(t.Topic, names[t.TopicID])
 		for _, rp := range t.Partitions {
 			c, ours := chosen[topicPartition{topic, rp.Partition}]
 			if !ours {

@@ -1,6 +1,7 @@
 package pawlkafka
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/pawl-go/pawl"
@@ -70,23 +71,12 @@ const (
 	maxMaxTotalOctets     = 64 << 30
 )
 
-// filled returns the config with defaults set, or an error that names the invalid field.
 func (c Config) filled() (Config, error) {
 	const op = "kafka.open"
-	if c.Wait == 0 {
-		c.Wait = defaultWait
-	}
+	c.Wait, c.MaxRecords, c.MaxOctets = cmp.Or(c.Wait, defaultWait), cmp.Or(c.MaxRecords, defaultMaxRecords), cmp.Or(c.MaxOctets, defaultMaxOctets)
+	c.MaxTotalOctets = cmp.Or(c.MaxTotalOctets, max(defaultMaxTotalOctets, c.MaxOctets))
 	if c.Key == nil {
 		c.Key = DefaultKey()
-	}
-	if c.MaxRecords == 0 {
-		c.MaxRecords = defaultMaxRecords
-	}
-	if c.MaxOctets == 0 {
-		c.MaxOctets = defaultMaxOctets
-	}
-	if c.MaxTotalOctets == 0 {
-		c.MaxTotalOctets = max(defaultMaxTotalOctets, c.MaxOctets)
 	}
 	switch {
 	case c.Wait < minWait || c.Wait > maxWait:

@@ -1,6 +1,7 @@
 package pawlkafka
 
 import (
+	"bytes"
 	"encoding/hex"
 	"slices"
 	"strconv"
@@ -125,24 +126,17 @@ func attributes(r *kgo.Record) map[string]string {
 }
 
 // owned copies a record out of its fetch buffer, which one record would keep in memory as a whole.
+// A clone of nil is nil, because null and empty differ in Kafka.
 func owned(r *kgo.Record) *kgo.Record {
-	one := &kgo.Record{Key: clone(r.Key), Value: clone(r.Value), Timestamp: r.Timestamp, Topic: r.Topic, Partition: r.Partition,
+	one := &kgo.Record{Key: bytes.Clone(r.Key), Value: bytes.Clone(r.Value), Timestamp: r.Timestamp, Topic: r.Topic, Partition: r.Partition,
 		Attrs: r.Attrs, ProducerEpoch: r.ProducerEpoch, ProducerID: r.ProducerID, LeaderEpoch: r.LeaderEpoch, Offset: r.Offset}
 	if len(r.Headers) > 0 {
 		one.Headers = make([]kgo.RecordHeader, len(r.Headers))
 		for i, h := range r.Headers {
-			one.Headers[i] = kgo.RecordHeader{Key: strings.Clone(h.Key), Value: clone(h.Value)}
+			one.Headers[i] = kgo.RecordHeader{Key: strings.Clone(h.Key), Value: bytes.Clone(h.Value)}
 		}
 	}
 	return one
-}
-
-// clone copies b; nil stays nil, because null and empty differ in Kafka.
-func clone(b []byte) []byte {
-	if b == nil {
-		return nil
-	}
-	return append(make([]byte, 0, len(b)), b...)
 }
 
 // recordOverhead estimates the memory of a record beside its content, in bytes.

@@ -13,12 +13,10 @@ import (
 	"github.com/pawl-go/pawl/transport/internal/adapter"
 )
 
-// wrap adds the operation to an error of the client and, if known, a hint.
 func wrap(op, about string, err error) error {
 	return adapter.Wrap(op, err, func(err error) (short, hint string) { return diagnose(about, err) })
 }
 
-// diagnose recognises common setup mistakes.
 func diagnose(about string, err error) (short, hint string) {
 	var topic *topicError
 	if errors.As(err, &topic) {

@@ -13,7 +13,7 @@ import (
 
 // Commit commits the due offsets, as the next tick would.
 func Commit(ctx context.Context, s *Source) error {
-	return s.commit(ctx, "kafka.commit", everyPartition, false)
+	return s.commit(ctx, "kafka.commit", nil, false, func() {})
 }
 
 // Describe returns a source's state, for the failure message of a test.

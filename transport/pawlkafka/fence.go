@@ -18,7 +18,6 @@ import (
 //	onRevoked    treats it as lost under another membership
 //	onAssigned   restarts it at the group's commit if the client kept it
 
-// membership returns the member id that the coordinator gave this client.
 func (s *Source) membership() string {
 	member, _ := s.client.GroupMetadata()
 	return member
@@ -66,7 +65,7 @@ func (s *Source) renew(ctx context.Context, kept []*partition) {
 		s.tell(pawl.Event{Kind: pawl.EventError, Op: "kafka.assign", Err: wrap("kafka.assign", s.group, err)})
 	}
 	s.lose(kept)
-	to := map[string]map[int32]kgo.EpochOffset{}
+	to := offsets{}
 	member := s.membership()
 	s.mu.Lock()
 	for _, old := range kept {
@@ -79,10 +78,7 @@ func (s *Source) renew(ctx context.Context, kept []*partition) {
 		}
 		if at.Offset >= 0 {
 			p.resume(at.Offset, at.Epoch, readMetadata(&c.Metadata))
-			if to[p.topic] == nil {
-				to[p.topic] = map[int32]kgo.EpochOffset{}
-			}
-			to[p.topic][p.id] = at
+			to.set(p.topicPartition, at)
 		}
 		if !there {
 			p.commit.offset = -1

@@ -1,6 +1,7 @@
 package pawlkafka
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -65,10 +66,7 @@ func (s *Source) onFetched(_ context.Context, _ *kgo.Client, resp *kmsg.OffsetFe
 	s.mu.Lock()
 	for _, group := range resp.Groups {
 		for _, t := range group.Topics {
-			topic := t.Topic
-			if topic == "" {
-				topic = s.nameOf(t.TopicID)
-			}
+			topic := cmp.Or(t.Topic, s.nameOf(t.TopicID))
 			for _, rp := range t.Partitions {
 				if err := s.fetchedOne(topicPartition{topic, rp.Partition}, t.TopicID, rp); err != nil {
 					told = append(told, err)
@@ -162,13 +160,9 @@ func (s *Source) onRevoked(called context.Context, _ *kgo.Client, lost map[strin
 	ctx, cancel := context.WithTimeout(context.Background(), s.revokeWait)
 	defer cancel()
 	left := s.awaitBegun(ctx, leaving)
-	ours := map[*partition]bool{}
-	for _, p := range leaving {
-		ours[p] = true
-	}
 	committing, cancel := context.WithTimeout(context.Background(), callTimeout)
 	defer cancel()
-	s.commitThen(committing, "kafka.revoke", func(p *partition) bool { return ours[p] }, true, func() {
+	_ = s.commit(committing, "kafka.revoke", leaving, true, func() { // reported
 		for _, p := range leaving {
 			s.forget(p)
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"reflect"
+	"slices"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -45,7 +46,6 @@ type rule struct {
 	instead string
 }
 
-// refuse returns an error about the first broken rule.
 func refuse(op string, rules []rule) error {
 	for _, r := range rules {
 		if !r.kept {
@@ -55,7 +55,6 @@ func refuse(op string, rules []rule) error {
 	return nil
 }
 
-// commonRules apply to a source and to a sink.
 func commonRules(c *kgo.Client) []rule {
 	return []rule{
 		{"AllowAutoTopicCreation", !isSet(c, kgo.AllowAutoTopicCreation), "leave it out, and create the topics with their partitions and retention"},
@@ -133,20 +132,14 @@ func sameFunc(a, b any) bool { return reflect.ValueOf(a).Pointer() == reflect.Va
 
 // isSet reports whether an option has a value that is not zero. An empty slice is zero.
 func isSet(c *kgo.Client, option any) bool {
-	for _, v := range c.OptValues(option) {
-		if v == nil {
-			continue
-		}
+	return slices.ContainsFunc(c.OptValues(option), func(v any) bool {
 		switch r := reflect.ValueOf(v); r.Kind() {
+		case reflect.Invalid: // nil
+			return false
 		case reflect.Slice, reflect.Map:
-			if r.Len() > 0 {
-				return true
-			}
+			return r.Len() > 0
 		default:
-			if !r.IsZero() {
-				return true
-			}
+			return !r.IsZero()
 		}
-	}
-	return false
+	})
 }

@@ -6,7 +6,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// A topicPartition names a partition by its topic and number.
 type topicPartition struct {
 	topic string
 	id    int32
@@ -39,7 +38,6 @@ type partition struct {
 	commit commitment // the last one that the broker accepted
 }
 
-// A commitment is the committed state of a partition.
 type commitment struct {
 	offset int64 // -1: none
 	taken  int
@@ -49,7 +47,6 @@ func newPartition(s *Source, tp topicPartition, id topicID, member string) *part
 	return &partition{topicPartition: tp, source: s, topicID: id, member: member, window: newWindow(-1, -1), taken: 1, commit: commitment{offset: -1}}
 }
 
-// resume starts the partition at the committed offset.
 func (p *partition) resume(offset int64, epoch int32, m metadata) {
 	p.window = newWindow(offset, epoch)
 	p.taken, p.commit = m.Taken+1, commitment{offset: offset, taken: m.Taken}

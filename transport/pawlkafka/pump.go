@@ -14,7 +14,6 @@ import (
 	"github.com/pawl-go/pawl"
 )
 
-// clientHooks receives the client's notifications.
 type clientHooks struct{ source *Source }
 
 // OnFetchRecordBuffered wakes the pump.
@@ -97,7 +96,6 @@ func (s *Source) poll(ctx context.Context) bool {
 	return true
 }
 
-// mayFetch reports whether the source runs and its windows have room.
 func (s *Source) mayFetch() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -119,16 +117,14 @@ type logChange struct {
 // stow puts fetched records into the windows of their partitions, and pauses full partitions. It
 // returns findings about logs. It also returns the topics that the broker no longer knows, with the
 // id under which they were fetched.
-func (s *Source) stow(fetches kgo.Fetches) (found []logChange, anew map[string]topicID) {
-	var full map[string][]int32
+func (s *Source) stow(fetches kgo.Fetches) ([]logChange, map[string]topicID) {
+	var found []logChange
+	full, anew := map[string][]int32{}, map[string]topicID{}
 	s.mu.Lock()
 	fetches.EachTopic(func(t kgo.FetchTopic) {
 		for _, fp := range t.Partitions {
 			tp := topicPartition{t.Topic, fp.Partition}
 			if errors.Is(fp.Err, kerr.UnknownTopicID) {
-				if anew == nil {
-					anew = map[string]topicID{}
-				}
 				anew[t.Topic] = t.TopicID
 			} else if f := s.failed(tp, fp.Err); f != nil {
 				found = append(found, *f)
@@ -143,15 +139,12 @@ func (s *Source) stow(fetches kgo.Fetches) (found []logChange, anew map[string]t
 			found = append(found, s.stowPartition(p, fp)...)
 			if !p.paused && p.full(s.config) {
 				p.paused = true
-				if full == nil {
-					full = map[string][]int32{}
-				}
 				full[t.Topic] = append(full[t.Topic], fp.Partition)
 			}
 		}
 	})
 	s.crowded = s.octets >= s.config.MaxTotalOctets
-	if full != nil { // under mu, so that a resume cannot overtake the pause that it ends
+	if len(full) > 0 { // under mu, so that a resume cannot overtake the pause that it ends
 		s.client.PauseFetchPartitions(full)
 	}
 	s.wake()
@@ -159,7 +152,6 @@ func (s *Source) stow(fetches kgo.Fetches) (found []logChange, anew map[string]t
 	return found, anew
 }
 
-// stowPartition puts the records of one fetch into their window.
 func (s *Source) stowPartition(p *partition, fp kgo.FetchPartition) (found []logChange) {
 	before := p.octets
 	if first := fp.Records[0].Offset; p.next >= 0 && first > p.next && fp.LogStartOffset > p.next {
@@ -188,7 +180,7 @@ func (s *Source) stowPartition(p *partition, fp kgo.FetchPartition) (found []log
 	return found
 }
 
-// failed keeps a fetch error for the next Receive, or returns it if it is a finding about a log. It
+// failed keeps a fetch error for the next Receive, or returns it if it is a logChange about a log. It
 // drops a retriable error until such errors have lasted for troubleFor. Call it under mu.
 func (s *Source) failed(tp topicPartition, err error) *logChange {
 	var loss *kgo.ErrDataLoss

@@ -47,7 +47,8 @@ func (s *Source) Receive(ctx context.Context, max int) ([]pawl.Delivery, error) 
 			for i, h := range hs {
 				ds[i] = s.delivery(h) // calls the caller's KeyFrom: hold no lock
 			}
-			s.handedOut(ctx, ds)
+			s.counters.received.Add(int64(len(ds)))
+			s.report.Received(ctx, op, ds)
 			return ds, nil
 		}
 		soon := time.NewTimer(next)
@@ -56,7 +57,7 @@ func (s *Source) Receive(ctx context.Context, max int) ([]pawl.Delivery, error) 
 		case <-soon.C: // a Release delay is over
 		case <-waited.C:
 			soon.Stop()
-			s.emit(ctx, pawl.Event{Kind: pawl.EventEmptyReceive, Op: op})
+			s.report.Received(ctx, op, nil)
 			return nil, nil
 		case <-ctx.Done():
 			soon.Stop()
@@ -93,7 +94,6 @@ func (s *Source) start() error {
 	return nil
 }
 
-// pause stops fetching.
 func (s *Source) pause() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -133,19 +133,4 @@ func (s *Source) collect(max int) (hs []handout, next time.Duration, changed <-c
 		err, s.errs = s.errs[0], s.errs[1:]
 	}
 	return hs, next, s.changed, err
-}
-
-// handedOut counts and reports the deliveries of a Receive.
-func (s *Source) handedOut(ctx context.Context, ds []pawl.Delivery) {
-	var age time.Duration
-	for _, d := range ds {
-		if !d.SentAt.IsZero() {
-			age = max(age, time.Since(d.SentAt))
-		}
-		if !d.ProducedAt.IsZero() {
-			age = max(age, time.Since(d.ProducedAt))
-		}
-	}
-	s.counters.received.Add(int64(len(ds)))
-	s.emit(ctx, pawl.Event{Kind: pawl.EventReceived, Op: "kafka.receive", Count: len(ds), Age: age})
 }

@@ -2,7 +2,6 @@ package pawlkafka
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/pawl-go/pawl"
@@ -18,25 +17,17 @@ import (
 // rest.
 func (s *Source) Ack(ctx context.Context, rs ...pawl.Receipt) error {
 	const op = "kafka.ack"
-	held := make([]*entry, 0, len(rs))
-	for _, r := range rs {
-		if at, ours := r.Handle().(*entry); ours && r.Valid() && at.of.source == s {
-			held = append(held, at)
-		}
-	}
+	held, refused := adapter.Receipts(op, rs, s.owns)
 	done, err := s.settle(ctx, op, held, func(p *partition, at *entry) bool { return p.window.settle(at) })
 	if err != nil {
 		return err
 	}
 	s.counters.acked.Add(int64(done))
-	s.report(ctx, pawl.EventAcknowledged, op, done)
-	if refused := len(rs) - len(held); refused > 0 {
-		return &pawl.Error{Op: op, Code: pawl.CodeArgumentInvalid,
-			Err:  fmt.Errorf("%d of %d receipts refused: not from a commit of a delivery of this source", refused, len(rs)),
-			Hint: "acknowledge with the receipts that the commit returned"}
-	}
-	return nil
+	s.report.Count(ctx, pawl.EventAcknowledged, op, done)
+	return refused
 }
+
+func (s *Source) owns(at *entry) bool { return at != nil && at.of.source == s }
 
 // Release returns deliveries to memory; this source hands them out again after the delay. A delay
 // of 0 or less means at once. Meanwhile the commit stays before them, and up to ten times
@@ -47,12 +38,7 @@ func (s *Source) Ack(ctx context.Context, rs ...pawl.Receipt) error {
 // releases the rest.
 func (s *Source) Release(ctx context.Context, delay time.Duration, ds ...pawl.Delivery) error {
 	const op = "kafka.release"
-	held := make([]*entry, 0, len(ds))
-	for _, d := range ds {
-		if at, ours := d.Handle.(*entry); ours && at != nil && at.of.source == s {
-			held = append(held, at)
-		}
-	}
+	held, refused := adapter.Deliveries(op, ds, s.owns)
 	now := time.Now()
 	due := now.Add(max(delay, 0))
 	done, err := s.settle(ctx, op, held, func(p *partition, at *entry) bool { return p.release(at, due, now) })
@@ -60,11 +46,8 @@ func (s *Source) Release(ctx context.Context, delay time.Duration, ds ...pawl.De
 		return err
 	}
 	s.counters.released.Add(int64(done))
-	s.report(ctx, pawl.EventReleased, op, done)
-	if refused := len(ds) - len(held); refused > 0 {
-		return adapter.BadArgument(op, "%d of %d deliveries are not of this source", refused, len(ds))
-	}
-	return nil
+	s.report.Count(ctx, pawl.EventReleased, op, done)
+	return refused
 }
 
 // settle applies do to each delivery that this source still has out, and returns how many there
@@ -75,7 +58,7 @@ func (s *Source) settle(ctx context.Context, op string, held []*entry, do func(*
 		s.mu.Unlock()
 		return 0, &pawl.Error{Op: op, Err: errFinished}
 	}
-	var roomy map[string][]int32
+	roomy := map[string][]int32{}
 	for _, at := range held {
 		p := at.of
 		before := p.octets
@@ -86,27 +69,16 @@ func (s *Source) settle(ctx context.Context, op string, held []*entry, do func(*
 		done++
 		if p.paused && !p.leaving && p.roomy(s.config) {
 			p.paused = false
-			if roomy == nil {
-				roomy = map[string][]int32{}
-			}
 			roomy[p.topic] = append(roomy[p.topic], p.id)
 		}
 	}
-	if roomy != nil {
+	if len(roomy) > 0 {
 		s.client.ResumeFetchPartitions(roomy)
 	}
 	s.wake()
 	s.mu.Unlock()
-	if lost := len(held) - done; lost > 0 {
-		s.counters.lostHandles.Add(int64(lost))
-		s.report(ctx, pawl.EventHandleLost, op, lost)
-	}
+	lost := len(held) - done
+	s.counters.lostHandles.Add(int64(lost))
+	s.report.Count(ctx, pawl.EventHandleLost, op, lost)
 	return done, nil
-}
-
-// report emits an event for n deliveries, unless n is 0.
-func (s *Source) report(ctx context.Context, kind pawl.EventKind, op string, n int) {
-	if n > 0 {
-		s.emit(ctx, pawl.Event{Kind: kind, Op: op, Count: n})
-	}
 }

@@ -58,7 +58,6 @@ type Sink struct {
 	traffic   map[string]traffic // by topic
 }
 
-// traffic counts records of a topic.
 type traffic struct{ sent, finished int64 }
 
 var (
@@ -204,7 +203,6 @@ func (s *Sink) Carries(m pawl.Message) error {
 	return err
 }
 
-// record builds the record of an event.
 func (s *Sink) record(m pawl.Message) (*kgo.Record, error) {
 	topic, err := callback.Get("SinkConfig.TopicOf", func() string { return s.config.TopicOf(m) })
 	if err != nil {
@@ -251,13 +249,10 @@ func batchSize(r *kgo.Record) int {
 // in the log, and is published again. A crash before the broker has the records costs another try;
 // a crash after that costs duplicates.
 func (s *Sink) Publish(ctx context.Context, ms []pawl.Message) []error {
-	errs := make([]error, len(ms))
 	if err := fault.At("kafka.publish.before"); err != nil {
-		for i := range errs {
-			errs[i] = pawl.SinkDown(err)
-		}
-		return errs
+		return slices.Repeat([]error{pawl.SinkDown(err)}, len(ms))
 	}
+	errs := make([]error, len(ms))
 	var records []*kgo.Record
 	var indexes []int
 	for i, m := range ms {
@@ -274,9 +269,7 @@ func (s *Sink) Publish(ctx context.Context, ms []pawl.Message) []error {
 		errs[indexes[i]] = s.failure(err, f.alone[i])
 	}
 	if err := fault.At("kafka.publish.after"); err != nil { // the results are lost
-		for i := range errs {
-			errs[i] = pawl.SinkDown(err)
-		}
+		return slices.Repeat([]error{pawl.SinkDown(err)}, len(ms))
 	}
 	return errs
 }
@@ -347,11 +340,7 @@ type result struct {
 }
 
 func newFlight(n int) *flight {
-	f := &flight{results: make(chan result, n), errs: make([]error, n), alone: make([]bool, n)}
-	for i := range f.errs {
-		f.errs[i] = errUnanswered
-	}
-	return f
+	return &flight{results: make(chan result, n), errs: slices.Repeat([]error{errUnanswered}, n), alone: make([]bool, n)}
 }
 
 // send passes records to the client, after those that it passed before.
@@ -423,12 +412,8 @@ func (s *Sink) failure(err error, alone bool) error {
 
 // aboutRecord reports whether the broker refused a batch because of its contents.
 func aboutRecord(err error) bool {
-	for _, about := range []error{kerr.MessageTooLarge, kerr.InvalidRecord, kerr.InvalidTimestamp, kerr.CorruptMessage, kerr.RecordListTooLarge} {
-		if errors.Is(err, about) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc([]error{kerr.MessageTooLarge, kerr.InvalidRecord, kerr.InvalidTimestamp, kerr.CorruptMessage, kerr.RecordListTooLarge},
+		func(about error) bool { return errors.Is(err, about) })
 }
 
 // misfit returns the error of an event that cannot become a record. It is final, except after a

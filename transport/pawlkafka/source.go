@@ -29,6 +29,7 @@ type Source struct {
 	revokeWait             time.Duration // how long a revoke waits for started work
 	horizon                adapter.Horizon
 	counters               counters
+	report                 adapter.Reporter
 	connects, commitErrors reporter
 
 	// Acquire the locks in this order.
@@ -94,7 +95,7 @@ func Open(ctx context.Context, opts []kgo.Opt, group string, topics []string, cf
 		return nil, adapter.BadArgument(op, "the topics are %q: name at least one", topics)
 	}
 	topics = slices.Compact(slices.Sorted(slices.Values(topics)))
-	s := &Source{base: context.WithoutCancel(ctx), due: (*partition).due, group: group, topics: topics, config: cfg, ids: map[string]topicID{}, renewed: map[string]time.Time{}, parts: map[topicPartition]*partition{},
+	s := &Source{base: context.WithoutCancel(ctx), due: (*partition).due, group: group, topics: topics, config: cfg, report: adapter.Reporter{Hooks: cfg.Hooks, Scope: group}, ids: map[string]topicID{}, renewed: map[string]time.Time{}, parts: map[topicPartition]*partition{},
 		restart: map[topicPartition]bool{}, changed: make(chan struct{}), announced: make(chan struct{}, 1), kick: make(chan struct{}, 1)}
 	s.client, err = kgo.NewClient(s.options(opts)...)
 	if err != nil {
@@ -185,12 +186,11 @@ func (s *Source) Finish(ctx context.Context) error {
 		stop()
 	}
 	s.running.Wait()
-	failed := s.commit(ctx, "kafka.finish", everyPartition, true)
-	s.mu.Lock()
-	for _, p := range s.order {
-		s.forget(p)
-	}
-	s.mu.Unlock()
+	failed := s.commit(ctx, "kafka.finish", nil, true, func() {
+		for _, p := range s.order {
+			s.forget(p)
+		}
+	})
 	if err := s.leave(ctx); failed == nil {
 		failed = err
 	}
@@ -232,10 +232,5 @@ func (s *Source) forget(p *partition) {
 	s.wake()
 }
 
-func (s *Source) emit(ctx context.Context, e pawl.Event) {
-	e.Scope = s.group
-	s.config.Hooks.Emit(context.WithoutCancel(ctx), e)
-}
-
 // tell emits an event that no call of the consumer caused.
-func (s *Source) tell(e pawl.Event) { s.emit(s.base, e) }
+func (s *Source) tell(e pawl.Event) { s.report.Emit(s.base, e) }

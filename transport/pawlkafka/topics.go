@@ -32,7 +32,6 @@ func topicIDs(ctx context.Context, admin *kadm.Client, topics []string) (map[str
 	return ids, nil
 }
 
-// A topicError is an error about one topic.
 type topicError struct {
 	topic string
 	err   error
@@ -44,7 +43,6 @@ func (e *topicError) Unwrap() error { return e.err }
 // clockSlack covers late retention checks and producers' clocks (message.timestamp.after.max.ms).
 const clockSlack = time.Hour
 
-// askHorizon returns the longest horizon of the topics.
 func (s *Source) askHorizon(ctx context.Context) (longest time.Duration, err error) {
 	all, err := s.admin.DescribeTopicConfigs(ctx, s.topics...)
 	if err != nil {

@@ -74,13 +74,7 @@ func (w *window) add(p *entry) {
 // take hands out at most limit records in offset order. It skips an ordering key while one of its
 // records is out from an earlier take. It also skips the records of a key after one that waits.
 func (w *window) take(limit int, now time.Time) (taken []*entry) {
-	var blocked map[string]bool
-	block := func(key string) {
-		if blocked == nil {
-			blocked = map[string]bool{}
-		}
-		blocked[key] = true
-	}
+	blocked := map[string]bool{}
 	kept := w.todo[:0]
 	for i, p := range w.todo {
 		if len(taken) == limit {
@@ -89,10 +83,8 @@ func (w *window) take(limit int, now time.Time) (taken []*entry) {
 		}
 		switch {
 		case p.state == waiting && p.due.After(now):
-			if p.key != "" {
-				block(p.key)
-			}
-		case p.key != "" && (blocked[p.key] || w.outs[p.key] > 0):
+			blocked[p.key] = p.key != ""
+		case blocked[p.key], w.outs[p.key] > 0:
 		default:
 			taken = append(taken, p)
 			continue

@@ -38,11 +38,9 @@ type binder struct {
 	now        atomic.Pointer[binding]
 	reconnects atomic.Uint64 // reconnects of the connection at that time
 	doubt      atomic.Bool
-	asked      atomic.Int64  // Unix time in nanoseconds
 	delivered  atomic.Uint64 // highest delivery number of the consumer
 }
 
-// deliveredUpTo raises delivered to number.
 func (b *binder) deliveredUpTo(number uint64) {
 	for before := b.delivered.Load(); number > before && !b.delivered.CompareAndSwap(before, number); {
 		before = b.delivered.Load()
@@ -91,7 +89,6 @@ func (s *Source) rebind(ctx context.Context) (*binding, error) {
 	before := s.binder.now.Swap(b)
 	s.binder.reconnects.Store(reconnects)
 	s.binder.delivered.Store(0) // later deliveries belong to this identity
-	s.binder.asked.Store(time.Now().UnixNano())
 	switch {
 	case before == nil:
 	case before.identity != b.identity:
@@ -99,7 +96,7 @@ func (s *Source) rebind(ctx context.Context) (*binding, error) {
 		if before.identity.stream != b.identity.stream {
 			what = "stream"
 		}
-		s.emit(ctx, pawl.Event{Kind: pawl.EventError, Op: "nats.receive",
+		s.report.Emit(ctx, pawl.Event{Kind: pawl.EventError, Op: "nats.receive",
 			Err: fmt.Errorf("the %s of %s was recreated: everything that it holds is delivered again, and duplicates are absorbed", what, s.name())})
 		s.lost(ctx, "nats.receive", s.letGoAll())
 	case before.ackWait == b.ackWait:
@@ -108,7 +105,6 @@ func (s *Source) rebind(ctx context.Context) (*binding, error) {
 	return b, nil
 }
 
-// look reads the stream and the consumer, and checks the consumer.
 func (s *Source) look(ctx context.Context) (*binding, error) {
 	stream, err := s.js.Stream(ctx, s.stream)
 	if err != nil {
@@ -166,28 +162,20 @@ func (s *Source) connected(ctx context.Context) error {
 	return nil
 }
 
-const (
-	lookEvery = 5 * time.Minute // interval at which Info asks again
-	lookAgain = time.Minute     // the same after a failed attempt
-)
-
-// recent returns the binding, and asks again if it is old. If that fails, it returns the last one.
-func (s *Source) recent() *binding {
-	b := s.binder.now.Load()
-	if time.Since(time.Unix(0, s.binder.asked.Load())) < lookEvery {
-		return b
+// askHorizon asks JetStream anew, and returns how long the stream keeps a message.
+func (s *Source) askHorizon(ctx context.Context) (time.Duration, error) {
+	if err := s.connected(ctx); err != nil {
+		return 0, err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
-	defer cancel()
 	select {
 	case s.binder.asking <- struct{}{}:
 		defer func() { <-s.binder.asking }()
 	case <-ctx.Done():
-		return b
+		return 0, ctx.Err()
 	}
-	if fresh, err := s.rebind(ctx); err == nil {
-		return fresh
+	b, err := s.rebind(ctx)
+	if err != nil {
+		return 0, err
 	}
-	s.binder.asked.Store(time.Now().Add(lookAgain - lookEvery).UnixNano())
-	return b
+	return b.horizon, nil
 }

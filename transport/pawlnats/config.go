@@ -1,6 +1,7 @@
 package pawlnats
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -63,14 +64,8 @@ type Config struct {
 	Hooks pawl.Hooks
 }
 
-// filled returns the config with defaults set, or an error that names the invalid field.
 func (c Config) filled() (Config, error) {
-	if c.Wait == 0 {
-		c.Wait = defaultWait
-	}
-	if c.Batch == 0 {
-		c.Batch = defaultBatch
-	}
+	c.Wait, c.Batch = cmp.Or(c.Wait, defaultWait), cmp.Or(c.Batch, defaultBatch)
 	if c.Key == nil {
 		c.Key = DefaultKey()
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -12,7 +13,6 @@ import (
 	"github.com/pawl-go/pawl/transport/internal/adapter"
 )
 
-// wrap adds the operation to an error of nats.go and, if known, a hint.
 func wrap(op, where string, err error) error {
 	return adapter.Wrap(op, err, func(err error) (short, hint string) { return diagnose(where, err) })
 }
@@ -45,11 +45,7 @@ func diagnose(where string, err error) (short, hint string) {
 
 // needsOperator reports an error that does not pass within seconds.
 func needsOperator(err error) bool {
-	for _, known := range []error{jetstream.ErrStreamNotFound, jetstream.ErrConsumerNotFound, jetstream.ErrConsumerDoesNotExist, jetstream.ErrNotPullConsumer,
-		jetstream.ErrJetStreamNotEnabled, jetstream.ErrJetStreamNotEnabledForAccount, nats.ErrConnectionClosed, errTooLarge, pawl.ErrArgumentInvalid} {
-		if errors.Is(err, known) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc([]error{jetstream.ErrStreamNotFound, jetstream.ErrConsumerNotFound, jetstream.ErrConsumerDoesNotExist, jetstream.ErrNotPullConsumer,
+		jetstream.ErrJetStreamNotEnabled, jetstream.ErrJetStreamNotEnabledForAccount, nats.ErrConnectionClosed, errTooLarge, pawl.ErrArgumentInvalid},
+		func(known error) bool { return errors.Is(err, known) })
 }

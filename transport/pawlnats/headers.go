@@ -20,7 +20,6 @@ const BinarySuffix = adapter.BinarySuffix
 // RFC 3339. It must be the same at each resend. It becomes [pawl.Delivery.ProducedAt].
 const ProducedAtHeader = "Produced-At"
 
-// lastOf returns the last value of a header, or "" if it is absent.
 func lastOf(h nats.Header, name string) string {
 	values := h[name]
 	if len(values) == 0 {
@@ -29,7 +28,6 @@ func lastOf(h nats.Header, name string) string {
 	return values[len(values)-1]
 }
 
-// attributesOf returns a message's subject and the last value of each of its headers.
 func attributesOf(m *nats.Msg) map[string]string {
 	all := make(map[string]string, len(m.Header)+1)
 	for name := range m.Header {

@@ -13,13 +13,17 @@ import (
 // repeated header only the last value is there. The message has no metadata, so [KeyPosition] finds
 // no key, and the delivery keeps its first one.
 func (s *Source) Identify(d pawl.Delivery) pawl.Delivery {
-	m := messageOf(d)
+	s.identify(messageOf(d), &d)
+	return d
+}
+
+// identify sets the key and the ordering key. If one of their functions panics, Fault holds that.
+func (s *Source) identify(m *nats.Msg, d *pawl.Delivery) {
 	d.Key, d.Fault = callback.Get("Config.Key", func() string { return s.config.Key.KeyOf(m) })
 	d.KeyFault, d.OrderingKey = "", ""
 	if s.config.OrderingKey != nil && d.Fault == nil {
 		d.OrderingKey, d.Fault = callback.Get("Config.OrderingKey", func() string { return s.config.OrderingKey(m.Subject) })
 	}
-	return d
 }
 
 // messageOf rebuilds the message of a delivery, as far as the delivery holds it.

@@ -212,7 +212,7 @@ func (p *Partitions) offer(ctx context.Context, s *Source, d pawl.Delivery) {
 	giving, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
 	defer cancel()
 	if err := s.Release(giving, 0, d); err != nil {
-		s.emit(giving, pawl.Event{Kind: pawl.EventError, Op: "nats.release", Err: err})
+		s.report.Emit(giving, pawl.Event{Kind: pawl.EventError, Op: "nats.release", Err: err})
 	}
 }
 
@@ -235,10 +235,6 @@ func (p *Partitions) Ack(ctx context.Context, rs ...pawl.Receipt) error {
 	held, refused := ackable(rs, p.sources...)
 	errs := []error{refused}
 	for s, as := range byOwner(held) {
-		if s.finished.Load() {
-			errs = append(errs, &pawl.Error{Op: "nats.ack", Err: errFinished})
-			continue
-		}
 		errs = append(errs, s.ack(ctx, as))
 	}
 	return errors.Join(errs...)
@@ -249,21 +245,13 @@ func (p *Partitions) Release(ctx context.Context, delay time.Duration, ds ...paw
 	held, refused := releasable(ds, p.sources...)
 	errs := []error{refused}
 	for s, as := range byOwner(held) {
-		if s.finished.Load() {
-			errs = append(errs, &pawl.Error{Op: "nats.release", Err: errFinished})
-			continue
-		}
 		errs = append(errs, s.release(ctx, delay, as))
 	}
 	return errors.Join(errs...)
 }
 
 func byOwner(as []*arrival) map[*Source][]*arrival {
-	all := map[*Source][]*arrival{}
-	for _, a := range as {
-		all[a.owner] = append(all[a.owner], a)
-	}
-	return all
+	return adapter.By(as, func(a *arrival) *Source { return a.owner })
 }
 
 // Finish ends all partitions; see [Source.Finish].

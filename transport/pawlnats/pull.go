@@ -80,7 +80,6 @@ func (s *Source) pull(ctx context.Context, b *binding, most int) (got []*nats.Ms
 	}
 }
 
-// errTooLarge means that the next message exceeds the byte limit of a request.
 var errTooLarge = errors.New("the next message has more bytes than the consumer's MaxRequestMaxBytes allows for one request")
 
 // take reads one message. The request ends once it is complete, or when JetStream sends a status,
@@ -137,7 +136,6 @@ func (s *Source) unanswered(ctx context.Context) error {
 	return nil
 }
 
-// verdict interprets a status of JetStream about a request.
 func verdict(m *nats.Msg) (ended bool, err error) {
 	about := strings.ToLower(m.Header.Get("Description"))
 	switch status := m.Header.Get("Status"); status {

@@ -9,7 +9,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/pawl-go/pawl"
-	"github.com/pawl-go/pawl/internal/callback"
 	"github.com/pawl-go/pawl/transport/internal/adapter"
 )
 
@@ -75,7 +74,6 @@ func (s *Source) pullOnce(ctx context.Context, most int) ([]pawl.Delivery, error
 		return nil, err // their identity is unknown: they come again after AckWait
 	}
 	ds := make([]pawl.Delivery, 0, len(messages))
-	var age time.Duration
 	lost := 0
 	for i, m := range messages {
 		meta := metas[i]
@@ -88,17 +86,15 @@ func (s *Source) pullOnce(ctx context.Context, most int) ([]pawl.Delivery, error
 		if d.Receives > 1 {
 			s.counters.redelivered.Add(1)
 		}
-		age = max(age, time.Since(d.SentAt))
 		ds = append(ds, d)
 	}
 	s.counters.received.Add(int64(len(ds)))
 	s.lost(ctx, "nats.receive", lost)
-	switch {
-	case len(ds) > 0:
-		s.emit(ctx, pawl.Event{Kind: pawl.EventReceived, Op: "nats.receive", Count: len(ds), Age: age})
-	case err == nil:
+	if len(ds) == 0 && err == nil {
 		s.counters.emptyPolls.Add(1)
-		s.emit(ctx, pawl.Event{Kind: pawl.EventEmptyReceive, Op: "nats.receive"})
+	}
+	if len(ds) > 0 || err == nil {
+		s.report.Received(ctx, "nats.receive", ds)
 	}
 	return ds, err
 }
@@ -115,10 +111,7 @@ func (s *Source) rebound(ctx context.Context, b *binding, err error) (*binding, 
 }
 
 func (s *Source) delivery(m *nats.Msg, meta *nats.MsgMetadata, b *binding) pawl.Delivery {
-	key, fault := callback.Get("Config.Key", func() string { return s.config.Key.KeyOf(m) })
 	d := pawl.Delivery{
-		Key:        key,
-		Fault:      fault,
 		MessageID:  position(meta),
 		Payload:    m.Data,
 		Attributes: attributesOf(m),
@@ -129,8 +122,6 @@ func (s *Source) delivery(m *nats.Msg, meta *nats.MsgMetadata, b *binding) pawl.
 		ProducedAt: producedAt(m),
 		Handle:     &arrival{owner: s, reply: m.Reply, sequence: meta.Sequence.Stream, identity: b.identity, heart: b.heart},
 	}
-	if s.config.OrderingKey != nil && fault == nil {
-		d.OrderingKey, d.Fault = callback.Get("Config.OrderingKey", func() string { return s.config.OrderingKey(m.Subject) })
-	}
+	s.identify(m, &d)
 	return d
 }

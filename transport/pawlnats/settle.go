@@ -37,29 +37,19 @@ func ackNak(delay time.Duration) []byte {
 // acknowledges nothing. Stats.LostHandles counts it; it is no error.
 func (s *Source) Ack(ctx context.Context, rs ...pawl.Receipt) error {
 	held, refused := ackable(rs, s)
-	if s.finished.Load() {
-		return errors.Join(refused, &pawl.Error{Op: "nats.ack", Err: errFinished})
-	}
 	return errors.Join(refused, s.ack(ctx, held))
 }
 
 // ackable returns the handles of valid receipts of these sources, and an error about the others.
-func ackable(rs []pawl.Receipt, of ...*Source) (held []*arrival, err error) {
-	for _, r := range rs {
-		if a, ours := r.Handle().(*arrival); ours && a != nil && r.Valid() && slices.Contains(of, a.owner) {
-			held = append(held, a)
-		}
-	}
-	if refused := len(rs) - len(held); refused > 0 {
-		err = &pawl.Error{Op: "nats.ack", Code: pawl.CodeArgumentInvalid,
-			Err:  fmt.Errorf("%d of %d receipts refused: not from a commit of a delivery of this source", refused, len(rs)),
-			Hint: "acknowledge with the receipts that the commit returned"}
-	}
-	return held, err
+func ackable(rs []pawl.Receipt, of ...*Source) ([]*arrival, error) {
+	return adapter.Receipts("nats.ack", rs, func(a *arrival) bool { return a != nil && slices.Contains(of, a.owner) })
 }
 
 func (s *Source) ack(ctx context.Context, held []*arrival) error {
-	if len(held) == 0 {
+	switch {
+	case s.finished.Load():
+		return &pawl.Error{Op: "nats.ack", Err: errFinished}
+	case len(held) == 0:
 		return nil
 	}
 	s.letGo(held) // an extension in flight does no harm: the message is removed anyway
@@ -69,7 +59,7 @@ func (s *Source) ack(ctx context.Context, held []*arrival) error {
 	}
 	sent, dead, err := s.publish(ctx, held, ackAck)
 	s.counters.acked.Add(int64(sent))
-	s.report(ctx, pawl.EventAcknowledged, "nats.ack", sent)
+	s.report.Count(ctx, pawl.EventAcknowledged, "nats.ack", sent)
 	s.lost(ctx, "nats.ack", dead)
 	if err != nil {
 		left := len(held) - sent - dead
@@ -119,26 +109,18 @@ func (s *Source) Release(ctx context.Context, delay time.Duration, ds ...pawl.De
 		return nil
 	}
 	held, refused := releasable(ds, s)
-	if s.finished.Load() {
-		return errors.Join(refused, &pawl.Error{Op: "nats.release", Err: errFinished})
-	}
 	return errors.Join(refused, s.release(ctx, delay, held))
 }
 
 // releasable returns the handles of deliveries of these sources, and an error about the others.
-func releasable(ds []pawl.Delivery, of ...*Source) (held []*arrival, err error) {
-	for _, d := range ds {
-		if a, ours := d.Handle.(*arrival); ours && a != nil && slices.Contains(of, a.owner) {
-			held = append(held, a)
-		}
-	}
-	if refused := len(ds) - len(held); refused > 0 {
-		err = adapter.BadArgument("nats.release", "%d of %d deliveries are not of this source", refused, len(ds))
-	}
-	return held, err
+func releasable(ds []pawl.Delivery, of ...*Source) ([]*arrival, error) {
+	return adapter.Deliveries("nats.release", ds, func(a *arrival) bool { return a != nil && slices.Contains(of, a.owner) })
 }
 
 func (s *Source) release(ctx context.Context, delay time.Duration, held []*arrival) error {
+	if s.finished.Load() {
+		return &pawl.Error{Op: "nats.release", Err: errFinished}
+	}
 	live, stored := s.letGo(held)
 	for _, over := range stored {
 		select { // an extension sent after the release would override the delay
@@ -155,6 +137,6 @@ func (s *Source) release(ctx context.Context, delay time.Duration, held []*arriv
 		return s.left("nats.release", "released", len(live)-dead, len(held), err, "no action needed: they come again after AckWait")
 	}
 	s.counters.released.Add(int64(sent))
-	s.report(ctx, pawl.EventReleased, "nats.release", sent)
+	s.report.Count(ctx, pawl.EventReleased, "nats.release", sent)
 	return nil
 }

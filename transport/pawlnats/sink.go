@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -101,7 +102,6 @@ func OpenSink(ctx context.Context, js jetstream.JetStream, stream string, cfg Si
 	return s, nil
 }
 
-// look reads the stream and its subjects.
 func (s *Sink) look(ctx context.Context) (*jetstream.StreamInfo, error) {
 	stream, err := s.js.Stream(ctx, s.stream)
 	if err != nil {
@@ -141,12 +141,10 @@ func (s *Sink) Publish(ctx context.Context, ms []pawl.Message) []error {
 		})
 	}
 	all.Wait()
-	for _, err := range errs {
-		if err != nil {
-			return errs
-		}
+	if errors.Join(errs...) == nil {
+		return nil
 	}
-	return nil
+	return errs
 }
 
 // PublishBatch implements [pawl.BatchSink]. It sends each event of an aggregate after the previous
@@ -258,12 +256,7 @@ func (s *Sink) strange(ctx context.Context, subject string) bool {
 }
 
 func (s *Sink) takes(subject string) bool {
-	for _, pattern := range *s.subjects.Load() {
-		if matches(pattern, subject) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(*s.subjects.Load(), func(pattern string) bool { return matches(pattern, subject) })
 }
 
 // probe checks in the background whether the server answers, and reconnects if not.

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -25,8 +27,10 @@ type Source struct {
 	pulls    string // subject of pull requests
 	config   Config
 	binder   binder
-	held     handles
+	horizon  adapter.Horizon
+	held     sync.Map // the latest delivery of each held message, an *arrival by its sequence
 	pace     adapter.Pacer
+	report   adapter.Reporter
 	counters counters
 	finished atomic.Bool
 
@@ -67,30 +71,27 @@ func Open(ctx context.Context, js jetstream.JetStream, stream, consumer string, 
 	if err := patientConn(op, js.Conn()); err != nil {
 		return nil, err
 	}
-	s := &Source{conn: js.Conn(), js: js, stream: stream, consumer: consumer, config: cfg, held: handles{bySequence: map[uint64]*arrival{}},
+	s := &Source{conn: js.Conn(), js: js, stream: stream, consumer: consumer, config: cfg,
 		pulls: apiPrefix(js) + "CONSUMER.MSG.NEXT." + stream + "." + consumer, binder: binder{asking: make(chan struct{}, 1)}}
+	s.report = adapter.Reporter{Hooks: cfg.Hooks, Scope: s.name()}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	b, err := s.bind(ctx)
-	if err != nil {
+	s.horizon.Timeout, s.horizon.Ask = callTimeout, s.askHorizon
+	if err := s.horizon.Learn(ctx); err != nil {
 		return nil, wrap(op, s.name(), err)
 	}
-	for _, warning := range b.warnings {
-		s.emit(ctx, pawl.Event{Kind: pawl.EventError, Op: op, Err: errors.New(warning)})
+	for _, warning := range s.binder.now.Load().warnings {
+		s.report.Emit(ctx, pawl.Event{Kind: pawl.EventError, Op: op, Err: errors.New(warning)})
 	}
 	return s, nil
 }
 
-// apiPrefix returns the prefix of JetStream's API subjects.
 func apiPrefix(js jetstream.JetStream) string {
 	switch o := js.Options(); {
 	case o.Domain != "":
 		return "$JS." + o.Domain + ".API."
 	case o.APIPrefix != "":
-		if o.APIPrefix[len(o.APIPrefix)-1] == '.' {
-			return o.APIPrefix
-		}
-		return o.APIPrefix + "."
+		return strings.TrimSuffix(o.APIPrefix, ".") + "."
 	}
 	return jetstream.DefaultAPIPrefix
 }
@@ -108,7 +109,8 @@ func (s *Source) Broker() (system, destination string) { return "nats", s.stream
 // answer is older than five minutes, because settings may change. That takes at most ten seconds.
 // If it fails, Info returns the last answer and asks again after a minute.
 func (s *Source) Info() pawl.SourceInfo {
-	b := s.recent()
+	_ = s.horizon.Get() // binds again if the answer is old
+	b := s.binder.now.Load()
 	i := pawl.SourceInfo{RedeliveryHorizon: b.horizon, ReceiveBatch: min(s.config.Batch, b.batch), AckBatch: ackBatch, ReleaseBlocks: b.bounded}
 	if s.config.OrderingKey != nil {
 		// The next message comes after this one's ack, so do not wait to batch.

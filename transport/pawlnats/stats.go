@@ -36,14 +36,7 @@ func (s *Source) Stats() Stats {
 		Polls: c.polls.Load(), EmptyPolls: c.emptyPolls.Load(), PollErrors: c.pollErrors.Load(),
 		Received: c.received.Load(), Redelivered: c.redelivered.Load(), Acked: c.acked.Load(), AckFailures: c.ackFailures.Load(),
 		Released: c.released.Load(), Extended: c.extended.Load(), LostHandles: c.lostHandles.Load(), Reconnects: c.reconnects.Load(),
-		Held: s.held.count(),
-	}
-}
-
-// report emits an event for n messages, if n is above 0.
-func (s *Source) report(ctx context.Context, kind pawl.EventKind, op string, n int) {
-	if n > 0 {
-		s.emit(ctx, pawl.Event{Kind: kind, Op: op, Count: n})
+		Held: len(s.allHeld()),
 	}
 }
 
@@ -51,16 +44,9 @@ func (s *Source) report(ctx context.Context, kind pawl.EventKind, op string, n i
 // delivered them again, or the stream or consumer was recreated.
 func (s *Source) lost(ctx context.Context, op string, n int) {
 	s.counters.lostHandles.Add(int64(n))
-	s.report(ctx, pawl.EventHandleLost, op, n)
+	s.report.Count(ctx, pawl.EventHandleLost, op, n)
 }
 
-// emit adds the source's name to an event. Hooks get it even if ctx has ended.
-func (s *Source) emit(ctx context.Context, e pawl.Event) {
-	e.Scope = s.name()
-	s.config.Hooks.Emit(context.WithoutCancel(ctx), e)
-}
-
-// plus adds the counts of another source of the same consumer.
 func (s Stats) plus(o Stats) Stats {
 	return Stats{
 		Polls: s.Polls + o.Polls, EmptyPolls: s.EmptyPolls + o.EmptyPolls, PollErrors: s.PollErrors + o.PollErrors,

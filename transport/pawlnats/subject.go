@@ -39,7 +39,6 @@ func checkSubject(subject string) error {
 	return nil
 }
 
-// matches reports whether a stream's subject pattern accepts a subject.
 func matches(pattern, subject string) bool {
 	ps, ss := strings.Split(pattern, "."), strings.Split(subject, ".")
 	for i, p := range ps {

@@ -45,7 +45,6 @@ func (c Config) unfit(name string, k jetstream.ConsumerConfig) error {
 	return nil
 }
 
-// oldServer reports a server before 2.10.
 func oldServer(version string) bool {
 	var major, minor int
 	_, err := fmt.Sscanf(version, "%d.%d", &major, &minor)
@@ -67,7 +66,6 @@ func warnings(c jetstream.StreamConfig, version string) (all []string) {
 	return all
 }
 
-// horizon returns how long a stream keeps a message.
 func horizon(c jetstream.StreamConfig) time.Duration {
 	if c.MaxAge <= 0 {
 		return pawl.Forever

@@ -1,6 +1,7 @@
 package pawlrabbitmq
 
 import (
+	"cmp"
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
@@ -65,17 +66,10 @@ type Config struct {
 
 func (c Config) filled() (Config, error) {
 	const op = "rabbitmq.open"
-	if c.Prefetch == 0 {
-		c.Prefetch = defaultPrefetch
-	}
-	if c.Wait == 0 {
-		c.Wait = defaultWait
-	}
+	c.Prefetch, c.Wait = cmp.Or(c.Prefetch, defaultPrefetch), cmp.Or(c.Wait, defaultWait)
+	c.RedeliveryHorizon = cmp.Or(c.RedeliveryHorizon, defaultHorizon)
 	if c.Key == nil {
 		c.Key = DefaultKey()
-	}
-	if c.RedeliveryHorizon == 0 {
-		c.RedeliveryHorizon = defaultHorizon
 	}
 	switch {
 	case c.Prefetch < 1 || c.Prefetch > maxPrefetch:

@@ -67,7 +67,6 @@ func (l *confirmChannel) block(b amqp.Blocking) {
 	}
 }
 
-// blocking returns an error while RabbitMQ blocks the connection.
 func (l *confirmChannel) blocking() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -199,7 +198,6 @@ func (l *confirmChannel) gather() {
 	}
 }
 
-// reason returns why the channel was closed.
 func (l *confirmChannel) reason() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

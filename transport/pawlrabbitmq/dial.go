@@ -1,6 +1,7 @@
 package pawlrabbitmq
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -28,12 +29,7 @@ func URL(url string) Dialer { return URLConfig(url, amqp.Config{}) }
 // URLConfig dials with a configuration: certificates, the connection's name, another heartbeat. A
 // silent connection is closed after three heartbeats. 0 means 10 s; RabbitMQ may lower it.
 func URLConfig(url string, c amqp.Config) Dialer {
-	if c.Heartbeat == 0 {
-		c.Heartbeat = defaultHeartbeat
-	}
-	if c.Locale == "" {
-		c.Locale = "en_US"
-	}
+	c.Heartbeat, c.Locale = cmp.Or(c.Heartbeat, defaultHeartbeat), cmp.Or(c.Locale, "en_US")
 	return func() (*amqp.Connection, error) {
 		// The error's text would repeat the address with the password.
 		if _, err := amqp.ParseURI(url); err != nil {

@@ -18,7 +18,6 @@ var (
 	errLost     = errors.New("the connection was lost")
 )
 
-// wrap gives an error of amqp091-go its operation and the next step, if one is known.
 func wrap(op, where string, err error) error {
 	return adapter.Wrap(op, err, func(err error) (short, hint string) { return diagnose(where, err) })
 }

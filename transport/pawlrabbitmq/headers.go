@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"math/big"
 	"strconv"
 	"strings"
 	"time"
@@ -49,14 +50,19 @@ func attributesOf(d *amqp.Delivery) map[string]string {
 	if _, own := all[ContentTypeAttribute]; !own && d.ContentType != "" {
 		all[ContentTypeAttribute] = strings.ToValidUTF8(d.ContentType, "\uFFFD")
 	}
-	for name, value := range map[string]string{ExchangeAttribute: d.Exchange, RoutingKeyAttribute: d.RoutingKey, TypeAttribute: d.Type,
-		CorrelationIDAttribute: d.CorrelationId, ReplyToAttribute: d.ReplyTo, AppIDAttribute: d.AppId, EncodingAttribute: d.ContentEncoding} {
+	for name, value := range propertiesOf(d) {
 		delete(all, name)
-		if value != "" {
-			all[name] = cleanText(value)
+		if *value != "" {
+			all[name] = cleanText(*value)
 		}
 	}
 	return all
+}
+
+// propertiesOf returns the properties that are attributes under names of their own.
+func propertiesOf(d *amqp.Delivery) map[string]*string {
+	return map[string]*string{ExchangeAttribute: &d.Exchange, RoutingKeyAttribute: &d.RoutingKey, TypeAttribute: &d.Type,
+		CorrelationIDAttribute: &d.CorrelationId, ReplyToAttribute: &d.ReplyTo, AppIDAttribute: &d.AppId, EncodingAttribute: &d.ContentEncoding}
 }
 
 // cleanText replaces invalid UTF-8 and NUL in a property, because properties have no ;base64 form.
@@ -64,7 +70,6 @@ func cleanText(value string) string {
 	return strings.ReplaceAll(strings.ToValidUTF8(value, "\uFFFD"), "\x00", "\uFFFD")
 }
 
-// attributeOf returns a header's value as text, or its octets.
 func attributeOf(value any) (text string, octets []byte) {
 	switch v := value.(type) {
 	case nil:
@@ -144,7 +149,6 @@ func jsonOf(value any) any {
 	return text
 }
 
-// octetsOf returns the octets of a value that is not text.
 func octetsOf(value any) (octets []byte, is bool) {
 	switch v := value.(type) {
 	case []byte:
@@ -156,19 +160,8 @@ func octetsOf(value any) (octets []byte, is bool) {
 }
 
 func decimal(d amqp.Decimal) string {
-	digits := strconv.FormatInt(int64(d.Value), 10)
-	if d.Scale == 0 {
-		return digits
-	}
-	sign, digits, negative := "", digits, strings.HasPrefix(digits, "-")
-	if negative {
-		sign, digits = "-", digits[1:]
-	}
-	if missing := int(d.Scale) + 1 - len(digits); missing > 0 {
-		digits = strings.Repeat("0", missing) + digits
-	}
-	at := len(digits) - int(d.Scale)
-	return sign + digits[:at] + "." + digits[at:]
+	scale := new(big.Int).Exp(big.NewInt(10), big.NewInt(int64(d.Scale)), nil)
+	return new(big.Rat).SetFrac(big.NewInt(int64(d.Value)), scale).FloatString(int(d.Scale))
 }
 
 // textOf returns a header that may be a key, which is text or a whole number, else "".
@@ -183,7 +176,6 @@ func textOf(value any) string {
 	}
 }
 
-// numberOf returns a header's number; 0 if it is absent or not a number.
 func numberOf(value any) int {
 	n, err := strconv.Atoi(textOf(value))
 	if err != nil {

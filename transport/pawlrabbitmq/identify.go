@@ -12,23 +12,25 @@ import (
 // [pawl.Identifier]. [Config.Key] and [Config.OrderingKey] get a message with the body, the headers
 // and the properties that are attributes. Headers that were numbers, times or tables are text.
 func (s *Source) Identify(d pawl.Delivery) pawl.Delivery {
-	m := messageOf(d)
+	s.identify(messageOf(d), &d)
+	return d
+}
+
+// identify sets the key and the ordering key. If one of their functions panics, Fault holds that.
+func (s *Source) identify(m *amqp.Delivery, d *pawl.Delivery) {
 	d.Key, d.Fault = callback.Get("Config.Key", func() string { return s.config.Key.KeyOf(m) })
 	d.KeyFault, d.OrderingKey = "", ""
 	if s.config.OrderingKey != nil && d.Fault == nil {
 		d.OrderingKey, d.Fault = callback.Get("Config.OrderingKey", func() string { return s.config.OrderingKey(m) })
 	}
-	return d
 }
 
-// messageOf rebuilds a message from a delivery.
 func messageOf(d pawl.Delivery) *amqp.Delivery {
 	m := &amqp.Delivery{Body: d.Payload, MessageId: d.MessageID, Timestamp: d.ProducedAt, Headers: amqp.Table{}}
 	if m.MessageId == bodyID(d.Payload) { // the message had none
 		m.MessageId = ""
 	}
-	properties := map[string]*string{ExchangeAttribute: &m.Exchange, RoutingKeyAttribute: &m.RoutingKey, TypeAttribute: &m.Type,
-		CorrelationIDAttribute: &m.CorrelationId, ReplyToAttribute: &m.ReplyTo, AppIDAttribute: &m.AppId, EncodingAttribute: &m.ContentEncoding}
+	properties := propertiesOf(m)
 	for name, value := range d.Attributes {
 		if property, is := properties[name]; is {
 			*property = value

@@ -1,6 +1,7 @@
 package pawlrabbitmq
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -35,10 +36,7 @@ func askManagement(ctx context.Context, address, vhost, queue string) (queueFact
 	}
 	user := base.User
 	base.User = nil
-	if vhost == "" {
-		vhost = "/"
-	}
-	at := strings.TrimSuffix(base.String(), "/") + "/api/queues/" + url.PathEscape(vhost) + "/" + url.PathEscape(queue)
+	at := strings.TrimSuffix(base.String(), "/") + "/api/queues/" + url.PathEscape(cmp.Or(vhost, "/")) + "/" + url.PathEscape(queue)
 	var m managed
 	for try := 1; ; try++ {
 		status, err := getJSON(ctx, at, user, &m)

@@ -276,7 +276,6 @@ func (s *Source) close(ctx context.Context, one *session) {
 	}
 }
 
-// fail ends a session to which writing failed.
 func (s *Source) fail(one *session, err error) {
 	s.ended(one, err)
 	go hangUp(one.conn, 0)

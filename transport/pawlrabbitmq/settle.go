@@ -21,20 +21,15 @@ import (
 // another source, or settled before. The other receipts of the call are still acknowledged.
 func (s *Source) Ack(ctx context.Context, rs ...pawl.Receipt) error {
 	const op = "rabbitmq.ack"
-	handles := make([]*handle, 0, len(rs))
-	for _, r := range rs {
-		if h, ours := r.Handle().(*handle); ours && r.Valid() {
-			handles = append(handles, h)
-		}
-	}
+	handles, _ := adapter.Receipts(op, rs, func(h *handle) bool { return h != nil })
 	refused := len(rs) - len(handles)
 	acked, dead, left := 0, 0, error(nil)
-	for one, mine := range bySession(handles) {
+	for one, mine := range adapter.By(handles, func(h *handle) *session { return h.session }) {
 		n, lost, again, err := s.ackIn(ctx, one, mine)
 		acked, dead, refused, left = acked+n, dead+lost, refused+again, errors.Join(left, err)
 	}
 	s.counters.acked.Add(int64(acked))
-	s.report(ctx, pawl.EventAcknowledged, op, acked)
+	s.report.Count(ctx, pawl.EventAcknowledged, op, acked)
 	s.lost(ctx, op, dead)
 	if refused > 0 {
 		left = errors.Join(left, &pawl.Error{Op: op, Code: pawl.CodeArgumentInvalid,
@@ -42,14 +37,6 @@ func (s *Source) Ack(ctx context.Context, rs ...pawl.Receipt) error {
 			Hint: "acknowledge once, with the receipts that the commit returned"})
 	}
 	return left
-}
-
-func bySession(handles []*handle) map[*session][]*handle {
-	all := map[*session][]*handle{}
-	for _, h := range handles {
-		all[h.session] = append(all[h.session], h)
-	}
-	return all
 }
 
 // ackIn acknowledges deliveries of one session. The oldest settled ones go in one frame, the others
@@ -147,12 +134,7 @@ func (s *Source) forgetSettled(one *session) {
 // With an order, release a delivery and those behind it in one call.
 func (s *Source) Release(ctx context.Context, delay time.Duration, ds ...pawl.Delivery) error {
 	const op = "rabbitmq.release"
-	handles := make([]*handle, 0, len(ds))
-	for _, d := range ds {
-		if h, ours := d.Handle.(*handle); ours && h != nil {
-			handles = append(handles, h)
-		}
-	}
+	handles, _ := adapter.Deliveries(op, ds, func(h *handle) bool { return h != nil })
 	released, lost, draining, err := s.noteReleased(delay, handles)
 	if err != nil {
 		return err
@@ -162,7 +144,7 @@ func (s *Source) Release(ctx context.Context, delay time.Duration, ds ...pawl.De
 		s.closing.Go(func() { s.giveBackRest(one) })
 	}
 	s.counters.released.Add(int64(released))
-	s.report(ctx, pawl.EventReleased, op, released)
+	s.report.Count(ctx, pawl.EventReleased, op, released)
 	s.lost(ctx, op, lost)
 	if refused := len(ds) - released - lost; refused > 0 {
 		return adapter.BadArgument(op, "%d of %d deliveries are not of this source, or were settled before", refused, len(ds))

@@ -1,9 +1,11 @@
 package pawlrabbitmq
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -69,9 +71,7 @@ var (
 // "" routes to the queue that the routing key names. Close the sink after the relay has ended.
 func OpenSink(ctx context.Context, dial Dialer, exchange string, cfg SinkConfig) (*Sink, error) {
 	const op = "rabbitmq.sink"
-	if cfg.MaxSize == 0 {
-		cfg.MaxSize = defaultMaxSize
-	}
+	cfg.MaxSize = cmp.Or(cfg.MaxSize, defaultMaxSize)
 	switch {
 	case dial == nil:
 		return nil, adapter.BadArgument(op, "the Dialer is missing: pass URL(\"amqp://…\")")
@@ -126,12 +126,10 @@ func (s *Sink) Publish(ctx context.Context, ms []pawl.Message) []error {
 	for i, err := range s.publish(ctx, parcels) {
 		errs[parcels[i].index] = err
 	}
-	for _, err := range errs {
-		if err != nil {
-			return errs
-		}
+	if errors.Join(errs...) == nil {
+		return nil
 	}
-	return nil
+	return errs
 }
 
 // PublishBatch implements [pawl.BatchSink]. It sends each event after the one before is confirmed.
@@ -146,30 +144,22 @@ func (s *Sink) PublishBatch(ctx context.Context, ms []pawl.Message) (accepted in
 	return accepted, nil
 }
 
-// publish sends parcels and returns an error for each.
 func (s *Sink) publish(ctx context.Context, parcels []parcel) []error {
-	errs := make([]error, len(parcels))
 	if len(parcels) == 0 {
-		return errs
+		return nil
 	}
 	l, err := s.connected(ctx)
 	if err == nil {
 		defer s.leave(l)
 		err = l.blocking()
 	}
+	if err == nil {
+		err = fault.At("rabbitmq.publish.before")
+	}
 	if err != nil {
-		for i := range errs {
-			errs[i] = s.down(err)
-		}
-		return errs
+		return slices.Repeat([]error{s.down(err)}, len(parcels))
 	}
-	if err := fault.At("rabbitmq.publish.before"); err != nil {
-		for i := range errs {
-			errs[i] = s.down(err)
-		}
-		return errs
-	}
-	unknown := false
+	errs, unknown := make([]error, len(parcels)), false
 	for i, one := range l.send(ctx, s.exchange, parcels) {
 		var certain bool
 		errs[i], certain = s.confirmed(ctx, l, parcels[i], one)

@@ -21,6 +21,7 @@ type Source struct {
 	config     Config
 	facts      queueFacts
 	pace       adapter.Pacer
+	report     adapter.Reporter
 	counters   counters
 	connecting chan struct{} // held by the call that connects
 	closing    sync.WaitGroup
@@ -74,7 +75,7 @@ func Open(ctx context.Context, dial Dialer, queue string, cfg Config) (*Source, 
 	case queue == "":
 		return nil, adapter.BadArgument(op, "the name of the queue is empty")
 	}
-	s := &Source{dial: dial, queue: queue, config: cfg, connecting: make(chan struct{}, 1), draining: map[*session]bool{}, out: map[string]int{},
+	s := &Source{dial: dial, queue: queue, config: cfg, report: adapter.Reporter{Hooks: cfg.Hooks, Scope: queue}, connecting: make(chan struct{}, 1), draining: map[*session]bool{}, out: map[string]int{},
 		changed: make(chan struct{})}
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
@@ -89,7 +90,7 @@ func Open(ctx context.Context, dial Dialer, queue string, cfg Config) (*Source, 
 		return nil, wrap(op, queue, err)
 	}
 	for _, warning := range s.facts.warnings(queue) {
-		s.emit(ctx, pawl.Event{Kind: pawl.EventError, Op: op, Err: errors.New(warning)})
+		s.report.Emit(ctx, pawl.Event{Kind: pawl.EventError, Op: op, Err: errors.New(warning)})
 	}
 	return s, nil
 }

@@ -42,19 +42,7 @@ func (s *Source) Stats() Stats {
 	return all
 }
 
-// report emits an event for n messages, if n > 0.
-func (s *Source) report(ctx context.Context, kind pawl.EventKind, op string, n int) {
-	if n > 0 {
-		s.emit(ctx, pawl.Event{Kind: kind, Op: op, Count: n})
-	}
-}
-
 func (s *Source) lost(ctx context.Context, op string, n int) {
 	s.counters.lostHandles.Add(int64(n))
-	s.report(ctx, pawl.EventHandleLost, op, n)
-}
-
-func (s *Source) emit(ctx context.Context, e pawl.Event) {
-	e.Scope = s.queue
-	s.config.Hooks.Emit(context.WithoutCancel(ctx), e)
+	s.report.Count(ctx, pawl.EventHandleLost, op, n)
 }

@@ -26,7 +26,6 @@ const (
 	argOverflow   = "x-overflow"
 )
 
-// queueFacts is what Open knows of a queue.
 type queueFacts struct {
 	kind      string // quorum, classic, stream
 	durable   bool
@@ -39,29 +38,26 @@ type queueFacts struct {
 
 func (f queueFacts) has(argument string) bool { return f.arguments[argument] != "" }
 
-// major returns the broker's major version; 0 if unknown.
 func (f queueFacts) major() int {
 	n, _ := strconv.Atoi(strings.SplitN(f.version, ".", 2)[0])
 	return n
 }
 
 // look checks that a queue exists, and reads its arguments from the management API or by AMQP.
-func look(ctx context.Context, conn *amqp.Connection, queue, management string) (queueFacts, error) {
-	exists := func(ch *amqp.Channel) error {
+func look(ctx context.Context, conn *amqp.Connection, queue, management string) (f queueFacts, err error) {
+	err = onChannel(ctx, conn, func(ch *amqp.Channel) error {
 		_, err := ch.QueueDeclarePassive(queue, true, false, false, false, nil)
 		return err
-	}
-	if err := onChannel(ctx, conn, exists); err != nil {
-		return queueFacts{}, err
-	}
-	version, _ := conn.Properties["version"].(string)
-	if management != "" {
-		f, err := askManagement(ctx, management, conn.Config.Vhost, queue)
-		f.version = version
+	})
+	switch {
+	case err != nil:
 		return f, err
+	case management != "":
+		f, err = askManagement(ctx, management, conn.Config.Vhost, queue)
+	default:
+		f, err = inspect(ctx, conn, queue)
 	}
-	f, err := inspect(ctx, conn, queue)
-	f.version = version
+	f.version, _ = conn.Properties["version"].(string)
 	return f, err
 }
 
@@ -133,7 +129,6 @@ func inspect(ctx context.Context, conn *amqp.Connection, queue string) (queueFac
 	return f, nil
 }
 
-// kindOf returns the type of a queue that matches a declaration.
 func kindOf(args amqp.Table) string {
 	if kind, is := args[argType].(string); is {
 		return kind

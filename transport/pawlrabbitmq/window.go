@@ -7,7 +7,6 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/pawl-go/pawl"
-	"github.com/pawl-go/pawl/internal/callback"
 	"github.com/pawl-go/pawl/transport/internal/adapter"
 )
 
@@ -57,10 +56,7 @@ func (s *Source) arrived(one *session, d amqp.Delivery) {
 }
 
 func (s *Source) delivery(d *amqp.Delivery) pawl.Delivery {
-	key, fault := callback.Get("Config.Key", func() string { return s.config.Key.KeyOf(d) })
 	to := pawl.Delivery{
-		Key:        key,
-		Fault:      fault,
 		MessageID:  d.MessageId,
 		Payload:    d.Body,
 		Attributes: attributesOf(d),
@@ -75,9 +71,7 @@ func (s *Source) delivery(d *amqp.Delivery) pawl.Delivery {
 	if to.Payload == nil {
 		to.Payload = []byte{}
 	}
-	if s.config.OrderingKey != nil && fault == nil {
-		to.OrderingKey, to.Fault = callback.Get("Config.OrderingKey", func() string { return s.config.OrderingKey(d) })
-	}
+	s.identify(d, &to)
 	return to
 }
 
@@ -234,17 +228,8 @@ func (s *Source) receive(ctx context.Context, most int) ([]pawl.Delivery, error)
 	return nil, ctx.Err()
 }
 
-// tell counts and reports received deliveries.
 func (s *Source) tell(ctx context.Context, ds []pawl.Delivery) {
-	if len(ds) == 0 {
-		s.emit(ctx, pawl.Event{Kind: pawl.EventEmptyReceive, Op: "rabbitmq.receive"})
-		return
-	}
-	var age time.Duration
 	for _, d := range ds {
-		if !d.ProducedAt.IsZero() {
-			age = max(age, time.Since(d.ProducedAt))
-		}
 		switch h := d.Handle.(*handle); {
 		case h.handout > 1:
 			s.counters.again.Add(1)
@@ -254,5 +239,5 @@ func (s *Source) tell(ctx context.Context, ds []pawl.Delivery) {
 		}
 	}
 	s.counters.received.Add(int64(len(ds)))
-	s.emit(ctx, pawl.Event{Kind: pawl.EventReceived, Op: "rabbitmq.receive", Count: len(ds), Age: age})
+	s.report.Received(ctx, "rabbitmq.receive", ds)
 }

@@ -11,18 +11,11 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 )
 
-// entry is one message of a batch call.
-type entry struct {
-	receipt string
-	seconds int32 // visibility to set; unused by deletes and sends
-	message int   // index of the message to send; used by sends only
-}
-
-// entryResult is the result of one entry.
 type entryResult struct {
 	err   error // nil if it succeeded
 	dead  bool  // the handle is no longer usable
 	again bool  // a fault of the service: the same entry may succeed now
+	whole int   // the number of entries of a call that failed as a whole; else 0
 }
 
 // batchResponse is the response to a batch call, by entry ids.
@@ -32,14 +25,14 @@ type batchResponse struct {
 }
 
 // batchCall sends up to ten entries. ids[i] belongs to entries[i].
-type batchCall func(ctx context.Context, ids []string, entries []entry) (batchResponse, error)
+type batchCall[E any] func(ctx context.Context, ids []string, entries []E) (batchResponse, error)
 
 var errUnanswered = errors.New("the response does not mention the entry")
 
 // inBatches sends entries ten at a time and returns one result for each. Entry ids are positions,
 // because message ids may repeat in a batch: a redelivery may be stored beside its original. SQS
 // refuses a batch with repeated ids (trap T75).
-func inBatches(ctx context.Context, entries []entry, call batchCall) []entryResult {
+func inBatches[E any](ctx context.Context, entries []E, call batchCall[E]) []entryResult {
 	results := make([]entryResult, 0, len(entries))
 	for chunk := range slices.Chunk(entries, maxBatch) {
 		results = append(results, oneBatch(ctx, chunk, call)...)
@@ -47,31 +40,31 @@ func inBatches(ctx context.Context, entries []entry, call batchCall) []entryResu
 	return results
 }
 
-func oneBatch(ctx context.Context, chunk []entry, call batchCall) []entryResult {
-	ids := positions(len(chunk))
-	results := make([]entryResult, len(chunk))
+func oneBatch[E any](ctx context.Context, chunk []E, call batchCall[E]) []entryResult {
+	ids, results := make([]string, len(chunk)), make([]entryResult, len(chunk))
+	for i := range ids {
+		ids[i] = strconv.Itoa(i)
+	}
 	reply, err := call(ctx, ids, chunk)
 	for i := range results {
 		if err != nil {
-			results[i].err = err // the SDK has retried already
+			results[i] = entryResult{err: err, whole: len(chunk)} // the SDK has retried already
 		} else if !slices.Contains(reply.successful, ids[i]) {
 			results[i] = entryResult{err: errUnanswered, again: true}
 		}
 	}
 	for _, f := range reply.failed {
-		i := slices.Index(ids, aws.ToString(f.Id))
-		if i < 0 {
-			continue
+		if i := slices.Index(ids, aws.ToString(f.Id)); i >= 0 {
+			results[i] = judge(f)
 		}
-		results[i] = judge(f)
 	}
 	return results
 }
 
 // twice is inBatches with one retry of the entries that failed by a fault of the service.
-func twice(ctx context.Context, entries []entry, call batchCall) []entryResult {
+func twice[E any](ctx context.Context, entries []E, call batchCall[E]) []entryResult {
 	results := inBatches(ctx, entries, call)
-	var again []entry
+	var again []E
 	var where []int
 	for i, o := range results {
 		if o.again {
@@ -84,19 +77,10 @@ func twice(ctx context.Context, entries []entry, call batchCall) []entryResult {
 	return results
 }
 
-func positions(n int) []string {
-	ids := make([]string, n)
-	for i := range ids {
-		ids[i] = strconv.Itoa(i)
-	}
-	return ids
-}
-
-func (s *Source) deleteMessages(ctx context.Context, ids []string, entries []entry) (batchResponse, error) {
+func (s *Source) deleteMessages(ctx context.Context, ids []string, held []*arrival) (batchResponse, error) {
 	in := &awssqs.DeleteMessageBatchInput{QueueUrl: &s.url}
-	for i := range entries {
-		in.Entries = append(in.Entries,
-			types.DeleteMessageBatchRequestEntry{Id: &ids[i], ReceiptHandle: &entries[i].receipt})
+	for i, a := range held {
+		in.Entries = append(in.Entries, types.DeleteMessageBatchRequestEntry{Id: &ids[i], ReceiptHandle: &a.receipt})
 	}
 	out, err := s.client.DeleteMessageBatch(ctx, in)
 	if err != nil {
@@ -109,11 +93,17 @@ func (s *Source) deleteMessages(ctx context.Context, ids []string, entries []ent
 	return reply, nil
 }
 
-func (s *Source) changeVisibility(ctx context.Context, ids []string, entries []entry) (batchResponse, error) {
+// change sets the visibility of one message.
+type change struct {
+	receipt string
+	seconds int32
+}
+
+func (s *Source) changeVisibility(ctx context.Context, ids []string, changes []change) (batchResponse, error) {
 	in := &awssqs.ChangeMessageVisibilityBatchInput{QueueUrl: &s.url}
-	for i := range entries {
+	for i, c := range changes {
 		in.Entries = append(in.Entries, types.ChangeMessageVisibilityBatchRequestEntry{
-			Id: &ids[i], ReceiptHandle: &entries[i].receipt, VisibilityTimeout: entries[i].seconds})
+			Id: &ids[i], ReceiptHandle: &c.receipt, VisibilityTimeout: c.seconds})
 	}
 	out, err := s.client.ChangeMessageVisibilityBatch(ctx, in)
 	if err != nil {

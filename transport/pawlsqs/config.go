@@ -1,6 +1,7 @@
 package pawlsqs
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/pawl-go/pawl"
@@ -82,14 +83,8 @@ type Config struct {
 	Hooks pawl.Hooks
 }
 
-// filled returns the config with defaults in place, or an error that names the field out of bounds.
 func (c Config) filled() (Config, error) {
-	if c.Visibility == 0 {
-		c.Visibility = defaultVisibility
-	}
-	if c.Wait == 0 {
-		c.Wait = defaultWait
-	}
+	c.Visibility, c.Wait = cmp.Or(c.Visibility, defaultVisibility), cmp.Or(c.Wait, defaultWait)
 	if c.ReleaseDelay == nil {
 		c.ReleaseDelay = func(asked time.Duration, _ pawl.Delivery) time.Duration { return asked }
 	}

@@ -14,7 +14,6 @@ import (
 	"github.com/pawl-go/pawl/transport/internal/adapter"
 )
 
-// wrap adds the operation to an SDK error and, for known errors, a hint.
 func wrap(op, queue string, err error) error {
 	return adapter.Wrap(op, err, func(err error) (short, hint string) { return diagnose(queue, err) })
 }

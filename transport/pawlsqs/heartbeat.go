@@ -11,17 +11,17 @@ import (
 
 // newHeart returns the heartbeat that keeps messages invisible, by receipt handle, from their
 // receive until letGo. After twelve hours SQS extends no further.
-func newHeart(visibility time.Duration, change batchCall, c *counters, lost func(n int)) *heart.Heart[string] {
+func newHeart(visibility time.Duration, set batchCall[change], c *counters, lost func(n int)) *heart.Heart[string] {
 	return heart.New(heart.Config[string]{
 		Lease: visibility, Batch: maxBatch, CallTimeout: callTimeout, Lost: lost,
 		Extended: func(n int) { c.extended.Add(int64(n)) },
 		Extend: func(ctx context.Context, beats []heart.Beat[string]) []heart.Extension {
-			entries := make([]entry, len(beats))
+			changes := make([]change, len(beats))
 			for i, b := range beats {
-				entries[i] = entry{receipt: b.Key, seconds: int32(min(time.Duration(wholeSeconds(visibility)), b.Left/time.Second))}
+				changes[i] = change{receipt: b.Key, seconds: int32(min(time.Duration(wholeSeconds(visibility)), b.Left/time.Second))}
 			}
 			outcomes := make([]heart.Extension, len(beats))
-			changed, fault := callback.Get("API", func() []entryResult { return inBatches(ctx, entries, change) })
+			changed, fault := callback.Get("API", func() []entryResult { return inBatches(ctx, changes, set) })
 			if fault != nil { // retried, like an error of the service
 				changed = slices.Repeat([]entryResult{{err: fault}}, len(beats))
 			}
@@ -33,7 +33,6 @@ func newHeart(visibility time.Duration, change batchCall, c *counters, lost func
 	})
 }
 
-// hold starts to keep a message invisible.
 func (s *Source) hold(a *arrival) { s.heart.Hold(a.receipt, a.polled.Add(maxVisibility)) }
 
 // letGo stops extending; see [heart.Heart.LetGo].

@@ -82,15 +82,12 @@ func KeyS3() KeyFrom {
 			return ""
 		}
 		key := pawl.Key(r.EventName, r.S3.Bucket.Name, r.S3.Object.Key, r.S3.Object.VersionID, r.S3.Object.Sequencer)
-		if len(key) <= maxKey {
+		if len(key) <= pawl.MaxKey {
 			return key
 		}
 		return pawl.FingerprintOf([]byte(key)).String() // object keys may have 1,024 octets
 	})
 }
-
-// maxKey is the longest key, in octets; see [pawl.Intent].
-const maxKey = 255
 
 // KeyJSON takes the key from the JSON document in the body, at an RFC 6901 pointer such as
 // "/order/id". A string is the key as it is, a number as it is written (1 and 1.0 are two keys).

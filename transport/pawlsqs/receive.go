@@ -126,19 +126,13 @@ func (s *Source) pollOnce(ctx context.Context, most int) ([]pawl.Delivery, error
 	s.counters.received.Add(int64(len(messages)))
 	if len(messages) == 0 {
 		s.counters.emptyPolls.Add(1)
-		s.emit(ctx, pawl.Event{Kind: pawl.EventEmptyReceive, Op: "sqs.receive"})
-		return nil, nil
 	}
 	ds := make([]pawl.Delivery, len(messages))
-	var age time.Duration
 	for i, m := range messages {
 		ds[i] = s.delivery(m, polled)
 		s.hold(handleOf(ds[i]))
-		if !ds[i].SentAt.IsZero() {
-			age = max(age, time.Since(ds[i].SentAt))
-		}
 	}
-	s.emit(ctx, pawl.Event{Kind: pawl.EventReceived, Op: "sqs.receive", Count: len(ds), Age: age})
+	s.report.Received(ctx, "sqs.receive", ds)
 	return ds, nil
 }
 

@@ -93,21 +93,23 @@ func (s *Sender) Send(ctx context.Context, ms ...Message) error {
 		}
 	}
 	ms = s.traced(ctx, ms)
-	parcels := make([]parcel, len(ms))
+	all := make([]outgoing, len(ms))
 	for i, m := range ms {
-		parcels[i], _ = s.parcel(m) // checked
+		p, _ := s.parcel(m) // checked
+		dedup := ""
+		if s.fifo {
+			dedup = deduplicationID(m.Key)
+		}
+		all[i] = p.outgoing(m.Group, dedup)
+		all[i].entry.DelaySeconds = wholeSeconds(m.Delay)
 	}
 	failed := &SendError{All: len(ms)}
-	left := make([]int, len(ms))
-	for i := range left {
-		left[i] = i
+	for i, o := range sendAll(ctx, s.client, s.url, s.fifo, all) {
+		if o.err != nil {
+			failed.Unsent = append(failed.Unsent, i)
+			failed.First = cmp.Or(failed.First, o.err)
+		}
 	}
-	for len(left) > 0 {
-		var batch []int
-		batch, left = s.next(ms, parcels, left, failed)
-		s.sendBatch(ctx, ms, parcels, batch, failed)
-	}
-	slices.Sort(failed.Unsent)
 	if len(failed.Unsent) == 0 {
 		return nil
 	}
@@ -124,15 +126,7 @@ type SendError struct {
 	Unsent []int // indexes of those, ascending
 	First  error // error of the first
 
-	groups map[string]bool // groups with a message that was not sent
-}
-
-func (e *SendError) add(i int, group string, err error) {
-	if e.First == nil {
-		e.First, e.groups = err, map[string]bool{}
-	}
-	e.Unsent = append(e.Unsent, i)
-	e.groups[group] = true
+	_ struct{} // literals name their members, so that more can be added
 }
 
 // Error names the counts and the first error.
@@ -167,7 +161,6 @@ func (s *Sender) check(m Message) error {
 	return err
 }
 
-// parcel returns the body and attributes to send for a message.
 func (s *Sender) parcel(m Message) (parcel, error) {
 	attributes := make(map[string]string, len(m.Attributes)+ownAttributes)
 	maps.Copy(attributes, m.Attributes)
@@ -215,65 +208,87 @@ func (m Message) producedAt() time.Time {
 	return m.ProducedAt.UTC()
 }
 
-// lookAhead is how many messages next examines to fill a batch.
+// An outgoing message is an entry of SendMessageBatch, and its size.
+type outgoing struct {
+	entry types.SendMessageBatchRequestEntry
+	size  int
+}
+
+// outgoing makes the entry of a parcel. "" means no group or no deduplication id.
+func (p parcel) outgoing(group, dedup string) outgoing {
+	o := outgoing{types.SendMessageBatchRequestEntry{MessageBody: &p.body, MessageAttributes: p.messageAttributes()}, p.size()}
+	if group != "" {
+		o.entry.MessageGroupId = &group
+	}
+	if dedup != "" {
+		o.entry.MessageDeduplicationId = &dedup
+	}
+	return o
+}
+
+var errBehind = errors.New("a message before it in its group was not sent")
+
+// sendAll sends messages and returns one result for each. Entries that fail by a fault of the
+// service are tried twice. On a FIFO queue nothing is sent behind a failed message of its group.
+func sendAll(ctx context.Context, client SendAPI, url string, fifo bool, all []outgoing) []entryResult {
+	results, failed := make([]entryResult, len(all)), map[string]bool{}
+	left := make([]int, len(all))
+	for i := range left {
+		left[i] = i
+	}
+	call := func(ctx context.Context, ids []string, batch []int) (batchResponse, error) {
+		in := &awssqs.SendMessageBatchInput{QueueUrl: &url}
+		for i, n := range batch {
+			one := all[n].entry
+			one.Id = &ids[i]
+			in.Entries = append(in.Entries, one)
+		}
+		return callSend(ctx, client, in)
+	}
+	for len(left) > 0 {
+		var batch []int
+		batch, left = nextBatch(all, left, fifo)
+		for i, o := range twice(ctx, batch, call) {
+			results[batch[i]] = o
+			if o.err != nil && fifo {
+				failed[*all[batch[i]].entry.MessageGroupId] = true
+			}
+		}
+		left = slices.DeleteFunc(left, func(i int) bool {
+			behind := fifo && failed[*all[i].entry.MessageGroupId]
+			if behind {
+				results[i] = entryResult{err: errBehind, again: true}
+			}
+			return behind
+		})
+	}
+	return results
+}
+
+// lookAhead is how many messages nextBatch examines to fill a batch.
 const lookAhead = 1000
 
-// next returns the indexes of the next batch's messages and of those left after it. On a FIFO queue
-// it takes one message of each group, and none of a group with a failed message.
-func (s *Sender) next(ms []Message, parcels []parcel, all []int, failed *SendError) (batch, left []int) {
+// nextBatch returns the indexes of the next batch's messages and of those left after it. On a FIFO
+// queue it takes one message of each group.
+func nextBatch(all []outgoing, indexes []int, fifo bool) (batch, left []int) {
 	busy := map[string]bool{}
 	size := 0
-	for n, i := range all {
-		m := ms[i]
-		switch {
-		case len(batch) == maxBatch || n == lookAhead:
-			return batch, append(left, all[n:]...)
-		case s.fifo && failed.groups[m.Group]:
-			failed.Unsent = append(failed.Unsent, i)
-			continue
-		case s.fifo && busy[m.Group]:
+	for n, i := range indexes {
+		if len(batch) == maxBatch || n == lookAhead {
+			return batch, append(left, indexes[n:]...)
+		}
+		group := aws.ToString(all[i].entry.MessageGroupId)
+		if fifo && busy[group] {
 			left = append(left, i)
 			continue
 		}
-		if size += parcels[i].size(); size > MaxSize {
-			return batch, append(left, all[n:]...)
+		if size += all[i].size; size > MaxSize {
+			return batch, append(left, indexes[n:]...)
 		}
-		busy[m.Group] = true
+		busy[group] = true
 		batch = append(batch, i)
 	}
 	return batch, left
-}
-
-// sendBatch sends one batch and retries once the messages that failed by a fault of the service.
-func (s *Sender) sendBatch(ctx context.Context, ms []Message, parcels []parcel, batch []int, failed *SendError) {
-	entries := make([]entry, len(batch))
-	for i := range batch {
-		entries[i].message = batch[i]
-	}
-	for i, o := range twice(ctx, entries, func(ctx context.Context, ids []string, entries []entry) (batchResponse, error) {
-		return s.call(ctx, ms, parcels, ids, entries)
-	}) {
-		if o.err != nil {
-			failed.add(batch[i], ms[batch[i]].Group, o.err)
-		}
-	}
-}
-
-func (s *Sender) call(ctx context.Context, ms []Message, parcels []parcel, ids []string, entries []entry) (batchResponse, error) {
-	in := &awssqs.SendMessageBatchInput{QueueUrl: &s.url}
-	for i, e := range entries {
-		m, p := ms[e.message], parcels[e.message]
-		out := types.SendMessageBatchRequestEntry{Id: &ids[i],
-			MessageBody: &p.body, MessageAttributes: p.messageAttributes(), DelaySeconds: wholeSeconds(m.Delay)}
-		if m.Group != "" {
-			out.MessageGroupId = &m.Group
-		}
-		if s.fifo {
-			out.MessageDeduplicationId = aws.String(deduplicationID(m.Key))
-		}
-		in.Entries = append(in.Entries, out)
-	}
-	return callSend(ctx, s.client, in)
 }
 
 var validDeduplicationID = regexp.MustCompile("^[A-Za-z0-9!\"#$%&'()*+,./:;<=>?@\\[\\\\\\]^_`{|}~-]{1,128}$")

@@ -1,6 +1,7 @@
 package pawlsqs
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -24,56 +25,22 @@ func (s *Source) Ack(ctx context.Context, rs ...pawl.Receipt) error {
 	return errors.Join(refused, s.delete(ctx, held))
 }
 
-// ackable returns the handles of this package's valid receipts, and an error that counts the
-// others.
-func ackable(rs []pawl.Receipt) (held []*arrival, err error) {
-	for _, r := range rs {
-		if a, ours := r.Handle().(*arrival); ours && r.Valid() {
-			held = append(held, a)
-		}
-	}
-	if refused := len(rs) - len(held); refused > 0 {
-		err = &pawl.Error{Op: "sqs.ack", Code: pawl.CodeArgumentInvalid,
-			Err:  fmt.Errorf("%d of %d receipts refused: not from a commit of a delivery of this source", refused, len(rs)),
-			Hint: "acknowledge with the receipts that the commit returned"}
-	}
-	return held, err
+// ackable returns the handles of this package's valid receipts, and an error about the others.
+func ackable(rs []pawl.Receipt) ([]*arrival, error) {
+	return adapter.Receipts("sqs.ack", rs, func(a *arrival) bool { return a != nil })
 }
 
-// releasable returns the handles of this package's deliveries, and an error that counts the others.
-func releasable(ds []pawl.Delivery) (held []*arrival, err error) {
-	for _, d := range ds {
-		if a, ours := d.Handle.(*arrival); ours && a != nil {
-			held = append(held, a)
-		}
-	}
-	if refused := len(ds) - len(held); refused > 0 {
-		err = adapter.BadArgument("sqs.release", "%d of %d deliveries are not of this source", refused, len(ds))
-	}
-	return held, err
+// releasable returns the handles of this package's deliveries, and an error about the others.
+func releasable(ds []pawl.Delivery) ([]*arrival, error) {
+	return adapter.Deliveries("sqs.release", ds, func(a *arrival) bool { return a != nil })
 }
 
 func (s *Source) delete(ctx context.Context, held []*arrival) error {
-	entries := make([]entry, len(held))
-	for i, a := range held {
-		entries[i].receipt = a.receipt
-	}
 	s.letGo(held) // an extension in flight is harmless: the delete works all the same
-	var left failures
-	var acked, dead int
-	for _, o := range twice(ctx, entries, s.deleteMessages) {
-		switch {
-		case o.err == nil:
-			acked++
-		case o.dead:
-			dead++
-		default:
-			s.counters.ackFailures.Add(1)
-			left.add(o.err)
-		}
-	}
+	acked, dead, left := tally(twice(ctx, held, s.deleteMessages))
 	s.counters.acked.Add(int64(acked))
-	s.report(ctx, pawl.EventAcknowledged, "sqs.ack", acked)
+	s.counters.ackFailures.Add(int64(left.count))
+	s.report.Count(ctx, pawl.EventAcknowledged, "sqs.ack", acked)
 	s.lost(ctx, "sqs.ack", dead)
 	return left.report("sqs.ack", s.url, "deleted", len(held),
 		"nothing to do: they return after their visibility timeout and are absorbed as duplicates")
@@ -112,28 +79,17 @@ func (s *Source) release(ctx context.Context, held []*arrival, delay func(*arriv
 		}
 	}
 	now := time.Now()
-	entries := make([]entry, 0, len(held))
+	changes := make([]change, 0, len(held))
 	for _, a := range held {
 		if d := delay(a); d != KeepTimeout {
-			entries = append(entries, entry{receipt: a.receipt, seconds: min(wholeSeconds(d), secondsLeft(a.polled, now))})
+			changes = append(changes, change{receipt: a.receipt, seconds: min(wholeSeconds(d), secondsLeft(a.polled, now))})
 		}
 	}
-	var left failures
-	var released, dead int
-	for _, o := range twice(ctx, entries, s.changeVisibility) {
-		switch {
-		case o.err == nil:
-			released++
-		case o.dead:
-			dead++
-		default:
-			left.add(o.err)
-		}
-	}
+	released, dead, left := tally(twice(ctx, changes, s.changeVisibility))
 	s.counters.released.Add(int64(released))
-	s.report(ctx, pawl.EventReleased, "sqs.release", released)
+	s.report.Count(ctx, pawl.EventReleased, "sqs.release", released)
 	s.lost(ctx, "sqs.release", dead)
-	return left.report("sqs.release", s.url, "released", len(entries),
+	return left.report("sqs.release", s.url, "released", len(changes),
 		"nothing to do: they return after their visibility timeout")
 }
 
@@ -148,10 +104,20 @@ type failures struct {
 	first error
 }
 
-func (f *failures) add(err error) {
-	if f.count++; f.first == nil {
-		f.first = err
+// tally counts the entries that succeeded, those with dead handles, and the others.
+func tally(results []entryResult) (done, dead int, left failures) {
+	for _, o := range results {
+		switch {
+		case o.err == nil:
+			done++
+		case o.dead:
+			dead++
+		default:
+			left.count++
+			left.first = cmp.Or(left.first, o.err)
+		}
 	}
+	return done, dead, left
 }
 
 func (f *failures) report(op, queue, done string, all int, hint string) error {

@@ -8,11 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
-	"github.com/aws/aws-sdk-go-v2/aws"
-	awssqs "github.com/aws/aws-sdk-go-v2/service/sqs"
-	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 	"github.com/aws/smithy-go"
 
 	"github.com/pawl-go/pawl"
@@ -55,15 +51,12 @@ var (
 
 // OpenSink finds the queue as [Open] does.
 func OpenSink(ctx context.Context, client SendAPI, queue string, cfg SinkConfig) (*Sink, error) {
-	const op = "sqs.sink"
 	cfg.KeyAttribute = cmp.Or(cfg.KeyAttribute, DefaultKeyAttribute)
-	s := &Sink{client: client, config: cfg, fifo: strings.HasSuffix(queue, ".fifo")}
-	var err error
-	s.url, err = resolve(ctx, op, client, queue)
+	url, err := resolve(ctx, "sqs.sink", client, queue)
 	if err != nil {
 		return nil, err
 	}
-	return s, nil
+	return &Sink{client: client, url: url, config: cfg, fifo: isFIFO(queue)}, nil
 }
 
 // Carries returns why SQS can never carry the event octet for octet, or nil. The reasons are:
@@ -81,62 +74,29 @@ func (s *Sink) Carries(m pawl.Message) error {
 // counts as failed, and no event is charged.
 func (s *Sink) Publish(ctx context.Context, ms []pawl.Message) []error {
 	errs := make([]error, len(ms))
-	var fit []types.SendMessageBatchRequestEntry
-	var indexes, sizes []int
+	var all []outgoing
+	var indexes []int
 	for i, m := range ms {
 		p, err := s.parcel(m)
 		if err != nil {
 			errs[i] = pawl.Final(&pawl.Error{Op: "sqs.sink", Err: err})
 			continue
 		}
-		fit, indexes, sizes = append(fit, s.entry(m, p)), append(indexes, i), append(sizes, p.size())
+		group, dedup := "", ""
+		if s.fifo {
+			group, dedup = short(cmp.Or(m.Group, m.ID)), short(m.ID)
+		}
+		all, indexes = append(all, p.outgoing(group, dedup)), append(indexes, i)
 	}
-	for from := 0; from < len(fit); {
-		n := together(sizes[from:])
-		for i, err := range s.send(ctx, fit[from:from+n]) {
-			errs[indexes[from+i]] = err
+	for i, o := range sendAll(ctx, s.client, s.url, s.fifo, all) {
+		if o.err == nil {
+			continue
 		}
-		from += n
-	}
-	return errs
-}
-
-// together returns how many of the first entries go into one call; at least one.
-func together(sizes []int) (n int) {
-	for sum := 0; n < len(sizes) && n < maxBatch; n++ {
-		if sum += sizes[n]; n > 0 && sum > MaxSize {
-			break
+		err := wrap("sqs.sink", s.url, o.err)
+		if o.again || o.whole > 1 || o.whole == 1 && !aboutMessages(o.err) {
+			err = pawl.SinkDown(err)
 		}
-	}
-	return n
-}
-
-func (s *Sink) send(ctx context.Context, all []types.SendMessageBatchRequestEntry) []error {
-	entries, errs := make([]entry, len(all)), make([]error, len(all))
-	for i := range entries {
-		entries[i].message = i
-	}
-	var whole error
-	for i, o := range twice(ctx, entries, func(ctx context.Context, ids []string, entries []entry) (batchResponse, error) {
-		in := &awssqs.SendMessageBatchInput{QueueUrl: &s.url}
-		for n, e := range entries {
-			one := all[e.message]
-			one.Id = &ids[n]
-			in.Entries = append(in.Entries, one)
-		}
-		reply, err := callSend(ctx, s.client, in)
-		if err != nil {
-			whole = err
-		}
-		return reply, err
-	}) {
-		switch {
-		case o.err == nil:
-		case whole != nil && errors.Is(o.err, whole) && !(len(all) == 1 && aboutMessages(whole)), o.again:
-			errs[i] = pawl.SinkDown(wrap("sqs.sink", s.url, o.err))
-		default:
-			errs[i] = wrap("sqs.sink", s.url, o.err)
-		}
+		errs[indexes[i]] = err
 	}
 	return errs
 }
@@ -156,14 +116,6 @@ var messageCodes = map[string]bool{"BatchRequestTooLong": true, "InvalidMessageC
 	"InvalidParameterCombination": true, "InvalidAttributeValue": true, "MissingParameter": true, "SerializationException": true,
 	"MalformedInput": true, "RequestEntityTooLarge": true}
 
-func (s *Sink) entry(m pawl.Message, p parcel) types.SendMessageBatchRequestEntry {
-	e := types.SendMessageBatchRequestEntry{MessageBody: &p.body, MessageAttributes: p.messageAttributes()}
-	if s.fifo {
-		e.MessageGroupId, e.MessageDeduplicationId = aws.String(short(cmp.Or(m.Group, m.ID))), aws.String(short(m.ID))
-	}
-	return e
-}
-
 func (s *Sink) parcel(m pawl.Message) (parcel, error) {
 	room := maxAttributes
 	if s.config.Base64 && fitText(string(m.Payload)) != nil {
@@ -176,7 +128,6 @@ func (s *Sink) parcel(m pawl.Message) (parcel, error) {
 	return parcelOf(m.Payload, headers, s.config.Base64)
 }
 
-// headers chooses the attributes to send, at most room.
 func (s *Sink) headers(m pawl.Message, room int) (map[string]string, error) {
 	chosen := map[string]string{s.config.KeyAttribute: m.ID, pawl.HeaderEventID: m.ID}
 	rest := maps.Clone(m.Headers)
@@ -209,14 +160,12 @@ func (s *Sink) headers(m pawl.Message, room int) (map[string]string, error) {
 	return chosen, nil
 }
 
-// optionalHeaders fill the remaining room.
 var optionalHeaders = []string{"ce-subject", "ce-time", "content-type", traceState}
 
 // short makes a group or deduplication id, for which SQS takes 128 ASCII letters, digits and
 // punctuation. A longer or other id becomes its SHA-256.
 func short(id string) string {
-	odd := func(r rune) bool { return r <= ' ' || r > '~' }
-	if len(id) <= 128 && !strings.ContainsFunc(id, odd) {
+	if validDeduplicationID.MatchString(id) {
 		return id
 	}
 	return fmt.Sprintf("%x", sha256.Sum256([]byte(id)))

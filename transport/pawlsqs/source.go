@@ -30,6 +30,7 @@ type Source struct {
 	attempts attemptIDs // for FIFO queues only
 	horizon  adapter.Horizon
 	pace     adapter.Pacer
+	report   adapter.Reporter
 	counters counters
 }
 
@@ -56,7 +57,8 @@ func Open(ctx context.Context, client API, queue string, cfg Config) (*Source, e
 	if err != nil {
 		return nil, err
 	}
-	s := &Source{client: client, url: url, config: cfg, fifo: isFIFO(url)}
+	s := &Source{client: client, url: url, config: cfg, fifo: isFIFO(url), report: adapter.Reporter{Hooks: cfg.Hooks}}
+	_, s.report.Scope = brokerOf(url)
 	s.horizon.Timeout = callTimeout
 	s.horizon.Ask = func(ctx context.Context) (time.Duration, error) { return redeliveryHorizon(ctx, client, url) }
 	if err := s.horizon.Learn(ctx); err != nil {
@@ -173,22 +175,9 @@ type Stats struct {
 	Held        int // messages kept invisible now
 }
 
-// report emits one event for n messages, and none if n is 0.
-func (s *Source) report(ctx context.Context, kind pawl.EventKind, op string, n int) {
-	if n > 0 {
-		s.emit(ctx, pawl.Event{Kind: kind, Op: op, Count: n})
-	}
-}
-
-// lost counts and reports n messages whose handles have expired.
 func (s *Source) lost(ctx context.Context, op string, n int) {
 	s.counters.lostHandles.Add(int64(n))
-	s.report(ctx, pawl.EventHandleLost, op, n)
-}
-
-func (s *Source) emit(ctx context.Context, e pawl.Event) {
-	_, e.Scope = brokerOf(s.url)
-	s.config.Hooks.Emit(context.WithoutCancel(ctx), e)
+	s.report.Count(ctx, pawl.EventHandleLost, op, n)
 }
 
 // A Backlog is the number of messages in a queue, by SQS's approximate counts. Scale consumers by

@@ -67,10 +67,8 @@ func UnwrapEventBridge(m types.Message) types.Message {
 
 // withAttributes copies the attributes of a message and adds those of more that are not empty.
 func withAttributes(m types.Message, more map[string]string) map[string]types.MessageAttributeValue {
-	all := maps.Clone(m.MessageAttributes)
-	if all == nil {
-		all = map[string]types.MessageAttributeValue{}
-	}
+	all := map[string]types.MessageAttributeValue{}
+	maps.Copy(all, m.MessageAttributes)
 	for name, value := range more {
 		if value != "" {
 			all[name] = text(value)

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/pawl-go/pawl"
-	"github.com/pawl-go/pawl/internal/receipt"
 )
 
 // A Broker is the broker under test.
@@ -158,10 +157,8 @@ func (b *bench) finish(s pawl.Source) {
 	b.must(leave(b.Context(), s))
 }
 
-// leaveTime bounds Finish.
 const leaveTime = 10 * time.Second
 
-// leave finishes a source that is a [pawl.Finisher].
 func leave(ctx context.Context, s pawl.Source) error {
 	f, owns := s.(pawl.Finisher)
 	if !owns {
@@ -210,8 +207,19 @@ func (b *bench) sendIn(group string, keys ...string) {
 	}
 }
 
-// get receives until it has n deliveries.
-func (b *bench) get(from pawl.Source, n int) (all []pawl.Delivery) {
+// get receives until it has n deliveries, and starts them.
+func (b *bench) get(from pawl.Source, n int) []pawl.Delivery {
+	b.Helper()
+	return b.receive(from, n, b.took)
+}
+
+// waiting receives n deliveries and starts none.
+func (b *bench) waiting(from pawl.Source, n int) []pawl.Delivery {
+	b.Helper()
+	return b.receive(from, n, func(_ pawl.Source, ds []pawl.Delivery) []pawl.Delivery { return ds })
+}
+
+func (b *bench) receive(from pawl.Source, n int, keep func(pawl.Source, []pawl.Delivery) []pawl.Delivery) (all []pawl.Delivery) {
 	b.Helper()
 	ctx, cancel := context.WithTimeout(b.Context(), b.Timeout)
 	defer cancel()
@@ -220,7 +228,7 @@ func (b *bench) get(from pawl.Source, n int) (all []pawl.Delivery) {
 		if err != nil {
 			b.Fatalf("received %d of %d: %v", len(all), n, err)
 		}
-		all = append(all, b.took(from, ds)...)
+		all = append(all, keep(from, ds)...)
 	}
 	return all
 }
@@ -296,19 +304,13 @@ func (b *bench) stop(s pawl.Source) {
 
 func (b *bench) ack(s pawl.Source, ds ...pawl.Delivery) {
 	b.Helper()
-	rs := make([]pawl.Receipt, len(ds))
-	for i, d := range ds {
-		rs[i] = receipt.Committed[pawl.Receipt](d.Handle)
-		delete(b.out, d.Handle)
-	}
-	b.must(s.Ack(b.Context(), rs...))
+	b.forget(ds...)
+	b.must(s.Ack(b.Context(), receipts(ds...)...))
 }
 
 func (b *bench) release(s pawl.Source, delay time.Duration, ds ...pawl.Delivery) {
 	b.Helper()
-	for _, d := range ds {
-		delete(b.out, d.Handle)
-	}
+	b.forget(ds...)
 	b.must(s.Release(b.Context(), delay, ds...))
 }
 

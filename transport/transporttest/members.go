@@ -12,7 +12,6 @@ import (
 	"github.com/pawl-go/pawl/internal/receipt"
 )
 
-// receipts makes the receipts of deliveries.
 func receipts(ds ...pawl.Delivery) []pawl.Receipt {
 	rs := make([]pawl.Receipt, len(ds))
 	for i, d := range ds {
@@ -28,21 +27,20 @@ func (b *bench) forget(ds ...pawl.Delivery) {
 	}
 }
 
-// byKey sorts deliveries by their keys.
 func byKey(ds []pawl.Delivery) []pawl.Delivery {
 	slices.SortFunc(ds, func(a, b pawl.Delivery) int { return strings.Compare(a.Key, b.Key) })
 	return ds
 }
 
 // gather receives from the sources in turn until each key in want has come. It returns the first
-// delivery of each key and its source. Other keys may come too.
-func (b *bench) gather(want []string, from ...pawl.Source) (got map[string]pawl.Delivery, at map[string]pawl.Source) {
+// delivery of each key. Other keys may come too.
+func (b *bench) gather(want []string, from ...pawl.Source) map[string]pawl.Delivery {
 	b.Helper()
-	got, at = map[string]pawl.Delivery{}, map[string]pawl.Source{}
+	got := map[string]pawl.Delivery{}
 	ctx, cancel := context.WithTimeout(b.Context(), b.Timeout)
 	defer cancel()
 	missing := func() (m []string) {
-		return slices.DeleteFunc(slices.Clone(want), func(k string) bool { return at[k] != nil })
+		return slices.DeleteFunc(slices.Clone(want), func(k string) bool { return got[k].Handle != nil })
 	}
 	for turn := 0; len(missing()) > 0; turn++ {
 		s := from[turn%len(from)]
@@ -54,12 +52,12 @@ func (b *bench) gather(want []string, from ...pawl.Source) (got map[string]pawl.
 			time.Sleep(pause)
 		}
 		for _, d := range b.took(s, ds) {
-			if at[d.Key] == nil {
-				got[d.Key], at[d.Key] = d, s
+			if got[d.Key].Handle == nil {
+				got[d.Key] = d
 			}
 		}
 	}
-	return got, at
+	return got
 }
 
 // A leaving receiver's unsettled deliveries go to others. For a Finisher that is after Finish, else
@@ -92,7 +90,7 @@ func stopHandsOver(b *bench) {
 // onlyUnsettled receives 1 and 3 of three deliveries, of which 2 was acknowledged.
 func (b *bench) onlyUnsettled(other pawl.Source) {
 	b.Helper()
-	got, _ := b.gather([]string{"1", "3"}, other)
+	got := b.gather([]string{"1", "3"}, other)
 	if b.source.Info().Cumulative {
 		return
 	}
@@ -123,7 +121,7 @@ func oldHandles(b *bench) {
 	b.forget(ds...)
 	b.queue.Disconnect(b.source)
 	b.send(fresh...)
-	got, _ := b.gather(fresh, b.source)
+	got := b.gather(fresh, b.source)
 	for _, d := range ds[3:] {
 		// may be refused: the delivery was lost with its connection
 		_ = b.source.Ack(b.Context(), receipts(d)...)
@@ -161,21 +159,6 @@ func lateReceipt(b *bench) {
 	b.gather([]string{"1", "2"}, b.another())
 }
 
-// waiting receives n deliveries and starts none.
-func (b *bench) waiting(from pawl.Source, n int) (all []pawl.Delivery) {
-	b.Helper()
-	ctx, cancel := context.WithTimeout(b.Context(), b.Timeout)
-	defer cancel()
-	for len(all) < n {
-		ds, err := from.Receive(ctx, n-len(all))
-		if err != nil {
-			b.Fatalf("received %d of %d: %v", len(all), n, err)
-		}
-		all = append(all, ds...)
-	}
-	return all
-}
-
 const (
 	visits  = 20 // of other receivers, beside one that stays
 	atVisit = 10 // messages sent during a visit
@@ -184,7 +167,7 @@ const (
 // Receivers come and go beside one that stays, while messages are sent. Each message arrives. Each
 // leaving receiver has acknowledged half of its deliveries.
 func comeAndGo(b *bench) {
-	var arrived arrivals
+	arrived := arrivals{keys: map[string]bool{}}
 	staying, leave := context.WithCancel(b.Context())
 	var stayed sync.WaitGroup
 	stayed.Go(func() {
@@ -229,7 +212,6 @@ func comeAndGo(b *bench) {
 	}
 }
 
-// pause is the time between polls.
 const pause = 5 * time.Millisecond
 
 // arrivals are the keys that were received and acknowledged by any receiver.
@@ -244,9 +226,6 @@ func (a *arrivals) settle(b *bench, s pawl.Source, ds []pawl.Delivery) {
 		return
 	}
 	a.mu.Lock()
-	if a.keys == nil {
-		a.keys = map[string]bool{}
-	}
 	for _, d := range ds {
 		a.keys[d.Key] = true
 	}
@@ -288,7 +267,6 @@ func bounced(b *bench) {
 	b.gather([]string{"2", "3"}, b.source)
 }
 
-// sendAgain sends until it succeeds.
 func (b *bench) sendAgain(ctx context.Context, key string) {
 	b.Helper()
 	for {

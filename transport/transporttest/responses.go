@@ -131,7 +131,6 @@ func (a *Responses) release(r *rand.Rand, which func(id string) bool) {
 	}
 }
 
-// drop discards the withheld responses.
 func (a *Responses) drop() {
 	a.mu.Lock()
 	defer a.mu.Unlock()

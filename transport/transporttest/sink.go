@@ -36,7 +36,6 @@ type Outlet struct {
 	Refused func(m pawl.Message) pawl.Message
 }
 
-// aggregates is the number of aggregates in one test.
 const aggregates = 16
 
 // RunSink tests a sink. It tests what a relay relies on when a destination withholds, delays,
@@ -113,7 +112,6 @@ func (b *sinkBench) refuse(ms []pawl.Message, indexes ...int) {
 	}
 }
 
-// some returns random indexes.
 func (b *sinkBench) some(n int) (indexes []int) {
 	for i := range n {
 		if b.random.IntN(3) == 0 {
@@ -123,7 +121,6 @@ func (b *sinkBench) some(n int) (indexes []int) {
 	return indexes
 }
 
-// A publishing is a running call of Publish.
 type publishing struct {
 	ms   []pawl.Message
 	done chan []error
@@ -139,17 +136,14 @@ func (b *sinkBench) publish(ctx context.Context, ms []pawl.Message) *publishing 
 func (b *sinkBench) result(p *publishing) []error {
 	b.Helper()
 	errs := patience.Receive(b, "Publish returns", p.done)
-	switch len(errs) {
-	case 0:
+	if len(errs) == 0 {
 		errs = make([]error, len(p.ms))
-		p.done <- errs
-		return errs
-	case len(p.ms):
-		p.done <- errs // keep it for later calls
-		return errs
 	}
-	b.Fatalf("%d errors for %d messages", len(errs), len(p.ms))
-	return nil
+	if len(errs) != len(p.ms) {
+		b.Fatalf("%d errors for %d messages", len(errs), len(p.ms))
+	}
+	p.done <- errs // keep it for later calls
+	return errs
 }
 
 // ends waits until a call returns. After some polls it cancels the call's context, because the sink
@@ -181,10 +175,9 @@ func (b *sinkBench) sound(p *publishing) {
 // It ignores a sink's own timeout, which may pass if the machine stalls.
 func (b *sinkBench) exact(p *publishing) {
 	b.Helper()
+	b.sound(p)
 	for i, err := range b.result(p) {
 		switch id := p.ms[i].ID; {
-		case err == nil && !b.responses.confirms(id):
-			b.Errorf("message %d counts as published, and was never confirmed", i)
 		case errors.Is(err, context.DeadlineExceeded):
 		case err != nil && b.responses.confirms(id):
 			b.Errorf("message %d was confirmed, and has the error: %v", i, err)
@@ -404,12 +397,10 @@ func batchIsAPrefix(b *sinkBench) {
 				ms = append(ms, b.message(b.id(i), 0))
 			}
 			ctx, cancel := context.WithCancel(b.Context())
-			b.responses.keep(nil)
-			switch how {
-			case "refused":
+			b.responses.keep(of(ms, at))
+			if how == "refused" {
+				b.responses.keep(nil)
 				b.refuse(ms, at)
-			default:
-				b.responses.keep(of(ms, at))
 			}
 			accepted := make(chan int, 1)
 			go func() {

@@ -2,6 +2,7 @@ package transporttest
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -15,15 +16,7 @@ import (
 // Run tests a broker. Each promise is a subtest.
 func Run(t *testing.T, b Broker) {
 	t.Helper()
-	if b.Timeout == 0 {
-		b.Timeout = 30 * time.Second
-	}
-	if b.MostBody == 0 {
-		b.MostBody = 1 << 20
-	}
-	if b.Quiet == 0 {
-		b.Quiet = 500 * time.Millisecond
-	}
+	b.Timeout, b.Quiet, b.MostBody = cmp.Or(b.Timeout, 30*time.Second), cmp.Or(b.Quiet, 500*time.Millisecond), cmp.Or(b.MostBody, 1<<20)
 	for _, s := range suite {
 		if s.needs == nil || s.needs(b.Features) {
 			t.Run(s.name, func(t *testing.T) { s.test(b.bench(t, b.Open)) })

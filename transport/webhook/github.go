@@ -56,7 +56,7 @@ const (
 // NewGitHubDeliveries returns the ledger of one webhook, or [pawl.ErrArgumentInvalid].
 func NewGitHubDeliveries(c GitHubConfig) (*GitHubDeliveries, error) {
 	c.API = strings.TrimSuffix(cmp.Or(c.API, "https://api.github.com"), "/")
-	c.LimitWait = orDefault(c.LimitWait, 5*time.Minute)
+	c.LimitWait = cmp.Or(c.LimitWait, 5*time.Minute)
 	if c.Client == nil {
 		c.Client = &http.Client{Timeout: 30 * time.Second}
 	}

@@ -1,6 +1,7 @@
 package webhook
 
 import (
+	"cmp"
 	"crypto/hmac"
 	"crypto/sha256"
 	"crypto/sha512"
@@ -78,10 +79,9 @@ func HMAC(c HMACConfig, secrets ...Secret) Scheme {
 }
 
 type hmacScheme struct {
+	signer
 	c      HMACConfig
-	keys   []key
 	signed template
-	err    error
 	topic  string // if set, the key is made of this header and the id
 	inBody string // JSON pointer of the id in the body; "" if a header has it
 	kept   []string
@@ -89,11 +89,11 @@ type hmacScheme struct {
 
 func (s *hmacScheme) complete(secrets []Secret) (err error) {
 	c := &s.c
-	c.Name, c.Hash, c.Encoding = orDefault(c.Name, "hmac"), orDefault(c.Hash, SHA256), orDefault(c.Encoding, Hex)
+	s.name, c.Hash, c.Encoding = cmp.Or(c.Name, "hmac"), cmp.Or(c.Hash, SHA256), cmp.Or(c.Encoding, Hex)
 	if c.TimestampHeader != "" {
-		c.Signed = orDefault(c.Signed, "{timestamp}.{body}")
+		c.Signed = cmp.Or(c.Signed, "{timestamp}.{body}")
 	}
-	c.Signed = orDefault(c.Signed, "{body}")
+	c.Signed = cmp.Or(c.Signed, "{body}")
 	for _, name := range []*string{&c.Header, &c.TimestampHeader, &c.IDHeader} {
 		if !isToken(*name) {
 			return errors.New("a header name contains characters that are not allowed")
@@ -101,8 +101,8 @@ func (s *hmacScheme) complete(secrets []Secret) (err error) {
 		*name = http.CanonicalHeaderKey(*name)
 	}
 	switch {
-	case len(c.Name) > longestName:
-		return fmt.Errorf("the Name has %d octets; at most %d are allowed", len(c.Name), longestName)
+	case len(s.name) > longestName:
+		return fmt.Errorf("the Name has %d octets; at most %d are allowed", len(s.name), longestName)
 	case c.Header == "":
 		return errors.New("the Header that carries the signature is missing")
 	case c.Hash != SHA256 && c.Hash != SHA512:
@@ -116,11 +116,6 @@ func (s *hmacScheme) complete(secrets []Secret) (err error) {
 	s.keys, err = readSecrets(secrets, rawSecret)
 	return err
 }
-
-func (s *hmacScheme) Name() string   { return s.c.Name }
-func (s *hmacScheme) String() string { return s.c.Name }
-func (s *hmacScheme) Sender() Sender { return senderNamed(s.c.Name) }
-func (s *hmacScheme) check() error   { return s.err }
 
 func (s *hmacScheme) headers(http.Header) []string {
 	all := []string{s.c.Header}
@@ -254,11 +249,5 @@ func idInBody(pointer, id string, body []byte) error {
 
 // isToken reports whether text is empty or a valid header name (RFC 9110, 5.6.2).
 func isToken(text string) bool {
-	for i := range len(text) {
-		c := text[i]
-		if c <= 0x20 || c >= 0x7f || strings.IndexByte(`"(),/:;<=>?@[\]{}`, c) >= 0 {
-			return false
-		}
-	}
-	return true
+	return !strings.ContainsFunc(text, func(r rune) bool { return r <= ' ' || r >= 0x7f || strings.ContainsRune(`"(),/:;<=>?@[\]{}`, r) })
 }

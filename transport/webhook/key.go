@@ -72,14 +72,8 @@ func (k keyJSON) keyOf(m Verified) (string, error) {
 
 // KeyBody uses the SHA-256 of the raw body: equal bodies are one delivery. Do not use it if two
 // distinct deliveries may be equal or if a retry changes the body.
-func KeyBody() KeyFrom { return keyBody{} }
-
-type keyBody struct{}
-
-func (keyBody) check() error { return nil }
-
-func (keyBody) keyOf(m Verified) (string, error) {
-	return fmt.Sprintf("sha256:%x", sha256.Sum256(m.Body)), nil
+func KeyBody() KeyFrom {
+	return KeyFunc(func(m Verified) string { return fmt.Sprintf("sha256:%x", sha256.Sum256(m.Body)) })
 }
 
 // KeyFunc makes a [KeyFrom] of a function. "" means that the delivery has no key.

@@ -74,7 +74,6 @@ func (v *Verifier) tooLarge() error {
 
 var errSlow = errors.New("the body is too slow")
 
-// An inTime reader fails after until.
 type inTime struct {
 	io.Reader
 	until time.Time

@@ -1,6 +1,7 @@
 package webhook
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -104,8 +105,8 @@ func (c *ReceiverConfig) complete(v *Verifier) error {
 	if waits := v.cfg.Scheme.Sender().Waits; waits > 0 {
 		usual = waits / 5 * 4
 	}
-	c.ResponseTimeout = orDefault(c.ResponseTimeout, usual)
-	c.MaxWaiting = orDefault(c.MaxWaiting, 256)
+	c.ResponseTimeout = cmp.Or(c.ResponseTimeout, usual)
+	c.MaxWaiting = cmp.Or(c.MaxWaiting, 256)
 	if c.Respond == nil && v.cfg.Scheme.Name() == "slack" {
 		c.Respond = SlackChallenge
 	}
@@ -146,7 +147,6 @@ func (r *Receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	writeStatus(w, status)
 }
 
-// respond calls ReceiverConfig.Respond and reports whether that has responded.
 func (r *Receiver) respond(w http.ResponseWriter, m Verified) (bool, error) {
 	if r.cfg.Respond == nil {
 		return false, nil

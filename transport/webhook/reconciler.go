@@ -1,6 +1,7 @@
 package webhook
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -91,9 +92,9 @@ func (c *ReconcilerConfig) complete() error {
 	if _, byID := c.Receiver.verifier.cfg.Key.(keyID); !byID {
 		return errors.New("the verifier's Key must be KeyID: a ledger names deliveries by the sender's id")
 	}
-	c.Lookback = orDefault(c.Lookback, 3*day)
-	c.Grace = max(orDefault(c.Grace, 2*time.Minute), 0)
-	c.Every = orDefault(c.Every, 5*time.Minute)
+	c.Lookback = cmp.Or(c.Lookback, 3*day)
+	c.Grace = max(cmp.Or(c.Grace, 2*time.Minute), 0)
+	c.Every = cmp.Or(c.Every, 5*time.Minute)
 	remembered := c.Receiver.Info().RedeliveryHorizon
 	switch {
 	case c.Lookback < 0 || c.Lookback > remembered:

@@ -112,7 +112,6 @@ func Refuse(w http.ResponseWriter, err error) {
 	writeStatus(w, status)
 }
 
-// writeStatus responds with a status and its text only.
 func writeStatus(w http.ResponseWriter, status int) {
 	h := w.Header()
 	h.Set("Content-Type", "text/plain; charset=utf-8")

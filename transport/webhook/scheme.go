@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -30,7 +31,19 @@ type Scheme interface {
 	verify(h http.Header, body []byte) (signatureInfo, error)
 }
 
-// A signatureInfo is the result of verifying a signature.
+// A signer is the part that all schemes share.
+type signer struct {
+	name string
+	keys []key
+	err  error // of the configuration
+}
+
+func (s *signer) Name() string   { return s.name }
+func (s *signer) String() string { return s.name }
+func (s *signer) Sender() Sender { return senderNamed(s.name) }
+func (s *signer) check() error   { return s.err }
+
+// A proof is the result of verifying a signature.
 type signatureInfo struct {
 	secret   string
 	id       string
@@ -64,20 +77,10 @@ func only(h http.Header, name string) (string, error) {
 
 // readTimestamp reads seconds since 1970. It accepts digits only, so that a time has one spelling.
 func readTimestamp(text string) (int64, error) {
-	malformed := refuse(ReasonTimestampMalformed, fmt.Sprintf("%d octets", len(text)))
-	if text == "" || len(text) > longestTimestamp || text[0] == '0' {
-		return 0, malformed
+	if text == "" || len(text) > longestTimestamp || text[0] == '0' || strings.Trim(text, "0123456789") != "" {
+		return 0, refuse(ReasonTimestampMalformed, fmt.Sprintf("%d octets", len(text)))
 	}
-	for i := range len(text) {
-		if text[i] < '0' || text[i] > '9' {
-			return 0, malformed
-		}
-	}
-	seconds, err := strconv.ParseInt(text, 10, 64)
-	if err != nil {
-		return 0, malformed
-	}
-	return seconds, nil
+	return strconv.ParseInt(text, 10, 64) // so many digits fit
 }
 
 // checkID refuses ids that no sender uses: white space, control characters, over 255 octets, or a
@@ -95,10 +98,8 @@ func checkID(id, never string) error {
 	return nil
 }
 
-// seconds formats a time as schemes write it.
 func seconds(at time.Time) string { return strconv.FormatInt(at.Unix(), 10) }
 
-// mismatch is the error if no key matches a signature.
 func mismatch(signatures, keys int) error {
 	return refuse(ReasonSignatureMismatch, fmt.Sprintf("signatures: %d, secrets: %d", signatures, keys))
 }

@@ -1,6 +1,7 @@
 package webhook
 
 import (
+	"cmp"
 	"crypto/ed25519"
 	"encoding/base64"
 	"errors"
@@ -68,9 +69,7 @@ func readSecrets(secrets []Secret, read func(value string) (key, error)) ([]key,
 	}
 	keys, names := make([]key, 0, len(secrets)), map[string]bool{}
 	for i, s := range secrets {
-		if s.Name == "" {
-			s.Name = strconv.Itoa(i + 1)
-		}
+		s.Name = cmp.Or(s.Name, strconv.Itoa(i+1))
 		if len(s.Name) > longestName {
 			return nil, fmt.Errorf("the name of a secret has %d octets; at most %d are allowed", len(s.Name), longestName)
 		}
@@ -98,7 +97,6 @@ func readSecret(value string, read func(value string) (key, error)) (key, error)
 	return read(value)
 }
 
-// rawSecret reads a secret that is used as it is.
 func rawSecret(value string) (key, error) {
 	if len(value) < shortestSecret {
 		return key{}, fmt.Errorf("has %d octets; at least %d are required", len(value), shortestSecret)

@@ -23,21 +23,15 @@ func StandardWebhooks(secrets ...Secret) Scheme { return newStandard("standard",
 func Svix(secrets ...Secret) Scheme { return newStandard("svix", "Svix-", secrets) }
 
 type standard struct {
-	name, prefix string
-	keys         []key
-	err          error
+	signer
+	prefix string
 }
 
 func newStandard(name, prefix string, secrets []Secret) Scheme {
-	s := &standard{name: name, prefix: prefix}
+	s := &standard{signer: signer{name: name}, prefix: prefix}
 	s.keys, s.err = readSecrets(secrets, standardSecret)
 	return s
 }
-
-func (s *standard) Name() string   { return s.name }
-func (s *standard) String() string { return s.name }
-func (s *standard) Sender() Sender { return senderNamed(s.name) }
-func (s *standard) check() error   { return s.err }
 
 func (s *standard) headers(http.Header) []string {
 	return []string{s.prefix + "Signature", s.prefix + "Id", s.prefix + "Timestamp"}
@@ -103,7 +97,6 @@ func (s *standard) match(signatures []string, content []byte) (name string, err 
 	return name, nil
 }
 
-// made reports whether the key made the signature.
 func (k key) made(version, text string, content []byte) bool {
 	if version == "v1" {
 		return k.mac != nil && hmac.Equal([]byte(text), []byte(v1(k.mac, content)))

@@ -20,24 +20,18 @@ func Mux(secrets ...Secret) Scheme { return newTimed("mux", "Mux-Signature", sec
 
 // timed is a scheme with timestamp and signatures in one header, and the id in the body.
 type timed struct {
-	name, header string
-	keys         []key
-	err          error
+	signer
+	header string
 }
 
-// timedID is the JSON pointer of the id in the body.
 const timedID = "/id"
 
 func newTimed(name, header string, secrets []Secret) Scheme {
-	s := &timed{name: name, header: header}
+	s := &timed{signer: signer{name: name}, header: header}
 	s.keys, s.err = readSecrets(secrets, rawSecret)
 	return s
 }
 
-func (s *timed) Name() string                 { return s.name }
-func (s *timed) String() string               { return s.name }
-func (s *timed) Sender() Sender               { return senderNamed(s.name) }
-func (s *timed) check() error                 { return s.err }
 func (s *timed) headers(http.Header) []string { return []string{s.header} }
 func (s *timed) keeps() []string              { return nil }
 

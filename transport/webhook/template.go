@@ -3,11 +3,12 @@ package webhook
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 )
 
-// A template is the text that an HMAC signs: placeholders and the text between them.
-type template []string
+// A template is the text that an HMAC signs before the body, with placeholders.
+type template string
 
 const (
 	timestampHere = "{timestamp}"
@@ -16,69 +17,38 @@ const (
 )
 
 // readTemplate refuses ambiguous texts and those that leave a timestamp unsigned.
-func readTemplate(text string, hasTime, hasID bool) (t template, err error) {
+func readTemplate(text string, hasTime, hasID bool) (template, error) {
 	count := func(p string) int { return strings.Count(text, p) }
 	switch {
 	case !strings.HasSuffix(text, bodyHere) || count(bodyHere) != 1 || count(timestampHere) > 1 || count(idHere) > 1:
-		return nil, fmt.Errorf("the signed text %q must end with %s and have each placeholder once", text, bodyHere)
+		return "", fmt.Errorf("the signed text %q must end with %s and have each placeholder once", text, bodyHere)
 	case hasTime && count(timestampHere) == 0:
-		return nil, fmt.Errorf("there is a timestamp header, but %q does not sign it: it could be replaced", text)
+		return "", fmt.Errorf("there is a timestamp header, but %q does not sign it: it could be replaced", text)
 	case !hasTime && count(timestampHere) == 1, !hasID && count(idHere) == 1:
-		return nil, fmt.Errorf("%q signs a header that has no name", text)
+		return "", fmt.Errorf("%q signs a header that has no name", text)
 	}
-	for rest := text; rest != ""; {
-		at, found := next(rest)
-		if at > 0 {
-			t = append(t, rest[:at])
-		}
-		t = append(t, found)
-		rest = rest[at+len(found):]
-	}
-	for i, p := range t[:len(t)-1] {
-		behind := t[i+1]
-		if isPlaceholder(p) && (isPlaceholder(behind) || p == timestampHere && behind[0] >= '0' && behind[0] <= '9') {
-			return nil, fmt.Errorf("the text behind %s in %q does not end it: two requests could have the same signature", p, text)
+	for _, p := range []string{timestampHere, idHere} {
+		_, behind, found := strings.Cut(text, p)
+		begins := func(other string) bool { return strings.HasPrefix(behind, other) }
+		if found && (slices.ContainsFunc([]string{timestampHere, idHere, bodyHere}, begins) || p == timestampHere && behind[0] >= '0' && behind[0] <= '9') {
+			return "", fmt.Errorf("the text behind %s in %q does not end it: two requests could have the same signature", p, text)
 		}
 	}
-	return t, nil
-}
-
-func isPlaceholder(part string) bool {
-	return part == timestampHere || part == idHere || part == bodyHere
-}
-
-// next finds the first placeholder. There is always one, since the text ends with {body}.
-func next(text string) (at int, found string) {
-	at = len(text)
-	for _, p := range []string{timestampHere, idHere, bodyHere} {
-		if i := strings.Index(text, p); i >= 0 && i < at {
-			at, found = i, p
-		}
-	}
-	return at, found
+	return template(strings.TrimSuffix(text, bodyHere)), nil
 }
 
 // afterID returns the octet that ends a signed id, so that no id may contain it, or "".
 func (t template) afterID() string {
-	for i, p := range t {
-		if p == idHere {
-			return t[i+1][:1]
-		}
+	_, behind, found := strings.Cut(string(t), idHere)
+	if !found {
+		return ""
 	}
-	return ""
+	return behind[:1]
 }
 
+// write replaces the timestamp first, because it holds digits only and no placeholder.
 func (t template) write(w io.Writer, id, timestamp string, body []byte) {
-	for _, p := range t {
-		part := []byte(p)
-		switch p {
-		case timestampHere:
-			part = []byte(timestamp)
-		case idHere:
-			part = []byte(id)
-		case bodyHere:
-			part = body
-		}
-		_, _ = w.Write(part) // a hash returns no error
-	}
+	before := strings.Replace(string(t), timestampHere, timestamp, 1)
+	_, _ = io.WriteString(w, strings.Replace(before, idHere, id, 1)) // a hash returns no error
+	_, _ = w.Write(body)
 }

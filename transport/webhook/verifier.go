@@ -1,6 +1,7 @@
 package webhook
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -75,13 +76,6 @@ func invalid(op string, err error) error {
 	return &pawl.Error{Op: op, Code: pawl.CodeArgumentInvalid, Err: err}
 }
 
-func orDefault[T comparable](value, otherwise T) T {
-	if value == *new(T) {
-		return otherwise
-	}
-	return value
-}
-
 func (c Config) complete() (Config, error) {
 	if c.Scheme == nil {
 		return c, errors.New("the Scheme is missing")
@@ -89,9 +83,9 @@ func (c Config) complete() (Config, error) {
 	if err := c.Scheme.check(); err != nil {
 		return c, fmt.Errorf("scheme %s: %w", c.Scheme.Name(), err)
 	}
-	c.Tolerance = orDefault(c.Tolerance, 5*time.Minute)
-	c.MaxBody = orDefault(c.MaxBody, mebibyte)
-	c.ReadTimeout = orDefault(c.ReadTimeout, 10*time.Second)
+	c.Tolerance = cmp.Or(c.Tolerance, 5*time.Minute)
+	c.MaxBody = cmp.Or(c.MaxBody, mebibyte)
+	c.ReadTimeout = cmp.Or(c.ReadTimeout, 10*time.Second)
 	switch {
 	case c.Tolerance < time.Second || c.Tolerance > longestTolerance:
 		return c, fmt.Errorf("the Tolerance is %s; 1 s to 24 h are allowed", c.Tolerance)
@@ -132,7 +126,6 @@ func usualFingerprint(s Sender) FingerprintFrom {
 // private are headers with credentials, which must not be stored.
 var private = []string{"Authorization", "Proxy-Authorization", "Cookie", "Set-Cookie"}
 
-// kept returns the headers to keep.
 func (c Config) kept() ([]string, error) {
 	all := append([]string{"Content-Type"}, c.Scheme.keeps()...)
 	for _, name := range c.Keep {

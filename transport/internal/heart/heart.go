@@ -98,13 +98,6 @@ func (h *Heart[K]) Hold(key K, until time.Time) {
 	}
 }
 
-// Holds reports whether key is held.
-func (h *Heart[K]) Holds(key K) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.held[key] != nil
-}
-
 // LetGo stops extending keys. If an extension of one of them is running, the channel is closed when
 // it ends; otherwise it is nil.
 func (h *Heart[K]) LetGo(keys []K) (stored <-chan struct{}) {

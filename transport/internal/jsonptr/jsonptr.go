@@ -16,17 +16,13 @@ func Check(pointer string) error {
 	if pointer == "" || pointer[0] != '/' {
 		return fmt.Errorf("the pointer %q must begin with a slash (RFC 6901)", pointer)
 	}
-	for rest := pointer; ; {
-		_, after, found := strings.Cut(rest, "~")
-		if !found {
-			return nil
-		}
-		if after == "" || after[0] != '0' && after[0] != '1' {
-			return fmt.Errorf("the pointer %q has a ~ that is neither ~0 nor ~1 (RFC 6901)", pointer)
-		}
-		rest = after
+	if strings.Contains(escapes.Replace(pointer), "~") {
+		return fmt.Errorf("the pointer %q has a ~ that is neither ~0 nor ~1 (RFC 6901)", pointer)
 	}
+	return nil
 }
+
+var escapes = strings.NewReplacer("~0", "", "~1", "")
 
 // tokens returns the unescaped tokens of a pointer that Check accepts. All functions but Check
 // require such a pointer.

@@ -6,11 +6,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/pawl-go/pawl/internal/pace"
 )
 
-// request is one call in the server.
 type request struct {
 	ctx  context.Context
 	op   string
@@ -24,13 +24,13 @@ type request struct {
 type operation func(*Server, *request) (any, *Error)
 
 var operations = map[string]operation{
-	"CreateQueue":                  (*Server).createQueue,
-	"GetQueueUrl":                  (*Server).getQueueURL,
-	"ListQueues":                   (*Server).listQueues,
-	"ListDeadLetterSourceQueues":   (*Server).listDeadLetterSources,
-	"StartMessageMoveTask":         (*Server).startMove,
-	"ListMessageMoveTasks":         (*Server).listMoves,
-	"CancelMessageMoveTask":        (*Server).cancelMove,
+	"CreateQueue":                  onServer((*Server).createQueue),
+	"GetQueueUrl":                  onServer((*Server).getQueueURL),
+	"ListQueues":                   onServer((*Server).listQueues),
+	"ListDeadLetterSourceQueues":   onQueue((*queue).listDeadLetterSources),
+	"StartMessageMoveTask":         onServer((*Server).startMove),
+	"ListMessageMoveTasks":         onServer((*Server).listMoves),
+	"CancelMessageMoveTask":        onServer((*Server).cancelMove),
 	"TagQueue":                     onQueue((*queue).tagQueue),
 	"UntagQueue":                   onQueue((*queue).untagQueue),
 	"ListQueueTags":                onQueue((*queue).listTags),
@@ -47,18 +47,12 @@ var operations = map[string]operation{
 	"ChangeMessageVisibilityBatch": onQueue((*queue).changeVisibilityBatch),
 }
 
-// later names actions of SQS that this server does not implement.
-var later = map[string]bool{
-	"AddPermission": true, "RemovePermission": true,
-}
-
-// call applies the faults and runs the operation.
 func (s *Server) call(r request) (any, *Error) {
 	do, known := operations[r.op]
-	if !known {
-		if later[r.op] {
-			return nil, unsupported("%s is not simulated.", r.op)
-		}
+	switch {
+	case r.op == "AddPermission", r.op == "RemovePermission":
+		return nil, unsupported("%s is not simulated.", r.op)
+	case !known:
 		return nil, failure("InvalidAction", "", "The action %s is not valid for this endpoint.", r.op)
 	}
 	faults := s.faults.Load()
@@ -67,11 +61,11 @@ func (s *Server) call(r request) (any, *Error) {
 		return nil, errCut
 	}
 	if fail := faults.fail(r.call); fail != nil {
-		s.refused(r.call.Queue)
+		s.note(r.call.Queue, func(st *Stats) { st.Refused++ })
 		return nil, fail
 	}
 	if q := s.named(r.call.Queue); q != nil && !q.withinQuota(r.op) {
-		s.refused(r.call.Queue)
+		s.note(q.name, func(st *Stats) { st.Refused++ })
 		return nil, Throttled()
 	}
 	result, fail := do(s, &r)
@@ -80,7 +74,7 @@ func (s *Server) call(r request) (any, *Error) {
 	}
 	received, _ := result.(receiveResult)
 	if faults.cut(r.call, len(received.Messages)) {
-		s.lost(r.call.Queue, len(received.Messages))
+		s.note(r.call.Queue, func(st *Stats) { st.LostReceives += int64(len(received.Messages)) })
 		return nil, errCut
 	}
 	return result, nil
@@ -100,35 +94,35 @@ func (s *Server) count(r *request) Call {
 	return call
 }
 
-func (s *Server) refused(name string) {
-	if q := s.named(name); q != nil {
+// note counts an event in the stats of a queue, if it exists.
+func (s *Server) note(queue string, event func(*Stats)) {
+	if q := s.named(queue); q != nil {
 		q.mu.Lock()
-		q.stats.Refused++
-		q.mu.Unlock()
+		defer q.mu.Unlock()
+		event(&q.stats)
 	}
 }
 
-func (s *Server) lost(name string, messages int) {
-	if q := s.named(name); q != nil {
-		q.mu.Lock()
-		q.stats.LostReceives += int64(messages)
-		q.mu.Unlock()
+// onServer makes an operation of a function on the server.
+func onServer[T any](do func(*Server, *request, *T) (any, *Error)) operation {
+	return func(s *Server, r *request) (any, *Error) {
+		in := new(T)
+		if err := json.Unmarshal(r.body, in); err != nil {
+			return nil, failure("SerializationException", "", "%s", unreadable(err))
+		}
+		return do(s, r, in)
 	}
 }
 
 // onQueue makes an operation of a function on the queue that the request names.
 func onQueue[T any](do func(*queue, *request, *T) (any, *Error)) operation {
-	return func(s *Server, r *request) (any, *Error) {
-		in, failed := decode[T](r.body)
-		if failed != nil {
-			return nil, failed
-		}
+	return onServer(func(s *Server, r *request, in *T) (any, *Error) {
 		q, failed := s.find(r.url)
 		if failed != nil {
 			return nil, failed
 		}
 		return do(q, r, in)
-	}
+	})
 }
 
 func (s *Server) find(queueURL string) (*queue, *Error) {
@@ -145,12 +139,16 @@ func (s *Server) find(queueURL string) (*queue, *Error) {
 	return nil, noSuchQueue()
 }
 
-func decode[T any](body []byte) (*T, *Error) {
-	in := new(T)
-	if err := json.Unmarshal(body, in); err != nil {
-		return nil, failure("SerializationException", "", "%s", unreadable(err))
+func secondsOr(member *int, otherwise time.Duration) time.Duration {
+	return time.Duration(or(member, int(otherwise/time.Second))) * time.Second
+}
+
+// or returns the value of an optional member, or else otherwise.
+func or(member *int, otherwise int) int {
+	if member == nil {
+		return otherwise
 	}
-	return in, nil
+	return *member
 }
 
 // unreadable describes an invalid body in the protocol's terms, without names of Go types.

@@ -9,29 +9,14 @@ import (
 	"time"
 )
 
-// A fifo is the shelf of a FIFO queue, with its recent sends and receives.
-//
-// While a message of a group is in flight, no other of that group is handed out, except by the
-// receive that took it. One receive may return several of one group, in order ("Using the Amazon
-// SQS message group ID").
+// A fifo is what a FIFO queue knows beside its messages: its recent sends, receives and calls.
 type fifo struct {
-	groups   map[string]*group
-	open     list.List // of *group: those that may be received from, longest open first
-	serving  *group    // of the receive in progress
 	sent     map[string]sending
 	sends    list.List // of deduplication keys, oldest first
 	attempts map[string]attempt
 	sequence uint64
 	calls    map[string]int // calls by action, since second
 	second   time.Time
-}
-
-// A group holds the messages with one MessageGroupId.
-type group struct {
-	id       string
-	messages list.List // of *message, in the order of their sends
-	inFlight int
-	element  *list.Element // in fifo.open; nil if not open
 }
 
 // A sending is the response to a repeated MessageDeduplicationId.
@@ -47,79 +32,6 @@ type attempt struct {
 	messages []*message
 	handles  []string
 }
-
-func newFIFO() *fifo {
-	return &fifo{groups: map[string]*group{}, sent: map[string]sending{}, attempts: map[string]attempt{}, calls: map[string]int{}}
-}
-
-func (f *fifo) stored(m *message) {
-	g := f.groups[m.group]
-	if g == nil {
-		g = &group{id: m.group}
-		f.groups[m.group] = g
-	}
-	f.sequence++
-	m.sequence = f.sequence
-	m.waiting = g.messages.PushBack(m)
-}
-
-func (f *fifo) becameReady(m *message) bool { return f.review(f.groups[m.group]) }
-
-func (f *fifo) left(m *message, from messageState) {
-	if from == inFlight {
-		f.groups[m.group].inFlight--
-	}
-}
-
-func (f *fifo) removed(m *message) bool {
-	g := f.groups[m.group]
-	g.messages.Remove(m.waiting)
-	return f.review(g)
-}
-
-func (f *fifo) handedOut(m *message) {
-	g := f.groups[m.group]
-	g.inFlight++
-	f.review(g)
-}
-
-// review opens or closes a group after a change, and reports whether it was opened.
-func (f *fifo) review(g *group) (opened bool) {
-	head := g.messages.Front()
-	may := g.inFlight == 0 && head != nil && head.Value.(*message).state == ready
-	switch {
-	case may && g.element == nil:
-		g.element = f.open.PushBack(g)
-		return true
-	case !may && g.element != nil:
-		f.open.Remove(g.element)
-		g.element = nil
-	}
-	if head == nil {
-		delete(f.groups, g.id)
-	}
-	return false
-}
-
-// next takes as many messages of one group as it can before it takes another group.
-func (f *fifo) next(pick func(n int) int) *message {
-	if g := f.serving; g != nil {
-		for e := g.messages.Front(); e != nil; e = e.Next() {
-			if m := e.Value.(*message); m.state == ready {
-				return m
-			} else if m.state != inFlight {
-				break // delayed: later messages of the group must wait
-			}
-		}
-	}
-	f.serving = nth[*group](&f.open, pick)
-	if f.serving == nil {
-		return nil
-	}
-	return f.serving.messages.Front().Value.(*message)
-}
-
-func (f *fifo) served() { f.serving = nil }
 
 var fifoID = regexp.MustCompile("^[A-Za-z0-9!\"#$%&'()*+,./:;<=>?@\\[\\\\\\]^_`{|}~-]+$")
 

@@ -39,7 +39,8 @@ type message struct {
 	state    messageState
 	due      time.Time     // end of the delay or of the visibility timeout
 	timed    int           // index in the queue's timers; -1 if not there
-	waiting  *list.Element // position on the shelf
+	lane     *group        // on the shelf
+	waiting  *list.Element // position in the lane
 	receives int           // in all queues, as in ApproximateReceiveCount
 	here     int           // in this queue, as for maxReceiveCount
 	first    time.Time     // first receive

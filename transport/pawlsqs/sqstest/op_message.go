@@ -94,10 +94,7 @@ func checkSend(in *sendRequest, set settings) (time.Duration, *Error) {
 			return 0, invalidValue("Message system attribute name '%s' is invalid.", name)
 		}
 	}
-	delay := set.delay
-	if in.DelaySeconds != nil {
-		delay = time.Duration(*in.DelaySeconds) * time.Second
-	}
+	delay := secondsOr(in.DelaySeconds, set.delay)
 	if delay < 0 || delay > maxDelay {
 		return 0, invalidParameter(*in.DelaySeconds, "DelaySeconds", "DelaySeconds must be >= 0 and <= 900.")
 	}

@@ -1,6 +1,7 @@
 package sqstest
 
 import (
+	"cmp"
 	"slices"
 	"time"
 )
@@ -28,11 +29,7 @@ type moveRequest struct {
 	MaxNumberOfMessagesPerSecond int
 }
 
-func (s *Server) startMove(r *request) (any, *Error) {
-	in, failed := decode[moveRequest](r.body)
-	if failed != nil {
-		return nil, failed
-	}
+func (s *Server) startMove(_ *request, in *moveRequest) (any, *Error) {
 	source, failed := s.deadLetterQueueOf(in.SourceArn)
 	if failed != nil {
 		return nil, failed
@@ -127,10 +124,7 @@ func (s *Server) moveOne(t *moveTask) bool {
 		q.mu.Unlock()
 		return false
 	}
-	target := t.destination
-	if target == "" {
-		target = m.source
-	}
+	target := cmp.Or(t.destination, m.source)
 	q.mu.Unlock()
 	to := s.byARN(target)
 	if to == nil || !q.giveAway(m) {
@@ -143,7 +137,6 @@ func (s *Server) moveOne(t *moveTask) bool {
 	return true
 }
 
-// giveAway removes a message that is still ready.
 func (q *queue) giveAway(m *message) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -165,22 +158,15 @@ type moveResult struct {
 	StartedTimestamp                  int64
 }
 
-func (s *Server) listMoves(r *request) (any, *Error) {
-	in, failed := decode[struct {
-		SourceArn  string
-		MaxResults *int
-	}](r.body)
-	if failed != nil {
-		return nil, failed
-	}
+func (s *Server) listMoves(_ *request, in *struct {
+	SourceArn  string
+	MaxResults *int
+}) (any, *Error) {
 	source, failed := s.deadLetterQueueOf(in.SourceArn)
 	if failed != nil {
 		return nil, failed
 	}
-	most := 1
-	if in.MaxResults != nil {
-		most = *in.MaxResults
-	}
+	most := or(in.MaxResults, 1)
 	if most < 1 || most > maxMoveTasks {
 		return nil, invalidParameter(most, "MaxResults", "Must be between 1 and 10, if provided.")
 	}
@@ -201,11 +187,7 @@ func (s *Server) listMoves(r *request) (any, *Error) {
 	return struct{ Results []moveResult }{results}, nil
 }
 
-func (s *Server) cancelMove(r *request) (any, *Error) {
-	in, failed := decode[struct{ TaskHandle string }](r.body)
-	if failed != nil {
-		return nil, failed
-	}
+func (s *Server) cancelMove(_ *request, in *struct{ TaskHandle string }) (any, *Error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, t := range s.moves {

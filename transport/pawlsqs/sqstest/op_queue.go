@@ -22,11 +22,7 @@ var queueName = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
 
 // createQueue is idempotent: the same name with the same attributes returns the same URL. Other
 // attribute values are refused (CreateQueue).
-func (s *Server) createQueue(r *request) (any, *Error) {
-	in, failed := decode[createRequest](r.body)
-	if failed != nil {
-		return nil, failed
-	}
+func (s *Server) createQueue(r *request, in *createRequest) (any, *Error) {
 	stem, isFIFO := strings.CutSuffix(in.QueueName, ".fifo")
 	switch {
 	case isFIFO != (in.Attributes["FifoQueue"] == "true"):
@@ -73,11 +69,7 @@ func (q *queue) sameAs(attributes map[string]string, now time.Time) *Error {
 	return nil
 }
 
-func (s *Server) getQueueURL(r *request) (any, *Error) {
-	in, failed := decode[struct{ QueueName, QueueOwnerAWSAccountId string }](r.body)
-	if failed != nil {
-		return nil, failed
-	}
+func (s *Server) getQueueURL(r *request, in *struct{ QueueName, QueueOwnerAWSAccountId string }) (any, *Error) {
 	owner := in.QueueOwnerAWSAccountId
 	if s.named(in.QueueName) == nil || owner != "" && owner != s.account {
 		return nil, noSuchQueue()
@@ -95,15 +87,8 @@ type listResult struct {
 	NextToken string `json:",omitempty"`
 }
 
-func (s *Server) listQueues(r *request) (any, *Error) {
-	in, failed := decode[listRequest](r.body)
-	if failed != nil {
-		return nil, failed
-	}
-	page := maxListed
-	if in.MaxResults != nil {
-		page = *in.MaxResults
-	}
+func (s *Server) listQueues(r *request, in *listRequest) (any, *Error) {
+	page := or(in.MaxResults, maxListed)
 	if page < 1 || page > maxListed {
 		return nil, invalidParameter(page, "MaxResults", "Must be between 1 and 1000, if provided.")
 	}
@@ -118,14 +103,10 @@ func (s *Server) listQueues(r *request) (any, *Error) {
 	return listResult{QueueUrls: s.urls(r.base, names), NextToken: next}, nil
 }
 
-func (s *Server) listDeadLetterSources(r *request) (any, *Error) {
-	target, failed := s.find(r.url)
-	if failed != nil {
-		return nil, failed
-	}
+func (q *queue) listDeadLetterSources(r *request, _ *nothing) (any, *Error) {
 	return struct {
 		QueueUrls []string `json:"queueUrls"`
-	}{s.urls(r.base, s.sourcesOf(target))}, nil
+	}{q.server.urls(r.base, q.server.sourcesOf(q))}, nil
 }
 
 // sourcesOf names the queues whose dead-letter queue is target.
@@ -187,11 +168,10 @@ func (q *queue) getAttributes(_ *request, in *struct{ AttributeNames []string })
 			wanted = all
 			break
 		}
-		if !knownAttribute(name) {
-			return nil, failure("InvalidAttributeName", "", "Unknown Attribute %s.", name)
-		}
-		if value, ok := all[name]; ok {
+		if value, has := all[name]; has {
 			wanted[name] = value
+		} else if !optional(name) {
+			return nil, failure("InvalidAttributeName", "", "Unknown Attribute %s.", name)
 		}
 	}
 	return struct{ Attributes map[string]string }{wanted}, nil

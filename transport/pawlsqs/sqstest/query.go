@@ -26,7 +26,6 @@ import (
 // handle one protocol only.
 var inXML = protocol{read: readQuery, result: resultXML, failed: failedXML}
 
-// isQuery recognises the query protocol.
 func isQuery(r *http.Request) bool {
 	return r.Header.Get("X-Amz-Target") == "" &&
 		(strings.HasPrefix(r.Header.Get("Content-Type"), "application/x-www-form-urlencoded") || r.URL.Query().Has("Action"))
@@ -63,7 +62,6 @@ var byMember = func() map[string]collection {
 	return all
 }()
 
-// none returns the empty collection.
 func (c collection) none() any {
 	if c.key == "" {
 		return []any{}
@@ -71,7 +69,6 @@ func (c collection) none() any {
 	return map[string]any{}
 }
 
-// numbers are the members that are numbers in JSON.
 var numbers = map[string]bool{"DelaySeconds": true, "VisibilityTimeout": true, "WaitTimeSeconds": true, "MaxNumberOfMessages": true,
 	"MaxResults": true, "MaxNumberOfMessagesPerSecond": true}
 
@@ -209,12 +206,7 @@ func (n node) empty() bool {
 
 // lone reports whether n is an element itself: a value or a pair.
 func (n node) lone() bool {
-	for _, name := range []string{"", "Name", "Key"} {
-		if _, ok := n[name]; ok {
-			return true
-		}
-	}
-	return false
+	return n[""] != nil || n["Name"] != nil || n["Key"] != nil
 }
 
 // list makes a list of texts or of entries.

@@ -22,8 +22,8 @@ type queue struct {
 	deleted  bool // set by DeleteQueue, for requests that already hold the queue
 
 	all      map[int64]*message // by number
-	shelf    shelf              // order of the messages
-	timers   timers             // delayed and in flight, earliest first
+	shelf    shelf
+	timers   timers // delayed and in flight, earliest first
 	ready    int
 	delayed  int
 	inFlight int
@@ -37,69 +37,25 @@ type queue struct {
 	fifo     *fifo // nil for a standard queue
 }
 
-// A shelf orders the messages of a queue. Standard queues have a line, FIFO queues have groups.
-type shelf interface {
-	stored(m *message)                  // m is new in this queue
-	becameReady(m *message) bool        // m is ready; reports whether a waiting poll may succeed
-	left(m *message, from messageState) // m left the state from
-	removed(m *message) bool            // m is gone; reports the same as becameReady
-	// the next message to hand out; pick chooses among the n candidates; nil if there is none
-	next(pick func(n int) int) *message
-	handedOut(m *message) // m is in flight now
-	served()              // the receive that called next has ended
-}
-
 func newQueue(s *Server, name string, set settings, now time.Time) *queue {
 	q := &queue{server: s, name: name, arn: s.arn(name), created: now, modified: now, set: set,
-		all: map[int64]*message{}, tags: map[string]string{}, shelf: &line{}}
+		all: map[int64]*message{}, tags: map[string]string{}}
 	if set.fifo {
-		q.fifo = newFIFO()
-		q.shelf = q.fifo
+		q.fifo = &fifo{sent: map[string]sending{}, attempts: map[string]attempt{}, calls: map[string]int{}}
+		q.shelf.groups = map[string]*group{}
 	}
 	return q
 }
 
-// A line is the shelf of a standard queue: the longest ready first.
-type line struct{ waiting list.List }
-
-func (l *line) stored(*message) {}
-
-func (l *line) becameReady(m *message) bool {
-	m.waiting = l.waiting.PushBack(m)
-	return true
-}
-
-func (l *line) left(m *message, from messageState) {
-	if from == ready {
-		l.waiting.Remove(m.waiting)
-		m.waiting = nil
-	}
-}
-
-func (l *line) removed(*message) bool { return false }
-func (l *line) handedOut(*message)    {}
-func (l *line) served()               {}
-
-func (l *line) next(pick func(n int) int) *message { return nth[*message](&l.waiting, pick) }
-
-// nth returns the element that pick chooses from a list of messages or groups.
-func nth[T any](all *list.List, pick func(n int) int) (none T) {
-	if all.Len() == 0 {
-		return none
-	}
-	e := all.Front()
-	for n := pick(all.Len()); n > 0; n-- {
-		e = e.Next()
-	}
-	return e.Value.(T)
-}
-
-// insert stores m as a new message of this queue.
 func (q *queue) insert(m *message, delay time.Duration, now time.Time) {
 	q.numbers++
 	m.number, m.timed, m.here, m.handle = q.numbers, -1, 0, ""
 	q.all[m.number] = m
 	q.shelf.stored(m)
+	if q.fifo != nil {
+		q.fifo.sequence++
+		m.sequence = q.fifo.sequence
+	}
 	if delay <= 0 {
 		q.makeReady(m)
 		return
@@ -112,7 +68,7 @@ func (q *queue) insert(m *message, delay time.Duration, now time.Time) {
 func (q *queue) makeReady(m *message) {
 	m.state = ready
 	q.ready++
-	if q.shelf.becameReady(m) {
+	if q.shelf.review(m.lane) {
 		q.wake()
 	}
 }
@@ -128,10 +84,8 @@ func (q *queue) wait(m *message, due time.Time) {
 	q.setAlarm()
 }
 
-// leave removes m from its state.
 func (q *queue) leave(m *message) {
-	from := m.state
-	switch from {
+	switch m.state {
 	case ready:
 		q.ready--
 	case delayed:
@@ -139,13 +93,12 @@ func (q *queue) leave(m *message) {
 		heap.Remove(&q.timers, m.timed)
 	case inFlight:
 		q.inFlight--
+		m.lane.inFlight--
 		heap.Remove(&q.timers, m.timed)
 	}
 	m.state = gone
-	q.shelf.left(m, from)
 }
 
-// remove deletes m from this queue.
 func (q *queue) remove(m *message) {
 	q.leave(m)
 	delete(q.all, m.number)

@@ -38,18 +38,10 @@ type poll struct {
 
 func (q *queue) newPoll(r *receiveRequest) (poll, *Error) {
 	q.mu.Lock()
-	p := poll{max: 1, visibility: q.set.visibility, wait: q.set.wait}
+	set := q.set
 	q.mu.Unlock()
-	if r.MaxNumberOfMessages != nil {
-		p.max = *r.MaxNumberOfMessages
-	}
-	if r.VisibilityTimeout != nil {
-		p.visibility = time.Duration(*r.VisibilityTimeout) * time.Second
-	}
-	if r.WaitTimeSeconds != nil {
-		p.wait = time.Duration(*r.WaitTimeSeconds) * time.Second
-	}
-	p.attempt = r.ReceiveRequestAttemptId
+	p := poll{max: or(r.MaxNumberOfMessages, 1), visibility: secondsOr(r.VisibilityTimeout, set.visibility),
+		wait: secondsOr(r.WaitTimeSeconds, set.wait), attempt: r.ReceiveRequestAttemptId}
 	switch {
 	case p.attempt != "" && (q.fifo == nil || !validFIFOID(p.attempt)):
 		return p, invalidParameter(p.attempt, "ReceiveRequestAttemptId", "The request include parameter that is not valid for this queue type.")

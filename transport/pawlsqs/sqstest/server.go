@@ -141,7 +141,6 @@ func (s *Server) Do(r *http.Request) (*http.Response, error) {
 	}
 }
 
-// response is a response or a cut connection.
 type response struct {
 	status int
 	header http.Header
@@ -195,7 +194,6 @@ func (s *Server) unnamed(r *http.Request) response {
 	return a
 }
 
-// readBody reads the body of a request, up to maxRequest.
 func readBody(r *http.Request) ([]byte, *Error) {
 	if r.Body == nil {
 		return nil, nil

@@ -57,23 +57,14 @@ func defaultSettings() settings {
 }
 
 // flags are the attributes of FIFO queues with two values, the default first.
-var flags = map[string][2]string{
-	"FifoQueue":                 {"false", "true"},
-	"ContentBasedDeduplication": {"false", "true"},
-	"DeduplicationScope":        {"queue", "messageGroup"},
-	"FifoThroughputLimit":       {"perQueue", "perMessageGroupId"},
-}
-
-func (s *settings) flag(name string) *bool {
-	switch name {
-	case "FifoQueue":
-		return &s.fifo
-	case "ContentBasedDeduplication":
-		return &s.contentBased
-	case "DeduplicationScope":
-		return &s.dedupPerGroup
-	}
-	return &s.perGroupQuota
+var flags = map[string]struct {
+	off, on string
+	of      func(*settings) *bool
+}{
+	"FifoQueue":                 {"false", "true", func(s *settings) *bool { return &s.fifo }},
+	"ContentBasedDeduplication": {"false", "true", func(s *settings) *bool { return &s.contentBased }},
+	"DeduplicationScope":        {"queue", "messageGroup", func(s *settings) *bool { return &s.dedupPerGroup }},
+	"FifoThroughputLimit":       {"perQueue", "perMessageGroupId", func(s *settings) *bool { return &s.perGroupQuota }},
 }
 
 // with returns the settings changed by attributes. An empty value unsets one. find looks up a queue
@@ -128,11 +119,11 @@ func (s *settings) apply(name, value string, find func(arn string) *queue) *Erro
 	case "RedrivePolicy":
 		return s.applyRedrive(value, find)
 	}
-	if values, ok := flags[name]; ok {
-		if value != values[0] && value != values[1] {
+	if flag, ok := flags[name]; ok {
+		if value != flag.off && value != flag.on {
 			return badAttribute(name)
 		}
-		*s.flag(name) = value == values[1]
+		*flag.of(s) = value == flag.on
 		return nil
 	}
 	if slices.Contains(withoutEffect, name) {
@@ -170,18 +161,10 @@ func badAttribute(name string) *Error {
 	return failure("InvalidAttributeValue", "", "Invalid value for the parameter %s.", name)
 }
 
-// counted are read-only attributes.
-var counted = []string{"QueueArn", "CreatedTimestamp", "LastModifiedTimestamp", "ApproximateNumberOfMessages",
-	"ApproximateNumberOfMessagesNotVisible", "ApproximateNumberOfMessagesDelayed"}
-
-// settable are the attributes of every queue that have an effect.
-var settable = []string{"VisibilityTimeout", "DelaySeconds", "ReceiveMessageWaitTimeSeconds", "MessageRetentionPeriod",
-	"MaximumMessageSize", "RedrivePolicy"}
-
-// knownAttribute reports whether GetQueueAttributes accepts the name.
-func knownAttribute(name string) bool {
+// optional reports whether the name is of an attribute that a queue need not have.
+func optional(name string) bool {
 	_, flag := flags[name]
-	return flag || slices.Contains(counted, name) || slices.Contains(settable, name) || slices.Contains(withoutEffect, name)
+	return flag || name == "RedrivePolicy" || slices.Contains(withoutEffect, name)
 }
 
 // attributes follows GetQueueAttributes. The three counts are exact here and approximate at AWS.
@@ -204,8 +187,8 @@ func (q *queue) attributes(now time.Time) map[string]string {
 		"SqsManagedSseEnabled":                  "true",
 	}
 	if q.fifo != nil {
-		for name, values := range flags {
-			all[name] = values[0]
+		for name, flag := range flags {
+			all[name] = flag.off
 		}
 	}
 	maps.Copy(all, q.set.given)

@@ -235,7 +235,6 @@ func (p *probe) none(url string) {
 	}
 }
 
-// order receives n messages and compares their bodies.
 func (p *probe) order(url, want string, change ...func(*sqs.ReceiveMessageInput)) []types.Message {
 	ms := p.get(url, len(strings.Fields(want)), change...)
 	if got := bodies(ms); got != want {
@@ -314,7 +313,6 @@ func (p *probe) equal(what string, got, want any) {
 	}
 }
 
-// count returns the receive count of a message.
 func count(m types.Message) int {
 	n, _ := strconv.Atoi(m.Attributes["ApproximateReceiveCount"])
 	return n

@@ -91,7 +91,6 @@ var queueChecks = []check{
 	{name: "pollers/none-lost", says: "ten pollers and 2,000 messages: none lost, none doubled", try: pollers},
 }
 
-// move redrives a dead-letter queue and waits for the end.
 func (p *probe) move(dead string) {
 	arn := p.attribute(dead, "QueueArn")
 	_, err := p.client.StartMessageMoveTask(p.ctx, &sqs.StartMessageMoveTaskInput{SourceArn: &arn})
