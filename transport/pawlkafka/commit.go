@@ -46,8 +46,8 @@ func (s *Source) hurry() {
 	}
 }
 
-// commit commits the due offsets of all partitions, or of those in of. After the broker's response it
-// calls then under mu, before the next commit chooses its offsets. Commits run one at a time,
+// commit commits the due offsets of all partitions, or of those in of. After the broker's response
+// it calls then under mu, before the next commit chooses its offsets. Commits run one at a time,
 // because a broker accepts any offset, even one below the last.
 //
 // The client holds commits back while it joins the group, so each commit belongs to one generation.

@@ -180,8 +180,8 @@ func (s *Source) stowPartition(p *partition, fp kgo.FetchPartition) (found []log
 	return found
 }
 
-// failed keeps a fetch error for the next Receive, or returns it if it is a logChange about a log. It
-// drops a retriable error until such errors have lasted for troubleFor. Call it under mu.
+// failed keeps a fetch error for the next Receive, or returns it if it is a logChange about a log.
+// It drops a retriable error until such errors have lasted for troubleFor. Call it under mu.
 func (s *Source) failed(tp topicPartition, err error) *logChange {
 	var loss *kgo.ErrDataLoss
 	switch {

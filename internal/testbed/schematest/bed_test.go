@@ -28,8 +28,8 @@ func setup(t *testing.T, given string) *bed {
 	return b
 }
 
-// patient raises the lock timeout of the functions that wait for up to 2 s. On a machine that stands
-// still they would return 55P03 in tests that mean the end of the other transaction.
+// patient raises the lock timeout of the functions that wait for up to 2 s. On a machine that
+// stands still they would return 55P03 in tests that mean the end of the other transaction.
 const patient = `do $$ declare f regprocedure; begin
   for f in select p.oid from pg_proc as p where 'lock_timeout=2s' = any (p.proconfig) loop
     execute format('alter function %s set lock_timeout = ''10min''', f);
