@@ -25,7 +25,7 @@ type mail struct {
 }
 
 // handlerOf makes a handler of the form. It applies the job's effect and returns verdict's error.
-// The forms "simple" and "call" run verdict first.
+// The forms "simple", "many" and "call" run verdict first.
 func (c *crew) handlerOf(form string, verdict func(job.Job) error) job.Handler {
 	type task = job.Task[[]byte]
 	switch form {
@@ -35,6 +35,16 @@ func (c *crew) handlerOf(form string, verdict func(job.Job) error) job.Handler {
 				return err
 			}
 			return pgx.BeginFunc(ctx, c.pool, func(tx pgx.Tx) error { return apply(ctx, tx, t.Job) })
+		})
+	case "many":
+		return job.HandleMany("k", func(ctx context.Context, ts []task) []error {
+			errs := make([]error, len(ts))
+			for i, t := range ts {
+				if errs[i] = verdict(t.Job); errs[i] == nil {
+					errs[i] = pgx.BeginFunc(ctx, c.pool, func(tx pgx.Tx) error { return apply(ctx, tx, t.Job) })
+				}
+			}
+			return errs
 		})
 	case "batch":
 		return job.HandleManyTx("k", func(ctx context.Context, tx pgx.Tx, ts []task) error {

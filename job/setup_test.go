@@ -108,11 +108,15 @@ func (b *bed) sweep(kinds ...string) {
 	b.must(err)
 }
 
+func (b *bed) count(query string) (n int) {
+	b.Helper()
+	b.must(b.pool.QueryRow(b.Context(), query).Scan(&n))
+	return n
+}
+
 func (b *bed) wantCount(query string, want int) {
 	b.Helper()
-	var got int
-	b.must(b.pool.QueryRow(b.Context(), query).Scan(&got))
-	if got != want {
+	if got := b.count(query); got != want {
 		b.Errorf("%s: %d, want %d", query, got, want)
 	}
 }
