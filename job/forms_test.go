@@ -481,8 +481,8 @@ func TestHandleTx_FinishInsideIsChargedAndSaid(t *testing.T) {
 		says    string
 	}{
 		// final: it would fail each time
-		"Finish, ended first": {false, finish, 1, "do not call Finish in HandleTx"},
-		"Finish, archive":     {true, finish, 1, "do not call Finish in HandleTx"},
+		"Finish, ended first": {false, finish, 1, "do not call Finish"},
+		"Finish, archive":     {true, finish, 1, "do not call Finish"},
 		"by SQL, ended first": {false, bySQL, 3, "P4020"},
 		"by SQL, archive":     {true, bySQL, 3, "the handler ended its job itself"},
 	} {
@@ -504,6 +504,34 @@ func TestHandleTx_FinishInsideIsChargedAndSaid(t *testing.T) {
 			c.wantDeadLetter(form.runs, form.says)
 			if int(calls.Load()) != form.runs {
 				t.Errorf("it ran %d times, want %d", calls.Load(), form.runs)
+			}
+		})
+	}
+}
+
+// Finish is refused in every form in which the worker ends the job. The error is final, names the
+// next step, and nothing has been written.
+func TestFinish_IsRefusedWhereTheWorkerEndsTheJob(t *testing.T) {
+	t.Parallel()
+	for _, form := range append([]string{"many"}, forms...) {
+		if form == "simple" {
+			continue
+		}
+		t.Run(form, func(t *testing.T) {
+			t.Parallel()
+			c := setupCrew(t)
+			c.handlers = []job.Handler{c.handlerOf(form, func(j job.Job) error {
+				return pgx.BeginFunc(t.Context(), c.pool, func(tx pgx.Tx) error {
+					return errors.Join(apply(t.Context(), tx, j), j.Finish(t.Context(), tx))
+				})
+			})}
+			c.enqueueMany(2, job.Request{MaxAttempts: 2})
+			c.hire()
+			c.until("no dead letters", "select count(*) from pawl.job where status = 'dead_letter' and attempts = 1", 2)
+			c.wantCount("select count(*) from pawl_v1.dead_letters as d where d.last_error like '%do not call Finish; return nil%'", 2)
+			c.wantEffects(0)
+			if n := c.counters.Count(pawl.EventStaleWriteRefused); n != 0 {
+				t.Errorf("%d stale writes were reported", n)
 			}
 		})
 	}
