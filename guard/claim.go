@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -20,6 +21,7 @@ type Claimed struct {
 	rows  *Rows
 	id    any
 	token time.Time
+	over  atomic.Bool // it has ended, or its loss was reported
 }
 
 // Claim takes a row from pending to processing and commits that. Use it for work that takes long or
@@ -68,6 +70,9 @@ func (r *Rows) Claim(ctx context.Context, id any) (*Claimed, error) {
 func (c *Claimed) Commit(ctx context.Context, work Work) error {
 	err := txn.Restart(ctx, func() error { return c.commit(ctx, work) })
 	conns.LeaveStandby(c.rows.pool, err)
+	if err == nil {
+		c.over.Store(true)
+	}
 	return err
 }
 
@@ -112,5 +117,6 @@ func (c *Claimed) Fail(ctx context.Context, failure error) error {
 	case !written:
 		return c.lost(ctx, "guard.fail")
 	}
+	c.over.Store(true)
 	return recorded(failure)
 }

@@ -44,7 +44,8 @@ type attempt struct {
 	ended   handlerFinish
 	ending  jobEnd
 
-	unanswered bool // a COMMIT had no reply: if the fence is then lost, it has ended the jobs
+	unanswered bool    // a COMMIT had no reply: if the fence is then lost, it has ended the jobs
+	stale      []int64 // the jobs of a batch that newer attempts own, as was reported
 }
 
 // Value returns the attempt's Exclusive for its key, to the code that the handler calls.
@@ -228,7 +229,7 @@ func (a *attempt) conclude(jobs []Job, err error, lost bool) {
 	if lost || txn.Lost(err) {
 		a.exclusive.Lost()
 	}
-	if err == nil {
+	if jobs = a.owned(jobs); err == nil || len(jobs) == 0 {
 		return
 	}
 	w, s := a.w, a.s

@@ -536,3 +536,58 @@ func TestFinish_IsRefusedWhereTheWorkerEndsTheJob(t *testing.T) {
 		})
 	}
 }
+
+// A job of a batch that a newer attempt owns is reported once, also if the transaction runs again,
+// and the attempt does not end it. The other job is done.
+func TestHandleManyTx_AStaleJobIsReportedOnce(t *testing.T) {
+	t.Parallel()
+	for name, failure := range map[string]func(ctx context.Context, tx pgx.Tx) error{
+		"a lost race": func(ctx context.Context, tx pgx.Tx) error {
+			_, err := tx.Exec(ctx, "do $$ begin raise serialization_failure; end $$")
+			return err
+		},
+		"a lost connection": func(ctx context.Context, tx pgx.Tx) error {
+			_, err := tx.Exec(ctx, "select pg_terminate_backend(pg_backend_pid())")
+			return err
+		},
+		"a rollback as text": func(ctx context.Context, tx pgx.Tx) error {
+			_, err := tx.Conn().Exec(ctx, "rollback")
+			return errors.Join(err, errors.New("boom"))
+		},
+	} {
+		for _, newer := range []string{"update pawl.job set fence = fence + 1 where id = 3", "delete from pawl.job where id = 3"} {
+			t.Run(name+", "+newer[:6], func(t *testing.T) { staleInABatch(t, failure, newer) })
+		}
+	}
+}
+
+func staleInABatch(t *testing.T, failure func(context.Context, pgx.Tx) error, newer string) {
+	t.Parallel()
+	c := setupCrew(t)
+	c.config.MaxConns, c.concurrency, c.config.Lease = 3, 3, time.Minute // one connection for handlers
+	entered, proceed, calls := make(chan struct{}), make(chan struct{}), 0
+	c.handlers = []job.Handler{job.HandleManyTx("k", func(ctx context.Context, tx pgx.Tx, ts []job.Task[[]byte]) error {
+		if ts[0].ID == 1 {
+			close(entered)
+			<-proceed
+			return nil
+		}
+		if calls++; calls == 1 {
+			return failure(ctx, tx)
+		}
+		return apply(ctx, tx, ts[0].Job)
+	}).With(job.ManyPolicy{BatchSize: 2})}
+	c.enqueueMany(1, job.Request{})
+	stop := c.hire()
+	<-entered
+	c.exec("select pawl_v1.job_enqueue_many('{q,q}', '{k,k}', '{a,a}')")
+	c.until("the batch is not claimed", "select count(*) from pawl.job where status = 'processing'", 3)
+	c.exec(newer)
+	close(proceed)
+	c.until("the others have not ended", "select count(*) from pawl.job where id <> 3 and status <> 'dead_letter'", 0)
+	stop()
+	if n := c.counters.Count(pawl.EventStaleWriteRefused); n != 1 {
+		t.Errorf("%d events, want 1", n)
+	}
+	c.wantCount("select count(*) from pawl.job where id = 3 and last_errors is not null", 0)
+}
