@@ -20,6 +20,7 @@ import (
 type Claimed struct {
 	rows  *Rows
 	id    any
+	key   string // the id as the database prints it
 	token time.Time
 	over  atomic.Bool // it has ended, or its loss was reported
 }
@@ -50,7 +51,7 @@ func (r *Rows) Claim(ctx context.Context, id any) (*Claimed, error) {
 			Hint: "start the Run of a Sweeper first"}
 	}
 	c := &Claimed{rows: r, id: id}
-	err := txn.Restart(ctx, func() error { return r.pool.QueryRow(ctx, r.sql.claim, id).Scan(&c.token) })
+	err := txn.Restart(ctx, func() error { return r.pool.QueryRow(ctx, r.sql.claim, id).Scan(&c.token, &c.key) })
 	conns.LeaveStandby(r.pool, err)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):

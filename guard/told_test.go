@@ -138,7 +138,8 @@ func TestClaim_ALateAttemptIsReported(t *testing.T) {
 			t.Errorf("a second end: %v; %d calls", err, called)
 		}
 	}
-	taken, err := rows.Claim(t.Context(), 2)
+	two := 2
+	taken, err := rows.Claim(t.Context(), &two) // the event names the row, not the pointer
 	if err != nil {
 		t.Fatal(err)
 	}
