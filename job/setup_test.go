@@ -129,12 +129,6 @@ func (b *bed) wantDetail(err error, want string) {
 	}
 }
 
-// untilBlocked waits until a session waits for a lock. Heartbeats may wait for a sweep.
-func (b *bed) untilBlocked() {
-	b.Helper()
-	b.until("no session waits", "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock' and query not like '%worker_heartbeat%'", 1)
-}
-
 // until polls a count until it is reached.
 func (b *bed) until(otherwise, query string, want int) {
 	b.Helper()
