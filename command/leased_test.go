@@ -271,8 +271,8 @@ func TestAttempt_StaleCommitIsNotEntered(t *testing.T) {
 	b.wantError(err, pawl.ErrFenceLost)
 }
 
-// The refusal of a late attempt is reported once, whichever end meets it first, and however often it
-// is tried.
+// The refusal of a late attempt is reported once. Any end may meet it first, and later ends add
+// nothing.
 func TestAttempt_ARefusalIsReportedOnce(t *testing.T) {
 	t.Parallel()
 	ends := map[string]func(context.Context, *command.Attempt[order]) error{

@@ -13,8 +13,8 @@ import (
 	"github.com/pawl-go/pawl/pawltest"
 )
 
-// Losses are counted for the row, whatever the Go type of its id. Ids of different rows that Go
-// prints alike do not share them.
+// Losses are counted for the row, with ids of any Go type. Ids of different rows that Go prints
+// alike do not share them.
 func TestOnce_LossesAreOfTheRow(t *testing.T) {
 	t.Parallel()
 	pool := pawltest.DB(t, `create table orders (id text primary key, status text not null default 'pending', claimed_at timestamptz, completed_at timestamptz,
@@ -35,7 +35,8 @@ insert into orders (id) values ('a'), ('[97]')`)
 		return nil, err
 	}
 	a := "a"
-	for _, id := range []any{&a, []byte("a"), "a"} { // Go prints an address, [97] and a
+	// Go prints the first as an address, and the second as it prints the id of the other row.
+	for _, id := range []any{&a, []byte("a"), "a"} {
 		err := rows.Once(t.Context(), id, lose)
 		if err == nil || errors.Is(err, pawl.ErrFailureRecorded) {
 			t.Errorf("an outage: %v", err)

@@ -93,9 +93,9 @@ func rolled(t *testing.T, pool *pgxpool.Pool) string {
 	return got
 }
 
-// An attempt whose row was taken back causes one event when it commits or fails late, however often,
-// and is counted like those of jobs. The takeover causes an event, too. A claim that has ended is not
-// late.
+// An attempt whose row was taken back causes one event when it commits or fails late, however
+// often. It is counted like those of jobs. The takeover causes an event, too. A claim that has
+// ended is not late.
 func TestClaim_ALateAttemptIsReported(t *testing.T) {
 	t.Parallel()
 	pool := pawltest.DB(t, orders)

@@ -564,7 +564,8 @@ func TestHandleManyTx_AStaleJobIsReportedOnce(t *testing.T) {
 func staleInABatch(t *testing.T, failure func(context.Context, pgx.Tx) error, newer string) {
 	t.Parallel()
 	c := setupCrew(t)
-	c.config.MaxConns, c.concurrency, c.config.Lease = 3, 3, time.Minute // one connection for handlers
+	// One connection is for handlers.
+	c.config.MaxConns, c.concurrency, c.config.Lease = 3, 3, time.Minute
 	entered, proceed, calls := make(chan struct{}), make(chan struct{}), 0
 	c.handlers = []job.Handler{job.HandleManyTx("k", func(ctx context.Context, tx pgx.Tx, ts []job.Task[[]byte]) error {
 		if ts[0].ID == 1 {

@@ -81,9 +81,9 @@ func NewWorker(pool *pgxpool.Pool, cfg Config) (*Worker, error) {
 
 // Run works until ctx ends. Then it stops claiming, lets running handlers finish within
 // ShutdownTimeout, ends their contexts, releases all other jobs uncharged, and returns nil. A
-// handler that has not returned 5 s after its context ended is abandoned, which counts as a crash of
-// its job. Run returns an error only if it cannot start, because the database is unreachable or its
-// schema does not fit.
+// handler that has not returned 5 s after its context ended is abandoned, which counts as a crash
+// of its job. Run returns an error only if it cannot start, because the database is unreachable or
+// its schema does not fit.
 func (w *Worker) Run(ctx context.Context) error {
 	if err := migrate.Check(ctx, w.pool); err != nil {
 		return unlessOver(ctx, err)

@@ -113,7 +113,7 @@ func TestWorker_StopCountsACrashOfWhatItAbandons(t *testing.T) {
 			t.Parallel()
 			c := setupCrew(t)
 			c.config.ShutdownTimeout, c.abandon = 50*time.Millisecond, 50*time.Millisecond
-			c.config.Presence.Off = true // so that the attempt is not given back because of presence
+			c.config.Presence.Off = true // with it the attempt would be given back anyway
 			entered, proceed := make(chan struct{}), make(chan struct{})
 			c.handlers = []job.Handler{c.handlerOf(form, func(job.Job) error {
 				close(entered)
@@ -183,7 +183,8 @@ func TestWorker_StopIsNotForEver(t *testing.T) {
 	c.wantEffects(rounds)
 }
 
-// A stop charges nothing if the handler returns when its context ends, however often, in every form.
+// A stop charges nothing if the handler returns when its context ends, however often, in every
+// form.
 func TestWorker_StopChargesNoHandlerThatReturns(t *testing.T) {
 	t.Parallel()
 	for _, form := range append([]string{"many"}, forms...) {

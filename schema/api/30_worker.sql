@@ -158,7 +158,8 @@ end
 $$;
 
 -- worker_leave ends a worker on shutdown. Its jobs are released at once, uncharged. Jobs that are
--- abandoned, or whose transaction is open, are left to the next sweep, which counts a crash of each.
+-- abandoned, or whose transaction is open, are left to the next sweep, which counts a crash of
+-- each.
 --
 -- Options: abandoned (array of job ids): their handlers run although their context has ended.
 -- Outcomes: 'left', or 'busy': jobs are left to the sweep, or there is no such worker. released:

@@ -4310,7 +4310,8 @@ end
 $$;
 
 -- worker_leave ends a worker on shutdown. Its jobs are released at once, uncharged. Jobs that are
--- abandoned, or whose transaction is open, are left to the next sweep, which counts a crash of each.
+-- abandoned, or whose transaction is open, are left to the next sweep, which counts a crash of
+-- each.
 --
 -- Options: abandoned (array of job ids): their handlers run although their context has ended.
 -- Outcomes: 'left', or 'busy': jobs are left to the sweep, or there is no such worker. released:
@@ -9180,7 +9181,7 @@ select p.job_id,
 revoke all on all functions in schema pawl_v1 from public;
 
 insert into pawl.migration (version, name, min_client, api_hash)
-values (1, 'init', 1, '79ad77f330096904462f3bbd036751025985149be585fd2a47962160e33df5ec');
+values (1, 'init', 1, 'e106f596de0d073b53e9245c4225d8f41c93d0d6efffbdb7840eb5c6416c1d96');
 
 do $$
 begin

@@ -105,8 +105,8 @@ func Row(t testing.TB, db DB, what, query string, args ...any) {
 }
 
 // blocked counts sessions of the database that wait for a lock of another session. A wait for a
-// statement that runs does not count, because it ends by itself. pg_stat_activity is no witness of a
-// lock: it hides wait_event for a moment, once a second, during the check for deadlocks.
+// statement that runs does not count, because it ends by itself. The column wait_event does not
+// show a lock reliably: it is null for a moment, once a second, during the check for deadlocks.
 const blocked = `select pg_catalog.count(*) >= $1
   from pg_catalog.pg_stat_activity as a
   cross join lateral (select pg_catalog.pg_blocking_pids(a.pid) as pids) as w
@@ -120,8 +120,8 @@ const blocked = `select pg_catalog.count(*) >= $1
             and b.state = 'active'
             and pg_catalog.cardinality(pg_catalog.pg_blocking_pids(b.pid)) = 0)`
 
-// Blocked waits until n sessions of the database wait for a lock of another one, in a statement that
-// is like pattern.
+// Blocked waits until n sessions of the database wait for a lock of another one, in a statement
+// that is like pattern.
 func Blocked(t testing.TB, db DB, n int, pattern string) {
 	t.Helper()
 	Row(t, db, fmt.Sprintf("%d sessions are blocked in a statement like %s", n, pattern), blocked, n, pattern)

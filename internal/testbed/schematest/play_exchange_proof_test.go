@@ -2,8 +2,8 @@
 
 package schematest_test
 
-// exchangePlay is an exchange. A job that it does not return as stale or locked has ended, and its effect
-// was made before.
+// exchangePlay is an exchange. A job that it does not return as stale or locked has ended, and its
+// effect was made before.
 const exchangePlay = `
 create function play.exchange(p_ids bigint[], p_fences bigint[], p_worker bigint, p_limit int default 1) returns text language sql as $$
   with c as materialized (select * from pawl_v1.job_exchange(p_ids, p_fences, 'q', p_worker, p_limit)),
