@@ -220,6 +220,35 @@ func TestWorker_StopChargesNoHandlerThatReturns(t *testing.T) {
 	}
 }
 
+// A stop abandons no job whose handler has returned, also if its end is not recorded yet.
+func TestWorker_StopAbandonsNoReturnedHandler(t *testing.T) {
+	t.Parallel()
+	c := setupCrew(t, `alter function pawl_v1.job_finish_many(bigint[], bigint[], jsonb) rename to job_finish_many_itself;
+create function pawl_v1.job_finish_many(p_ids bigint[], p_fences bigint[], p_options jsonb default '{}')
+returns table (id bigint, outcome text, detail jsonb) language plpgsql as $$
+begin
+  perform pg_advisory_xact_lock(1);
+  return query select * from pawl_v1.job_finish_many_itself(p_ids, p_fences, p_options);
+end $$`)
+	c.config.ShutdownTimeout, c.abandon = 50*time.Millisecond, 50*time.Millisecond
+	gate, err := pgx.Connect(t.Context(), c.url)
+	c.must(err)
+	defer gate.Close(context.Background())
+	_, err = gate.Exec(t.Context(), "select pg_advisory_lock(1)")
+	c.must(err)
+	c.handlers = []job.Handler{c.handlerOf("many", func(job.Job) error { return nil })}
+	c.enqueueMany(1, job.Request{MaxAttempts: 1})
+	w := c.worker(c.pool)
+	stop := c.run(w)
+	patience.Blocked(c, c.pool, 1, "%job_finish_many%")
+	stop()
+	c.wantCount("select count(*) from pawl.job where status = 'pending' and attempts = 0 and crashes = 0", 1)
+	c.wantCount("select count(*) from pawl.worker", 0)
+	_, err = gate.Exec(t.Context(), "select pg_advisory_unlock(1)")
+	c.must(err)
+	w.AwaitAttempts(t.Context())
+}
+
 // A handler that ignores its context costs a slot, but not its job. Another attempt takes effect
 // while it still runs, and its later writes are rejected.
 func TestWorker_HungHandlerIsReplaced(t *testing.T) {
