@@ -14,7 +14,7 @@ one round trip and one flush of the log, with River as well. The function adds 3
 A third of the client's time is spent in system calls. [0016](decisions/0016-cheap-statements.md) lists the savings and how they were measured.`,
 	{"enqueue-16", "Pawl"}: `The first run meets the bar. The machine was slower in the second one: the SQL alone (line "pgbench") reached 8,031 jobs/s, and 14,183 jobs/s in the first.`,
 	{"noop", "Pawl"}: `In the first run the worker made one exchange at a time. So one process of the server did all the work, at nine tenths of a processor. Now a worker makes two, and the second run meets
-the bar ([0051](decisions/0051-turns.md)). The claim and the finish alone, sent by four C clients (line "pgbench"), reach 2.15 times the rate of River in the first run.`,
+the bar ([0051](decisions/0051-exchanges.md)). The claim and the finish alone, sent by four C clients (line "pgbench"), reach 2.15 times the rate of River in the first run.`,
 	{"noop", "Pawl, batch"}: `The transaction of a batch first holds its jobs and ends them itself. That costs a job 45 µs of processor time, and Handle costs 27 µs. Use Handle for handlers that
 write nothing and need no transaction. The claim and the finish alone, sent by "pgbench", reach 2.15 times the rate of River.`,
 	{"step", "Pawl"}: `The loop by hand, in Go, without leases, reaches 2.14 times the rate of River. Three messages and one durable commit a job are the floor of a client in Go on two

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"sync/atomic"
 	"time"
 
 	"github.com/pawl-go/pawl"
@@ -25,7 +26,8 @@ type call[X any] struct {
 	row        contract.CommandRow // of this call's newest attempt
 	asked      map[int64]bool      // fences of attempts whose COMMIT got no reply
 
-	claimedAt time.Time // when the lease was requested
+	claimedAt time.Time    // when the lease was requested
+	stale     atomic.Int64 // the fence of the attempt whose refusal was reported
 }
 
 // A callAnswer is the answer of a command, stored by this call or by another one.

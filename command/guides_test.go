@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/testbed/patience"
 	"github.com/pawl-go/pawl/pawltest"
 )
 
@@ -113,7 +114,7 @@ func TestGuide_TwoSessions(t *testing.T) {
 	}
 	waited := make(chan string)
 	go func() { waited <- b.ask(call("20000")) }()
-	b.until("select count(*) from pg_stat_activity where datname = current_database() and wait_event = 'advisory'", 1)
+	patience.Blocked(b, b.pool, 1, "%create_order_once%")
 	b.must(tx.Commit(t.Context()))
 	if got := <-waited; got != strings.Replace(first, "created", "replayed", 1) {
 		t.Errorf("told %s", got)

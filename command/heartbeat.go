@@ -26,11 +26,9 @@ func (a *Attempt[T]) renew(ctx context.Context) error {
 func (a *Attempt[T]) note(err error) error {
 	var e *pawl.Error
 	if errors.As(err, &e) && e.Code == pawl.CodeFenceLost {
-		first := a.refused.CompareAndSwap(nil, e)
+		a.refused.CompareAndSwap(nil, e)
 		a.lose(e)
-		if first {
-			a.call.refusedAsStale(a.ctx, e.Op, e)
-		}
+		a.call.refusedAsStale(a.ctx, e.Op, e)
 	}
 	return err
 }

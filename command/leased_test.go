@@ -270,3 +270,31 @@ func TestAttempt_StaleCommitIsNotEntered(t *testing.T) {
 	})
 	b.wantError(err, pawl.ErrFenceLost)
 }
+
+// The refusal of a late attempt is reported once. Any end may meet it first, and later ends add
+// nothing.
+func TestAttempt_ARefusalIsReportedOnce(t *testing.T) {
+	t.Parallel()
+	ends := map[string]func(context.Context, *command.Attempt[order]) error{
+		"fail":    func(ctx context.Context, a *command.Attempt[order]) error { return a.Fail(ctx, errors.New("boom")) },
+		"succeed": func(ctx context.Context, a *command.Attempt[order]) error { return a.Succeed(ctx, order{}) },
+		"commit":  commitOrder,
+	}
+	for name, end := range ends {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			zombie := b.begin("k", command.LeaseOptions{Repeatable: true})
+			b.exec(expire)
+			b.begin("k", command.LeaseOptions{Repeatable: true})
+			b.wantError(end(t.Context(), zombie), pawl.ErrFenceLost)
+			for _, again := range ends {
+				b.wantError(again(t.Context(), zombie), pawl.ErrFenceLost)
+			}
+			if n := b.counters.Count(pawl.EventStaleWriteRefused); n != 1 {
+				t.Errorf("%d events, want 1", n)
+			}
+			b.want("select count(*) from pawl.stale_write", 1)
+		})
+	}
+}

@@ -66,8 +66,12 @@ func (c *call[X]) told(ctx context.Context, row contract.CommandFailRow, cause e
 	return failed("command.handle", row.Status, row.Attempts, cause)
 }
 
-// refusedAsStale reports that the attempt came too late, and records it in the key's history.
+// refusedAsStale reports that the attempt came too late, and records it in the key's history. Later
+// refusals of the same attempt are not reported again.
 func (c *call[X]) refusedAsStale(ctx context.Context, op string, refusal error) {
+	if c.stale.Swap(c.row.Fence) == c.row.Fence {
+		return
+	}
 	c.emit(ctx, pawl.Event{Kind: pawl.EventStaleWriteRefused, Op: op, Fence: c.row.Fence, Err: refusal})
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordFor)
 	defer cancel()

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/command"
+	"github.com/pawl-go/pawl/internal/testbed/patience"
 )
 
 // A retry gets the same answer, byte for byte, and does nothing.
@@ -207,16 +209,21 @@ func TestOnce_WaitsOrFailsFast(t *testing.T) {
 	if after, ok := command.RetryAfter(err); !ok || after != time.Second || !pawl.Retryable(err) {
 		t.Errorf("retry after %v, %v", after, ok)
 	}
+	o.Wait = time.Hour
 	var replays sync.WaitGroup
+	var waiting atomic.Int32
 	for range 20 { // twice the pool
 		replays.Go(func() {
-			r, err := b.once("k", "p", place("two"))
+			waiting.Add(1)
+			r, err := command.Once(t.Context(), b.pool, intent("k", "p"), o, place("two"))
 			if err != nil || !r.Replayed {
 				t.Errorf("%+v, %v", r, err)
 			}
 		})
 	}
-	b.until("select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'", 0)
+	patience.Until(b, "all wait, and only the running call holds a connection", func() bool {
+		return waiting.Load() == 20 && b.pool.Stat().AcquiredConns() == 1
+	})
 	close(goOn)
 	all.Wait()
 	replays.Wait()
@@ -298,7 +305,7 @@ func TestOnce_NoClaimBetweenFailureAndRecord(t *testing.T) {
 				i.Scope, i.Key, i.Fingerprint[:]).Scan(&outcome)
 			next <- fmt.Sprint(outcome, err)
 		}()
-		b.until("select count(*) from pg_stat_activity where datname = current_database() and wait_event = 'advisory'", 1)
+		patience.Blocked(b, b.pool, 1, "%command_claim%")
 		return fails(pawl.Final(errors.New("no stock")))(ctx, tx)
 	})
 	b.wantError(err, pawl.ErrFailedFinal)
@@ -326,7 +333,7 @@ func TestOnce_TheRowDecides(t *testing.T) {
 select pawl_v1.command_succeed($1, $2, c.fence, '{"id": 7, "body": "theirs"}') from c`, i.Scope, i.Key, i.Fingerprint[:])
 			next <- err
 		}()
-		b.until("select count(*) from pg_stat_activity where datname = current_database() and wait_event = 'advisory'", 1)
+		patience.Blocked(b, b.pool, 1, "%command_claim%")
 		return order{Body: "ours"}, nil
 	})
 	b.must(<-next)

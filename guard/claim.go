@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -19,7 +20,9 @@ import (
 type Claimed struct {
 	rows  *Rows
 	id    any
+	key   string // the id as the database prints it
 	token time.Time
+	over  atomic.Bool // it has ended, or its loss was reported
 }
 
 // Claim takes a row from pending to processing and commits that. Use it for work that takes long or
@@ -48,7 +51,7 @@ func (r *Rows) Claim(ctx context.Context, id any) (*Claimed, error) {
 			Hint: "start the Run of a Sweeper first"}
 	}
 	c := &Claimed{rows: r, id: id}
-	err := txn.Restart(ctx, func() error { return r.pool.QueryRow(ctx, r.sql.claim, id).Scan(&c.token) })
+	err := txn.Restart(ctx, func() error { return r.pool.QueryRow(ctx, r.sql.claim, id).Scan(&c.token, &c.key) })
 	conns.LeaveStandby(r.pool, err)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
@@ -68,6 +71,9 @@ func (r *Rows) Claim(ctx context.Context, id any) (*Claimed, error) {
 func (c *Claimed) Commit(ctx context.Context, work Work) error {
 	err := txn.Restart(ctx, func() error { return c.commit(ctx, work) })
 	conns.LeaveStandby(c.rows.pool, err)
+	if err == nil {
+		c.over.Store(true)
+	}
 	return err
 }
 
@@ -112,5 +118,6 @@ func (c *Claimed) Fail(ctx context.Context, failure error) error {
 	case !written:
 		return c.lost(ctx, "guard.fail")
 	}
+	c.over.Store(true)
 	return recorded(failure)
 }

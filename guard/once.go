@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/internal/conns"
@@ -50,37 +49,46 @@ const (
 // may be crashing the server. The next call does not run it and records a failure instead.
 func (r *Rows) Once(ctx context.Context, id any, work Work) (err error) {
 	defer func() { conns.LeaveStandby(r.pool, err) }()
-	key := fmt.Sprint(id)
-	if r.losses.Count(key) >= verdict.Bound {
-		err = r.failLate(ctx, id, txn.Taken())
-		r.noteLosses(key, err, true)
-		return err
-	}
-	var exclusive verdict.Exclusive
-	defer exclusive.Release()
-	if r.losses.Last(key) && !verdict.HeldIn(ctx) {
-		if err := exclusive.Acquire(ctx); err != nil {
+	t := try{alone: verdict.HeldIn(ctx)}
+	defer t.exclusive.Release()
+	err = r.untilKnown(ctx, id, func() error {
+		err := r.once(ctx, id, work, &t)
+		if !errors.Is(err, errCrowded) {
+			return err
+		}
+		if err := t.exclusive.Acquire(ctx); err != nil {
 			return pawl.Wrap("guard.complete", err)
 		}
+		t.alone = true
+		return r.once(ctx, id, work, &t)
+	})
+	if t.lost {
+		t.exclusive.Lost()
 	}
-	lost := false
-	err = r.untilKnown(ctx, id, func() error { return r.once(ctx, id, work, &lost) })
-	if lost {
-		exclusive.Lost()
-	}
-	r.noteLosses(key, err, lost)
+	r.noteLosses(&t, err)
 	return err
 }
 
+// A try is one call of Once.
+type try struct {
+	key       string // the row's id as the database prints it; "" until the row was taken
+	lost      bool   // the work was lost with its connection
+	alone     bool   // exclusive is held, here or by the caller
+	exclusive verdict.Exclusive
+}
+
+// errCrowded means that the work must be run again under Exclusive, because its loss is charged.
+var errCrowded = errors.New("the work must run alone")
+
 // noteLosses counts work lost with its connection. A definite result of the row clears the count.
-func (r *Rows) noteLosses(key string, err error, lost bool) {
+func (r *Rows) noteLosses(t *try, err error) {
 	switch {
-	case lost && errors.Is(err, pawl.ErrFailureRecorded):
-		r.losses.Charged(key)
+	case t.lost && errors.Is(err, pawl.ErrFailureRecorded):
+		r.losses.Charged(t.key)
 	case answers(err):
-		r.losses.Over(key)
-	case lost:
-		r.losses.Lost(key)
+		r.losses.Over(t.key)
+	case t.lost:
+		r.losses.Lost(t.key)
 	}
 }
 
@@ -116,14 +124,17 @@ func answers(err error) bool {
 	return err == nil || errors.Is(err, pawl.ErrAlreadyHandled) || errors.Is(err, pawl.ErrFailureRecorded) || errors.Is(err, pawl.ErrNotFound)
 }
 
-// once runs one transaction. It sets lost if the work was lost with its connection.
-func (r *Rows) once(ctx context.Context, id any, work Work, lost *bool) error {
-	var taken int64
+// once runs one transaction.
+func (r *Rows) once(ctx context.Context, id any, work Work, t *try) error {
+	taken := false
 	tx, err := txn.Open(ctx, r.pool, "guard.complete", "", workTimeout+abandonAfter, func(b *pgx.Batch) {
 		b.Queue("set local lock_timeout = '" + lockPatience + "'")
-		b.Queue(r.sql.complete, id).Exec(func(tag pgconn.CommandTag) error {
-			taken = tag.RowsAffected()
-			return nil
+		b.Queue(r.sql.complete, id).QueryRow(func(row pgx.Row) error {
+			err := row.Scan(&t.key)
+			if taken = err == nil; errors.Is(err, pgx.ErrNoRows) {
+				return nil
+			}
+			return err
 		})
 		b.Queue("set local lock_timeout to default")
 	})
@@ -131,9 +142,17 @@ func (r *Rows) once(ctx context.Context, id any, work Work, lost *bool) error {
 		return r.notHad(ctx, id, err)
 	}
 	defer txn.Rollback(ctx, tx)
-	if taken == 0 {
+	switch {
+	case !taken:
 		txn.Rollback(ctx, tx) // releases the connection before why waits for the standbys
 		return r.why(ctx, id)
+	case r.losses.Count(t.key) >= verdict.Bound:
+		txn.Rollback(ctx, tx)
+		t.lost = true
+		return r.failLate(ctx, id, txn.Taken())
+	case r.losses.Last(t.key) && !t.alone:
+		txn.Rollback(ctx, tx)
+		return errCrowded
 	}
 	if err := fault.At("guard.work.before"); err != nil {
 		return err
@@ -144,14 +163,14 @@ func (r *Rows) once(ctx context.Context, id any, work Work, lost *bool) error {
 		return err
 	})
 	if failure != nil {
-		*lost = *lost || txn.Lost(failure)
+		t.lost = t.lost || txn.Lost(failure)
 		return r.fail(ctx, tx, id, failure)
 	}
 	if err := fault.At("guard.commit.before"); err != nil {
 		return err
 	}
 	err = tx.CommitWith(context.WithoutCancel(ctx), "guard.complete", r.keep(id, result))
-	*lost = *lost || txn.Lost(err)
+	t.lost = t.lost || txn.Lost(err)
 	if err == nil || pawl.MayHaveHappened(err) || txn.LostRace(err) {
 		return err
 	}

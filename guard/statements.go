@@ -12,12 +12,12 @@ import (
 // statements are the SQL texts for one table. $1 is the row's id. Names are quoted. States are
 // literals, which allows enums and partial indexes on the status.
 type statements struct {
-	complete string // pending → completed
+	complete string // pending → completed; returns the id
 	result   string // $2: the result of the work; "" if the table has no column for it
 	fail     string // $2: the error; for a row that this transaction has completed
 	failLate string // $2: the error; for a pending row, after the transaction was lost
 	look     string // the status, and whether synchronous standbys are set
-	claim    string // pending → processing; returns the token
+	claim    string // pending → processing; returns the token and the id
 	settle   string // processing under token $2 → completed
 	refuse   string // processing under token $2 → error $3
 }
@@ -29,7 +29,8 @@ var templates = statements{
      , {CompletedAt} = {now}
      , {ClaimedAt} = {now}
      , {AttemptCount} = {AttemptCount} + 1
- where {ID} = $1 and {Status} = {Pending}`,
+ where {ID} = $1 and {Status} = {Pending}
+returning {ID}::text`,
 
 	result: `update {Name}
    set {Result} = $2
@@ -59,7 +60,7 @@ returning ` + watched.ReadOn,
      , {ClaimedAt} = {now}
      , {AttemptCount} = {AttemptCount} + 1
  where {ID} = $1 and {Status} = {Pending}
-returning {ClaimedAt}`,
+returning {ClaimedAt}, {ID}::text`,
 
 	settle: `update {Name}
    set {Status} = {Completed}

@@ -45,7 +45,7 @@ type Rows struct {
 	table  Table
 	sql    statements
 	swept  sweepers
-	losses verdict.Losses[string] // by the row's id as text
+	losses verdict.Losses[string] // by the row's id as the database prints it: equal for equal ids
 }
 
 // New checks the mapping and fills in the defaults. It does not query the database.

@@ -59,15 +59,15 @@ func failedKind(failure error) pawl.EventKind {
 	return pawl.EventRetryable
 }
 
-// lost emits an event for a late attempt and returns its error.
+// lost returns the error of a late attempt. The first time it emits an event.
 func (c *Claimed) lost(ctx context.Context, op string) error {
-	late := fmt.Errorf("row %v of %s no longer belongs to this claim: a Sweeper has taken it back", c.id, c.rows.table.Name)
+	late := fmt.Errorf("row %s of %s no longer belongs to this claim: a Sweeper has taken it back", c.key, c.rows.table.Name)
 	if c.rows.swept.running.Load() > 0 {
 		late = swept{late}
 	}
 	err := &pawl.Error{Op: op, Code: pawl.CodeFenceLost, Err: refusedError{late}, Hint: "raise StuckAfter of the SweeperConfig above the longest work"}
-	if s := c.rows.swept.newest.Load(); s != nil {
-		s.tell(ctx, pawl.Event{Kind: pawl.EventStaleWriteRefused, Op: op, Key: fmt.Sprint(c.id), Err: err})
+	if s := c.rows.swept.newest.Load(); s != nil && !c.over.Swap(true) {
+		s.tell(ctx, pawl.Event{Kind: pawl.EventStaleWriteRefused, Op: op, Key: c.key, Err: err})
 	}
 	return err
 }

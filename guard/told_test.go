@@ -93,8 +93,9 @@ func rolled(t *testing.T, pool *pgxpool.Pool) string {
 	return got
 }
 
-// An attempt whose row was taken back causes an event when it commits or fails late, and is counted
-// like those of jobs. The takeover causes an event, too.
+// An attempt whose row was taken back causes one event when it commits or fails late, however
+// often. It is counted like those of jobs. The takeover causes an event, too. A claim that has
+// ended is not late.
 func TestClaim_ALateAttemptIsReported(t *testing.T) {
 	t.Parallel()
 	pool := pawltest.DB(t, orders)
@@ -125,8 +126,33 @@ func TestClaim_ALateAttemptIsReported(t *testing.T) {
 	if err := heir.Commit(t.Context(), work); err != nil || called != 1 {
 		t.Errorf("%v; %d calls", err, called)
 	}
+	failed, err := rows.Claim(t.Context(), 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := failed.Fail(t.Context(), pawl.Final(errors.New("no"))); !errors.Is(err, pawl.ErrFailureRecorded) {
+		t.Error(err)
+	}
+	for _, over := range []*guard.Claimed{heir, failed} {
+		if err := errors.Join(over.Commit(t.Context(), work), over.Fail(t.Context(), errors.New("late"))); !errors.Is(err, pawl.ErrFenceLost) || called != 1 {
+			t.Errorf("a second end: %v; %d calls", err, called)
+		}
+	}
+	two := 2
+	taken, err := rows.Claim(t.Context(), &two) // the event names the row, not the pointer
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := pool.Exec(t.Context(), "update orders set status = 'completed' where id = 2"); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := taken.Fail(t.Context(), errors.New("late")); !errors.Is(err, pawl.ErrFenceLost) {
+			t.Errorf("late: %v", err)
+		}
+	}
 	stop()
-	e.want(t, "stale_takeover guard.sweep orders  x1", "stale_write_refused guard.complete orders 1 x1", "stale_write_refused guard.fail orders 1 x1")
+	e.want(t, "stale_takeover guard.sweep orders  x1", "stale_write_refused guard.complete orders 1 x1", "stale_write_refused guard.fail orders 2 x1")
 	if got := rolled(t, pool); got != "final_rows 0, stale_takeover 1, stale_write_refused 2" && !e.givenUp {
 		t.Errorf("the rollup has %s", got)
 	}

@@ -32,6 +32,8 @@ type attempt struct {
 	leave func()      // of a suspect: leaves the gate
 	left  atomic.Bool // ordinary entrants have left the gate
 
+	running atomic.Pointer[[]Job] // the jobs whose handler is called, until it returns
+
 	exclusive verdict.Exclusive
 
 	calling bool            // a simple handler has not returned
@@ -42,7 +44,8 @@ type attempt struct {
 	ended   handlerFinish
 	ending  jobEnd
 
-	unanswered bool // a COMMIT had no reply: if the fence is then lost, it has ended the jobs
+	unanswered bool    // a COMMIT had no reply: if the fence is then lost, it has ended the jobs
+	stale      []int64 // the jobs of a batch that newer attempts own, as was reported
 }
 
 // Value returns the attempt's Exclusive for its key, to the code that the handler calls.
@@ -155,10 +158,15 @@ func (a *attempt) departing() int {
 	return 0
 }
 
-// watch abandons a handler that runs too long past its Timeout. Call stop when it has returned.
+// watch abandons a handler that runs too long past its Timeout, or past the worker's stop. Call
+// stop when it has returned.
 func (a *attempt) watch(jobs []Job) (stop func()) {
+	a.running.Store(&jobs)
 	overdue := time.AfterFunc(a.h.policy.Timeout+a.w.abandon, func() { a.leaveBehind(jobs) })
-	return func() { overdue.Stop() }
+	return func() {
+		a.running.Store(nil)
+		overdue.Stop()
+	}
 }
 
 // recalled reports whether the context ended because an operator cancelled the job.
@@ -167,6 +175,7 @@ func (a *attempt) recalled() bool { return context.Cause(a) == errRecalled }
 // leaveBehind abandons the handler. Its jobs fail, and suspects no longer wait for it. The fence
 // rejects its later writes. Its slot and its goroutine stay taken until it returns.
 func (a *attempt) leaveBehind(jobs []Job) {
+	a.running.Store(nil)
 	solo.Process.Leave(a.departing())
 	a.w.settleAll(a.s.ctx, jobs, errIgnored)
 }
@@ -220,7 +229,7 @@ func (a *attempt) conclude(jobs []Job, err error, lost bool) {
 	if lost || txn.Lost(err) {
 		a.exclusive.Lost()
 	}
-	if err == nil {
+	if jobs = a.owned(jobs); err == nil || len(jobs) == 0 {
 		return
 	}
 	w, s := a.w, a.s

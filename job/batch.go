@@ -31,6 +31,9 @@ func (a *attempt) tryBatch(jobs []Job) error {
 	if err := fault.At("job.hold.before"); err != nil {
 		return err
 	}
+	if jobs = a.owned(jobs); len(jobs) == 0 {
+		return nil
+	}
 	tx, held, err := a.hold(jobs)
 	if err != nil {
 		return err
@@ -98,11 +101,20 @@ func (a *attempt) hold(jobs []Job) (tx *txn.Opened, held []Job, err error) {
 			e := w.event([]Job{j}, "job.hold", &pawl.Error{Op: "job.hold", Code: pawl.CodeFenceLost})
 			e.Kind = pawl.EventStaleWriteRefused
 			w.emit(ctx, e)
+			a.stale = append(a.stale, j.ID)
 		default: // another transaction has locked it; nothing has been done yet
 			w.settle(ctx, j, nil)
 		}
 	}
 	return tx, held, nil
+}
+
+// owned returns the jobs that no newer attempt is known to own.
+func (a *attempt) owned(jobs []Job) []Job {
+	if len(a.stale) == 0 {
+		return jobs
+	}
+	return slices.DeleteFunc(slices.Clone(jobs), func(j Job) bool { return slices.Contains(a.stale, j.ID) })
 }
 
 // handle calls the handler for some jobs behind a savepoint. If it fails, handle calls it for each

@@ -21,7 +21,7 @@ import (
 
 // A process is killed after an exchange has committed, before it uses the reply. Jobs that ended in
 // it do not run again. Jobs that it claimed run once, in another process.
-func TestTurn_KilledAfterItsCommit(t *testing.T) {
+func TestExchange_KilledAfterItsCommit(t *testing.T) {
 	t.Parallel()
 	c := setupCrew(t)
 	c.enqueueMany(10, job.Request{})
@@ -38,7 +38,7 @@ func TestTurn_KilledAfterItsCommit(t *testing.T) {
 
 // The reply to an exchange is lost, before or after its COMMIT. Its ends are retried, its claims
 // are released, and no handler that has returned runs again.
-func TestTurn_LostReply(t *testing.T) {
+func TestExchange_LostReply(t *testing.T) {
 	t.Parallel()
 	for name, world := range worlds {
 		for _, slots := range []int{10, 80} { // with 80, two exchanges are in flight at once
@@ -48,10 +48,10 @@ func TestTurn_LostReply(t *testing.T) {
 				c := setupCrewOn(t, through+"&default_query_exec_mode=cache_describe")
 				c.handlers = []job.Handler{c.handlerOf("simple", func(job.Job) error { return nil })}
 				c.concurrency = slots
-				var turns atomic.Int32
+				var exchanges atomic.Int32
 				proxy.Aim(wireproxy.Executes("pawl_v1.job_exchange"))
 				proxy.OnCommit(func() wireproxy.Cut {
-					if turns.Add(1)%4 == 0 {
+					if exchanges.Add(1)%4 == 0 {
 						return world
 					}
 					return wireproxy.Pass
@@ -62,7 +62,7 @@ func TestTurn_LostReply(t *testing.T) {
 				c.wantEffects(30 * slots)
 				c.wantCount("select count(*) from pawl.job", 0)
 				if proxy.Cuts() < 2 {
-					t.Errorf("%d replies were cut, of %d exchanges", proxy.Cuts(), turns.Load())
+					t.Errorf("%d replies were cut, of %d exchanges", proxy.Cuts(), exchanges.Load())
 				}
 			})
 		}
@@ -72,7 +72,7 @@ func TestTurn_LostReply(t *testing.T) {
 // A process is stopped past its lease when its handler has returned, and another process runs the
 // job. When the process continues, its end is rejected. It claims no job for its lost session, and
 // continues under a new lease.
-func TestTurn_StoppedPastTheLease(t *testing.T) {
+func TestExchange_StoppedPastTheLease(t *testing.T) {
 	t.Parallel()
 	c := setupCrew(t)
 	c.enqueueMany(1, job.Request{})
@@ -101,7 +101,7 @@ func TestTurn_StoppedPastTheLease(t *testing.T) {
 // Exchanges never hold more jobs than Concurrency, and use all slots. With few slots exchanges run
 // one after another, and with many slots two at once. In the last two thirds of the jobs, handlers
 // wait until all slots are in use.
-func TestTurn_ConcurrencyIsTheBound(t *testing.T) {
+func TestExchange_ConcurrencyIsTheBound(t *testing.T) {
 	t.Parallel()
 	for _, slots := range []int{7, 130} {
 		t.Run(fmt.Sprint(slots), func(t *testing.T) {
@@ -152,7 +152,7 @@ func TestTurn_ConcurrencyIsTheBound(t *testing.T) {
 
 // While an exchange with many ends is in flight, the producer makes a second one, but no third. Two
 // locks delay deletes: one those of a single job, the other those of several.
-func TestTurn_TwoAtOnce(t *testing.T) {
+func TestExchange_TwoAtOnce(t *testing.T) {
 	t.Parallel()
 	c := setupCrew(t)
 	c.exec(`create function hold() returns trigger language plpgsql as $$
@@ -183,20 +183,20 @@ create trigger hold after delete on pawl.job referencing old table as gone for e
 	c.untilTrue("all slots are used", func() bool { return int(begun.Load()) == c.concurrency })
 	// pg_stat_activity hides wait_event for a moment, once a second, during the check for
 	// deadlocks.
-	const turns = "select count(*) from pg_locks where database = (select oid from pg_database where datname = current_database()) and locktype = 'advisory' and not granted"
+	const waiting = "select count(*) from pg_locks where database = (select oid from pg_database where datname = current_database()) and locktype = 'advisory' and not granted"
 	close(proceed[3])
-	c.until("the exchange of one job does not wait", turns, 1)
+	c.until("the exchange of one job does not wait", waiting, 1)
 	close(proceed[0])
 	c.untilTrue("a hundred are done", func() bool { return ended.Load() == each+1 })
 	// time for the producer to get all of them before its next exchange
 	patience.Elapse(100 * time.Millisecond)
 	c.must(single.Commit(t.Context()))
 	c.until("the one job has not ended", fmt.Sprintf("select count(*) from pawl.job where id = %d", c.concurrency), 0)
-	c.until("the exchange of a hundred jobs does not wait", turns, 1)
+	c.until("the exchange of a hundred jobs does not wait", waiting, 1)
 	close(proceed[1])
-	c.until("the producer does not make the next exchange meanwhile", turns, 2)
+	c.until("the producer does not make the next exchange meanwhile", waiting, 2)
 	close(proceed[2])
-	patience.Watch(300*time.Millisecond, func() { c.wantCount(turns, 2) })
+	patience.Watch(300*time.Millisecond, func() { c.wantCount(waiting, 2) })
 	c.must(several.Commit(t.Context()))
 	c.untilDone()
 	c.wantCount("select count(*) from pawl.job", 0)
@@ -206,7 +206,7 @@ create trigger hold after delete on pawl.job referencing old table as gone for e
 }
 
 // Run returns after the hooks have received the events of all ended jobs.
-func TestTurn_HooksReturnBeforeRun(t *testing.T) {
+func TestExchange_HooksReturnBeforeRun(t *testing.T) {
 	t.Parallel()
 	c := setupCrew(t)
 	c.concurrency = 20
@@ -230,7 +230,7 @@ func TestTurn_HooksReturnBeforeRun(t *testing.T) {
 }
 
 // A hook that never returns does not keep Run from returning.
-func TestTurn_AHookThatHangsDoesNotKeepRun(t *testing.T) {
+func TestExchange_AHookThatHangsDoesNotKeepRun(t *testing.T) {
 	t.Parallel()
 	c := setupCrew(t)
 	c.concurrency, c.abandon = 20, 100*time.Millisecond
@@ -252,7 +252,7 @@ func TestTurn_AHookThatHangsDoesNotKeepRun(t *testing.T) {
 // While a suspect waits to be alone, ends do not wait for an exchange, because the producer waits
 // at the gate. The test is not parallel, because other tests' handlers would be in the gate. An end
 // may be late once on a busy machine; one that waits at the gate is late each time.
-func TestTurn_EndsDoNotWaitAtTheGate(t *testing.T) {
+func TestExchange_EndsDoNotWaitAtTheGate(t *testing.T) {
 	c := setupCrew(t)
 	c.concurrency = 2
 	begun, proceed := make(chan struct{}), make(chan struct{})
@@ -279,7 +279,7 @@ func TestTurn_EndsDoNotWaitAtTheGate(t *testing.T) {
 
 // A worker whose lease is over learns it from the reply. The job that its exchange ended stays
 // ended, and its handler does not run again. The worker then claims under a new lease.
-func TestTurn_EndsWithItsLeaseLost(t *testing.T) {
+func TestExchange_EndsWithItsLeaseLost(t *testing.T) {
 	t.Parallel()
 	c := setupCrew(t)
 	c.concurrency, c.config.Lease = 1, time.Hour
@@ -311,7 +311,7 @@ func TestTurn_EndsWithItsLeaseLost(t *testing.T) {
 }
 
 // Two workers on one queue run each job once, and the jobs of a lane in order.
-func TestTurn_TwoWorkersOnAQueue(t *testing.T) {
+func TestExchange_TwoWorkersOnAQueue(t *testing.T) {
 	t.Parallel()
 	c := setupCrew(t)
 	c.concurrency = 20

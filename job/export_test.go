@@ -12,6 +12,9 @@ import (
 // AbandonAfter sets how long Run waits for handlers that ignore their context.
 func (w *Worker) AbandonAfter(d time.Duration) { w.abandon = d }
 
+// AwaitAttempts waits until the attempts that Run has abandoned have ended, too.
+func (w *Worker) AwaitAttempts(ctx context.Context) { w.idle(ctx, time.Hour) }
+
 // Tests run one keeper alone and set when it is due.
 
 const (

@@ -25,7 +25,7 @@ type mail struct {
 }
 
 // handlerOf makes a handler of the form. It applies the job's effect and returns verdict's error.
-// The forms "simple" and "call" run verdict first.
+// The forms "simple", "many" and "call" run verdict first.
 func (c *crew) handlerOf(form string, verdict func(job.Job) error) job.Handler {
 	type task = job.Task[[]byte]
 	switch form {
@@ -35,6 +35,16 @@ func (c *crew) handlerOf(form string, verdict func(job.Job) error) job.Handler {
 				return err
 			}
 			return pgx.BeginFunc(ctx, c.pool, func(tx pgx.Tx) error { return apply(ctx, tx, t.Job) })
+		})
+	case "many":
+		return job.HandleMany("k", func(ctx context.Context, ts []task) []error {
+			errs := make([]error, len(ts))
+			for i, t := range ts {
+				if errs[i] = verdict(t.Job); errs[i] == nil {
+					errs[i] = pgx.BeginFunc(ctx, c.pool, func(tx pgx.Tx) error { return apply(ctx, tx, t.Job) })
+				}
+			}
+			return errs
 		})
 	case "batch":
 		return job.HandleManyTx("k", func(ctx context.Context, tx pgx.Tx, ts []task) error {
@@ -471,8 +481,8 @@ func TestHandleTx_FinishInsideIsChargedAndSaid(t *testing.T) {
 		says    string
 	}{
 		// final: it would fail each time
-		"Finish, ended first": {false, finish, 1, "do not call Finish in HandleTx"},
-		"Finish, archive":     {true, finish, 1, "do not call Finish in HandleTx"},
+		"Finish, ended first": {false, finish, 1, "do not call Finish"},
+		"Finish, archive":     {true, finish, 1, "do not call Finish"},
 		"by SQL, ended first": {false, bySQL, 3, "P4020"},
 		"by SQL, archive":     {true, bySQL, 3, "the handler ended its job itself"},
 	} {
@@ -497,4 +507,88 @@ func TestHandleTx_FinishInsideIsChargedAndSaid(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Finish is refused in every form in which the worker ends the job. The error is final, names the
+// next step, and nothing has been written.
+func TestFinish_IsRefusedWhereTheWorkerEndsTheJob(t *testing.T) {
+	t.Parallel()
+	for _, form := range append([]string{"many"}, forms...) {
+		if form == "simple" {
+			continue
+		}
+		t.Run(form, func(t *testing.T) {
+			t.Parallel()
+			c := setupCrew(t)
+			c.handlers = []job.Handler{c.handlerOf(form, func(j job.Job) error {
+				return pgx.BeginFunc(t.Context(), c.pool, func(tx pgx.Tx) error {
+					return errors.Join(apply(t.Context(), tx, j), j.Finish(t.Context(), tx))
+				})
+			})}
+			c.enqueueMany(2, job.Request{MaxAttempts: 2})
+			c.hire()
+			c.until("no dead letters", "select count(*) from pawl.job where status = 'dead_letter' and attempts = 1", 2)
+			c.wantCount("select count(*) from pawl_v1.dead_letters as d where d.last_error like '%do not call Finish; return nil%'", 2)
+			c.wantEffects(0)
+			if n := c.counters.Count(pawl.EventStaleWriteRefused); n != 0 {
+				t.Errorf("%d stale writes were reported", n)
+			}
+		})
+	}
+}
+
+// A job of a batch that a newer attempt owns is reported once, also if the transaction runs again,
+// and the attempt does not end it. The other job is done.
+func TestHandleManyTx_AStaleJobIsReportedOnce(t *testing.T) {
+	t.Parallel()
+	for name, failure := range map[string]func(ctx context.Context, tx pgx.Tx) error{
+		"a lost race": func(ctx context.Context, tx pgx.Tx) error {
+			_, err := tx.Exec(ctx, "do $$ begin raise serialization_failure; end $$")
+			return err
+		},
+		"a lost connection": func(ctx context.Context, tx pgx.Tx) error {
+			_, err := tx.Exec(ctx, "select pg_terminate_backend(pg_backend_pid())")
+			return err
+		},
+		"a rollback as text": func(ctx context.Context, tx pgx.Tx) error {
+			_, err := tx.Conn().Exec(ctx, "rollback")
+			return errors.Join(err, errors.New("boom"))
+		},
+	} {
+		for _, newer := range []string{"update pawl.job set fence = fence + 1 where id = 3", "delete from pawl.job where id = 3"} {
+			t.Run(name+", "+newer[:6], func(t *testing.T) { staleInABatch(t, failure, newer) })
+		}
+	}
+}
+
+func staleInABatch(t *testing.T, failure func(context.Context, pgx.Tx) error, newer string) {
+	t.Parallel()
+	c := setupCrew(t)
+	// One connection is for handlers.
+	c.config.MaxConns, c.concurrency, c.config.Lease = 3, 3, time.Minute
+	entered, proceed, calls := make(chan struct{}), make(chan struct{}), 0
+	c.handlers = []job.Handler{job.HandleManyTx("k", func(ctx context.Context, tx pgx.Tx, ts []job.Task[[]byte]) error {
+		if ts[0].ID == 1 {
+			close(entered)
+			<-proceed
+			return nil
+		}
+		if calls++; calls == 1 {
+			return failure(ctx, tx)
+		}
+		return apply(ctx, tx, ts[0].Job)
+	}).With(job.ManyPolicy{BatchSize: 2})}
+	c.enqueueMany(1, job.Request{})
+	stop := c.hire()
+	<-entered
+	c.exec("select pawl_v1.job_enqueue_many('{q,q}', '{k,k}', '{a,a}')")
+	c.until("the batch is not claimed", "select count(*) from pawl.job where status = 'processing'", 3)
+	c.exec(newer)
+	close(proceed)
+	c.until("the others have not ended", "select count(*) from pawl.job where id <> 3 and status <> 'dead_letter'", 0)
+	stop()
+	if n := c.counters.Count(pawl.EventStaleWriteRefused); n != 1 {
+		t.Errorf("%d events, want 1", n)
+	}
+	c.wantCount("select count(*) from pawl.job where id = 3 and last_errors is not null", 0)
 }

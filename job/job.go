@@ -39,7 +39,7 @@ type Job struct {
 
 	ended *handlerFinish // set when the handler calls Finish; simple form only
 	lent  pgx.Tx         // the transaction lent to the handler; nil in the simple form
-	tied  bool           // a HandleThenTx job: it ends in the transaction lent to commit
+	tied  bool           // of HandleThenTx or HandleMany: the worker ends the job
 }
 
 func byID(rows []contract.JobClaimRow) []Job {
@@ -89,12 +89,12 @@ func (j Job) Owner() pawl.Owner {
 // promotes it after fn returns. Elsewhere the workers' lane sweep promotes it, about a second after
 // that transaction ends at the latest.
 //
-// Call Finish only in handlers of [Handle]. In the forms with a transaction the worker ends the
-// job, and Finish returns an error that makes the job a dead letter.
+// Call Finish only in handlers of [Handle]. In the other forms the worker ends the job, and Finish
+// returns an error that makes the job a dead letter.
 func (j Job) Finish(ctx context.Context, tx Tx) error {
 	if j.lent != nil || j.tied {
-		return pawl.Final(&pawl.Error{Op: "job.finish", Code: pawl.CodeArgumentInvalid, Err: errors.New("the job ends with the transaction that its handler is lent"),
-			Hint: "do not call Finish in HandleTx or another form with a transaction; return nil"})
+		return pawl.Final(&pawl.Error{Op: "job.finish", Code: pawl.CodeArgumentInvalid, Err: errors.New("the worker ends the jobs of this form of handler"),
+			Hint: "do not call Finish; return nil for the job, or make the handler with job.Handle"})
 	}
 	lanes, err := contract.JobFinish(ctx, tx, j.ID, j.Fence)
 	if err == nil {

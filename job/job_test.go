@@ -10,6 +10,7 @@ import (
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/internal/contract"
 	"github.com/pawl-go/pawl/internal/testbed/jobtest"
+	"github.com/pawl-go/pawl/internal/testbed/patience"
 	"github.com/pawl-go/pawl/job"
 )
 
@@ -57,7 +58,7 @@ func TestT70_LoserWaitsForTheWinnersFate(t *testing.T) {
 		}
 		got <- e
 	}()
-	b.untilBlocked()
+	patience.Blocked(b, b.pool, 1, "%job_enqueue%")
 	if err := winner.Rollback(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/testbed/patience"
 	"github.com/pawl-go/pawl/job"
 )
 
@@ -37,10 +38,8 @@ func (b *bed) lockLane(lane string) (release func()) {
 }
 
 const (
-	runsOfLane   = "select count(*) from ran"
-	outOfOrder   = "select count(*) from (select seq, row_number() over (order by n) - 1 as nth from ran) as o where o.seq <> o.nth"
-	promoteWaits = `select count(*) from pg_stat_activity
- where datname = current_database() and wait_event_type = 'Lock' and query like '%lane_promote%'`
+	runsOfLane = "select count(*) from ran"
+	outOfOrder = "select count(*) from (select seq, row_number() over (order by n) - 1 as nth from ran) as o where o.seq <> o.nth"
 )
 
 // In every form, each end kicks the next claim, so a lane does not wait for polls.
@@ -97,7 +96,7 @@ func TestLane_WorkerPromotesWhatItHadToSkip(t *testing.T) {
 			<-began
 			release := c.lockLane("l")
 			close(proceed)
-			c.until("no worker promotes", promoteWaits, 1)
+			patience.Blocked(c, c.pool, 1, "%lane_promote%")
 			c.wantCount("select count(*) from ran where seq = 1", 0)
 			release()
 			c.until("the next does not run", "select count(*) from ran where seq = 1", 1)

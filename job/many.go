@@ -17,6 +17,9 @@ func (a *attempt) executeMany() {
 		w.settleAll(s.ctx, jobs, err)
 		return
 	}
+	for i := range jobs {
+		jobs[i].tied = true
+	}
 	start := time.Now()
 	returned := a.watch(jobs)
 	err := txn.Run(a, h.policy.Timeout, func(ctx context.Context) error { return h.call(ctx, nil, jobs) })

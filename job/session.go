@@ -69,6 +69,18 @@ func (f *inFlight) remove(a *attempt) {
 	delete(f.all, a)
 }
 
+// running returns the jobs whose handlers have not returned.
+func (f *inFlight) running() (jobs []Job) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for a := range f.all {
+		if running := a.running.Load(); running != nil {
+			jobs = append(jobs, *running...)
+		}
+	}
+	return jobs
+}
+
 // recall cancels the contexts of the attempts at these jobs.
 func (f *inFlight) recall(ids []int64) {
 	f.mu.Lock()
@@ -120,7 +132,7 @@ func (w *Worker) registerAgain(ctx context.Context, old *session) (*session, err
 	w.forgetUnsettled() // leave releases them
 	pace.Sleep(ctx, w.cfg.Poll)
 	for {
-		err := w.leave(ctx, old)
+		err := w.leave(ctx, old, nil)
 		if err == nil {
 			var s *session
 			if s, err = w.register(ctx); err == nil {
@@ -209,13 +221,28 @@ func (w *Worker) giveUp(ctx context.Context, s *session, why error) {
 	s.lose()
 }
 
-// leave ends the session and releases all its jobs at once, uncharged.
-func (w *Worker) leave(ctx context.Context, s *session) error {
+// leave ends the session. It releases all its jobs at once, uncharged, except the abandoned ones.
+func (w *Worker) leave(ctx context.Context, s *session, abandoned []int64) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), statementLimit)
 	defer cancel()
-	_, err := contract.WorkerLeave(ctx, w.pool, s.id)
+	_, err := contract.WorkerLeave(ctx, w.pool, s.id, abandoned)
 	if err == nil {
 		s.depart()
 	}
 	return err
 }
+
+// abandoned returns the jobs whose handlers run on after a stop has ended their contexts, and emits
+// an event for each. They count as crashed, because such a handler may be why the process stops. If
+// they were released uncharged, it could stop every process in turn, for ever.
+func (w *Worker) abandoned(s *session) (ids []int64) {
+	for _, j := range s.inFlight.running() {
+		e := w.event([]Job{j}, "worker.leave", errAbandoned)
+		e.Kind = pawl.EventWastedWork
+		w.emit(s.ctx, e)
+		ids = append(ids, j.ID)
+	}
+	return ids
+}
+
+var errAbandoned = errors.New("the worker stopped, and the handler ignored the end of its context; this counts as a crash of the job: let the handler return when its context ends")

@@ -108,11 +108,15 @@ func (b *bed) sweep(kinds ...string) {
 	b.must(err)
 }
 
+func (b *bed) count(query string) (n int) {
+	b.Helper()
+	b.must(b.pool.QueryRow(b.Context(), query).Scan(&n))
+	return n
+}
+
 func (b *bed) wantCount(query string, want int) {
 	b.Helper()
-	var got int
-	b.must(b.pool.QueryRow(b.Context(), query).Scan(&got))
-	if got != want {
+	if got := b.count(query); got != want {
 		b.Errorf("%s: %d, want %d", query, got, want)
 	}
 }
@@ -123,12 +127,6 @@ func (b *bed) wantDetail(err error, want string) {
 	if !errors.As(err, &pg) || pg.Detail != want {
 		b.Errorf("got %v, want detail %q", err, want)
 	}
-}
-
-// untilBlocked waits until a session waits for a lock. Heartbeats may wait for a sweep.
-func (b *bed) untilBlocked() {
-	b.Helper()
-	b.until("no session waits", "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock' and query not like '%worker_heartbeat%'", 1)
 }
 
 // until polls a count until it is reached.

@@ -82,8 +82,10 @@ func NewWorker(pool *pgxpool.Pool, cfg Config) (*Worker, error) {
 }
 
 // Run works until ctx ends. Then it stops claiming, lets running handlers finish within
-// ShutdownTimeout, releases all other jobs uncharged, and returns nil. It returns an error only if
-// it cannot start, because the database is unreachable or its schema does not fit
+// ShutdownTimeout, ends their contexts, releases all other jobs uncharged, and returns nil. A
+// handler that has not returned 5 s after its context ended is abandoned, which counts as a crash
+// of its job. Run returns an error only if it cannot start, because the database is unreachable or
+// its schema does not fit
 // ([pawl.ErrSchemaMismatch]).
 func (w *Worker) Run(ctx context.Context) error {
 	if err := migrate.Check(ctx, w.pool); err != nil {
@@ -104,7 +106,7 @@ func (w *Worker) Run(ctx context.Context) error {
 		w.work(ctx, s)
 		w.drain(ctx, s)
 		if ctx.Err() != nil {
-			if err := w.leave(ctx, s); err != nil {
+			if err := w.leave(ctx, s, w.abandoned(s)); err != nil {
 				w.emit(ctx, pawl.Event{Kind: pawl.EventError, Op: "worker.leave", Err: err})
 			}
 			return nil

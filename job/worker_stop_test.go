@@ -3,6 +3,7 @@ package job_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"runtime"
 	"strings"
 	"sync/atomic"
@@ -103,6 +104,151 @@ func TestWorker_StopAbandonsAHungHandler(t *testing.T) {
 	c.wantEffects(0)
 }
 
+// A job counts one crash if a stop abandons its handler, in every form. Its attempt is not charged,
+// an event names it, and the death is recorded for its queue.
+func TestWorker_StopCountsACrashOfWhatItAbandons(t *testing.T) {
+	t.Parallel()
+	for _, form := range append([]string{"many"}, forms...) {
+		t.Run(form, func(t *testing.T) {
+			t.Parallel()
+			c := setupCrew(t)
+			c.config.ShutdownTimeout, c.abandon = 50*time.Millisecond, 50*time.Millisecond
+			c.config.Presence.Off = true // with it the attempt would be given back anyway
+			entered, proceed := make(chan struct{}), make(chan struct{})
+			c.handlers = []job.Handler{c.handlerOf(form, func(job.Job) error {
+				close(entered)
+				<-proceed
+				return errors.New("too late")
+			})}
+			c.enqueueMany(1, job.Request{MaxAttempts: 1})
+			w := c.worker(c.pool)
+			defer w.AwaitAttempts(t.Context())
+			defer close(proceed)
+			stop := c.run(w)
+			<-entered
+			stop()
+			c.wantText("select string_agg(j.status, ' ') from pawl.job as j", "processing")
+			// The end of the process ends its transaction, which has the job locked.
+			c.exec("select pg_terminate_backend(a.pid) from pg_stat_activity as a where a.datname = current_database() and a.state = 'idle in transaction'")
+			c.untilTrue("a sweep takes the job back", func() bool {
+				c.sweep("k")
+				return c.count("select count(*) from pawl.job as j where j.status = 'pending'") == 1
+			})
+			c.wantText("select concat_ws(' ', j.attempts, j.crashes, j.crashes_alone, j.last_errors -> -1 ->> 'error') from pawl.job as j",
+				"0 1 0 the worker stopped, and the handler had not returned")
+			c.wantCount("select count(*) from pawl.death as d where d.queue = 'q'", 1)
+			c.wantCount("select count(*) from pawl.worker", 0)
+			if got := c.saw(pawl.EventWastedWork, "worker.leave"); got != 1 {
+				t.Errorf("%d events name the job, want 1", got)
+			}
+		})
+	}
+}
+
+// A job that stops its process again and again, and does not return, is a dead letter in the end.
+// Other jobs go on meanwhile.
+func TestWorker_StopIsNotForEver(t *testing.T) {
+	t.Parallel()
+	c := setupCrew(t)
+	c.config.ShutdownTimeout, c.abandon, c.config.Timeout = 50*time.Millisecond, 50*time.Millisecond, time.Hour
+	var stop context.CancelFunc
+	var exit chan struct{}
+	rounds := 0
+	c.handlers = []job.Handler{c.handlerOf("simple", func(j job.Job) error {
+		if j.ID == 1 {
+			exited := exit
+			err := patience.Poll(t.Context(), func() bool { return c.count("select count(*) from effect") > rounds })
+			stop()
+			<-exited
+			return err
+		}
+		return nil
+	})}
+	c.enqueueMany(1, job.Request{})
+	for ; c.count("select count(*) from pawl.job as j where j.status = 'dead_letter'") == 0; rounds++ {
+		if rounds == 3 {
+			t.Fatal("three stops did not end the job")
+		}
+		c.enqueueMany(1, job.Request{})
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		stop, exit = cancel, make(chan struct{})
+		w := c.worker(c.pool)
+		c.must(w.Run(ctx))
+		c.exec(`select pawl_v1.job_sweep('{k}', '{"max_crashes": 1}'); update pawl.job set available_at = now() where status = 'pending'`)
+		close(exit)
+		w.AwaitAttempts(t.Context())
+	}
+	c.wantText("select concat_ws(' ', j.id, j.status, j.attempts, j.crashes) from pawl.job as j", fmt.Sprint("1 dead_letter 0 ", rounds))
+	c.wantEffects(rounds)
+}
+
+// A stop charges nothing if the handler returns when its context ends, however often, in every
+// form.
+func TestWorker_StopChargesNoHandlerThatReturns(t *testing.T) {
+	t.Parallel()
+	for _, form := range append([]string{"many"}, forms...) {
+		t.Run(form, func(t *testing.T) {
+			t.Parallel()
+			c := setupCrew(t)
+			c.config.ShutdownTimeout, c.abandon = time.Millisecond, time.Minute
+			entered := make(chan struct{}, 1)
+			var over context.Context
+			c.config.Middleware = []job.Middleware{func(ctx context.Context, _ job.Call, next func(context.Context) error) error {
+				over = ctx
+				return next(ctx)
+			}}
+			c.handlers = []job.Handler{c.handlerOf(form, func(job.Job) error {
+				entered <- struct{}{}
+				<-over.Done()
+				return over.Err()
+			})}
+			c.enqueueMany(1, job.Request{MaxAttempts: 1})
+			for range 3 {
+				stop := c.hire()
+				<-entered
+				stop()
+				if ids := c.pendingUncharged(); len(ids) != 1 {
+					t.Fatalf("%d jobs given back, want 1", len(ids))
+				}
+			}
+			c.wantCount("select count(*) from pawl.worker", 0)
+			if got := c.saw(pawl.EventWastedWork, "job.finish"); got != 3 {
+				t.Errorf("%d events name the job, want 3", got)
+			}
+		})
+	}
+}
+
+// A stop abandons no job whose handler has returned, also if its end is not recorded yet.
+func TestWorker_StopAbandonsNoReturnedHandler(t *testing.T) {
+	t.Parallel()
+	c := setupCrew(t, `alter function pawl_v1.job_finish_many(bigint[], bigint[], jsonb) rename to job_finish_many_itself;
+create function pawl_v1.job_finish_many(p_ids bigint[], p_fences bigint[], p_options jsonb default '{}')
+returns table (id bigint, outcome text, detail jsonb) language plpgsql as $$
+begin
+  perform pg_advisory_xact_lock(1);
+  return query select * from pawl_v1.job_finish_many_itself(p_ids, p_fences, p_options);
+end $$`)
+	c.config.ShutdownTimeout, c.abandon = 50*time.Millisecond, 50*time.Millisecond
+	gate, err := pgx.Connect(t.Context(), c.url)
+	c.must(err)
+	defer gate.Close(context.Background())
+	_, err = gate.Exec(t.Context(), "select pg_advisory_lock(1)")
+	c.must(err)
+	c.handlers = []job.Handler{c.handlerOf("many", func(job.Job) error { return nil })}
+	c.enqueueMany(1, job.Request{MaxAttempts: 1})
+	w := c.worker(c.pool)
+	stop := c.run(w)
+	patience.Blocked(c, c.pool, 1, "%job_finish_many%")
+	stop()
+	c.wantCount("select count(*) from pawl.job where status = 'pending' and attempts = 0 and crashes = 0", 1)
+	c.wantCount("select count(*) from pawl.worker", 0)
+	_, err = gate.Exec(t.Context(), "select pg_advisory_unlock(1)")
+	c.must(err)
+	w.AwaitAttempts(t.Context())
+}
+
 // A handler that ignores its context costs a slot, but not its job. Another attempt takes effect
 // while it still runs, and its later writes are rejected.
 func TestWorker_HungHandlerIsReplaced(t *testing.T) {
@@ -197,7 +343,7 @@ func TestWorker_SettlesWhenTheDatabaseAllowsIt(t *testing.T) {
 		_, err := locker.Exec(t.Context(), "lock table pawl.job in exclusive mode")
 		locked <- err
 	}()
-	c.until("the lock is not waited for", "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock' and query like 'lock table%'", 1)
+	patience.Blocked(c, c.pool, 1, "lock table%")
 	close(proceed)
 	c.must(<-locked)
 	c.untilTrue("settling failed once", func() bool { return c.saw(pawl.EventError, "job.settle") > 0 })
@@ -259,7 +405,7 @@ end $$`)
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- c.worker(c.pool).Run(ctx) }()
-	c.until("it does not register", "select count(*) from pg_stat_activity where wait_event = 'advisory' and datname = current_database()", 1)
+	patience.Blocked(c, c.pool, 1, "%worker_register%")
 	stop()
 	_, err = gate.Exec(t.Context(), "select pg_advisory_unlock(1)")
 	c.must(err)

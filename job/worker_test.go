@@ -271,8 +271,8 @@ func TestWorker_LostFinishReply(t *testing.T) {
 			c.handlers = []job.Handler{c.handlerOf("simple", func(job.Job) error { return nil })}
 			c.concurrency = 1
 			var finishes atomic.Int32
-			many, turn := wireproxy.Executes("pawl_v1.job_finish_many"), wireproxy.Executes("pawl_v1.job_exchange")
-			proxy.Aim(func(sent []byte) bool { return many(sent) || turn(sent) })
+			many, exchange := wireproxy.Executes("pawl_v1.job_finish_many"), wireproxy.Executes("pawl_v1.job_exchange")
+			proxy.Aim(func(sent []byte) bool { return many(sent) || exchange(sent) })
 			proxy.OnCommit(func() wireproxy.Cut {
 				if finishes.Add(1)%3 == 0 {
 					return world

@@ -3,7 +3,6 @@ package ops_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -125,8 +124,7 @@ func (b *bed) heartbeat() []int64 {
 // untilBlocked waits until the given number of sessions of this database wait for a lock.
 func (b *bed) untilBlocked(want int) {
 	b.Helper()
-	patience.Row(b, b.pool, fmt.Sprintf("%d sessions wait", want),
-		"select count(*) = $1 from pg_stat_activity as a where a.datname = current_database() and a.wait_event_type = 'Lock'", want)
+	patience.Blocked(b, b.pool, want, "%")
 }
 
 func one[T any](b *bed, query string, args ...any) T {

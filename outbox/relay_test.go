@@ -164,9 +164,7 @@ func TestT19_OrderIsThatOfTheAggregate(t *testing.T) {
 	b.untilAccepted(1)
 	behind := make(chan struct{})
 	go func() { b.append(event("1", "behind")); close(behind) }()
-	b.wait("an append waits for the aggregate", func() bool {
-		return b.count("select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'") == 1
-	})
+	patience.Blocked(b, b.pool, 1, "%outbox_append%")
 	b.must(late.Commit(t.Context()))
 	<-behind
 	b.untilDone()

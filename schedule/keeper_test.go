@@ -51,7 +51,7 @@ func TestKeeper_ReadyOnceItsSchedulesArePut(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- k.Run(ctx) }()
-	b.until("the keeper waits", "select exists (select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock')")
+	patience.Blocked(b, b.pool, 1, "%schedule_put%")
 	select {
 	case <-k.Ready():
 		t.Error("it is ready already")

@@ -67,18 +67,34 @@ func TestLeased_WithoutCommit(t *testing.T) {
 	b.wantLedger("succeeded 2")
 }
 
-// The response of an attempt that lost its key is not sent.
+// The response of an attempt that lost its key is not sent, however the handler ends. One event
+// reports the loss.
 func TestLeased_ALateAnswerIsNotPassedOn(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
-	s := b.leased(httpkey.Lease{}, func(w http.ResponseWriter, _ *http.Request, _ *httpkey.Attempt) error {
-		// A newer attempt took the key over.
-		b.exec("update pawl.command set fence = nextval('pawl.fence_seq')")
-		http.Error(w, "no stock", http.StatusServiceUnavailable)
-		return nil
-	}, httpkey.Options{})
-	b.wantProblem(s.post("k", "a"), 409, "in-progress", false)
-	b.wantLedger("processing 1")
+	for name, end := range map[string]httpkey.LeasedHandler{
+		"no answer": func(w http.ResponseWriter, _ *http.Request, _ *httpkey.Attempt) error {
+			http.Error(w, "no stock", http.StatusServiceUnavailable)
+			return nil
+		},
+		"an answer": func(http.ResponseWriter, *http.Request, *httpkey.Attempt) error { return nil },
+		"an error":  func(http.ResponseWriter, *http.Request, *httpkey.Attempt) error { return errors.New("boom") },
+		"commit":    commit,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			s := b.leased(httpkey.Lease{}, func(w http.ResponseWriter, r *http.Request, a *httpkey.Attempt) error {
+				// A newer attempt took the key over.
+				b.exec("update pawl.command set fence = nextval('pawl.fence_seq')")
+				return end(w, r, a)
+			}, httpkey.Options{})
+			b.wantProblem(s.post("k", "a"), 409, "in-progress", false)
+			b.wantLedger("processing 1")
+			if n := b.counters.Count(pawl.EventStaleWriteRefused); n != 1 {
+				t.Errorf("%d events, want 1", n)
+			}
+		})
+	}
 }
 
 // An attempt with unknown outcome does not run again unless the route is repeatable.

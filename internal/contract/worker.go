@@ -127,9 +127,14 @@ func WorkerAttend(ctx context.Context, db DB, worker int64) (present bool, err e
 	return outcome == "present", err
 }
 
-// WorkerLeave calls pawl_v1.worker_leave and returns how many jobs it released.
-func WorkerLeave(ctx context.Context, db DB, worker int64) (released int, err error) {
-	err = one(ctx, db, "worker.leave", "select l.released from pawl_v1.worker_leave($1) as l", []any{worker}, &released)
+// WorkerLeave calls pawl_v1.worker_leave and returns how many jobs it released. The next sweep
+// counts a crash of each abandoned job.
+func WorkerLeave(ctx context.Context, db DB, worker int64, abandoned []int64) (released int, err error) {
+	o := Options{}
+	if len(abandoned) > 0 {
+		o["abandoned"] = abandoned
+	}
+	err = one(ctx, db, "worker.leave", "select l.released from pawl_v1.worker_leave($1, $2::pg_catalog.jsonb) as l", []any{worker, o.text()}, &released)
 	return released, err
 }
 

@@ -157,18 +157,26 @@ begin
 end
 $$;
 
--- worker_leave ends a worker on shutdown. Its jobs are released at once, uncharged.
--- Outcomes: 'left', or 'busy': a job's transaction is open; a sweep follows. released: number of
--- jobs.
-create or replace function pawl_v1.worker_leave(p_worker bigint)
+-- worker_leave ends a worker on shutdown. Its jobs are released at once, uncharged. Jobs that are
+-- abandoned, or whose transaction is open, are left to the next sweep, which counts a crash of
+-- each.
+--
+-- Options: abandoned (array of job ids): their handlers run although their context has ended.
+-- Outcomes: 'left', or 'busy': jobs are left to the sweep, or there is no such worker. released:
+-- number of jobs.
+create or replace function pawl_v1.worker_leave(p_worker bigint, p_options jsonb default '{}')
 returns table (outcome text, released int, detail jsonb)
 language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
 declare
-  v_released int;
-  v_queues   text[];
+  v_abandoned bigint[];
+  v_released  int;
+  v_queues    text[];
+  v_left      boolean;
 begin
+  perform pawl_v1._check_options(p_options, '{abandoned}');
+  v_abandoned := coalesce(pawl_v1._text_array_option(p_options, 'abandoned')::bigint[], '{}');
   -- Wait for a claim of this worker that may still be running after its client gave up. The next
   -- statement has a new snapshot and sees the claimed jobs. No claim can follow.
   perform from pawl.worker as w where w.id = p_worker for update;
@@ -177,6 +185,7 @@ begin
       from pawl.job as j
      where j.claimed_by = p_worker
        and p_worker <> 0 -- claims without a worker belong to no worker
+       and j.id <> all (v_abandoned)
      order by j.id
        for update skip locked
   ), released as (
@@ -208,8 +217,14 @@ begin
      where w.id = p_worker
        and not exists (select from pawl.job as j where j.claimed_by = w.id);
   end if;
+  v_left := found;
+  if not v_left then
+    update pawl.worker as w
+       set seen_at = '-infinity'
+     where w.id = p_worker;
+  end if;
   return query
-  select case when found then 'left' else 'busy' end, v_released, '{}'::jsonb;
+  select case when v_left then 'left' else 'busy' end, v_released, '{}'::jsonb;
 end
 $$;
 

@@ -4310,18 +4310,26 @@ begin
 end
 $$;
 
--- worker_leave ends a worker on shutdown. Its jobs are released at once, uncharged.
--- Outcomes: 'left', or 'busy': a job's transaction is open; a sweep follows. released: number of
--- jobs.
-create or replace function pawl_v1.worker_leave(p_worker bigint)
+-- worker_leave ends a worker on shutdown. Its jobs are released at once, uncharged. Jobs that are
+-- abandoned, or whose transaction is open, are left to the next sweep, which counts a crash of
+-- each.
+--
+-- Options: abandoned (array of job ids): their handlers run although their context has ended.
+-- Outcomes: 'left', or 'busy': jobs are left to the sweep, or there is no such worker. released:
+-- number of jobs.
+create or replace function pawl_v1.worker_leave(p_worker bigint, p_options jsonb default '{}')
 returns table (outcome text, released int, detail jsonb)
 language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
 declare
-  v_released int;
-  v_queues   text[];
+  v_abandoned bigint[];
+  v_released  int;
+  v_queues    text[];
+  v_left      boolean;
 begin
+  perform pawl_v1._check_options(p_options, '{abandoned}');
+  v_abandoned := coalesce(pawl_v1._text_array_option(p_options, 'abandoned')::bigint[], '{}');
   -- Wait for a claim of this worker that may still be running after its client gave up. The next
   -- statement has a new snapshot and sees the claimed jobs. No claim can follow.
   perform from pawl.worker as w where w.id = p_worker for update;
@@ -4330,6 +4338,7 @@ begin
       from pawl.job as j
      where j.claimed_by = p_worker
        and p_worker <> 0 -- claims without a worker belong to no worker
+       and j.id <> all (v_abandoned)
      order by j.id
        for update skip locked
   ), released as (
@@ -4361,8 +4370,14 @@ begin
      where w.id = p_worker
        and not exists (select from pawl.job as j where j.claimed_by = w.id);
   end if;
+  v_left := found;
+  if not v_left then
+    update pawl.worker as w
+       set seen_at = '-infinity'
+     where w.id = p_worker;
+  end if;
   return query
-  select case when found then 'left' else 'busy' end, v_released, '{}'::jsonb;
+  select case when v_left then 'left' else 'busy' end, v_released, '{}'::jsonb;
 end
 $$;
 
@@ -4406,11 +4421,12 @@ $$;
 -- max_crashes deaths while the job ran alone, or 3 x max_crashes deaths in all (worker_isolate). A
 -- job without a worker counts as alone from its second death on, because after the first it must
 -- run alone. Dead are:
---   - a worker whose lease has ended;
+--   - a worker whose lease has ended, or that has left jobs behind (worker_leave);
 --   - a worker silent for 1.5 s whose presence lock was found free twice, 300 ms apart, by sessions
 --     at least 5 s old (after a server restart all locks are free and all workers were silent);
 --   - a job claimed without a worker whose own lease has ended.
--- If presence is the evidence, the attempt is given back and only the crash counts. The presence
+-- If presence is the evidence, or the worker has left, the attempt is given back and only the crash
+-- counts. The presence
 -- session of a worker whose lease has ended is terminated if it is declared idle: see
 -- _presence_end. Only kinds in p_kinds are dead-lettered, because a sweeper does not decide on
 -- kinds it does not know. Deaths are recorded for queue_death. Two sweeps at once are safe.
@@ -4428,6 +4444,7 @@ declare
   v_expired     bigint[];
   v_absent      bigint[];
   v_gone        bigint[];
+  v_left        bigint[];
   v_requeued    int;
   v_dead        int;
   v_workers     int;
@@ -4452,13 +4469,15 @@ begin
   end if;
   v_absent := pawl_v1._absent_workers(v_expired);
   v_gone := v_expired || v_absent;
+  v_left := array(select w.id from pawl.worker as w where w.id = any (v_expired) and not isfinite(w.seen_at));
 
   insert into pawl.death as d (queue, died_at)
   select q.name, clock_timestamp()
     from pawl.worker as w
     cross join jsonb_array_elements_text(w.queues) as q (name)
    where w.id = any (v_gone)
-     and isfinite(w.seen_at) -- false: it has left, and its row had to stay
+     -- Not of a worker that has left and abandoned no job.
+     and (isfinite(w.seen_at) or exists (select from pawl.job as j where j.claimed_by = w.id))
    group by q.name -- not distinct: the time differs per row
    order by q.name
   on conflict (queue) do update
@@ -4490,11 +4509,11 @@ begin
        set status = case
              when (due.alone and j.crashes_alone + 1 >= v_max_crashes
                    or j.crashes + 1 >= 3 * v_max_crashes
-                   or j.attempts >= j.max_attempts and j.claimed_by <> all (v_absent))
+                   or j.attempts >= j.max_attempts and j.claimed_by <> all (v_absent || v_left))
                   and j.kind = any (p_kinds) then 'dead_letter'
              else 'pending'
            end,
-           attempts = case when j.claimed_by = any (v_absent) then greatest(j.attempts - 1, 0) else j.attempts end,
+           attempts = case when j.claimed_by = any (v_absent || v_left) then greatest(j.attempts - 1, 0) else j.attempts end,
            claimed_by = null,
            lease_expires_at = null,
            -- Jobs of unknown kinds are not dead-lettered, so bound it.
@@ -4502,7 +4521,10 @@ begin
            crashes_alone = least(j.crashes_alone + due.alone::int, 1000),
            available_at = clock_timestamp() + random() * power(2, least(j.crashes, 6)) * interval '100 milliseconds',
            last_errors = pawl_v1._push_error(j.last_errors,
-             jsonb_build_object('code', 'crash', 'error', 'the worker died or froze past its lease'), j.attempts, j.fence, j.claimed_by,
+             jsonb_build_object('code', 'crash', 'error', case
+               when j.claimed_by = any (v_left) then 'the worker stopped, and the handler had not returned'
+               else 'the worker died or froze past its lease'
+             end), j.attempts, j.fence, j.claimed_by,
              case
                when j.claimed_by = 0 then j.lease_expires_at
                when j.claimed_by <> all (v_absent) then (select w.seen_at + w.lease from pawl.worker as w where w.id = j.claimed_by)
@@ -9160,7 +9182,7 @@ select p.job_id,
 revoke all on all functions in schema pawl_v1 from public;
 
 insert into pawl.migration (version, name, min_client, api_hash)
-values (1, 'init', 1, 'f6fa48d50e696efae7d30fecc8a8f4d66310f74a22da048220c39d3559dc8fdc');
+values (1, 'init', 1, '105ad7aab8f3d6935088a4ad8fbfe782cd49203108f141e34b9d8c8bb0cff4ee');
 
 do $$
 begin

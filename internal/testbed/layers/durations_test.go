@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/url"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -305,4 +306,22 @@ func nameOf(dir string, d ast.Decl) string {
 		name += fn.Name.Name
 	}
 	return name
+}
+
+// pg_stat_activity hides wait_event for a moment, once a second, so a test that asks it may see no
+// wait where there is one.
+func TestWaits_AreSeenByTheirLocks(t *testing.T) {
+	t.Parallel()
+	hidden := regexp.MustCompile(`wait_event` + `_type|wait_event` + ` = 'advisory'`)
+	files, packages := testFiles(t, func(string) bool { return true })
+	for _, p := range packages {
+		for _, f := range p {
+			ast.Inspect(f, func(n ast.Node) bool {
+				if text, is := n.(*ast.BasicLit); is && hidden.MatchString(text.Value) {
+					t.Errorf("%s: wait with patience.Blocked", files.Position(text.Pos()))
+				}
+				return true
+			})
+		}
+	}
 }

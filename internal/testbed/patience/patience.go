@@ -104,6 +104,29 @@ func Row(t testing.TB, db DB, what, query string, args ...any) {
 	}
 }
 
+// blocked counts sessions of the database that wait for a lock of another session. A wait for a
+// statement that runs does not count, because it ends by itself. The column wait_event does not
+// show a lock reliably: it is null for a moment, once a second, during the check for deadlocks.
+const blocked = `select pg_catalog.count(*) >= $1
+  from pg_catalog.pg_stat_activity as a
+  cross join lateral (select pg_catalog.pg_blocking_pids(a.pid) as pids) as w
+ where a.datname = pg_catalog.current_database()
+   and a.query like $2
+   and pg_catalog.cardinality(w.pids) > 0
+   and not exists (
+         select
+           from pg_catalog.pg_stat_activity as b
+          where b.pid = any (w.pids)
+            and b.state = 'active'
+            and pg_catalog.cardinality(pg_catalog.pg_blocking_pids(b.pid)) = 0)`
+
+// Blocked waits until n sessions of the database wait for a lock of another one, in a statement
+// that is like pattern.
+func Blocked(t testing.TB, db DB, n int, pattern string) {
+	t.Helper()
+	Row(t, db, fmt.Sprintf("%d sessions are blocked in a statement like %s", n, pattern), blocked, n, pattern)
+}
+
 // Receive waits for a value of a channel.
 func Receive[T any](t testing.TB, what string, from <-chan T) (value T) {
 	t.Helper()

@@ -170,7 +170,7 @@ var scenes = []scene{
 }
 
 func allScenes() []scene {
-	return slices.Concat(scenes, memoryScenes, openScenes, turnScenes, ownScenes, commandScenes, stepScenes)
+	return slices.Concat(scenes, memoryScenes, openScenes, exchangeScenes, ownScenes, commandScenes, stepScenes)
 }
 
 // In no interleaving of any scene, at any isolation level, is an invariant violated. No effect is

@@ -97,7 +97,7 @@ var ours = []mutant{
 }
 
 func allMutants() []mutant {
-	return slices.Concat(modelled, ours, memoryMutants, openMutants, turnMutants, runMutants, ownMutants, orderMutants, scheduleMutants, commandMutants, stepMutants)
+	return slices.Concat(modelled, ours, memoryMutants, openMutants, exchangeMutants, runMutants, ownMutants, orderMutants, scheduleMutants, commandMutants, stepMutants)
 }
 
 // Every mutant is found by the property that it violates.

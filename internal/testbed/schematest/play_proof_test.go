@@ -246,7 +246,7 @@ create function play.reset() returns void language sql as $$
   delete from pawl.job; delete from pawl.worker; delete from pawl.audit;
   select setval('pawl.job_id_seq', 1, false), setval('pawl.worker_id_seq', 1, false);
   select play.reset_lanes(); select play.reset_gates(); select play.reset_schedules() $$;
-` + memoryPlay + openPlay + turnPlay + ownPlay + commandPlay + stepPlay
+` + memoryPlay + openPlay + exchangePlay + ownPlay + commandPlay + stepPlay
 
 // A violation is a violated property, by its name in docs/reference/mutants.md.
 type violation struct{ property, what string }

@@ -81,6 +81,37 @@ func TestIsolate_ALateEndLeavesTheNextMark(t *testing.T) {
 	b.is(marked, "<nil> <nil>")
 }
 
+// A worker that leaves releases its jobs uncharged, except those that it abandons. The next sweep
+// counts a crash of each, alone if it was marked, charges no attempt, and records a death.
+func TestLeave_AbandonsJobs(t *testing.T) {
+	t.Parallel()
+	b := setup(t, `select pawl_v1.worker_register('w', '30 seconds', '{"queues": ["q"]}');
+select pawl_v1.job_enqueue('q', 'k', '', '{"max_attempts": 1}') from generate_series(1, 3); select pawl_v1.job_claim('q', 1)`)
+	const (
+		leave = "select l.outcome, l.released from pawl_v1.worker_leave(1, '%s') as l"
+		jobs  = "select j.id, j.status, j.attempts, j.crashes, j.crashes_alone from pawl.job as j order by j.id"
+	)
+	b.is(fmt.Sprintf(leave, `{"abandoned": 2}`), "P4004")
+	b.is(fmt.Sprintf(leave, `{"forgotten": [2]}`), "P4004")
+	b.is(fmt.Sprintf(isolate, 1, "3, 1"), "alone")
+	b.is(fmt.Sprintf(leave, `{"abandoned": [2, 3, 99]}`), "busy 1")
+	b.is(jobs, "1 pending 0 0 0, 2 processing 1 0 0, 3 processing 1 0 0")
+	b.is("select pawl_v1.job_claim('q', 1)", "P4020")
+	b.is(sweepAll, "2 0 1")
+	b.is(jobs, "1 pending 0 0 0, 2 pending 0 1 0, 3 pending 0 1 1")
+	b.is("select j.last_errors -> -1 ->> 'error', j.last_errors -> -1 ? 'lease_ended_at' from pawl.job as j where j.id = 2",
+		"the worker stopped, and the handler had not returned false")
+	b.is("select d.queue from pawl.death as d", "q")
+	b.do("update pawl.job set crashes = 11 where id = 2; update pawl.job set crashes_alone = 3 where id = 3; " + dueNow)
+	for id := 2; id <= 3; id++ {
+		b.do("insert into pawl.worker (id, name) overriding system value values (100, 'v'); select pawl_v1.job_claim_id(" + fmt.Sprint(id) + ", 100)")
+		b.do(fmt.Sprintf(isolate, 100, "3, 2"))
+		b.do(fmt.Sprintf(`select pawl_v1.worker_leave(100, '{"abandoned": [%d]}')`, id))
+		b.is(sweepAll, "0 1 1")
+	}
+	b.is(jobs, "1 pending 0 0 0, 2 dead_letter 0 12 0, 3 dead_letter 0 2 4")
+}
+
 // The death of a worker is recorded for each of its queues: as possible while it is silent, and
 // finally once a sweep has judged. A worker that leaves has not died.
 func TestQueueDeath(t *testing.T) {

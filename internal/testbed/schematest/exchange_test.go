@@ -2,8 +2,8 @@ package schematest_test
 
 import "testing"
 
-// A turn finishes held jobs, returns the others, and claims new jobs for the free slots.
-func TestTurn_EndsAndClaims(t *testing.T) {
+// An exchange finishes held jobs, returns the others, and claims new jobs for the free slots.
+func TestExchange_EndsAndClaims(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fourHeld)
 	b.do("delete from pawl.job where id > 4")
@@ -17,7 +17,7 @@ func TestTurn_EndsAndClaims(t *testing.T) {
 }
 
 // If the worker's lease is lost, the finishes stay, nothing is claimed, and a row reports it.
-func TestTurn_EndsWithoutALease(t *testing.T) {
+func TestExchange_EndsWithoutALease(t *testing.T) {
 	t.Parallel()
 	for name, lose := range map[string]string{
 		"late":      "update pawl.worker set seen_at = now() - interval '1 hour'",
@@ -36,7 +36,7 @@ func TestTurn_EndsWithoutALease(t *testing.T) {
 }
 
 // job_exchange refuses invalid arguments.
-func TestTurn_Refuses(t *testing.T) {
+func TestExchange_Refuses(t *testing.T) {
 	t.Parallel()
 	b := setup(t, fourHeld)
 	for _, args := range []string{"'{1}', '{1}', 'q', 1, 501", "'{1}', '{1}', 'q', 1, -1", "'{1}', '{1}', 'q', 1, null", "'{1}', '{1,1}', 'q', 1, 1",
@@ -46,8 +46,8 @@ func TestTurn_Refuses(t *testing.T) {
 	b.is("select count(*) from pawl.job as j where j.id = 1", "1")
 }
 
-// The next job of a lane is claimed in the turn that finishes the previous one.
-func TestTurn_ClaimsTheSuccessorInALane(t *testing.T) {
+// The next job of a lane is claimed in the exchange that finishes the previous one.
+func TestExchange_ClaimsTheSuccessorInALane(t *testing.T) {
 	t.Parallel()
 	b := setup(t, "select pawl_v1.worker_register('one')")
 	for range 2 {

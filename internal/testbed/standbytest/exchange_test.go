@@ -10,10 +10,10 @@ import (
 	"github.com/pawl-go/pawl/job"
 )
 
-// No handler starts before the turn that claimed its job is durable. While the turn's COMMIT waits
+// No handler starts before the exchange that claimed its job is durable. While its COMMIT waits
 // for the standby none starts, even if an operator cancels the wait. When the standby is back, each
 // job ends.
-func TestTurn_StartsNothingBeforeItIsReplicated(t *testing.T) {
+func TestExchange_StartsNothingBeforeItIsReplicated(t *testing.T) {
 	t.Parallel()
 	p := pair(t)
 	pool := poolOf(t, p.URL(), watch)
@@ -25,7 +25,7 @@ func TestTurn_StartsNothingBeforeItIsReplicated(t *testing.T) {
 	}
 	var begun atomic.Int32
 	first, goOn := make(chan struct{}), make(chan struct{})
-	w, err := job.NewWorker(pool, job.Config{Name: "turns", Lease: time.Minute, Poll: 10 * time.Millisecond, Hooks: logTo(t, "worker"),
+	w, err := job.NewWorker(pool, job.Config{Name: "exchanges", Lease: time.Minute, Poll: 10 * time.Millisecond, Hooks: logTo(t, "worker"),
 		Queues: []job.Queue{{Name: "q", Concurrency: 2}},
 		Handlers: []job.Handler{job.Handle("k", func(context.Context, job.Task[[]byte]) error {
 			if begun.Add(1) == 2 {
@@ -48,7 +48,7 @@ func TestTurn_StartsNothingBeforeItIsReplicated(t *testing.T) {
 	p.Until("select exists (select from pg_stat_activity as a where a.wait_event = 'SyncRep' and a.query like '%job_exchange%')")
 	patience.Watch(holdFor, func() {
 		if n := begun.Load(); n != 2 {
-			t.Fatalf("%d handlers have begun while the turn waits", n)
+			t.Fatalf("%d handlers have begun while the exchange waits", n)
 		}
 	})
 	p.CancelWaiting()
