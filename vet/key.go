@@ -1,0 +1,167 @@
+package vet
+
+import (
+	"go/constant"
+	"regexp"
+	"slices"
+	"strings"
+
+	"golang.org/x/tools/go/ssa"
+)
+
+var keyWithoutHash = newAnalyzer("keywithouthash", "a-key-needs-a-payload-hash",
+	"report idempotency keys whose response is stored or returned without a hash of the request\n\n"+
+		"A client that reuses a key for another request gets the response of the first one, as if the second had been done.",
+	func(r *reporter, p *program) {
+		p.checkKeys(r)
+		for _, fn := range p.funcs {
+			p.checkFingerprints(r, fn)
+		}
+	})
+
+var (
+	keyTable    = regexp.MustCompile(`(?:^|_)idempot|(?:^|_)request_?keys?$|(?:^|_)(?:processed|dedup\w*)_requests?$|^(?:stored|cached|saved|http)_responses?$`)
+	keyCompared = regexp.MustCompile(`\b\w*key\w*\s*=|\b(?:request|idempotency)_id\s*=`)
+	response    = regexp.MustCompile(`\b\w*(?:response|result|status_code|reply|answer|output|http_status)\w*\b|\bbody\b`)
+	hashWords   = regexp.MustCompile(`hash|fingerprint|checksum|digest|sha256|sha_256|signature|etag|request_(?:body|payload|params|data)|payload|request_json|request_md5|md5|\brequest\b|\bparams\b|\*`)
+	hashNames   = regexp.MustCompile(`(?i)hash|fingerprint|checksum|digest|sha256|sha1|md5`)
+)
+
+// checkKeys looks at the statements on tables of idempotency keys. If any statement of the package
+// reads the hash of such a table, the table is silent.
+func (p *program) checkKeys(r *reporter) {
+	var found []event
+	compared := map[string]bool{}
+	for _, fn := range p.funcs {
+		for _, e := range p.directOf(fn) {
+			if e.what != isStmt {
+				continue
+			}
+			for _, table := range append(append([]string(nil), e.sql.reads...), e.sql.writes()...) {
+				if !keyTable.MatchString(table) {
+					continue
+				}
+				reads := !slices.Contains(e.sql.inserts, table) || strings.Contains(e.sql.text, "returning") || strings.Contains(e.sql.text, " where ")
+				if reads && hashWords.MatchString(strings.ReplaceAll(e.sql.text, table, "")) {
+					compared[table] = true
+				}
+				found = append(found, e)
+			}
+		}
+	}
+	for _, e := range found {
+		for _, table := range append(append([]string(nil), e.sql.reads...), e.sql.inserts...) {
+			if !keyTable.MatchString(table) || compared[table] {
+				continue
+			}
+			text := strings.ReplaceAll(e.sql.text, table, "")
+			asks := e.sql.verb == "select" && keyCompared.MatchString(e.sql.where()) && response.MatchString(e.sql.selected())
+			stores := slices.Contains(e.sql.inserts, table) && response.MatchString(text) && !hashWords.MatchString(text)
+			if (asks || stores && !strings.Contains(e.sql.text, "returning")) && !mentions(e.at.Parent(), hashNames) {
+				what := "the stored response is found by the idempotency key alone"
+				if !asks {
+					what = "the response is stored under the idempotency key without a hash of the request"
+				}
+				r.report(e.pos(), what+": the same key with another payload gets the first response")
+			}
+		}
+	}
+}
+
+// mentions reports whether a function, or the one around it, calls or names what matches.
+func mentions(fn *ssa.Function, what *regexp.Regexp) bool {
+	for fn.Parent() != nil {
+		fn = fn.Parent()
+	}
+	for _, part := range within(fn) {
+		for _, param := range part.Params {
+			if what.MatchString(param.Name()) {
+				return true
+			}
+		}
+		for _, block := range part.Blocks {
+			for _, instr := range block.Instrs {
+				switch instr := instr.(type) {
+				case ssa.CallInstruction:
+					c := newCall(instr)
+					if what.MatchString(c.name) || strings.HasPrefix(c.pkg, "crypto/") && what == hashNames {
+						return true
+					}
+				case *ssa.FieldAddr:
+					if what.MatchString(fieldName(instr)) {
+						return true
+					}
+				}
+				for _, operand := range instr.Operands(nil) {
+					switch v := (*operand).(type) {
+					case *ssa.Const:
+						if what != hashNames && v.Value != nil && v.Value.Kind() == constant.String && what.MatchString(constant.StringVal(v.Value)) {
+							return true
+						}
+					case *ssa.Global:
+						if what.MatchString(v.Name()) {
+							return true
+						}
+					case *ssa.Function:
+						if what.MatchString(v.Name()) {
+							return true
+						}
+					}
+				}
+			}
+		}
+	}
+	return false
+}
+
+const pawl = "github.com/pawl-go/pawl"
+
+// checkFingerprints looks at fingerprints of Pawl that are the same for every payload.
+func (p *program) checkFingerprints(r *reporter, fn *ssa.Function) {
+	for _, block := range fn.Blocks {
+		for _, instr := range block.Instrs {
+			at, is := instr.(ssa.CallInstruction)
+			if !is {
+				continue
+			}
+			c := newCall(at)
+			if c.pkg != pawl || c.name != "FingerprintOf" && c.name != "FingerprintJSON" || len(c.args) == 0 {
+				continue
+			}
+			if _, none := c.args[0].(*ssa.Const); !none && constantBytes(c.args[0], 0) {
+				r.report(at.Pos(), "the fingerprint is the same for every payload: the same key with another payload gets the first response")
+			}
+		}
+	}
+}
+
+// constantBytes reports whether bytes, or all parts of a variadic argument, are constant.
+func constantBytes(v ssa.Value, depth int) bool {
+	if depth > 8 {
+		return false
+	}
+	switch v := v.(type) {
+	case *ssa.Const:
+		return true
+	case *ssa.Convert:
+		return constantBytes(v.X, depth+1)
+	case *ssa.ChangeType:
+		return constantBytes(v.X, depth+1)
+	case *ssa.Slice:
+		a, is := v.X.(*ssa.Alloc)
+		if !is {
+			return false
+		}
+		stored := 0
+		for _, at := range inside(a) {
+			for _, s := range storesTo(at) {
+				if !constantBytes(s.Val, depth+1) {
+					return false
+				}
+				stored++
+			}
+		}
+		return stored > 0
+	}
+	return false
+}

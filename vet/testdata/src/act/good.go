@@ -1,0 +1,160 @@
+package act
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+func locked(ctx context.Context, tx pgx.Tx, id string, cents int) error {
+	var balance int
+	if err := tx.QueryRow(ctx, "SELECT balance FROM accounts WHERE id = $1 FOR UPDATE", id).Scan(&balance); err != nil {
+		return err
+	}
+	if balance < cents {
+		return errPoor
+	}
+	_, err := tx.Exec(ctx, "UPDATE accounts SET balance = balance - $2 WHERE id = $1", id, cents)
+	return err
+}
+
+func onConflict(ctx context.Context, tx pgx.Tx, id string) error {
+	var there bool
+	if err := tx.QueryRow(ctx, "SELECT EXISTS (SELECT 1 FROM payments WHERE id = $1)", id).Scan(&there); err != nil {
+		return err
+	}
+	if there {
+		return nil
+	}
+	_, err := tx.Exec(ctx, "INSERT INTO payments (id) VALUES ($1) ON CONFLICT (id) DO NOTHING", id)
+	return err
+}
+
+func advisory(ctx context.Context, tx pgx.Tx, id string) error {
+	if _, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock(hashtext($1))", id); err != nil {
+		return err
+	}
+	var n int
+	if err := tx.QueryRow(ctx, "SELECT count(*) FROM seats WHERE show = $1", id).Scan(&n); err != nil {
+		return err
+	}
+	if n >= 100 {
+		return errPoor
+	}
+	_, err := tx.Exec(ctx, "INSERT INTO seats (show) VALUES ($1)", id)
+	return err
+}
+
+func (w *worker) serializable(ctx context.Context, id string) error {
+	tx, err := w.pool.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.Serializable})
+	if err != nil {
+		return err
+	}
+	defer tx.Rollback(ctx)
+	var n int
+	if err := tx.QueryRow(ctx, "SELECT count(*) FROM seats WHERE show = $1", id).Scan(&n); err != nil {
+		return err
+	}
+	if n >= 100 {
+		return errPoor
+	}
+	if _, err := tx.Exec(ctx, "INSERT INTO seats (show) VALUES ($1)", id); err != nil {
+		return err
+	}
+	return tx.Commit(ctx)
+}
+
+func (w *worker) serializableSQL(ctx context.Context, id string) error {
+	tx, err := w.db.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelSerializable})
+	if err != nil {
+		return err
+	}
+	defer tx.Rollback()
+	if err := insert(ctx, tx, id); err != nil {
+		return err
+	}
+	return tx.Commit()
+}
+
+// Its caller sets the level.
+func insert(ctx context.Context, tx *sql.Tx, id string) error {
+	var n int
+	if err := tx.QueryRowContext(ctx, "SELECT count(*) FROM seats WHERE show = $1", id).Scan(&n); err != nil {
+		return err
+	}
+	if n >= 100 {
+		return errPoor
+	}
+	_, err := tx.ExecContext(ctx, "INSERT INTO seats (show) VALUES ($1)", id)
+	return err
+}
+
+// The condition stands in the statement again.
+func conditional(ctx context.Context, tx pgx.Tx, id string) error {
+	var status string
+	if err := tx.QueryRow(ctx, "SELECT status FROM orders WHERE id = $1", id).Scan(&status); err != nil {
+		return err
+	}
+	if status != "open" {
+		return nil
+	}
+	_, err := tx.Exec(ctx, "UPDATE orders SET status = 'paid' WHERE id = $1 AND status = 'open'", id)
+	return err
+}
+
+// A table decides about another.
+func other(ctx context.Context, tx pgx.Tx, id string) error {
+	var there bool
+	if err := tx.QueryRow(ctx, "SELECT EXISTS (SELECT 1 FROM customers WHERE id = $1)", id).Scan(&there); err != nil {
+		return err
+	}
+	if !there {
+		return errPoor
+	}
+	_, err := tx.Exec(ctx, "INSERT INTO orders (customer) VALUES ($1)", id)
+	return err
+}
+
+// An error is no decision.
+func plain(ctx context.Context, tx pgx.Tx, id string) error {
+	var parent string
+	if err := tx.QueryRow(ctx, "SELECT parent FROM orders WHERE id = $1", id).Scan(&parent); err != nil {
+		return err
+	}
+	_, err := tx.Exec(ctx, "INSERT INTO orders (id, parent) VALUES ($1, $2)", id, parent)
+	return err
+}
+
+// The unique constraint is expected to refuse.
+func constrained(ctx context.Context, tx pgx.Tx, id string) error {
+	var there bool
+	if err := tx.QueryRow(ctx, "SELECT EXISTS (SELECT 1 FROM payments WHERE id = $1)", id).Scan(&there); err != nil {
+		return err
+	}
+	if there {
+		return nil
+	}
+	_, err := tx.Exec(ctx, "INSERT INTO payments (id) VALUES ($1)", id)
+	var pg *pgconn.PgError
+	if errors.As(err, &pg) && pg.Code == "23505" {
+		return errPoor
+	}
+	return err
+}
+
+// The row only has to be there.
+func found(ctx context.Context, tx pgx.Tx, id string) error {
+	var n int
+	err := tx.QueryRow(ctx, "SELECT 1 FROM orders WHERE id = $1", id).Scan(&n)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return errPoor
+	}
+	if err != nil {
+		return err
+	}
+	_, err = tx.Exec(ctx, "UPDATE orders SET note = 'x' WHERE id = $1", id)
+	return err
+}
