@@ -2,6 +2,7 @@ package vet
 
 import (
 	"go/token"
+	"slices"
 
 	"golang.org/x/tools/go/ssa"
 )
@@ -16,7 +17,7 @@ var ackBeforeCommit = newAnalyzer("ackbeforecommit", "acknowledge-after-commit",
 	})
 
 func (p *program) checkAcks(r *reporter, fn *ssa.Function) {
-	var acks, commits []event
+	var acks, commits, writes []event
 	receives := map[ssa.Instruction]bool{}
 	for _, e := range p.eventsOf(fn) {
 		switch {
@@ -24,6 +25,8 @@ func (p *program) checkAcks(r *reporter, fn *ssa.Function) {
 			acks = append(acks, e)
 		case e.what == isCommit || e.what == isBlock:
 			commits = append(commits, e)
+		case e.what == isStmt && e.kind == poolKind && len(e.sql.writes()) > 0 && !e.deferred:
+			writes = append(writes, e)
 		case e.what == isReceive && !e.via:
 			receives[e.at] = true
 		}
@@ -58,6 +61,20 @@ func (p *program) checkAcks(r *reporter, fn *ssa.Function) {
 				r.report(ack.pos(), "the message is acknowledged before the deferred commit: if the commit fails, the message is lost")
 			case !ack.deferred && !commit.deferred && reaches(ack.at, commit.at, stops):
 				r.report(ack.pos(), "the message is acknowledged before the transaction commits: if the commit fails, the message is lost")
+			}
+		}
+		// A statement outside of a transaction commits by itself.
+		if !ack.surely || slices.ContainsFunc(append(writes, commits...), func(e event) bool { return reaches(e.at, ack.at, nil) && !ack.deferred }) {
+			continue
+		}
+		for _, write := range writes {
+			if write.via && !write.inline && !related(ack, write) || !reaches(ack.at, write.at, stops) {
+				continue
+			}
+			if ack.deferred {
+				r.report(ack.pos(), "the message is acknowledged also if its statement fails, because the acknowledgement is deferred")
+			} else {
+				r.report(ack.pos(), "the message is acknowledged before its statement runs: if the statement fails, the message is lost")
 			}
 		}
 	}

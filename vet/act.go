@@ -58,8 +58,7 @@ func raced(read, act event, d decision) string {
 			return table
 		}
 		if slices.Contains(act.sql.updates, table) && act.sql.verb == "update" && d.value && assigns(act.sql, read.sql) {
-			where := act.sql.where()
-			if where != "" && !strings.Contains(where, " and ") && !strings.Contains(where, "select ") {
+			if where := act.sql.where(); where != "" && !strings.Contains(where, "select ") && !rechecks(act.sql, read.sql) {
 				return table
 			}
 		}
@@ -83,6 +82,18 @@ func assigns(update, read *statement) bool {
 	columns := words.FindAllString(list, -1)
 	for _, m := range assigned.FindAllStringSubmatch(set, -1) {
 		if slices.Contains(columns, m[1]) {
+			return true
+		}
+	}
+	return false
+}
+
+// rechecks reports whether an UPDATE repeats in its WHERE a column that was read, such as the status
+// or a version.
+func rechecks(update, read *statement) bool {
+	asked := words.FindAllString(read.where(), -1)
+	for _, word := range words.FindAllString(update.where(), -1) {
+		if word == "version" || slices.Contains(words.FindAllString(read.selected(), -1), word) && !slices.Contains(asked, word) {
 			return true
 		}
 	}
@@ -156,7 +167,9 @@ func decisions(read event) (all []decision) {
 				}
 				switch called := newCall(c); {
 				case called.recv == v && called.name == "Next":
-					values = append(values, c)
+					if !reachesAgain(c.Block(), at.Block()) { // otherwise a loop over the rows
+						values = append(values, c)
+					}
 				case called.recv == v:
 				default: // a function that collects the rows
 					if tuple, is := c.Type().(*types.Tuple); is && tuple.Len() > 0 {
@@ -212,6 +225,16 @@ func decisions(read event) (all []decision) {
 		}
 	}
 	return all
+}
+
+// reachesAgain reports whether a block can run again before another one does.
+func reachesAgain(b, before *ssa.BasicBlock) bool {
+	for _, next := range b.Succs {
+		if reachable(next, before)[b] {
+			return true
+		}
+	}
+	return false
 }
 
 func isNilConst(v ssa.Value) bool {

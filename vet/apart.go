@@ -54,6 +54,8 @@ func (p *program) checkMarks(r *reporter, fn *ssa.Function) {
 // apart says how a mark and an effect are separated, or returns "".
 func apart(mark, effect event) string {
 	switch {
+	case mark.kind == eitherKind && effect.kind == txKind && mark.handle != nil && begunOn(effect.handle) == mark.handle:
+		return "is written outside of the transaction of its effect"
 	case mark.kind == poolKind && effect.kind == poolKind:
 		return "and its effect are written without a transaction"
 	case mark.kind == poolKind && effect.kind == txKind:
@@ -73,6 +75,16 @@ func begun(handle any) bool {
 		return true
 	}
 	return false
+}
+
+// begunOn returns the handle on which a transaction was begun, or nil.
+func begunOn(handle any) any {
+	if at, is := handle.(*ssa.Call); is {
+		if c := newCall(at); c.recv != nil && strings.HasPrefix(c.name, "Begin") {
+			return rootOf(c.recv)
+		}
+	}
+	return nil
 }
 
 // outermost returns the transaction in which savepoints were set, or the handle itself.

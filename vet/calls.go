@@ -190,7 +190,7 @@ func (p *program) expand(fn *ssa.Function, depth int) (all []event) {
 					continue
 				}
 				e := inner
-				e.sure = inner.sure && inner.at.Block() == callee.Blocks[0]
+				e.sure = inner.sure && always(inner.at.Block(), callee)
 				e.inline = callee.Parent() == fn
 				e.at, e.via, e.deferred = at, true, deferred || inner.deferred && callee.Parent() != nil && deferred
 				e.handle = translate(inner.handle, callee, at.Common())
@@ -207,6 +207,43 @@ func (p *program) expand(fn *ssa.Function, depth int) (all []event) {
 		}
 	}
 	return all
+}
+
+// always reports whether a block runs whenever its function does, unless a panic is recovered.
+func always(block *ssa.BasicBlock, fn *ssa.Function) bool {
+	for at := fn.Blocks[0]; ; {
+		if at == block {
+			return true
+		}
+		switch last := at.Instrs[len(at.Instrs)-1].(type) {
+		case *ssa.Jump:
+			at = at.Succs[0]
+		case *ssa.If:
+			cond, is := last.Cond.(*ssa.BinOp)
+			if !is || !recovered(cond.X) && !recovered(cond.Y) {
+				return false
+			}
+			if cond.Op == token.NEQ {
+				at = at.Succs[1]
+			} else {
+				at = at.Succs[0]
+			}
+		default:
+			return false
+		}
+		if len(at.Preds) > 2 {
+			return false
+		}
+	}
+}
+
+func recovered(v ssa.Value) bool {
+	c, is := v.(*ssa.Call)
+	if !is {
+		return false
+	}
+	b, is := c.Call.Value.(*ssa.Builtin)
+	return is && b.Name() == "recover"
 }
 
 func isContext(t types.Type) bool { return typeName(t) == "context.Context" }

@@ -83,6 +83,9 @@ func kindOf(t types.Type) kind {
 	if !has(t, "Exec", "ExecContext", "Query", "QueryContext", "QueryRow", "QueryRowContext", "Raw") {
 		return noHandle
 	}
+	if types.IsInterface(t) && has(t, "BeginTx", "BeginTxx") && !has(t, "Commit") && !strings.Contains(typeName(t), "/bun.") {
+		return poolKind // no transaction of database/sql or pgx has BeginTx
+	}
 	if commits(t) && !strings.HasPrefix(typeName(t), "gorm.io/") {
 		return txKind
 	}

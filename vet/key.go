@@ -21,6 +21,7 @@ var keyWithoutHash = newAnalyzer("keywithouthash", "a-key-needs-a-payload-hash",
 
 var (
 	keyTable    = regexp.MustCompile(`(?:^|_)idempot|(?:^|_)request_?keys?$|(?:^|_)(?:processed|dedup\w*)_requests?$|^(?:stored|cached|saved|http)_responses?$`)
+	keyAsked    = regexp.MustCompile(`\bidempotency_?key\s*=`)
 	keyCompared = regexp.MustCompile(`\b\w*key\w*\s*=|\b(?:request|idempotency)_id\s*=`)
 	response    = regexp.MustCompile(`\b\w*(?:response|result|status_code|reply|answer|output|http_status)\w*\b|\bbody\b`)
 	hashWords   = regexp.MustCompile(`hash|fingerprint|checksum|digest|sha256|sha_256|signature|etag|request_(?:body|payload|params|data)|payload|request_json|request_md5|md5|\brequest\b|\bparams\b|\*`)
@@ -38,7 +39,7 @@ func (p *program) checkKeys(r *reporter) {
 				continue
 			}
 			for _, table := range append(append([]string(nil), e.sql.reads...), e.sql.writes()...) {
-				if !keyTable.MatchString(table) {
+				if !keyTable.MatchString(table) && !keyAsked.MatchString(e.sql.where()) {
 					continue
 				}
 				reads := !slices.Contains(e.sql.inserts, table) || strings.Contains(e.sql.text, "returning") || strings.Contains(e.sql.text, " where ")
@@ -51,13 +52,13 @@ func (p *program) checkKeys(r *reporter) {
 	}
 	for _, e := range found {
 		for _, table := range append(append([]string(nil), e.sql.reads...), e.sql.inserts...) {
-			if !keyTable.MatchString(table) || compared[table] {
+			if !keyTable.MatchString(table) && !keyAsked.MatchString(e.sql.where()) || compared[table] {
 				continue
 			}
 			text := strings.ReplaceAll(e.sql.text, table, "")
 			asks := e.sql.verb == "select" && keyCompared.MatchString(e.sql.where()) && response.MatchString(e.sql.selected())
 			stores := slices.Contains(e.sql.inserts, table) && response.MatchString(text) && !hashWords.MatchString(text)
-			if (asks || stores && !strings.Contains(e.sql.text, "returning")) && !mentions(e.at.Parent(), hashNames) {
+			if (asks || stores) && !mentions(e.at.Parent(), hashNames) {
 				what := "the stored response is found by the idempotency key alone"
 				if !asks {
 					what = "the response is stored under the idempotency key without a hash of the request"
@@ -128,25 +129,44 @@ func (p *program) checkFingerprints(r *reporter, fn *ssa.Function) {
 			if c.pkg != pawl || c.name != "FingerprintOf" && c.name != "FingerprintJSON" || len(c.args) == 0 {
 				continue
 			}
-			if _, none := c.args[0].(*ssa.Const); !none && constantBytes(c.args[0], 0) {
+			if _, none := c.args[0].(*ssa.Const); none {
+				continue // an intent without a payload
+			}
+			if constantBytes(c.args[0], keysOf(fn)) {
 				r.report(at.Pos(), "the fingerprint is the same for every payload: the same key with another payload gets the first response")
 			}
 		}
 	}
 }
 
-// constantBytes reports whether bytes, or all parts of a variadic argument, are constant.
-func constantBytes(v ssa.Value, depth int) bool {
-	if depth > 8 {
-		return false
+// keysOf returns the values that a function uses as keys of intents.
+func keysOf(fn *ssa.Function) map[any]bool {
+	keys := map[any]bool{}
+	for _, block := range fn.Blocks {
+		for _, instr := range block.Instrs {
+			store, is := instr.(*ssa.Store)
+			if !is {
+				continue
+			}
+			at, is := store.Addr.(*ssa.FieldAddr)
+			if is && typeName(at.X.Type()) == pawl+".Intent" && fieldName(at) == "Key" {
+				keys[rootOf(store.Val)] = true
+			}
+		}
 	}
+	return keys
+}
+
+// constantBytes reports whether bytes, or all parts of a variadic argument, are constant or the key
+// itself.
+func constantBytes(v ssa.Value, keys map[any]bool) bool {
 	switch v := v.(type) {
 	case *ssa.Const:
 		return true
 	case *ssa.Convert:
-		return constantBytes(v.X, depth+1)
+		return keys[rootOf(v.X)] || constantBytes(v.X, keys)
 	case *ssa.ChangeType:
-		return constantBytes(v.X, depth+1)
+		return constantBytes(v.X, keys)
 	case *ssa.Slice:
 		a, is := v.X.(*ssa.Alloc)
 		if !is {
@@ -155,7 +175,7 @@ func constantBytes(v ssa.Value, depth int) bool {
 		stored := 0
 		for _, at := range inside(a) {
 			for _, s := range storesTo(at) {
-				if !constantBytes(s.Val, depth+1) {
+				if !constantBytes(s.Val, keys) {
 					return false
 				}
 				stored++

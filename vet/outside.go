@@ -47,13 +47,11 @@ func onOtherConnection(e event) bool {
 // function around.
 func captured(e event) bool {
 	switch e.handle.(type) {
-	case field, *ssa.Global:
+	case field, *ssa.Global, *ssa.Call:
 		return true
-	case *ssa.Parameter, *ssa.FreeVar, *ssa.Alloc, *ssa.Call:
+	case *ssa.Parameter:
 		// A parameter of this function is given on purpose. One of the function around is captured.
-		if p, is := e.handle.(*ssa.Parameter); is {
-			return p.Parent() != e.at.Parent()
-		}
+		return e.handle.(*ssa.Parameter).Parent() != e.at.Parent()
 	}
 	return false
 }

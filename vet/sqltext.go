@@ -16,17 +16,17 @@ type statement struct {
 }
 
 var (
-	comments   = regexp.MustCompile(`(?s)/\*.*?\*/|--[^\n]*`)
-	spaces     = regexp.MustCompile(`\s+`)
-	beginsSQL  = regexp.MustCompile(`^\(?\s*(select|insert into|update|delete from|with|savepoint|rollback to|release|lock|merge into) `)
-	intoTable  = regexp.MustCompile(`\binsert into ([\w.]+)`)
-	setTable   = regexp.MustCompile(`\bupdate (?:only )?([\w.]+)(?: (?:as )?\w+)? set\b`)
-	offTable   = regexp.MustCompile(`\bdelete from (?:only )?([\w.]+)`)
-	fromTable  = regexp.MustCompile(`\b(?:from|join) (?:only )?([a-z_][\w.]*)`)
-	forUpdate  = regexp.MustCompile(`\bfor (?:no key )?update\b|\bfor (?:key )?share\b`)
-	idColumn   = regexp.MustCompile(`\b(?:\w*(?:message|msg|event|delivery|request|dedup\w*|idempotency)_?(?:id|key|uuid|hash)|key|consumer)\b`)
-	conflict   = regexp.MustCompile(`\bon conflict\b`)
-	whereWords = regexp.MustCompile(`\bwhere\b(.*)`)
+	comments  = regexp.MustCompile(`(?s)/\*.*?\*/|--[^\n]*`)
+	spaces    = regexp.MustCompile(`\s+`)
+	beginsSQL = regexp.MustCompile(`^\(?\s*(select|insert into|update|delete from|with|savepoint|rollback to|release|lock|merge into) `)
+	intoTable = regexp.MustCompile(`\binsert into ([\w.]+)`)
+	setTable  = regexp.MustCompile(`\bupdate (?:only )?([\w.]+)(?: (?:as )?\w+)? set\b`)
+	offTable  = regexp.MustCompile(`\bdelete from (?:only )?([\w.]+)`)
+	fromTable = regexp.MustCompile(`\b(?:from|join) (?:only )?([a-z_][\w.]*)`)
+	forUpdate = regexp.MustCompile(`\bfor (?:no key )?update\b|\bfor (?:key )?share\b`)
+	idColumn  = regexp.MustCompile(`\b(?:\w*(?:message|msg|event|delivery|request|dedup\w*|idempotency)_?(?:id|key|uuid|hash)|key|consumer)\b`)
+	firstID   = regexp.MustCompile(`\binsert into [\w.]+(?: as \w+)? \( ?(?:consumer ?, ?)?(?:message|msg|event|delivery|webhook|request|idempotency)_(?:id|key|uuid) ?[,)]`)
+	conflict  = regexp.MustCompile(`\bon conflict\b`)
 )
 
 // parseSQL returns nil if a text is not a statement that matters here. Parts that are not constant
@@ -111,6 +111,9 @@ func (s *statement) marks() string {
 			continue
 		}
 		if markSurely.MatchString(table) || (markMaybe.MatchString(table) || markWords.MatchString(table)) && (conflict.MatchString(s.text) || idColumn.MatchString(s.text)) {
+			return table
+		}
+		if conflict.MatchString(s.text) && strings.Contains(s.text, "do nothing") && firstID.MatchString(s.text) {
 			return table
 		}
 	}

@@ -52,6 +52,9 @@ func (p *program) checkErrors(r *reporter, fn *ssa.Function) {
 			case result.err == nil:
 				r.report(e.pos(), what+" is dropped: "+consequence(e, inTx))
 			case !returnsError(fn):
+				if handles && e.what != isCommit && onlyLogged(result.err) && acksAfter(result.err, events) {
+					r.report(e.pos(), what+" is only logged, and the message is acknowledged: it is acknowledged without its effect")
+				}
 			case onlyLogged(result.err) && returnsNil(result.err, e):
 				r.report(e.pos(), what+" is only logged, and the function returns nil: "+consequence(e, inTx))
 			case inTx && e.what == isStmt && e.sql.verb == "insert":
@@ -93,13 +96,9 @@ func returnsError(fn *ssa.Function) bool {
 	return results.Len() > 0 && isError(results.At(results.Len()-1).Type())
 }
 
-// handlesMessages reports whether a function gets a received message, and its error decides whether
-// the message is acknowledged.
+// handlesMessages reports whether a function, or the one around a closure, gets a received message.
 func handlesMessages(fn *ssa.Function) bool {
 	for ; fn != nil; fn = fn.Parent() {
-		if !returnsError(fn) {
-			return false
-		}
 		for i, p := range fn.Params {
 			if (i > 0 || fn.Signature.Recv() == nil) && isMessage(p.Type()) {
 				return true
@@ -364,6 +363,14 @@ func nilError(v ssa.Value, b, before *ssa.BasicBlock) bool {
 	switch v := v.(type) {
 	case *ssa.Const:
 		return v.IsNil()
+	case *ssa.UnOp: // a named result
+		var last *ssa.Store
+		for _, instr := range b.Instrs {
+			if s, is := instr.(*ssa.Store); is && s.Addr == v.X {
+				last = s
+			}
+		}
+		return last != nil && isNilConst(last.Val)
 	case *ssa.Phi:
 		for i, pred := range v.Block().Preds {
 			if v.Block() == b && pred == before {
@@ -372,6 +379,32 @@ func nilError(v ssa.Value, b, before *ssa.BasicBlock) bool {
 		}
 	}
 	return false
+}
+
+// acksAfter reports whether the message is acknowledged after an error.
+func acksAfter(err ssa.Value, events []event) bool {
+	for _, from := range failed(err) {
+		if handledBut(from, events) {
+			continue
+		}
+		after := reachable(from, err.(ssa.Instruction).Block())
+		for _, e := range events {
+			if e.what == isAck && e.surely && !e.deferred && after[e.at.Block()] {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// handledBut is handled, where an acknowledgement is no handling.
+func handledBut(from *ssa.BasicBlock, events []event) bool {
+	for _, e := range events {
+		if e.what == isAck && from.Dominates(e.at.Block()) {
+			return false
+		}
+	}
+	return handled(from)
 }
 
 var givesBack = regexp.MustCompile(`(?i)nack|reject|requeue|retry|term$|visibility|dead|dlq|park|rollback|abort|inprogress`)

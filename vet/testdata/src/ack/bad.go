@@ -194,3 +194,36 @@ func orm(db *gorm.DB, d amqp.Delivery) error {
 		return d.Ack(false) // want "inside the transaction"
 	})
 }
+
+// Whatever does not panic is acknowledged.
+func (w *worker) recovered(ctx context.Context, d amqp.Delivery) error {
+	defer func() { // want "deferred"
+		if r := recover(); r != nil {
+			d.Nack(false, true)
+			return
+		}
+		d.Ack(false)
+	}()
+	tx, err := w.pool.Begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer tx.Rollback(ctx)
+	if _, err := tx.Exec(ctx, "INSERT INTO payments (id) VALUES ($1)", d.MessageId); err != nil {
+		return err
+	}
+	return tx.Commit(ctx)
+}
+
+// A single statement commits by itself.
+func (w *worker) single(ctx context.Context, m *message.Message) error {
+	m.Ack() // want "before its statement runs"
+	_, err := w.db.ExecContext(ctx, "INSERT INTO payments (id) VALUES ($1)", m.UUID)
+	return err
+}
+
+func (w *worker) singleDeferred(ctx context.Context, m *message.Message) error {
+	defer m.Ack() // want "also if its statement fails"
+	_, err := w.db.ExecContext(ctx, "INSERT INTO payments (id) VALUES ($1)", m.UUID)
+	return err
+}

@@ -204,3 +204,14 @@ func (w *worker) ownQueue(ctx context.Context, q jobs, id string) error {
 	fmt.Println("acknowledged", id)
 	return tx.Commit(ctx)
 }
+
+// What follows the effect may be lost.
+func (w *worker) counted(ctx context.Context, m *message.Message) error {
+	if _, err := w.db.ExecContext(ctx, "INSERT INTO payments (id) VALUES ($1)", m.UUID); err != nil {
+		m.Nack()
+		return err
+	}
+	m.Ack()
+	_, err := w.db.ExecContext(ctx, "UPDATE counts SET n = n + 1")
+	return err
+}

@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jmoiron/sqlx"
+	"gorm.io/gorm"
 )
 
 type worker struct {
@@ -101,4 +102,29 @@ func (w *worker) next(ctx context.Context, id string) error {
 		_, err = w.pool.Exec(ctx, "INSERT INTO payments (id) VALUES ($1)", id) // want "SELECT on payments decides"
 	}
 	return err
+}
+
+func tenant(ctx context.Context, tx pgx.Tx, tenant, id string) error {
+	var status string
+	if err := tx.QueryRow(ctx, "SELECT status FROM orders WHERE tenant = $1 AND id = $2", tenant, id).Scan(&status); err != nil {
+		return err
+	}
+	if status == "paid" {
+		return nil
+	}
+	_, err := tx.Exec(ctx, "UPDATE orders SET status = 'paid' WHERE tenant = $1 AND id = $2", tenant, id) // want "SELECT on orders decides"
+	return err
+}
+
+func orm(db *gorm.DB, id string) error {
+	return db.Transaction(func(tx *gorm.DB) error {
+		var n int
+		if err := tx.Raw("SELECT count(*) FROM payments WHERE id = ?", id).Scan(&n).Error; err != nil {
+			return err
+		}
+		if n == 0 {
+			return tx.Exec("INSERT INTO payments (id) VALUES (?)", id).Error // want "SELECT on payments decides"
+		}
+		return nil
+	})
 }

@@ -158,3 +158,22 @@ func found(ctx context.Context, tx pgx.Tx, id string) error {
 	_, err = tx.Exec(ctx, "UPDATE orders SET note = 'x' WHERE id = $1", id)
 	return err
 }
+
+// Rows are copied, and none decides.
+func copied(ctx context.Context, tx pgx.Tx) error {
+	rows, err := tx.Query(ctx, "SELECT id FROM orders WHERE parent IS NULL")
+	if err != nil {
+		return err
+	}
+	var ids []string
+	for rows.Next() {
+		var id string
+		if err := rows.Scan(&id); err != nil {
+			return err
+		}
+		ids = append(ids, id)
+	}
+	rows.Close()
+	_, err = tx.Exec(ctx, "INSERT INTO orders (parent) SELECT unnest($1::text[])", ids)
+	return err
+}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jmoiron/sqlx"
 	"github.com/segmentio/kafka-go"
@@ -92,4 +93,25 @@ func (w *worker) helper(ctx context.Context, id string) error {
 		return err
 	}
 	return tx.Commit()
+}
+
+type beginner interface {
+	Begin(ctx context.Context) (pgx.Tx, error)
+	Exec(ctx context.Context, sql string, arguments ...any) (pgconn.CommandTag, error)
+}
+
+// The pool is behind an interface.
+func behind(ctx context.Context, db beginner, id string) error {
+	if _, err := db.Exec(ctx, "INSERT INTO webhook_events (event_id) VALUES ($1) ON CONFLICT DO NOTHING", id); err != nil { // want "outside of the transaction of its effect"
+		return err
+	}
+	tx, err := db.Begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer tx.Rollback(ctx)
+	if _, err := tx.Exec(ctx, "INSERT INTO orders (id) VALUES ($1)", id); err != nil {
+		return err
+	}
+	return tx.Commit(ctx)
 }

@@ -92,3 +92,9 @@ func (w *worker) reserve(ctx context.Context, key string) error {
 		return err
 	})
 }
+
+// A webhook is stored, and processed later.
+func (w *worker) storeWebhook(ctx context.Context, id string, body []byte) error {
+	_, err := w.pool.Exec(ctx, "INSERT INTO webhook_events (event_id, body) VALUES ($1, $2) ON CONFLICT DO NOTHING", id, body)
+	return err
+}

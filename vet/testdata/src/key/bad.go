@@ -31,3 +31,17 @@ func store(ctx context.Context, tx pgx.Tx, key string, body []byte) error {
 func constant(key string) pawl.Intent {
 	return pawl.Intent{Scope: "orders", Key: key, Fingerprint: pawl.FingerprintOf([]byte("order"))} // want "same for every payload"
 }
+
+func returning(ctx context.Context, tx pgx.Tx, key string) (body []byte, err error) {
+	err = tx.QueryRow(ctx, "INSERT INTO idempotency (key, response) VALUES ($1, '') ON CONFLICT (key) DO UPDATE SET seen = now() RETURNING response", key).Scan(&body) // want "without a hash"
+	return body, err
+}
+
+func byColumn(ctx context.Context, pool *pgxpool.Pool, key string) (body []byte, err error) {
+	err = pool.QueryRow(ctx, "SELECT response_body FROM api_calls WHERE idempotency_key = $1", key).Scan(&body) // want "by the idempotency key alone"
+	return body, err
+}
+
+func ofKey(key string) pawl.Intent {
+	return pawl.Intent{Scope: "orders", Key: key, Fingerprint: pawl.FingerprintOf([]byte(key))} // want "same for every payload"
+}

@@ -49,3 +49,9 @@ func survey(ctx context.Context, pool *pgxpool.Pool, key string) (body []byte, e
 func ofPayload(key string, payload []byte) pawl.Intent {
 	return pawl.Intent{Scope: "orders", Key: key, Fingerprint: pawl.FingerprintOf([]byte("order"), payload)}
 }
+
+// The row is the thing itself, and not a response.
+func byPayment(ctx context.Context, pool *pgxpool.Pool, key string) (id string, err error) {
+	err = pool.QueryRow(ctx, "SELECT id FROM payments WHERE idempotency_key = $1", key).Scan(&id)
+	return id, err
+}

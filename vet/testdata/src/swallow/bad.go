@@ -97,3 +97,18 @@ func (w *worker) block(ctx context.Context, id string) error {
 		return nil
 	})
 }
+
+// The broker calls it without looking at an error.
+func (w *worker) callback(d amqp.Delivery) {
+	if _, err := w.db.Exec("INSERT INTO payments (id) VALUES ($1)", d.MessageId); err != nil { // want "the message is acknowledged"
+		log.Println(err)
+	}
+	d.Ack(false)
+}
+
+// The second error hides the first.
+func overwritten(ctx context.Context, tx pgx.Tx, id string) error {
+	_, err := tx.Exec(ctx, "INSERT INTO audit (id) VALUES ($1)", id) // want "error of a statement is dropped"
+	_, err = tx.Exec(ctx, "UPDATE orders SET paid = true WHERE id = $1", id)
+	return err
+}

@@ -132,3 +132,12 @@ func uniqueReturned(ctx context.Context, tx pgx.Tx, id string) error {
 	}
 	return err
 }
+
+func (w *worker) callbackReturns(d amqp.Delivery) {
+	if _, err := w.db.Exec("INSERT INTO payments (id) VALUES ($1)", d.MessageId); err != nil {
+		log.Println(err)
+		d.Nack(false, true)
+		return
+	}
+	d.Ack(false)
+}
