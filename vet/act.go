@@ -88,8 +88,8 @@ func assigns(update, read *statement) bool {
 	return false
 }
 
-// rechecks reports whether an UPDATE repeats in its WHERE a column that was read, such as the status
-// or a version.
+// rechecks reports whether an UPDATE repeats in its WHERE a column that was read, as the status or a
+// version.
 func rechecks(update, read *statement) bool {
 	asked := words.FindAllString(read.where(), -1)
 	for _, word := range words.FindAllString(update.where(), -1) {
@@ -408,7 +408,8 @@ func mentionsLevel(fn *ssa.Function) bool {
 					}
 					switch typeName(c.Type()) {
 					case "database/sql.IsolationLevel":
-						if n, exact := constant.Int64Val(c.Value); exact && n >= 4 { // LevelRepeatableRead and above
+						const repeatableRead = 4 // as in database/sql
+						if n, exact := constant.Int64Val(c.Value); exact && n >= repeatableRead {
 							return true
 						}
 					case "github.com/jackc/pgx/v5.TxIsoLevel", "github.com/jackc/pgx/v4.TxIsoLevel":

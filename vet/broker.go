@@ -2,6 +2,7 @@ package vet
 
 import (
 	"go/types"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -60,8 +61,8 @@ func below(path, prefix string) bool {
 	return path == prefix || strings.HasPrefix(path, prefix+"/") || strings.HasPrefix(path, prefix+".")
 }
 
-// touches reports whether a call belongs to a package: by its function, its receiver or a parameter.
-// An interface of the user that lists a method of an SDK counts.
+// touches reports whether a call belongs to a package: by its function, its receiver or a
+// parameter. An interface of the user that lists a method of an SDK counts.
 func (c *call) touches(prefix string) bool {
 	if below(c.pkg, prefix) || c.recv != nil && below(typeName(c.recv.Type()), prefix) {
 		return true
@@ -81,6 +82,12 @@ func (c *call) touches(prefix string) bool {
 	return false
 }
 
+// A queue of the user's own, and its messages.
+var (
+	queueType   = regexp.MustCompile(`(?i)(queue|consumer|subscription)[^.]*$`)
+	messageType = regexp.MustCompile(`(?i)\.(message|msg|delivery|receipt)$`)
+)
+
 // acks reports whether the call acknowledges. surely says that a known broker is meant, and not a
 // method that only has the name.
 func (c *call) acks() (acks, surely bool) {
@@ -88,6 +95,10 @@ func (c *call) acks() (acks, surely bool) {
 		if slices.Contains(b.acks, c.name) && c.touches(b.prefix) {
 			return true, true
 		}
+	}
+	if (c.name == "Delete" || c.name == "Remove") && c.recv != nil && queueType.MatchString(typeName(c.recv.Type())) &&
+		slices.ContainsFunc(c.args, func(a ssa.Value) bool { return messageType.MatchString(typeName(a.Type())) }) {
+		return true, false
 	}
 	if (c.name == "Ack" || c.name == "Acknowledge") && c.recv != nil && c.sig.Params().Len() <= 2 && c.sig.Results().Len() <= 1 &&
 		!slices.ContainsFunc(c.args, func(a ssa.Value) bool { return kindOf(a.Type()) != noHandle }) && !isContextual(c.recv.Type()) {
@@ -118,6 +129,9 @@ func (c *call) outside() string {
 		if slices.Contains(names, c.name) && below(c.pkg, prefix) && (prefix != "net/http" || c.recv == nil || strings.HasSuffix(typeName(c.recv.Type()), "Client") || strings.HasSuffix(typeName(c.recv.Type()), "Transport") || c.name == "RoundTrip") {
 			return c.display()
 		}
+	}
+	if c.recv != nil && below(typeName(c.recv.Type()), "github.com/ThreeDotsLabs/watermill-sql") {
+		return "" // an outbox
 	}
 	for _, b := range brokers {
 		if slices.Contains(b.sends, c.name) && (below(c.pkg, b.prefix) || c.recv != nil && c.touches(b.prefix)) && !strings.Contains(c.pkg, "gochannel") {

@@ -81,6 +81,18 @@ func newCall(instr ssa.CallInstruction) *call {
 	return c
 }
 
+// madeFromTx reports whether a value was made with a transaction, as the publisher of an outbox is.
+func madeFromTx(v ssa.Value) bool {
+	for instr := range sources(v) {
+		for _, operand := range instr.Operands(nil) {
+			if *operand != nil && kindOf((*operand).Type()) == txKind {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // nameOf returns the name of the parameter, variable or field that holds a function.
 func nameOf(v ssa.Value) string {
 	switch v := v.(type) {
@@ -211,7 +223,7 @@ func (p *program) expand(fn *ssa.Function, depth int) (all []event) {
 
 // always reports whether a block runs whenever its function does, unless a panic is recovered.
 func always(block *ssa.BasicBlock, fn *ssa.Function) bool {
-	for at := fn.Blocks[0]; ; {
+	for at, n := fn.Blocks[0], 0; n < len(fn.Blocks); n++ {
 		if at == block {
 			return true
 		}
@@ -231,10 +243,8 @@ func always(block *ssa.BasicBlock, fn *ssa.Function) bool {
 		default:
 			return false
 		}
-		if len(at.Preds) > 2 {
-			return false
-		}
 	}
+	return false
 }
 
 func recovered(v ssa.Value) bool {
@@ -347,7 +357,7 @@ func classify(c *call) *event {
 			}
 		}
 	}
-	if e.text = c.outside(); e.text != "" {
+	if e.text = c.outside(); e.text != "" && (c.recv == nil || !madeFromTx(c.recv)) {
 		e.what = isOutside
 		return e
 	}
@@ -383,8 +393,8 @@ func executes(name string) bool {
 	return false
 }
 
-// runsInTx reports whether the call takes a function that gets a transaction, and returns its error:
-// pgx.BeginFunc, gorm's Transaction and most helpers called WithTx.
+// runsInTx reports whether the call takes a function that gets a transaction, and returns its
+// error: pgx.BeginFunc, gorm's Transaction and most helpers called WithTx.
 func (c *call) runsInTx() bool {
 	results := c.sig.Results()
 	if results.Len() == 0 || !isError(results.At(results.Len()-1).Type()) {

@@ -1,5 +1,5 @@
-// Package vet finds mistakes in Go code that consumes messages or webhooks with PostgreSQL. The code
-// need not use Pawl.
+// Package vet finds mistakes in Go code that consumes messages or webhooks with PostgreSQL. The
+// code need not use Pawl.
 //
 // Each analyzer looks for one mistake, and its report names the page with the right way to do it
 // (docs/guides/patterns.md). Run all of them with go vet:

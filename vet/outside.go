@@ -59,7 +59,12 @@ func captured(e event) bool {
 // derived reports whether what is called was made from the transaction, as an outbox publisher is.
 func derived(e event, tx ssa.Value) bool {
 	from := e.recv
-	if e.via {
+	if e.via { // the function that is called got the transaction, and is looked at by itself
+		for _, arg := range e.at.Common().Args {
+			if arg == tx || rootOf(arg) == rootOf(tx) || sourcesHave(arg, tx) {
+				return true
+			}
+		}
 		return false
 	}
 	if from == nil {

@@ -37,7 +37,7 @@ func reaches(from, to ssa.Instruction, stops map[ssa.Instruction]bool) bool {
 	return false
 }
 
-// reachable returns the blocks that can run from a block on, itself included, without entering stop.
+// reachable returns the blocks that can run from a block on, itself included, without stop.
 func reachable(b, stop *ssa.BasicBlock) map[*ssa.BasicBlock]bool {
 	seen := map[*ssa.BasicBlock]bool{}
 	var walk func(b *ssa.BasicBlock)

@@ -252,7 +252,7 @@ func onlyLogged(err ssa.Value) bool {
 	return follow(err)
 }
 
-// isNoRows recognises errors.Is(err, pgx.ErrNoRows): a row that is not there is no failed statement.
+// isNoRows recognises errors.Is(err, pgx.ErrNoRows): a missing row is no failed statement.
 func isNoRows(c *call) bool {
 	return c.pkg == "errors" && c.name == "Is" && len(c.args) == 2 && noRowsValue(c.args[1])
 }

@@ -227,3 +227,25 @@ func (w *worker) singleDeferred(ctx context.Context, m *message.Message) error {
 	_, err := w.db.ExecContext(ctx, "INSERT INTO payments (id) VALUES ($1)", m.UUID)
 	return err
 }
+
+type delivery struct{ ID string }
+
+type queue interface {
+	Delete(ctx context.Context, d delivery) error
+}
+
+// A queue of the user's own.
+func (w *worker) ownQueueFirst(ctx context.Context, q queue, d delivery) error {
+	tx, err := w.pool.Begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer tx.Rollback(ctx)
+	if _, err := tx.Exec(ctx, "INSERT INTO payments (id) VALUES ($1)", d.ID); err != nil {
+		return err
+	}
+	if err := q.Delete(ctx, d); err != nil { // want "acknowledged before the transaction commits"
+		return err
+	}
+	return tx.Commit(ctx)
+}

@@ -107,3 +107,46 @@ func (w *worker) sequence(ctx context.Context, pool *pgxpool.Pool) error {
 	_, err = pool.Exec(ctx, "INSERT INTO runs (at) VALUES (now())")
 	return err
 }
+
+func (w *worker) emit(tx *sql.Tx, m *message.Message) error {
+	return newPublisher(tx).Publish("orders", m)
+}
+
+// The function that publishes gets the transaction.
+func (w *worker) outboxHelper(ctx context.Context, m *message.Message) error {
+	tx, err := w.db.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	if err := w.emit(tx, m); err != nil {
+		tx.Rollback()
+		return err
+	}
+	return tx.Commit()
+}
+
+type options struct{ tx pgx.Tx }
+
+func (w *worker) count(ctx context.Context, o options) (n int, err error) {
+	const q = "SELECT count(*) FROM orders"
+	if o.tx != nil {
+		return n, o.tx.QueryRow(ctx, q).Scan(&n)
+	}
+	return n, w.pool.QueryRow(ctx, q).Scan(&n)
+}
+
+// The transaction is passed on in a struct.
+func (w *worker) inOptions(ctx context.Context) error {
+	tx, err := w.pool.Begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer tx.Rollback(ctx)
+	if _, err := w.count(ctx, options{tx: tx}); err != nil {
+		return err
+	}
+	if _, err := tx.Exec(ctx, "UPDATE orders SET paid = true"); err != nil {
+		return err
+	}
+	return tx.Commit(ctx)
+}
