@@ -336,7 +336,8 @@ func branches(v ssa.Value) map[*ssa.If]bool {
 
 var (
 	guards   = regexp.MustCompile(`(?i)lock|serializ|mutex|singleflight|leader`)
-	expected = regexp.MustCompile(`(?i)unique|duplicate|23505|conflict|alreadyexists|serializ|advisory|for update`)
+	expected = regexp.MustCompile(`(?i)^23505$|duplicate key|unique constraint|unique_violation|isolation level (?:serializ|repeatable)|advisory`)
+	violated = regexp.MustCompile(`(?i)unique|duplicate|conflict|exists`)
 )
 
 // serialized reports whether something keeps two runs of a function apart: a lock, the isolation
@@ -391,7 +392,54 @@ func (p *program) guarded(fn *ssa.Function) bool {
 			}
 		}
 	}
-	return mentions(fn, expected) || mentionsLevel(fn)
+	return mentionsText(fn, expected) || expectsViolation(fn) || mentionsLevel(fn)
+}
+
+// mentionsText reports whether a string constant of a function matches.
+func mentionsText(fn *ssa.Function, what *regexp.Regexp) bool {
+	for _, part := range within(fn) {
+		for _, block := range part.Blocks {
+			for _, instr := range block.Instrs {
+				for _, operand := range instr.Operands(nil) {
+					c, is := (*operand).(*ssa.Const)
+					if is && c.Value != nil && c.Value.Kind() == constant.String && what.MatchString(constant.StringVal(c.Value)) {
+						return true
+					}
+				}
+			}
+		}
+	}
+	return false
+}
+
+// expectsViolation reports whether a function asks if an error is a unique violation:
+// isDuplicate(err), or errors.Is(err, gorm.ErrDuplicatedKey).
+func expectsViolation(fn *ssa.Function) bool {
+	for _, part := range within(fn) {
+		for _, block := range part.Blocks {
+			for _, instr := range block.Instrs {
+				at, is := instr.(*ssa.Call)
+				if !is {
+					continue
+				}
+				c := newCall(at)
+				if !slices.ContainsFunc(c.args, func(a ssa.Value) bool { return isError(a.Type()) }) {
+					continue
+				}
+				if violated.MatchString(c.name) {
+					return true
+				}
+				if c.pkg == "errors" && c.name == "Is" && len(c.args) == 2 {
+					if load, is := c.args[1].(*ssa.UnOp); is {
+						if g, is := load.X.(*ssa.Global); is && violated.MatchString(g.Name()) {
+							return true
+						}
+					}
+				}
+			}
+		}
+	}
+	return false
 }
 
 func isolated(c *call) bool { return guards.MatchString(c.name) }

@@ -1,7 +1,6 @@
 package vet
 
 import (
-	"go/constant"
 	"regexp"
 	"slices"
 	"strings"
@@ -58,7 +57,7 @@ func (p *program) checkKeys(r *reporter) {
 			text := strings.ReplaceAll(e.sql.text, table, "")
 			asks := e.sql.verb == "select" && keyCompared.MatchString(e.sql.where()) && response.MatchString(e.sql.selected())
 			stores := slices.Contains(e.sql.inserts, table) && response.MatchString(text) && !hashWords.MatchString(text)
-			if (asks || stores) && !mentions(e.at.Parent(), hashNames) {
+			if (asks || stores) && !hashes(e.at.Parent()) {
 				what := "the stored response is found by the idempotency key alone"
 				if !asks {
 					what = "the response is stored under the idempotency key without a hash of the request"
@@ -69,14 +68,14 @@ func (p *program) checkKeys(r *reporter) {
 	}
 }
 
-// mentions reports whether a function, or the one around it, calls or names what matches.
-func mentions(fn *ssa.Function, what *regexp.Regexp) bool {
+// hashes reports whether a function, or the one around it, computes or names a hash.
+func hashes(fn *ssa.Function) bool {
 	for fn.Parent() != nil {
 		fn = fn.Parent()
 	}
 	for _, part := range within(fn) {
 		for _, param := range part.Params {
-			if what.MatchString(param.Name()) {
+			if hashNames.MatchString(param.Name()) {
 				return true
 			}
 		}
@@ -85,26 +84,22 @@ func mentions(fn *ssa.Function, what *regexp.Regexp) bool {
 				switch instr := instr.(type) {
 				case ssa.CallInstruction:
 					c := newCall(instr)
-					if what.MatchString(c.name) || strings.HasPrefix(c.pkg, "crypto/") && what == hashNames {
+					if hashNames.MatchString(c.name) || strings.HasPrefix(c.pkg, "crypto/") {
 						return true
 					}
 				case *ssa.FieldAddr:
-					if what.MatchString(fieldName(instr)) {
+					if hashNames.MatchString(fieldName(instr)) {
 						return true
 					}
 				}
 				for _, operand := range instr.Operands(nil) {
 					switch v := (*operand).(type) {
-					case *ssa.Const:
-						if what != hashNames && v.Value != nil && v.Value.Kind() == constant.String && what.MatchString(constant.StringVal(v.Value)) {
-							return true
-						}
 					case *ssa.Global:
-						if what.MatchString(v.Name()) {
+						if hashNames.MatchString(v.Name()) {
 							return true
 						}
 					case *ssa.Function:
-						if what.MatchString(v.Name()) {
+						if hashNames.MatchString(v.Name()) {
 							return true
 						}
 					}

@@ -128,3 +128,28 @@ func orm(db *gorm.DB, id string) error {
 		return nil
 	})
 }
+
+var errDuplicate = errors.New("duplicate")
+
+// The word alone keeps nothing apart.
+func named(ctx context.Context, tx pgx.Tx, id string) error {
+	var n int
+	if err := tx.QueryRow(ctx, "SELECT count(*) FROM payments WHERE id = $1", id).Scan(&n); err != nil {
+		return err
+	}
+	if n > 0 {
+		return errDuplicate
+	}
+	_, err := tx.Exec(ctx, "INSERT INTO payments (id) VALUES ($1)", id) // want "SELECT on payments decides"
+	return err
+}
+
+// A row that is there ends the function.
+func (w *worker) noError(ctx context.Context, id string) error {
+	var n int
+	if err := w.db.QueryRowContext(ctx, `SELECT 1 FROM payments WHERE id = $1`, id).Scan(&n); err == nil {
+		return nil
+	}
+	_, err := w.db.ExecContext(ctx, `INSERT INTO payments (id) VALUES ($1)`, id) // want "SELECT on payments decides"
+	return err
+}

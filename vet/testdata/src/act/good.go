@@ -177,3 +177,20 @@ func copied(ctx context.Context, tx pgx.Tx) error {
 	_, err = tx.Exec(ctx, "INSERT INTO orders (parent) SELECT unnest($1::text[])", ids)
 	return err
 }
+
+func isUnique(err error) bool { return err != nil }
+
+func asked(ctx context.Context, tx pgx.Tx, id string) error {
+	var n int
+	if err := tx.QueryRow(ctx, "SELECT count(*) FROM payments WHERE id = $1", id).Scan(&n); err != nil {
+		return err
+	}
+	if n > 0 {
+		return errPoor
+	}
+	_, err := tx.Exec(ctx, "INSERT INTO payments (id) VALUES ($1)", id)
+	if isUnique(err) {
+		return errPoor
+	}
+	return err
+}

@@ -70,7 +70,7 @@ func (w *worker) lent(ctx context.Context, tx pgx.Tx, id string) error {
 	if _, err := tx.Exec(ctx, fmt.Sprintf("INSERT INTO %s.dedup (event_id) VALUES ($1)", "app"), id); err != nil { // want "its effect outside of it"
 		return err
 	}
-	_, err := w.pool.Exec(ctx, "DELETE FROM reservations WHERE id = $1", id)
+	_, err := w.pool.Exec(ctx, "DELETE FROM reservations WHERE id = $1", id) // want "second connection"
 	return err
 }
 
