@@ -67,11 +67,12 @@ func raced(read, act event, d decision) string {
 }
 
 var (
-	assigned = regexp.MustCompile(`(\w+)\s*=`)
+	assigned = regexp.MustCompile(`(\w+)\s*=\s*(now\(|\w*_timestamp)?`)
 	words    = regexp.MustCompile(`\w+`)
 )
 
-// assigns reports whether an UPDATE sets a column that the SELECT has read.
+// assigns reports whether an UPDATE sets a column that the SELECT has read. Setting a time again does
+// no harm.
 func assigns(update, read *statement) bool {
 	_, set, _ := strings.Cut(update.text, " set ")
 	set, _, _ = strings.Cut(set, " where ")
@@ -81,7 +82,7 @@ func assigns(update, read *statement) bool {
 	}
 	columns := words.FindAllString(list, -1)
 	for _, m := range assigned.FindAllStringSubmatch(set, -1) {
-		if slices.Contains(columns, m[1]) {
+		if slices.Contains(columns, m[1]) && m[2] == "" && !strings.HasSuffix(m[1], "_at") {
 			return true
 		}
 	}

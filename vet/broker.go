@@ -130,9 +130,6 @@ func (c *call) outside() string {
 			return c.display()
 		}
 	}
-	if c.recv != nil && below(typeName(c.recv.Type()), "github.com/ThreeDotsLabs/watermill-sql") {
-		return "" // an outbox
-	}
 	for _, b := range brokers {
 		if slices.Contains(b.sends, c.name) && (below(c.pkg, b.prefix) || c.recv != nil && c.touches(b.prefix)) && !strings.Contains(c.pkg, "gochannel") {
 			return c.display()

@@ -81,18 +81,6 @@ func newCall(instr ssa.CallInstruction) *call {
 	return c
 }
 
-// madeFromTx reports whether a value was made with a transaction, as the publisher of an outbox is.
-func madeFromTx(v ssa.Value) bool {
-	for instr := range sources(v) {
-		for _, operand := range instr.Operands(nil) {
-			if *operand != nil && kindOf((*operand).Type()) == txKind {
-				return true
-			}
-		}
-	}
-	return false
-}
-
 // nameOf returns the name of the parameter, variable or field that holds a function.
 func nameOf(v ssa.Value) string {
 	switch v := v.(type) {
@@ -357,7 +345,7 @@ func classify(c *call) *event {
 			}
 		}
 	}
-	if e.text = c.outside(); e.text != "" && (c.recv == nil || !madeFromTx(c.recv)) {
+	if e.text = c.outside(); e.text != "" {
 		e.what = isOutside
 		return e
 	}

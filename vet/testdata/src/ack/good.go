@@ -215,3 +215,24 @@ func (w *worker) counted(ctx context.Context, m *message.Message) error {
 	_, err := w.db.ExecContext(ctx, "UPDATE counts SET n = n + 1")
 	return err
 }
+
+// The next message of the batch commits after this one's acknowledgement.
+func (w *worker) sqsLoopAfter(ctx context.Context, ms []types.Message) error {
+	for _, m := range ms {
+		tx, err := w.db.BeginTx(ctx, nil)
+		if err != nil {
+			return err
+		}
+		if _, err := tx.ExecContext(ctx, "INSERT INTO payments (id) VALUES ($1)", *m.MessageId); err != nil {
+			tx.Rollback()
+			return err
+		}
+		if err := tx.Commit(); err != nil {
+			return err
+		}
+		if _, err := w.queue.DeleteMessage(ctx, &sqs.DeleteMessageInput{ReceiptHandle: m.ReceiptHandle}); err != nil {
+			return err
+		}
+	}
+	return nil
+}

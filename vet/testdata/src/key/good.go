@@ -55,3 +55,10 @@ func byPayment(ctx context.Context, pool *pgxpool.Pool, key string) (id string, 
 	err = pool.QueryRow(ctx, "SELECT id FROM payments WHERE idempotency_key = $1", key).Scan(&id)
 	return id, err
 }
+
+// The key contains the hash.
+func lookupByHash(ctx context.Context, pool *pgxpool.Pool, key string, request []byte) (body []byte, err error) {
+	sum := sha256.Sum256(request)
+	err = pool.QueryRow(ctx, "SELECT response FROM idempotency_sums WHERE key = $1", key+string(sum[:])).Scan(&body)
+	return body, err
+}

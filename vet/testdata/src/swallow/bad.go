@@ -112,3 +112,18 @@ func overwritten(ctx context.Context, tx pgx.Tx, id string) error {
 	_, err = tx.Exec(ctx, "UPDATE orders SET paid = true WHERE id = $1", id)
 	return err
 }
+
+// Only the missing row is no failure.
+func missingOrFailed(ctx context.Context, tx pgx.Tx, id string) error {
+	var n int
+	err := tx.QueryRow(ctx, "SELECT n FROM limits WHERE id = $1", id).Scan(&n) // want "only logged"
+	if errors.Is(err, pgx.ErrNoRows) {
+		return errors.New("no limit")
+	}
+	if err != nil {
+		log.Println(err)
+		return nil
+	}
+	_, err = tx.Exec(ctx, "UPDATE orders SET n = $1", n)
+	return err
+}

@@ -70,8 +70,9 @@ func savepointSQL(ctx context.Context, tx *sql.Tx, id string) error {
 	}
 	if _, err := tx.ExecContext(ctx, "INSERT INTO audit (id) VALUES ($1)", id); err != nil {
 		log.Println(err)
-		_, err := tx.ExecContext(ctx, "ROLLBACK TO SAVEPOINT audit")
-		return err
+		if _, err := tx.ExecContext(ctx, "ROLLBACK TO SAVEPOINT audit"); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -140,4 +141,27 @@ func (w *worker) callbackReturns(d amqp.Delivery) {
 		return
 	}
 	d.Ack(false)
+}
+
+// The broker gets its answer, and the caller none.
+func (w *worker) answered(ctx context.Context, d amqp.Delivery) error {
+	if _, err := w.pool.Exec(ctx, "INSERT INTO payments (id) VALUES ($1)", d.MessageId); err != nil {
+		log.Println(err)
+		d.Nack(false, true)
+		return nil
+	}
+	return d.Ack(false)
+}
+
+// Only the missing row is success.
+func missingFirst(ctx context.Context, tx pgx.Tx, id string) error {
+	var n int
+	if err := tx.QueryRow(ctx, "SELECT n FROM limits WHERE id = $1", id).Scan(&n); err != nil {
+		if errors.Is(err, pgx.ErrNoRows) {
+			return nil
+		}
+		log.Println(err)
+		return errors.New("no limit")
+	}
+	return nil
 }
