@@ -35,10 +35,11 @@ proof: ## Run all the other tests, or those of STAGE=...; docs/proof.md shows th
 	$(GO) run ./proof $(STAGE)
 
 .PHONY: lint
-lint: ## gofmt, and vet and staticcheck with and without the tests of the proof
+lint: ## gofmt, and vet, pawl-vet and staticcheck with and without the tests of the proof
 	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); test -z "$$unformatted" || { echo "gofmt would change:"; echo "$$unformatted"; exit 1; }
 	$(GO) vet $(ALL)
 	$(GO) vet -tags proof $(ALL)
+	$(GO) run ./vet/cmd/pawl-vet $(ALL)
 	$(GO) run $(STATICCHECK) $(ALL)
 	$(GO) run $(STATICCHECK) -tags proof $(ALL)
 
