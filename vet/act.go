@@ -67,12 +67,12 @@ func raced(read, act event, d decision) string {
 }
 
 var (
-	assigned = regexp.MustCompile(`(\w+)\s*=\s*(now\(|\w*_timestamp)?`)
+	assigned = regexp.MustCompile(`(\w+)\s*=\s*(now\(|\w*_timestamp|null\b)?`)
 	words    = regexp.MustCompile(`\w+`)
 )
 
-// assigns reports whether an UPDATE sets a column that the SELECT has read. Setting a time again does
-// no harm.
+// assigns reports whether an UPDATE sets a column that the SELECT has read. Setting a time or
+// NULL again does no harm.
 func assigns(update, read *statement) bool {
 	_, set, _ := strings.Cut(update.text, " set ")
 	set, _, _ = strings.Cut(set, " where ")

@@ -249,3 +249,15 @@ func (w *worker) ownQueueFirst(ctx context.Context, q queue, d delivery) error {
 	}
 	return tx.Commit(ctx)
 }
+
+// The last that is deferred runs first.
+func (w *worker) bothDeferred(ctx context.Context, m *message.Message) (err error) {
+	tx, err := w.db.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer func() { err = tx.Commit() }()
+	defer m.Ack() // want "deferred"
+	_, err = tx.ExecContext(ctx, "INSERT INTO payments (id) VALUES ($1)", m.UUID)
+	return err
+}

@@ -198,12 +198,12 @@ func asked(ctx context.Context, tx pgx.Tx, id string) error {
 // A time that is set twice does no harm.
 func stamped(ctx context.Context, tx pgx.Tx, id string) error {
 	var done sql.NullTime
-	if err := tx.QueryRow(ctx, "SELECT completed_at FROM runs WHERE id = $1", id).Scan(&done); err != nil {
+	if err := tx.QueryRow(ctx, "SELECT completed_at, next_day FROM runs WHERE id = $1", id).Scan(&done); err != nil {
 		return err
 	}
 	if done.Valid {
 		return nil
 	}
-	_, err := tx.Exec(ctx, "UPDATE runs SET completed_at = now() WHERE id = $1", id)
+	_, err := tx.Exec(ctx, "UPDATE runs SET completed_at = now(), next_day = NULL WHERE id = $1", id)
 	return err
 }
