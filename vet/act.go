@@ -89,7 +89,7 @@ func assigns(update, read *statement) bool {
 	return false
 }
 
-// rechecks reports whether an UPDATE repeats in its WHERE a column that was read, as the status or a
+// rechecks reports whether an UPDATE repeats in its WHERE what was read, such as a status or
 // version.
 func rechecks(update, read *statement) bool {
 	asked := words.FindAllString(read.where(), -1)
