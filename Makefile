@@ -1,6 +1,6 @@
 # Pawl's tasks. `make` alone explains them.
 
-MODULES := . ./bench ./cmd/pawl ./cmd/pawl/pawl-brokers ./dashboard ./internal/testbed/browsertest ./internal/testbed/deploytest ./internal/testbed/drivertest ./internal/testbed/migratetest ./internal/testbed/release ./internal/testbed/webhooktest ./observe ./schedule/cron ./transport/pawlkafka ./transport/pawlnats ./transport/pawlrabbitmq ./transport/pawlsqs $(wildcard ./examples ./examples/recipes ./examples/stripe)
+MODULES := . ./bench ./cmd/pawl ./cmd/pawl/pawl-brokers ./dashboard ./internal/testbed/browsertest ./internal/testbed/deploytest ./internal/testbed/drivertest ./internal/testbed/migratetest ./internal/testbed/release ./internal/testbed/webhooktest ./observe ./schedule/cron ./transport/pawlkafka ./transport/pawlnats ./transport/pawlrabbitmq ./transport/pawlsqs ./vet $(wildcard ./examples ./examples/recipes ./examples/stripe)
 ALL     := $(addsuffix /...,$(MODULES))
 GO      ?= go
 # Most tests wait for a lease, a poll or a server. More of them at once than there are processors end sooner.
@@ -35,10 +35,11 @@ proof: ## Run all the other tests, or those of STAGE=...; docs/proof.md shows th
 	$(GO) run ./proof $(STAGE)
 
 .PHONY: lint
-lint: ## gofmt, and vet and staticcheck with and without the tests of the proof
+lint: ## gofmt, and vet, pawl-vet and staticcheck with and without the tests of the proof
 	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); test -z "$$unformatted" || { echo "gofmt would change:"; echo "$$unformatted"; exit 1; }
 	$(GO) vet $(ALL)
 	$(GO) vet -tags proof $(ALL)
+	$(GO) run ./vet/cmd/pawl-vet $(ALL)
 	$(GO) run $(STATICCHECK) $(ALL)
 	$(GO) run $(STATICCHECK) -tags proof $(ALL)
 

@@ -92,6 +92,7 @@ func once(ctx context.Context, b *bed, key, payload string) ([]byte, error) {
 
 // hold claims the held key under a lease.
 func hold(ctx context.Context, b *bed) error {
+	//pawl:allow keywithouthash the benchmark has one payload
 	intent := pawl.Intent{Scope: "bench", Key: heldKey(), Fingerprint: pawl.FingerprintOf([]byte("p"))}
 	a, _, err := command.Begin[[]byte](ctx, b.pool, intent, command.LeaseOptions{Hooks: quiet})
 	if err == nil {

@@ -117,6 +117,9 @@ var plan = []struct {
 	{"cmd/pawl/internal/cli", []string{".", "cmd/pawl/internal/lab", "cmd/pawl/internal/scaffold", "schema", "migrate", "ops", "doctor", "dashboard", "internal/testbed/brokers", "internal/testbed/postgres", "transport/pawlsqs", "transport/pawlsqs/sqstest", "transport/webhook", "cmd/pawl/internal/broker", "cmd/pawl/internal/demo", "cmd/pawl/internal/sizing", "internal/operator", "internal/text", "internal/verdict"}},
 	{"cmd/pawl", []string{"cmd/pawl/internal/cli"}},
 	{"cmd/pawl/pawl-brokers", []string{".", "cmd/pawl/internal/broker", "cmd/pawl/internal/cli", "internal/testbed/brokers", "transport/pawlkafka", "transport/pawlnats", "transport/pawlrabbitmq"}},
+	// the analyzers: they look at users' code and share nothing with the engine
+	{"vet", nil},
+	{"vet/cmd/pawl-vet", []string{"vet"}},
 	// the proof and the benchmark
 	{"proof", nil}, {"proof/rerun", nil},
 	{"bench", []string{".", "command", "command/httpkey", "consumer", "job", "outbox", "ops", "schedule", "migrate", "internal/testbed/postgres"}},

@@ -24,6 +24,7 @@ var ownPath = map[string]string{
 	"examples":         "the SQL of applications",
 	"pawltest":         "a database that a test made",
 	"internal/testbed": "a server or database that a test made",
+	"vet":              "the SQL of applications, as test data",
 }
 
 // pinnedBy are functions that run a text under Pawl's own path, or put it into a script that sets

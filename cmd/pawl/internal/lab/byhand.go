@@ -74,6 +74,7 @@ func handledByHand(ctx context.Context, pool *pgxpool.Pool, o order) (kind strin
 	if known {
 		return seen, nil
 	}
+	//pawl:allow markapart the lab shows this mistake
 	if _, err := pool.Exec(ctx, "insert into lab.processed_messages (key) values ($1) on conflict do nothing", o.Key); err != nil {
 		return "", err
 	}
