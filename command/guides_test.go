@@ -17,29 +17,36 @@ import (
 	"github.com/pawl-go/pawl/pawltest"
 )
 
-// codeOf returns the code blocks of one language on a guide's page, in order.
+// codeOf returns the code of one language on a guide's page, in order.
 func codeOf(t *testing.T, page, language string) string {
+	t.Helper()
+	return strings.Join(blocksOf(t, page, language), "\n")
+}
+
+func blocksOf(t *testing.T, page, language string) (all []string) {
 	t.Helper()
 	text, err := os.ReadFile("../docs/guides/" + page)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var all []string
 	for _, m := range regexp.MustCompile("(?ms)^```"+language+"\n(.*?)^```").FindAllStringSubmatch(string(text), -1) {
 		all = append(all, m[1])
 	}
 	if len(all) < 2 {
 		t.Fatalf("%s has %d blocks of %s", page, len(all), language)
 	}
-	return strings.Join(all, "\n")
+	return all
 }
 
-// guided returns a database in which the SQL of the guide was run.
+// guided returns a database in which the SQL of the guide was run, each block by itself: CALL must
+// not be in a transaction.
 func guided(t *testing.T) *bed {
 	t.Helper()
 	b := setupOn(t, pawltest.URL(t))
-	_, err := b.pool.Exec(t.Context(), codeOf(t, "plpgsql.md", "sql"), pgx.QueryExecModeSimpleProtocol)
-	b.must(err)
+	for _, block := range blocksOf(t, "plpgsql.md", "sql") {
+		_, err := b.pool.Exec(t.Context(), block, pgx.QueryExecModeSimpleProtocol)
+		b.must(err)
+	}
 	return b
 }
 
@@ -80,6 +87,9 @@ func TestGuide_PLpgSQL(t *testing.T) {
 	}
 	b.wantOrders(2)
 	b.want("select count(*) from order_audit", 2)
+	b.want("select count(*) from pawl_v1.outbox_pending as p where p.event_type = 'OrderCreated'", 2)
+	// Seven days after its end a command may be purged, and not before.
+	b.want("select count(*) from pawl.command as c where c.scope like 'orders/%' and c.expires_at - c.updated_at not between '7 days' and '7 days 1 minute'", 0)
 
 	// A failure at COMMIT, recorded afterwards.
 	tx, err := b.pool.Begin(t.Context())
