@@ -160,23 +160,44 @@ func tool(t *testing.T, name string) string {
 	return ""
 }
 
-// The guide's Python runs with psycopg or psycopg2 if one is installed, else through psql.
-func TestGuide_Python(t *testing.T) {
-	t.Parallel()
+// python speaks the guide's Python, with psycopg or psycopg2 if one is installed, else through psql.
+func python(t *testing.T) speaker {
+	t.Helper()
 	python, err := exec.LookPath("python3")
 	if err != nil {
 		t.Skip("did not run: there is no python3 on the PATH")
 	}
 	tool(t, "psql")
-	b := setup(t)
 	dir := t.TempDir()
-	b.must(os.WriteFile(filepath.Join(dir, "guide.py"), []byte(codeOf(t, "python.md", "python")), 0o600))
+	if err := os.WriteFile(filepath.Join(dir, "guide.py"), []byte(codeOf(t, "python.md", "python")), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	program, err := filepath.Abs("testdata/guide_test.py")
-	b.must(err)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return speaker{
+		command: func(arguments ...string) *exec.Cmd {
+			c := exec.Command(python, append([]string{program}, arguments...)...)
+			c.Env = append(os.Environ(), "PYTHONPATH="+dir)
+			return c
+		},
+		driver: exec.Command(python, "-c", "import psycopg").Run() == nil,
+	}
+}
+
+func TestGuide_PythonRecipes(t *testing.T) {
+	t.Parallel()
+	s := python(t)
+	t.Logf("with psycopg: %v", s.driver)
+	recipes(t, s)
+}
+
+func TestGuide_Python(t *testing.T) {
+	t.Parallel()
+	s, b := python(t), setup(t)
 	run := func(what string) string {
-		c := exec.Command(python, program, b.url, what)
-		c.Env = append(os.Environ(), "PYTHONPATH="+dir)
-		out, err := c.CombinedOutput()
+		out, err := s.command(b.url, what).CombinedOutput()
 		if err != nil {
 			t.Errorf("%s: %v\n%s", what, err, out)
 		}
@@ -196,25 +217,42 @@ func TestGuide_Python(t *testing.T) {
 	b.wantOrders(6)
 }
 
-// The guide's JavaScript is checked for syntax, and runs if the package pg is installed.
-func TestGuide_Node(t *testing.T) {
-	t.Parallel()
+// node speaks the guide's JavaScript. It checks its syntax, and skips the test unless the package pg
+// is installed.
+func node(t *testing.T) speaker {
+	t.Helper()
 	node, err := exec.LookPath("node")
 	if err != nil {
 		t.Skip("did not run: there is no node on the PATH")
 	}
-	b := setup(t)
 	tests, err := os.ReadFile("testdata/guide_test.js")
-	b.must(err)
+	if err != nil {
+		t.Fatal(err)
+	}
 	program := filepath.Join(t.TempDir(), "guide.js")
-	b.must(os.WriteFile(program, []byte(codeOf(t, "node.md", "js")+string(tests)), 0o600))
+	if err := os.WriteFile(program, []byte(codeOf(t, "node.md", "js")+string(tests)), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	if out, err := exec.Command(node, "--check", program).CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	if out, err := exec.Command(node, "-e", "require('pg')").CombinedOutput(); err != nil {
 		t.Skipf("its syntax is right; did not run: node has no package pg here (npm install pg, and NODE_PATH): %.200s", out)
 	}
-	out, err := exec.Command(node, program, b.url).CombinedOutput()
+	return speaker{func(arguments ...string) *exec.Cmd {
+		return exec.Command(node, append([]string{program}, arguments...)...)
+	}, true}
+}
+
+func TestGuide_NodeRecipes(t *testing.T) {
+	t.Parallel()
+	recipes(t, node(t))
+}
+
+func TestGuide_Node(t *testing.T) {
+	t.Parallel()
+	s, b := node(t), setup(t)
+	out, err := s.command(b.url, "all").CombinedOutput()
 	if err != nil {
 		t.Errorf("%v\n%s", err, out)
 	}
