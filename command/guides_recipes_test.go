@@ -412,9 +412,10 @@ func (r recipe) lost() {
 			r.Errorf("the second worker said %s", said)
 		}
 		r.one(1, effectsBy+" having e.what = '"+mode+"'")
-		_, err = io.WriteString(in, "go on\n")
-		r.must(err)
-		if mode == "slow" {
+		if mode == "deaf" {
+			_, err = io.WriteString(in, "go on\n")
+			r.must(err)
+		} else {
 			if said := patience.Receive(r.T, "the worker stops", lines); said != "stopped" {
 				r.Errorf("said %s", said)
 			}
@@ -422,7 +423,8 @@ func (r recipe) lost() {
 		if said := patience.Receive(r.T, "the worker ends", lines); said != "ended" {
 			r.Errorf("said %s", said)
 		}
-		for range lines { // until it ends
+		for line := range lines {
+			r.Errorf("also said %s", line)
 		}
 		r.must(c.Wait())
 	}
