@@ -160,7 +160,8 @@ func tool(t *testing.T, name string) string {
 	return ""
 }
 
-// python speaks the guide's Python, with psycopg or psycopg2 if one is installed, else through psql.
+// python speaks the guide's Python, with psycopg or psycopg2 if one is installed. Else it goes
+// through psql.
 func python(t *testing.T) speaker {
 	t.Helper()
 	python, err := exec.LookPath("python3")
@@ -217,8 +218,8 @@ func TestGuide_Python(t *testing.T) {
 	b.wantOrders(6)
 }
 
-// node speaks the guide's JavaScript. It checks its syntax, and skips the test unless the package pg
-// is installed.
+// node speaks the guide's JavaScript. It checks its syntax, and skips the test unless the package
+// pg is installed.
 func node(t *testing.T) speaker {
 	t.Helper()
 	node, err := exec.LookPath("node")

