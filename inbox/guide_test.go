@@ -108,24 +108,32 @@ func TestGuide_ConsumedIsPublished(t *testing.T) {
 	}
 }
 
-// Many sessions send the same webhook at once: one processes it.
+// Many sessions send the same webhook at once, or the same message: one processes it.
 func TestGuide_ConsumeRace(t *testing.T) {
 	t.Parallel()
 	pool := guided(t)
-	var mu sync.Mutex
-	told := map[string]int{}
-	var all sync.WaitGroup
-	for range 12 {
-		all.Go(func() {
-			said := ask(t, pool, "select consume_webhook_once('stripe', 'evt_2', '{\"type\": \"paid\"}', 'whsec_1')")
-			mu.Lock()
-			told[said]++
-			mu.Unlock()
-		})
+	for _, call := range []string{
+		"select consume_webhook_once('stripe', 'evt_2', '{\"type\": \"paid\"}', 'whsec_1')",
+		"select consume_case_event_once('e3', 1, 'open', 'shut')",
+	} {
+		var mu sync.Mutex
+		told := map[string]int{}
+		var all sync.WaitGroup
+		for range 12 {
+			all.Go(func() {
+				said := ask(t, pool, call)
+				mu.Lock()
+				told[said]++
+				mu.Unlock()
+			})
+		}
+		all.Wait()
+		if told["processed"] != 1 || told["processed"]+told["duplicate_ignored"]+told["55P03"] != 12 {
+			t.Errorf("%s: reported %v", call, told)
+		}
 	}
-	all.Wait()
-	if told["processed"] != 1 || told["processed"]+told["duplicate_ignored"]+told["55P03"] != 12 {
-		t.Errorf("reported %v", told)
+	if n := ask(t, pool, "select count(*)::text from case_audit as a where a.event_id = 'e3'"); n != "1" {
+		t.Errorf("%s cases moved", n)
 	}
 	if n := ask(t, pool, "select count(*)::text from webhook_processed as p where p.event_id = 'evt_2'"); n != "1" {
 		t.Errorf("%s effects", n)
