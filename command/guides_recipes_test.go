@@ -3,6 +3,8 @@ package command_test
 import (
 	"bufio"
 	"bytes"
+	"crypto/hmac"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
@@ -13,6 +15,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/pawl-go/pawl/internal/testbed/patience"
 	"github.com/pawl-go/pawl/pawltest"
@@ -189,6 +192,13 @@ func (r recipe) mails() {
 	r.one(want, effectsBy)
 }
 
+// signedAt signs a body as Stripe does, at another time than now.
+func signedAt(secret, body string, at time.Time) string {
+	mac := hmac.New(sha256.New, []byte(secret))
+	fmt.Fprintf(mac, "%d.%s", at.Unix(), body)
+	return fmt.Sprintf("t=%d,v1=%x", at.Unix(), mac.Sum(nil))
+}
+
 func (r recipe) webhooks() {
 	sign := func(secret, body string) string {
 		request := pawltest.SignWebhook(r.T, webhook.Stripe(webhook.Secret{Value: secret}), "/", "", []byte(body))
@@ -203,6 +213,8 @@ func (r recipe) webhooks() {
 		{sign("a wrong secret, as long", event("a", 1)), event("a", 1), "400"},
 		{sign(secret, event("a", 1)), event("b", 1), "400"},
 		{strings.Replace(sign(secret, event("a", 1)), "t=", "t=1", 1), event("a", 1), "400"},
+		{signedAt(secret, event("a", 1), time.Now().Add(-time.Hour)), event("a", 1), "400"},
+		{signedAt(secret, event("a", 1), time.Now().Add(time.Hour)), event("a", 1), "400"},
 		{"", event("a", 1), "400"},
 		{"t=é,v1=é", event("a", 1), "400"},
 		{sign(secret, event("a", 2)), event("a", 2), "200"},

@@ -2,6 +2,8 @@ package inbox_test
 
 import (
 	"context"
+	"crypto/hmac"
+	"crypto/sha256"
 	"fmt"
 	"os"
 	"regexp"
@@ -140,6 +142,13 @@ func TestGuide_ConsumeRace(t *testing.T) {
 	}
 }
 
+// signedAt signs a body as Stripe does, at another time than now.
+func signedAt(secret, body string, at time.Time) string {
+	mac := hmac.New(sha256.New, []byte(secret))
+	fmt.Fprintf(mac, "%d.%s", at.Unix(), body)
+	return fmt.Sprintf("t=%d,v1=%x", at.Unix(), mac.Sum(nil))
+}
+
 // receive_webhook takes what package webhook signs, and refuses what is altered, old, or signed
 // with another secret. A retry with another count of pending webhooks is a duplicate.
 func TestGuide_Signature(t *testing.T) {
@@ -166,6 +175,8 @@ func TestGuide_Signature(t *testing.T) {
 		{"", body, "400"},
 		{"v1=00", body, "400"},
 		{signature + ",t=1", again, "400"},
+		{signedAt(secret, body, time.Now().Add(-time.Hour)), body, "400"},
+		{signedAt(secret, body, time.Now().Add(time.Hour)), body, "400"},
 		{signature, body, "200"},
 		{"v1=" + strings.Repeat("0", 64) + "," + signature, body, "200"},
 		{sign(secret, again), again, "200"},
