@@ -85,11 +85,12 @@ func (t *trial) twice(ctx context.Context, work life) (contents, error) {
 			ended <- true
 		})
 	}
+	var own error
 	if t.meets {
-		errs = append(errs, t.met(ctx, ended), release())
+		own = errors.Join(t.met(ctx, ended), release())
 	}
 	runs.Wait()
-	return answers[0], errors.Join(errs...)
+	return answers[0], errors.Join(errs[0], errs[1], own)
 }
 
 // yourTables returns the tables outside of Pawl's schemas.
