@@ -18,29 +18,36 @@ import (
 	"github.com/pawl-go/pawl/pawltest"
 )
 
-// codeOf returns the code blocks of one language on a guide's page, in order.
+// codeOf returns the code of one language on a guide's page, in order.
 func codeOf(t *testing.T, page, language string) string {
+	t.Helper()
+	return strings.Join(blocksOf(t, page, language), "\n")
+}
+
+func blocksOf(t *testing.T, page, language string) (all []string) {
 	t.Helper()
 	text, err := os.ReadFile("../docs/guides/" + page)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var all []string
 	for _, m := range regexp.MustCompile("(?ms)^```"+language+"\n(.*?)^```").FindAllStringSubmatch(string(text), -1) {
 		all = append(all, m[1])
 	}
 	if len(all) < 2 {
 		t.Fatalf("%s has %d blocks of %s", page, len(all), language)
 	}
-	return strings.Join(all, "\n")
+	return all
 }
 
-// guided returns a database in which the SQL of the guide was run.
+// guided returns a database in which the SQL of the guide was run, each block by itself: CALL must
+// not be in a transaction.
 func guided(t *testing.T) *bed {
 	t.Helper()
 	b := setupOn(t, pawltest.URL(t))
-	_, err := b.pool.Exec(t.Context(), codeOf(t, "plpgsql.md", "sql"), pgx.QueryExecModeSimpleProtocol)
-	b.must(err)
+	for _, block := range blocksOf(t, "plpgsql.md", "sql") {
+		_, err := b.pool.Exec(t.Context(), block, pgx.QueryExecModeSimpleProtocol)
+		b.must(err)
+	}
 	return b
 }
 
@@ -81,6 +88,9 @@ func TestGuide_PLpgSQL(t *testing.T) {
 	}
 	b.wantOrders(2)
 	b.want("select count(*) from order_audit", 2)
+	b.want("select count(*) from pawl_v1.outbox_pending as p where p.event_type = 'OrderCreated'", 2)
+	// Seven days after its end a command may be purged, and not before.
+	b.want("select count(*) from pawl.command as c where c.scope like 'orders/%' and c.expires_at - c.updated_at not between '7 days' and '7 days 1 minute'", 0)
 
 	// A failure at COMMIT, recorded afterwards.
 	tx, err := b.pool.Begin(t.Context())
@@ -151,23 +161,45 @@ func tool(t *testing.T, name string) string {
 	return ""
 }
 
-// The guide's Python runs with psycopg or psycopg2 if one is installed, else through psql.
-func TestGuide_Python(t *testing.T) {
-	t.Parallel()
+// python speaks the guide's Python, with psycopg or psycopg2 if one is installed. Else it goes
+// through psql.
+func python(t *testing.T) speaker {
+	t.Helper()
 	python, err := exec.LookPath("python3")
 	if err != nil {
 		t.Skip("did not run: there is no python3 on the PATH")
 	}
 	tool(t, "psql")
-	b := setup(t)
 	dir := t.TempDir()
-	b.must(os.WriteFile(filepath.Join(dir, "guide.py"), []byte(codeOf(t, "python.md", "python")), 0o600))
+	if err := os.WriteFile(filepath.Join(dir, "guide.py"), []byte(codeOf(t, "python.md", "python")), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	program, err := filepath.Abs("testdata/guide_test.py")
-	b.must(err)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return speaker{
+		command: func(arguments ...string) *exec.Cmd {
+			c := exec.Command(python, append([]string{program}, arguments...)...)
+			c.Env = append(os.Environ(), "PYTHONPATH="+dir)
+			return c
+		},
+		driver: exec.Command(python, "-c", "import psycopg").Run() == nil,
+	}
+}
+
+func TestGuide_PythonRecipes(t *testing.T) {
+	t.Parallel()
+	s := python(t)
+	t.Logf("with psycopg: %v", s.driver)
+	recipes(t, s)
+}
+
+func TestGuide_Python(t *testing.T) {
+	t.Parallel()
+	s, b := python(t), setup(t)
 	run := func(what string) string {
-		c := exec.Command(python, program, b.url, what)
-		c.Env = append(os.Environ(), "PYTHONPATH="+dir)
-		out, err := c.CombinedOutput()
+		out, err := s.command(b.url, what).CombinedOutput()
 		if err != nil {
 			t.Errorf("%s: %v\n%s", what, err, out)
 		}
@@ -187,25 +219,42 @@ func TestGuide_Python(t *testing.T) {
 	b.wantOrders(6)
 }
 
-// The guide's JavaScript is checked for syntax, and runs if the package pg is installed.
-func TestGuide_Node(t *testing.T) {
-	t.Parallel()
+// node speaks the guide's JavaScript. It checks its syntax, and skips the test unless the package
+// pg is installed.
+func node(t *testing.T) speaker {
+	t.Helper()
 	node, err := exec.LookPath("node")
 	if err != nil {
 		t.Skip("did not run: there is no node on the PATH")
 	}
-	b := setup(t)
 	tests, err := os.ReadFile("testdata/guide_test.js")
-	b.must(err)
+	if err != nil {
+		t.Fatal(err)
+	}
 	program := filepath.Join(t.TempDir(), "guide.js")
-	b.must(os.WriteFile(program, []byte(codeOf(t, "node.md", "js")+string(tests)), 0o600))
+	if err := os.WriteFile(program, []byte(codeOf(t, "node.md", "js")+string(tests)), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	if out, err := exec.Command(node, "--check", program).CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	if out, err := exec.Command(node, "-e", "require('pg')").CombinedOutput(); err != nil {
 		t.Skipf("its syntax is right; did not run: node has no package pg here (npm install pg, and NODE_PATH): %.200s", out)
 	}
-	out, err := exec.Command(node, program, b.url).CombinedOutput()
+	return speaker{func(arguments ...string) *exec.Cmd {
+		return exec.Command(node, append([]string{program}, arguments...)...)
+	}, true}
+}
+
+func TestGuide_NodeRecipes(t *testing.T) {
+	t.Parallel()
+	recipes(t, node(t))
+}
+
+func TestGuide_Node(t *testing.T) {
+	t.Parallel()
+	s, b := node(t), setup(t)
+	out, err := s.command(b.url, "all").CombinedOutput()
 	if err != nil {
 		t.Errorf("%v\n%s", err, out)
 	}

@@ -4,9 +4,7 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
-	"sync"
 	"testing"
 	"time"
 
@@ -42,8 +40,9 @@ type HandlerTest struct {
 	Check func(testing.TB, *pgxpool.Pool)
 }
 
-// Twice delivers, or sends a [RequestTest]'s request, twice: first in sequence, then at once.
-func Twice[P HandlerTest | RequestTest](tb testing.TB, p P) {
+// Twice delivers, sends a [RequestTest]'s request, or runs a [WorkTest]'s worker twice: first in
+// sequence, then at once.
+func Twice[P HandlerTest | RequestTest | WorkTest](tb testing.TB, p P) {
 	tb.Helper()
 	c := caseOf(p)
 	want, ok := c.undisturbed(tb)
@@ -65,13 +64,7 @@ func Twice[P HandlerTest | RequestTest](tb testing.TB, p P) {
 		if err != nil {
 			return nil, err
 		}
-		var both sync.WaitGroup
-		responses, errs := make([]contents, 2), make([]error, 2)
-		for i := range errs {
-			both.Go(func() { responses[i], errs[i] = work(ctx) })
-		}
-		both.Wait()
-		return responses[0], errors.Join(errs...)
+		return t.twice(ctx, work)
 	})
 }
 
@@ -84,7 +77,7 @@ const (
 // CrashEverywhere makes the process die before and after each statement of the handler, before and
 // after its COMMIT, and after a handler without a transaction returns. It also loses the reply to
 // each COMMIT without a death. Each point gets a fresh database. Then it delivers again, runs the
-// jobs again, or sends the request again, and compares the results.
+// jobs again, sends the request again, or runs the worker again, and compares the results.
 //
 // A death cuts all connections of the process's pools at once. The next process has its own pools.
 // If a handler continues after its statement failed, that shows. Only the pool passed to Make and
@@ -92,7 +85,7 @@ const (
 //
 // It stops after five failing points. The test also fails if there is no point to die at, or if the
 // handler leaves nothing to compare and there is no Check.
-func CrashEverywhere[P HandlerTest | JobTest | RequestTest](tb testing.TB, p P) {
+func CrashEverywhere[P HandlerTest | JobTest | RequestTest | WorkTest](tb testing.TB, p P) {
 	tb.Helper()
 	c := caseOf(p)
 	want, ok := c.undisturbed(tb)

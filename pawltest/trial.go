@@ -16,6 +16,7 @@ type crashCase struct {
 	schema, ignore []string
 	check          func(testing.TB, *pgxpool.Pool)
 	begin          func(context.Context, *trial, *process) (life, error)
+	meets          bool   // two runs at once read before either writes
 	advice         string // how to fix a difference
 	idle           string // why there may be no point to die at
 }

@@ -1,14 +1,41 @@
 
-// Runs the code of docs/guides/node.md, which stands before this: node guide.js URL.
+// Runs the code of docs/guides/node.md, which stands before this: node guide.js URL WHAT [ARGUMENT...].
+// With DIE_AT=N in the environment the process kills itself at the Nth place: before and after each statement.
 
 const assert = require('node:assert')
-const { Pool } = require('pg')
+const { Client, Pool } = require('pg')
+
+const at = Number(process.env.DIE_AT ?? 0)
+let passed = 0
+function place_() {
+  if (++passed === at) {
+    process.kill(process.pid, 'SIGKILL')
+    Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0) // until it arrives
+  }
+}
+
+const query = Client.prototype.query
+Client.prototype.query = function (...args) {
+  const text = typeof args[0] === 'string' ? args[0] : args[0].text
+  if (text.includes('worker_heartbeat')) return query.apply(this, args)
+  place_()
+  const callback = args.at(-1)
+  if (typeof callback === 'function') {
+    args[args.length - 1] = (...answer) => { place_(); callback(...answer) }
+    return query.apply(this, args)
+  }
+  return query.apply(this, args).then((answer) => { place_(); return answer })
+}
 
 const pool = new Pool({ connectionString: process.argv[2] })
 const ask = async (statement) => String(Object.values((await pool.query(statement)).rows[0])[0])
 
 async function once_() {
-  const [a, b] = await orderTwice(pool)
+  const place = async (client) => {
+    const { rows } = await client.query(`insert into orders (body) values ('one') returning id`)
+    return { id: Number(rows[0].id) }
+  }
+  const [a, b] = [await once(pool, 'orders', 'key-1', 'one', place), await once(pool, 'orders', 'key-1', 'one', place)]
   assert(!a.replayed && b.replayed && a.value.id === b.value.id, JSON.stringify([a, b]))
 }
 
@@ -74,4 +101,61 @@ async function queue() {
   assert.strictEqual(await ask(`select string_agg(body, ',' order by body) from orders where body in ('a', 'b', 'another', 'bad')`), 'a,b')
 }
 
-once_().then(jobs).then(queue).then(() => pool.end()).catch((error) => { console.error(error); process.exit(1) })
+const effect = (client, what) => client.query('insert into effects (what) values ($1)', [what])
+
+const recipes = {
+  async all() {
+    await once_()
+    await jobs()
+    await queue()
+  },
+  async order(...keys) {
+    for (const key of keys) {
+      const { value, replayed } = await createOrderOnce(pool, 'acme', key, { orderNo: key, cents: 5 })
+      console.log(JSON.stringify(value), replayed)
+    }
+  },
+  async mail(...keys) {
+    for (const key of keys) await applyOnce(pool, 'mails', key, '{"body": "mail"}', (client) => effect(client, key))
+  },
+  async webhook(header, body) {
+    const secrets = { old: 'another secret of it', new: 'the secret of the test' }
+    console.log(await receiveWebhook(pool, 'stripe', header, Buffer.from(body), secrets, (client, event) => effect(client, event.id)))
+  },
+  async charge(bank, ...orders) {
+    for (const id of orders) {
+      console.log(await chargeOrder(pool, new Bank(bank, 60000), id, 5).then(JSON.stringify, (error) => error.constructor.name))
+    }
+  },
+  async reconcile(bank) {
+    console.log([...(await reconcile(pool, new Bank(bank, 60000))).values()].map((error) => error.constructor.name).sort().join(' '))
+  },
+  // Runs one job of each queue. In mode slow its handler works until the lease is lost, in mode deaf until a line is read.
+  async worker(mode, leaseS, ...queues) {
+    for (const name of queues) {
+      const stop = new AbortController()
+      const handle = async (payload, check) => {
+        if (mode !== 'quick') console.log('working')
+        while (mode === 'slow') {
+          try {
+            check()
+          } catch (error) {
+            console.log('stopped')
+            stop.abort()
+            throw error
+          }
+          await new Promise((resolve) => setTimeout(resolve, 10))
+        }
+        if (mode === 'deaf') await new Promise((resolve) => process.stdin.once('data', resolve))
+        stop.abort()
+        return (client) => effect(client, payload.what)
+      }
+      await work(pool, name, { long: handle }, stop.signal, leaseS * 1000)
+    }
+    console.log('ended')
+    process.stdin.unref?.()
+  },
+}
+
+const [what, ...args] = process.argv.slice(3)
+recipes[what](...args).then(() => pool.end()).catch((error) => { console.error(error); process.exit(1) })

@@ -1,15 +1,24 @@
-"""Runs the code of docs/guides/python.md: guide_test.py URL twice|failures|race|jobs|queue."""
+"""Runs the code of docs/guides/python.md: guide_test.py URL WHAT [ARGUMENT...].
 
+With DIE_AT=N in the environment the process kills itself at the Nth place: before and after each statement and COMMIT.
+"""
+
+import json
 import os
 import re
+import signal
 import subprocess
 import sys
+import threading
 
 import guide
 
 
 class DatabaseError(Exception):
-    pass
+    def __init__(self, text):
+        super().__init__(text)
+        said = re.search(r"^(?:ERROR|FATAL):  (\w{5}):", text, re.M)
+        self.sqlstate = said and said[1]
 
 
 class PsqlConnection:
@@ -47,6 +56,9 @@ class PsqlConnection:
     def fetchone(self):
         return self.rows.pop(0) if self.rows else None
 
+    def fetchall(self):
+        return self.rows
+
     def commit(self):
         if self.open:
             self.open = False
@@ -64,17 +76,60 @@ def connect(url):
             module = __import__(driver)
         except ImportError:
             continue
-        print("with", driver)
+        print("with", driver, file=sys.stderr)
         return module.connect(url)
-    print("with psql: neither psycopg nor psycopg2 is installed")
+    print("with psql: neither psycopg nor psycopg2 is installed", file=sys.stderr)
     return PsqlConnection(url)
 
 
+class Mortal:
+    """A connection, and its own cursor, whose process dies at a place."""
+
+    at, passed = int(os.environ.get("DIE_AT", "0")), 0
+
+    def __init__(self, conn, cursor=None):
+        self.conn, self.of = conn, cursor
+
+    def place(self):
+        if threading.current_thread() is threading.main_thread():
+            Mortal.passed += 1
+            if Mortal.passed == Mortal.at:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    def cursor(self):
+        return Mortal(self.conn, self.conn.cursor())
+
+    def execute(self, *args):
+        self.place()
+        self.of.execute(*args)
+        self.place()
+
+    def commit(self):
+        self.place()
+        self.conn.commit()
+        self.place()
+
+    def rollback(self):
+        self.conn.rollback()
+
+    def fetchone(self):
+        return self.of.fetchone()
+
+    def fetchall(self):
+        return self.of.fetchall()
+
+
+def place(cur):
+    cur.execute("insert into orders (body) values (%s) returning id", ("one",))
+    return {"id": int(cur.fetchone()[0])}
+
+
 def twice(conn):
-    first, second = guide.order_twice(conn)
+    first = guide.once(conn, "orders", "key-1", b"one", place)
+    second = guide.once(conn, "orders", "key-1", b"one", place)
     assert first[0] == second[0] and not first[1] and second[1], (first, second)
     try:
-        guide.once(conn, "orders", "key-1", b"two", guide.place)
+        guide.once(conn, "orders", "key-1", b"two", place)
         raise AssertionError("another payload was accepted")
     except guide.Reused:
         pass
@@ -83,7 +138,7 @@ def twice(conn):
 def failures(conn):
     def fail(error):
         def work(cur):
-            guide.place(cur)
+            place(cur)
             raise error
         return work
 
@@ -94,11 +149,11 @@ def failures(conn):
         except again as raised:
             assert raised is error
     try:
-        guide.once(conn, "orders", "key-2", b"two", guide.place)
+        guide.once(conn, "orders", "key-2", b"two", place)
         raise AssertionError("no error")
     except guide.Failed as stored:
         assert str(stored) == "no stock", stored
-    value, replayed = guide.once(conn, "orders", "key-3", b"three", guide.place)
+    value, replayed = guide.once(conn, "orders", "key-3", b"three", place)
     assert not replayed and value["id"] > 0
 
 
@@ -210,4 +265,64 @@ def queue(conn):
     assert ask(conn, "select string_agg(body, ',' order by body) from orders where body in ('a', 'b', 'another', 'bad')") == "a,b"
 
 
-{"twice": twice, "failures": failures, "race": race, "jobs": jobs, "queue": queue}[sys.argv[2]](connect(sys.argv[1]))
+def order(conn, *keys):
+    for key in keys:
+        print(*guide.create_order_once(conn, "acme", key, {"order_no": key, "cents": 5}))
+
+
+def mail(conn, *keys):
+    for key in keys:
+        guide.apply_once(conn, "mails", key, b'{"body": "mail"}', lambda cur, message: effect(cur, key))
+
+
+def effect(cur, what):
+    cur.execute("insert into effects (what) values (%s)", (what,))
+
+
+def webhook(conn, header, body):
+    print(guide.receive_webhook(conn, "stripe", header, body.encode(), {"old": "another secret of it", "new": "the secret of the test"},
+                                lambda cur, event: effect(cur, event["id"])))
+
+
+def charge(conn, bank, *orders):
+    for order_id in orders:
+        try:
+            print(json.dumps(guide.charge_order(conn, guide.Bank(bank, timeout_s=60), int(order_id), 5)))
+        except Exception as error:
+            print(type(error).__name__)
+
+
+def reconcile(conn, bank):
+    print(*sorted(type(e).__name__ for e in guide.reconcile(conn, guide.Bank(bank, timeout_s=60)).values()))
+
+
+def worker(conn, url, mode, lease_s, *queues):
+    """Runs one job of each queue. In mode slow its handler works until the lease is lost, in mode deaf until a line is read."""
+    for name in queues:
+        stop = threading.Event()
+
+        def handle(payload, check):
+            if mode != "quick":
+                print("working", flush=True)
+            while mode == "slow":
+                try:
+                    check()
+                except guide.Lost:
+                    print("stopped", flush=True)
+                    stop.set()
+                    raise
+                stop.wait(0.01)
+            if mode == "deaf":
+                sys.stdin.readline()
+            stop.set()
+            return lambda cur: effect(cur, payload["what"])
+
+        guide.work(lambda: Mortal(connect(url)), name, {"long": handle}, stop, float(lease_s))
+    print("ended")
+
+
+what, arguments = sys.argv[2], sys.argv[3:]
+if what == "worker":
+    arguments.insert(0, sys.argv[1])
+{"twice": twice, "failures": failures, "race": race, "jobs": jobs, "queue": queue, "order": order, "mail": mail, "webhook": webhook,
+ "charge": charge, "reconcile": reconcile, "worker": worker}[what](Mortal(connect(sys.argv[1])), *arguments)

@@ -20,7 +20,7 @@ import (
 )
 
 // Schema has the table of the shop.
-const Schema = "create table orders (id text not null, cents bigint not null)"
+const Schema = "create table orders (id text not null, cents bigint not null, packed boolean not null default false)"
 
 // An Order is an order of a customer.
 type Order struct {
@@ -43,6 +43,18 @@ func Place(ctx context.Context, tx pgx.Tx, o Order) error {
 // Receive is the handler of the queue of orders.
 func Receive(ctx context.Context, tx pgx.Tx, m consumer.Message[Order]) error {
 	return Place(ctx, tx, m.Value)
+}
+
+// Pack marks an order as packed, and enqueues its parcel. It may be called any number of times.
+func Pack(ctx context.Context, pool *pgxpool.Pool, id string) error {
+	return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+		tag, err := tx.Exec(ctx, "update orders set packed = true where id = $1 and not packed", id)
+		if err != nil || tag.RowsAffected() == 0 {
+			return err
+		}
+		_, err = job.Enqueue(ctx, tx, job.Request{Queue: "parcels", Kind: "send", Value: id})
+		return err
+	})
 }
 
 // Orders answers POST /orders: one order for each Idempotency-Key, and the same response to every

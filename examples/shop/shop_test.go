@@ -158,6 +158,17 @@ func TestPlace_IsRemembered(t *testing.T) {
 	}
 }
 
+func TestPack_TwiceAtOnce(t *testing.T) {
+	p := pawltest.WorkTest{
+		Schema: []string{shop.Schema, "insert into orders (id, cents) values ('17', 1250)"},
+		Make: func(pool *pgxpool.Pool) func(context.Context) error {
+			return func(ctx context.Context) error { return shop.Pack(ctx, pool, "17") }
+		},
+	}
+	pawltest.Twice(t, p)
+	pawltest.CrashEverywhere(t, p)
+}
+
 // place places an order as the HTTP handler does: once for each key.
 func place(t *testing.T, pool *pgxpool.Pool, o shop.Order) {
 	t.Helper()
