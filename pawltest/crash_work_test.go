@@ -164,7 +164,7 @@ func TestCrashWork_TwoCommitsAreFound(t *testing.T) {
 		"mark first":     {apart(mark, ship), "table shipments has 0 rows; an undisturbed run leaves 1"},
 		"status first":   {apart(done, ship), "table shipments has 0 rows; an undisturbed run leaves 1"},
 		"work first":     {apart(pending, ship, done), "table shipments has 2 rows; an undisturbed run leaves 1"},
-		"nothing at all": {apart("select 1"), "changed no table and enqueued nothing, so nothing is proved"},
+		"nothing at all": {apart("select 1"), "changed no table and enqueued nothing, so nothing is tested"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
