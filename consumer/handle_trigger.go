@@ -21,7 +21,10 @@ func (e invalidError) Unwrap() error { return e.error }
 // package solo.
 func (c *Consumer) trigger(ctx context.Context, d pawl.Delivery, leaveProcess func()) (disposition, error) {
 	start, overdue := time.Now(), c.watch(ctx, leaveProcess)
-	err := txn.Run(ctx, c.handler.Timeout, func(ctx context.Context) error { return c.handler.trigger(ctx, d) })
+	err := txn.Run(ctx, c.handler.Timeout, func(ctx context.Context) error {
+		defer c.running.enter(d)()
+		return c.handler.trigger(ctx, d)
+	})
 	overdue.Stop()
 	event := pawl.Event{Kind: pawl.EventSucceeded, Op: "consumer.trigger", Err: err, Took: time.Since(start)}
 	switch {
@@ -48,6 +51,14 @@ func brokeOff(err error) bool {
 // asFailedTrigger returns a delivery whose trigger failed, ready to be stored for a retry.
 func (c *Consumer) asFailedTrigger(d pawl.Delivery, why error) item {
 	return item{Delivery: d, sent: d.Key, preset: c.failureDisposition(why), intent: c.storedTrigger(d)}
+}
+
+// asAbandonedTrigger returns a delivery whose trigger was abandoned by a stop, ready to be stored as a
+// suspect. No attempt is charged, as for a job.
+func (c *Consumer) asAbandonedTrigger(d pawl.Delivery) item {
+	disp := c.untriedDisposition(pawl.EventSuspect)
+	disp.store.Suspect, disp.store.Failure = true, errAbandoned
+	return item{Delivery: d, sent: d.Key, preset: disp, intent: c.storedTrigger(d)}.asStarted()
 }
 
 // storedTrigger returns the intent of a delivery whose trigger failed. Its key is a hash of

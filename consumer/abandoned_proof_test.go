@@ -1,0 +1,92 @@
+//go:build proof
+
+package consumer_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pawl-go/pawl"
+)
+
+// A delivery that stops each process that handles it, and never returns, is a dead letter after a
+// bounded number of processes. The delivery beside it takes effect.
+func TestStop_ADeliveryThatStopsEachProcessEnds(t *testing.T) {
+	t.Parallel()
+	for name, set := range map[string]func(*form, func(context.Context, pawl.Delivery)){
+		"tx": func(f *form, hang func(context.Context, pawl.Delivery)) {
+			f.handle = func(ctx context.Context, tx pgx.Tx, d pawl.Delivery) error {
+				if hang(ctx, d); d.Key == "order-1" {
+					return context.Canceled
+				}
+				return apply(ctx, tx, d)
+			}
+		},
+		"trigger": func(f *form, hang func(context.Context, pawl.Delivery)) {
+			f.handle = nil
+			f.trigger = func(ctx context.Context, d pawl.Delivery) error {
+				if hang(ctx, d); d.Key == "order-1" {
+					return context.Canceled
+				}
+				return nil
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			b.config.ShutdownTimeout, b.source.Invisibility = 50*time.Millisecond, time.Hour
+			called, let := make(chan pawl.Delivery), make(chan struct{})
+			var mu sync.Mutex
+			set(&b.form, func(_ context.Context, d pawl.Delivery) {
+				if d.Key != "order-1" {
+					return
+				}
+				mu.Lock()
+				over := let
+				mu.Unlock()
+				called <- d
+				<-over
+			})
+			d := order(1)
+			d.SentAt = time.Now()
+			b.source.Send(d, order(2))
+			dead := func() bool { return b.count("select count(*) from pawl.job where status = 'dead_letter'") == 1 }
+			processes := 0
+			for ; !dead(); processes++ {
+				if processes > 20 {
+					t.Fatalf("%d processes were stopped, and the delivery goes on", processes)
+				}
+				stop := b.start()
+				var handled *pawl.Delivery
+				b.until("it is handled again, or dead", func() bool {
+					select {
+					case d := <-called:
+						handled = &d
+					default:
+					}
+					return handled != nil || dead()
+				})
+				stop()
+				mu.Lock()
+				close(let) // its process exits
+				let = make(chan struct{})
+				mu.Unlock()
+				if handled != nil && handled.Handle != nil {
+					_ = b.source.Release(t.Context(), 0, *handled)
+				}
+			}
+			t.Logf("a dead letter after %d processes", processes)
+			if open := b.source.Open(); open != 0 {
+				t.Errorf("%d messages open", open)
+			}
+			if name == "tx" {
+				b.wantEffects(1)
+			}
+		})
+	}
+}
