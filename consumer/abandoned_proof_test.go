@@ -4,11 +4,11 @@ package consumer_test
 
 import (
 	"context"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pawl-go/pawl"
 )
@@ -41,16 +41,13 @@ func TestStop_ADeliveryThatStopsEachProcessEnds(t *testing.T) {
 			b := setup(t)
 			b.config.ShutdownTimeout, b.source.Invisibility = 50*time.Millisecond, time.Hour
 			called, let := make(chan pawl.Delivery), make(chan struct{})
-			var mu sync.Mutex
+			t.Cleanup(func() { close(let) })
 			set(&b.form, func(_ context.Context, d pawl.Delivery) {
 				if d.Key != "order-1" {
 					return
 				}
-				mu.Lock()
-				over := let
-				mu.Unlock()
 				called <- d
-				<-over
+				<-let
 			})
 			d := order(1)
 			d.SentAt = time.Now()
@@ -61,6 +58,7 @@ func TestStop_ADeliveryThatStopsEachProcessEnds(t *testing.T) {
 				if processes > 20 {
 					t.Fatalf("%d processes were stopped, and the delivery goes on", processes)
 				}
+				b.pool = poolLike(t, b.pool) // each process has its own
 				stop := b.start()
 				var handled *pawl.Delivery
 				b.until("it is handled again, or dead", func() bool {
@@ -72,10 +70,8 @@ func TestStop_ADeliveryThatStopsEachProcessEnds(t *testing.T) {
 					return handled != nil || dead()
 				})
 				stop()
-				mu.Lock()
-				close(let) // its process exits
-				let = make(chan struct{})
-				mu.Unlock()
+				// its process exits, and the handler never returns
+				b.count("select count(pg_terminate_backend(a.pid)) from pg_stat_activity as a where a.datname = current_database() and a.state like 'idle in transaction%'")
 				if handled != nil && handled.Handle != nil {
 					_ = b.source.Release(t.Context(), 0, *handled)
 				}
@@ -89,4 +85,13 @@ func TestStop_ADeliveryThatStopsEachProcessEnds(t *testing.T) {
 			}
 		})
 	}
+}
+
+func poolLike(t *testing.T, pool *pgxpool.Pool) *pgxpool.Pool {
+	t.Helper()
+	another, err := pgxpool.NewWithConfig(t.Context(), pool.Config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return another
 }

@@ -74,8 +74,8 @@ var inlineForms = map[string]func(*form, *stopping){
 }
 
 // A delivery whose handler is abandoned by an orderly stop is a suspect from SoloAfter receives on,
-// as after a death, in every form. So it cannot stop one process after the other for ever. A handler
-// that returns when its context ends makes no suspect.
+// as after a death, in every form. So it cannot stop one process after the other for ever. A
+// handler that returns when its context ends makes no suspect.
 func TestStop_AnAbandonedDeliveryBecomesASuspect(t *testing.T) {
 	t.Parallel()
 	for name, set := range inlineForms {
@@ -124,8 +124,8 @@ func TestStop_AnAbandonedDeliveryBecomesASuspect(t *testing.T) {
 	}
 }
 
-// A delivery whose Trigger is abandoned by an orderly stop is stored, where crashes are counted, and
-// acknowledged. The deliveries beside it go on.
+// A delivery whose Trigger is abandoned by an orderly stop is stored, where crashes are counted,
+// and acknowledged.
 func TestStop_AnAbandonedTriggerIsStored(t *testing.T) {
 	t.Parallel()
 	for how, polite := range map[string]bool{"abandoned": false, "returned": true} {

@@ -53,14 +53,6 @@ func (c *Consumer) asFailedTrigger(d pawl.Delivery, why error) item {
 	return item{Delivery: d, sent: d.Key, preset: c.failureDisposition(why), intent: c.storedTrigger(d)}
 }
 
-// asAbandonedTrigger returns a delivery whose trigger was abandoned by a stop, ready to be stored as a
-// suspect. No attempt is charged, as for a job.
-func (c *Consumer) asAbandonedTrigger(d pawl.Delivery) item {
-	disp := c.untriedDisposition(pawl.EventSuspect)
-	disp.store.Suspect, disp.store.Failure = true, errAbandoned
-	return item{Delivery: d, sent: d.Key, preset: disp, intent: c.storedTrigger(d)}.asStarted()
-}
-
 // storedTrigger returns the intent of a delivery whose trigger failed. Its key is a hash of
 // MessageID and payload. If the source redelivers the message, it finds the key and is not stored
 // again.

@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/conns"
 	"github.com/pawl-go/pawl/internal/contract"
 	"github.com/pawl-go/pawl/internal/rollup"
 	"github.com/pawl-go/pawl/internal/txn"
@@ -87,7 +88,9 @@ func (c *Claimed) ended(ctx context.Context) (bool, error) {
 		return false, nil
 	}
 	var readOn string
-	switch err := c.rows.pool.QueryRow(ctx, c.rows.sql.ended, c.id, c.token).Scan(&readOn); {
+	err := c.rows.pool.QueryRow(ctx, c.rows.sql.ended, c.id, c.token).Scan(&readOn)
+	conns.LeaveStandby(c.rows.pool, err)
+	switch {
 	case errors.Is(err, pgx.ErrNoRows):
 		return false, nil
 	case err != nil:

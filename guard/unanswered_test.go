@@ -63,8 +63,8 @@ func TestClaim_ALostReplyIsNotLate(t *testing.T) {
 	}
 }
 
-// After a Fail without a reply, a claim whose row a Sweeper has made final is late, although the row
-// keeps the claim's token.
+// After a Fail without a reply, a claim whose row a Sweeper has made final is late, although the
+// row keeps the claim's token.
 func TestClaim_AFinalRowOfAnotherIsLate(t *testing.T) {
 	t.Parallel()
 	proxy, through := wireproxy.Start(t, pawltest.URL(t, orders))

@@ -3,49 +3,18 @@ package consumer
 import (
 	"context"
 	"errors"
-	"sync"
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/internal/delivery"
 )
-
-// running holds the deliveries of handlers that have not returned.
-type running struct {
-	mu  sync.Mutex
-	all map[*[]pawl.Delivery]struct{}
-}
-
-// enter adds the deliveries of a handler until it calls leave.
-func (r *running) enter(ds ...pawl.Delivery) (leave func()) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.all == nil {
-		r.all = map[*[]pawl.Delivery]struct{}{}
-	}
-	r.all[&ds] = struct{}{}
-	return func() {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		delete(r.all, &ds)
-	}
-}
-
-func (r *running) left() (all []pawl.Delivery) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for ds := range r.all {
-		all = append(all, *ds...)
-	}
-	return all
-}
 
 // errAbandoned is the failure of a delivery whose handler runs on after a stop.
 var errAbandoned = errors.New("the consumer stopped, and the handler had not returned although its context had ended; this counts as a crash: let the handler return when its context ends")
 
 // abandon ends the deliveries of handlers that run on after a stop has ended their contexts. Such a
 // handler may be why the process stops, and would stop each next process. So the process counts as
-// dead, and the delivery is suspected when it has come often enough. A trigger's delivery has no row
-// that the handler has locked. It is stored as a suspect at once.
+// dead, and the delivery is suspected when it has come often enough. A trigger has locked no row of
+// Pawl, so its delivery is stored as a suspect at once.
 //
 // abandon: a crash in it is a death, which counts by itself.
 func (c *Consumer) abandon(ctx context.Context, stopped <-chan struct{}) {
@@ -70,4 +39,12 @@ func (c *Consumer) abandon(ctx context.Context, stopped <-chan struct{}) {
 	if err := delivery.NoteDeath(ctx, c.pool, c.queue); err != nil {
 		c.emit(ctx, pawl.Event{Kind: pawl.EventError, Op: "worker.register", Err: err})
 	}
+}
+
+// asAbandonedTrigger returns a delivery whose trigger was abandoned by a stop, ready to be stored
+// as a suspect. No attempt is charged, as for a job.
+func (c *Consumer) asAbandonedTrigger(d pawl.Delivery) item {
+	disp := c.untriedDisposition(pawl.EventSuspect)
+	disp.store.Suspect, disp.store.Failure = true, errAbandoned
+	return item{Delivery: d, sent: d.Key, preset: disp, intent: c.storedTrigger(d)}.asStarted()
 }
