@@ -14,8 +14,8 @@ import (
 	"github.com/pawl-go/pawl/internal/txn"
 )
 
-// A stopping handler stops its process in its first call. It returns when let is closed, or with
-// polite when its context ends. Later calls write the effect.
+// A stopping handler stops its process in its first call for order-1. That call returns when let is
+// closed, or with polite when its context ends. Other calls write the effect.
 type stopping struct {
 	polite    bool
 	asked     chan struct{} // closed by the first call
@@ -31,8 +31,10 @@ func newStopping(polite bool) *stopping {
 // first makes the first call of a handler.
 func (s *stopping) first(ctx context.Context, d pawl.Delivery) (was bool) {
 	s.mu.Lock()
-	s.delivered = append(s.delivered, d)
-	was = len(s.delivered) == 1
+	if d.Key == order(1).Key {
+		s.delivered = append(s.delivered, d)
+		was = len(s.delivered) == 1
+	}
 	s.mu.Unlock()
 	if !was {
 		return false
@@ -69,7 +71,7 @@ var inlineForms = map[string]func(*form, *stopping){
 	},
 	"sequence": func(f *form, s *stopping) {
 		f.handle = s.handle
-		f.SequenceGate = &consumer.SequenceGate{Mode: consumer.GateLatest, Of: func(pawl.Delivery) (string, int64, error) { return "resource", 1, nil }}
+		f.SequenceGate = &consumer.SequenceGate{Mode: consumer.GateLatest, Of: func(d pawl.Delivery) (string, int64, error) { return d.Key, 1, nil }}
 	},
 }
 
@@ -90,9 +92,10 @@ func TestStop_AnAbandonedDeliveryBecomesASuspect(t *testing.T) {
 				b.source.Invisibility = time.Hour
 				d := order(1)
 				d.SentAt = time.Now()
-				b.source.Send(d)
+				b.source.Send(d, order(2))
 				stop := b.start()
 				<-s.asked
+				b.until("the other one is done", func() bool { return b.source.Open() == 1 })
 				stop()
 				letGo() // as the exit of its process
 				want := 1
@@ -103,7 +106,7 @@ func TestStop_AnAbandonedDeliveryBecomesASuspect(t *testing.T) {
 					t.Errorf("%d events of wasted work, want %d", n, want)
 				}
 				if n := b.count("select (select count(*) from pawl.worker) + (select count(*) from pawl.death)"); n != want {
-					t.Errorf("%d workers did not leave, want %d", n, want)
+					t.Fatalf("%d workers did not leave, want %d", n, want)
 				}
 				if !polite {
 					b.until("the death is known", func() bool {
@@ -115,7 +118,7 @@ func TestStop_AnAbandonedDeliveryBecomesASuspect(t *testing.T) {
 				s.mu.Unlock()
 				_ = b.source.Release(t.Context(), 0, again) // the broker delivers it again
 				b.consume()
-				b.wantEffects(1)
+				b.wantEffects(2)
 				if n := b.counters.Count(pawl.EventSuspect); !polite && n != 1 {
 					t.Errorf("%d suspects, want 1", n)
 				}
