@@ -34,6 +34,7 @@ type Consumer struct {
 	acks         chan pawl.Receipt
 	unreplicated chan unreplicated
 	inFlight     inFlight
+	running      running
 	groups       groups
 	source       sourceGuard
 	bound        bound

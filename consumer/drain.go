@@ -43,6 +43,7 @@ func (c *Consumer) handleAll(ctx context.Context, work <-chan pawl.Delivery, sto
 	}
 	cancel()
 	if !within(done, abandonAfter) {
+		c.abandon(ctx, stopped)
 		c.giveBack(ctx, 0, c.groups.abandon()...)
 	}
 }

@@ -24,7 +24,7 @@ import (
 func (c *Consumer) handle(ctx context.Context, tx *txn.Opened, it item, leaveProcess func()) (*disposition, error) {
 	start := time.Now()
 	var p admitted
-	err := c.guarded(ctx, tx, leaveProcess, func(ctx context.Context, tx pgx.Tx) (err error) {
+	err := c.guarded(ctx, tx, []pawl.Delivery{it.Delivery}, leaveProcess, func(ctx context.Context, tx pgx.Tx) (err error) {
 		p, err = c.passGate(ctx, tx, it)
 		return err
 	})
@@ -132,7 +132,7 @@ func (c *Consumer) handleHalves(ctx context.Context, tx *txn.Opened, shares []*s
 	for n, s := range shares {
 		ds[n] = s.Delivery
 	}
-	err := c.guarded(ctx, tx, leaveProcess, func(ctx context.Context, tx pgx.Tx) error { return c.handler.tx(ctx, tx, ds) })
+	err := c.guarded(ctx, tx, ds, leaveProcess, func(ctx context.Context, tx pgx.Tx) error { return c.handler.tx(ctx, tx, ds) })
 	switch {
 	case err == nil:
 		return nil
@@ -148,9 +148,10 @@ func (c *Consumer) handleHalves(ctx context.Context, tx *txn.Opened, shares []*s
 	return c.handleHalves(ctx, tx, shares[len(shares)/2:], leaveProcess)
 }
 
-func (c *Consumer) guarded(ctx context.Context, tx *txn.Opened, leaveProcess func(), fn func(context.Context, pgx.Tx) error) error {
+func (c *Consumer) guarded(ctx context.Context, tx *txn.Opened, ds []pawl.Delivery, leaveProcess func(), fn func(context.Context, pgx.Tx) error) error {
 	defer c.watch(ctx, leaveProcess).Stop()
 	return tx.Guard(ctx, c.handler.Timeout, func(ctx context.Context, tx pgx.Tx) error {
+		defer c.running.enter(ds...)()
 		if err := fault.At("consumer.handle.before"); err != nil {
 			return err
 		}

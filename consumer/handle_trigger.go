@@ -21,7 +21,10 @@ func (e invalidError) Unwrap() error { return e.error }
 // package solo.
 func (c *Consumer) trigger(ctx context.Context, d pawl.Delivery, leaveProcess func()) (disposition, error) {
 	start, overdue := time.Now(), c.watch(ctx, leaveProcess)
-	err := txn.Run(ctx, c.handler.Timeout, func(ctx context.Context) error { return c.handler.trigger(ctx, d) })
+	err := txn.Run(ctx, c.handler.Timeout, func(ctx context.Context) error {
+		defer c.running.enter(d)()
+		return c.handler.trigger(ctx, d)
+	})
 	overdue.Stop()
 	event := pawl.Event{Kind: pawl.EventSucceeded, Op: "consumer.trigger", Err: err, Took: time.Since(start)}
 	switch {

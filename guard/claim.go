@@ -23,6 +23,7 @@ type Claimed struct {
 	key   string // the id as the database prints it
 	token time.Time
 	over  atomic.Bool // it has ended, or its loss was reported
+	doubt atomic.Bool // the reply to a Commit or Fail was lost, so it may have ended
 }
 
 // Claim takes a row from pending to processing and commits that. Use it for work that takes long or
@@ -67,12 +68,17 @@ func (r *Rows) Claim(ctx context.Context, id any) (*Claimed, error) {
 // (40001, 40P01) the transaction runs again, work included, at most 8 times.
 //
 // Errors: [pawl.ErrFenceLost] if the row was taken back; the Sweeper's Hooks get an event. The
-// work's own error: pass it to Fail. In both cases nothing was written.
+// work's own error: pass it to Fail. In both cases nothing was written. [pawl.ErrCommitUnknown] if
+// the reply to COMMIT was lost: call Fail, or Commit again. If the row was completed, the error is
+// then [pawl.ErrAlreadyHandled].
 func (c *Claimed) Commit(ctx context.Context, work Work) error {
 	err := txn.Restart(ctx, func() error { return c.commit(ctx, work) })
 	conns.LeaveStandby(c.rows.pool, err)
-	if err == nil {
+	switch {
+	case err == nil:
 		c.over.Store(true)
+	case pawl.MayHaveHappened(err):
+		c.doubt.Store(true)
 	}
 	return err
 }
@@ -105,7 +111,8 @@ func (c *Claimed) commit(ctx context.Context, work Work) error {
 }
 
 // Fail writes the attempt's error into the row. It then returns [pawl.ErrFailureRecorded], which
-// wraps failure, or [pawl.ErrFenceLost] if the row was taken back.
+// wraps failure, or [pawl.ErrFenceLost] if the row was taken back. If an earlier Commit or Fail of
+// this claim has ended the row, and its reply was lost, Fail returns [pawl.ErrAlreadyHandled].
 func (c *Claimed) Fail(ctx context.Context, failure error) error {
 	args := []any{c.id, c.token}
 	if c.rows.table.LastError != None {
@@ -114,6 +121,9 @@ func (c *Claimed) Fail(ctx context.Context, failure error) error {
 	written, err := c.rows.write(ctx, c.rows.sql.refuse, args...)
 	switch {
 	case err != nil:
+		if written || !txn.Refused(err) {
+			c.doubt.Store(true)
+		}
 		return err
 	case !written:
 		return c.lost(ctx, "guard.fail")

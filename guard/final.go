@@ -30,8 +30,10 @@ func (s *Sweeper) spent() []condition {
 // leaves its length: an error too long for its column would stop every sweep.
 const (
 	marked = `pg_catalog.left('{final}' || coalesce({LastError}::text, ''), greatest(pg_catalog.length({LastError}::text), 93))`
-	silent = `'{final}the last attempt died, or took longer than StuckAfter'`
 )
+
+// silentText is the error of a row whose last attempt was taken back. No attempt writes it.
+const silentText = `'` + finalMark + `the last attempt died, or took longer than StuckAfter'`
 
 // markFinal marks rows as final. It tests the condition again on each row that it locked.
 const markFinal = `update {Name}
@@ -50,7 +52,7 @@ returning {ID}::text, {AttemptCount}, {LastError}::text`
 func (s *Sweeper) useUp(ctx context.Context, tx pgx.Tx, spent condition) ([]usedUp, error) {
 	why := marked
 	if spent.state == s.rows.table.Processing {
-		why = silent
+		why = silentText
 	}
 	rows, err := tx.Query(ctx, s.fill(markFinal, "{state}", literal(spent.state), "{also}", spent.also, "{why}", s.fill(why)))
 	if err != nil {

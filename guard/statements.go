@@ -20,6 +20,7 @@ type statements struct {
 	claim    string // pending → processing; returns the token and the id
 	settle   string // processing under token $2 → completed
 	refuse   string // processing under token $2 → error $3
+	ended    string // whether synchronous standbys are set; for a row that token $2 has ended
 }
 
 // templates name columns and states by their fields. fill drops a line that names a missing column.
@@ -74,11 +75,20 @@ returning {ClaimedAt}, {ID}::text`,
  where {ID} = $1 and {Status} = {Processing}
    and {ClaimedAt} = $2
 returning ` + watched.ReadOn,
+
+	ended: `select ` + watched.ReadOn + `
+  from {Name}
+ where {ID} = $1
+   and {ClaimedAt} = $2
+   and ({Status} = {Completed}
+     or {Status} = {Error}
+    and {LastError}::text is distinct from ` + silentText + `
+       )`,
 }
 
 func (t Table) statements() statements {
 	s := statements{complete: t.fill(templates.complete), fail: t.fill(templates.fail), failLate: t.fill(templates.failLate),
-		look: t.fill(templates.look), claim: t.fill(templates.claim), settle: t.fill(templates.settle), refuse: t.fill(templates.refuse)}
+		look: t.fill(templates.look), claim: t.fill(templates.claim), settle: t.fill(templates.settle), refuse: t.fill(templates.refuse), ended: t.fill(templates.ended)}
 	if t.Result != None {
 		s.result = t.fill(templates.result)
 	}

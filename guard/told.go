@@ -5,9 +5,13 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/conns"
 	"github.com/pawl-go/pawl/internal/contract"
 	"github.com/pawl-go/pawl/internal/rollup"
+	"github.com/pawl-go/pawl/internal/txn"
 )
 
 // A refusedError is the error of a late attempt that lost has already reported.
@@ -59,8 +63,13 @@ func failedKind(failure error) pawl.EventKind {
 	return pawl.EventRetryable
 }
 
-// lost returns the error of a late attempt. The first time it emits an event.
+// lost returns the error of an attempt that found its row not claimed by it. If an earlier Commit
+// or Fail of it has ended the row, and the reply was lost, that is ErrAlreadyHandled. Else the
+// attempt is late, and the first time lost emits an event.
 func (c *Claimed) lost(ctx context.Context, op string) error {
+	if ended, err := c.ended(ctx); ended || err != nil {
+		return err
+	}
 	late := fmt.Errorf("row %s of %s no longer belongs to this claim: a Sweeper has taken it back", c.key, c.rows.table.Name)
 	if c.rows.swept.running.Load() > 0 {
 		late = swept{late}
@@ -70,4 +79,27 @@ func (c *Claimed) lost(ctx context.Context, op string) error {
 		s.tell(ctx, pawl.Event{Kind: pawl.EventStaleWriteRefused, Op: op, Key: c.key, Err: err})
 	}
 	return err
+}
+
+// ended reports whether a Commit or Fail without a reply has ended the row. Its error is then
+// ErrAlreadyHandled, once that end is replicated.
+func (c *Claimed) ended(ctx context.Context) (bool, error) {
+	if c.over.Load() || !c.doubt.Load() {
+		return false, nil
+	}
+	var readOn string
+	err := c.rows.pool.QueryRow(ctx, c.rows.sql.ended, c.id, c.token).Scan(&readOn)
+	conns.LeaveStandby(c.rows.pool, err)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return false, nil
+	case err != nil:
+		return false, pawl.Wrap("guard.claim", err)
+	}
+	if err := txn.Replicated(ctx, c.rows.pool, readOn); err != nil {
+		return true, err
+	}
+	c.over.Store(true)
+	return true, &pawl.Error{Op: "guard.claim", Code: pawl.CodeAlreadyHandled,
+		Err: fmt.Errorf("row %s of %s was ended by this claim, and the reply was lost", c.key, c.rows.table.Name)}
 }

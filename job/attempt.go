@@ -16,7 +16,7 @@ import (
 )
 
 // An attempt runs a claimed job, or a batch of one kind, until its outcome is recorded or left to
-// keepSettling. It enters the process's gate before the claim, as one entrant for each job.
+// keepSettling. It enters the process's isolator before the claim, as one entrant for each job.
 type attempt struct {
 	context.Context // of its handler
 	cancel          context.CancelCauseFunc
@@ -29,8 +29,8 @@ type attempt struct {
 	executed        bool          // false if a suspect was put back
 	over            chan struct{} // closed at the end of the attempt; nil without a waiter
 
-	leave func()      // of a suspect: leaves the gate
-	left  atomic.Bool // ordinary entrants have left the gate
+	leave func()      // of a suspect: leaves the isolator
+	left  atomic.Bool // ordinary entrants have left the isolator
 
 	running atomic.Pointer[[]Job] // the jobs whose handler is called, until it returns
 
@@ -146,7 +146,7 @@ func endAll(all ...*attempt) {
 	}
 }
 
-// departing leaves the gate for a suspect. Else it returns how many entrants must leave.
+// departing leaves the isolator for a suspect. Else it returns how many entrants must leave.
 func (a *attempt) departing() int {
 	a.exclusive.Release()
 	switch {
@@ -193,7 +193,7 @@ func (a *attempt) executeTx() {
 		return
 	}
 	try := a.tryOne
-	if a.h.form == batch {
+	if a.h.form == transactionalMany {
 		try = func() error { return a.tryBatch(jobs) }
 	}
 	err := txn.Restart(a, try)

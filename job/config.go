@@ -221,7 +221,7 @@ func (c Config) MinConns() int {
 		for _, q := range c.Queues {
 			handlers += max(1, q.Concurrency)
 		}
-	case has(forms, batch), has(forms, then):
+	case has(forms, transactionalMany), has(forms, then):
 		handlers = 1
 	}
 	return handlers + housekeeping
@@ -232,7 +232,7 @@ func (c *Config) concurrency(conns int, handlers []settings) int {
 	switch {
 	case has(handlers, transactional):
 		return max(1, min(4, (conns-housekeeping)/len(c.Queues)))
-	case has(handlers, batch), has(handlers, many):
+	case has(handlers, transactionalMany), has(handlers, many):
 		return 2 * largestBatch(handlers)
 	}
 	return defaultSimples
@@ -249,7 +249,7 @@ func has(handlers []settings, f form) bool {
 
 func largestBatch(handlers []settings) (most int) {
 	for _, h := range handlers {
-		if h.form == batch || h.form == many {
+		if h.form == transactionalMany || h.form == many {
 			most = max(most, h.policy.BatchSize)
 		}
 	}

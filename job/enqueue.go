@@ -88,7 +88,7 @@ func Enqueue(ctx context.Context, db DB, r Request) (Enqueued, error) {
 		return Enqueued{}, err
 	}
 	kick.AfterCommit(db, r.Queue)
-	if err := proved(ctx, db, row.ReadOn); err != nil {
+	if err := replicated(ctx, db, row.ReadOn); err != nil {
 		return Enqueued{}, err
 	}
 	return enqueued(row)
@@ -121,23 +121,24 @@ func EnqueueMany(ctx context.Context, db DB, requests []Request) ([]Enqueued, er
 	if err != nil {
 		return nil, err
 	}
-	if err := proved(ctx, db, rows[0].ReadOn); err != nil {
+	if err := replicated(ctx, db, rows[0].ReadOn); err != nil {
 		return nil, err
 	}
-	answers := make([]Enqueued, len(rows))
+	results := make([]Enqueued, len(rows))
 	for i, row := range rows {
 		if i == 0 || requests[i].Queue != requests[i-1].Queue {
 			kick.AfterCommit(db, requests[i].Queue)
 		}
-		if answers[i], err = enqueued(row); err != nil {
+		if results[i], err = enqueued(row); err != nil {
 			return nil, err
 		}
 	}
-	return answers, nil
+	return results, nil
 }
 
-// proved waits until the read is replicated, if db is a pool. In a transaction, COMMIT proves it.
-func proved(ctx context.Context, db DB, readOn string) error {
+// replicated waits until what was read is replicated, if db is a pool. In a transaction, COMMIT
+// waits for that.
+func replicated(ctx context.Context, db DB, readOn string) error {
 	if pool, is := db.(*pgxpool.Pool); is {
 		return txn.Replicated(ctx, pool, readOn)
 	}

@@ -20,7 +20,7 @@ import (
 // exchange: a crash before COMMIT costs a second run of those handlers, and after it a counted
 // crash.
 func (p *producer) exchange(ctx context.Context, s *session, done []*attempt, free int, due bool, pass pass) (started int, open bool) {
-	room := free + len(done) // entrants of the gate
+	room := free + len(done) // entrants of the isolator
 	row, err := p.askExchange(ctx, s, done, free, due, pass)
 	if err == nil {
 		err = fault.At("job.exchange.after")

@@ -250,9 +250,10 @@ func TestExchange_AHookThatHangsDoesNotKeepRun(t *testing.T) {
 }
 
 // While a suspect waits to be alone, ends do not wait for an exchange, because the producer waits
-// at the gate. The test is not parallel, because other tests' handlers would be in the gate. An end
-// may be late once on a busy machine; one that waits at the gate is late each time.
-func TestExchange_EndsDoNotWaitAtTheGate(t *testing.T) {
+// at the isolator. The test is not parallel, because other tests' handlers would be in the
+// isolator. An end may be late once on a busy machine; one that waits at the isolator is late each
+// time.
+func TestExchange_EndsDoNotWaitAtTheIsolator(t *testing.T) {
 	c := setupCrew(t)
 	c.concurrency = 2
 	begun, proceed := make(chan struct{}), make(chan struct{})
@@ -266,7 +267,7 @@ func TestExchange_EndsDoNotWaitAtTheGate(t *testing.T) {
 		c.untilTrue("another suspect has gone", func() bool { suspect = solo.Process.Suspect(); return suspect != nil })
 		alone := make(chan bool, 1)
 		go func() { alone <- suspect.Alone(t.Context()) }()
-		c.untilTrue("the producer waits at the gate, or the suspect has given up", func() bool { return solo.Process.Waiting() > 0 || len(alone) > 0 })
+		c.untilTrue("the producer waits at the isolator, or the suspect has given up", func() bool { return solo.Process.Waiting() > 0 || len(alone) > 0 })
 		proceed <- struct{}{}
 		was := <-alone
 		suspect.Leave()
@@ -274,7 +275,7 @@ func TestExchange_EndsDoNotWaitAtTheGate(t *testing.T) {
 			return
 		}
 	}
-	t.Error("the end of a job waited at the gate for a suspect that waited for it")
+	t.Error("the end of a job waited at the isolator for a suspect that waited for it")
 }
 
 // A worker whose lease is over learns it from the reply. The job that its exchange ended stays

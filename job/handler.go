@@ -92,10 +92,10 @@ type form int
 const (
 	simple        form = iota + 1 // one job, finished after the handler returned
 	transactional                 // one job, finished in the handler's transaction
-	batch                         // many jobs, finished in one transaction
 	// many jobs; those that succeeded are finished after the handler returned
 	many
-	then // one job: called without a transaction, then finished in one
+	transactionalMany // many jobs, finished in the handler's transaction
+	then              // one job: called without a transaction, then finished in one
 )
 
 // Policy overrides the worker's settings for one kind. The zero value overrides nothing.
@@ -151,12 +151,12 @@ func HandleTx[T any](kind string, fn func(ctx context.Context, tx pgx.Tx, t Task
 	}}}
 }
 
-// HandleManyTx makes a handler of the batch form: [HandleTx] for many jobs in one transaction,
-// sorted by id. If fn fails, its rows are rolled back and it is called again with each half. Only
-// jobs that fail alone are charged. fn may see a job several times, but never twice in one
-// committed transaction. With several jobs the context has no trace; see [Job.Trace].
+// HandleManyTx is [HandleTx] for many jobs in one transaction, sorted by id. If fn fails, its rows
+// are rolled back and it is called again with each half. Only jobs that fail alone are charged. fn
+// may see a job several times, but never twice in one committed transaction. With several jobs the
+// context has no trace; see [Job.Trace].
 func HandleManyTx[T any](kind string, fn func(ctx context.Context, tx pgx.Tx, ts []Task[T]) error) ManyHandler {
-	return ManyHandler{settings{kind: kind, form: batch, empty: fn == nil, call: func(ctx context.Context, tx pgx.Tx, jobs []Job) error {
+	return ManyHandler{settings{kind: kind, form: transactionalMany, empty: fn == nil, call: func(ctx context.Context, tx pgx.Tx, jobs []Job) error {
 		tasks, err := decode[T](jobs)
 		if err != nil {
 			return err
@@ -174,20 +174,20 @@ func HandleManyTx[T any](kind string, fn func(ctx context.Context, tx pgx.Tx, ts
 // No two jobs of a call are of one lane. The context has no trace; see [Job.Trace].
 func HandleMany[T any](kind string, fn func(ctx context.Context, ts []Task[T]) []error) ManyHandler {
 	return ManyHandler{settings{kind: kind, form: many, empty: fn == nil, call: func(ctx context.Context, _ pgx.Tx, jobs []Job) error {
-		errs, tasks, places := make([]error, len(jobs)), make([]Task[T], 0, len(jobs)), make([]int, 0, len(jobs))
+		errs, tasks, indexes := make([]error, len(jobs)), make([]Task[T], 0, len(jobs)), make([]int, 0, len(jobs))
 		for i, j := range jobs {
 			task, err := decodeOne[T](j)
 			if errs[i] = err; err == nil {
-				tasks, places = append(tasks, task), append(places, i)
+				tasks, indexes = append(tasks, task), append(indexes, i)
 			}
 		}
 		if len(tasks) > 0 {
-			answers := fn(ctx, tasks)
-			if len(answers) != 0 && len(answers) != len(tasks) {
-				return fmt.Errorf("the handler returned %d errors for %d jobs", len(answers), len(tasks))
+			results := fn(ctx, tasks)
+			if len(results) != 0 && len(results) != len(tasks) {
+				return fmt.Errorf("the handler returned %d errors for %d jobs", len(results), len(tasks))
 			}
-			for n, err := range answers {
-				errs[places[n]] = err
+			for n, err := range results {
+				errs[indexes[n]] = err
 			}
 		}
 		if errors.Join(errs...) == nil {

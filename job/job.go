@@ -152,7 +152,7 @@ func (j Job) fail(ctx context.Context, db DB, cause error, backoff Backoff) (Fai
 func (j Job) Release(ctx context.Context, db DB) (released bool, err error) {
 	released, readOn, err := contract.JobRelease(ctx, db, j.ID, j.Fence, 0)
 	if err == nil {
-		err = proved(ctx, db, readOn)
+		err = replicated(ctx, db, readOn)
 	}
 	return released, err
 }

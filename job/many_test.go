@@ -105,7 +105,7 @@ func TestHandleMany_CrashRunsItAgain(t *testing.T) {
 }
 
 // If Admit returns 0, the jobs stay pending. A kick calls it again.
-func TestQueue_Gate(t *testing.T) {
+func TestQueue_Admit(t *testing.T) {
 	t.Parallel()
 	c := setupCrew(t)
 	var open atomic.Int64

@@ -58,7 +58,7 @@ func changed(ctx context.Context, db DB, row contract.JobOwnRow, err error) (Cha
 	if err != nil {
 		return Changed{}, err
 	}
-	if err := proved(ctx, db, row.ReadOn); err != nil {
+	if err := replicated(ctx, db, row.ReadOn); err != nil {
 		return Changed{}, err
 	}
 	done := row.Outcome == "cancelled" || row.Outcome == "rescheduled"

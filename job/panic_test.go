@@ -11,7 +11,7 @@ import (
 )
 
 // If Admit panics or exits, the worker claims no job, emits an error and calls it again.
-func TestQueue_GatePanics(t *testing.T) {
+func TestQueue_AdmitPanics(t *testing.T) {
 	t.Parallel()
 	for how, end := range map[string]func(){"panics": func() { panic("boom") }, "exits": runtime.Goexit} {
 		t.Run(how, func(t *testing.T) {

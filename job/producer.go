@@ -118,7 +118,7 @@ func (p *producer) beginPass() pass {
 }
 
 // next waits for done attempts or free slots, and takes them. If it returns done attempts, all are
-// inside the gate. Both are empty if Admit allows no job. It reports whether ctx is open.
+// inside the isolator. Both are empty if Admit allows no job. It reports whether ctx is open.
 func (p *producer) next(ctx context.Context) (done []*attempt, free int, open bool) {
 	for {
 		p.capacity.gather(ctx, p.queue.Concurrency/2, gatherFor)
@@ -127,7 +127,7 @@ func (p *producer) next(ctx context.Context) (done []*attempt, free int, open bo
 			return nil, 0, false
 		}
 		// The reply to an exchange names jobs, not attempts, so a job must not be in it twice. Its
-		// claim may wait at the gate, but ends must not wait.
+		// claim may wait at the isolator, but ends must not wait.
 		twice := distinct(len(done), func(i int) int64 { return done[i].jobs[0].ID }) < len(done)
 		if len(done) > 0 && (twice || !solo.Process.TryEnter(free+len(done))) {
 			p.w.finishBatcher.take(done...)
@@ -189,9 +189,9 @@ func (p *producer) start(ctx context.Context, s *session, free int, due bool, pa
 	return len(jobs), err == nil || p.w.claimFailed(ctx, s, err)
 }
 
-// claim takes up to limit due jobs. It enters the process's gate before it claims: see package
+// claim takes up to limit due jobs. It enters the process's isolator before it claims: see package
 // solo. Every claim acquires in this order, and never waits for one while holding a later one:
-// slot, gate, claim, connection of the handler.
+// slot, isolator, claim, connection of the handler.
 func (p *producer) claim(ctx context.Context, s *session, limit int, suspects bool, pass pass) (jobs []Job, err error) {
 	var rows []contract.JobClaimRow
 	defer func() { p.mark.end(pass, rows, time.Now()) }()
@@ -230,7 +230,7 @@ func (p *producer) attempts(s *session, jobs []Job) []*attempt {
 	var open map[*settings]*attempt // the unfilled batch
 	for i := range jobs {
 		h := p.w.handlers[jobs[i].Kind]
-		batched := (h.form == batch || h.form == many) && jobs[i].Crashes == 0 && p.w.losses.Count(jobs[i].ID) == 0
+		batched := (h.form == transactionalMany || h.form == many) && jobs[i].Crashes == 0 && p.w.losses.Count(jobs[i].ID) == 0
 		if a := open[h]; batched && a != nil && len(a.jobs) < h.policy.BatchSize {
 			a.jobs = append(a.jobs, jobs[i])
 			continue

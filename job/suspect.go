@@ -14,7 +14,7 @@ import (
 )
 
 // markPatience bounds one attempt to set or clear a suspect's mark in the database. The timer that
-// reopens the gate is shorter by twice this time.
+// reopens the isolator is shorter by twice this time.
 const markPatience = 500 * time.Millisecond
 
 // suspectPause is how long a job waits that was put back because the process runs another suspect.
@@ -26,7 +26,7 @@ const suspectPause = 200 * time.Millisecond
 // enters. If the process has another suspect, or the mark cannot be set, the job is put back and
 // the attempt is over.
 //
-// mark: a crash before it counts as a death with other jobs. A crash after it, until the gate
+// mark: a crash before it counts as a death with other jobs. A crash after it, until the isolator
 // opens, counts as a death alone.
 func (w *Worker) isolate(a *attempt) (ok bool) {
 	s, j := a.s, a.jobs[0]
@@ -81,8 +81,8 @@ func (w *Worker) mark(s *session, j Job) error {
 }
 
 // unmark clears the suspect's mark before other work enters. If that fails within markPatience, the
-// gate opens anyway and unmark retries in the background. Until it succeeds, a death counts as a
-// death alone. The call names this attempt, so it does not clear the mark of the next suspect.
+// isolator opens anyway and unmark retries in the background. Until it succeeds, a death counts as
+// a death alone. The call names this attempt, so it does not clear the mark of the next suspect.
 // Ending the session instead would make the worker's healthy jobs wait for its drain.
 func (w *Worker) unmark(s *session, j Job) {
 	err := w.clearMark(s, j)

@@ -16,7 +16,7 @@ import (
 	"github.com/pawl-go/pawl/job"
 )
 
-// Only the tests of this file with their own processes are parallel. The gate belongs to the
+// Only the tests of this file with their own processes are parallel. The isolator belongs to the
 // process, and other tests' handlers would be in it.
 
 // healthyWait is how long healthy work may wait for suspects in a row, plus slack.
@@ -54,8 +54,9 @@ func (c *crew) within(limit time.Duration, what string, reached func() bool) {
 	patience.Within(c, limit, what, reached)
 }
 
-// Process takes its slot before it enters the gate. If a suspect has the only slot, both finish.
-func TestProcess_WaitsForASlotOutsideOfTheGate(t *testing.T) {
+// Process takes its slot before it enters the isolator. If a suspect has the only slot, both
+// finish.
+func TestProcess_WaitsForASlotOutsideOfTheIsolator(t *testing.T) {
 	c := setupCrew(t)
 	var ran atomic.Int32
 	w := c.hire2(1, simple("k", func(context.Context, job.Job) error {
@@ -113,7 +114,7 @@ func TestProcess_ClaimsNothingWithoutASlot(t *testing.T) {
 	c.wantCount("select count(*) from pawl.job where status = 'pending' and fence = 0", 1)
 }
 
-// Process waits for its slot outside the gate, so it does not keep a suspect from being alone.
+// Process waits for its slot outside the isolator, so it does not keep a suspect from being alone.
 func TestProcess_ThatWaitsForASlotIsNoCompany(t *testing.T) {
 	c := setupCrew(t)
 	var entered, ran, alone atomic.Int32

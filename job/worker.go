@@ -273,7 +273,7 @@ func (w *Worker) Process(ctx context.Context, id int64) (Processed, error) {
 		if err != nil {
 			w.claimFailed(ctx, s, err)
 		} else {
-			err = proved(ctx, w.pool, row.ReadOn)
+			err = replicated(ctx, w.pool, row.ReadOn)
 		}
 		return Processed(row.Outcome), err
 	}

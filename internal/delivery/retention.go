@@ -82,6 +82,14 @@ func LastDeath(ctx context.Context, db pawl.DB, queue string) (*time.Time, error
 	return contract.QueueDeath(ctx, db, queue)
 }
 
+// NoteDeath makes LastDeath return a death of a process of the queue that still runs. A worker that
+// registers and is silent stands for it: it counts as dead after 3 s, and the next sweep records
+// that.
+func NoteDeath(ctx context.Context, db contract.DB, queue string) error {
+	_, err := contract.WorkerRegister(ctx, db, queue, time.Second, []string{queue})
+	return err
+}
+
 // Open counts the stored deliveries of a consumer that are not done, up to limit. Dead letters
 // count as done. Deliveries held at a sequence gate are not counted.
 func Open(ctx context.Context, db pawl.DB, consumer, queue string, limit int) (int, error) {

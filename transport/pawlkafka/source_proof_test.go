@@ -727,3 +727,23 @@ func TestOpen_TakesOptions(t *testing.T) {
 }
 
 func reset(to kgo.Offset) []kgo.Opt { return []kgo.Opt{kgo.ConsumeResetOffset(to)} }
+
+// A delivery that has begun and is not settled when its source is finished counts a takeover, as
+// after a death. So a consumer notices a record whose handler is abandoned by each stop.
+func TestTakeovers_CountWhatAFinishAbandons(t *testing.T) {
+	t.Parallel()
+	at := addr(t)
+	topic, group := createTopic(t, at, 1, nil), unique(t)
+	produce(t, at, keyed(topic, 0, "1"), keyed(topic, 0, "2"))
+	for want := 1; want <= 3; want++ {
+		s := open(t, quick(at), group, []string{topic}, pawlkafka.Config{})
+		ds := get(t, s, 2)
+		if ds[0].Receives != want || ds[1].Receives != want {
+			t.Fatalf("receives %d and %d, want %d", ds[0].Receives, ds[1].Receives, want)
+		}
+		if !s.StillHeld(ds[0]) {
+			t.Fatal("the record is not held")
+		}
+		finish(s)
+	}
+}

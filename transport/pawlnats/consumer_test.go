@@ -265,3 +265,52 @@ func TestConsumer_ReportsAnUnlimitedHorizon(t *testing.T) {
 		t.Error(errs)
 	}
 }
+
+// JetStream counts the delivery of a message whose handler an orderly stop abandons. From SoloAfter
+// on the message is a suspect, so it cannot stop one process after the other for ever.
+func TestConsumer_AnAbandonedMessageBecomesASuspect(t *testing.T) {
+	t.Parallel()
+	p := newPipeline(t, options{consumer: jetstream.ConsumerConfig{AckWait: time.Second}})
+	m := nats.NewMsg(p.stream + ".placed")
+	m.Header.Set("Idempotency-Key", "stops")
+	p.publish(m)
+	counters := &pawl.Counters{}
+	start := func(source pawl.Source, handler func(context.Context, pgx.Tx, consumer.Message[[]byte]) error) (stop func()) {
+		c, err := consumer.New(p.pool, consumer.Config{Name: "orders", Source: source, ShutdownTimeout: 50 * time.Millisecond,
+			Retention: consumer.Retention{Forever: true}, Hooks: counters.Hooks(),
+			Handler: consumer.HandleTx(handler).With(consumer.TxPolicy{Policy: consumer.Policy{SoloAfter: 2}})})
+		p.must(err)
+		ctx, cancel := context.WithCancel(context.Background())
+		ended := make(chan error, 1)
+		go func() { ended <- c.Run(ctx) }()
+		stop = sync.OnceFunc(func() {
+			cancel()
+			if err := <-ended; err != nil {
+				p.Errorf("run: %v", err)
+			}
+		})
+		p.Cleanup(stop)
+		return stop
+	}
+	called, exit := make(chan struct{}, 1), make(chan struct{})
+	stop := start(p.source, func(context.Context, pgx.Tx, consumer.Message[[]byte]) error {
+		called <- struct{}{}
+		<-exit
+		return errors.New("too late")
+	})
+	<-called
+	stop()
+	close(exit) // as the exit of its process
+	eventually(t, "the death is known", func() bool {
+		var known bool
+		p.must(p.pool.QueryRow(t.Context(), "select q.outcome <> 'none' from pawl_v1.queue_death('inbox/orders') as q").Scan(&known))
+		return known
+	})
+	next, err := pawlnats.Open(t.Context(), connect(t, p.server.Addr()), p.stream, p.consumer, pawlnats.Config{Wait: time.Second})
+	p.must(err)
+	start(next, write)
+	eventually(t, "all is settled", func() bool { return len(p.wrote()) == 1 && p.settled() })
+	if n := counters.Count(pawl.EventSuspect); n != 1 {
+		t.Errorf("%d suspects, want 1", n)
+	}
+}

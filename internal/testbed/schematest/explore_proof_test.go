@@ -64,6 +64,7 @@ const (
 	cancelOne      = `select play.fail(1, 1, '{"cancel": true}')`
 	failOne        = `select play.fail(1, 1, '{"retry_in_ms": 0}')`
 	sweepEverybody = "select play.sweep()"
+	abandonOne     = "select play.abandon(1, '{1}')"
 	heartbeat      = "select h.outcome from pawl_v1.worker_heartbeat(1) as h"
 	finishPair     = "select play.finish_many('{1,2}', '{1,1}')"
 	finishBack     = "select play.finish_many('{2,1}', '{1,1}')"
@@ -108,6 +109,10 @@ var scenes = []scene{
 	{name: "leave, finish", given: heldByOne, sides: [][]string{{"select play.leave(1)"}, {finishOne}}},
 	{name: "leave, claim", given: heldByOne, sides: [][]string{{"select play.leave(1)"}, {claimOne}, {claimTwo}}},
 	{name: "leave, one's own last claim", given: pending, sides: [][]string{{"select play.leave(1)"}, {claimOne}}},
+	{name: "abandon, sweep", given: heldByOne, sides: [][]string{{abandonOne}, {sweepEverybody}}},
+	{name: "abandon, sweep, claim", given: heldByOne, sides: [][]string{{abandonOne}, {sweepEverybody}, {claimTwo}}},
+	{name: "abandon, one's own last claim", given: pair + "select play.claim(1);", sides: [][]string{{abandonOne}, {claimOne}, {claimTwo}}},
+	{name: "abandon, finish, sweep", given: heldByOne, sides: [][]string{{abandonOne}, {finishOne}, {sweepEverybody}}},
 	{name: "leave, sweep", given: overdue, sides: [][]string{{"select play.leave(1)"}, {sweepEverybody}}},
 
 	{name: "finish many, finish many in reverse", refusal: busy, given: heldPair, sides: [][]string{{finishPair}, {finishBack}}},

@@ -67,6 +67,10 @@ var ours = []mutant{
 	{name: "renew without fence", property: "p_fence", scene: "sweep, claim, renew", edits: []edit{{"job_renew", "\n     and j.fence = p_fence\n", "\n"}}},
 	{name: "leave without waiting for a claim", property: "p_loss", scene: "leave, one's own last claim", edits: []edit{
 		{"worker_leave", "perform from pawl.worker as w where w.id = p_worker for update;", ""}}},
+	{name: "leave ignores what is abandoned", property: "p_charge", scene: "abandon, sweep", edits: []edit{{"worker_leave", "\n       and j.id <> all (v_abandoned)", ""}}},
+	{name: "leave does not mark who has abandoned jobs", property: "p_loss", scene: "abandon, sweep", edits: []edit{{"worker_leave", "if not v_left then", "if false then"}}},
+	{name: "the sweep charges an attempt for an abandoned job", property: "p_charge", scene: "abandon, sweep", edits: []edit{
+		{"job_sweep", "attempts = case when j.claimed_by = any (v_absent || v_left)", "attempts = case when j.claimed_by = any (v_absent)"}}},
 	{name: "accept any fence", property: "p_fence", scene: "accept, lower", edits: []edit{{"fence_accept", "\n       and f.fence <= p_fence;", ";"}}},
 	{name: "finish many without fence", property: "p_fence", scene: "finish, zombie's finish many", edits: []edit{
 		{"job_finish_many", "\n                  and l.fence = g.fence))", "))"}, {"job_finish_many", " and d.fence = g.fence", ""}}},

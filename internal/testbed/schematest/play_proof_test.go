@@ -21,6 +21,7 @@ const play = `
 create schema play;
 create table play.ledger (n bigint generated always as identity primary key, job bigint not null, fence bigint not null, verb text not null);
 create table play.effect (what text not null);
+create table play.abandoned (job bigint not null, fence bigint not null, worker bigint not null);
 ` + playLanes + playGates + playSchedules + `
 
 create function play.claim(p_worker bigint, p_limit int default 1, p_options jsonb default '{}') returns text language sql as $$
@@ -108,6 +109,18 @@ declare
   v_said text;
 begin
   select l.outcome || ' ' || l.released into v_said from pawl_v1.worker_leave(p_worker) as l;
+  perform play.note_taken();
+  return v_said;
+end $$;
+
+-- A stop that abandons the handlers of these jobs.
+create function play.abandon(p_worker bigint, p_ids bigint[]) returns text language plpgsql as $$
+declare
+  v_said text;
+begin
+  insert into play.abandoned (job, fence, worker)
+  select j.id, j.fence, p_worker from pawl.job as j where j.id = any (p_ids) and j.claimed_by = p_worker;
+  select l.outcome || ' ' || l.released into v_said from pawl_v1.worker_leave(p_worker, jsonb_build_object('abandoned', p_ids)) as l;
   perform play.note_taken();
   return v_said;
 end $$;
@@ -238,11 +251,23 @@ select 'p_loss', 'job ' || j.id || ' is held by worker ' || j.claimed_by || ', w
  where j.claimed_by <> 0
    and not exists (select from pawl.worker as w where w.id = j.claimed_by)
 union all
+select 'p_loss', 'job ' || a.job || ' was abandoned by worker ' || a.worker || ', which is not marked as gone'
+  from play.abandoned as a
+  join pawl.job as j on j.id = a.job and j.claimed_by = a.worker
+  join pawl.worker as w on w.id = a.worker
+ where isfinite(w.seen_at)
+union all
+select 'p_charge', 'job ' || j.id || ' was abandoned; it has ' || j.crashes || ' crashes and ' || j.attempts || ' attempts'
+  from play.abandoned as a
+  join pawl.job as j on j.id = a.job
+ where j.fence > a.fence and j.crashes = 0
+    or j.fence = a.fence and j.status = 'pending' and (j.crashes = 0 or j.attempts > 0)
+union all
 select 'p_loss', 'job ' || j.id || ' has no key'
   from pawl.job as j where j.payload <> '' and not exists (select from pawl.job_key as k where k.job_id = j.id);
 
 create function play.reset() returns void language sql as $$
-  delete from play.ledger; delete from play.effect; delete from pawl.inbox; delete from pawl.job_key; delete from pawl.fence;
+  delete from play.ledger; delete from play.effect; delete from play.abandoned; delete from pawl.inbox; delete from pawl.job_key; delete from pawl.fence;
   delete from pawl.job; delete from pawl.worker; delete from pawl.audit;
   select setval('pawl.job_id_seq', 1, false), setval('pawl.worker_id_seq', 1, false);
   select play.reset_lanes(); select play.reset_gates(); select play.reset_schedules() $$;
