@@ -22,7 +22,8 @@ import (
 
 // SweeperConfig selects the rows that a [Sweeper] retries. Its zero value is fit for production.
 type SweeperConfig struct {
-	// Every is the interval between passes. Default 10 s.
+	// Every is the interval between passes. Default 10 s. If it is negative, Run makes no passes
+	// and only accepts claims: call Pass yourself.
 	Every time.Duration
 	// StuckAfter is how long a row may be claimed before it becomes pending again. Set it above the
 	// longest work: after a takeover, the old holder's commit is refused. Default 15 min.
@@ -84,7 +85,10 @@ type sweepers struct {
 // Errors: [pawl.ErrArgumentInvalid] without drive, or if the table has no AttemptCount or
 // LastError.
 func (r *Rows) Sweeper(cfg SweeperConfig, drive func(ctx context.Context, id string) error) (*Sweeper, error) {
-	for option, fallback := range map[*time.Duration]time.Duration{&cfg.Every: 10 * time.Second, &cfg.StuckAfter: 15 * time.Minute,
+	if cfg.Every == 0 {
+		cfg.Every = 10 * time.Second
+	}
+	for option, fallback := range map[*time.Duration]time.Duration{&cfg.StuckAfter: 15 * time.Minute,
 		&cfg.PendingAfter: 15 * time.Minute, &cfg.Wait: 30 * time.Second, &cfg.MaxWait: time.Hour} {
 		if *option <= 0 {
 			*option = fallback
@@ -110,6 +114,10 @@ func (s *Sweeper) Run(ctx context.Context) error {
 	s.rows.swept.running.Add(1)
 	defer s.rows.swept.running.Add(-1)
 	s.begun.Do(func() { close(s.ready) })
+	if s.cfg.Every < 0 {
+		<-ctx.Done()
+		return nil
+	}
 	loop := progress.From(ctx).Loop("sweeper "+s.rows.table.Name, s.cfg.Every+s.cfg.StuckAfter, nil)
 	defer func() { s.addCounts(context.WithoutCancel(ctx)) }()
 	for {

@@ -43,7 +43,7 @@ type HandlerTest struct {
 }
 
 // Twice delivers, or sends a [RequestTest]'s request, twice: first in sequence, then at once.
-func Twice[P HandlerTest | RequestTest](tb testing.TB, p P) {
+func Twice[P HandlerTest | RequestTest | TriggerTest](tb testing.TB, p P) {
 	tb.Helper()
 	c := caseOf(p)
 	want, ok := c.undisturbed(tb)
@@ -92,16 +92,16 @@ const (
 //
 // It stops after five failing points. The test also fails if there is no point to die at, or if the
 // handler leaves nothing to compare and there is no Check.
-func CrashEverywhere[P HandlerTest | JobTest | RequestTest](tb testing.TB, p P) {
+func CrashEverywhere[P HandlerTest | JobTest | RequestTest | TriggerTest](tb testing.TB, p P) {
 	tb.Helper()
 	c := caseOf(p)
 	want, ok := c.undisturbed(tb)
 	if !ok {
 		return
 	}
-	wrong := 0
-	for n := 1; n <= maxPoints; n++ {
-		fine, died := c.crash(tb, n, want)
+	wrong, try, stalling := 0, c.crash, false
+	for n, tried := 1, 1; tried <= maxPoints; n, tried = n+1, tried+1 {
+		fine, died := try(tb, n, want)
 		if !fine {
 			wrong++
 		}
@@ -110,6 +110,9 @@ func CrashEverywhere[P HandlerTest | JobTest | RequestTest](tb testing.TB, p P) 
 			continue
 		case died:
 			tb.Errorf("pawltest: the points after these %d were not tried: %s", wrong, c.advice)
+		case c.stalls && !stalling && n > 1 && wrong == 0:
+			try, stalling, n = c.stall, true, 0
+			continue
 		case n == 1:
 			tb.Errorf("pawltest: there was no point to die at, so nothing is tested: %s", c.idle)
 		case wrong > 0:

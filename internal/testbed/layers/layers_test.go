@@ -101,7 +101,7 @@ var plan = []struct {
 	{"internal/testbed/fleet", nil},
 	{"internal/testbed/provider", nil},
 	{"internal/testbed/jobtest", []string{".", "internal/contract", "job"}},
-	{"pawltest", []string{".", "command/httpkey", "consumer", "inbox", "outbox", "transport/webhook", "internal/contract", "internal/testbed/pgtest", "internal/testbed/provider", "job", "migrate", "ops", "schema", "internal/pace"}},
+	{"pawltest", []string{".", "command/httpkey", "consumer", "guard", "inbox", "outbox", "transport/webhook", "internal/contract", "internal/testbed/pgtest", "internal/testbed/provider", "job", "migrate", "ops", "schema", "internal/pace", "internal/txn"}},
 	{"internal/testbed/counted", []string{".", "consumer", "job", "outbox", "pawltest", "internal/testbed/checker", "internal/fault", "internal/testbed/fleet", "internal/pace", "internal/receipt", "internal/testbed/wireproxy"}},
 	// generators
 	{"internal/testbed/incident", []string{".", "job", "step", "pawltest"}},
