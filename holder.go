@@ -10,8 +10,8 @@ type Owner struct {
 	JobID int64
 }
 
-// A Holder is an attempt that owns a job, a delivery under a lease, or a leased command. Package
-// step calls other systems on behalf of a Holder.
+// A Holder is an attempt that owns a job, a delivery under a lease, a leased command, or a claimed
+// row of package guard. Package step calls other systems on behalf of a Holder.
 type Holder interface {
 	// Hold locks the owned row in tx and checks that this attempt owns it, else [ErrFenceLost].
 	Hold(ctx context.Context, tx Tx) error

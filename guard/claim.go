@@ -2,6 +2,7 @@ package guard
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"sync/atomic"
@@ -11,16 +12,19 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/internal/conns"
+	"github.com/pawl-go/pawl/internal/contract"
 	"github.com/pawl-go/pawl/internal/fault"
 	"github.com/pawl-go/pawl/internal/txn"
 )
 
 // A Claimed row belongs to one attempt, from [Rows.Claim] until [Claimed.Commit] or [Claimed.Fail],
-// or until a [Sweeper] takes the row back.
+// or until a [Sweeper] takes the row back. It is a [pawl.Holder], so the work's calls of other
+// systems can be steps of package step: after a crash, the next attempt finds those that ended.
 type Claimed struct {
 	rows  *Rows
 	id    any
 	key   string // the id as the database prints it
+	table string // "public.orders"
 	token time.Time
 	over  atomic.Bool // it has ended, or its loss was reported
 	doubt atomic.Bool // the reply to a Commit or Fail was lost, so it may have ended
@@ -52,7 +56,7 @@ func (r *Rows) Claim(ctx context.Context, id any) (*Claimed, error) {
 			Hint: "start the Run of a Sweeper first"}
 	}
 	c := &Claimed{rows: r, id: id}
-	err := txn.Restart(ctx, func() error { return r.pool.QueryRow(ctx, r.sql.claim, id).Scan(&c.token, &c.key) })
+	err := txn.Restart(ctx, func() error { return r.pool.QueryRow(ctx, r.sql.claim, id).Scan(&c.token, &c.key, &c.table) })
 	conns.LeaveStandby(r.pool, err)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
@@ -109,6 +113,26 @@ func (c *Claimed) commit(ctx context.Context, work Work) error {
 	}
 	return tx.CommitWith(context.WithoutCancel(ctx), "guard.complete", c.rows.keep(c.id, result))
 }
+
+// Hold checks in a transaction of yours that this attempt still owns the row, and locks the row
+// until the transaction ends: see [pawl.Holder]. [Claimed.Commit] checks it itself.
+//
+// Errors: [pawl.ErrFenceLost] if the row was taken back; the Sweeper's Hooks get an event.
+func (c *Claimed) Hold(ctx context.Context, tx pawl.Tx) error {
+	err := tx.QueryRow(ctx, c.rows.sql.hold, c.id, c.token).Scan(new(bool))
+	if errors.Is(err, pgx.ErrNoRows) || errors.Is(err, sql.ErrNoRows) {
+		return c.lost(ctx, "guard.hold")
+	}
+	return pawl.Wrap("guard.hold", err)
+}
+
+// Owner returns the owner of the row's steps, for package step: the table with its schema, and the
+// id as text. It is the same at every attempt. If another database has a row with this id and uses
+// the same account of a provider, set [step.Step].Key, or both send the same idempotency key. A new
+// row with the id of a deleted one finds the steps of that one.
+//
+// [step.Step]: https://pkg.go.dev/github.com/pawl-go/pawl/step#Step
+func (c *Claimed) Owner() pawl.Owner { return contract.OwnerOf("guard", c.table, c.key, 0) }
 
 // Fail writes the attempt's error into the row. It then returns [pawl.ErrFailureRecorded], which
 // wraps failure, or [pawl.ErrFenceLost] if the row was taken back. If an earlier Commit or Fail of

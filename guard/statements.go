@@ -17,7 +17,8 @@ type statements struct {
 	fail     string // $2: the error; for a row that this transaction has completed
 	failLate string // $2: the error; for a pending row, after the transaction was lost
 	look     string // the status, and whether synchronous standbys are set
-	claim    string // pending → processing; returns the token and the id
+	claim    string // pending → processing; returns the token, the id and the table's full name
+	hold     string // locks the row if it is processing under token $2
 	settle   string // processing under token $2 → completed
 	refuse   string // processing under token $2 → error $3
 	ended    string // whether synchronous standbys are set; for a row that token $2 has ended
@@ -61,7 +62,18 @@ returning ` + watched.ReadOn,
      , {ClaimedAt} = {now}
      , {AttemptCount} = {AttemptCount} + 1
  where {ID} = $1 and {Status} = {Pending}
-returning {ClaimedAt}, {ID}::text`,
+returning {ClaimedAt}, {ID}::text, (
+         select pg_catalog.format('%I.%I', n.nspname, c.relname)
+           from pg_catalog.pg_class as c
+           join pg_catalog.pg_namespace as n on n.oid = c.relnamespace
+          where c.oid = {relation}::pg_catalog.regclass)`,
+
+	// It permits rows of other tables that refer to this one.
+	hold: `select true
+  from {Name}
+ where {ID} = $1 and {Status} = {Processing}
+   and {ClaimedAt} = $2
+   for no key update`,
 
 	settle: `update {Name}
    set {Status} = {Completed}
@@ -88,7 +100,7 @@ returning ` + watched.ReadOn,
 
 func (t Table) statements() statements {
 	s := statements{complete: t.fill(templates.complete), fail: t.fill(templates.fail), failLate: t.fill(templates.failLate),
-		look: t.fill(templates.look), claim: t.fill(templates.claim), settle: t.fill(templates.settle), refuse: t.fill(templates.refuse), ended: t.fill(templates.ended)}
+		look: t.fill(templates.look), claim: t.fill(templates.claim), hold: t.fill(templates.hold), settle: t.fill(templates.settle), refuse: t.fill(templates.refuse), ended: t.fill(templates.ended)}
 	if t.Result != None {
 		s.result = t.fill(templates.result)
 	}
@@ -112,7 +124,8 @@ func (t Table) fill(template string, more ...string) string {
 			lines = append(lines, line)
 		}
 	}
-	pairs := append([]string{"{Name}", pgx.Identifier(strings.Split(t.Name, ".")).Sanitize(), "{now}", "pg_catalog.clock_timestamp()",
+	name := pgx.Identifier(strings.Split(t.Name, ".")).Sanitize()
+	pairs := append([]string{"{Name}", name, "{relation}", literal(name), "{now}", "pg_catalog.clock_timestamp()",
 		"{Pending}", literal(t.Pending), "{Processing}", literal(t.Processing), "{Completed}", literal(t.Completed), "{Error}", literal(t.Error)}, more...)
 	for name, column := range columns {
 		pairs = append(pairs, name, pgx.Identifier{column}.Sanitize())

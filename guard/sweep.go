@@ -15,13 +15,15 @@ import (
 	"github.com/pawl-go/pawl/internal/conns"
 	"github.com/pawl-go/pawl/internal/contract"
 	"github.com/pawl-go/pawl/internal/pace"
+	"github.com/pawl-go/pawl/internal/progress"
 	"github.com/pawl-go/pawl/internal/rollup"
 	"github.com/pawl-go/pawl/internal/txn"
 )
 
 // SweeperConfig selects the rows that a [Sweeper] retries. Its zero value is fit for production.
 type SweeperConfig struct {
-	// Every is the interval between passes. Default 10 s.
+	// Every is the interval between passes. Default 10 s. If it is negative, Run makes no passes
+	// and only accepts claims: call Pass yourself.
 	Every time.Duration
 	// StuckAfter is how long a row may be claimed before it becomes pending again. Set it above the
 	// longest work: after a takeover, the old holder's commit is refused. Default 15 min.
@@ -59,6 +61,9 @@ type Sweeper struct {
 	seen     []highMark // values of the column Monotone, oldest first
 	counted  *rollup.Recorder
 	measured time.Time // when final rows were last counted
+
+	begun sync.Once
+	ready chan struct{} // closed when Run accepts claims
 }
 
 // A highMark is the highest value of the column Monotone that a pass saw.
@@ -80,7 +85,10 @@ type sweepers struct {
 // Errors: [pawl.ErrArgumentInvalid] without drive, or if the table has no AttemptCount or
 // LastError.
 func (r *Rows) Sweeper(cfg SweeperConfig, drive func(ctx context.Context, id string) error) (*Sweeper, error) {
-	for option, fallback := range map[*time.Duration]time.Duration{&cfg.Every: 10 * time.Second, &cfg.StuckAfter: 15 * time.Minute,
+	if cfg.Every == 0 {
+		cfg.Every = 10 * time.Second
+	}
+	for option, fallback := range map[*time.Duration]time.Duration{&cfg.StuckAfter: 15 * time.Minute,
 		&cfg.PendingAfter: 15 * time.Minute, &cfg.Wait: 30 * time.Second, &cfg.MaxWait: time.Hour} {
 		if *option <= 0 {
 			*option = fallback
@@ -96,7 +104,7 @@ func (r *Rows) Sweeper(cfg SweeperConfig, drive func(ctx context.Context, id str
 		return nil, &pawl.Error{Op: "guard.sweep", Code: pawl.CodeArgumentInvalid,
 			Err: errors.New("a sweeper needs a function to drive rows with, and the columns AttemptCount and LastError")}
 	}
-	return &Sweeper{rows: r, cfg: cfg, drive: drive, counted: rollup.New(r.pool, rollup.Consumer)}, nil
+	return &Sweeper{rows: r, cfg: cfg, drive: drive, counted: rollup.New(r.pool, rollup.Consumer), ready: make(chan struct{})}, nil
 }
 
 // Run makes a pass at once and then every Every, until ctx is cancelled. It always returns nil:
@@ -105,9 +113,15 @@ func (s *Sweeper) Run(ctx context.Context) error {
 	s.rows.swept.newest.Store(s)
 	s.rows.swept.running.Add(1)
 	defer s.rows.swept.running.Add(-1)
+	s.begun.Do(func() { close(s.ready) })
+	if s.cfg.Every < 0 {
+		<-ctx.Done()
+		return nil
+	}
+	loop := progress.From(ctx).Loop("sweeper "+s.rows.table.Name, s.cfg.Every+s.cfg.StuckAfter, nil)
 	defer func() { s.addCounts(context.WithoutCancel(ctx)) }()
 	for {
-		if _, err := s.Pass(ctx); err != nil && ctx.Err() == nil {
+		if _, err := s.pass(ctx, loop); err != nil && ctx.Err() == nil {
 			s.tell(ctx, pawl.Event{Kind: pawl.EventError, Op: "guard.sweep", Err: err})
 		}
 		s.addCounts(context.WithoutCancel(ctx)) // WithoutCancel, or the last counts would be lost
@@ -117,9 +131,15 @@ func (s *Sweeper) Run(ctx context.Context) error {
 	}
 }
 
+// Ready returns a channel that is closed when Run accepts claims.
+func (s *Sweeper) Ready() <-chan struct{} { return s.ready }
+
 // Pass makes one pass and returns how many rows it drove: 0 if another sweeper collects them. Use
 // it in tests, or to sweep at times of your own. The error is the database's.
-func (s *Sweeper) Pass(ctx context.Context) (driven int, err error) {
+func (s *Sweeper) Pass(ctx context.Context) (driven int, err error) { return s.pass(ctx, nil) }
+
+func (s *Sweeper) pass(ctx context.Context, loop *progress.Loop) (driven int, err error) {
+	loop.Tick()
 	var found passResult
 	err = txn.Restart(ctx, func() (err error) {
 		found, err = s.collect(ctx)
@@ -132,6 +152,7 @@ func (s *Sweeper) Pass(ctx context.Context) (driven int, err error) {
 	s.tellFound(ctx, found)
 	for _, id := range found.due {
 		failure := txn.Safely(func() error { return s.drive(ctx, id) }) // recovers a panic
+		loop.Tick()
 		switch {
 		case failure == nil, errors.Is(failure, pawl.ErrAlreadyHandled), errors.Is(failure, pawl.ErrInProgress):
 			driven++

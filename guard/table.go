@@ -71,6 +71,9 @@ func New(pool *pgxpool.Pool, t Table) (*Rows, error) {
 	return &Rows{pool: pool, table: t, sql: t.statements()}, nil
 }
 
+// Table returns the mapping with its defaults.
+func (r *Rows) Table() Table { return r.table }
+
 func (t Table) check() error {
 	if t.Name == "" || t.ID == None || t.Status == None {
 		return errors.New("the Name, the ID and the Status of the table are required")

@@ -42,7 +42,7 @@ type HandlerTest struct {
 
 // Twice delivers, sends a [RequestTest]'s request, or runs a [WorkTest]'s worker twice: first in
 // sequence, then at once.
-func Twice[P HandlerTest | RequestTest | WorkTest](tb testing.TB, p P) {
+func Twice[P HandlerTest | RequestTest | TriggerTest | WorkTest](tb testing.TB, p P) {
 	tb.Helper()
 	c := caseOf(p)
 	want, ok := c.undisturbed(tb)
@@ -85,16 +85,16 @@ const (
 //
 // It stops after five failing points. The test also fails if there is no point to die at, or if the
 // handler leaves nothing to compare and there is no Check.
-func CrashEverywhere[P HandlerTest | JobTest | RequestTest | WorkTest](tb testing.TB, p P) {
+func CrashEverywhere[P HandlerTest | JobTest | RequestTest | TriggerTest | WorkTest](tb testing.TB, p P) {
 	tb.Helper()
 	c := caseOf(p)
 	want, ok := c.undisturbed(tb)
 	if !ok {
 		return
 	}
-	wrong := 0
-	for n := 1; n <= maxPoints; n++ {
-		fine, died := c.crash(tb, n, want)
+	wrong, try, stalling := 0, c.crash, false
+	for n, tried := 1, 1; tried <= maxPoints; n, tried = n+1, tried+1 {
+		fine, died := try(tb, n, want)
 		if !fine {
 			wrong++
 		}
@@ -103,6 +103,9 @@ func CrashEverywhere[P HandlerTest | JobTest | RequestTest | WorkTest](tb testin
 			continue
 		case died:
 			tb.Errorf("pawltest: the points after these %d were not tried: %s", wrong, c.advice)
+		case c.stalls && !stalling && n > 1 && wrong == 0:
+			try, stalling, n = c.stall, true, 0
+			continue
 		case n == 1:
 			tb.Errorf("pawltest: there was no point to die at, so nothing is tested: %s", c.idle)
 		case wrong > 0:

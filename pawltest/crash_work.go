@@ -16,10 +16,9 @@ import (
 	"github.com/pawl-go/pawl/internal/pace"
 )
 
-// A WorkTest tests any worker of yours, on databases of its own: a trigger of package guard, or a
-// function that finds its work in a table. However often it runs, and wherever the process dies,
-// your tables and the enqueued jobs must be as after one undisturbed run. The comparison is that of
-// [HandlerTest].
+// A WorkTest tests any other worker of yours, such as a function that finds its work in a table, on
+// databases of its own. However often it runs, and wherever the process dies, your tables and the
+// enqueued jobs must be as after one undisturbed run. The comparison is that of [HandlerTest].
 //
 // [Twice] makes two runs at once meet: both read before either of them writes. So a worker that
 // selects a row and then acts on it fails each time, and not once in a thousand times.

@@ -15,8 +15,9 @@
 // ask.
 //
 // [CrashEverywhere] and [Twice] test a handler of a consumer ([HandlerTest]), of jobs ([JobTest])
-// or of requests ([RequestTest]), and any other worker ([WorkTest]). Wherever its process dies, and
-// however often its input comes, your tables must end up as after one undisturbed run:
+// or of requests ([RequestTest]), the work of a guarded row ([TriggerTest]), and any other worker
+// ([WorkTest]). Wherever its process dies, and however often its input comes, your tables must end
+// up as after one undisturbed run:
 //
 //	pawltest.CrashEverywhere(t, pawltest.HandlerTest{
 //		Schema:   []string{"create table orders (id text, cents int)"},

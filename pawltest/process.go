@@ -37,6 +37,9 @@ type process struct {
 	// hit is the point at which it died or lost a reply.
 	hit   string
 	wires map[*wire]bool
+
+	stallAt int    // statement to stall before, from 1; 0: none
+	stalled func() // what happens meanwhile
 }
 
 type fate int
@@ -61,14 +64,14 @@ func (f fate) at(text string) string {
 // processName is the application_name of a process's connections.
 const processName = "pawltest process"
 
-func newProcess(ctx context.Context, url string, at int) (*process, error) {
+func newProcess(ctx context.Context, url string, at int, beside bool) (*process, error) {
 	p := &process{at: at, wires: map[*wire]bool{}}
 	p.gone, p.end = context.WithCancel(context.Background())
 	var err error
-	if p.own, err = newPool(ctx, url, p.attach(false)); err != nil {
+	if p.own, err = newPool(ctx, url, p.attach(false), beside); err != nil {
 		return nil, err
 	}
-	p.yours, err = newPool(ctx, url, p.attach(true))
+	p.yours, err = newPool(ctx, url, p.attach(true), beside)
 	return p, err
 }
 
@@ -85,13 +88,17 @@ func (p *process) close() {
 
 type attachFunc = func(context.Context, *pgconn.Config, net.Conn) (net.Conn, error)
 
-func newPool(ctx context.Context, url string, attach attachFunc) (*pgxpool.Pool, error) {
+// newPool returns a pool. beside a stalled process, its statements do not wait long for a lock.
+func newPool(ctx context.Context, url string, attach attachFunc, beside bool) (*pgxpool.Pool, error) {
 	config, err := pgxpool.ParseConfig(url)
 	if err != nil {
 		return nil, err
 	}
 	config.ConnConfig.AfterNetConnect = attach
 	config.ConnConfig.RuntimeParams["application_name"] = processName
+	if beside {
+		config.ConnConfig.RuntimeParams["lock_timeout"] = "100ms"
+	}
 	return pgxpool.NewWithConfig(ctx, config)
 }
 
@@ -125,6 +132,7 @@ func (p *process) lend(conn *pgx.Conn) {
 // statement counts the points of one statement, and returns its fate.
 func (p *process) statement(text string) fate {
 	text = strings.Join(strings.Fields(text), " ")
+	p.mayStall(text)
 	fates := []fate{diesBefore, diesAfter}
 	if commits(text) {
 		fates = append(fates, losesReply)
@@ -137,6 +145,37 @@ func (p *process) statement(text string) fate {
 		}
 	}
 	return goesOn
+}
+
+// stall makes the process stall before its nth statement from now, while do runs.
+func (p *process) stall(n int, do func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.stallAt, p.stalled = n, do
+}
+
+func (p *process) mayStall(text string) {
+	p.mu.Lock()
+	if p.stallAt == 0 {
+		p.mu.Unlock()
+		return
+	}
+	p.stallAt--
+	stalls := p.stallAt == 0
+	if stalls {
+		p.hit = "stall before " + shortened(text)
+	}
+	p.mu.Unlock()
+	if stalls {
+		p.stalled()
+	}
+}
+
+// wasHit reports whether the process died, stalled or lost a reply.
+func (p *process) wasHit() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.hit != ""
 }
 
 // commits reports whether the last of several statements is a COMMIT.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -17,6 +18,7 @@ type crashCase struct {
 	check          func(testing.TB, *pgxpool.Pool)
 	begin          func(context.Context, *trial, *process) (life, error)
 	meets          bool   // two runs at once read before either writes
+	stalls         bool   // a process may also stall, while another takes over
 	advice         string // how to fix a difference
 	idle           string // why there may be no point to die at
 }
@@ -33,6 +35,9 @@ type trial struct {
 	url  string
 	eyes *pgxpool.Pool // the test's own pool, not a process's
 	all  []*process
+
+	acknowledged atomic.Bool // the message of a TriggerTest does not come again
+	stalling     atomic.Bool // a process is stalled, and another works
 }
 
 const trialLimit = time.Minute
@@ -74,7 +79,7 @@ func (t *trial) run(ctx context.Context, want contents, do func(context.Context,
 
 // start begins a process that dies at a point, and returns its work.
 func (t *trial) start(ctx context.Context, at int) (*process, life, error) {
-	p, err := newProcess(ctx, t.url, at)
+	p, err := newProcess(ctx, t.url, at, t.stalling.Load())
 	if err != nil {
 		return nil, nil, err
 	}
@@ -126,6 +131,35 @@ func (c crashCase) crash(tb testing.TB, at int, want contents) (fine, died bool)
 		return work(ctx)
 	})
 	return fine, died
+}
+
+// stall runs a process that stalls before a statement. Another process works meanwhile, and a third
+// does what is left. reached is false if the process did not reach the statement.
+func (c crashCase) stall(tb testing.TB, at int, want contents) (fine, reached bool) {
+	tb.Helper()
+	fine = c.on(tb, "without a stall", want, func(ctx context.Context, t *trial) (contents, error) {
+		p, work, err := t.start(ctx, 0)
+		if err != nil {
+			return nil, err
+		}
+		p.stall(at, func() {
+			t.stalling.Store(true)
+			defer t.stalling.Store(false)
+			// An error may be the lock of the stalled process.
+			if _, other, err := t.start(ctx, 0); err == nil {
+				_, _ = other(ctx)
+			}
+		})
+		_, err = work(ctx)
+		point := p.last()
+		if reached = point != ""; reached {
+			t.said.name = point
+		} else if err != nil {
+			return nil, err
+		}
+		return once(ctx, t)
+	})
+	return fine, reached
 }
 
 // undisturbed returns the contents after a run, without the columns that differ between two runs.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/consumer"
+	"github.com/pawl-go/pawl/guard"
 	"github.com/pawl-go/pawl/internal/callback"
 	"github.com/pawl-go/pawl/internal/conns"
 	"github.com/pawl-go/pawl/job"
@@ -104,6 +105,23 @@ func (a *App) Schedules(cfg schedule.Config) {
 	a.add(&part{name: "schedules", stage: StageWork, least: 1, build: func(int) (runner, error) {
 		cfg.Hooks = a.cfg.hooks(cfg.Hooks)
 		return schedule.NewKeeper(a.pool, cfg)
+	}})
+}
+
+// Sweeper adds a sweeper of rows: see [guard.Rows.Sweeper]. Unless you set them, its Hooks come
+// from the app. It starts before the parts that claim rows, and stops after their handlers have had
+// their time, since [guard.Rows.Claim] needs it. Then the context of drive ends.
+func (a *App) Sweeper(rows *guard.Rows, cfg guard.SweeperConfig, drive func(ctx context.Context, id string) error) {
+	name := "sweeper"
+	if rows != nil {
+		name += " " + rows.Table().Name
+	}
+	a.add(&part{name: name, stage: stageSweep, least: 1, build: func(int) (runner, error) {
+		if rows == nil {
+			return nil, invalid("service.sweeper", errors.New("the Rows are missing"))
+		}
+		cfg.Hooks = a.cfg.hooks(cfg.Hooks)
+		return rows.Sweeper(cfg, drive)
 	}})
 }
 

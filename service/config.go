@@ -62,7 +62,8 @@ func (c *Config) complete() error {
 //	0                   HTTP servers stop accepting
 //	at most 1/10 later  consumers stop receiving
 //	at most 1/10 later  workers stop claiming, schedules end
-//	at most 3/4         relays publish the last events
+//	at most 3/4         sweepers stop
+//	at most 1/10 later  relays publish the last events
 //	all of it           Run returns
 const (
 	headStart    = 10 // a stage waits at most a tenth for the one before it

@@ -1,6 +1,6 @@
-// Package service runs the parts of a program on one pool: consumers, workers, relays, schedules
-// and HTTP servers. Use it in the main function of a program that has one of them. It divides the
-// pool, starts and stops the parts in order, and answers the probes of a platform.
+// Package service runs the parts of a program on one pool: consumers, workers, relays, schedules,
+// sweepers and HTTP servers. Use it in the main function of a program that has one of them. It
+// divides the pool, starts and stops the parts in order, and answers the probes of a platform.
 //
 //	func main() { service.Main(run) } // ctx ends at SIGTERM
 //
@@ -21,13 +21,13 @@
 //	}
 //
 // A relay (outbox.Relay) publishes events of the outbox. A schedule keeper enqueues jobs at fixed
-// times.
+// times. A sweeper (guard.Sweeper) retries rows of your own tables.
 //
 // [App.Run] divides the pool among the parts. If the pool is too small, it returns an error with
 // the number to set. It starts and stops the parts in this order:
 //
-//	start: relays ──▶ workers, schedules ──▶ consumers ──▶ HTTP servers
-//	stop:  HTTP servers ──▶ consumers ──▶ workers, schedules ──▶ relays
+//	start: relays ──▶ sweepers ──▶ workers, schedules ──▶ consumers ──▶ HTTP servers
+//	stop:  HTTP servers ──▶ consumers ──▶ workers, schedules ──▶ sweepers ──▶ relays
 //
 // HTTP servers stop before consumers, so an accepted webhook still gets its response. Relays stop
 // last, so the events of the last commits are published. A shutdown takes at most

@@ -12,7 +12,7 @@ import (
 )
 
 // A Stage is when a part stops; parts start in the opposite order. Consumers have their own stage,
-// directly after StageReceive.
+// directly after StageReceive. Sweepers have theirs, directly before StagePublish.
 type Stage int
 
 const (
@@ -21,10 +21,11 @@ const (
 	StagePublish              // last, with relays: parts that send the results of others
 
 	stageConsume // of consumers
+	stageSweep   // of sweepers, whose rows the stages before claim
 )
 
 // stopOrder is the order in which stages stop.
-var stopOrder = []Stage{StageReceive, stageConsume, StageWork, StagePublish}
+var stopOrder = []Stage{StageReceive, stageConsume, StageWork, stageSweep, StagePublish}
 
 type runner interface {
 	Run(ctx context.Context) error
@@ -50,7 +51,7 @@ type part struct {
 // assemble divides the pool and makes the runners. It starts nothing.
 func (a *App) assemble() error {
 	if len(a.parts) == 0 {
-		return invalid("service.run", errors.New("the app has no parts: add some with Consumer, Worker, Relay, Schedules, HTTP or Add"))
+		return invalid("service.run", errors.New("the app has no parts: add some with Consumer, Worker, Relay, Schedules, Sweeper, HTTP or Add"))
 	}
 	least, grows := make([]int, len(a.parts)), make([]bool, len(a.parts))
 	for i, p := range a.parts {

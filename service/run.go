@@ -165,16 +165,19 @@ func (a *App) of(stages ...Stage) func(yield func(*part) bool) {
 }
 
 // stop stops stage after stage. It waits for each until its parts have ended, but at most for the
-// head start, and before the relays at most until lastStage. It returns the parts' errors, within
+// head start, and before the sweepers at most until lastStage. It returns the parts' errors, within
 // ShutdownTimeout.
 func (a *App) stop() error {
 	began := time.Now()
 	deadline := began.Add(a.cfg.ShutdownTimeout)
-	for i, stage := range stopOrder[:len(stopOrder)-1] {
+	handling := stopOrder[:len(stopOrder)-2] // all before sweepers and relays
+	for i, stage := range handling {
 		a.end(stage)
-		await(began.Add(a.cfg.ShutdownTimeout*time.Duration(i+1)/headStart), a.of(stopOrder[:i+1]...))
+		await(began.Add(a.cfg.ShutdownTimeout*time.Duration(i+1)/headStart), a.of(handling[:i+1]...))
 	}
-	await(began.Add(a.cfg.lastStage()), a.of(stopOrder[:len(stopOrder)-1]...))
+	await(began.Add(a.cfg.lastStage()), a.of(handling...))
+	a.end(stageSweep)
+	await(time.Now().Add(a.cfg.ShutdownTimeout/headStart), a.of(stageSweep))
 	a.publishLast()
 	a.end(StagePublish)
 	await(deadline, a.of(stopOrder...))

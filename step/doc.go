@@ -22,10 +22,10 @@
 //	AtMostOnce        never again
 //	AcceptDuplicates  again, and each possible duplicate is reported
 //
-// A step belongs to a job, to a delivery under a lease or to a leased command: its [pawl.Holder].
-// It is planned in the database, called, and recorded. The fence of a call is a number that grows
-// with each call, and a verdict names the call that it is about. A late result of an earlier call
-// is still accepted.
+// A step belongs to a job, to a delivery under a lease, to a leased command or to a claimed row of
+// package guard: its [pawl.Holder]. It is planned in the database, called, and recorded. The fence
+// of a call is a number that grows with each call, and a verdict names the call that it is about. A
+// late result of an earlier call is still accepted.
 //
 // If the process dies between the call and the record, the outcome is unknown, and the Recovery
 // decides. If that cannot tell either, the step becomes unknown: it is not called again and its job
@@ -46,6 +46,6 @@ package step
 //	record     record.go, result.go
 //	reconcile  reconcile.go, for unknown steps, apart from their handlers
 //
-// plan takes one connection and locks in this order: the row of the job, delivery or command
+// plan takes one connection and locks in this order: the row of the job, delivery, command or guard
 // (Holder.Hold), then the step's row. If the step is unknown, step_end and step_settle lock its job
 // first, too. No connection or lock is held during a call, a probe or a wait.

@@ -8,6 +8,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -15,8 +17,10 @@ import (
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/command/httpkey"
 	"github.com/pawl-go/pawl/consumer"
+	"github.com/pawl-go/pawl/guard"
 	"github.com/pawl-go/pawl/job"
 	"github.com/pawl-go/pawl/outbox"
+	"github.com/pawl-go/pawl/step"
 )
 
 // Schema has the table of the shop.
@@ -98,4 +102,45 @@ func Charge(provider string) job.Handler {
 		}
 		return nil
 	})
+}
+
+// Parcels has the table of the parcels, whose rows have a status.
+const Parcels = `create table parcels (id text primary key, label text, status text not null default 'pending', created_at timestamptz not null default now(),
+  claimed_at timestamptz, completed_at timestamptz, last_error text, attempt_count int not null default 0)`
+
+// Ship returns the function that ships a parcel: a message names it, or the sweeper retries it. The
+// carrier prints a label in a step, and the label's number completes the row.
+func Ship(pool *pgxpool.Pool, rows *guard.Rows, carrier string) func(ctx context.Context, id string) error {
+	client := &http.Client{Transport: &step.Transport{}}
+	return func(ctx context.Context, id string) error {
+		parcel, err := rows.Claim(ctx, id)
+		if err != nil {
+			return err
+		}
+		label, err := step.Run(ctx, pool, parcel, step.Step{Name: "label", Recovery: step.Keyed(time.Hour), Request: id, Provider: "carrier"},
+			func(ctx context.Context, _ step.Call) (string, error) { return post(ctx, client, carrier, id) })
+		if err != nil {
+			return parcel.Fail(ctx, err)
+		}
+		return parcel.Commit(ctx, func(context.Context, pgx.Tx) (any, error) { return label, nil })
+	}
+}
+
+// post asks the carrier for a label and returns its number.
+func post(ctx context.Context, client *http.Client, carrier, parcel string) (string, error) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, carrier+"/charges", strings.NewReader(parcel))
+	if err != nil {
+		return "", err
+	}
+	response, err := client.Do(r)
+	if err != nil {
+		return "", err
+	}
+	defer response.Body.Close()
+	if err := step.HTTPStatus(response.StatusCode, response.Status); err != nil {
+		return "", err
+	}
+	var label struct{ ID string }
+	err = json.NewDecoder(response.Body).Decode(&label)
+	return label.ID, err
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/pawl-go/pawl/command"
 	"github.com/pawl-go/pawl/consumer"
 	"github.com/pawl-go/pawl/examples/shop"
+	"github.com/pawl-go/pawl/guard"
 	"github.com/pawl-go/pawl/job"
 	"github.com/pawl-go/pawl/outbox"
 	"github.com/pawl-go/pawl/pawltest"
@@ -140,6 +141,25 @@ func TestCharge_BearsCrashes(t *testing.T) {
 			}
 		},
 	})
+}
+
+func TestShip_BearsCrashes(t *testing.T) {
+	carrier := pawltest.NewProvider(t, time.Hour, nil)
+	p := pawltest.TriggerTest{
+		Schema: []string{shop.Parcels, "insert into parcels values ('17')"},
+		Table:  guard.Table{Name: "parcels", Result: "label", CreatedAt: "created_at"}, ID: "17",
+		Make: func(pool *pgxpool.Pool, rows *guard.Rows) func(context.Context, string) error {
+			return shop.Ship(pool, rows, carrier.URL)
+		},
+		Ignore: []string{"parcels.label"}, // its number
+		Check: func(tb testing.TB, _ *pgxpool.Pool) {
+			if n := len(carrier.Charges()); n != 1 { // each database sends the same key
+				tb.Errorf("%d labels", n)
+			}
+		},
+	}
+	pawltest.Twice(t, p)
+	pawltest.CrashEverywhere(t, p)
 }
 
 func TestOrders_BearCrashes(t *testing.T) {

@@ -52,7 +52,7 @@ var plan = []struct {
 	// rows: they do not import each other
 	{"internal/delivery", []string{".", "internal/catalog", "internal/contract", "internal/verdict"}},
 	{"inbox", []string{".", "internal/delivery"}},
-	{"guard", []string{".", "internal/conns", "internal/contract", "internal/fault", "internal/txn", "internal/watched", "internal/pace", "internal/rollup", "internal/text", "internal/verdict"}},
+	{"guard", []string{".", "internal/conns", "internal/contract", "internal/fault", "internal/txn", "internal/watched", "internal/pace", "internal/progress", "internal/rollup", "internal/text", "internal/verdict"}},
 	{"lock", []string{".", "internal/contract"}},
 	{"command", []string{".", "internal/callback", "internal/conns", "internal/contract", "internal/fault", "internal/sqldriver", "internal/txn", "internal/pace", "internal/verdict"}},
 	{"command/httpkey", []string{".", "internal/payload", "internal/callback", "command", "internal/fault", "internal/sqldriver", "internal/pace"}},
@@ -67,7 +67,7 @@ var plan = []struct {
 	{"ops", []string{".", "internal/catalog", "internal/contract", "internal/pace", "internal/verdict"}},
 	{"internal/operator", []string{".", "internal/conns", "internal/text", "ops"}},
 	{"doctor", []string{".", "migrate", "internal/catalog", "internal/engine", "internal/conns", "internal/text"}},
-	{"service", []string{".", "internal/callback", "consumer", "job", "migrate", "outbox", "schedule", "internal/catalog", "internal/conns", "internal/contract", "internal/pace", "internal/progress"}},
+	{"service", []string{".", "internal/callback", "consumer", "guard", "job", "migrate", "outbox", "schedule", "internal/catalog", "internal/conns", "internal/contract", "internal/pace", "internal/progress"}},
 	// transports
 	{"transport/internal/jsonptr", nil},
 	{"transport/internal/adapter", []string{".", "transport/internal/jsonptr", "internal/pace"}},
@@ -101,7 +101,7 @@ var plan = []struct {
 	{"internal/testbed/fleet", nil},
 	{"internal/testbed/provider", nil},
 	{"internal/testbed/jobtest", []string{".", "internal/contract", "job"}},
-	{"pawltest", []string{".", "command/httpkey", "consumer", "inbox", "outbox", "transport/webhook", "internal/contract", "internal/testbed/pgtest", "internal/testbed/provider", "job", "migrate", "ops", "schema", "internal/pace"}},
+	{"pawltest", []string{".", "command/httpkey", "consumer", "guard", "inbox", "outbox", "transport/webhook", "internal/contract", "internal/testbed/pgtest", "internal/testbed/provider", "job", "migrate", "ops", "schema", "internal/pace", "internal/txn"}},
 	{"internal/testbed/counted", []string{".", "consumer", "job", "outbox", "pawltest", "internal/testbed/checker", "internal/fault", "internal/testbed/fleet", "internal/pace", "internal/receipt", "internal/testbed/wireproxy"}},
 	// generators
 	{"internal/testbed/incident", []string{".", "job", "step", "pawltest"}},
