@@ -291,7 +291,7 @@ func (r recipe) charges() {
 			r.Errorf("only %d places", n)
 		}
 		r.quiet()
-		if said := r.run("reconcile", bank.URL); strings.Trim(said, "InProgress ") != "" {
+		if said := r.run("reconcile", bank.URL); strings.TrimSpace(strings.ReplaceAll(said, "InProgress", "")) != "" {
 			r.Errorf("while leases run: %s", said)
 		}
 		r.later()

@@ -121,7 +121,7 @@ func (c *Claimed) commit(ctx context.Context, work Work) error {
 func (c *Claimed) Hold(ctx context.Context, tx pawl.Tx) error {
 	err := tx.QueryRow(ctx, c.rows.sql.hold, c.id, c.token).Scan(new(bool))
 	if errors.Is(err, pgx.ErrNoRows) || errors.Is(err, sql.ErrNoRows) {
-		return c.lost(ctx, "guard.hold")
+		return c.late(ctx, "guard.hold") // lost would ask on a second connection
 	}
 	return pawl.Wrap("guard.hold", err)
 }

@@ -65,17 +65,24 @@ func failedKind(failure error) pawl.EventKind {
 
 // lost returns the error of an attempt that found its row not claimed by it. If an earlier Commit
 // or Fail of it has ended the row, and the reply was lost, that is ErrAlreadyHandled. Else the
-// attempt is late, and the first time lost emits an event.
+// attempt is late.
 func (c *Claimed) lost(ctx context.Context, op string) error {
 	if ended, err := c.ended(ctx); ended || err != nil {
 		return err
 	}
+	c.doubt.Store(false)
+	return c.late(ctx, op)
+}
+
+// late returns the error of a late attempt. The first time it emits an event, unless the attempt
+// may have ended the row itself.
+func (c *Claimed) late(ctx context.Context, op string) error {
 	late := fmt.Errorf("row %s of %s no longer belongs to this claim: a Sweeper has taken it back", c.key, c.rows.table.Name)
 	if c.rows.swept.running.Load() > 0 {
 		late = swept{late}
 	}
 	err := &pawl.Error{Op: op, Code: pawl.CodeFenceLost, Err: refusedError{late}, Hint: "raise StuckAfter of the SweeperConfig above the longest work"}
-	if s := c.rows.swept.newest.Load(); s != nil && !c.over.Swap(true) {
+	if s := c.rows.swept.newest.Load(); s != nil && !c.doubt.Load() && !c.over.Swap(true) {
 		s.tell(ctx, pawl.Event{Kind: pawl.EventStaleWriteRefused, Op: op, Key: c.key, Err: err})
 	}
 	return err

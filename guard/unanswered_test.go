@@ -21,10 +21,13 @@ import (
 func TestClaim_ALostReplyIsNotLate(t *testing.T) {
 	t.Parallel()
 	boom := errors.New("boom")
-	commit := func(ctx context.Context, c *guard.Claimed) error { return c.Commit(ctx, ship(1)) }
-	fail := func(ctx context.Context, c *guard.Claimed) error { return c.Fail(ctx, boom) }
+	commit := func(ctx context.Context, _ *pgxpool.Pool, c *guard.Claimed) error { return c.Commit(ctx, ship(1)) }
+	fail := func(ctx context.Context, _ *pgxpool.Pool, c *guard.Claimed) error { return c.Fail(ctx, boom) }
+	hold := func(ctx context.Context, pool *pgxpool.Pool, c *guard.Claimed) error {
+		return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error { return c.Hold(ctx, tx) })
+	}
 	const result, failure = `"result" = $2`, `"last_error" = $3` // sent with COMMIT, and by Fail
-	type call = func(context.Context, *guard.Claimed) error
+	type call = func(context.Context, *pgxpool.Pool, *guard.Claimed) error
 	for name, c := range map[string]struct {
 		cut         wireproxy.Cut
 		aim         string
@@ -34,6 +37,7 @@ func TestClaim_ALostReplyIsNotLate(t *testing.T) {
 	}{
 		"commit, fail":          {wireproxy.BeforeReply, result, commit, fail, pawl.ErrAlreadyHandled, "completed 1 shipped t 1"},
 		"commit, commit":        {wireproxy.BeforeReply, result, commit, commit, pawl.ErrAlreadyHandled, "completed 1 shipped t 1"},
+		"commit, hold":          {wireproxy.BeforeReply, result, commit, hold, pawl.ErrFenceLost, "completed 1 shipped t 1"},
 		"fail, fail":            {wireproxy.BeforeReply, failure, fail, fail, pawl.ErrAlreadyHandled, "error 1 boom f 0"},
 		"fail, commit":          {wireproxy.BeforeReply, failure, fail, commit, pawl.ErrAlreadyHandled, "error 1 boom f 0"},
 		"no commit, then fail":  {wireproxy.BeforeSend, result, commit, fail, pawl.ErrFailureRecorded, "error 1 boom f 0"},
@@ -47,10 +51,10 @@ func TestClaim_ALostReplyIsNotLate(t *testing.T) {
 			var e ears
 			claim, stop := run(t, rowsOf(t, pool, table), guard.SweeperConfig{Hooks: e.hooks()}, func(context.Context, string) error { return nil }, 1)
 			cutOnce(proxy, c.aim, c.cut)
-			if err := c.first(t.Context(), claim); err == nil || errors.Is(err, pawl.ErrFailureRecorded) || errors.Is(err, pawl.ErrAlreadyHandled) || proxy.Cuts() != 1 {
+			if err := c.first(t.Context(), pool, claim); err == nil || errors.Is(err, pawl.ErrFailureRecorded) || errors.Is(err, pawl.ErrAlreadyHandled) || proxy.Cuts() != 1 {
 				t.Fatalf("the first call: %v; %d cuts", err, proxy.Cuts())
 			}
-			if err := c.then(t.Context(), claim); !errors.Is(err, c.want) {
+			if err := c.then(t.Context(), pool, claim); !errors.Is(err, c.want) {
 				t.Errorf("the second call: %v, want %v", err, c.want)
 			}
 			var got string
