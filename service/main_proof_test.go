@@ -11,7 +11,8 @@ import (
 )
 
 // On SIGTERM a process ends within its ShutdownTimeout. Handlers that can finish do. The others are
-// rolled back, and their jobs released without a charge, for other processes to claim at once.
+// rolled back, and their jobs released without a charge, for other processes to claim at once. A
+// handler that ignores its context is abandoned: the next sweep counts a crash of its job.
 func TestMain_EndsWithinTheDeadline(t *testing.T) {
 	t.Parallel()
 	const deadline = 20 * time.Second
@@ -46,6 +47,12 @@ func TestMain_EndsWithinTheDeadline(t *testing.T) {
 			}
 			if n := b.count("select count(*) from pawl.job where kind = 'slow' and status = 'pending' and attempts = 0 and crashes = 0"); n != 1 {
 				t.Errorf("%d jobs were handed back uncharged\n%s", n, p.said)
+			}
+			if _, err := b.eyes.Exec(t.Context(), "select pawl_v1.job_sweep('{slow,quick,deaf}')"); err != nil {
+				t.Error(err)
+			}
+			if n := b.count("select count(*) from pawl.job where kind = 'deaf' and status = 'pending' and attempts = 0 and crashes = 1"); n != len(kinds)-2 {
+				t.Errorf("%d abandoned jobs count a crash\n%s", n, p.said)
 			}
 			if n := b.count("select count(*) from pawl.worker"); n != 0 {
 				t.Errorf("%d workers did not leave", n)
