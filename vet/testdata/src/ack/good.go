@@ -205,7 +205,7 @@ func (w *worker) ownQueue(ctx context.Context, q jobs, id string) error {
 	return tx.Commit(ctx)
 }
 
-// What follows the effect may be lost.
+// A statement after the effect may be lost.
 func (w *worker) counted(ctx context.Context, m *message.Message) error {
 	if _, err := w.db.ExecContext(ctx, "INSERT INTO payments (id) VALUES ($1)", m.UUID); err != nil {
 		m.Nack()

@@ -57,7 +57,7 @@ type execer interface {
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 }
 
-// What the caller passes is not known here.
+// The handle comes from the caller, and its kind is not known here.
 func store(ctx context.Context, db execer, id string) error {
 	if _, err := db.ExecContext(ctx, "INSERT INTO processed_messages (message_id) VALUES ($1)", id); err != nil {
 		return err
