@@ -1,10 +1,8 @@
 package vet
 
 import (
-	"go/constant"
 	"go/token"
 	"go/types"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -450,91 +448,6 @@ func maybeNil(param *ssa.Parameter) bool {
 		}
 	}
 	return false
-}
-
-// textOf returns the constant parts of a string, with "?" for the others.
-func textOf(v ssa.Value, depth int) string {
-	if depth > 12 {
-		return "?"
-	}
-	switch v := v.(type) {
-	case *ssa.Const:
-		if v.Value != nil && v.Value.Kind() == constant.String {
-			return constant.StringVal(v.Value)
-		}
-	case *ssa.BinOp:
-		if v.Op == token.ADD {
-			return textOf(v.X, depth+1) + textOf(v.Y, depth+1)
-		}
-	case *ssa.Phi:
-		for _, edge := range v.Edges {
-			if text := textOf(edge, depth+1); text != "?" && text != "" {
-				return text
-			}
-		}
-	case *ssa.ChangeType:
-		return textOf(v.X, depth+1)
-	case *ssa.Convert:
-		return textOf(v.X, depth+1)
-	case *ssa.UnOp:
-		if v.Op == token.MUL {
-			switch at := v.X.(type) {
-			case *ssa.Global:
-				if s := onlyGlobalStore(at); s != nil {
-					return textOf(s.Val, depth+1)
-				}
-			case *ssa.Alloc:
-				if s := onlyStore(at); s != nil {
-					return textOf(s.Val, depth+1)
-				}
-			case *ssa.FreeVar:
-				if a, is := binding(at).(*ssa.Alloc); is {
-					if s := onlyStore(a); s != nil {
-						return textOf(s.Val, depth+1)
-					}
-				}
-			}
-		}
-	case *ssa.FreeVar:
-		if b := binding(v); b != nil {
-			return textOf(b, depth+1)
-		}
-	case *ssa.Call:
-		for _, arg := range v.Call.Args {
-			if b, is := arg.Type().Underlying().(*types.Basic); is && b.Info()&types.IsString != 0 {
-				if text := textOf(arg, depth+1); text != "?" {
-					return verbs.ReplaceAllString(text, "?")
-				}
-			}
-		}
-	}
-	return "?"
-}
-
-var verbs = regexp.MustCompile(`%(?:\[\d+\])?[sdvq]`)
-
-// onlyGlobalStore returns the only assignment to a package's variable, or nil.
-func onlyGlobalStore(g *ssa.Global) (only *ssa.Store) {
-	if g.Pkg == nil {
-		return nil
-	}
-	for _, member := range g.Pkg.Members {
-		fn, is := member.(*ssa.Function)
-		if !is {
-			continue
-		}
-		for _, block := range fn.Blocks {
-			for _, instr := range block.Instrs {
-				if s, is := instr.(*ssa.Store); is && s.Addr == ssa.Value(g) {
-					if only != nil {
-						return nil
-					}
-					only = s
-				}
-			}
-		}
-	}
-	return only
 }
 
 // within returns a function and the closures in it that run before it returns.

@@ -48,10 +48,16 @@ func newPipeline(t *testing.T, o options) *pipeline {
 // run consumes through a source until the returned function is called.
 func (p *pipeline) run(source pawl.Source, handler func(context.Context, pgx.Tx, consumer.Message[[]byte]) error) (stop func()) {
 	p.Helper()
-	c, err := consumer.New(p.pool, consumer.Config{Name: "orders", Source: source, Concurrency: 4, RetryConcurrency: 1, ShutdownTimeout: time.Minute,
-		Retention: consumer.Retention{Forever: true}, Hooks: (&pawl.Counters{}).Hooks(),
+	return p.consume(consumer.Config{Source: source, Concurrency: 4, RetryConcurrency: 1, ShutdownTimeout: time.Minute,
+		Hooks: (&pawl.Counters{}).Hooks(),
 		Handler: consumer.HandleTx(handler).With(consumer.TxPolicy{Policy: consumer.Policy{MaxPayload: 1000, MaxAttempts: 5,
 			Backoff: job.Backoff{Base: 20 * time.Millisecond, Max: 100 * time.Millisecond}}})})
+}
+
+func (p *pipeline) consume(cfg consumer.Config) (stop func()) {
+	p.Helper()
+	cfg.Name, cfg.Retention = "orders", consumer.Retention{Forever: true}
+	c, err := consumer.New(p.pool, cfg)
 	p.must(err)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
@@ -276,21 +282,8 @@ func TestConsumer_AnAbandonedMessageBecomesASuspect(t *testing.T) {
 	p.publish(m)
 	counters := &pawl.Counters{}
 	start := func(source pawl.Source, handler func(context.Context, pgx.Tx, consumer.Message[[]byte]) error) (stop func()) {
-		c, err := consumer.New(p.pool, consumer.Config{Name: "orders", Source: source, ShutdownTimeout: 50 * time.Millisecond,
-			Retention: consumer.Retention{Forever: true}, Hooks: counters.Hooks(),
+		return p.consume(consumer.Config{Source: source, ShutdownTimeout: 50 * time.Millisecond, Hooks: counters.Hooks(),
 			Handler: consumer.HandleTx(handler).With(consumer.TxPolicy{Policy: consumer.Policy{SoloAfter: 2}})})
-		p.must(err)
-		ctx, cancel := context.WithCancel(context.Background())
-		ended := make(chan error, 1)
-		go func() { ended <- c.Run(ctx) }()
-		stop = sync.OnceFunc(func() {
-			cancel()
-			if err := <-ended; err != nil {
-				p.Errorf("run: %v", err)
-			}
-		})
-		p.Cleanup(stop)
-		return stop
 	}
 	called, exit := make(chan struct{}, 1), make(chan struct{})
 	stop := start(p.source, func(context.Context, pgx.Tx, consumer.Message[[]byte]) error {
