@@ -14,7 +14,7 @@ const poisonPayload = 32 << 10
 var Poison = Run{Name: "poison", play: func(s *stage) error {
 	s.crew.Mortal = true // processes kill themselves
 	s.assign = func(a *assignment, _ int) {
-		a.Failures, a.SoloAfter, a.MaxCrashes, a.MaxPayload = 0.02, 2, 2, poisonPayload
+		a.Failures, a.SoloAfter, a.MaxCrashes, a.MaxPayload = 0.1, 2, 2, poisonPayload
 	}
 	if err := s.start(consumers); err != nil {
 		return err
