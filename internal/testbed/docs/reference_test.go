@@ -368,6 +368,17 @@ func TestStart_ShowsTheExample(t *testing.T) {
 	}
 }
 
+// Each tutorial shows the whole program that its test runs.
+func TestTutorials_ShowTheirPrograms(t *testing.T) {
+	t.Parallel()
+	for page, program := range map[string]string{"jobs": "bookings", "calls": "payments", "publish": "shipments"} {
+		code := read(t, "examples/tutorial/"+program+"/main.go")
+		if !strings.Contains(read(t, "docs/tutorials/"+page+".md"), "```go\n"+code+"```\n") {
+			t.Errorf("docs/tutorials/%s.md does not show examples/tutorial/%s/main.go as it is", page, program)
+		}
+	}
+}
+
 // The guide on a service contains the whole example from func main on, in parts, and its tables.
 func TestService_ShowsTheExample(t *testing.T) {
 	t.Parallel()
