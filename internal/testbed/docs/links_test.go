@@ -7,6 +7,8 @@
 //	code_test.go       the Go code of pages compiles where it is pasted
 //	sql_test.go        PostgreSQL can plan the queries of pages
 //	events_test.go     each event is listed with the steps that report it
+//	tutorials_proof_test.go
+//	                   the commands of tutorials print what is shown
 //	reference_test.go  functions, options, events, fault points, fields and traps are listed
 //	providers_test.go  the guide's table of providers agrees with step.Providers
 package docs_test

@@ -351,14 +351,31 @@ func TestSQS_NamesTests(t *testing.T) {
 	}
 }
 
-// The guides contain the programs that their tests run.
+// The README shows the handler of the program that the first tutorial shows whole. A test runs it.
 func TestStart_ShowsTheExample(t *testing.T) {
 	t.Parallel()
-	if _, consumer, _ := strings.Cut(read(t, "examples/consume/main.go"), "\nfunc main("); !strings.Contains(read(t, "README.md"), "```go\nfunc main("+consumer+"```\n") {
-		t.Error("README.md does not show examples/consume/main.go as it is, from func main on")
+	program := read(t, "examples/consume/main.go")
+	consumer := regexp.MustCompile(`(?m)^\t(app\.Consumer\(.*\))$`).FindStringSubmatch(program)
+	_, handler, found := strings.Cut(program, "\n// An Order is")
+	if consumer == nil || !found {
+		t.Fatal("examples/consume/main.go has no consumer, or no type Order")
 	}
-	if !strings.Contains(read(t, "docs/start.md"), "```go\n"+read(t, "examples/consume/main.go")+"```\n") {
+	if shown := "```go\n" + consumer[1] + "\n\n// An Order is" + handler + "```\n"; !strings.Contains(read(t, "README.md"), shown) {
+		t.Errorf("README.md does not show the consumer and the handler of examples/consume/main.go:\n%s", shown)
+	}
+	if !strings.Contains(read(t, "docs/start.md"), "```go\n"+program+"```\n") {
 		t.Error("docs/start.md does not show examples/consume/main.go as it is")
+	}
+}
+
+// Each tutorial shows the whole program that its test runs.
+func TestTutorials_ShowTheirPrograms(t *testing.T) {
+	t.Parallel()
+	for page, program := range map[string]string{"jobs": "bookings", "calls": "payments", "publish": "shipments"} {
+		code := read(t, "examples/tutorial/"+program+"/main.go")
+		if !strings.Contains(read(t, "docs/tutorials/"+page+".md"), "```go\n"+code+"```\n") {
+			t.Errorf("docs/tutorials/%s.md does not show examples/tutorial/%s/main.go as it is", page, program)
+		}
 	}
 }
 

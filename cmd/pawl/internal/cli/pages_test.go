@@ -115,7 +115,6 @@ func flagsOf(cmd *cobra.Command) map[string]bool {
 // The commands and flags that pages, comments and texts mention exist.
 func TestPages_NameCommandsThatExist(t *testing.T) {
 	t.Parallel()
-	const top = "../../../.."
 	root, lines := newRoot(), 0
 	root.InitDefaultCompletionCmd()
 	flags := flagsOf(root)
@@ -179,7 +178,6 @@ func TestPages_PlantedCommandsAreFound(t *testing.T) {
 // The tables on pages have the columns that commands print.
 func TestPages_ShowTheColumns(t *testing.T) {
 	t.Parallel()
-	const top = "../../../.."
 	literal := regexp.MustCompile(`(\[\]string\{|append\(l\.heading, )("[A-Z][A-Z ]*"(?:, "[A-Z ]*")*)[})]`)
 	printed, rest := []string{}, []string{}
 	sources, err := filepath.Glob("*.go")

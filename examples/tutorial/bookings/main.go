@@ -1,0 +1,65 @@
+// Command bookings places orders and books each once. "bookings place ID CENTS" places an order,
+// and "bookings" works on the jobs.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strconv"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pawl-go/pawl/job"
+	"github.com/pawl-go/pawl/service"
+)
+
+// An Order is the payload of the jobs.
+type Order struct {
+	ID    string `json:"id"`
+	Cents int64  `json:"cents"`
+}
+
+// booking are the jobs that book an order, one for each order.
+var booking = job.Define("book", job.Defaults[Order]{Queue: "ledger", Key: func(o Order) string { return o.ID }})
+
+// place writes an order and enqueues its job. Both commit, or neither does.
+func place(ctx context.Context, pool *pgxpool.Pool, o Order) error {
+	return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, "insert into orders (id, cents) values ($1, $2)", o.ID, o.Cents); err != nil {
+			return err
+		}
+		_, err := booking.Enqueue(ctx, tx, o)
+		return err
+	})
+}
+
+// book writes one row, in the transaction that ends the job. It takes five seconds.
+func book(ctx context.Context, tx pgx.Tx, t job.Task[Order]) error {
+	fmt.Printf("%s: attempt %d, crashes %d\n", t.Value.ID, t.Attempt, t.Crashes)
+	_, err := tx.Exec(ctx, "insert into booking (order_id, cents) select $1, $2 from pg_sleep(5)", t.Value.ID, t.Value.Cents)
+	return err
+}
+
+func main() { service.Main(run) }
+
+func run(ctx context.Context) error {
+	pool, cfg, err := service.FromEnv(ctx)
+	if err != nil {
+		return err
+	}
+	if len(os.Args) == 4 && os.Args[1] == "place" {
+		cents, err := strconv.ParseInt(os.Args[3], 10, 64)
+		if err != nil {
+			return err
+		}
+		return place(ctx, pool, Order{os.Args[2], cents})
+	}
+	app, err := service.New(pool, cfg)
+	if err != nil {
+		return err
+	}
+	app.Worker(job.Config{Handlers: []job.Handler{booking.HandleTx(book)}})
+	return app.Run(ctx)
+}
