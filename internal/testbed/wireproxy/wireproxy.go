@@ -20,11 +20,13 @@ import (
 // A Cut says what happens to the next COMMIT or other targeted statement.
 type Cut int
 
-// BeforeSend and BeforeReply look the same to a client.
+// BeforeSend and BeforeReply look the same to a client. HoldReply does too, once the server closes
+// the connection.
 const (
 	Pass        Cut = iota // the statement is forwarded
 	BeforeSend             // the server never receives the COMMIT and rolls back
 	BeforeReply            // the server commits; the reply is lost
+	HoldReply              // the server commits; the client gets nothing until the server closes the connection
 )
 
 // A Proxy forwards the traffic of one server.
@@ -239,6 +241,7 @@ func (p *Proxy) accept() {
 func (p *Proxy) forward(client, server net.Conn) {
 	var mute sync.Once // closes muted when the client must get no more replies
 	muted := make(chan struct{})
+	holds := false // read after muted is closed
 	answered := make(chan struct{})
 	go func() {
 		defer close(answered)
@@ -249,6 +252,9 @@ func (p *Proxy) forward(client, server net.Conn) {
 			p.flow()
 			select {
 			case <-muted:
+				if holds && err == nil {
+					continue
+				}
 				return // this read follows the COMMIT, so the server has answered it
 			default:
 			}
@@ -268,12 +274,12 @@ func (p *Proxy) forward(client, server net.Conn) {
 		n, err := client.Read(buffer)
 		p.flow()
 		if n > 0 {
-			switch p.fate(buffer[:n]) {
+			switch cut := p.fate(buffer[:n]); cut {
 			case BeforeSend:
 				_ = client.Close()
 				return
-			case BeforeReply:
-				mute.Do(func() { close(muted) })
+			case BeforeReply, HoldReply:
+				mute.Do(func() { holds = cut == HoldReply; close(muted) })
 				_, _ = server.Write(buffer[:n])
 				<-answered
 				return
