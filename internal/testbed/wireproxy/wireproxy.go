@@ -40,6 +40,7 @@ type Proxy struct {
 	aim  func(sent []byte) bool
 	next func() Cut // called once per targeted statement
 	cuts int
+	open int           // number of connections
 	thaw chan struct{} // closed when traffic resumes; nil while it flows
 }
 
@@ -205,6 +206,19 @@ func (p *Proxy) Cuts() int {
 	return p.cuts
 }
 
+// Open returns the number of open connections.
+func (p *Proxy) Open() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.open
+}
+
+func (p *Proxy) count(n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.open += n
+}
+
 func (p *Proxy) fate(sent []byte) Cut {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -239,6 +253,8 @@ func (p *Proxy) accept() {
 // forward copies client to server and looks for targeted statements. A second goroutine copies
 // replies back.
 func (p *Proxy) forward(client, server net.Conn) {
+	p.count(1)
+	defer p.count(-1)
 	var mute sync.Once // closes muted when the client must get no more replies
 	muted := make(chan struct{})
 	holds := false // read after muted is closed

@@ -159,6 +159,7 @@ func (s *stage) restart(at moment) {
 		return
 	}
 	s.press("restart")
+	s.until("the crash has ended the worker's connections", func() bool { return s.c.proxies[0].Open() == 0 })
 	thaw := s.c.proxies[0].Freeze()
 	defer thaw()
 	s.until("the worker has failed", func() bool { s.wake(); return s.said(1, ends...) > 0 })

@@ -225,6 +225,7 @@ func (l *lab) restart(ctx context.Context, _ int) (map[string][]string, error) {
 const recovers = time.Minute
 
 // crash kills a process of the server. The server then ends all sessions and recovers from its log.
+// It goes on serving until it notices the death, so crash first waits until another session ends.
 func (l *lab) crash(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, recovers)
 	defer cancel()
@@ -232,10 +233,18 @@ func (l *lab) crash(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	err = syscall.Kill(int(victim.Conn().PgConn().PID()), syscall.SIGKILL)
-	victim.Release()
+	defer victim.Release()
+	witness, err := l.pool.Acquire(ctx)
 	if err != nil {
 		return err
+	}
+	defer witness.Release()
+	if err = syscall.Kill(int(victim.Conn().PgConn().PID()), syscall.SIGKILL); err != nil {
+		return err
+	}
+	for err == nil {
+		time.Sleep(5 * time.Millisecond)
+		_, err = witness.Exec(ctx, "select 1")
 	}
 	for {
 		l.pool.Reset()

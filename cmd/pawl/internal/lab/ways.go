@@ -238,7 +238,7 @@ func twoPhase(ctx context.Context, h *hand, key string) error {
 // reap frees the claims that are older than a lease.
 func reap(ctx context.Context, h *hand) error {
 	_, err := h.pool.Exec(ctx, `update lab.claim as c set status = 'pending'
- where c.status operator(pg_catalog.=) 'processing' and c.claimed_at operator(pg_catalog.<) pg_catalog.clock_timestamp() operator(pg_catalog.-) $1::interval`, h.lease)
+ where c.status operator(pg_catalog.=) 'processing' and c.claimed_at operator(pg_catalog.<) (pg_catalog.clock_timestamp() operator(pg_catalog.-) $1::interval)`, h.lease)
 	return err
 }
 
