@@ -26,7 +26,7 @@ const (
 	Pass        Cut = iota // the statement is forwarded
 	BeforeSend             // the server never receives the COMMIT and rolls back
 	BeforeReply            // the server commits; the reply is lost
-	HoldReply              // the server commits; the client gets nothing until the server closes the connection
+	HoldReply              // the server commits; the reply is held until the server disconnects
 )
 
 // A Proxy forwards the traffic of one server.

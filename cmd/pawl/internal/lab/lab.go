@@ -53,8 +53,8 @@ const consumerName = "lab"
 const tables = `create schema lab;
 create table lab.effect (id bigint generated always as identity, way pg_catalog.text not null, key pg_catalog.text not null);
 create table lab.processed (key pg_catalog.text primary key);
-create table lab.claim (key pg_catalog.text primary key, status pg_catalog.text not null default 'pending', claimed_at timestamptz);
-create table lab.lease (key pg_catalog.text primary key, expires_at timestamptz not null, done bool not null default false)`
+create table lab.claim (key pg_catalog.text primary key, status pg_catalog.text not null default 'pending', claimed_at pg_catalog.timestamptz);
+create table lab.lease (key pg_catalog.text primary key, expires_at pg_catalog.timestamptz not null, done bool not null default false)`
 
 type lab struct {
 	Options
@@ -379,7 +379,10 @@ func (l *lab) send(ctx context.Context, c *camp, key string) {
 	}
 }
 
-// settle wakes frozen workers and waits until all orders are settled, at most a minute.
+// settle waits for settleLimit at most, and for quietLimit if nothing moves.
+const settleLimit, quietLimit = 5 * time.Minute, time.Minute
+
+// settle wakes frozen workers, waits until all orders are settled, and judges.
 func (l *lab) settle() Report {
 	l.mu.Lock()
 	l.ending, l.paused, l.loseUntil = true, true, time.Time{}
@@ -392,23 +395,27 @@ func (l *lab) settle() Report {
 			f.Wake(w)
 		}
 	}
-	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(200 * time.Millisecond) {
+	for deadline := time.Now().Add(settleLimit); time.Now().Before(deadline); time.Sleep(200 * time.Millisecond) {
 		s := l.now()
-		if len(s.Camps) == 2 && s.Camps[0].Open+s.Camps[1].Open == 0 && s.Quiet > certainly.Seconds()+1 {
+		open := 0
+		for _, c := range s.Camps {
+			open += c.Open
+		}
+		if open == 0 && s.Quiet > certainly.Seconds()+1 || s.Quiet > quietLimit.Seconds() {
 			break
 		}
 	}
-	sort := func(c *camp) tally {
+	last := func(c *camp) tally {
 		effects, waiting, err := l.effects(context.Background(), c)
 		if err != nil {
 			l.Note(c.Title + ": " + err.Error())
 		}
 		return c.take(effects, waiting)
 	}
-	r := Report{Pawl: sort(l.campOf(withPawl)), Beside: []beside{}, Seconds: round(time.Since(l.began).Seconds())}
+	r := Report{Pawl: last(l.campOf(withPawl)), Beside: []beside{}, Seconds: round(time.Since(l.began).Seconds())}
 	for _, c := range l.camps {
 		if c.Name != withPawl && c.crew() != nil {
-			r.Beside = append(r.Beside, beside{c.Name, c.Title, sort(c)})
+			r.Beside = append(r.Beside, beside{c.Name, c.Title, last(c)})
 		}
 	}
 	l.mu.Lock()

@@ -38,7 +38,8 @@ func TestMatrix(t *testing.T) {
 					}
 					switch {
 					case got == want:
-					case want == fine && w.breaks(b.Name, got): // the table names another moment of the same
+					// The table names another moment at which the same happens.
+					case want == fine && w.breaks(b.Name, got):
 					default:
 						t.Errorf("%s at %q: %v, want %v\n%s", b.Name, at, got, want, history)
 					}

@@ -297,4 +297,4 @@ on conflict (key) do update set expires_at = excluded.expires_at
 }
 
 // worksFor is the time in a handler besides its writes, long enough to be hit by a fault.
-const worksFor = 300 * time.Millisecond
+const worksFor = 150 * time.Millisecond

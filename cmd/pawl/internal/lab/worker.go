@@ -32,7 +32,7 @@ const WorkerCommand = "lab-worker"
 const (
 	visibility  = 3 * time.Second // how long messages of a dead worker stay hidden
 	lease       = 3 * time.Second // how long an order stays with a silent worker
-	concurrency = 8
+	concurrency = 4
 )
 
 // workerConfig is the first line that a worker reads.
