@@ -20,6 +20,11 @@ type labState struct {
 		Name                                    string
 		Delivered, Effects, Doubled, Lost, Open int
 		Workers                                 []struct{ State string }
+		Takeovers                               []struct {
+			Key          string
+			Fence, Newer int64
+			Late         string
+		}
 	}
 	Presses []struct {
 		Text, Failed string
@@ -30,8 +35,8 @@ type labState struct {
 	}
 }
 
-// Each fault of the crash lab hits both camps and is reported, and Pawl's orders take effect once.
-// Another browser and another site cannot press a button.
+// Each fault of the crash lab hits both camps and is reported, and Pawl's orders take effect once,
+// beside each way by hand. Another browser and another site cannot press a button.
 func TestLab_EachFault(t *testing.T) {
 	t.Parallel()
 	cmd := command(t, "", "demo", "--watch", "--workers", "2", "--listen", "127.0.0.1:0", "--json")
@@ -55,6 +60,18 @@ func TestLab_EachFault(t *testing.T) {
 	}
 	if status, _ := press(browser, "cross-site", "kill", "1"); status != http.StatusForbidden {
 		t.Errorf("another site: %d", status)
+	}
+	stand := func(site, way string) (int, string) {
+		t.Helper()
+		return browse(t, browser, http.MethodPost, running.URL+"beside", url.Values{"way": {way}}, "Accept", "application/json", "Sec-Fetch-Site", site)
+	}
+	if status, _ := stand("cross-site", "lease"); status != http.StatusForbidden {
+		t.Errorf("another site chooses a way: %d", status)
+	}
+	for _, bad := range []string{"", "pawl", "by-hand"} {
+		if status, _ := stand("same-origin", bad); status != http.StatusBadRequest {
+			t.Errorf("way %q: %d", bad, status)
+		}
 	}
 	for _, bad := range [][2]string{{"explode", "1"}, {"kill", "3"}, {"kill", "-1"}, {"kill", "x"}, {"", ""}} {
 		if status, _ := press(browser, "same-origin", bad[0], bad[1]); status != http.StatusBadRequest {
@@ -89,6 +106,13 @@ func TestLab_EachFault(t *testing.T) {
 		}
 		working("after " + fault)
 	}
+	for _, way := range []string{"select-then-act", "single-update", "two-phase", "setnx-before", "setnx-after", "lease", "insert-first"} {
+		if status, body := stand("same-origin", way); status != http.StatusNoContent {
+			t.Errorf("%s: %d %s", way, status, body)
+		}
+		eventually(t, way+" stands beside Pawl", func() bool { return state().Camps[1].Name == way })
+		working("beside " + way)
+	}
 	told := 0
 	for _, p := range state().Presses {
 		if p.Failed != "" {
@@ -108,8 +132,12 @@ func TestLab_EachFault(t *testing.T) {
 		t.Fatal(err)
 	}
 	var report struct {
-		Sent int
-		Pawl struct{ Effects, Doubled, Lost int }
+		Sent   int
+		Pawl   struct{ Effects, Doubled, Lost int }
+		Beside []struct {
+			Way                   string
+			Orders, Effects, Lost int
+		}
 	}
 	text, _ := io.ReadAll(served.stdout)
 	if err := json.Unmarshal(text, &report); err != nil {
@@ -117,6 +145,14 @@ func TestLab_EachFault(t *testing.T) {
 	}
 	if report.Pawl.Doubled+report.Pawl.Lost != 0 || report.Pawl.Effects != report.Sent {
 		t.Errorf("%+v", report)
+	}
+	if len(report.Beside) != 7 {
+		t.Errorf("not all ways have stood: %+v", report.Beside)
+	}
+	for _, b := range report.Beside {
+		if b.Orders == 0 || b.Effects == 0 {
+			t.Errorf("%+v", b)
+		}
 	}
 	if err := cmd.Wait(); err != nil {
 		t.Errorf("%v: %s", err, served.stderr)

@@ -112,7 +112,7 @@ func TestGallery(t *testing.T) {
 	if string(written) != gallery() {
 		t.Errorf("%s is stale: run PAWL_WRITE=1 go test -tags proof -run TestGallery ./internal/testbed/browsertest", file)
 	}
-	for _, p := range append(places[:len(places):len(places)], place{name: "lab"}) {
+	for _, p := range append(places[:len(places):len(places)], place{name: "lab"}, place{name: "lab-fences"}) {
 		for _, l := range looks {
 			if _, err := os.Stat(fmt.Sprintf("../../../docs/images/dashboard/%s-%s.webp", p.name, l.name)); err != nil {
 				t.Errorf("%v: run go test -tags proof ./internal/testbed/browsertest -args -screenshots $PWD/docs/images/dashboard", err)

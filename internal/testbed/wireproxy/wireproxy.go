@@ -20,11 +20,13 @@ import (
 // A Cut says what happens to the next COMMIT or other targeted statement.
 type Cut int
 
-// BeforeSend and BeforeReply look the same to a client.
+// BeforeSend and BeforeReply look the same to a client. HoldReply does too, once the server closes
+// the connection.
 const (
 	Pass        Cut = iota // the statement is forwarded
 	BeforeSend             // the server never receives the COMMIT and rolls back
 	BeforeReply            // the server commits; the reply is lost
+	HoldReply              // the server commits; the reply is held until the server disconnects
 )
 
 // A Proxy forwards the traffic of one server.
@@ -38,6 +40,7 @@ type Proxy struct {
 	aim  func(sent []byte) bool
 	next func() Cut // called once per targeted statement
 	cuts int
+	open int           // number of connections
 	thaw chan struct{} // closed when traffic resumes; nil while it flows
 }
 
@@ -203,6 +206,19 @@ func (p *Proxy) Cuts() int {
 	return p.cuts
 }
 
+// Open returns the number of open connections.
+func (p *Proxy) Open() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.open
+}
+
+func (p *Proxy) count(n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.open += n
+}
+
 func (p *Proxy) fate(sent []byte) Cut {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -237,8 +253,11 @@ func (p *Proxy) accept() {
 // forward copies client to server and looks for targeted statements. A second goroutine copies
 // replies back.
 func (p *Proxy) forward(client, server net.Conn) {
+	p.count(1)
+	defer p.count(-1)
 	var mute sync.Once // closes muted when the client must get no more replies
 	muted := make(chan struct{})
+	holds := false // read after muted is closed
 	answered := make(chan struct{})
 	go func() {
 		defer close(answered)
@@ -249,6 +268,9 @@ func (p *Proxy) forward(client, server net.Conn) {
 			p.flow()
 			select {
 			case <-muted:
+				if holds && err == nil {
+					continue
+				}
 				return // this read follows the COMMIT, so the server has answered it
 			default:
 			}
@@ -268,12 +290,12 @@ func (p *Proxy) forward(client, server net.Conn) {
 		n, err := client.Read(buffer)
 		p.flow()
 		if n > 0 {
-			switch p.fate(buffer[:n]) {
+			switch cut := p.fate(buffer[:n]); cut {
 			case BeforeSend:
 				_ = client.Close()
 				return
-			case BeforeReply:
-				mute.Do(func() { close(muted) })
+			case BeforeReply, HoldReply:
+				mute.Do(func() { holds = cut == HoldReply; close(muted) })
 				_, _ = server.Write(buffer[:n])
 				<-answered
 				return

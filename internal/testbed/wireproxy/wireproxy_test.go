@@ -1,15 +1,18 @@
 package wireproxy_test
 
 import (
+	"context"
 	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/pawl-go/pawl/internal/testbed/patience"
 	"github.com/pawl-go/pawl/internal/testbed/postgres"
 	"github.com/pawl-go/pawl/internal/testbed/wireproxy"
 )
@@ -55,4 +58,59 @@ func TestOpen_KeepsOtherUsersOut(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A held reply: the COMMIT is durable, and the client waits for its reply until the server
+// disconnects. Then it gets an error, and the proxy has no open connection.
+func TestHoldReply(t *testing.T) {
+	t.Parallel()
+	server, err := postgres.Start(t.Context(), postgres.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = server.Stop() })
+	proxy, through, err := wireproxy.Open(server.URL("postgres"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer proxy.Close()
+	direct, err := pgx.Connect(t.Context(), server.URL("postgres"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer direct.Close(context.Background())
+	if _, err := direct.Exec(t.Context(), "create table t (id int)"); err != nil {
+		t.Fatal(err)
+	}
+	conn, err := pgx.Connect(t.Context(), through)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(context.Background())
+	proxy.OnCommit(func() wireproxy.Cut { return wireproxy.HoldReply })
+	committed := make(chan error, 1)
+	go func() {
+		committed <- pgx.BeginFunc(context.Background(), conn, func(tx pgx.Tx) error {
+			_, err := tx.Exec(context.Background(), "insert into t values (1)")
+			return err
+		})
+	}()
+	patience.Row(t, direct, "the row is committed", "select count(*) = 1 from t")
+	patience.Watch(200*time.Millisecond, func() {
+		select {
+		case err := <-committed:
+			t.Fatalf("the client got its reply: %v", err)
+		default:
+		}
+	})
+	if n := proxy.Open(); n != 1 {
+		t.Errorf("%d open connections", n)
+	}
+	if _, err := direct.Exec(t.Context(), "select pg_terminate_backend($1)", conn.PgConn().PID()); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-committed; err == nil {
+		t.Error("no error")
+	}
+	patience.Until(t, "the connection is closed", func() bool { return proxy.Open() == 0 })
 }

@@ -45,8 +45,8 @@ With --lease the demo shows two letters step by step. One worker is killed while
 Each time another process takes over, finds that the mail was sent, and does the rest. When the frozen worker wakes up, its late
 commit is rejected.
 
-With --watch it opens a page: workers with Pawl beside workers with a table of processed messages, and buttons that kill, freeze and
-disconnect both. It runs until Ctrl-C, and then prints what was doubled or lost.
+With --watch it opens a page: workers with Pawl, beside them workers by hand in one of seven ways that you choose, and buttons that
+kill, freeze and disconnect both. It runs until Ctrl-C, and then prints what was doubled or lost.
 
 The database is a private PostgreSQL with its own, durable settings, removed afterwards. --database-url names another, which must
 have Pawl's schema. The environment variable is ignored, so that no demo runs on a database that you did not mean.`,

@@ -9,7 +9,7 @@ import (
 // the queue has deleted it. The worker can still write its row.
 func TestCamp_OrderOfAFrozenWorkerIsNotLost(t *testing.T) {
 	t.Parallel()
-	c := newCamp(byHand, "t", 2)
+	c := newCamp(ways[0], 2)
 	const key = "order-000001"
 	c.sent(key)
 	c.report(1, `{"kind": "began", "key": "order-000001"}`)

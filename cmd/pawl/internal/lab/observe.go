@@ -2,6 +2,7 @@ package lab
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -19,9 +20,10 @@ type state struct {
 }
 
 type campState struct {
-	Name    string        `json:"name"`
-	Title   string        `json:"title"`
-	Workers []workerState `json:"workers"`
+	Name      string        `json:"name"`
+	Title     string        `json:"title"`
+	Workers   []workerState `json:"workers"`
+	Takeovers []takeover    `json:"takeovers"` // the latest first
 	tally
 }
 
@@ -93,8 +95,8 @@ func (l *lab) look(ctx context.Context) state {
 	if err != nil && s.Database == "up" {
 		s.Database = "does not answer"
 	}
-	for _, c := range l.camps {
-		one := campState{Name: c.name, Title: title(c.name), Workers: c.workers(leases), tally: old[c.name]}
+	for _, c := range l.standing() {
+		one := campState{Name: c.Name, Title: c.Title, Workers: c.workers(leases), Takeovers: c.takenOver(), tally: old[c.Name]}
 		if effects, waiting, err := l.effects(ctx, c); err == nil {
 			one.tally = c.take(effects, waiting)
 		}
@@ -106,19 +108,19 @@ func (l *lab) look(ctx context.Context) state {
 	return s
 }
 
-// patience is the timeout of one query.
-const patience = 2 * time.Second
+// queryLimit is the timeout of one query.
+const queryLimit = 2 * time.Second
 
 // effects returns the rows of each order of a camp, and the orders with a retry in the database.
 func (l *lab) effects(ctx context.Context, c *camp) (rows map[string]int, waiting map[string]bool, err error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, queryLimit)
 	defer cancel()
 	rows, waiting = map[string]int{}, map[string]bool{}
 	var key string
 	var n int
 	// the error is also in found
-	found, _ := l.pool.Query(ctx, "select e.key, pg_catalog.count(*) from "+c.table+" as e group by e.key")
-	if _, err = pgx.ForEachRow(found, []any{&key, &n}, func() error { rows[key] = n; return nil }); err != nil || c.name != withPawl {
+	found, _ := l.pool.Query(ctx, "select e.key, pg_catalog.count(*) from lab.effect as e where e.way operator(pg_catalog.=) $1 group by e.key", c.Name)
+	if _, err = pgx.ForEachRow(found, []any{&key, &n}, func() error { rows[key] = n; return nil }); err != nil || c.Name != withPawl {
 		return rows, waiting, err
 	}
 	found, _ = l.pool.Query(ctx, "select j.headers operator(pg_catalog.->>) 'pawl-key' from pawl.job as j where j.queue operator(pg_catalog.=) $1", "inbox/"+consumerName)
@@ -128,7 +130,7 @@ func (l *lab) effects(ctx context.Context, c *camp) (rows map[string]int, waitin
 
 // leases returns the rest of the leases of Pawl's workers, by process id.
 func (l *lab) leases(ctx context.Context) (left map[int]time.Duration, err error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, queryLimit)
 	defer cancel()
 	left = map[int]time.Duration{}
 	var pid int
@@ -146,13 +148,22 @@ func (c *camp) workers(leases map[int]time.Duration) []workerState {
 	for i := range all {
 		all[i] = workerState{Number: i + 1, State: "starting"}
 	}
-	for _, w := range c.fleet.Workers() {
-		one := workerState{Number: w.Number, PID: w.PID(), State: c.fleet.State(w), InHand: len(c.holds(w.Number))}
-		if left, known := leases[w.PID()]; known && c.name == withPawl {
+	for _, w := range c.crew().Workers() {
+		one := workerState{Number: w.Number, PID: w.PID(), State: c.crew().State(w), InHand: len(c.holds(w.Number))}
+		if left, known := leases[w.PID()]; known && c.Name == withPawl {
 			ms := left.Milliseconds()
 			one.LeaseMS = &ms
 		}
 		all[w.Number-1] = one
 	}
+	return all
+}
+
+// takenOver returns the takeovers, the latest first.
+func (c *camp) takenOver() []takeover {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	all := append([]takeover{}, c.takeovers...)
+	slices.Reverse(all)
 	return all
 }

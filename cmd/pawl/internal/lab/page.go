@@ -38,6 +38,7 @@ func (l *lab) serve(socket net.Listener, ready func(login, url string) error) (s
 	pages.HandleFunc("GET /state", l.stateNow)
 	pages.HandleFunc("GET /events", l.events)
 	pages.HandleFunc("POST /press", l.press)
+	pages.HandleFunc("POST /beside", l.chooses)
 	pages.Handle("GET /assets/", http.StripPrefix("/assets/", http.FileServerFS(assets)))
 	pages.Handle("/dashboard/", http.StripPrefix("/dashboard", board))
 	server := &http.Server{Handler: login.Mount(guarded(login, http.NewCrossOriginProtection().Handler(pages))), ReadHeaderTimeout: 10 * time.Second}
@@ -88,10 +89,16 @@ func guarded(login *dashboard.Login, next http.Handler) http.Handler {
 
 func (l *lab) page(w http.ResponseWriter, _ *http.Request) {
 	var body bytes.Buffer
+	l.mu.Lock()
+	chosen := l.stands[1].way
+	l.mu.Unlock()
 	view := struct {
-		State  state
-		Faults []fault
-	}{l.now(), faultButtons}
+		State   state
+		Buttons []button
+		Columns []button
+		Ways    []way
+		Beside  way
+	}{l.now(), buttons, columns(), ways, chosen}
 	if err := templates.ExecuteTemplate(&body, "page.html", view); err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
@@ -128,10 +135,21 @@ func (l *lab) events(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// press handles a button. Without JavaScript it redirects to the page.
+// press handles a button.
 func (l *lab) press(w http.ResponseWriter, r *http.Request) {
 	r.Body = http.MaxBytesReader(w, r.Body, 1<<10)
-	if err := l.apply(r.Context(), r.PostFormValue("fault"), r.PostFormValue("worker")); err != nil {
+	done(w, r, l.apply(r.Context(), r.PostFormValue("fault"), r.PostFormValue("worker")))
+}
+
+// chooses lets another way stand beside Pawl.
+func (l *lab) chooses(w http.ResponseWriter, r *http.Request) {
+	r.Body = http.MaxBytesReader(w, r.Body, 1<<10)
+	done(w, r, l.choose(r.Context(), r.PostFormValue("way")))
+}
+
+// done answers a form. Without JavaScript it redirects to the page.
+func done(w http.ResponseWriter, r *http.Request, err error) {
+	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}

@@ -15,8 +15,8 @@ import (
 	"github.com/pawl-go/pawl/internal/testbed/wireproxy"
 )
 
-// A fault is a button of the page. Both camps get it at the same moment.
-type fault struct {
+// A button is a fault on the page. Both camps get it at the same moment.
+type button struct {
 	Name   string
 	Title  string
 	Worker bool // it hits one worker
@@ -25,7 +25,7 @@ type fault struct {
 	do func(l *lab, ctx context.Context, number int) (hit map[string][]string, err error)
 }
 
-var faultButtons = []fault{
+var buttons = []button{
 	{"kill", "Kill", true, "SIGKILL. The process dies where it is; another one takes its place.", (*lab).kill},
 	{"freeze", "Freeze", true, "SIGSTOP. The process is frozen without noticing. Its lease and its messages expire; an order whose transaction it holds open waits for it.", (*lab).freeze},
 	{"wake", "Wake", true, "SIGCONT. The process continues where it stopped, and assumes that it still holds its orders.", (*lab).wake},
@@ -36,10 +36,24 @@ var faultButtons = []fault{
 	{"pause", "Stop or go on sending", false, "No new orders are sent until you press it again.", (*lab).pause},
 }
 
+// columns are the buttons of the matrix. Freeze stands for Freeze and then Wake.
+func columns() (all []button) {
+	for _, b := range buttons {
+		switch b.Name {
+		case "wake", "pause":
+			continue
+		case "freeze":
+			b.Title = "Freeze, Wake"
+		}
+		all = append(all, b)
+	}
+	return all
+}
+
 type press struct {
 	id     int
 	at     time.Time
-	fault  fault
+	button button
 	worker int
 	hit    map[string][]string
 	failed string
@@ -61,11 +75,11 @@ type pressReport struct {
 
 // apply handles the press of a button.
 func (l *lab) apply(ctx context.Context, name, worker string) error {
-	i := slices.IndexFunc(faultButtons, func(f fault) bool { return f.Name == name })
+	i := slices.IndexFunc(buttons, func(b button) bool { return b.Name == name })
 	if i < 0 {
-		return fmt.Errorf("there is no fault %q", name)
+		return fmt.Errorf("there is no button %q", name)
 	}
-	f, number := faultButtons[i], 0
+	f, number := buttons[i], 0
 	if f.Worker {
 		var err error
 		if number, err = strconv.Atoi(worker); err != nil || number < 1 || number > l.Workers {
@@ -76,9 +90,9 @@ func (l *lab) apply(ctx context.Context, name, worker string) error {
 	ending := l.ending
 	l.mu.Unlock()
 	if ending {
-		return errors.New("the lab is ending: it waits until all orders are settled")
+		return errEnding
 	}
-	p := press{at: time.Now(), fault: f, worker: number}
+	p := press{at: time.Now(), button: f, worker: number}
 	hit, err := f.do(l, ctx, number)
 	if p.hit = hit; err != nil {
 		p.failed = err.Error()
@@ -94,19 +108,22 @@ func (l *lab) apply(ctx context.Context, name, worker string) error {
 }
 
 func (p press) text() string {
-	if p.fault.Worker {
-		return fmt.Sprintf("%s: worker %d", p.fault.Title, p.worker)
+	if p.button.Worker {
+		return fmt.Sprintf("%s: worker %d", p.button.Title, p.worker)
 	}
-	return p.fault.Title
+	return p.button.Title
 }
 
 func (l *lab) reported(p press) pressReport {
 	r := pressReport{ID: p.id, Text: p.text(), Ago: round(time.Since(p.at).Seconds()), Failed: p.failed, Traces: []trace{}}
-	for _, c := range l.camps {
-		if p.fault.Worker && p.failed == "" && len(p.hit[c.name]) == 0 {
-			r.Idle = append(r.Idle, title(c.name))
+	camps := slices.Clone(l.camps) // of all ways, since another one may have stood then
+	slices.Reverse(camps)          // Pawl first
+	for _, c := range camps {
+		keys, stood := p.hit[c.Name]
+		if stood && p.button.Worker && p.failed == "" && len(keys) == 0 {
+			r.Idle = append(r.Idle, c.Title)
 		}
-		for _, key := range p.hit[c.name] {
+		for _, key := range keys {
 			r.Traces = append(r.Traces, c.traced(key, p.at))
 		}
 	}
@@ -117,9 +134,10 @@ func (l *lab) reported(p press) pressReport {
 // of the orders being handled.
 func (l *lab) strike(number int, said string, do func(c *camp) error) (hit map[string][]string, err error) {
 	hit = l.inHand(number, said)
-	errs := make([]error, len(l.camps))
+	camps := l.standing()
+	errs := make([]error, len(camps))
 	var all sync.WaitGroup
-	for i, c := range l.camps {
+	for i, c := range camps {
 		all.Go(func() { errs[i] = do(c) })
 	}
 	all.Wait()
@@ -130,7 +148,7 @@ func (l *lab) strike(number int, said string, do func(c *camp) error) (hit map[s
 // workers. It notes what hit them in their history.
 func (l *lab) inHand(number int, said string) map[string][]string {
 	hit := map[string][]string{}
-	for _, c := range l.camps {
+	for _, c := range l.standing() {
 		keys := c.holds(number)
 		keys = keys[:min(len(keys), tracedOrders)]
 		for _, key := range keys {
@@ -138,7 +156,7 @@ func (l *lab) inHand(number int, said string) map[string][]string {
 				c.note(key, number, said)
 			}
 		}
-		hit[c.name] = keys
+		hit[c.Name] = keys
 	}
 	return hit
 }
@@ -146,6 +164,8 @@ func (l *lab) inHand(number int, said string) map[string][]string {
 var (
 	errAway = errors.New("that worker is just being replaced")
 	errBusy = errors.New("it is being restarted already")
+
+	errEnding = errors.New("the lab is ending: it waits until all orders are settled")
 )
 
 // signal calls do for the process of that number in both camps.
@@ -160,19 +180,19 @@ func (l *lab) signal(number int, said string, do func(c *camp, w *fleet.Worker) 
 
 func (l *lab) kill(_ context.Context, number int) (map[string][]string, error) {
 	return l.signal(number, "SIGKILL", func(c *camp, w *fleet.Worker) bool {
-		c.fleet.Doom(w)
-		c.fleet.Kill(w)
+		c.crew().Doom(w)
+		c.crew().Kill(w)
 		c.died(number)
 		return true
 	})
 }
 
 func (l *lab) freeze(_ context.Context, number int) (map[string][]string, error) {
-	return l.signal(number, "SIGSTOP", func(c *camp, w *fleet.Worker) bool { return c.fleet.Freeze(w) })
+	return l.signal(number, "SIGSTOP", func(c *camp, w *fleet.Worker) bool { return c.crew().Freeze(w) })
 }
 
 func (l *lab) wake(_ context.Context, number int) (map[string][]string, error) {
-	return l.signal(number, "SIGCONT", func(c *camp, w *fleet.Worker) bool { return c.fleet.Wake(w) })
+	return l.signal(number, "SIGCONT", func(c *camp, w *fleet.Worker) bool { return c.crew().Wake(w) })
 }
 
 func (l *lab) cut(_ context.Context, number int) (map[string][]string, error) {
@@ -205,6 +225,7 @@ func (l *lab) restart(ctx context.Context, _ int) (map[string][]string, error) {
 const recovers = time.Minute
 
 // crash kills a process of the server. The server then ends all sessions and recovers from its log.
+// It goes on serving until it notices the death, so crash first waits until another session ends.
 func (l *lab) crash(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, recovers)
 	defer cancel()
@@ -212,10 +233,18 @@ func (l *lab) crash(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	err = syscall.Kill(int(victim.Conn().PgConn().PID()), syscall.SIGKILL)
-	victim.Release()
+	defer victim.Release()
+	witness, err := l.pool.Acquire(ctx)
 	if err != nil {
 		return err
+	}
+	defer witness.Release()
+	if err = syscall.Kill(int(victim.Conn().PgConn().PID()), syscall.SIGKILL); err != nil {
+		return err
+	}
+	for err == nil {
+		time.Sleep(5 * time.Millisecond)
+		_, err = witness.Exec(ctx, "select 1")
 	}
 	for {
 		l.pool.Reset()
@@ -237,9 +266,12 @@ func (l *lab) duplicates(ctx context.Context, _ int) (map[string][]string, error
 	var all sync.WaitGroup
 	for n := max(1, last-repeated+1); n <= last; n++ {
 		key := orderKey(n)
-		for _, c := range l.camps {
+		for _, c := range l.standing() {
+			if !c.had(key) { // it was sent to another way
+				continue
+			}
 			if n > last-tracedOrders {
-				hit[c.name] = append(hit[c.name], key)
+				hit[c.Name] = append(hit[c.Name], key)
 			}
 			c.note(key, 0, fmt.Sprintf("sent %d times more", times))
 			for range times {

@@ -9,6 +9,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -18,6 +19,7 @@ import (
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/cmd/pawl/internal/broker"
 	"github.com/pawl-go/pawl/consumer"
+	"github.com/pawl-go/pawl/internal/fault"
 	"github.com/pawl-go/pawl/internal/testbed/fleet"
 	"github.com/pawl-go/pawl/job"
 	"github.com/pawl-go/pawl/transport/pawlsqs"
@@ -26,25 +28,23 @@ import (
 // WorkerCommand is the hidden command of the lab's worker processes.
 const WorkerCommand = "lab-worker"
 
-// The two camps. Their queues have the same names.
-const (
-	withPawl = "pawl"
-	byHand   = "by-hand"
-)
-
+// The defaults of a workerConfig.
 const (
 	visibility  = 3 * time.Second // how long messages of a dead worker stay hidden
-	lease       = 3 * time.Second // how long a stored delivery stays with a silent worker
+	lease       = 3 * time.Second // how long an order stays with a silent worker
 	concurrency = 4
-	// time in a handler besides its writes, long enough to be hit by a fault
-	worksFor = 100 * time.Millisecond
 )
 
 // workerConfig is the first line that a worker reads.
 type workerConfig struct {
-	Camp        string
+	Way         string
 	DatabaseURL string // through the worker's own proxy
 	Endpoint    string // of the SQS
+	Keys        string // URL of the key store
+	Visibility  time.Duration
+	Lease       time.Duration
+	Concurrency int
+	Faults      string `json:",omitempty"` // fault points to arm: see package fault
 }
 
 // ErrByHand is returned if a person runs the worker.
@@ -58,7 +58,11 @@ type order struct {
 func Work(ctx context.Context, in io.Reader, out io.Writer) error {
 	lines := bufio.NewScanner(in)
 	var c workerConfig
-	if !lines.Scan() || json.Unmarshal(lines.Bytes(), &c) != nil || c.Camp == "" {
+	if !lines.Scan() || json.Unmarshal(lines.Bytes(), &c) != nil {
+		return ErrByHand
+	}
+	w, known := wayOf(c.Way)
+	if !known {
 		return ErrByHand
 	}
 	go func() {
@@ -66,15 +70,20 @@ func Work(ctx context.Context, in io.Reader, out io.Writer) error {
 		}
 		os.Exit(1)
 	}()
+	if c.Faults != "" {
+		if err := fault.Arm(c.Faults); err != nil {
+			return err
+		}
+	}
 	pool, err := c.pool(ctx)
 	if err != nil {
 		return err
 	}
 	defer pool.Close()
-	said := &diary{out: out}
-	run := func(ctx context.Context) error { return c.handleByHand(ctx, pool, said) }
-	if c.Camp == withPawl {
-		f, err := c.consumer(ctx, pool, said)
+	h := &hand{way: w, pool: pool, keys: keyClient(c.Keys), lease: c.Lease, said: &diary{out: out}}
+	run := func(ctx context.Context) error { return h.run(ctx, c) }
+	if w.handle == nil {
+		f, err := c.consumer(ctx, h)
 		if err != nil {
 			return err
 		}
@@ -98,65 +107,97 @@ func (c workerConfig) pool(ctx context.Context) (*pgxpool.Pool, error) {
 	}
 	config.MaxConns = 10
 	config.ConnConfig.ConnectTimeout = 5 * time.Second
-	config.ConnConfig.RuntimeParams["application_name"] = "pawl lab " + c.Camp
+	config.ConnConfig.RuntimeParams["application_name"] = "pawl lab " + c.Way
 	pawl.Watch(config.ConnConfig, pawl.Watching{})
 	return pgxpool.NewWithConfig(ctx, config)
 }
 
-// consumer is a Pawl consumer like any user's.
-func (c workerConfig) consumer(ctx context.Context, pool *pgxpool.Pool, said *diary) (*consumer.Consumer, error) {
-	hooks := pawl.Join(pawl.Hooks{OnEvent: func(_ context.Context, e pawl.Event) { said.write(string(e.Kind), e.Key) }},
-		pawl.LogTo(slog.New(slog.NewTextHandler(os.Stderr, nil))))
-	source, err := pawlsqs.Open(ctx, broker.Client(c.Endpoint), withPawl, pawlsqs.Config{Visibility: visibility, Wait: time.Second, Hooks: hooks})
+// writeEffect writes the row of an order. The table has no unique key.
+const writeEffect = "insert into lab.effect (way, key) values ($1, $2)"
+
+// consumer is a Pawl consumer like any user's, except that its handler ignores the end of its
+// context. So a worker that stalled past its lease tries its late write, and the page shows that it
+// is refused.
+func (c workerConfig) consumer(ctx context.Context, h *hand) (*consumer.Consumer, error) {
+	hooks := pawl.Join(pawl.Hooks{OnEvent: h.said.event}, pawl.LogTo(slog.New(slog.NewTextHandler(os.Stderr, nil))))
+	source, err := pawlsqs.Open(ctx, broker.Client(c.Endpoint), withPawl, pawlsqs.Config{Visibility: c.Visibility, Wait: time.Second, Hooks: hooks})
 	if err != nil {
 		return nil, err
 	}
-	return consumer.New(pool, consumer.Config{Name: consumerName, Source: source, Concurrency: concurrency, RetryConcurrency: 1, Hooks: hooks,
-		Handler: consumer.HandleTx(func(ctx context.Context, tx pgx.Tx, m consumer.Message[order]) error {
-			said.write(began, m.Value.Key)
-			if _, err := tx.Exec(ctx, "insert into lab.pawl_effect (key) values ($1)", m.Value.Key); err != nil {
+	return consumer.New(h.pool, consumer.Config{Name: consumerName, Source: source, Concurrency: c.Concurrency, RetryConcurrency: 1, Hooks: hooks,
+		Handler: consumer.Handle(func(ctx context.Context, a *consumer.Attempt[order]) error {
+			ctx, key := context.WithoutCancel(ctx), a.Value.Key
+			h.said.handles(a.Job(), entry{Kind: began, Key: key, Fence: a.Fence()})
+			if err := h.work(key); err != nil {
 				return err
 			}
-			return work(ctx)
-		}).With(consumer.TxPolicy{Policy: consumer.Policy{Lease: lease, Backoff: job.Backoff{Base: 100 * time.Millisecond, Max: time.Second}}})})
+			err := a.Commit(ctx, func(ctx context.Context, tx pgx.Tx) error {
+				if _, err := tx.Exec(ctx, writeEffect, withPawl, key); err != nil {
+					return err
+				}
+				return h.said.at(written, key)
+			})
+			if err != nil {
+				return err
+			}
+			return h.said.at(committed, key)
+		}).With(consumer.Policy{Lease: c.Lease, Backoff: job.Backoff{Base: 100 * time.Millisecond, Max: time.Second}})})
 }
 
-// work is the time that a handler takes besides its writes.
-func work(ctx context.Context) error {
-	select {
-	case <-time.After(worksFor):
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
-// Reports of workers about an order, in addition to Pawl's event kinds.
+// Reports of workers about an order, in addition to their moments and to Pawl's event kinds.
 const (
-	began       = "began"        // the handler was called
-	seen        = "seen"         // by hand: the table says it was handled
-	markRemoved = "mark_removed" // by hand: the handler failed, and the mark was removed
-	effect      = "effect"       // by hand: it took effect
-	acked       = "acknowledged" // by hand: the message was deleted
+	began  = "began"        // the handler was called
+	seen   = "seen"         // by hand: it was handled before
+	held   = "held"         // by hand: another worker has it
+	failed = "hand_failed"  // by hand: the handler failed
+	effect = "effect"       // by hand: it took effect
+	acked  = "acknowledged" // by hand: the message was deleted
 )
 
 // A diary writes the reports of a worker: one line for each event, at once, because data in memory
 // is lost when the process is killed.
 type diary struct {
-	mu  sync.Mutex
-	out io.Writer
+	mu   sync.Mutex
+	out  io.Writer
+	keys map[int64]string // of the orders being handled, by the job that owns them
 }
 
 type entry struct {
-	Kind string `json:"kind"`
-	Key  string `json:"key"`
+	Kind  string `json:"kind"`
+	Key   string `json:"key"`
+	Fence int64  `json:"fence,omitempty"` // 0: none
 }
 
-func (d *diary) write(kind, key string) {
+// handles reports that the handler of a job was called.
+func (d *diary) handles(job int64, e entry) {
+	d.mu.Lock()
+	if d.keys == nil {
+		d.keys = map[int64]string{}
+	}
+	d.keys[job] = e.Key
+	d.mu.Unlock()
+	d.write(e)
+}
+
+// event reports an event of Pawl. Those of a handler name its job instead of its order.
+func (d *diary) event(_ context.Context, e pawl.Event) {
+	key := e.Key
 	if key == "" {
+		d.mu.Lock()
+		key = d.keys[e.JobID]
+		if slices.Contains(ends, string(e.Kind)) {
+			delete(d.keys, e.JobID)
+		}
+		d.mu.Unlock()
+	}
+	d.write(entry{Kind: string(e.Kind), Key: key, Fence: e.Fence})
+}
+
+func (d *diary) write(e entry) {
+	if e.Key == "" {
 		return
 	}
-	line, err := json.Marshal(entry{kind, key})
+	line, err := json.Marshal(e)
 	if err != nil {
 		return
 	}

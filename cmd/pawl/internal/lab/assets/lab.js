@@ -15,14 +15,14 @@ function seconds(ms) {
   return ms < 0 ? "expired for " + (-ms / 1000).toFixed(1) + " s" : (ms / 1000).toFixed(1) + " s left";
 }
 
-function camp(c, i) {
+function camp(c) {
   const row = document.getElementById("camp-" + c.name);
   for (const cell of row.querySelectorAll("td")) {
     set(cell, c[cell.dataset.of]);
     if (cell.dataset.of === "doubled" || cell.dataset.of === "lost") cell.classList.toggle("bad", c[cell.dataset.of] > 0);
   }
   for (const w of c.workers) {
-    const p = document.querySelector("#worker-" + w.number + " ." + c.name);
+    const p = document.querySelector("#worker-" + w.number + " [data-camp=" + c.name + "]");
     set(p.querySelector("[data-of=state]"), w.state);
     set(p.querySelector("[data-of=pid]"), w.pid || "–");
     set(p.querySelector("[data-of=in_hand]"), w.in_hand);
@@ -51,6 +51,17 @@ function story(press) {
   return article;
 }
 
+function takeover(c, t) {
+  const row = document.createElement("tr");
+  const head = make("th", c.title);
+  head.scope = "row";
+  row.append(head, ...[t.key, t.first, t.fence || "none", t.second, t.newer || "none", t.late].map((text) => make("td", text)));
+  if (t.late === "written") row.lastChild.className = "bad";
+  if (t.late === "refused") row.lastChild.className = "good";
+  return row;
+}
+
+const takeovers = document.querySelector("#takeovers tbody");
 const stories = document.getElementById("stories");
 
 function show(state) {
@@ -58,7 +69,12 @@ function show(state) {
   set(document.getElementById("seconds"), state.seconds.toFixed(0));
   set(document.getElementById("database"), state.database);
   set(document.getElementById("sending"), state.paused ? "stopped" : "on");
+  if (state.camps.some((c) => !document.getElementById("camp-" + c.name))) {
+    location.reload(); // another way stands beside Pawl
+    return;
+  }
   state.camps.forEach(camp);
+  takeovers.replaceChildren(...state.camps.flatMap((c) => c.takeovers.map((t) => takeover(c, t))));
   stories.replaceChildren(...(state.presses || []).map(story));
 }
 
@@ -73,7 +89,7 @@ source.onerror = () => set(said, gone); // the browser tries again by itself
 document.addEventListener("submit", async (event) => {
   event.preventDefault();
   try {
-    const answer = await fetch("press", { method: "POST", headers: { Accept: "application/json" }, body: new URLSearchParams(new FormData(event.target)) });
+    const answer = await fetch(event.target.action, { method: "POST", headers: { Accept: "application/json" }, body: new URLSearchParams(new FormData(event.target)) });
     set(said, answer.ok ? "" : await answer.text());
   } catch {
     set(said, gone);
