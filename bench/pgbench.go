@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -36,12 +37,24 @@ const register = "select count(*) from pawl_v1.worker_register('pgbench', '12 ho
 // jobs.
 func floorFor(script string, clients, each int) measure {
 	return func(ctx context.Context, b *bed, s scale) (Round, error) {
-		seconds := max(1, int(s.enqueue/time.Second))
-		for try := 1; ; try++ {
-			r, err := b.pgbench(ctx, script, clients, each, "-T", strconv.Itoa(seconds))
-			if err == nil || try == lockTries || !strings.Contains(err.Error(), "lock timeout") {
-				return r, err
-			}
+		return untilMeasured(max(1, int(s.enqueue/time.Second)), func(seconds int) (Round, error) {
+			return b.pgbench(ctx, script, clients, each, "-T", strconv.Itoa(seconds))
+		})
+	}
+}
+
+// untilMeasured calls measure again after a lock timeout, and for twice as long if no transaction
+// ended.
+func untilMeasured(seconds int, measure func(seconds int) (Round, error)) (Round, error) {
+	for try := 1; ; try++ {
+		r, err := measure(seconds)
+		switch {
+		case err == nil || try == tries:
+			return r, err
+		case errors.Is(err, errNoTransaction):
+			seconds *= 2
+		case !strings.Contains(err.Error(), "lock timeout"):
+			return r, err
 		}
 	}
 }
@@ -63,10 +76,14 @@ func floorDrain(script string, clients, each, n int) measure {
 	}
 }
 
-// lockTries is how often a script runs before a lock timeout counts as an error. A claim waits 50
-// ms for any lock, including the one for extending a table. On a stalling disk it fails with 55P03.
-// A consumer releases the delivery, but pgbench stops.
-const lockTries = 3
+// tries is how often a script runs before a lock timeout, or a run without a transaction, counts as
+// an error. A claim waits 50 ms for any lock, including the one for extending a table. On a stalling
+// disk it fails with 55P03. A consumer releases the delivery, but pgbench stops.
+const tries = 5
+
+// errNoTransaction is the error of a run in whose time no transaction ended, because the machine
+// stalled. pgbench then exits with 0 and prints no rate.
+var errNoTransaction = errors.New("no transaction ended in the time of the run")
 
 var (
 	perSecond = regexp.MustCompile(`tps = ([\d.]+) \(without initial connection time\)`)
@@ -93,6 +110,9 @@ func (b *bed) pgbench(ctx context.Context, script string, clients, each int, len
 	args := append(length, "-n", "-M", "prepared", "-c", strconv.Itoa(clients), "-j", strconv.Itoa(min(2, clients)), "-f", file.Name(), b.url)
 	out, err := exec.CommandContext(ctx, filepath.Join(b.host.server.BinDir(), "pgbench"), args...).CombinedOutput()
 	rate, count := perSecond.FindSubmatch(out), processed.FindSubmatch(out)
+	if err == nil && count != nil && string(count[1]) == "0" {
+		return r, errNoTransaction
+	}
 	if err != nil || rate == nil || count == nil {
 		return r, fmt.Errorf("pgbench: %v: %.500s", err, strings.TrimSpace(string(out)))
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/pawl-go/pawl/internal/contract"
 	"github.com/pawl-go/pawl/internal/fault"
 	"github.com/pawl-go/pawl/internal/pace"
+	"github.com/pawl-go/pawl/internal/ranges"
 	"github.com/pawl-go/pawl/internal/txn"
 	"github.com/pawl-go/pawl/internal/verdict"
 )
@@ -41,6 +42,9 @@ type LeaseOptions struct {
 }
 
 func (o *LeaseOptions) complete() error {
+	if err := ranges.NotNegative(*o, "Wait"); err != nil {
+		return &pawl.Error{Op: "command.begin", Code: pawl.CodeArgumentInvalid, Err: err}
+	}
 	if o.Lease == 0 {
 		o.Lease = 30 * time.Second
 	}
@@ -50,7 +54,7 @@ func (o *LeaseOptions) complete() error {
 	if o.Wait == 0 {
 		o.Wait = 10 * time.Second
 	}
-	if o.Timeout <= 0 {
+	if o.Timeout == 0 {
 		o.Timeout = 15 * time.Minute
 	}
 	return nil

@@ -10,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/command"
@@ -146,7 +147,7 @@ func TestT3_TheZombieIsRefused(t *testing.T) {
 	if zombie.Context().Err() == nil || b.counters.Count(pawl.EventStaleWriteRefused) != 1 {
 		t.Error("the zombie lives on")
 	}
-	b.want(fmt.Sprintf("select count(*) from pawl_v1.explain('k') as e where e.kind = 'command' and e.event = 'stale_write_refused' and e.detail ->> 'fence' = '%d'", zombie.Fence()), 1)
+	b.until(fmt.Sprintf("select count(*) from pawl_v1.explain('k') as e where e.kind = 'command' and e.event = 'stale_write_refused' and e.detail ->> 'fence' = '%d'", zombie.Fence()), 1)
 	b.must(heir.Commit(t.Context(), place("heir")))
 	b.wantOrders(1)
 	b.wantStatus("succeeded 2")
@@ -294,7 +295,55 @@ func TestAttempt_ARefusalIsReportedOnce(t *testing.T) {
 			if n := b.counters.Count(pawl.EventStaleWriteRefused); n != 1 {
 				t.Errorf("%d events, want 1", n)
 			}
-			b.want("select count(*) from pawl.stale_write", 1)
+			b.until("select count(*) from pawl.stale_write", 1)
+		})
+	}
+}
+
+// A refusal is recorded in the background. On a pool of one connection, which the caller's
+// transaction holds, the call waits for no other connection, and the record follows.
+func TestAttempt_ARefusalWaitsForNoConnection(t *testing.T) {
+	t.Parallel()
+	lend := func(end func(context.Context, *command.Attempt[order], pgx.Tx) error) func(context.Context, *pgxpool.Pool, *command.Attempt[order], func()) error {
+		return func(ctx context.Context, pool *pgxpool.Pool, a *command.Attempt[order], check func()) error {
+			return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+				defer check()
+				return end(ctx, a, tx)
+			})
+		}
+	}
+	for name, end := range map[string]func(context.Context, *pgxpool.Pool, *command.Attempt[order], func()) error{
+		"hold": lend(func(ctx context.Context, a *command.Attempt[order], tx pgx.Tx) error { return a.Hold(ctx, tx) }),
+		"finish": lend(func(ctx context.Context, a *command.Attempt[order], tx pgx.Tx) error {
+			return a.Finish(ctx, tx, order{})
+		}),
+		"commit": func(ctx context.Context, _ *pgxpool.Pool, a *command.Attempt[order], check func()) error {
+			defer check()
+			return commitOrder(ctx, a)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			other := b.pool
+			config := b.pool.Config()
+			config.MaxConns = 1
+			small, err := pgxpool.NewWithConfig(context.Background(), config)
+			b.must(err)
+			t.Cleanup(small.Close)
+			b.pool = small
+			zombie := b.begin("k", command.LeaseOptions{Lease: time.Hour, Repeatable: true})
+			b.pool = other
+			b.exec(expire)
+			b.begin("k", command.LeaseOptions{Lease: time.Hour, Repeatable: true})
+			b.wantError(end(t.Context(), small, zombie, func() {
+				if n := small.Stat().CanceledAcquireCount(); n != 0 {
+					t.Errorf("%d requests for a connection were given up meanwhile", n)
+				}
+			}), pawl.ErrFenceLost)
+			if !t.Failed() {
+				b.until("select count(*) from pawl.stale_write", 1)
+			}
 		})
 	}
 }

@@ -16,8 +16,9 @@ const (
 	markFor = 10 * time.Second
 	// markTries bounds how often a failure is sent. Recording it twice is no error.
 	markTries = 5
-	// recordFor bounds the recording of a stale write. If that fails, only the events have it.
-	recordFor = 2 * time.Second
+	// recordFor bounds the recording of a stale write, which waits for a connection: the caller's
+	// transaction may hold the only one. If it fails, only the events have it.
+	recordFor = 30 * time.Second
 )
 
 // mark records a failure in its own transaction, when the claiming one is gone. If another call has
@@ -66,17 +67,24 @@ func (c *call[X]) told(ctx context.Context, row contract.CommandFailRow, cause e
 	return failed("command.handle", row.Status, row.Attempts, cause)
 }
 
-// refusedAsStale reports that the attempt came too late, and records it in the key's history. Later
-// refusals of the same attempt are not reported again.
+// refusedAsStale reports that the attempt came too late. It records it in the key's history in the
+// background, because the caller may be in a transaction on the same pool. Later refusals of the
+// same attempt are not reported again.
 func (c *call[X]) refusedAsStale(ctx context.Context, op string, refusal error) {
 	if c.stale.Swap(c.row.Fence) == c.row.Fence {
 		return
 	}
 	c.emit(ctx, pawl.Event{Kind: pawl.EventStaleWriteRefused, Op: op, Fence: c.row.Fence, Err: refusal})
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordFor)
+	refused := contract.StaleWrite{Scope: c.intent.Scope, Key: c.intent.Key, Fence: c.row.Fence, Worker: process()}
+	go record(context.WithoutCancel(ctx), c.db, c.opts.Hooks, refused)
+}
+
+// record stores a refusal. If the database refuses that, record emits an event. It emits none if the
+// database is out of reach or the pool was closed, which may be after the caller has left.
+func record(ctx context.Context, db pawl.DB, hooks pawl.Hooks, refused contract.StaleWrite) {
+	limited, cancel := context.WithTimeout(ctx, recordFor)
 	defer cancel()
-	err := contract.StaleWriteAdd(ctx, c.db, "command", contract.StaleWrite{Scope: c.intent.Scope, Key: c.intent.Key, Fence: c.row.Fence, Worker: process()})
-	if err != nil {
-		c.emit(ctx, pawl.Event{Kind: pawl.EventError, Op: "stale_write.add", Err: err})
+	if err := contract.StaleWriteAdd(limited, db, "command", refused); pawl.CodeOf(err) != "" {
+		hooks.Emit(ctx, pawl.Event{Kind: pawl.EventError, Op: "stale_write.add", Scope: refused.Scope, Key: refused.Key, Fence: refused.Fence, Err: err})
 	}
 }

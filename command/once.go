@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/ranges"
 	"github.com/pawl-go/pawl/internal/sqldriver"
 )
 
@@ -93,6 +94,9 @@ func once[T, X any](ctx context.Context, d database[X], intent pawl.Intent, opti
 	if err := intent.Validate(); err != nil {
 		return r, err
 	}
+	if err := ranges.NotNegative(options, "Wait"); err != nil {
+		return r, &pawl.Error{Op: "command.once", Code: pawl.CodeArgumentInvalid, Err: err}
+	}
 	c := &call[X]{database: d, db: d.db(), replicated: d.replicated, intent: intent, opts: options.complete()}
 	done, err := c.run(ctx, func(ctx context.Context, tx X) (Answer, error) {
 		value, err := fn(ctx, tx)
@@ -128,7 +132,7 @@ func (o Options) complete() Options {
 	if o.Wait == 0 {
 		o.Wait = 10 * time.Second
 	}
-	if o.Timeout <= 0 {
+	if o.Timeout == 0 {
 		o.Timeout = 30 * time.Second
 	}
 	return o

@@ -8,6 +8,7 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/internal/conns"
+	"github.com/pawl-go/pawl/internal/ranges"
 	"github.com/pawl-go/pawl/job"
 )
 
@@ -159,6 +160,9 @@ func (c *Config) complete(conns int) (h settings, info pawl.SourceInfo, err erro
 	if err := c.fits(h.form); err != nil {
 		return h, info, err
 	}
+	if err := ranges.NotNegative(*c, "MaxStored", "MaxDead"); err != nil {
+		return h, info, err
+	}
 	if err := h.complete(); err != nil {
 		return h, info, err
 	}
@@ -225,6 +229,9 @@ func (s *settings) complete() error {
 	case s.gate != nil && s.mode == StoreFirst:
 		return errors.New("a SequenceGate decides when a delivery is received, so it does not go with the Mode StoreFirst: choose RetryFromDatabase")
 	}
+	if err := ranges.NotNegative(s.Policy); err != nil {
+		return err
+	}
 	if s.form == many && s.batchSize == 0 {
 		s.batchSize = 100
 	}
@@ -254,6 +261,9 @@ func (s *settings) completeGate() error {
 		return errors.New("a SequenceGate needs the field Of, and the Mode GateLatest or GateStrict")
 	case g.HoldLimit < 0 || g.HoldLimit > 1_000_000:
 		return fmt.Errorf("the HoldLimit must lie between 1 and 1000000, it is %d", g.HoldLimit)
+	}
+	if err := ranges.NotNegative(complete); err != nil {
+		return fmt.Errorf("the SequenceGate: %w", err)
 	}
 	if g.HoldTimeout <= 0 {
 		complete.HoldTimeout = 5 * time.Minute

@@ -9,7 +9,7 @@ import (
 
 func steps(v *view) error {
 	s := ops.Steps{Scope: v.param("scope"), Key: v.param("key"), Provider: v.param("provider"), Statuses: v.statuses(), After: v.param("after")}
-	v.filter("steps", field{Name: "scope", Label: "owner's scope", Help: "job/QUEUE"}, field{Name: "key", Label: "owner's key"}, field{Name: "provider", Label: "provider"}, statusField(ops.StepStatuses()))
+	v.filter("steps", field{Name: "scope", Label: "owner's scope", Help: "job/QUEUE, guard/TABLE"}, field{Name: "key", Label: "owner's key"}, field{Name: "provider", Label: "provider"}, statusField(ops.StepStatuses()))
 	return list(v, stepTable, s.List, v.stepCells)
 }
 
@@ -34,8 +34,14 @@ func step(v *view) error {
 			Hint: "ask the provider about the key " + s.ProviderKey + ", then say what it answered"})
 	}
 	owner := mono(s.Scope + " " + s.Key)
-	if s.JobID != 0 {
+	scope, ofCommand := strings.CutPrefix(s.Scope, "command/")
+	switch {
+	case s.JobID != 0:
 		owner.Link = v.Link.Job(s.JobID)
+	case ofCommand:
+		owner.Link = v.Link.Command(scope, s.Key)
+	default:
+		owner.Link = v.Link.Story(s.Key, s.Scope)
 	}
 	v.add(facts{{"status", status(s.Status)}, {"owner", owner}, {"provider", plain(s.Provider)}, {"provider's key", mono(s.ProviderKey)}, {"provider's reference", mono(s.Reference)},
 		{"recovery", plain(s.Recovery)}, {"calls", figure(s.Calls)}, {"calls in doubt", alarming(s.InDoubt, "odd")}, {"fence of the newest call", plain(s.Fence)},

@@ -28,7 +28,7 @@ type moment struct {
 // story shows all facts about one key in the order of time, as `pawl explain` does.
 func story(v *view) error {
 	key, scope := v.param("key"), v.param("scope")
-	v.filter("story", field{Name: "key", Label: "key or job id"}, field{Name: "scope", Label: "only in this scope, consumer or queue"})
+	v.filter("story", field{Name: "key", Label: "key or job id"}, field{Name: "scope", Label: "only in this scope, consumer, queue or guarded table"})
 	if key == "" {
 		v.add(note{Class: "quiet", Text: "Enter the key of a command, a delivery, a job or an event, the id of a job, or the resource of a sequence gate."})
 		return nil

@@ -61,3 +61,23 @@ func TestStory_OfTheKeyAsItIs(t *testing.T) {
 		t.Error(a.body)
 	}
 }
+
+// The page of a step leads to its owner: the job, the command, or the story of the row of a guard.
+func TestStep_LeadsToItsOwner(t *testing.T) {
+	t.Parallel()
+	b := setup(t, "", nil)
+	for scope, job := range map[string]any{"guard/public.orders": nil, "command/web": nil, "job/mail": 7} {
+		b.exec(`insert into pawl.step (scope, key, step, hash, expires_at, recovery, provider_key, job_id)
+values ($1::text, '17', 'charge', sha256('x'), clock_timestamp() + interval '1 day', 'keyed', 'k', $2::bigint)`, scope, job)
+	}
+	for scope, want := range map[string]string{"guard/public.orders": "story?key=17&amp;scope=guard%2Fpublic.orders", "command/web": "command?key=17&amp;scope=web", "job/mail": "job?id=7"} {
+		if a := b.get("step?key=17&step=charge&scope=" + url.QueryEscape(scope)); a.status != http.StatusOK || !strings.Contains(a.body, want+`"`) {
+			t.Errorf("%s has no link to %s: %d %s", scope, want, a.status, a.body)
+		}
+	}
+	for _, scope := range []string{"guard/public.orders", "public.orders", "orders"} {
+		if a := b.get("story?key=17&scope=" + url.QueryEscape(scope)); !strings.Contains(a.body, "step guard/public.orders 17 charge<") {
+			t.Errorf("the story of 17 in %s lacks the step: %s", scope, a.body)
+		}
+	}
+}

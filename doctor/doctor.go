@@ -29,6 +29,7 @@ import (
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/internal/catalog"
 	"github.com/pawl-go/pawl/internal/engine"
+	"github.com/pawl-go/pawl/internal/ranges"
 	"github.com/pawl-go/pawl/internal/text"
 	"github.com/pawl-go/pawl/migrate"
 )
@@ -107,13 +108,17 @@ func Checks() []string {
 // transactions of other logins. Some checks read all of pawl.job. Durations of handlers and memory
 // windows of consumers are known only for programs that report them, as this build's do.
 //
-// Errors: [pawl.ErrArgumentInvalid] for an unknown name in Skip; errors of the connection.
+// Errors: [pawl.ErrArgumentInvalid] for an unknown name in Skip or a negative threshold; errors of
+// the connection.
 func Diagnose(ctx context.Context, db pawl.DB, l Limits) (d Diagnosis, err error) {
 	for _, name := range l.Skip {
 		if !slices.Contains(Checks(), name) {
 			return d, &pawl.Error{Op: "doctor", Code: pawl.CodeArgumentInvalid, Err: fmt.Errorf("there is no check %q", name),
 				Hint: "known: " + strings.Join(Checks(), ", ")}
 		}
+	}
+	if err := ranges.NotNegative(l); err != nil {
+		return d, &pawl.Error{Op: "doctor", Code: pawl.CodeArgumentInvalid, Err: err}
 	}
 	l = l.complete()
 	d = Diagnosis{Findings: []Finding{}, Unchecked: []Finding{}, Checked: []string{}}

@@ -98,6 +98,7 @@ func (c *Claimed) commit(ctx context.Context, work Work) error {
 		return pawl.Wrap("guard.complete", err)
 	}
 	if tag.RowsAffected() == 0 {
+		txn.Rollback(ctx, tx) // lost may ask on another connection
 		return c.lost(ctx, "guard.complete")
 	}
 	var result any

@@ -14,6 +14,7 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/guard"
+	"github.com/pawl-go/pawl/ops"
 	"github.com/pawl-go/pawl/pawltest"
 	"github.com/pawl-go/pawl/step"
 )
@@ -132,6 +133,49 @@ func TestClaimed_ALateHolderCallsNothing(t *testing.T) {
 	}
 	wantText(t, pool, "select count(*)::text from pawl.step", "0")
 	e.want(t, "stale_takeover guard.sweep orders  x1", "stale_write_refused guard.hold orders 1 x1")
+}
+
+// An operator finds a call in doubt by its row and table, with the table's name as events have it.
+// It is not listed as orphaned while its row may be tried again.
+func TestClaimed_AnOperatorFindsItsSteps(t *testing.T) {
+	t.Parallel()
+	pool := pawltest.DB(t, orders)
+	provider := pawltest.NewProvider(t, time.Hour, func(int, *http.Request) pawltest.Lie { return pawltest.CutAfter })
+	c, _ := run(t, rowsOf(t, pool, table), guard.SweeperConfig{}, func(context.Context, string) error { return nil }, 1)
+	if _, err := pay(t.Context(), pool, c, provider.URL); err == nil {
+		t.Fatal("the reply was lost, and there is no error")
+	}
+	for _, scope := range []string{table.Name, "public.orders", c.Owner().Scope, ""} {
+		story, err := ops.Explain(t.Context(), pool, "1", scope)
+		if err != nil || len(story.Moments) != 4 || story.Moments[0].Kind != "step" || story.Moments[0].Scope != "guard/public.orders" {
+			t.Errorf("scope %q: %+v, %v", scope, story, err)
+		}
+	}
+	older := func(age string) {
+		t.Helper()
+		for _, sql := range []string{"update pawl.step set updated_at = clock_timestamp() - $1::interval",
+			"update pawl.step_call set not_after = clock_timestamp() - $1::interval, started_at = clock_timestamp() - $1::interval"} {
+			if _, err := pool.Exec(t.Context(), sql, age); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	stales := func() []ops.Stale {
+		t.Helper()
+		s, err := ops.Stales(t.Context(), pool, "", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	older("1 hour")
+	if s := stales(); len(s) != 0 {
+		t.Errorf("%+v", s)
+	}
+	older("3 hours")
+	if s := stales(); len(s) != 1 || s[0].Class != "orphaned" || !strings.Contains(s[0].Advice, "row 1 of public.orders") {
+		t.Errorf("%+v", s)
+	}
 }
 
 // While a transaction holds the row, a sweeper skips it, and rows of other tables may refer to it.

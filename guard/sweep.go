@@ -16,6 +16,7 @@ import (
 	"github.com/pawl-go/pawl/internal/contract"
 	"github.com/pawl-go/pawl/internal/pace"
 	"github.com/pawl-go/pawl/internal/progress"
+	"github.com/pawl-go/pawl/internal/ranges"
 	"github.com/pawl-go/pawl/internal/rollup"
 	"github.com/pawl-go/pawl/internal/txn"
 )
@@ -82,22 +83,25 @@ type sweepers struct {
 // made pending. drive does the work, with [Rows.Once] or [Rows.Claim], or sends the message again.
 // If it fails, the row is retried after PendingAfter.
 //
-// Errors: [pawl.ErrArgumentInvalid] without drive, or if the table has no AttemptCount or
-// LastError.
+// Errors: [pawl.ErrArgumentInvalid] without drive, if the table has no AttemptCount or LastError, or
+// with the field that is negative.
 func (r *Rows) Sweeper(cfg SweeperConfig, drive func(ctx context.Context, id string) error) (*Sweeper, error) {
+	if err := ranges.NotNegative(cfg, "Every"); err != nil {
+		return nil, &pawl.Error{Op: "guard.sweep", Code: pawl.CodeArgumentInvalid, Err: err}
+	}
 	if cfg.Every == 0 {
 		cfg.Every = 10 * time.Second
 	}
 	for option, fallback := range map[*time.Duration]time.Duration{&cfg.StuckAfter: 15 * time.Minute,
 		&cfg.PendingAfter: 15 * time.Minute, &cfg.Wait: 30 * time.Second, &cfg.MaxWait: time.Hour} {
-		if *option <= 0 {
+		if *option == 0 {
 			*option = fallback
 		}
 	}
-	if cfg.MaxAttempts <= 0 {
+	if cfg.MaxAttempts == 0 {
 		cfg.MaxAttempts = 25
 	}
-	if cfg.Limit <= 0 {
+	if cfg.Limit == 0 {
 		cfg.Limit = 100
 	}
 	if drive == nil || r.table.AttemptCount == None || r.table.LastError == None {

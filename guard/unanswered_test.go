@@ -101,7 +101,8 @@ func TestClaim_AFinalRowOfAnotherIsLate(t *testing.T) {
 	e.want(t, "stale_write_refused guard.fail orders 1 x1")
 }
 
-// describing returns a pool that sends the text of a statement each time: see wireproxy.Executes.
+// describing returns a pool that sends the text of a statement each time: see wireproxy.Executes. It
+// has one connection: no call may wait for another while it has a transaction open.
 func describing(t *testing.T, url string) *pgxpool.Pool {
 	t.Helper()
 	config, err := pgxpool.ParseConfig(url)
@@ -109,6 +110,7 @@ func describing(t *testing.T, url string) *pgxpool.Pool {
 		t.Fatal(err)
 	}
 	config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe
+	config.MaxConns = 1
 	pool, err := pgxpool.NewWithConfig(t.Context(), config)
 	if err != nil {
 		t.Fatal(err)

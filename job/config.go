@@ -10,6 +10,7 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/internal/conns"
+	"github.com/pawl-go/pawl/internal/ranges"
 )
 
 // Config configures a [Worker]. Handlers are required. Queues are required if a handler does not
@@ -92,6 +93,9 @@ const (
 
 // complete checks the configuration, fills in the defaults and returns the handlers' settings.
 func (c *Config) complete(conns int) ([]settings, error) {
+	if err := ranges.NotNegative(*c); err != nil {
+		return nil, err
+	}
 	defaulted(&c.Lease, 30*time.Second)
 	defaulted(&c.Timeout, 30*time.Second)
 	defaulted(&c.Poll, 500*time.Millisecond)
@@ -147,6 +151,9 @@ func (c *Config) completeHandlers() ([]settings, error) {
 			return nil, fmt.Errorf("two handlers for kind %q", h.kind)
 		case h.policy.BatchSize < 0 || h.policy.BatchSize > maxBatch:
 			return nil, fmt.Errorf("the BatchSize of kind %q must lie between 1 and %d, it is %d", h.kind, maxBatch, h.policy.BatchSize)
+		}
+		if err := ranges.NotNegative(h.policy); err != nil {
+			return nil, fmt.Errorf("the policy of kind %q: %w", h.kind, err)
 		}
 		seen[h.kind] = true
 		defaulted(&h.policy.Timeout, c.Timeout)
@@ -257,7 +264,7 @@ func largestBatch(handlers []settings) (most int) {
 }
 
 func defaulted[T int | time.Duration](option *T, value T) {
-	if *option <= 0 {
+	if *option == 0 {
 		*option = value
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/internal/contract"
 	"github.com/pawl-go/pawl/internal/kick"
+	"github.com/pawl-go/pawl/internal/ranges"
 	"github.com/pawl-go/pawl/internal/txn"
 )
 
@@ -166,6 +167,9 @@ func (r Request) args(ctx context.Context) (contract.JobEnqueueArgs, error) {
 		Queue: r.Queue, Kind: r.Kind, Payload: r.Payload, Key: r.Key, Fingerprint: r.Fingerprint, Retention: r.Retention,
 		Priority: r.Priority, StartIn: r.StartIn, MaxAttempts: r.MaxAttempts, Headers: withTrace(ctx, r.Headers),
 		Lane: r.Lane, LanePolicy: string(r.LanePolicy),
+	}
+	if r.Retention < 0 || r.StartIn < 0 { // a batch is kept for the longest Retention, and milliseconds may be 0
+		return args, &pawl.Error{Op: "job.enqueue", Code: pawl.CodeArgumentInvalid, Err: ranges.NotNegative(r)}
 	}
 	if r.LanePolicy != "" && r.Lane == "" {
 		return args, &pawl.Error{Op: "job.enqueue", Code: pawl.CodeArgumentInvalid,

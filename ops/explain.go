@@ -38,9 +38,10 @@ type Story struct {
 func (s Story) Known() bool { return len(s.Moments) > 0 }
 
 // Explain returns the history of one key from the rows and the audit. The key is that of a command,
-// a delivery, a job or an event, the id of a job, or the resource of a sequence gate. scope is a
-// command's scope, a consumer or a queue; without it, Explain searches the first 500 of each. It
-// reads through indexes only.
+// a delivery, a job or an event, the id of a job, or the resource of a sequence gate. The id of a
+// row of package guard leads to the row's steps. scope is a command's scope, a consumer, a queue or
+// a table of package guard; without it, Explain searches the first 500 of each. It reads through
+// indexes only.
 //
 // Errors: [pawl.ErrKeyInvalid].
 func Explain(ctx context.Context, db pawl.DB, key, scope string) (Story, error) {

@@ -132,6 +132,10 @@ func (s Jobs) Count(ctx context.Context, db pawl.DB) (int, error) {
 
 func (s Jobs) query(op string) (catalog.JobQuery, error) {
 	page, err := pageOf(op, s.After, s.Limit, anID)
+	if s.OlderThan < 0 { // else it would select all
+		return catalog.JobQuery{}, &pawl.Error{Op: op, Code: pawl.CodeArgumentInvalid,
+			Err: fmt.Errorf("the OlderThan must not be negative, it is %v", s.OlderThan), Hint: "leave it out for jobs of any age"}
+	}
 	q := catalog.JobQuery{Queue: s.Queue, Kind: s.Kind, Statuses: texts(s.Statuses), Error: s.Error, OlderThan: s.OlderThan, Page: page}
 	if s.NoDoubles {
 		q.NotCodes = texts(doubling)

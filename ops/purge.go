@@ -164,7 +164,9 @@ func (r PurgeRule) Check() error {
 		return wrong("rows of "+r.Table+" belong to a consumer, and none is named", "name the consumer")
 	case !ofConsumer && r.Consumer != "":
 		return wrong("rows of "+r.Table+" belong to no consumer", "name none")
-	case r.OlderThan < 0 || r.OlderThan == 0 && !r.knowsEnd():
+	case r.OlderThan < 0:
+		return wrong(fmt.Sprintf("the OlderThan must not be negative, it is %v", r.OlderThan), "say how old the rows must be: more than 0")
+	case r.OlderThan == 0 && !r.knowsEnd():
 		return wrong("rows of "+r.Table+" do not store when they expire", "say how old they must be: more than 0")
 	}
 	return nil

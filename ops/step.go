@@ -13,7 +13,8 @@ import (
 
 // A Step is a call to another system through package step.
 type Step struct {
-	// with Key the owner: "job/QUEUE" and "ID@…" of a job, "command/SCOPE" and the key of a command
+	// with Key the owner: "job/QUEUE" and "ID@…" of a job, "inbox/CONSUMER" and the key of a
+	// delivery, "command/SCOPE" and the key of a command, "guard/TABLE" and the id of a row
 	Scope       string `json:"scope"`
 	Key         string `json:"key"`
 	Step        string `json:"step"` // its name

@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/ranges"
 	"github.com/pawl-go/pawl/job"
 )
 
@@ -64,6 +65,9 @@ func (c *Config) complete() error {
 	if c.Sink == nil {
 		return errors.New("the field Sink is required: to publish with a function, see Func")
 	}
+	if err := ranges.NotNegative(*c); err != nil {
+		return err
+	}
 	if c.SinkName == "" {
 		c.SinkName = DefaultSink
 	}
@@ -78,22 +82,22 @@ func (c *Config) complete() error {
 			return fmt.Errorf("the %s %q must be UTF-8 without control characters", field, text)
 		}
 	}
-	if c.MaxPublish < 0 || c.MaxPublish > maxPublish {
+	if c.MaxPublish > maxPublish {
 		return fmt.Errorf("the MaxPublish must lie between 1 and %d, it is %d", maxPublish, c.MaxPublish)
 	}
 	if c.MaxPublish == 0 {
 		c.MaxPublish = defaultPublish
 	}
-	if c.MaxBatch < 0 || c.MaxBatch > maxBatch {
+	if c.MaxBatch > maxBatch {
 		return fmt.Errorf("the MaxBatch must lie between 1 and %d, it is %d", maxBatch, c.MaxBatch)
 	}
 	if c.MaxBatch == 0 {
 		c.MaxBatch = defaultBatch
 	}
-	if c.Concurrency <= 0 {
+	if c.Concurrency == 0 {
 		c.Concurrency = 20 * c.MaxPublish
 	}
-	if c.Probe <= 0 {
+	if c.Probe == 0 {
 		c.Probe = 5 * time.Second
 	}
 	return nil

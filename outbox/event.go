@@ -164,6 +164,9 @@ func (e Event) args(ctx context.Context) (contract.OutboxAppendArgs, error) {
 		Scope: e.Scope, Key: e.Key, Fingerprint: e.Fingerprint, Retention: e.Retention, MaxAttempts: e.MaxAttempts,
 		LanePolicy: string(e.LanePolicy),
 	}
+	if e.Retention < 0 { // the events of a call are kept for the longest
+		return args, invalid(fmt.Errorf("the Retention must not be negative, it is %v", e.Retention), "leave it out for the default")
+	}
 	if e.LanePolicy != "" && e.AggregateID == "" {
 		return args, invalid(errors.New("the event has a LanePolicy and no aggregate"), "name the aggregate")
 	}

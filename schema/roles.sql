@@ -82,6 +82,7 @@ grant execute on function
   pawl_v1._key_of_job(bigint, timestamptz),
   pawl_v1._story_of_jobs(bigint[]),
   pawl_v1._names(text, text, int),
+  pawl_v1._owners_of(text),
   pawl_v1.purge_count(text, jsonb),
   pawl_v1._purge_cut_off(text, jsonb),
   pawl_v1._before(bigint),

@@ -16,6 +16,7 @@ import (
 	"github.com/pawl-go/pawl/guard"
 	"github.com/pawl-go/pawl/internal/callback"
 	"github.com/pawl-go/pawl/internal/conns"
+	"github.com/pawl-go/pawl/internal/ranges"
 	"github.com/pawl-go/pawl/job"
 	"github.com/pawl-go/pawl/outbox"
 	"github.com/pawl-go/pawl/schedule"
@@ -182,6 +183,9 @@ type Part struct {
 // [webhook.Reconciler]: https://pkg.go.dev/github.com/pawl-go/pawl/transport/webhook#Reconciler
 func (a *App) Add(p Part) {
 	a.add(&part{name: p.Name, stage: p.Stage, least: max(0, p.MaxConns), mayEnd: true, build: func(int) (runner, error) {
+		if err := ranges.NotNegative(p); err != nil {
+			return nil, invalid("service.add", err)
+		}
 		switch {
 		case p.Name == "" || p.Run == nil:
 			return nil, invalid("service.add", errors.New("a Part needs a Name and a Run"))

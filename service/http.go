@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/ranges"
 )
 
 // readHeaderTimeout ends connections of clients that send nothing.
@@ -33,6 +34,9 @@ func newServer(cfg HTTPConfig, a *App) (*server, error) {
 		s.http.BaseContext = func(net.Listener) context.Context {
 			return pawl.WithHooks(context.Background(), a.house.hooks(a.cfg.Hooks))
 		}
+	}
+	if err := ranges.NotNegative(cfg); err != nil {
+		return nil, invalid("service.http", err)
 	}
 	switch {
 	case s.http.Handler == nil:

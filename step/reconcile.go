@@ -13,6 +13,7 @@ import (
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/internal/catalog"
 	"github.com/pawl-go/pawl/internal/contract"
+	"github.com/pawl-go/pawl/internal/ranges"
 	"github.com/pawl-go/pawl/internal/text"
 	"github.com/pawl-go/pawl/internal/txn"
 )
@@ -78,6 +79,9 @@ func (r *Reconciliation) check(pool *pgxpool.Pool) error {
 	case len(r.Providers) == 0:
 		return errors.New("there is no provider to ask")
 	}
+	if err := ranges.NotNegative(*r); err != nil {
+		return err
+	}
 	for name, probe := range r.Providers {
 		if probe == nil {
 			return fmt.Errorf("the probe of provider %s is missing", name)
@@ -90,10 +94,10 @@ func (r *Reconciliation) complete() {
 	if r.Actor == "" {
 		r.Actor = "step.Reconcile"
 	}
-	if r.Settle <= 0 {
+	if r.Settle == 0 {
 		r.Settle = defaultSettle
 	}
-	if r.Timeout <= 0 {
+	if r.Timeout == 0 {
 		r.Timeout = defaultTimeout
 	}
 }

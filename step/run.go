@@ -12,6 +12,7 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/internal/contract"
+	"github.com/pawl-go/pawl/internal/ranges"
 )
 
 // A Step is one call of a provider in a handler. Name and Recovery are required.
@@ -101,7 +102,10 @@ func newTaking(pool *pgxpool.Pool, h pawl.Holder, s Step) (*taking, error) {
 	case s.Recovery.name == "checked" && s.Recovery.probe == nil:
 		return nil, invalid(errors.New("the recovery Checked needs a probe"))
 	}
-	if s.Timeout <= 0 {
+	if err := ranges.NotNegative(s); err != nil {
+		return nil, invalid(err)
+	}
+	if s.Timeout == 0 {
 		s.Timeout = defaultTimeout
 	}
 	owner := h.Owner()

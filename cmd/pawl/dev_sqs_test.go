@@ -54,7 +54,9 @@ func TestDevSQS_Refusals(t *testing.T) {
 	if help := mustPawl(t, "", "dev", "sqs", "--help").stdout; !strings.Contains(help, "Usage: pawl dev sqs [COMMAND] [flags]") || !strings.Contains(help, "send ") {
 		t.Error(help)
 	}
-	wantFailure(t, pawl(t, "", "dev", "sqs", "--listen", "nowhere"), 1, "nowhere", "--listen")
+	for _, listen := range []string{"nowhere", ":9324", "0.0.0.0:9324", "[::]:9324", "10.0.0.1:9324"} { // whose port other machines could reach
+		wantFailure(t, pawl(t, "", "dev", "sqs", "--listen", listen), 2, "--listen "+listen+" is not a loopback address", "127.0.0.1:9324")
+	}
 }
 
 // A message arrives as often as it was sent, with its key. No flag is needed to find the service.

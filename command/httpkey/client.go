@@ -9,7 +9,9 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/internal/pace"
+	"github.com/pawl-go/pawl/internal/ranges"
 )
 
 // A RetryingClient is an [http.RoundTripper] that retries a request with one key:
@@ -33,6 +35,12 @@ const longestPause = 5 * time.Second
 
 // RoundTrip returns the first response that needs no retry, else the last response or error.
 func (c *RetryingClient) RoundTrip(r *http.Request) (*http.Response, error) {
+	if err := ranges.NotNegative(*c); err != nil {
+		if r.Body != nil {
+			_ = r.Body.Close() // as a RoundTripper must, also with an error
+		}
+		return nil, &pawl.Error{Op: "httpkey.client", Code: pawl.CodeArgumentInvalid, Err: err}
+	}
 	base, tries := orDefault[http.RoundTripper](c.Base, http.DefaultTransport), orDefault(c.Tries, 5)
 	until := time.Now().Add(orDefault(c.Within, 30*time.Second))
 	keyed := r.Clone(r.Context()) // a RoundTripper must not change its request

@@ -9,6 +9,7 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/command"
+	"github.com/pawl-go/pawl/internal/ranges"
 )
 
 // A Tenant returns the account or user that your authentication found for a request. Tenants share
@@ -97,8 +98,11 @@ func (p Options) complete() Options {
 	if p.Fingerprint == nil {
 		p.Fingerprint = fingerprint
 	}
-	if p.Wait < 0 || p.AcquireTimeout < 0 || p.Timeout < 0 || p.MaxBody < 0 || p.MaxResponse < 0 || p.MaxResponse > mostStored {
-		panic(fmt.Sprintf("httpkey: no field of the Options may be negative, and MaxResponse is at most %d: %+v", mostStored, p))
+	if err := ranges.NotNegative(p); err != nil {
+		panic("httpkey: " + err.Error())
+	}
+	if p.MaxResponse > mostStored {
+		panic(fmt.Sprintf("httpkey: the MaxResponse is at most %d, it is %d", mostStored, p.MaxResponse))
 	}
 	if p.Retention != 0 && (p.Retention < time.Second || p.Retention > longestRetention) {
 		panic(fmt.Sprintf("httpkey: the Retention must lie between 1s and 10 years, it is %v", p.Retention))

@@ -628,8 +628,9 @@ end
 $$;
 
 -- step_purge deletes finished steps whose retention has ended, with their calls, at most p_limit (1
--- to 100000, default 10000). It also deletes planned steps of a job that is gone, if no call is in
--- doubt. Steps that are unknown, in doubt, or of a job or command that may run again stay.
+-- to 100000, default 10000). It also deletes planned steps of a job that is gone, of an ended
+-- command or of a row of your table, if no call is in doubt. Steps that are unknown, in doubt, or
+-- of a job or command that may run again stay.
 --
 -- Options: older_than_ms (0 to 315360000000, default 24 h): skip steps created later. since: see
 -- job_key_purge. Outcome: 'purged'; detail.next: see job_key_purge.
@@ -658,7 +659,7 @@ begin
          and e.created_at >= pawl_v1._since(p_options)
          and e.expires_at < clock_timestamp()
          and (e.status in ('succeeded', 'failed_final')
-              or e.status = 'planned' and e.job_id is not null and (pawl_v1._step_doubts(e)).calls = 0)
+              or e.status = 'planned' and (pawl_v1._step_doubts(e)).calls = 0)
          and not exists (select from pawl.job as j where j.id = e.job_id)
          and not exists ( -- the delivery's present job, which may not have begun
                select

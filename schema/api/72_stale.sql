@@ -62,11 +62,13 @@ $$;
 --
 -- Columns: scope and key name the row: for a step those of its owner, for a job its queue and id.
 -- class: 'unknown' (needs a verdict), 'abandoned' (its attempt is gone; the next claim or sweep
--- takes it), 'dead_letter', 'orphaned' (a call in doubt that no attempt will resolve). detail: for
--- a command or step, fence, to pass with a verdict; for a step also step, recovery, provider and
--- provider_key. For a job, attempts, crashes, code (last error), message_key.
--- Options: limit (1 to 1000000, default all): rows per kind and class. advice (boolean, default
--- true); false omits the advice, which takes most of the time.
+-- takes it), 'dead_letter', 'orphaned' (a call in doubt that no attempt will resolve). Pawl does
+-- not know whether a row of your table, or a command that its client may repeat, is tried again: a
+-- step of it is orphaned if no attempt has touched it for 2 hours. detail: for a command or step,
+-- fence, to pass with a verdict; for a step also step, recovery, provider and provider_key. For a
+-- job, attempts, crashes, code (last error), message_key. Options: limit (1 to 1000000, default
+-- all): rows per kind and class. advice (boolean, default true); false omits the advice, which
+-- takes most of the time.
 create or replace function pawl_v1.stale_classify(p_kind text default null, p_options jsonb default '{}')
 returns table (kind text, scope text, key text, class text, reason text, advice text, since timestamptz, detail jsonb)
 language plpgsql
@@ -109,28 +111,41 @@ begin
          case
            when e.status = 'unknown' and e.recovery = 'keyed' then 'a call went unanswered, and the provider may have forgotten its key'
            when e.status = 'unknown' then 'a call went unanswered'
-           when j.id is null then 'a call went unanswered, and its job has ended or was none'
-           else 'a call went unanswered, and its job is ' || j.status
+           when j.id is not null then 'a call went unanswered, and its job is ' || j.status
+           when e.job_id is not null then 'a call went unanswered, and its job has ended'
+           when e.command in ('succeeded', 'failed_final') then 'a call went unanswered, and its command has ended'
+           when e.scope like 'guard/%' then 'a call went unanswered, and no attempt of its row has followed for 2 hours'
+           else 'a call went unanswered, and no attempt of its owner has followed for 2 hours'
          end,
          case
            when not v_advice then null
            when e.status = 'unknown' then 'ask the provider for ' || e.provider_key || ', then step_settle; or run step.Reconcile'
-           when j.id is null then 'ask the provider for ' || e.provider_key || ' whether it was executed; only a new attempt of its owner can record it'
-           else 'retry the job: its step asks, calls again or becomes unknown, as the recovery says'
+           when j.id is not null then 'retry the job: its step asks, calls again or becomes unknown, as the recovery says'
+           when e.scope like 'guard/%' then 'look at row ' || e.key || ' of ' || substr(e.scope, length('guard/') + 1) || ': make it pending, and its step asks, calls '
+                                         || 'again or becomes unknown, as the recovery says; if the row shall stay as it is, ask the provider for ' || e.provider_key
+           else 'ask the provider for ' || e.provider_key || ' whether it was executed; only a new attempt of its owner can record it'
          end,
          e.updated_at,
          jsonb_build_object('step', e.step, 'fence', e.fence, 'recovery', e.recovery, 'provider', e.provider, 'provider_key', e.provider_key)
     from (
-      (select s.* from pawl_v1.steps as s where s.status = 'unknown' order by s.updated_at limit v_limit)
+      (select s.*, null::text as command from pawl_v1.steps as s where s.status = 'unknown' order by s.updated_at limit v_limit)
        union all
-      (select s.*
+      (select s.*, c.status::text
          from pawl_v1.steps as s
          left join pawl.job as k on k.id = s.job_id
+         left join pawl.command as c
+           on c.scope = substr(s.scope, length('command/') + 1)
+          and c.key = s.key
+          and s.scope like 'command/%'
         where s.status = 'planned'
           and s.in_doubt > 0
           and s.last_not_after < clock_timestamp()
-          and coalesce(k.status, 'succeeded') in ('dead_letter', 'cancelled', 'succeeded')
-          and s.scope not like 'command/%'
+          and case
+                when s.job_id is not null then coalesce(k.status, 'succeeded') in ('dead_letter', 'cancelled', 'succeeded')
+                when c.status in ('succeeded', 'failed_final') then true
+                when c.status in ('processing', 'unknown') then false -- the command is listed itself
+                else greatest(s.updated_at, s.last_not_after) < clock_timestamp() - interval '2 hours'
+              end
         order by s.updated_at
         limit v_limit)) as e
     left join pawl.job as j on j.id = e.job_id

@@ -414,13 +414,37 @@ begin
 end
 $$;
 
+-- _owners_of returns the scopes of steps whose owner belongs to a scope. That is a command's scope,
+-- a consumer, a queue, or a table of package guard with or without its schema. Of tables without
+-- schema, it finds those among the first 500 scopes of steps.
+create or replace function pawl_v1._owners_of(p_scope text)
+returns text[]
+language plpgsql
+set search_path = pg_catalog, pg_temp
+stable
+as $$
+begin
+  return array(
+    select p_scope
+     union
+    -- As OwnerOf of the Go client names owners.
+    select case when octet_length(k.kind || '/' || p_scope) <= 255 then k.kind || '/' || p_scope else pawl_v1._joined(k.kind, p_scope) end
+      from unnest('{command,inbox,job,guard}'::text[]) as k (kind)
+     union
+    select n.name
+      from unnest(pawl_v1._names('step', 'scope', 500)) as n (name)
+     where n.name like 'guard/%'
+       and right('.' || replace(substr(n.name, length('guard/') + 1), '"', ''), length(replace(p_scope, '"', '')) + 1) = '.' || replace(p_scope, '"', ''));
+end
+$$;
+
 -- explain returns all that the tables and the audit know of a key, in time order: requests,
 -- results, changes by operators, and when it will be purged. p_key: the key of a command, delivery,
 -- job or event, the id of a job, or the resource of a gate. It uses indexes only and shows no
 -- payload.
 --
--- Options: scope (text): look only in this command scope, consumer or queue. Without it, it looks
--- in the first 500 of each.
+-- Options: scope (text): look only in this command scope, consumer, queue or table of package
+-- guard. Without it, it looks in the first 500 of each.
 -- Columns: kind ('command', 'delivery', 'gate', 'enqueue_key', 'job', 'step'), scope and key name
 -- the subject; for a job its queue and id, for a step those of its owner. event: the status for the
 -- present state, the function for a change by an operator, otherwise what happened. at is in the
@@ -440,7 +464,7 @@ declare
   v_scopes    text[] := array[v_scope];
   v_consumers text[] := array[v_scope];
   v_queues    text[] := array[v_scope];
-  v_owners    text[] := array[v_scope, 'command/' || v_scope, 'inbox/' || v_scope, 'job/' || v_scope];
+  v_owners    text[];
   v_beyond    text[];
 begin
   perform pawl_v1._check_options(p_options, '{scope}');
@@ -454,6 +478,8 @@ begin
         from unnest(pawl_v1._names('inbox', 'consumer', v_most + 1) || pawl_v1._names('delivery', 'consumer', v_most + 1)
                     || pawl_v1._names('sequence_gate', 'consumer', v_most + 1)) as n (name)
        order by 1);
+  else
+    v_owners := pawl_v1._owners_of(v_scope);
   end if;
   v_beyond := array_remove(array[
     case when cardinality(v_scopes) > v_most then 'scopes' end,

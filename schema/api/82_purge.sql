@@ -60,7 +60,7 @@ begin
        where e.created_at < v_before
          and e.expires_at < clock_timestamp()
          and (e.status in ('succeeded', 'failed_final')
-              or e.status = 'planned' and e.job_id is not null and (pawl_v1._step_doubts(e)).calls = 0)
+              or e.status = 'planned' and (pawl_v1._step_doubts(e)).calls = 0)
          and not exists (select from pawl.job as j where j.id = e.job_id)
          and not exists (
                select

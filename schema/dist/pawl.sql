@@ -8035,8 +8035,9 @@ end
 $$;
 
 -- step_purge deletes finished steps whose retention has ended, with their calls, at most p_limit (1
--- to 100000, default 10000). It also deletes planned steps of a job that is gone, if no call is in
--- doubt. Steps that are unknown, in doubt, or of a job or command that may run again stay.
+-- to 100000, default 10000). It also deletes planned steps of a job that is gone, of an ended
+-- command or of a row of your table, if no call is in doubt. Steps that are unknown, in doubt, or
+-- of a job or command that may run again stay.
 --
 -- Options: older_than_ms (0 to 315360000000, default 24 h): skip steps created later. since: see
 -- job_key_purge. Outcome: 'purged'; detail.next: see job_key_purge.
@@ -8065,7 +8066,7 @@ begin
          and e.created_at >= pawl_v1._since(p_options)
          and e.expires_at < clock_timestamp()
          and (e.status in ('succeeded', 'failed_final')
-              or e.status = 'planned' and e.job_id is not null and (pawl_v1._step_doubts(e)).calls = 0)
+              or e.status = 'planned' and (pawl_v1._step_doubts(e)).calls = 0)
          and not exists (select from pawl.job as j where j.id = e.job_id)
          and not exists ( -- the delivery's present job, which may not have begun
                select
@@ -8206,11 +8207,13 @@ $$;
 --
 -- Columns: scope and key name the row: for a step those of its owner, for a job its queue and id.
 -- class: 'unknown' (needs a verdict), 'abandoned' (its attempt is gone; the next claim or sweep
--- takes it), 'dead_letter', 'orphaned' (a call in doubt that no attempt will resolve). detail: for
--- a command or step, fence, to pass with a verdict; for a step also step, recovery, provider and
--- provider_key. For a job, attempts, crashes, code (last error), message_key.
--- Options: limit (1 to 1000000, default all): rows per kind and class. advice (boolean, default
--- true); false omits the advice, which takes most of the time.
+-- takes it), 'dead_letter', 'orphaned' (a call in doubt that no attempt will resolve). Pawl does
+-- not know whether a row of your table, or a command that its client may repeat, is tried again: a
+-- step of it is orphaned if no attempt has touched it for 2 hours. detail: for a command or step,
+-- fence, to pass with a verdict; for a step also step, recovery, provider and provider_key. For a
+-- job, attempts, crashes, code (last error), message_key. Options: limit (1 to 1000000, default
+-- all): rows per kind and class. advice (boolean, default true); false omits the advice, which
+-- takes most of the time.
 create or replace function pawl_v1.stale_classify(p_kind text default null, p_options jsonb default '{}')
 returns table (kind text, scope text, key text, class text, reason text, advice text, since timestamptz, detail jsonb)
 language plpgsql
@@ -8253,28 +8256,41 @@ begin
          case
            when e.status = 'unknown' and e.recovery = 'keyed' then 'a call went unanswered, and the provider may have forgotten its key'
            when e.status = 'unknown' then 'a call went unanswered'
-           when j.id is null then 'a call went unanswered, and its job has ended or was none'
-           else 'a call went unanswered, and its job is ' || j.status
+           when j.id is not null then 'a call went unanswered, and its job is ' || j.status
+           when e.job_id is not null then 'a call went unanswered, and its job has ended'
+           when e.command in ('succeeded', 'failed_final') then 'a call went unanswered, and its command has ended'
+           when e.scope like 'guard/%' then 'a call went unanswered, and no attempt of its row has followed for 2 hours'
+           else 'a call went unanswered, and no attempt of its owner has followed for 2 hours'
          end,
          case
            when not v_advice then null
            when e.status = 'unknown' then 'ask the provider for ' || e.provider_key || ', then step_settle; or run step.Reconcile'
-           when j.id is null then 'ask the provider for ' || e.provider_key || ' whether it was executed; only a new attempt of its owner can record it'
-           else 'retry the job: its step asks, calls again or becomes unknown, as the recovery says'
+           when j.id is not null then 'retry the job: its step asks, calls again or becomes unknown, as the recovery says'
+           when e.scope like 'guard/%' then 'look at row ' || e.key || ' of ' || substr(e.scope, length('guard/') + 1) || ': make it pending, and its step asks, calls '
+                                         || 'again or becomes unknown, as the recovery says; if the row shall stay as it is, ask the provider for ' || e.provider_key
+           else 'ask the provider for ' || e.provider_key || ' whether it was executed; only a new attempt of its owner can record it'
          end,
          e.updated_at,
          jsonb_build_object('step', e.step, 'fence', e.fence, 'recovery', e.recovery, 'provider', e.provider, 'provider_key', e.provider_key)
     from (
-      (select s.* from pawl_v1.steps as s where s.status = 'unknown' order by s.updated_at limit v_limit)
+      (select s.*, null::text as command from pawl_v1.steps as s where s.status = 'unknown' order by s.updated_at limit v_limit)
        union all
-      (select s.*
+      (select s.*, c.status::text
          from pawl_v1.steps as s
          left join pawl.job as k on k.id = s.job_id
+         left join pawl.command as c
+           on c.scope = substr(s.scope, length('command/') + 1)
+          and c.key = s.key
+          and s.scope like 'command/%'
         where s.status = 'planned'
           and s.in_doubt > 0
           and s.last_not_after < clock_timestamp()
-          and coalesce(k.status, 'succeeded') in ('dead_letter', 'cancelled', 'succeeded')
-          and s.scope not like 'command/%'
+          and case
+                when s.job_id is not null then coalesce(k.status, 'succeeded') in ('dead_letter', 'cancelled', 'succeeded')
+                when c.status in ('succeeded', 'failed_final') then true
+                when c.status in ('processing', 'unknown') then false -- the command is listed itself
+                else greatest(s.updated_at, s.last_not_after) < clock_timestamp() - interval '2 hours'
+              end
         order by s.updated_at
         limit v_limit)) as e
     left join pawl.job as j on j.id = e.job_id
@@ -8730,13 +8746,37 @@ begin
 end
 $$;
 
+-- _owners_of returns the scopes of steps whose owner belongs to a scope. That is a command's scope,
+-- a consumer, a queue, or a table of package guard with or without its schema. Of tables without
+-- schema, it finds those among the first 500 scopes of steps.
+create or replace function pawl_v1._owners_of(p_scope text)
+returns text[]
+language plpgsql
+set search_path = pg_catalog, pg_temp
+stable
+as $$
+begin
+  return array(
+    select p_scope
+     union
+    -- As OwnerOf of the Go client names owners.
+    select case when octet_length(k.kind || '/' || p_scope) <= 255 then k.kind || '/' || p_scope else pawl_v1._joined(k.kind, p_scope) end
+      from unnest('{command,inbox,job,guard}'::text[]) as k (kind)
+     union
+    select n.name
+      from unnest(pawl_v1._names('step', 'scope', 500)) as n (name)
+     where n.name like 'guard/%'
+       and right('.' || replace(substr(n.name, length('guard/') + 1), '"', ''), length(replace(p_scope, '"', '')) + 1) = '.' || replace(p_scope, '"', ''));
+end
+$$;
+
 -- explain returns all that the tables and the audit know of a key, in time order: requests,
 -- results, changes by operators, and when it will be purged. p_key: the key of a command, delivery,
 -- job or event, the id of a job, or the resource of a gate. It uses indexes only and shows no
 -- payload.
 --
--- Options: scope (text): look only in this command scope, consumer or queue. Without it, it looks
--- in the first 500 of each.
+-- Options: scope (text): look only in this command scope, consumer, queue or table of package
+-- guard. Without it, it looks in the first 500 of each.
 -- Columns: kind ('command', 'delivery', 'gate', 'enqueue_key', 'job', 'step'), scope and key name
 -- the subject; for a job its queue and id, for a step those of its owner. event: the status for the
 -- present state, the function for a change by an operator, otherwise what happened. at is in the
@@ -8756,7 +8796,7 @@ declare
   v_scopes    text[] := array[v_scope];
   v_consumers text[] := array[v_scope];
   v_queues    text[] := array[v_scope];
-  v_owners    text[] := array[v_scope, 'command/' || v_scope, 'inbox/' || v_scope, 'job/' || v_scope];
+  v_owners    text[];
   v_beyond    text[];
 begin
   perform pawl_v1._check_options(p_options, '{scope}');
@@ -8770,6 +8810,8 @@ begin
         from unnest(pawl_v1._names('inbox', 'consumer', v_most + 1) || pawl_v1._names('delivery', 'consumer', v_most + 1)
                     || pawl_v1._names('sequence_gate', 'consumer', v_most + 1)) as n (name)
        order by 1);
+  else
+    v_owners := pawl_v1._owners_of(v_scope);
   end if;
   v_beyond := array_remove(array[
     case when cardinality(v_scopes) > v_most then 'scopes' end,
@@ -8850,7 +8892,7 @@ begin
        where e.created_at < v_before
          and e.expires_at < clock_timestamp()
          and (e.status in ('succeeded', 'failed_final')
-              or e.status = 'planned' and e.job_id is not null and (pawl_v1._step_doubts(e)).calls = 0)
+              or e.status = 'planned' and (pawl_v1._step_doubts(e)).calls = 0)
          and not exists (select from pawl.job as j where j.id = e.job_id)
          and not exists (
                select
@@ -9182,7 +9224,7 @@ select p.job_id,
 revoke all on all functions in schema pawl_v1 from public;
 
 insert into pawl.migration (version, name, min_client, api_hash)
-values (1, 'init', 1, '105ad7aab8f3d6935088a4ad8fbfe782cd49203108f141e34b9d8c8bb0cff4ee');
+values (1, 'init', 1, 'c15ab33ea04a3593e796df8f4ed59b287e0de597a6cfd8a7b31044594f80ec45');
 
 do $$
 begin

@@ -16,6 +16,7 @@ import (
 
 	"github.com/pawl-go/pawl/internal/callback"
 	"github.com/pawl-go/pawl/internal/pace"
+	"github.com/pawl-go/pawl/internal/ranges"
 )
 
 // GitHubConfig configures [GitHubDeliveries]. Hook and Token are required.
@@ -59,6 +60,9 @@ func NewGitHubDeliveries(c GitHubConfig) (*GitHubDeliveries, error) {
 	c.LimitWait = cmp.Or(c.LimitWait, 5*time.Minute)
 	if c.Client == nil {
 		c.Client = &http.Client{Timeout: 30 * time.Second}
+	}
+	if err := ranges.NotNegative(c); err != nil {
+		return nil, invalid("webhook.github", err)
 	}
 	base, err := url.Parse(c.API + "/" + strings.Trim(c.Hook, "/") + "/deliveries")
 	switch {

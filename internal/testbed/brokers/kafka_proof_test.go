@@ -20,6 +20,7 @@ func TestKafka_LivesAndDies(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Log("the first start took", time.Since(begun))
+	wantLoopback(t, s)
 	for range 2 { // the second time it exists
 		if err := MakeKafkaTopic(t.Context(), s.Addr(), "kept", 3); err != nil {
 			t.Fatal(err)

@@ -17,6 +17,7 @@ func TestNATS_LivesAndDies(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	wantLoopback(t, s)
 	addr, pid := s.Addr(), s.cmd.Process.Pid
 	s.Kill()
 	if err := syscall.Kill(pid, 0); err == nil {

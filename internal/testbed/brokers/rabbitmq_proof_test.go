@@ -33,6 +33,7 @@ func TestRabbitMQ_LivesAndDies(t *testing.T) {
 	if len(first) < 3 {
 		t.Fatalf("shell, port mapper and server are %d processes: %v", len(first), first)
 	}
+	wantLoopback(t, s)
 	s.Kill()
 	gone(t, first)
 	if err := s.Start(t.Context()); err != nil {

@@ -41,7 +41,9 @@ func Moto(ctx context.Context, o Options) (*Server, error) {
 // Options.Settings are variables of its environment.
 func LocalStack(ctx context.Context, o Options) (*Server, error) {
 	return startPython(ctx, o, pythonProgram{name: "localstack", version: LocalStackVersion, oldest: 12, packages: localStackPackages, megabytes: 260},
-		"from localstack.runtime.main import main; main()", func(s *Server) []string {
+		// It ignores the address of GATEWAY_LISTEN and listens on all of the machine's.
+		"import functools; from twisted.internet import endpoints as e; e.TCP4ServerEndpoint = functools.partial(e.TCP4ServerEndpoint, interface='127.0.0.1'); "+
+			"from localstack.runtime.main import main; main()", func(s *Server) []string {
 			return []string{"GATEWAY_LISTEN=" + s.Addr(), "SERVICES=sqs", "HOME=" + s.dir, "FILESYSTEM_ROOT=" + s.dir, "DISABLE_EVENTS=1", "SKIP_SSL_CERT_DOWNLOAD=1",
 				"DNS_ADDRESS=0",
 				// In a container it would write to /var/lib, where parallel instances collide.

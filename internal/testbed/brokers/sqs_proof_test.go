@@ -22,6 +22,7 @@ func TestSQSEmulators_StartAndStop(t *testing.T) {
 				t.Fatal(err)
 			}
 			t.Log("the first start took", time.Since(begun).Round(time.Millisecond))
+			wantLoopback(t, s)
 			addr, pid := s.Addr(), s.cmd.Process.Pid
 			s.Kill()
 			if err := syscall.Kill(pid, 0); err == nil {

@@ -242,6 +242,7 @@ func TestRoles_PrivilegeMatrix(t *testing.T) {
 		{"pawl_operator", "select pawl_v1.step_again('s', 'k', 'c', 1, 'a', 'r')", true},
 		{"pawl_operator", planStep + "; select pawl_v1.step_end('s', 'k', 'c', fence, 'ambiguous') from pawl.step; select pawl_v1.step_settle('s', 'k', 'c', fence, 'executed', 'a', 'r') from pawl.step", true},
 		{"pawl_reader", "select pawl_v1._audit_target('step', 's', 'k', 'c'), e.* from pawl_v1.steps as e, pawl.step_call, pawl_v1.stale_classify()", true},
+		{"pawl_reader", `select pawl_v1.explain('k'), pawl_v1.explain('k', '{"scope": "s"}')`, true},
 		{"pawl_reader", planStep, false},
 		{"pawl_reader", "select * from pawl_v1.stale_commands, pawl_v1.suppression_by_scope", true},
 		{"pawl_reader", "select pawl_v1.command_claim('s', 'k', sha256('x'))", false},

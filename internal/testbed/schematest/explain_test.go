@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pawl-go/pawl/internal/contract"
 	"github.com/pawl-go/pawl/pawltest"
 )
 
@@ -231,4 +232,39 @@ select pawl_v1.step_begin('inbox/orders', 'pawl/semantic/refund-17', 'pay', sha2
 	b.is(steps, "pawl/semantic/refund-17 called, pawl/semantic/refund-17 planned, pawl/semantic/refund-17 planned")
 	b.do("update pawl.job set headers = headers - 'pawl-step-key'")
 	b.is(steps, "<nil>")
+}
+
+// The scope of a step's owner is found by the owner's own scope: the table of a guard, with or
+// without its schema, as events name it, and names that are too long to be written out.
+func TestExplain_OwnersOfSteps(t *testing.T) {
+	t.Parallel()
+	b := setup(t, "")
+	long := strings.Repeat("x", 250)
+	owner := func(scope, key string) {
+		t.Helper()
+		b.do(fmt.Sprintf(`select pawl_v1.step_begin('%s', '%s', 'charge', sha256('p'), '{"recovery": "keyed", "provider_key": "k"}')`, scope, key))
+	}
+	for _, scope := range []string{"guard/public.orders", `guard/"Shop"."the orders"`, "guard/shop.myorders", "command/web", "command/orders", "inbox/orders", "job/orders",
+		contract.OwnerOf("command", long, "17", 0).Scope} {
+		owner(scope, "17")
+	}
+	for scope, want := range map[string]string{
+		"public.orders":           "guard/public.orders",
+		"guard/public.orders":     "guard/public.orders",
+		"Shop.the orders":         `guard/"Shop"."the orders"`,
+		`"Shop"."the orders"`:     `guard/"Shop"."the orders"`,
+		"the orders":              `guard/"Shop"."the orders"`,
+		"orders":                  "command/orders guard/public.orders inbox/orders job/orders",
+		"web":                     "command/web",
+		"rders":                   "<nil>",
+		"shop.orders":             "<nil>",
+		long:                      contract.OwnerOf("command", long, "17", 0).Scope,
+		strings.Repeat("y", 1000): "<nil>",
+	} {
+		b.is(fmt.Sprintf(`select string_agg(distinct e.scope, ' ' order by e.scope) from pawl_v1.explain('17', jsonb_build_object('scope', '%s')) as e where e.kind = 'step'`, scope), want)
+	}
+	b.is("select count(distinct e.scope) from pawl_v1.explain('17') as e where e.kind = 'step'", "8")
+	// A table that is given with its schema is found beyond the first 500 scopes.
+	b.do("insert into pawl.step (scope, key, step, hash, recovery, provider_key, expires_at) select 'a' || n, 'k', 's', sha256('p'), 'keyed', 'k', now() + interval '1 day' from generate_series(1, 500) as n")
+	b.is(`select string_agg(distinct e.scope, ' ') from pawl_v1.explain('17', '{"scope": "public.orders"}') as e where e.kind = 'step'`, "guard/public.orders")
 }

@@ -1,6 +1,9 @@
 package schematest_test
 
-import "testing"
+import (
+	"fmt"
+	"testing"
+)
 
 // With a limit, the oldest of each class are returned, so that ten thousand of one class do not
 // hide the others. Without advice, all other columns are returned.
@@ -24,5 +27,48 @@ select 's', n::text, sha256(''), (array['unknown', 'processing'])[1 + n % 2], cl
 	b.is(`select count(s.advice), count(s.reason) from pawl_v1.stale_classify(null, '{"advice": false}') as s`, "0 87")
 	for _, options := range []string{`{"limit": 0}`, `{"limit": -1}`, `{"limits": 3}`} {
 		b.is("select pawl_v1.stale_classify(null, '"+options+"')", "P4004")
+	}
+}
+
+// A call in doubt is orphaned if its job or command has ended. Pawl does not know whether the row
+// of a guard, or a failed command, is tried again. Their steps are orphaned if no attempt has
+// followed for 2 hours. A command that stands still is listed itself.
+func TestStaleClassify_OrphanedSteps(t *testing.T) {
+	t.Parallel()
+	const claimed = "select pawl_v1.command_claim('s', 'k', sha256('p'))"
+	for what, c := range map[string]struct {
+		scope, job, given string
+		now, later        string // the class just after the call, and when all is 121 minutes older
+		reason            string
+	}{
+		"job pending":       {scope: "job/q", job: "1", given: "select pawl_v1.job_enqueue('q', 'k', '')", now: "<nil>", later: "<nil>"},
+		"job dead":          {scope: "job/q", job: "1", given: "select pawl_v1.job_enqueue('q', 'k', ''); update pawl.job set status = 'dead_letter'", now: "orphaned", later: "orphaned", reason: "a call went unanswered, and its job is dead_letter"},
+		"job gone":          {scope: "job/q", job: "1", now: "orphaned", later: "orphaned", reason: "a call went unanswered, and its job has ended"},
+		"row of a guard":    {scope: "guard/public.orders", job: "null", now: "<nil>", later: "orphaned", reason: "a call went unanswered, and no attempt of its row has followed for 2 hours"},
+		"holder of a user":  {scope: "mine", job: "null", now: "<nil>", later: "orphaned", reason: "a call went unanswered, and no attempt of its owner has followed for 2 hours"},
+		"command runs":      {scope: "command/s", job: "null", given: claimed, now: "<nil>", later: "<nil>"},
+		"command unknown":   {scope: "command/s", job: "null", given: claimed + "; update pawl.command set status = 'unknown'", now: "<nil>", later: "<nil>"},
+		"command failed":    {scope: "command/s", job: "null", given: claimed + "; select pawl_v1.command_fail('s', 'k', c.fence, sha256('p'), '{}') from pawl.command as c", now: "<nil>", later: "orphaned", reason: "a call went unanswered, and no attempt of its owner has followed for 2 hours"},
+		"command succeeded": {scope: "command/s", job: "null", given: claimed + "; select pawl_v1.command_succeed('s', 'k', c.fence) from pawl.command as c", now: "orphaned", later: "orphaned", reason: "a call went unanswered, and its command has ended"},
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, c.given)
+			b.do(fmt.Sprintf(`select pawl_v1.step_begin('%s', 'k', 'charge', sha256('p'), '{"recovery": "keyed", "provider_key": "key-1", "job_id": %s}')`, c.scope, c.job))
+			stale := "select max(s.class) from pawl_v1.stale_classify('step') as s"
+			b.is(stale, "<nil>")
+			b.do("update pawl.step_call set not_after = started_at + interval '1 millisecond'")
+			b.is(stale, c.now)
+			// The later of the last change and the last call counts.
+			b.do("update pawl.step set updated_at = updated_at - interval '121 minutes'")
+			b.is(stale, c.now)
+			b.do("update pawl.step_call set not_after = not_after - interval '121 minutes', started_at = started_at - interval '121 minutes'")
+			b.is(stale, c.later)
+			if c.later != "<nil>" {
+				b.is("select s.scope, s.key, s.reason, s.advice ~ 'key-1|retry the job' from pawl_v1.stale_classify() as s where s.kind = 'step'", c.scope+" k "+c.reason+" true")
+				b.do("update pawl.step set updated_at = clock_timestamp()") // an attempt
+				b.is(stale, c.now)
+			}
+		})
 	}
 }

@@ -1,6 +1,7 @@
 package schematest_test
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"testing"
@@ -246,22 +247,27 @@ func TestT33_PurgeKeepsWhatMayRunAgain(t *testing.T) {
 	const old = "update pawl.step set created_at = now() - interval '2 days', expires_at = now() - interval '1 day'"
 	for what, c := range map[string]struct {
 		scope, given string
+		job          string // default 1
 		end          string
 		want         string
 	}{
-		"succeeded":            {end: "executed", want: "1"},
-		"refused":              {end: "refused", want: "1"},
-		"unknown":              {end: "ambiguous", want: "0"},
-		"planned":              {end: "not_sent", given: "select pawl_v1.job_enqueue('q', 'k', '')", want: "0"},
-		"never told":           {want: "0"},
-		"planned, job is over": {end: "not_sent", want: "1"},
-		"in doubt, job over":   {want: "0"},
-		"its job is pending":   {end: "executed", given: "select pawl_v1.job_enqueue('q', 'k', '')", want: "0"},
-		"its job is dead":      {end: "executed", given: "select pawl_v1.job_enqueue('q', 'k', ''); update pawl.job set status = 'dead_letter'", want: "0"},
-		"its command runs":     {scope: "command/s", end: "executed", given: "select pawl_v1.command_claim('s', 'k', sha256('p'))", want: "0"},
-		"its command waits":    {scope: "command/s", end: "executed", given: "select pawl_v1.command_claim('s', 'k', sha256('p')); select pawl_v1.command_fail('s', 'k', c.fence, sha256('p'), '{}') from pawl.command as c", want: "0"},
-		"its command is over":  {scope: "command/s", end: "executed", given: "select pawl_v1.command_claim('s', 'k', sha256('p')); select pawl_v1.command_succeed('s', 'k', c.fence) from pawl.command as c", want: "1"},
-		"a command of another": {scope: "command/t", end: "executed", given: "select pawl_v1.command_claim('s', 'k', sha256('p'))", want: "1"},
+		"succeeded":             {end: "executed", want: "1"},
+		"refused":               {end: "refused", want: "1"},
+		"unknown":               {end: "ambiguous", want: "0"},
+		"planned":               {end: "not_sent", given: "select pawl_v1.job_enqueue('q', 'k', '')", want: "0"},
+		"never told":            {want: "0"},
+		"planned, job is over":  {end: "not_sent", want: "1"},
+		"planned, of a row":     {scope: "guard/public.orders", job: "null", end: "not_sent", want: "1"},
+		"in doubt, of a row":    {scope: "guard/public.orders", job: "null", want: "0"},
+		"in doubt, job over":    {want: "0"},
+		"its job is pending":    {end: "executed", given: "select pawl_v1.job_enqueue('q', 'k', '')", want: "0"},
+		"its job is dead":       {end: "executed", given: "select pawl_v1.job_enqueue('q', 'k', ''); update pawl.job set status = 'dead_letter'", want: "0"},
+		"its command runs":      {scope: "command/s", end: "executed", given: "select pawl_v1.command_claim('s', 'k', sha256('p'))", want: "0"},
+		"its command waits":     {scope: "command/s", end: "executed", given: "select pawl_v1.command_claim('s', 'k', sha256('p')); select pawl_v1.command_fail('s', 'k', c.fence, sha256('p'), '{}') from pawl.command as c", want: "0"},
+		"planned, command runs": {scope: "command/s", job: "null", end: "not_sent", given: "select pawl_v1.command_claim('s', 'k', sha256('p'))", want: "0"},
+		"planned, command over": {scope: "command/s", job: "null", end: "not_sent", given: "select pawl_v1.command_claim('s', 'k', sha256('p')); select pawl_v1.command_succeed('s', 'k', c.fence) from pawl.command as c", want: "1"},
+		"its command is over":   {scope: "command/s", end: "executed", given: "select pawl_v1.command_claim('s', 'k', sha256('p')); select pawl_v1.command_succeed('s', 'k', c.fence) from pawl.command as c", want: "1"},
+		"a command of another":  {scope: "command/t", end: "executed", given: "select pawl_v1.command_claim('s', 'k', sha256('p'))", want: "1"},
 	} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
@@ -269,11 +275,12 @@ func TestT33_PurgeKeepsWhatMayRunAgain(t *testing.T) {
 			if c.scope == "" {
 				c.scope = "s"
 			}
-			b.do(fmt.Sprintf(`select pawl_v1.step_begin('%s', 'k', 'charge', sha256('p'), '{"recovery": "at_most_once", "provider_key": "key", "job_id": 1}')`, c.scope))
+			b.do(fmt.Sprintf(`select pawl_v1.step_begin('%s', 'k', 'charge', sha256('p'), '{"recovery": "at_most_once", "provider_key": "key", "job_id": %s}')`, c.scope, cmp.Or(c.job, "1")))
 			if c.end != "" {
 				b.do(fmt.Sprintf("select pawl_v1.step_end('%s', 'k', 'charge', c.fence, '%s') from pawl.step_call as c", c.scope, c.end))
 			}
 			b.do(old)
+			b.is(`select c.due from pawl_v1.purge_count('step', '{"older_than_ms": 0}') as c`, c.want)
 			b.is(`select p.purged from pawl_v1.step_purge(10, '{"older_than_ms": 0}') as p`, c.want)
 			b.is("select count(*) from pawl.step_call", map[string]string{"0": "1", "1": "0"}[c.want])
 		})

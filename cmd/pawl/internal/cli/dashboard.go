@@ -87,14 +87,14 @@ func (f *dashboardFlags) check(cmd *cobra.Command) error {
 	if f.actor == "" || len(f.actor) > 255 {
 		return misused(cmd, "the actor is missing: $USER is not set, or longer than 255 octets", "pass --actor")
 	}
-	return loopbackAddress(cmd, f.listen, "for others, mount the package dashboard behind your login")
+	return loopbackAddress(cmd, f.listen, dashboardAddress, "for others, mount the package dashboard behind your login")
 }
 
 // loopbackAddress refuses a --listen that other machines could reach.
-func loopbackAddress(cmd *cobra.Command, listen, otherwise string) error {
+func loopbackAddress(cmd *cobra.Command, listen, example, otherwise string) error {
 	address, err := netip.ParseAddrPort(listen)
 	if err != nil || !address.Addr().IsLoopback() {
-		return misused(cmd, fmt.Sprintf("--listen %s is not a loopback address with a port", listen), "as in: --listen "+dashboardAddress+"; "+otherwise)
+		return misused(cmd, fmt.Sprintf("--listen %s is not a loopback address with a port", listen), "as in: --listen "+example+"; "+otherwise)
 	}
 	return nil
 }

@@ -23,7 +23,7 @@ func (f watchFlags) run(cmd *cobra.Command, workers int, asJSON bool) error {
 	if n := slices.IndexFunc(alone, func(name string) bool { return cmd.Flags().Changed(name) }); n >= 0 {
 		return misused(cmd, "--"+alone[n]+" does not go with --watch, which has a private database of its own", "see: pawl demo --help")
 	}
-	if err := loopbackAddress(cmd, f.listen, "the lab is for one browser on this machine"); err != nil {
+	if err := loopbackAddress(cmd, f.listen, dashboardAddress, "the lab is for one browser on this machine"); err != nil {
 		return err
 	}
 	say := progress(cmd)

@@ -33,8 +33,8 @@ func newDevSQS() *cobra.Command {
 		Use:   "sqs",
 		Short: "Run an SQS in memory until Ctrl-C, to test a client",
 		Long: `Runs the SQS that Pawl's own tests use: standard and FIFO queues, dead-letter queues, long polls. Everything is in memory and
-gone when this command ends. Nothing is authenticated and any credentials work, so listen on loopback only. Each user of this machine
-can read, send and delete its messages.
+gone when this command ends. Nothing is authenticated and any credentials work, so it listens on loopback only. Each user of this
+machine can read, send and delete its messages.
 
 It was never compared with a real AWS account. With --chaos SEED it misbehaves as SQS may: second copies, lost deletes and responses,
 errors, messages out of order, and polls that take messages for a client that has disconnected.`,
@@ -45,7 +45,7 @@ errors, messages out of order, and polls that take messages for a client that ha
 		Args:        knownCommand,
 		RunE:        func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
 	}
-	cmd.Flags().StringVar(&f.listen, "listen", devSQSAddress, "address and port; port 0 takes a free one")
+	cmd.Flags().StringVar(&f.listen, "listen", devSQSAddress, "loopback address and port; port 0 takes a free one")
 	cmd.Flags().Var(&f.queues, "queue", "queue to create at the start; may be repeated; FIFO if it ends in .fifo")
 	cmd.Flags().Uint64Var(&f.chaos, "chaos", 0, "seed of the faults; 0 means no faults")
 	f.json = addJSONFlag(cmd)
@@ -58,6 +58,9 @@ var badDay = sqstest.Rates{Duplicate: 0.05, LoseDelete: 0.03, LoseReceive: 0.01,
 	Fewer: 0.2, MaxLatency: 20 * time.Millisecond, Reorder: true, AbandonedPolls: true}
 
 func (f devSQSFlags) run(cmd *cobra.Command) (err error) {
+	if err := loopbackAddress(cmd, f.listen, devSQSAddress, "nothing is authenticated, so other machines must not reach it"); err != nil {
+		return err
+	}
 	var options sqstest.Options
 	if f.chaos != 0 {
 		options.Faults = sqstest.Chaos(f.chaos, badDay)

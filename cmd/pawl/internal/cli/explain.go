@@ -22,7 +22,7 @@ func newExplain() *cobra.Command {
 		Use:   "explain KEY",
 		Short: "Show the history of one key: the request, its jobs and calls, and changes by operators",
 		Long: `Prints the history of a key in the order of time, from the rows and the audit. KEY is the key of a command, a delivery, a job or an
-event, the id of a job, or the resource of a gate. Related rows are included: the job that stores a delivery, the calls of a job, the
+event, the id of a job or of a row of package guard, or the resource of a gate. Related rows are included: the job that stores a delivery, the calls of a job, the
 events that a command appended under its key. Moments after now are still to come, such as a retry or the end of the retention.
 
 It reads by indexes only, however large the tables are, and shows no payload: see pawl jobs show. An event without its own key has a
@@ -30,7 +30,7 @@ random id, which no index finds: see pawl outbox list.`,
 		Args:    takes(1),
 		Example: "  pawl explain order-17\n  pawl explain order-17 --scope orders/acme\n  pawl explain 4711 --json | jq '.moments[] | select(.kind == \"job\")'",
 	}
-	cmd.Flags().StringVar(&scope, "scope", "", "search only this: a command's scope, a consumer or a queue (default: the first 500 of each)")
+	cmd.Flags().StringVar(&scope, "scope", "", "search only this: a command's scope, a consumer, a queue or a table of package guard (default: the first 500 of each)")
 	return report[ops.Story]{
 		read: func(ctx context.Context, conn *pgx.Conn, args []string) (ops.Story, error) {
 			return ops.Explain(ctx, conn, args[0], scope)
@@ -121,7 +121,7 @@ func nextSteps(s ops.Story) (steps []string) {
 		case "step unknown":
 			step = "ask the provider, then: " + settleLine(stepOf(m))
 		case "step failed_final":
-			step = "the refusal is stored; if it may be accepted now: " + againLine(stepOf(m)) + ", then retry its job"
+			step = "the refusal is stored; if it may be accepted now: " + againLine(stepOf(m)) + ", then retry its job, or make its row pending"
 		case "gate held":
 			step = fmt.Sprintf("an earlier number is missing: pawl sequence-gates list --consumer %s --held", text.ShellWord(m.Scope))
 		}
