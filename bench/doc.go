@@ -18,6 +18,7 @@
 //	contender.go          the interface of the contenders; pawl.go, river.go, loop.go: the three
 //	rows.go               the table of rows, with their measures and bars
 //	command.go, http.go   commands, called and by HTTP, beside a handwritten table of keys
+//	guard.go              rows with a status, claimed and completed, beside a token by hand
 //	inbox.go, outbox.go   messages received and published
 //	enqueue.go, convoy.go, drain.go, pickup.go, doors.go, snapshot.go, blocked.go, straggler.go,
 //	crash.go, memory.go, zombie.go   the measures of the other rows

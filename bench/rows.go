@@ -155,7 +155,7 @@ func allPlans() []plan {
 				{base("2,000 workers"), riverSystem, memory("river/memory")},
 			}},
 		zombies(),
-	}, slices.Concat(inboxPlans(), outboxPlans(), commandPlans(), httpPlans())...)
+	}, slices.Concat(inboxPlans(), outboxPlans(), commandPlans(), httpPlans(), []plan{guardPlan()})...)
 }
 
 func singles(callers int) []entry {

@@ -58,6 +58,9 @@ func TestMeasure_WrongCountsFail(t *testing.T) {
 		why string
 	}{
 		"messages without effects": {inboxOf(consumer.Config{Concurrency: inFlight, Handler: consumer.HandleTx(idle)}), "acknowledged"},
+		"rows that are not completed": {guarded(func(context.Context, *bed) (rowWorker, func(), error) {
+			return func(context.Context, int64) error { return nil }, func() {}, nil
+		}), "0 completed"},
 		"jobs that did not run": {func(ctx context.Context, b *bed, s scale) (Round, error) {
 			s.drain = 0
 			return drain(noop, batchSize)(ctx, b, s)

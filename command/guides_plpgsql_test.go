@@ -312,3 +312,214 @@ func TestGuide_LongWorkIsFenced(t *testing.T) {
 	b.want("select count(*) from interest", 500)
 	b.want("select count(*) from accounts where cents <> 10000 + 100 + 101", 0)
 }
+
+// claim claims a document, and returns the token, or "" if it is not to be had.
+func (b *bed) claim(id string) (token string) {
+	b.Helper()
+	b.must(b.pool.QueryRow(b.Context(), "select coalesce((select c.claim_token::text from document_claim($1) as c), '')", id).Scan(&token))
+	return token
+}
+
+// told returns the answer of one of the functions for a claim, or "late".
+func (b *bed) told(call string, args ...any) (answer string) {
+	b.Helper()
+	b.must(b.pool.QueryRow(b.Context(), "select coalesce(("+call+")::text, 'late')", args...).Scan(&answer))
+	return answer
+}
+
+// A claim is committed or failed under its own token only, in any order of two attempts.
+func TestGuide_TwoPhase(t *testing.T) {
+	t.Parallel()
+	const (
+		commit = "select document_commit($1, $2::uuid, 'TEXT')"
+		fail   = "select document_fail($1, $2::uuid, 'broken')"
+		mine   = "select document_is_mine($1, $2::uuid)"
+		reap   = "select string_agg(r.id || ' ' || r.status, ',') from document_reap() as r"
+	)
+	b := guided(t)
+	say := func(want, call string, args ...any) {
+		t.Helper()
+		if got := b.told(call, args...); got != want {
+			t.Errorf("%s: %s, want %s", call, got, want)
+		}
+	}
+
+	// It is done once. A repeat of the commit, whose reply was lost, finds its own token.
+	id := b.document()
+	first := b.claim(id)
+	if again := b.claim(id); first == "" || again != "" {
+		t.Errorf("claimed as %q, and again as %q", first, again)
+	}
+	say("late", reap)
+	say("true", commit, id, first)
+	say("late", commit, id, first)
+	say("true", mine, id, first)
+	say("late", fail, id, first)
+	say("false", mine, id, "00000000-0000-0000-0000-000000000000")
+	if again := b.claim(id); again != "" {
+		t.Errorf("claimed a completed document")
+	}
+
+	// The holder is late: before the next claim, beside it, and after its commit.
+	id = b.document()
+	late := b.claim(id)
+	b.stuck()
+	say(id+" pending", reap)
+	say("late", commit, id, late)
+	if early := b.claim(id); early != "" {
+		t.Errorf("claimed in the pause")
+	}
+	b.rested()
+	newer := b.claim(id)
+	if newer == "" || newer == late {
+		t.Fatalf("the tokens are %q and %q", late, newer)
+	}
+	say("late", commit, id, late)
+	say("late", fail, id, late)
+	say("true", commit, id, newer)
+	say("late", commit, id, late)
+	say("false", mine, id, late)
+
+	// Failures and deaths count alike. The fifth uses the document up, and a person frees it.
+	id = b.document()
+	for n := range 5 {
+		b.rested()
+		token := b.claim(id)
+		want := "pending"
+		if n == 4 {
+			want = "error"
+		}
+		if n%2 == 0 {
+			b.stuck()
+			say(id+" "+want, reap)
+			continue
+		}
+		say(want, fail, id, token)
+	}
+	b.rested()
+	if token := b.claim(id); token != "" {
+		t.Error("claimed a document that is used up")
+	}
+	b.want("select count(*) from documents_due as d where d.id = "+id, 0)
+	b.exec(strings.Replace("update documents set status = 'pending', losses = 0 where id = 17 and status = 'error'", "17", id, 1))
+	say("true", commit, id, b.claim(id))
+}
+
+// Six clients claim twenty documents at once, and reapers run beside them. Each is done once.
+func TestGuide_TwoPhaseAtOnce(t *testing.T) {
+	t.Parallel()
+	b := guided(t)
+	b.exec("create table effects (what text not null); insert into documents (body) select 'text' from generate_series(1, 20)")
+	var all sync.WaitGroup
+	for range 6 {
+		all.Go(func() {
+			for {
+				id := b.told("select d.id from documents_due as d limit 1")
+				if id == "late" {
+					return
+				}
+				if token := b.claim(id); token != "" {
+					b.summarized(id, token)
+				}
+				b.exec("select document_reap()")
+			}
+		})
+	}
+	all.Wait()
+	b.want("select count(*) from documents as d where d.status <> 'completed' or d.losses > 0", 0)
+	b.want("select count(*) from effects", 21)
+	b.want("select count(distinct e.what) from effects as e", 21)
+
+	// A reaper skips a row whose holder is committing, and does not wait for it.
+	id := b.document()
+	token := b.claim(id)
+	b.stuck()
+	tx, err := b.pool.Begin(t.Context())
+	b.must(err)
+	defer func() { _ = tx.Rollback(t.Context()) }() // also if the reaper waits for it
+	_, err = tx.Exec(t.Context(), "select document_commit($1, $2::uuid, 'TEXT')", id, token)
+	b.must(err)
+	b.must(pgx.BeginFunc(t.Context(), b.pool, func(reaper pgx.Tx) error {
+		if _, err := reaper.Exec(t.Context(), "set local lock_timeout = '1s'"); err != nil {
+			return err
+		}
+		var freed int
+		err := reaper.QueryRow(t.Context(), "select count(*) from document_reap()").Scan(&freed)
+		if freed > 0 {
+			t.Error("it freed a row whose holder is committing")
+		}
+		return err
+	}))
+	b.must(tx.Commit(t.Context()))
+	b.want("select count(*) from document_reap()", 0)
+	b.want("select count(*) from documents as d where d.status <> 'completed'", 0)
+}
+
+// summarized commits a document's result and an effect in one transaction.
+func (b *bed) summarized(id, token string) {
+	b.Helper()
+	b.must(pgx.BeginFunc(b.Context(), b.pool, func(tx pgx.Tx) error {
+		_, err := tx.Exec(b.Context(), "insert into effects select $1::text where document_commit($1::text::bigint, $2::uuid, 'TEXT')", id, token)
+		return err
+	}))
+}
+
+// A psql process is killed between the statements of an attempt, and while its claim waits for a
+// lock. Each document is done once, after a reap where the claim had committed.
+func TestGuide_TwoPhaseKilled(t *testing.T) {
+	t.Parallel()
+	b := guided(t)
+	b.exec("create table effects (what text not null); delete from documents")
+	const session = "select exists (select from pg_stat_activity as a where a.application_name = 'guide' and a.datname = current_database() and "
+	steps := []struct{ statement, reached string }{
+		{"select claim_token as token from document_claim(:id) \\gset", "select d.status = 'processing' from documents as d where d.id = %s"},
+		{"begin;", session + "a.state = 'idle in transaction' and a.query = 'begin;')"},
+		{"insert into effects select :id where document_commit(:id, :'token', 'TEXT');",
+			session + "a.state = 'idle in transaction' and a.query like 'insert into effects select %s %%')"},
+		{"commit;", "select d.status = 'completed' from documents as d where d.id = %s"},
+	}
+	die := func(id string, step int, before func()) {
+		script := "\\set id " + id + "\n"
+		for _, s := range steps[:step] {
+			script += s.statement + "\n"
+		}
+		c, _ := b.psql(script)
+		before()
+		b.must(c.Process.Kill())
+		_ = c.Wait()
+	}
+	for n := range steps {
+		id, reached := b.document(), steps[n].reached
+		if strings.Contains(reached, "%s") {
+			reached = fmt.Sprintf(reached, id)
+		}
+		die(id, n+1, func() { patience.Row(t, b.pool, "it has run "+steps[n].statement, reached) })
+		patience.Row(t, b.pool, "its session has ended", "select not "+strings.TrimPrefix(session, "select ")+"true)")
+	}
+
+	// The server goes on with a claim whose client is dead, and commits it.
+	id := b.document()
+	lock, err := b.pool.Begin(t.Context())
+	b.must(err)
+	_, err = lock.Exec(t.Context(), "select from documents as d where d.id = $1 for update", id)
+	b.must(err)
+	die(id, 1, func() { b.waiting("the claim waits", "document_claim") })
+	b.must(lock.Rollback(t.Context()))
+	patience.Row(t, b.pool, "the claim of the dead has committed", fmt.Sprintf(steps[0].reached, id))
+
+	b.want("select count(*) from documents as d where d.status = 'processing'", 4)
+	b.want("select count(*) from effects", 1)
+	b.stuck()
+	b.want("select count(*) from document_reap()", 4)
+	b.rested()
+	for {
+		id := b.told("select d.id from documents_due as d limit 1")
+		if id == "late" {
+			break
+		}
+		b.summarized(id, b.claim(id))
+	}
+	b.want("select count(*) from documents as d where d.status <> 'completed' or d.losses > 1", 0)
+	b.want("select count(*) from effects", 5)
+	b.want("select count(distinct e.what) from effects as e", 5)
+}

@@ -124,6 +124,7 @@ func recipes(t *testing.T, s speaker) {
 	for name, test := range map[string]func(recipe){
 		"idempotency key": recipe.orders, "idempotent consumer": recipe.mails, "webhook": recipe.webhooks, "intent log": recipe.charges,
 		"intent log, killed in the call": recipe.chargesInDoubt, "lease": recipe.work, "lost lease": recipe.lost,
+		"two-phase guard": recipe.documents, "two-phase guard, late": recipe.documentsLate,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -451,4 +452,159 @@ func (r recipe) lost() {
 	}
 	r.one(2, effectsBy)
 	r.want("select count(*) from pawl.job", 0)
+}
+
+// documentsTable creates the table of the two-phase guard, as the page has it.
+func (b *bed) documentsTable() {
+	b.Helper()
+	for _, block := range blocksOf(b.T, "plpgsql.md", "sql") {
+		if strings.HasPrefix(block, "create table documents") {
+			b.exec(block + "delete from documents")
+			return
+		}
+	}
+	b.Fatal("plpgsql.md creates no table documents")
+}
+
+func (b *bed) document() (id string) {
+	b.Helper()
+	b.must(b.pool.QueryRow(b.Context(), "insert into documents (body) values ('text') returning id::text").Scan(&id))
+	return id
+}
+
+// stuck moves all claims into the past, so that a reaper takes them back.
+func (b *bed) stuck() {
+	b.Helper()
+	b.exec("update documents set claimed_at = claimed_at - interval '1 hour' where status = 'processing'")
+}
+
+// rested ends the pauses after losses.
+func (b *bed) rested() {
+	b.Helper()
+	b.exec("update documents set due_at = clock_timestamp()")
+}
+
+const documentsNotDone = "select count(*) from documents as d where d.status <> 'completed' or d.summary is distinct from 'TEXT'"
+
+func (r recipe) documents() {
+	r.documentsTable()
+	first := r.document()
+	if said := r.run("documents", "quick", first, first); said != "completed\ntaken" {
+		r.Errorf("twice: %q", said)
+	}
+	second := r.document()
+	done := 0
+	for _, said := range r.atOnce("documents", "quick", second) {
+		if said == "completed" {
+			done++
+		} else if said != "taken" {
+			r.Errorf("at once: %s", said)
+		}
+	}
+	if done != 1 {
+		r.Errorf("%d of five at once completed it", done)
+	}
+	documents := 2
+	if r.driver {
+		n := r.killed(func(int) []string { return []string{"documents", "quick", r.document()} })
+		if n < 8 {
+			r.Errorf("only %d places", n)
+		}
+		r.quiet()
+		r.run("reap") // takes back no claim that may live
+		r.want("select count(*) from documents as d where d.losses > 0", 0)
+		documents += n + 1
+		// A reaper dies at each place. The first one whose COMMIT arrives frees the rows.
+		r.killed(func(int) []string {
+			r.stuck()
+			return []string{"reap"}
+		})
+		r.quiet()
+		r.stuck()
+		r.atOnce("reap")
+		r.rested()
+		r.run(append([]string{"documents", "quick"}, strings.Fields(r.run("reap"))...)...)
+	}
+	r.want(documentsNotDone, 0)
+	r.one(documents, effectsBy)
+	r.want("select count(*) from documents as d where d.losses > 1", 0)
+
+	// The work fails each time: five losses, and the document is used up.
+	broken := r.document()
+	for range 5 {
+		r.rested()
+		if said := r.run("documents", "broken", broken); said != "no summary" {
+			r.Errorf("broken: %s", said)
+		}
+	}
+	r.rested()
+	if said := r.run("documents", "quick", broken); said != "taken" {
+		r.Errorf("used up: %s", said)
+	}
+	r.want("select count(*) from documents as d where d.status = 'error' and d.losses = 5 and d.last_error = 'no summary' and d.summary is null", 1)
+	r.one(documents, effectsBy)
+}
+
+// documentsLate lets a process work past the stuck time. Another completes the document meanwhile,
+// or has claimed it and still works. Then the first one throws its result away.
+func (r recipe) documentsLate() {
+	r.documentsTable()
+	type holder struct {
+		wake func()
+		said <-chan string
+	}
+	deaf := func(id string) holder {
+		r.Helper()
+		c := r.command(r.url, "documents", "deaf", id)
+		in, err := c.StdinPipe()
+		r.must(err)
+		out, err := c.StdoutPipe()
+		r.must(err)
+		c.Stderr = os.Stderr
+		r.must(c.Start())
+		lines := make(chan string, 10)
+		go func() {
+			for s := bufio.NewScanner(out); s.Scan(); {
+				lines <- s.Text()
+			}
+			close(lines)
+			_ = c.Wait()
+		}()
+		if said := patience.Receive(r.T, "the work has begun", lines); said != "working" {
+			r.Errorf("said %s", said)
+		}
+		return holder{func() { _, err := io.WriteString(in, "go on\n"); r.must(err) }, lines}
+	}
+	ends := func(h holder, want string) {
+		r.Helper()
+		h.wake()
+		if said := patience.Receive(r.T, "the process ends", h.said); said != want {
+			r.Errorf("said %s, want %s", said, want)
+		}
+	}
+	free := func() {
+		r.Helper()
+		r.stuck()
+		r.run("reap")
+		r.rested()
+	}
+
+	first := r.document()
+	late := deaf(first)
+	free()
+	if said := r.run("documents", "quick", first); said != "completed" {
+		r.Errorf("the second said %s", said)
+	}
+	ends(late, "late")
+
+	second := r.document()
+	late = deaf(second)
+	free()
+	newer := deaf(second) // the status is processing again
+	ends(late, "late")
+	r.want("select count(*) from documents as d where d.status = 'processing'", 1)
+	ends(newer, "completed")
+
+	r.want(documentsNotDone, 0)
+	r.one(2, effectsBy)
 }

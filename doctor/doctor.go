@@ -91,7 +91,7 @@ var checks = []check{
 	{"engine", checkEngine}, {"contract", checkContract}, {"durability", nil}, {"timeouts", nil}, {"replication", nil}, {"standbys", nil},
 	{"pooler", checkPooler}, {"snapshots", nil}, {"prepared", nil}, {"vacuum", nil}, {"indexes", nil}, {"collations", nil}, {"path", nil},
 	{"row_security", nil}, {"workers", nil}, {"wakeups", nil}, {"handlers", nil}, {"waiting", nil}, {"paused", nil}, {"schedules", nil},
-	{"crashes", nil}, {"rows", nil}, {"retention", nil}, {"redelivery", nil},
+	{"crashes", nil}, {"rows", nil}, {"retention", nil}, {"redelivery", nil}, {"keys", checkKeys},
 }
 
 // Checks returns the names of all checks.

@@ -10,3 +10,6 @@ func Words() map[string][]string {
 	}
 	return all
 }
+
+// HintAt returns the findings about the keys of one scope.
+var HintAt = hintAt

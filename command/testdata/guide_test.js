@@ -130,6 +130,24 @@ const recipes = {
   async reconcile(bank) {
     console.log([...(await reconcile(pool, new Bank(bank, 60000))).values()].map((error) => error.constructor.name).sort().join(' '))
   },
+  // Summarizes documents. In mode deaf the work goes on until a line is read, in mode broken it fails.
+  async documents(mode, ...ids) {
+    const summarize = async (body) => {
+      if (mode === 'deaf') {
+        console.log('working')
+        await new Promise((resolve) => process.stdin.once('data', resolve))
+      }
+      if (mode === 'broken') throw new Error('no summary')
+      return body.toUpperCase()
+    }
+    for (const id of ids) {
+      console.log(await summarizeOnce(pool, id, summarize, (client) => effect(client, id)).catch((error) => error.message))
+    }
+    process.stdin.unref?.()
+  },
+  async reap() {
+    console.log((await reap(pool)).join(' '))
+  },
   // Runs one job of each queue. In mode slow its handler works until the lease is lost, in mode deaf until a line is read.
   async worker(mode, leaseS, ...queues) {
     for (const name of queues) {

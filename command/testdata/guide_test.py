@@ -296,6 +296,28 @@ def reconcile(conn, bank):
     print(*sorted(type(e).__name__ for e in guide.reconcile(conn, guide.Bank(bank, timeout_s=60)).values()))
 
 
+def documents(conn, mode, *ids):
+    """Summarizes documents. In mode deaf the work goes on until a line is read, in mode broken it fails."""
+
+    def summarize(body):
+        if mode == "deaf":
+            print("working", flush=True)
+            sys.stdin.readline()
+        if mode == "broken":
+            raise ValueError("no summary")
+        return body.upper()
+
+    for n in ids:
+        try:
+            print(guide.summarize_once(conn, int(n), summarize, lambda cur: effect(cur, n)))
+        except ValueError as error:
+            print(error)
+
+
+def reap(conn):
+    print(*guide.reap(conn))
+
+
 def worker(conn, url, mode, lease_s, *queues):
     """Runs one job of each queue. In mode slow its handler works until the lease is lost, in mode deaf until a line is read."""
     for name in queues:
@@ -325,4 +347,4 @@ what, arguments = sys.argv[2], sys.argv[3:]
 if what == "worker":
     arguments.insert(0, sys.argv[1])
 {"twice": twice, "failures": failures, "race": race, "jobs": jobs, "queue": queue, "order": order, "mail": mail, "webhook": webhook,
- "charge": charge, "reconcile": reconcile, "worker": worker}[what](Mortal(connect(sys.argv[1])), *arguments)
+ "charge": charge, "reconcile": reconcile, "documents": documents, "reap": reap, "worker": worker}[what](Mortal(connect(sys.argv[1])), *arguments)

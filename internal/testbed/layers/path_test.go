@@ -43,6 +43,7 @@ var pieces = map[string]string{
 	"internal/catalog.query":          "read through Look",
 	"internal/catalog.openDeliveries": "read through Look",
 	"internal/catalog.page":           "the same",
+	"internal/catalog.KeySamplesSQL":  "the same",
 	"internal/catalog.selected":       "the same",
 	"internal/catalog.commands":       "the same",
 	"internal/catalog.queues":         "the same",

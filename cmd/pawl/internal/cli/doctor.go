@@ -45,6 +45,7 @@ there is a finding or a check could not run, else 0. It changes nothing.
   path        no schema of a search_path lets other roles create objects
   row_security row level security hides no rows from the roles that work with Pawl's tables
   redelivery  each consumer remembers deliveries as long as its source may deliver them; none came later
+  keys        no sampled key contains the time at which it came, or is another at each attempt
 
 Rows that wait for a decision are counted, but they are no finding: see pawl stale.
 
