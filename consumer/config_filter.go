@@ -11,8 +11,8 @@ import "context"
 // contains a digest of the delivery and of the inbox's epoch. The consumer reads the epoch from the
 // database after the deliveries have arrived, once for all that one Receive returned, and believes
 // only marks of that epoch. The epoch changes when rows may be gone: when the server has started
-// again, was restored or replaced, or an operator has forgotten a delivery. The mark of a purged row
-// is not believed either.
+// again, was restored or replaced, or an operator has forgotten a delivery. The mark of a purged
+// row is not believed either.
 //
 // An error or a panic is reported as an event and counts as no marks. Both methods must bound their
 // time, and may be called at the same time.

@@ -33,7 +33,8 @@ func (c *Consumer) filter(ctx context.Context, batch []pawl.Delivery) (others []
 	}
 	limited, cancel := context.WithTimeout(ctx, filterPatience)
 	defer cancel()
-	epoch, err := delivery.ReadEpoch(limited, c.pool, c.cfg.Name) // not before: see [delivery.Epoch.Proves]
+	// not earlier: see [delivery.Epoch.Proves]
+	epoch, err := delivery.ReadEpoch(limited, c.pool, c.cfg.Name)
 	if err != nil {
 		return batch
 	}

@@ -166,7 +166,8 @@ func TestFilter_WrongMarksProveNothing(t *testing.T) {
 			b.exec("select pawl_v1.inbox_forget('orders', 'order-7', 'me', 'it was wrong')")
 		}},
 		"of purged rows": {effects: 2 * sent, change: func(b *bed, _ *marks) {
-			b.exec("update pawl.consumer set seen_at = seen_at - interval '1 year'") // its promise ends
+			// its promise ends
+			b.exec("update pawl.consumer set seen_at = seen_at - interval '1 year'")
 			b.exec("select pawl_v1.inbox_purge('orders', 1)")
 		}},
 		"of a table that was restored": {effects: 2 * sent, change: func(b *bed, _ *marks) { b.exec("truncate pawl.inbox") }},

@@ -16,8 +16,8 @@ func PayloadKey(d pawl.Delivery) string {
 	return "sha256:" + pawl.FingerprintOf(d.Payload).String()
 }
 
-// markKey returns the key of an intent in a filter, which consumers may share. It does not reveal the
-// key of the intent.
+// markKey returns the key of an intent in a filter, which consumers may share. It does not reveal
+// the key of the intent.
 func markKey(i pawl.Intent) string {
 	return pawl.FingerprintOf([]byte(i.Scope), []byte(i.Key)).String()[:32]
 }

@@ -129,8 +129,8 @@ type run struct {
 
 const workers = 3
 
-// Deliveries take effect once while workers die, Redis dies, hangs, forgets and lies, and PostgreSQL
-// is restored, promoted with loss, and forgets. Nine of ten deliveries are duplicates.
+// Deliveries take effect once while workers die, Redis dies, hangs, forgets and lies, and
+// PostgreSQL is restored, promoted with loss, and forgets. Nine of ten deliveries are duplicates.
 func TestCounted(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)

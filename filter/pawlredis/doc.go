@@ -19,6 +19,6 @@
 //	                └── mark ──> read of the epoch ── another ──────┘
 //	                                   └───────────── the same ──> acknowledged
 //
-// A [Filter] waits for an answer at most [Config].Timeout. After a failure it leaves Redis alone for
-// [Config].Pause, and the consumer works without it.
+// A [Filter] waits for an answer at most [Config].Timeout. After a failure it leaves Redis alone
+// for [Config].Pause, and the consumer works without it.
 package pawlredis

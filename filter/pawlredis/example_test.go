@@ -12,7 +12,8 @@ import (
 	"github.com/pawl-go/pawl/filter/pawlredis"
 )
 
-// Most deliveries of the source are duplicates. Redis saves the database most of their transactions.
+// Most deliveries of the source are duplicates. Redis saves the database most of their
+// transactions.
 func ExampleOpen() {
 	_ = func(ctx context.Context, pool *pgxpool.Pool, source pawl.Source) error {
 		filter, err := pawlredis.Open(&redis.UniversalOptions{Addrs: []string{"localhost:6379"}}, pawlredis.Config{})

@@ -54,8 +54,8 @@ type Filter struct {
 	resume atomic.Int64
 }
 
-// Open returns a filter. The options are those of go-redis: one address, a cluster, or Sentinel with
-// MasterName. Open sets the timeouts and the retries, and does not connect.
+// Open returns a filter. The options are those of go-redis: one address, a cluster, or Sentinel
+// with MasterName. Open sets the timeouts and the retries, and does not connect.
 //
 // Errors: [pawl.ErrArgumentInvalid].
 func Open(options *redis.UniversalOptions, cfg Config) (*Filter, error) {

@@ -12,13 +12,13 @@ import (
 )
 
 // An Epoch says which inbox was read, and what was deleted from it. While its value stays the same,
-// a row that the inbox had is still there, unless it was received at the time of the last purged row
-// or earlier.
+// a row that the inbox had is still there, unless it was received at the time of the last purged
+// row or earlier.
 type Epoch struct {
 	value          string
 	forgottenUntil []byte // nil: nothing was purged
-	// ReadOn is set if the server replicates synchronously. What the epoch proves is replicated
-	// only after txn.Replicated with ReadOn.
+	// ReadOn is set if the server replicates synchronously. Then txn.Replicated with ReadOn proves
+	// that the rows are replicated.
 	ReadOn string
 }
 

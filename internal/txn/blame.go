@@ -43,7 +43,8 @@ const blameLimit = 2 * time.Second
 // serverKey is the key in a connection's CustomData under which its [watched.Run] is kept.
 const serverKey = "github.com/pawl-go/pawl/server"
 
-// name reads the [watched.Run] of a connection's server in the first transaction on that connection.
+// name reads the [watched.Run] of a connection's server in the first transaction on that
+// connection.
 func name(batch *pgx.Batch, conn *pgconn.PgConn) {
 	if _, known := conn.CustomData()[serverKey]; known {
 		return
