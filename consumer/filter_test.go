@@ -15,6 +15,7 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/consumer"
+	"github.com/pawl-go/pawl/pawltest"
 )
 
 // A marks is a filter in memory. A test reads and changes what it holds.
@@ -227,7 +228,8 @@ func TestFilter_TheEpochIsReadLast(t *testing.T) {
 // the epoch from before the claim, so it cannot prove a row that the operator has deleted.
 func TestFilter_AMarkHasTheEpochBeforeItsClaim(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
+	// no statement is prepared ahead of its turn
+	b := setupOn(t, pawltest.URL(t, effects)+"&default_query_exec_mode=exec")
 	m := b.filtering()
 	b.again(0, 1)
 	clear(m.held)
