@@ -21,6 +21,7 @@ const (
 	EventSucceeded           EventKind = "succeeded"             // first effect committed
 	EventReplay              EventKind = "replay"                // a stored answer was returned
 	EventDuplicateSkipped    EventKind = "duplicate_skipped"     // known; acknowledged
+	EventDuplicateFiltered   EventKind = "duplicate_filtered"    // known by a mark; acknowledged
 	EventConflict            EventKind = "conflict"              // in progress now; released
 	EventMismatch            EventKind = "mismatch"              // known key, different payload
 	EventStaleTakeover       EventKind = "stale_takeover"        // dead worker's work taken over
@@ -147,10 +148,11 @@ func Join(hs ...Hooks) Hooks {
 }
 
 // LogTo returns hooks that write one structured line per event to l, or to [slog.Default] if l is
-// nil. Routine events (succeeded, replay, duplicate_skipped, guard_already_handled, stored,
-// superseded, conflict, woken, polled, ticked, received, empty_receive, acknowledged, released) are
-// logged at debug. A coming retry is logged at info. Events that need attention, such as failed,
-// mismatch, invalid, error and ack_failed, are logged at warn or error.
+// nil. Routine events (succeeded, replay, duplicate_skipped, duplicate_filtered,
+// guard_already_handled, stored, superseded, conflict, woken, polled, ticked, received,
+// empty_receive, acknowledged, released) are logged at debug. A coming retry is logged at info.
+// Events that need attention, such as failed, mismatch, invalid, error and ack_failed, are logged
+// at warn or error.
 func LogTo(l *slog.Logger) Hooks {
 	return Hooks{OnEvent: func(ctx context.Context, e Event) {
 		to := l
@@ -173,7 +175,7 @@ func (e Event) level() slog.Level {
 
 func (k EventKind) level() slog.Level {
 	switch k {
-	case EventSucceeded, EventReplay, EventDuplicateSkipped, EventGuardAlreadyHandled, EventStored, EventSuperseded, EventWoken, EventPolled, EventTicked, EventReceived, EventEmptyReceive, EventConflict,
+	case EventSucceeded, EventReplay, EventDuplicateSkipped, EventDuplicateFiltered, EventGuardAlreadyHandled, EventStored, EventSuperseded, EventWoken, EventPolled, EventTicked, EventReceived, EventEmptyReceive, EventConflict,
 		EventAcknowledged, EventReleased:
 		return slog.LevelDebug
 	case EventHeld, EventRetryable, EventSnoozed, EventCancelled, EventStaleTakeover, EventSuspect, EventHandleLost:

@@ -25,12 +25,14 @@ type deliveryResult struct {
 	readOn  string        // where the outcome was read, if it may not be replicated
 	wait    time.Duration // delay of the release, if not decided
 	failure error         // why this delivery of a batch could not be claimed
+	mark    *mark         // for the filter; nil: none
 }
 
 // acknowledge passes the receipt to ackAll, or first to confirmAllReplicated if the outcome may not
 // be replicated.
 func (c *Consumer) acknowledge(d pawl.Delivery, result deliveryResult, stopped <-chan struct{}) {
 	c.setbacks.Store(0)
+	c.keepMark(result.mark)
 	if result.readOn != "" {
 		select {
 		case c.unreplicated <- unreplicated{d, result.readOn}:

@@ -26,7 +26,7 @@ func (c *Consumer) claim(ctx context.Context, it item) (*txn.Opened, delivery.Cl
 	if err != nil {
 		return nil, delivery.Claim{}, err
 	}
-	tx, err := c.open(ctx, pending.Queue)
+	tx, epoch, err := c.open(ctx, pending.Queue)
 	if err != nil {
 		return nil, delivery.Claim{}, mismatched(err)
 	}
@@ -35,6 +35,7 @@ func (c *Consumer) claim(ctx context.Context, it item) (*txn.Opened, delivery.Cl
 		txn.Rollback(ctx, tx)
 		return nil, delivery.Claim{}, err
 	}
+	claim.Epoch = epoch
 	return tx, claim, nil
 }
 
@@ -52,17 +53,23 @@ func mismatched(err error) error {
 	return err
 }
 
-// open begins the transaction that the claim and the effect share.
-func (c *Consumer) open(ctx context.Context, claim func(*pgx.Batch)) (*txn.Opened, error) {
-	tx, err := txn.Opener{Pool: c.pool, SQL: c.handler.sql, Limit: txn.ReplyLimit}.Open(ctx, "consumer.begin", "", c.handler.Timeout+abandonAfter, claim)
+// open begins the transaction that the claim and the effect share. With a filter it also reads the
+// epoch of the inbox, before the claim.
+func (c *Consumer) open(ctx context.Context, claim func(*pgx.Batch)) (tx *txn.Opened, epoch delivery.Epoch, err error) {
+	tx, err = txn.Opener{Pool: c.pool, SQL: c.handler.sql, Limit: txn.ReplyLimit}.Open(ctx, "consumer.begin", "", c.handler.Timeout+abandonAfter, func(b *pgx.Batch) {
+		if c.cfg.Filter != nil {
+			delivery.QueueEpoch(b, c.cfg.Name, &epoch)
+		}
+		claim(b)
+	})
 	if err != nil {
-		return nil, err
+		return nil, epoch, err
 	}
 	if err := fault.At("consumer.claim.after"); err != nil {
 		txn.Rollback(ctx, tx)
-		return nil, err
+		return nil, epoch, err
 	}
-	return tx, nil
+	return tx, epoch, nil
 }
 
 // claimMany opens the transaction and inserts the inbox rows of a batch in its first statement. It
@@ -76,7 +83,7 @@ func (c *Consumer) claimMany(ctx context.Context, items []item) (*txn.Opened, []
 	if err != nil {
 		return nil, nil, err
 	}
-	tx, err := c.open(ctx, pending.Queue)
+	tx, epoch, err := c.open(ctx, pending.Queue)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -85,6 +92,7 @@ func (c *Consumer) claimMany(ctx context.Context, items []item) (*txn.Opened, []
 	shares := make([]*share, len(items))
 	for n, it := range items {
 		s := &share{item: it, claim: claims[n], refused: mismatched(refused[n])}
+		s.claim.Epoch = epoch
 		switch {
 		case s.refused != nil:
 		case !s.claim.Fresh:

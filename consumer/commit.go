@@ -60,7 +60,15 @@ func (c *Consumer) commit(ctx context.Context, tx *txn.Opened, claim delivery.Cl
 		}
 	}
 	c.emitOf(ctx, it.Delivery, event)
-	return deliveryResult{decided: true, readOn: disp.readOn}, nil
+	return deliveryResult{decided: true, readOn: disp.readOn, mark: c.markOf(it, claim)}, nil
+}
+
+// markOf returns the mark of a delivery that the inbox now has, or nil if there is no filter.
+func (c *Consumer) markOf(it item, claim delivery.Claim) *mark {
+	if c.cfg.Filter == nil || !hasMark(it) {
+		return nil
+	}
+	return &mark{markKey(it.intent), claim.Epoch.Mark(it.intent, claim.ReceivedAt)}
 }
 
 // commitMany commits the dispositions of a batch and emits their events. A batch of duplicates
@@ -98,7 +106,7 @@ func (c *Consumer) commitMany(ctx context.Context, tx *txn.Opened, shares []*sha
 			continue
 		}
 		c.emitOf(ctx, s.Delivery, events[n])
-		results[n] = deliveryResult{decided: true, readOn: s.disp.readOn}
+		results[n] = deliveryResult{decided: true, readOn: s.disp.readOn, mark: c.markOf(s.item, s.claim)}
 	}
 	return results, nil
 }

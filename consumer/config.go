@@ -38,6 +38,9 @@ type Config struct {
 	Retention Retention
 	// Keep selects the deliveries that are kept, in table pawl.delivery. Not with a Trigger.
 	Keep Keep
+	// Filter recognizes duplicates with less work of the database, for streams in which most
+	// deliveries are duplicates. Default none: most consumers need none. Not with a Trigger.
+	Filter Filter
 	// Concurrency is how many handlers run at once for deliveries that were not stored before. For
 	// a HandleManyTx it counts batches. Each handler holds one connection of the pool, except that
 	// of a Handle. Default 32 for a Handle; otherwise this and RetryConcurrency together take half
@@ -208,6 +211,8 @@ func (c *Config) fits(f form) error {
 		unused = "Retention"
 	case c.Keep.Mode != KeepDefault || c.Keep.Retention != 0 || c.Keep.Attributes != nil:
 		unused = "Keep"
+	case c.Filter != nil:
+		unused = "Filter"
 	default:
 		return nil
 	}

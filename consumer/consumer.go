@@ -32,6 +32,7 @@ type Consumer struct {
 	counted *rollup.Recorder
 
 	acks         chan pawl.Receipt
+	marks        chan mark // for the filter
 	unreplicated chan unreplicated
 	inFlight     inFlight
 	running      running
@@ -71,7 +72,7 @@ func New(pool *pgxpool.Pool, cfg Config) (*Consumer, error) {
 		return nil, &pawl.Error{Op: "consumer.new", Code: pawl.CodeArgumentInvalid, Err: err}
 	}
 	c := &Consumer{pool: pool, cfg: cfg, handler: handler, info: info, follows: unsaid && info.RedeliveryHorizon > 0, queue: "inbox/" + cfg.Name,
-		counted: rollup.New(pool, rollup.Consumer), acks: make(chan pawl.Receipt, cfg.Concurrency), unreplicated: make(chan unreplicated, maxUnreplicated),
+		counted: rollup.New(pool, rollup.Consumer), acks: make(chan pawl.Receipt, cfg.Concurrency), unreplicated: make(chan unreplicated, maxUnreplicated), marks: make(chan mark, maxMarks),
 		groups: groups{most: maxParked(info.ReceiveBatch)}}
 	c.flood.most, c.flood.resumed = cfg.MaxDead, make(chan struct{}, 1)
 	c.bound.most = cfg.MaxStored
@@ -145,6 +146,9 @@ func (c *Consumer) Run(ctx context.Context) error {
 	retries.Go(func() { c.keepInbox(ctx) })
 	retries.Go(func() { c.keepCounts(ctx) })
 	acking.Go(func() { c.ackAll(context.WithoutCancel(ctx), stopped) })
+	if c.cfg.Filter != nil {
+		acking.Go(func() { c.storeMarks(context.WithoutCancel(ctx), stopped) })
+	}
 	confirming.Go(func() { c.confirmAllReplicated(context.WithoutCancel(ctx), handled) })
 	handling.Go(func() { c.handleAll(ctx, work, stopped) })
 

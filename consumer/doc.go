@@ -48,7 +48,8 @@
 //	                           │           │         │          └─ or a job that takes over
 //	                           └───────────┴─────────┴─ duplicate or dead letter: to commit
 //
-//	receive   fetches a batch; from here on the source hides it from other receivers
+//	receive   fetches a batch; from here on the source hides it from other receivers. With a
+//	          Config.Filter it acknowledges duplicates that a mark proves
 //	identify  finds the intent, the lane and the sequence number; decides here whether the
 //	          delivery is invalid, suspected, or stored first
 //	claim     asks the source whether the delivery is still ours, then inserts the inbox row as

@@ -16,6 +16,16 @@ func PayloadKey(d pawl.Delivery) string {
 	return "sha256:" + pawl.FingerprintOf(d.Payload).String()
 }
 
+// markKey returns the key of an intent in a filter, which consumers may share. It does not reveal
+// the key of the intent.
+func markKey(i pawl.Intent) string {
+	return pawl.FingerprintOf([]byte(i.Scope), []byte(i.Key)).String()[:32]
+}
+
+// hasMark reports whether a delivery may have a mark in a filter. One with a semantic key may be
+// remembered under that key only.
+func hasMark(it item) bool { return it.SemanticKey == "" && !ownKey(it.intent.Key) }
+
 // printOf returns the fingerprint that the source has set, or else that of the payload.
 func printOf(d pawl.Delivery) pawl.Fingerprint {
 	if d.Fingerprint != (pawl.Fingerprint{}) {

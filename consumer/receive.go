@@ -48,7 +48,7 @@ func (c *Consumer) receive(ctx context.Context, work chan<- pawl.Delivery) {
 		stopped = ctx.Err() != nil
 		batch, err := c.received(ctx, most)
 		c.loop.Tick()
-		for _, d := range c.groups.join(batch) {
+		for _, d := range c.groups.join(c.filter(ctx, batch)) {
 			select {
 			case work <- d:
 			case <-ctx.Done():

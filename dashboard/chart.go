@@ -81,7 +81,7 @@ type linePlan struct {
 }
 
 var chartPlans = []chartPlan{
-	{title: "Effects and duplicates", lines: []linePlan{{"effects", []string{"succeeded"}}, {"duplicates absorbed", []string{"duplicate_skipped", "replay", "guard_already_handled"}}}},
+	{title: "Effects and duplicates", lines: []linePlan{{"effects", []string{"succeeded"}}, {"duplicates absorbed", []string{"duplicate_skipped", "duplicate_filtered", "replay", "guard_already_handled"}}}},
 	{title: "Failures", lines: []linePlan{{"to be tried again", []string{"retryable"}}, {"dead letters", []string{"failed", "mismatch", "invalid", "delivery_stale", "gap"}}}},
 	{title: "Crashes and lost replies", lines: []linePlan{{"taken back from dead workers", []string{"stale_takeover"}}, {"stale writes refused", []string{"stale_write_refused"}},
 		{"replies to COMMIT lost", []string{"commit_unknown"}}}},

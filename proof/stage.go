@@ -43,6 +43,8 @@ var stages = []stage{
 	{"size", "the figures of the page on size, measured in a run", [][]string{engine}, proofTests("./cmd/pawl/internal/sizing")},
 	{"versions", "what depends on the server most, on PostgreSQL 15 to 18", [][]string{engine, {"proof/versions"}}, script("proof/versions")},
 	{"brokers", "sources, sinks and counted runs on NATS, RabbitMQ, Kafka, SQS and three other programs that speak SQS", [][]string{engine, {"proof/brokers", "transport"}}, script("proof/brokers")},
+	{"filter", "a filter in Redis: workers, Redis and PostgreSQL die, lie and are restored; and what it saves",
+		[][]string{engine, {"filter"}}, proofTests("./filter/pawlredis")},
 	{"guides", "the tutorials as written, and the Python and JavaScript of the guides with the packages that their readers use",
 		[][]string{engine, {"docs/guides", "docs/tutorials", "proof/guides"}}, script("proof/guides")},
 	{"prometheus", "the metrics, scraped by a Prometheus", [][]string{engine, {"observe"}}, proofTests("./observe/prompawl")},

@@ -34,6 +34,8 @@ type Claim struct {
 	// transaction's COMMIT, or txn.Replicated with ReadOn, then proves that the outcome is
 	// replicated.
 	ReadOn string
+	// Epoch is that of the inbox before the claim, or zero if the caller did not ask for it.
+	Epoch Epoch
 
 	intent pawl.Intent
 	lane   Lane

@@ -40,21 +40,16 @@ func Taken() error {
 // outage.
 const blameLimit = 2 * time.Second
 
-// serverKey is the key in a connection's CustomData under which its serverRun is kept.
+// serverKey is the key in a connection's CustomData under which its [watched.Run] is kept.
 const serverKey = "github.com/pawl-go/pawl/server"
 
-// serverRun is SQL for a text that changes when the server starts, and also when it restarts itself
-// after a session crashed. A restart after a crash keeps the start time but resets the statistics,
-// so the text has both.
-const serverRun = watched.Server + ` operator(pg_catalog.||) ' ' operator(pg_catalog.||)
-       coalesce(extract(epoch from pg_catalog.pg_stat_get_bgwriter_stat_reset_time())::pg_catalog.text, '')`
-
-// name reads the serverRun of a connection's server in the first transaction on that connection.
+// name reads the [watched.Run] of a connection's server in the first transaction on that
+// connection.
 func name(batch *pgx.Batch, conn *pgconn.PgConn) {
 	if _, known := conn.CustomData()[serverKey]; known {
 		return
 	}
-	batch.Queue("select " + serverRun).QueryRow(func(row pgx.Row) error {
+	batch.Queue("select " + watched.Run).QueryRow(func(row pgx.Row) error {
 		var server string
 		err := row.Scan(&server)
 		conn.CustomData()[serverKey] = server
@@ -107,7 +102,7 @@ func lostAlone(err error) bool {
 // acceptsWrites reports whether the transaction's server accepts writes on another connection.
 // settings lists the server's timeouts that end sessions.
 func (o *Opened) acceptsWrites(ctx context.Context) (settings string, yes bool) {
-	const query = "select " + serverRun + `,
+	const query = "select " + watched.Run + `,
        not pg_catalog.pg_is_in_recovery() and pg_catalog.current_setting('default_transaction_read_only') operator(pg_catalog.=) 'off',
        array(select s.name operator(pg_catalog.||) ' = ' operator(pg_catalog.||) s.setting operator(pg_catalog.||) coalesce(s.unit, '')
                from pg_catalog.pg_settings as s

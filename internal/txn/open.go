@@ -37,7 +37,7 @@ type Opened struct {
 	conn           pooledConn
 	driver         *stdlib.Conn // of conn, if the [Opener] has SQL
 	before         settings     // of the session, before BEGIN
-	server         string       // serverRun of its server; see blame
+	server         string       // watched.Run of its server; see blame
 	savepoint      savepoint    // the savepoint to which user code is rolled back
 	wasLent        bool         // user code has had the transaction
 	userCodeRan    bool         // user code has succeeded since Pawl last restored its settings

@@ -27,6 +27,12 @@ const ReadOn = `case when pg_catalog.current_setting('synchronous_standby_names'
 // Server is SQL for the name of the server, a text.
 const Server = `extract(epoch from pg_catalog.pg_postmaster_start_time())::pg_catalog.text`
 
+// Run is SQL for a text that changes when the server starts, and also when it restarts itself after
+// a session crashed. A restart after a crash keeps the start time but resets the statistics, so the
+// text has both.
+const Run = Server + ` operator(pg_catalog.||) ' ' operator(pg_catalog.||)
+       coalesce(extract(epoch from pg_catalog.pg_stat_get_bgwriter_stat_reset_time())::pg_catalog.text, '')`
+
 // A state belongs to one connection. Like the connection, only one goroutine at a time may use it.
 type state struct {
 	patience time.Duration

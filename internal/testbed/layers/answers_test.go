@@ -80,6 +80,7 @@ var makers = map[string]string{
 	"confirmReplicated":  "txn.Replicated",
 	"commit":             "its own COMMIT; what was only read says so",
 	"commitMany":         "its own COMMIT; what was only read says so",
+	"filter":             "the epoch shows that the row is there; that it was only read says so",
 	"refusedDisposition": "the COMMIT of its inbox row, which waits",
 	"deliverTrigger":     "the trigger; packages guard and job wait until what they read is replicated",
 }

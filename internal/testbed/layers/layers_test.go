@@ -51,7 +51,7 @@ var plan = []struct {
 	{"internal/txn", []string{".", "internal/callback", "internal/conns", "internal/watched", "internal/pace", "internal/verdict"}},
 	{"internal/rollup", []string{".", "internal/conns", "internal/contract", "internal/pace", "internal/txn"}},
 	// rows: they do not import each other
-	{"internal/delivery", []string{".", "internal/catalog", "internal/contract", "internal/verdict"}},
+	{"internal/delivery", []string{".", "internal/catalog", "internal/contract", "internal/verdict", "internal/watched"}},
 	{"inbox", []string{".", "internal/delivery"}},
 	{"guard", []string{".", "internal/ranges", "internal/conns", "internal/contract", "internal/fault", "internal/txn", "internal/watched", "internal/pace", "internal/progress", "internal/rollup", "internal/text", "internal/verdict"}},
 	{"lock", []string{".", "internal/contract"}},
@@ -77,6 +77,7 @@ var plan = []struct {
 	{"transport/pawlkafka", []string{".", "internal/callback", "transport/internal/adapter", "internal/fault", "internal/pace"}},
 	{"transport/pawlnats", []string{".", "internal/callback", "transport/internal/adapter", "internal/fault", "transport/internal/heart", "internal/pace"}},
 	{"transport/pawlrabbitmq", []string{".", "internal/callback", "transport/internal/adapter", "internal/fault", "internal/pace"}},
+	{"filter/pawlredis", []string{"."}},
 	{"transport/webhook", []string{".", "internal/ranges", "internal/callback", "transport/internal/jsonptr", "internal/pace"}},
 	{"transport/pawlsqs/sqstest", []string{"internal/pace"}},
 	{"transport/pawlsqs/sqstest/conformance", nil},

@@ -30,7 +30,7 @@ const maxClimbs = 5
 
 // steps are the steps of a delivery, in order. A file belongs to the step with which its name
 // begins.
-var steps = []string{"receive", "identify", "claim", "handle", "commit", "ack", "finish"}
+var steps = []string{"receive", "filter", "identify", "claim", "handle", "commit", "ack", "finish"}
 
 // The roles of files of package consumer that are not steps.
 const (

@@ -22,6 +22,7 @@ var stays = map[string]string{
 	"internal/contract.CommandLook": "it only reads, and says nothing on a standby",
 	"internal/contract.listened":    "its callers do",
 	"internal/delivery.Estimate":    "it only reads",
+	"internal/delivery.ReadEpoch":   "it only reads, and the epoch of a standby proves nothing",
 	"internal/txn.acquire":          "its caller does",
 	"internal/txn.acceptsWrites":    "it only reads, and asks whether the server takes writes",
 	"internal/txn.Watched":          "it only looks at the connection",

@@ -16,7 +16,7 @@ import (
 const core = "github.com/pawl-go/pawl"
 
 // published are the directories of the modules that users fetch, each after its requirements.
-var published = []string{".", "schedule/cron", "transport/pawlsqs", "transport/pawlkafka", "transport/pawlnats", "transport/pawlrabbitmq", "observe", "dashboard",
+var published = []string{".", "schedule/cron", "transport/pawlsqs", "transport/pawlkafka", "transport/pawlnats", "transport/pawlrabbitmq", "filter/pawlredis", "observe", "dashboard",
 	"cmd/pawl", "cmd/pawl/pawl-brokers", "vet"}
 
 // pathOf returns the path of the module in a directory.

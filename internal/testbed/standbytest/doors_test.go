@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -500,6 +501,31 @@ func semantic(name string) string {
 	return ""
 }
 
+// marks is a filter in memory.
+type marks struct {
+	mu   sync.Mutex
+	held map[string][]byte
+}
+
+func (m *marks) Load(_ context.Context, keys []string) ([][]byte, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	found := make([][]byte, len(keys))
+	for n, key := range keys {
+		found[n] = m.held[key]
+	}
+	return found, nil
+}
+
+func (m *marks) Store(_ context.Context, keys []string, marks [][]byte) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for n, key := range keys {
+		m.held[key] = marks[n]
+	}
+	return nil
+}
+
 func (b *bed) consumers() []door {
 	inline := func(*consumer.Config, *pgxpool.Pool) {}
 	batch := func(c *consumer.Config, _ *pgxpool.Pool) {
@@ -519,6 +545,8 @@ func (b *bed) consumers() []door {
 	}
 	stored := b.consumer("consumer stored", fails, b.plain)
 	stored.row = "exists (select from pawl.job as j where j.queue = 'inbox/consumer stored')"
-	return []door{b.consumer("consumer inline", inline, b.plain), b.consumer("consumer batch", batch, b.plain), stored,
+	marks := &marks{held: map[string][]byte{}} // the mark of a duplicate that may not be replicated
+	filtered := func(c *consumer.Config, _ *pgxpool.Pool) { c.Filter = marks }
+	return []door{b.consumer("consumer inline", inline, b.plain), b.consumer("consumer filtered", filtered, b.plain), b.consumer("consumer batch", batch, b.plain), stored,
 		b.consumer("consumer trigger", trigger, b.plain), b.consumer("consumer semantic", inline, b.watched)}
 }
