@@ -99,7 +99,7 @@ func (s *stage) play(w way, button string, at moment) (outcome, string) {
 		s.add(2)
 		s.until("the second worker has dealt with both copies", func() bool {
 			want := times
-			if s.said(2, held) > 0 {
+			if s.said(2, held) > 0 && s.said(2, effect) == 0 {
 				want *= 4 // they come again every second, and a reaper runs meanwhile
 			}
 			return s.said(2, append(slices.Clone(ends), "duplicate_skipped")...) >= want
