@@ -65,7 +65,7 @@ func (h *hand) run(ctx context.Context, c workerConfig) error {
 }
 
 func (h *hand) tend(ctx context.Context) {
-	tick := time.NewTicker(h.lease / 3)
+	tick := time.NewTicker(min(h.lease/3, time.Second))
 	defer tick.Stop()
 	for {
 		select {

@@ -97,7 +97,13 @@ func (s *stage) play(w way, button string, at moment) (outcome, string) {
 	case "duplicates":
 		s.press("duplicates")
 		s.add(2)
-		s.until("the second worker has dealt with both copies", func() bool { return s.said(2, append(ends, "duplicate_skipped")...) >= times })
+		s.until("the second worker has dealt with both copies", func() bool {
+			want := times
+			if s.said(2, held) > 0 && s.said(2, effect) == 0 {
+				want *= 4 // they come again every second, and a reaper runs meanwhile
+			}
+			return s.said(2, append(slices.Clone(ends), "duplicate_skipped")...) >= want
+		})
 	}
 	return s.end()
 }
@@ -105,12 +111,11 @@ func (s *stage) play(w way, button string, at moment) (outcome, string) {
 // recruit prepares processes for the camp. The first one stops at a moment.
 func (s *stage) recruit(config workerConfig, stop moment) {
 	s.fleet = s.l.recruit(s.c, config)
-	usual, first := s.fleet.Config, sync.OnceValue(func() string { return fmt.Sprintf("lab.%s=stop", stop) })
-	armed := stop == ""
-	s.fleet.Config = func(number int) any {
+	usual, armed := s.fleet.Config, stop == ""
+	s.fleet.Config = func(number int) any { // the fleet locks its calls
 		one := usual(number).(workerConfig)
 		if !armed {
-			armed, one.Faults = true, first()
+			armed, one.Faults = true, fmt.Sprintf("lab.%s=stop", stop)
 		}
 		return one
 	}

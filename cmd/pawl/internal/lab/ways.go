@@ -17,7 +17,7 @@ type way struct {
 	Leaks []leak // what the buttons break; the other buttons break nothing
 	// handle handles an order by hand. Nil for Pawl.
 	handle func(ctx context.Context, h *hand, key string) error
-	// tend, if any, runs in each worker once every lease.
+	// tend, if any, runs in each worker several times in a lease.
 	tend func(ctx context.Context, h *hand) error
 }
 
