@@ -32,7 +32,7 @@ func wantLoopback(t *testing.T, s *Server) {
 // listening returns the TCP addresses at which processes listen, from /proc.
 func listening(t *testing.T, pids map[int]string) (at []netip.AddrPort) {
 	t.Helper()
-	ours := map[string]bool{} // such as socket:[4711]
+	ours := map[string]bool{} // links of /proc/PID/fd
 	for pid := range pids {
 		files, _ := filepath.Glob(filepath.Join("/proc", strconv.Itoa(pid), "fd", "*"))
 		for _, f := range files {
