@@ -77,8 +77,8 @@ func floorDrain(script string, clients, each, n int) measure {
 }
 
 // tries is how often a script runs before a lock timeout, or a run without a transaction, counts as
-// an error. A claim waits 50 ms for any lock, including the one for extending a table. On a stalling
-// disk it fails with 55P03. A consumer releases the delivery, but pgbench stops.
+// an error. A claim waits 50 ms for any lock, including the one for extending a table. On a
+// stalling disk it fails with 55P03. A consumer releases the delivery, but pgbench stops.
 const tries = 5
 
 // errNoTransaction is the error of a run in whose time no transaction ended, because the machine

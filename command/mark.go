@@ -79,8 +79,8 @@ func (c *call[X]) refusedAsStale(ctx context.Context, op string, refusal error) 
 	go record(context.WithoutCancel(ctx), c.db, c.opts.Hooks, refused)
 }
 
-// record stores a refusal. If the database refuses that, record emits an event. It emits none if the
-// database is out of reach or the pool was closed, which may be after the caller has left.
+// record stores a refusal. If the database refuses that, record emits an event. It emits none if
+// the database is out of reach or the pool was closed, which may be after the caller has left.
 func record(ctx context.Context, db pawl.DB, hooks pawl.Hooks, refused contract.StaleWrite) {
 	limited, cancel := context.WithTimeout(ctx, recordFor)
 	defer cancel()

@@ -83,8 +83,8 @@ type sweepers struct {
 // made pending. drive does the work, with [Rows.Once] or [Rows.Claim], or sends the message again.
 // If it fails, the row is retried after PendingAfter.
 //
-// Errors: [pawl.ErrArgumentInvalid] without drive, if the table has no AttemptCount or LastError, or
-// with the field that is negative.
+// Errors: [pawl.ErrArgumentInvalid] without drive, if the table has no AttemptCount or LastError,
+// or with the field that is negative.
 func (r *Rows) Sweeper(cfg SweeperConfig, drive func(ctx context.Context, id string) error) (*Sweeper, error) {
 	if err := ranges.NotNegative(cfg, "Every"); err != nil {
 		return nil, &pawl.Error{Op: "guard.sweep", Code: pawl.CodeArgumentInvalid, Err: err}

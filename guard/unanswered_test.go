@@ -101,8 +101,8 @@ func TestClaim_AFinalRowOfAnotherIsLate(t *testing.T) {
 	e.want(t, "stale_write_refused guard.fail orders 1 x1")
 }
 
-// describing returns a pool that sends the text of a statement each time: see wireproxy.Executes. It
-// has one connection: no call may wait for another while it has a transaction open.
+// describing returns a pool that sends the text of a statement each time: see wireproxy.Executes.
+// It has one connection: no call may wait for another while it has a transaction open.
 func describing(t *testing.T, url string) *pgxpool.Pool {
 	t.Helper()
 	config, err := pgxpool.ParseConfig(url)

@@ -168,7 +168,8 @@ func (r Request) args(ctx context.Context) (contract.JobEnqueueArgs, error) {
 		Priority: r.Priority, StartIn: r.StartIn, MaxAttempts: r.MaxAttempts, Headers: withTrace(ctx, r.Headers),
 		Lane: r.Lane, LanePolicy: string(r.LanePolicy),
 	}
-	if r.Retention < 0 || r.StartIn < 0 { // a batch is kept for the longest Retention, and milliseconds may be 0
+	// Several requests have the longest Retention, which hides a negative one.
+	if r.Retention < 0 || r.StartIn < 0 {
 		return args, &pawl.Error{Op: "job.enqueue", Code: pawl.CodeArgumentInvalid, Err: ranges.NotNegative(r)}
 	}
 	if r.LanePolicy != "" && r.Lane == "" {

@@ -54,7 +54,8 @@ func TestDevSQS_Refusals(t *testing.T) {
 	if help := mustPawl(t, "", "dev", "sqs", "--help").stdout; !strings.Contains(help, "Usage: pawl dev sqs [COMMAND] [flags]") || !strings.Contains(help, "send ") {
 		t.Error(help)
 	}
-	for _, listen := range []string{"nowhere", ":9324", "0.0.0.0:9324", "[::]:9324", "10.0.0.1:9324"} { // whose port other machines could reach
+	// Other machines could reach these, but for the first.
+	for _, listen := range []string{"nowhere", ":9324", "0.0.0.0:9324", "[::]:9324", "10.0.0.1:9324"} {
 		wantFailure(t, pawl(t, "", "dev", "sqs", "--listen", listen), 2, "--listen "+listen+" is not a loopback address", "127.0.0.1:9324")
 	}
 }

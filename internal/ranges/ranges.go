@@ -8,8 +8,8 @@ import (
 )
 
 // NotNegative returns an error that names the first exported number or duration of config that is
-// below 0, or nil. It looks into structs, also in slices. It skips the fields named in signed, whose
-// documentation gives a negative value a meaning.
+// below 0, or nil. It looks into structs, also in slices. It skips the fields named in signed,
+// whose documentation gives a negative value a meaning.
 func NotNegative(config any, signed ...string) error {
 	return notNegative(reflect.ValueOf(config), "", signed)
 }

@@ -259,7 +259,7 @@ func TestPublic_RefusesNegatives(t *testing.T) {
 	}
 }
 
-// What an event, a request or a schedule holds is checked when it is stored, also beside others.
+// Events, requests and schedules are checked when they are stored, also beside others.
 func TestPublic_RequestsRefuseNegatives(t *testing.T) {
 	t.Parallel()
 	pool := pawltest.DB(t)
@@ -299,7 +299,8 @@ func numbers(of reflect.Type, path []string) (all [][]string) {
 		switch {
 		case !f.IsExported():
 		case f.Type.Kind() == reflect.Int, f.Type.Kind() == reflect.Int64:
-			if f.Type.PkgPath() == "" || f.Type == reflect.TypeFor[time.Duration]() { // no enumeration
+			// No enumeration.
+			if f.Type.PkgPath() == "" || f.Type == reflect.TypeFor[time.Duration]() {
 				all = append(all, at)
 			}
 		case f.Type.Kind() == reflect.Struct:

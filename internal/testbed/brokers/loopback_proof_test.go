@@ -32,7 +32,7 @@ func wantLoopback(t *testing.T, s *Server) {
 // listening returns the TCP addresses at which processes listen, from /proc.
 func listening(t *testing.T, pids map[int]string) (at []netip.AddrPort) {
 	t.Helper()
-	ours := map[string]bool{} // "socket:[INODE]"
+	ours := map[string]bool{} // links of /proc/PID/fd
 	for pid := range pids {
 		files, _ := filepath.Glob(filepath.Join("/proc", strconv.Itoa(pid), "fd", "*"))
 		for _, f := range files {
@@ -56,8 +56,8 @@ func listening(t *testing.T, pids map[int]string) (at []netip.AddrPort) {
 	return at
 }
 
-// addressOf reads an address such as 0100007F:1F90. Each group of four octets is in the order of the
-// machine.
+// addressOf reads an address such as 0100007F:1F90. Each group of four octets is in the order of
+// the machine.
 func addressOf(t *testing.T, text string) netip.AddrPort {
 	t.Helper()
 	host, port, _ := strings.Cut(text, ":")
