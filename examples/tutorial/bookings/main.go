@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"strconv"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -35,11 +36,21 @@ func place(ctx context.Context, pool *pgxpool.Pool, o Order) error {
 	})
 }
 
-// book writes one row, in the transaction that ends the job. It takes five seconds.
+// pause is how long a booking takes.
+var pause, _ = time.ParseDuration(os.Getenv("PAUSE")) // 0 if it is not set
+
+// book writes one row, in the transaction that ends the job.
 func book(ctx context.Context, tx pgx.Tx, t job.Task[Order]) error {
 	fmt.Printf("%s: attempt %d, crashes %d\n", t.Value.ID, t.Attempt, t.Crashes)
-	_, err := tx.Exec(ctx, "insert into booking (order_id, cents) select $1, $2 from pg_sleep(5)", t.Value.ID, t.Value.Cents)
-	return err
+	if _, err := tx.Exec(ctx, "insert into booking (order_id, cents) values ($1, $2)", t.Value.ID, t.Value.Cents); err != nil {
+		return err
+	}
+	select {
+	case <-time.After(pause):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 func main() { service.Main(run) }

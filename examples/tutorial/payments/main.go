@@ -43,7 +43,7 @@ type provider struct {
 // charge calls the provider, with no transaction open. The provider remembers keys for a day, so a
 // call whose response was lost is repeated with the same key.
 func (p provider) charge(ctx context.Context, t job.Task[Order]) (Charge, error) {
-	call := step.Step{Name: "charge", Recovery: step.Keyed(24 * time.Hour), Request: t.Value, Provider: "payments", Timeout: 5 * time.Second}
+	call := step.Step{Name: "charge", Recovery: step.Keyed(24 * time.Hour), Request: t.Value, Provider: "payments", Timeout: 20 * time.Second}
 	return step.Run(ctx, p.pool, t.Job, call, func(ctx context.Context, c step.Call) (charge Charge, err error) {
 		request, err := http.NewRequestWithContext(ctx, http.MethodPost, p.url, bytes.NewReader(t.Payload))
 		if err != nil {

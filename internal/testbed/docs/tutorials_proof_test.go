@@ -204,6 +204,7 @@ var columns = regexp.MustCompile("   *")
 type shell struct {
 	cmd  *exec.Cmd
 	in   io.WriteCloser
+	life io.Closer     // while it is open, the watchdog of the process group waits
 	over chan struct{} // closed when bash and all that holds its output have ended
 	mu   sync.Mutex
 	out  bytes.Buffer
@@ -242,6 +243,7 @@ func (r *reader) shell(name string) *shell {
 	if err := s.cmd.Start(); err != nil {
 		r.Fatal(err)
 	}
+	s.life = r.watched(s.cmd.Process.Pid)
 	go func() {
 		_ = s.cmd.Wait() // its status is that of the last command
 		close(s.over)
@@ -263,11 +265,27 @@ func (s *shell) run(t *testing.T, command string) string {
 	return killed.ReplaceAllString(strings.TrimSuffix(s.since(from), mark), "")
 }
 
-// end ends the shell and its programs. It does not send SIGINT, as Ctrl-C does, because they ignore
-// SIGINT if the test was started in the background.
+// end ends the shell and its programs. The same happens if the test is killed.
 func (s *shell) end() {
 	_ = s.in.Close()
-	_ = syscall.Kill(-s.cmd.Process.Pid, syscall.SIGTERM)
+	_ = s.life.Close()
+}
+
+// watched starts the watchdog of a process group. It sends SIGTERM and not SIGINT, as Ctrl-C does,
+// because programs ignore SIGINT if the test was started in the background.
+func (r *reader) watched(group int) io.Closer {
+	r.Helper()
+	dog := exec.Command("bash", "-c", fmt.Sprintf("read -r; kill -TERM -%d 2>/dev/null", group))
+	dog.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	life, err := dog.StdinPipe()
+	if err == nil {
+		err = dog.Start()
+	}
+	if err != nil {
+		r.Fatal(err)
+	}
+	go func() { _ = dog.Wait() }() // the group may have ended
+	return life
 }
 
 func (s *shell) ended() bool {
