@@ -121,8 +121,8 @@ func TestLab_FencesAndWays(t *testing.T) {
 	}
 }
 
-// shows waits until a program in the page returns true. The page may load anew meanwhile, which ends
-// the program with an error. Between two looks it does again what is given.
+// shows waits until a program in the page returns true. The page may load anew meanwhile, which
+// ends the program with an error. Between two looks, shows calls again.
 func (b *browser) shows(what, program string, again ...func()) {
 	b.Helper()
 	for deadline := time.Now().Add(limit); ; time.Sleep(100 * time.Millisecond) {
