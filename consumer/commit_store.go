@@ -30,6 +30,8 @@ func (c *Consumer) failureDisposition(failure error) *disposition {
 	switch a := directive.Of(failure); a.What {
 	case directive.Snooze:
 		return storedDisposition(delivery.Storage{MaxAttempts: c.handler.MaxAttempts, RetryIn: a.Within()}, pawl.EventSnoozed)
+	case directive.Wait:
+		return storedDisposition(delivery.Storage{MaxAttempts: c.handler.MaxAttempts, RetryIn: min(a.Within(), a.WaitLimit()), Failure: failure}, pawl.EventSnoozed)
 	case directive.Cancel:
 		return c.untriedDisposition(pawl.EventStored)
 	case directive.RetryAfter:

@@ -175,6 +175,7 @@ func TestHandler_ControlsTheRetryAtItsFirstTry(t *testing.T) {
 		want string // status of its job
 	}{
 		"snooze":      {job.Snooze(time.Hour), "pending 0 t"},
+		"wait":        {job.WaitFor("the order", time.Hour, 24*time.Hour), "pending 0 t"},
 		"retry after": {job.RetryAfter(time.Hour, errors.New("busy")), "pending 1 t"},
 		"cancel":      {job.Cancel(errors.New("not wanted any more")), "cancelled 1 f"},
 	} {

@@ -300,7 +300,7 @@ func (w *Worker) emitFailed(ctx context.Context, j Job, failed Failed, cause err
 		e.Kind = pawl.EventCancelled
 	case failed.Status == "unknown":
 		e.Kind = pawl.EventUnknown
-	case directive.Of(cause).What == directive.Snooze:
+	case directive.Of(cause).Uncharged():
 		e.Kind = pawl.EventSnoozed
 	default:
 		e.Kind = pawl.EventRetryable

@@ -150,6 +150,51 @@ func ExampleSnooze() {
 	// report: 0, charge: 1
 }
 
+// A job to ship an order is there before the order is paid. It waits uncharged, for at most a day,
+// and says what it waits for.
+func ExampleWaitFor() {
+	ctx, pool, end := example("create table payment (order_no text primary key)")
+	defer end()
+	if _, err := job.Enqueue(ctx, pool, job.Request{Queue: "q", Kind: "ship", Value: "A-17"}); err != nil {
+		fmt.Println(err)
+	}
+	waiting, shipped := make(chan error, 1), make(chan pawl.EventKind, 1)
+	worker, err := job.NewWorker(pool, job.Config{
+		Queues: []job.Queue{{Name: "q", Concurrency: 1}},
+		Handlers: []job.Handler{job.HandleTx("ship", func(ctx context.Context, tx pgx.Tx, t job.Task[string]) error {
+			var paid bool
+			err := tx.QueryRow(ctx, "select exists (select from payment where order_no = $1)", t.Value).Scan(&paid)
+			if err == nil && !paid {
+				err = job.WaitFor("the payment of order "+t.Value, 10*time.Millisecond, 24*time.Hour)
+			}
+			return err
+		})},
+		Hooks: pawl.Hooks{OnEvent: func(_ context.Context, e pawl.Event) {
+			switch e.Kind {
+			case pawl.EventSnoozed:
+				select {
+				case waiting <- e.Err:
+				default:
+				}
+			case pawl.EventSucceeded:
+				shipped <- e.Kind
+			}
+		}},
+	})
+	fmt.Println(err)
+	stop := start(ctx, worker)
+	fmt.Println(<-waiting)
+	_, err = pool.Exec(ctx, "insert into payment values ('A-17')")
+	fmt.Println(err)
+	fmt.Println(<-shipped)
+	stop()
+	// Output:
+	// <nil>
+	// waits for the payment of order A-17
+	// <nil>
+	// succeeded
+}
+
 // Bookings of one account run one at a time, in the order in which they were enqueued, even if the
 // worker has many free slots. A failed job keeps its turn.
 func Example_lane() {

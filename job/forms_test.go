@@ -107,6 +107,9 @@ func TestVerdicts(t *testing.T) {
 		}{
 			"retry after": {job.RetryAfter(time.Hour, boom), "pending 1 1 60", pawl.EventRetryable},
 			"snooze":      {job.Snooze(time.Hour), "pending 0 0 60", pawl.EventSnoozed},
+			"wait":        {job.WaitFor("the payment", time.Hour, 24*time.Hour), "pending 0 1 60", pawl.EventSnoozed},
+			"short wait":  {job.WaitFor("the payment", 24*time.Hour, time.Hour), "pending 0 1 60", pawl.EventSnoozed},
+			"final wait":  {pawl.Final(job.WaitFor("the payment", time.Hour, time.Hour)), "dead_letter 1 1 0", pawl.EventFailed},
 			"cancel":      {job.Cancel(boom), "cancelled 1 1 0", pawl.EventCancelled},
 			"final":       {pawl.Final(boom), "dead_letter 1 1 0", pawl.EventFailed},
 			"final wins":  {pawl.Final(job.Snooze(time.Hour)), "dead_letter 1 1 0", pawl.EventFailed},

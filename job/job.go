@@ -110,10 +110,10 @@ type Failed struct {
 	AvailableAt time.Time // of the next attempt; zero after a Snooze
 }
 
-// Fail ends the attempt with cause. [RetryAfter], [Snooze], [Cancel] and [pawl.Final] have their
-// documented effect. Any other error schedules a retry after backoff, or makes the job a dead
-// letter if no attempt is left. After [pawl.ErrOutcomeUnknown] from a step of package step, the job
-// waits for a verdict.
+// Fail ends the attempt with cause. [RetryAfter], [Snooze], [WaitFor], [Cancel] and [pawl.Final]
+// have their documented effect. Any other error schedules a retry after backoff, or makes the job a
+// dead letter if no attempt is left. After [pawl.ErrOutcomeUnknown] from a step of package step,
+// the job waits for a verdict.
 //
 // In a lane, a job that is retried keeps its turn. For the jobs behind one that ended, see
 // [Job.Finish].
@@ -135,8 +135,8 @@ func (j Job) fail(ctx context.Context, db DB, cause error, backoff Backoff) (Fai
 	}
 	args := contract.JobFailArgs{Failure: contract.FailureOf(cause), Final: pawl.IsFinal(cause), Cancel: v.What == directive.Cancel,
 		Unknown: errors.Is(cause, pawl.ErrOutcomeUnknown), RetryIn: backoff.After(j.Attempt)}
-	if v.What == directive.RetryAfter {
-		args.RetryIn = v.Within()
+	if v.What == directive.RetryAfter || v.What == directive.Wait {
+		args.RetryIn, args.WaitLimit = v.Within(), v.WaitLimit()
 	}
 	row, err := contract.JobFail(ctx, db, j.ID, j.Fence, args)
 	status := row.Outcome

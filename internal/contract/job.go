@@ -326,6 +326,8 @@ type JobFailArgs struct {
 	Failure                Failure
 	RetryIn                time.Duration
 	Final, Cancel, Unknown bool
+	// WaitLimit is how long the job may wait for what the failure says. 0: the attempt failed.
+	WaitLimit time.Duration
 }
 
 // JobFail calls pawl_v1.job_fail.
@@ -334,6 +336,7 @@ func JobFail(ctx context.Context, db DB, id, fence int64, a JobFailArgs) (JobFai
 	set(o, "final", a.Final)
 	set(o, "cancel", a.Cancel)
 	set(o, "unknown", a.Unknown)
+	set(o, "wait_limit_ms", a.WaitLimit.Milliseconds())
 	what := Options{"error": a.Failure.Error}
 	set(what, "code", a.Failure.Code)
 	var r JobFailRow

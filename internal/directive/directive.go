@@ -15,13 +15,16 @@ const (
 	RetryAfter = "retry after"
 	Snooze     = "snooze"
 	Cancel     = "cancel"
+	Wait       = "wait"
 )
 
 // A Directive is a handler's error that carries a request.
 type Directive struct {
 	What string
-	In   time.Duration // of RetryAfter and Snooze
-	Err  error
+	In   time.Duration // of RetryAfter, Snooze and Wait
+	// Limit bounds all waits of a Wait together.
+	Limit time.Duration
+	Err   error
 }
 
 // Error returns the text of the failure, if there is one.
@@ -43,6 +46,18 @@ func Of(err error) Directive {
 	}
 	return Directive{}
 }
+
+// WaitLimit returns the Limit of a Wait, at least a millisecond and less than a year, and 0 for
+// other requests.
+func (d Directive) WaitLimit() time.Duration {
+	if d.What != Wait {
+		return 0
+	}
+	return max(time.Millisecond, min(d.Limit, 365*24*time.Hour-time.Second))
+}
+
+// Uncharged reports whether the attempt only came too early.
+func (d Directive) Uncharged() bool { return d.What == Snooze || d.What == Wait }
 
 // Within returns In, limited to the range that the SQL contract allows: zero to a year less a
 // second.

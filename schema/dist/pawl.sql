@@ -3117,8 +3117,12 @@ $$;
 -- cancelled. It keeps its payload and its last errors. With unknown, if a step of it is unknown,
 -- the job waits for a verdict (step_settle) and keeps its lane.
 --
+-- With wait_limit_ms (1 to 31536000000) the job waits for what the error says: the attempt is not
+-- charged, and the error is recorded once. If its last error is the same and older than the limit,
+-- the job becomes a dead letter. It is due at the limit at the latest.
+--
 -- p_error: {"error": text, "code": SQLSTATE}. Options: retry_in_ms (0 to 31536000000, default
--- 1000). final, cancel, unknown (booleans).
+-- 1000). final, cancel, unknown (booleans). wait_limit_ms.
 -- Outcomes: 'retry', 'dead_letter', 'cancelled', 'unknown'. A job in a lane keeps the lane while it
 -- is retried. At its end, detail as of _lanes_leave. Errors: P4020, not the holder. 55P03, locked
 -- for 2 s.
@@ -3131,8 +3135,25 @@ as $$
 declare
   v_job     pawl.job;
   v_unknown boolean := false;
+  v_error   jsonb := p_error;
+  v_limit   interval := pawl_v1._int_option(p_options, 'wait_limit_ms', null, 1, 31536000000) * interval '1 millisecond';
+  v_since   timestamptz;
+  v_waits   boolean; -- null: it does not wait. False: it has waited for too long.
 begin
-  perform pawl_v1._check_options(p_options, '{retry_in_ms,final,cancel,unknown}');
+  perform pawl_v1._check_options(p_options, '{retry_in_ms,final,cancel,unknown,wait_limit_ms}');
+  if v_limit is not null then
+    -- Another error in between, also that of an earlier limit, begins another wait.
+    select (j.last_errors -> -1 ->> 'at')::timestamptz
+      into v_since
+      from pawl.job as j
+     where j.id = p_id and j.fence = p_fence
+       and j.last_errors -> -1 ->> 'error' = left(p_error ->> 'error', 4000);
+    v_waits := coalesce(v_since > clock_timestamp() - v_limit, true);
+    if not v_waits then
+      v_error := p_error || jsonb_build_object('error', format('%s: since %s, longer than %s s', left(p_error ->> 'error', 3900),
+                   to_char(v_since at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"'), trunc(extract(epoch from v_limit), 3)));
+    end if;
+  end if;
   if (p_options ->> 'unknown')::boolean then
     -- A verdict may be arriving now. Lock the job's row first, as step_settle does.
     perform from pawl.job as j where j.id = p_id for update;
@@ -3143,15 +3164,21 @@ begin
      set status = case
            when v_unknown then 'unknown'
            when coalesce((p_options ->> 'cancel')::boolean, false) then 'cancelled'
-           when coalesce((p_options ->> 'final')::boolean, false) or j.attempts >= j.max_attempts then 'dead_letter'
+           when v_waits then 'pending'
+           when coalesce((p_options ->> 'final')::boolean, false) or not v_waits or j.attempts >= j.max_attempts then 'dead_letter'
            else 'pending'
          end,
          lane_head = j.lane_head and (v_unknown or not coalesce((p_options ->> 'cancel')::boolean, false)),
          claimed_by = null,
          lease_expires_at = null,
-         available_at = clock_timestamp()
+         attempts = case when v_waits is null then j.attempts else greatest(j.attempts - 1, 0) end,
+         available_at = least(clock_timestamp()
            + pawl_v1._int_option(p_options, 'retry_in_ms', 1000, 0, 31536000000) * interval '1 millisecond',
-         last_errors = pawl_v1._push_error(j.last_errors, p_error, j.attempts, j.fence, j.claimed_by)
+           case when v_waits then coalesce(v_since, clock_timestamp()) + v_limit end),
+         last_errors = case
+           when v_waits and v_since is not null then j.last_errors
+           else pawl_v1._push_error(j.last_errors, v_error, j.attempts, j.fence, j.claimed_by)
+         end
    where j.id = p_id
      and j.status = 'processing'
      and j.fence = p_fence
@@ -9231,7 +9258,7 @@ select p.job_id,
 revoke all on all functions in schema pawl_v1 from public;
 
 insert into pawl.migration (version, name, min_client, api_hash)
-values (1, 'init', 1, '1bc3a946746bb4eb2e96d2ccc42329a4f0881ae5d808de47ab61682721f79b8e');
+values (1, 'init', 1, '9ccb1d4e1a6af61be4ef14dd6729e79748ae9449e679ce48a025170047dfaef8');
 
 do $$
 begin
