@@ -47,7 +47,15 @@ func startBroker(t *testing.T) *broker {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = l.Close() })
-	go server.Accept(l)
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return // closed
+			}
+			go server.ServeConn(conn)
+		}
+	}()
 	b.address = l.Addr().String()
 	return b
 }

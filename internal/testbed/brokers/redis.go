@@ -28,8 +28,9 @@ func Redis(ctx context.Context, o Options) (*Server, error) {
 	return start(ctx, program{
 		name: "redis", limit: time.Minute,
 		prepare: func(_ context.Context, s *Server) error {
+			// With a title of its own, the watchdog would not recognise the process.
 			return os.WriteFile(filepath.Join(s.dir, "redis.conf"), s.configuration(map[string]string{
-				"bind": "127.0.0.1", "port": strconv.Itoa(s.port), "dir": s.dir, "save": `""`, "appendonly": "yes", "appendfsync": "no",
+				"bind": "127.0.0.1", "port": strconv.Itoa(s.port), "dir": s.dir, "save": `""`, "appendonly": "yes", "appendfsync": "no", "set-proc-title": "no",
 			}, " "), 0o600)
 		},
 		command: func(s *Server) *exec.Cmd { return exec.Command(binary, filepath.Join(s.dir, "redis.conf")) },

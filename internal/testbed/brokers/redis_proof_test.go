@@ -3,7 +3,9 @@
 package brokers
 
 import (
+	"fmt"
 	"os"
+	"strings"
 	"syscall"
 	"testing"
 )
@@ -16,6 +18,9 @@ func TestRedis_LivesAndDies(t *testing.T) {
 		t.Fatal(err)
 	}
 	addr, pid := s.Addr(), s.cmd.Process.Pid
+	if runs, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)); err == nil && !strings.Contains(string(runs), s.Dir()) {
+		t.Errorf("the watchdog does not recognise it: %q", runs)
+	}
 	s.Kill()
 	if err := syscall.Kill(pid, 0); err == nil {
 		t.Error("it lives after Kill")
