@@ -124,7 +124,7 @@ var plan = []struct {
 	{"vet/cmd/pawl-vet", []string{"vet"}},
 	// the proof and the benchmark
 	{"proof", nil}, {"proof/rerun", nil},
-	{"bench", []string{".", "command", "command/httpkey", "consumer", "job", "outbox", "ops", "schedule", "migrate", "internal/testbed/postgres"}},
+	{"bench", []string{".", "command", "command/httpkey", "consumer", "guard", "job", "outbox", "ops", "schedule", "migrate", "internal/testbed/postgres"}},
 }
 
 // Every import of ours is in the plan, and the plan's entries refer only to entries above them.
