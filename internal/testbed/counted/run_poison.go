@@ -46,7 +46,7 @@ var Poison = Run{Name: "poison", play: func(s *stage) error {
 	if failed == nil && dead != letters {
 		s.verdict.breaks("%d dead letters, want %d", dead, letters)
 	}
-	// A process may die before it reports the suspect that it stored. The row remembers the crashes.
+	// The row remembers crashes. A process may die before it reports the suspect that it stored.
 	crashed, unread := s.count("select count(*) from pawl_v1.dead_letters where crashes > 0")
 	s.verdict.needs(unread == nil && crashed == kinds[killsProcess], "the crashes of the killers were not counted")
 	s.verdict.needs(s.witness.count("retryable") > 0, "no handler failed")

@@ -107,6 +107,7 @@ var excepted = map[string]string{
 	"response.Location":                  "the same",
 	"pg_upgrade":                         "a program of PostgreSQL",
 	"autovacuum_max_workers":             "a setting of PostgreSQL",
+	"client_connection_check_interval":   "a setting of PostgreSQL",
 	"log_parameter_max_length":           "a setting of PostgreSQL",
 	"log_parameter_max_length_on_error":  "a setting of PostgreSQL",
 	"remote_apply":                       "a value of synchronous_commit",
