@@ -158,7 +158,7 @@ func TestGuide_Adopting(t *testing.T) {
 	if got := a.call(); got != `{"last":"m5","copied":3,"known":2,"differ":0,"busy":0}` {
 		t.Errorf("the backfill says %s", got)
 	}
-	if got := a.ask("select b.last, b.copied from pawl_payments_backfill('m5') as b"); got != `{"last":null,"copied":0}` {
+	if got := a.ask("select b.last, b.copied from adopt_payments_backfill('m5') as b"); got != `{"last":null,"copied":0}` {
 		t.Errorf("its last page says %s", got)
 	}
 

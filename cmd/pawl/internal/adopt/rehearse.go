@@ -12,7 +12,7 @@ import (
 
 const (
 	// stage is the schema of a rehearsal, and the name of its consumer.
-	stage       = "pawl_rehearsal"
+	stage       = "adopt_rehearsal"
 	stageMark   = "made by pawl adopt --rehearse; it may be dropped"
 	sampleLimit = 1000
 	// bodyLimit bounds the stored size of a payload in the sample.
@@ -49,8 +49,19 @@ func (t *Table) Rehearse(ctx context.Context, conn *pgx.Conn, seed uint64, say f
 }
 
 func (r *rehearsal) run(ctx context.Context) (p Proof, err error) {
+	guard, err := pgx.ConnectConfig(ctx, r.conn.Config())
+	if err != nil {
+		return p, err
+	}
+	defer guard.Close(context.WithoutCancel(ctx))
+	// The lock is a transaction's: a pooler may give the session to others.
+	lock, err := guard.Begin(ctx)
+	if err != nil {
+		return p, err
+	}
+	defer func() { _ = lock.Rollback(context.WithoutCancel(ctx)) }()
 	var alone bool
-	if err := r.conn.QueryRow(ctx, "select pg_try_advisory_lock(hashtextextended($1, 0))", stage).Scan(&alone); err != nil {
+	if err := lock.QueryRow(ctx, "select pg_catalog.pg_try_advisory_xact_lock(pg_catalog.hashtextextended($1, 0))", stage).Scan(&alone); err != nil {
 		return p, err
 	}
 	if !alone {
@@ -86,36 +97,29 @@ func (r *rehearsal) end(ctx context.Context) error {
 		}
 		defer conn.Close(ctx)
 	}
-	if err := clear(ctx, conn); err != nil {
-		return err
-	}
-	_, err := conn.Exec(ctx, "select pg_advisory_unlock_all()")
-	return err
+	return clear(ctx, conn)
 }
 
 // clear removes what a rehearsal made.
 func clear(ctx context.Context, conn *pgx.Conn) error {
-	var made, ours bool
-	err := conn.QueryRow(ctx, `
-select true, coalesce(pg_catalog.obj_description(n.oid, 'pg_namespace') = $2, false)
-  from pg_catalog.pg_namespace as n
- where n.nspname = $1
- union all
-select false, false
- limit 1`, stage, stageMark).Scan(&made, &ours)
-	switch {
-	case err != nil:
-		return err
-	case made && !ours:
-		return refuse("rename it: the rehearsal needs that name", "schema %s exists and is not a rehearsal's", stage)
-	case !made:
-		return nil
-	}
-	return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
+	return pinned(ctx, conn, func(tx pgx.Tx) error {
+		var made, ours bool
+		err := tx.QueryRow(ctx, `
+select count(*) > 0, coalesce(bool_and(coalesce(obj_description(n.oid, 'pg_namespace') = $2, false)), false)
+  from pg_namespace as n
+ where n.nspname = $1`, stage, stageMark).Scan(&made, &ours)
+		switch {
+		case err != nil:
+			return err
+		case !made:
+			return nil
+		case !ours:
+			return refuse("rename it: the rehearsal needs that name", "schema %s exists and is not a rehearsal's", stage)
+		}
 		if _, err := tx.Exec(ctx, "delete from pawl.inbox as i where i.consumer = $1", stage); err != nil {
 			return err
 		}
-		_, err := tx.Exec(ctx, "drop schema "+stage+" cascade")
+		_, err = tx.Exec(ctx, "drop schema "+stage+" cascade")
 		return err
 	})
 }
@@ -134,7 +138,7 @@ func (r *rehearsal) build(ctx context.Context) (keys []string, err error) {
 	if t.Payload != nil {
 		small = fmt.Sprintf("\n   and p.%s is not null and pg_column_size(p.%[1]s) < %d", t.Payload.Quoted, bodyLimit)
 	}
-	err = pgx.BeginFunc(ctx, r.conn, func(tx pgx.Tx) error {
+	err = pinned(ctx, r.conn, func(tx pgx.Tx) error {
 		for _, s := range []string{
 			"create schema " + stage,
 			"comment on schema " + stage + " is '" + stageMark + "'",
@@ -182,7 +186,7 @@ func (r *rehearsal) build(ctx context.Context) (keys []string, err error) {
 // delivers one of them, and redelivers others.
 func (r *rehearsal) play(ctx context.Context, keys []string) error {
 	known, fresh := keys[:len(keys)/2], keys[len(keys)/2:]
-	again := known[len(known)/2:] // the others come again only after step 4: the backfill must know them
+	again := known[len(known)/2:] // the others come again in step 4: only the backfill knows them
 	part := func(n int) []string { return fresh[len(fresh)*n/4 : len(fresh)*(n+1)/4] }
 
 	if err := r.step(ctx, "shadow"); err != nil {
@@ -200,6 +204,9 @@ func (r *rehearsal) play(ctx context.Context, keys []string) error {
 		return err
 	}
 	r.note("3: old and new consumers at once")
+	if r.real.Payload == nil {
+		again = known // also those that only the table knows
+	}
 	if err := r.deliver(ctx, slices.Concat(again, part(0), part(1)), nil, old, fresher, old, fresher); err != nil {
 		return err
 	}
@@ -262,27 +269,29 @@ func (r *rehearsal) step(ctx context.Context, name string) error {
 
 // judge counts the effects of each message.
 func (r *rehearsal) judge(ctx context.Context) error {
-	rows, err := r.conn.Query(ctx, r.copy.fill(`
+	return pinned(ctx, r.conn, func(tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, r.copy.fill(`
 select $text, (select count(*) from `+stage+`.effect as e where e.key = $text)
   from `+stage+`.message as p`))
-	if err != nil {
-		return err
-	}
-	var key string
-	var n int64
-	_, err = pgx.ForEachRow(rows, []any{&key, &n}, func() error {
-		switch {
-		case n == 0:
-			r.proof.Lost++
-		case n > 1:
-			r.proof.Doubled++
-		default:
+		if err != nil {
+			return err
+		}
+		var key string
+		var n int64
+		_, err = pgx.ForEachRow(rows, []any{&key, &n}, func() error {
+			switch {
+			case n == 0:
+				r.proof.Lost++
+			case n > 1:
+				r.proof.Doubled++
+			default:
+				return nil
+			}
+			if len(r.proof.Examples) < 5 {
+				r.proof.Examples = append(r.proof.Examples, key)
+			}
 			return nil
-		}
-		if len(r.proof.Examples) < 5 {
-			r.proof.Examples = append(r.proof.Examples, key)
-		}
-		return nil
+		})
+		return err
 	})
-	return err
 }

@@ -59,7 +59,7 @@ func (b *bed) want(want int64, query string, args ...any) {
 
 func (b *bed) find(c Choice) *Table {
 	b.Helper()
-	t, err := Find(b.Context(), b, c)
+	t, err := Find(b.Context(), b.Conn, c)
 	if err != nil {
 		b.Fatalf("%+v: %v", c, err)
 	}

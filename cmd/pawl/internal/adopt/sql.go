@@ -16,14 +16,14 @@ type names struct {
 }
 
 // nameRoom is how many octets of a consumer's name fit into the names, which have at most 63.
-const nameRoom = 46
+const nameRoom = 45
 
 func namesOf(consumer string) names {
 	if len(consumer) > nameRoom {
 		sum := sha256.Sum256([]byte(consumer))
 		consumer = fmt.Sprintf("%s_%x", text.Octets(consumer, nameRoom-9), sum[:4])
 	}
-	return names{base: "pawl_" + consumer}
+	return names{base: "adopt_" + consumer}
 }
 
 // A Script is SQL with its names filled in. Each statement ends with a semicolon.
@@ -57,19 +57,23 @@ func (t *Table) keyType() string {
 	return t.Key.Base
 }
 
-// keyText is the key as Pawl has it.
+// keyText is the key as Pawl has it. A collation of the column would conflict with the inbox's.
 func (t *Table) keyText() string {
-	if t.Key.Type == "text" {
-		return "p." + t.Key.Quoted
+	key := "p." + t.Key.Quoted
+	if t.Key.Type != "text" {
+		key += "::text"
 	}
-	return "p." + t.Key.Quoted + "::text"
+	if t.Key.Collated {
+		key += ` collate "C"`
+	}
+	return key
 }
 
 // payload is the octets of the message.
 func (t *Table) payload() string {
 	switch {
 	case t.Payload == nil:
-		return "convert_to(" + t.keyText() + ", 'UTF8')" // of a rehearsal
+		return "convert_to(" + t.keyText() + ", 'UTF8')" // only in a rehearsal
 	case t.Payload.Base == "bytea":
 		return "p." + t.Payload.Quoted
 	case t.Payload.Base == "json":
@@ -119,6 +123,7 @@ func (t *Table) Shadow() Script {
 returns bytea
 language sql
 immutable
+set search_path = pg_catalog, pg_temp
 `, `
   select sha256(int8send(octet_length(p_body)) || p_body)
 `))
@@ -135,6 +140,7 @@ create table if not exists $differences (
 	all.WriteString(t.function(`create or replace function $shadow(p_id text, p_key text, p_body bytea, p_old text)
 returns void
 language plpgsql
+set search_path = pg_catalog, pg_temp
 `, `
 declare
   v_said text;
@@ -181,6 +187,7 @@ func (t *Table) Backfill() Script {
 	return Script(t.function(`create or replace function $backfill(p_after $type)
 returns table (last text, copied bigint, known bigint, differ bigint, busy bigint)
 language sql
+set search_path = pg_catalog, pg_temp
 `, `
   with page as (
     select $key as id, $text as key, $fingerprint($payload) as hash
@@ -212,7 +219,7 @@ func (t *Table) Left() Script {
 	return Script(t.fill(`select count(*)
   from $table as p
  where octet_length($text) between 1 and 255$and
-   and not exists (select from pawl.inbox as i where i.consumer = $consumer and i.key = $text collate "C");
+   and not exists (select from pawl.inbox as i where i.consumer = $consumer and i.key = $text);
 `))
 }
 
@@ -250,6 +257,7 @@ func (t *Table) Back() Script {
 	return Script(t.function(`create or replace function $back(p_after text)
 returns table (last text, copied bigint)
 language sql
+set search_path = pg_catalog, pg_temp
 `, `
   with page as (
     select i.key, i.processed_at

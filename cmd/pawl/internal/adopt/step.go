@@ -86,7 +86,7 @@ func (t *Table) copyAll(ctx context.Context, conn *pgx.Conn, r *Result, say func
 	for last := keyTypes[t.Key.Base].least; ; {
 		var behind *string
 		var copied, known, differ, occupied int64
-		if err := conn.QueryRow(ctx, next, last).Scan(&behind, &copied, &known, &differ, &occupied); err != nil {
+		if err := one(ctx, conn, next, []any{last}, &behind, &copied, &known, &differ, &occupied); err != nil {
 			return busy, err
 		}
 		if behind == nil {
@@ -103,7 +103,7 @@ func (t *Table) runSwitch(ctx context.Context, conn *pgx.Conn, r *Result, _ func
 		return err
 	}
 	var used bool
-	if err := conn.QueryRow(ctx, "select exists (select from pawl.inbox as i where i.consumer = $1)", t.Consumer).Scan(&used); err != nil {
+	if err := one(ctx, conn, "select exists (select from pawl.inbox as i where i.consumer = $1)", []any{t.Consumer}, &used); err != nil {
 		return err
 	}
 	if !used && t.Rows.Read > 0 {
@@ -121,20 +121,23 @@ func (t *Table) runSwitch(ctx context.Context, conn *pgx.Conn, r *Result, _ func
 
 // judge refuses the switch if the shadow recorded a difference that needs an answer.
 func (t *Table) judge(ctx context.Context, conn *pgx.Conn, r *Result) error {
-	rows, err := conn.Query(ctx, t.fill(`
-select s.old, s.pawl, count(*), coalesce(min(s.key), '')
-  from $differences as s
- group by s.old, s.pawl
- order by (s.old, s.pawl) = ('duplicate_ignored', 'processed'), s.old, s.pawl`))
-	if err != nil {
-		return err
-	}
 	type difference struct {
 		Old, Pawl string
 		N         int64
 		Example   string
 	}
-	all, err := pgx.CollectRows(rows, pgx.RowToStructByPos[difference])
+	var all []difference
+	err := pinned(ctx, conn, func(tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, t.fill(`
+select s.old, s.pawl, count(*), coalesce(min(s.key), '')
+  from $differences as s
+ group by s.old, s.pawl
+ order by (s.old, s.pawl) = ('duplicate_ignored', 'processed'), s.old, s.pawl`))
+		if err == nil {
+			all, err = pgx.CollectRows(rows, pgx.RowToStructByPos[difference])
+		}
+		return err
+	})
 	if err != nil {
 		return err
 	}
@@ -151,7 +154,7 @@ select s.old, s.pawl, count(*), coalesce(min(s.key), '')
 
 func (t *Table) runRemove(ctx context.Context, conn *pgx.Conn, r *Result, _ func(Result)) error {
 	var reported bool
-	if err := conn.QueryRow(ctx, "select exists (select from pawl.consumer as c where c.name = $1)", t.Consumer).Scan(&reported); err != nil {
+	if err := one(ctx, conn, "select exists (select from pawl.consumer as c where c.name = $1)", []any{t.Consumer}, &reported); err != nil {
 		return err
 	}
 	if !reported {
@@ -178,7 +181,7 @@ func (t *Table) runBack(ctx context.Context, conn *pgx.Conn, r *Result, say func
 	for last := ""; ; {
 		var behind *string
 		var copied int64
-		if err := conn.QueryRow(ctx, next, last).Scan(&behind, &copied); err != nil {
+		if err := one(ctx, conn, next, []any{last}, &behind, &copied); err != nil {
 			return err
 		}
 		if behind == nil {
@@ -210,28 +213,33 @@ func (t *Table) mayGoBack() error {
 }
 
 // after refuses a step whose predecessor has not been run.
-func (t *Table) after(ctx context.Context, db DB, step string) error {
+func (t *Table) after(ctx context.Context, conn *pgx.Conn, step string) error {
 	var done bool
-	err := db.QueryRow(ctx, `
+	err := one(ctx, conn, `
 select exists (
        select
          from pg_catalog.pg_proc as f
          join pg_catalog.pg_namespace as n on n.oid = f.pronamespace
-        where n.nspname = $1 and f.proname = $2)`, t.schema, t.names.base+"_shadow").Scan(&done)
+        where n.nspname = $1 and f.proname = $2)`, []any{t.schema, t.names.base + "_shadow"}, &done)
 	if err == nil && !done {
 		return refuse("run it first: --step "+step, "step %s has not been run for consumer %s", step, t.Consumer)
 	}
 	return err
 }
 
-func (t *Table) count(ctx context.Context, db DB, s Script, into *int64) error {
-	return db.QueryRow(ctx, string(s)).Scan(into)
+func (t *Table) count(ctx context.Context, conn *pgx.Conn, s Script, into *int64) error {
+	return one(ctx, conn, string(s), nil, into)
+}
+
+// one reads one row.
+func one(ctx context.Context, conn *pgx.Conn, query string, args []any, into ...any) error {
+	return pinned(ctx, conn, func(tx pgx.Tx) error { return tx.QueryRow(ctx, query, args...).Scan(into...) })
 }
 
 // apply runs a script in one transaction, one process at a time. It waits for a lock for 2 s only,
 // because others would queue behind it.
 func (t *Table) apply(ctx context.Context, conn *pgx.Conn, s Script) error {
-	return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
+	return pinned(ctx, conn, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, "select pg_advisory_xact_lock(hashtextextended('pawl adopt ' || $1, 0))", t.Name); err != nil {
 			return err
 		}

@@ -29,6 +29,7 @@ type Column struct {
 	NotNull  bool   `json:"not_null"`
 	Default  bool   `json:"has_default"`
 	Computed bool   `json:"-"` // generated: it takes no values
+	Collated bool   `json:"-"` // its collation is not the database's
 	Moody    bool   `json:"-"` // its collation has equal strings of different octets
 	Quoted   string `json:"-"`
 }
@@ -75,14 +76,8 @@ const readLimit = 200_000
 // defaultDays is the default retention of 28 days and the tenth for which rows stay longer.
 const defaultDays = 31
 
-// DB is a connection or a transaction.
-type DB interface {
-	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
-	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
-}
-
-// keyTypes are the types of a key. Equal values of these types have one text. least is a value below
-// all others, and readable is a condition on a text $key that can be read as the type.
+// keyTypes are the types of a key. Equal values of these types have one text. least is a value
+// below all others, and readable is a condition on a text $key that can be read as the type.
 var keyTypes = map[string]struct{ least, readable string }{
 	"text":              {},
 	"character varying": {},
@@ -95,29 +90,57 @@ var keyTypes = map[string]struct{ least, readable string }{
 
 // Find reads the catalog and the first rows of a table. A [Refusal] says what stands against an
 // adoption.
-func Find(ctx context.Context, db DB, c Choice) (*Table, error) {
+func Find(ctx context.Context, conn *pgx.Conn, c Choice) (*Table, error) {
 	t := &Table{Consumer: c.Consumer, choice: c, Required: []Column{}, Notes: []string{}}
-	for _, read := range []func(context.Context, DB) error{t.find, t.columns, t.unique, t.assign, t.quote, t.rights, t.look} {
-		if err := read(ctx, db); err != nil {
-			return nil, err
+	err := pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
+		for _, read := range []func(context.Context, pgx.Tx) error{t.resolve, pin, t.find, t.columns, t.unique, t.assign, t.quote, t.rights, t.look} {
+			if err := read(ctx, tx); err != nil {
+				return err
+			}
 		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
 	}
 	return t, nil
 }
 
-// find reads what kind of relation it is.
-func (t *Table) find(ctx context.Context, db DB) error {
+// pin sets the path of a transaction, so that no other role's operator or function is called. The
+// path of the session stays, because it may be a pooler's.
+func pin(ctx context.Context, tx pgx.Tx) error {
+	_, err := tx.Exec(ctx, "select pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true)")
+	return err
+}
+
+// pinned runs do in a transaction with that path.
+func pinned(ctx context.Context, conn *pgx.Conn, do func(tx pgx.Tx) error) error {
+	return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
+		if err := pin(ctx, tx); err != nil {
+			return err
+		}
+		return do(tx)
+	})
+}
+
+// resolve finds the table as a statement of this session would.
+func (t *Table) resolve(ctx context.Context, tx pgx.Tx) error {
 	var oid *uint32
-	if err := db.QueryRow(ctx, "select pg_catalog.to_regclass($1)::pg_catalog.oid", t.choice.Table).Scan(&oid); err != nil {
+	if err := tx.QueryRow(ctx, "select pg_catalog.to_regclass($1)::pg_catalog.oid", t.choice.Table).Scan(&oid); err != nil {
 		return err
 	}
 	if oid == nil {
-		return t.missing(ctx, db)
+		return t.missing(ctx, tx)
 	}
 	t.oid = *oid
+	return nil
+}
+
+// find reads what kind of relation it is.
+func (t *Table) find(ctx context.Context, tx pgx.Tx) error {
 	var kind, persistence string
 	var hidden, readable, children bool
-	err := db.QueryRow(ctx, `
+	err := tx.QueryRow(ctx, `
 select c.relkind::text, c.relpersistence::text, n.nspname, pg_catalog.format('%I.%I', n.nspname, c.relname),
        pg_catalog.row_security_active(c.oid), pg_catalog.has_table_privilege(c.oid, 'select'),
        exists (select from pg_catalog.pg_inherits as h join pg_catalog.pg_class as k on k.oid = h.inhrelid
@@ -157,8 +180,11 @@ select c.relkind::text, c.relpersistence::text, n.nspname, pg_catalog.format('%I
 }
 
 // missing says that there is no such table, with a near name if there is one.
-func (t *Table) missing(ctx context.Context, db DB) error {
-	rows, err := db.Query(ctx, `
+func (t *Table) missing(ctx context.Context, tx pgx.Tx) error {
+	if err := pin(ctx, tx); err != nil {
+		return err
+	}
+	rows, err := tx.Query(ctx, `
 select pg_catalog.format('%I.%I', n.nspname, c.relname)
   from pg_catalog.pg_class as c
   join pg_catalog.pg_namespace as n on n.oid = c.relnamespace
@@ -181,12 +207,12 @@ select pg_catalog.format('%I.%I', n.nspname, c.relname)
 	return refuse(next, "there is no table %s", t.choice.Table)
 }
 
-func (t *Table) columns(ctx context.Context, db DB) error {
-	rows, err := db.Query(ctx, `
+func (t *Table) columns(ctx context.Context, tx pgx.Tx) error {
+	rows, err := tx.Query(ctx, `
 select a.attname, pg_catalog.format_type(a.atttypid, a.atttypmod),
        pg_catalog.format_type(case y.typtype when 'd' then y.typbasetype else y.oid end, null),
        a.attnotnull, a.atthasdef or a.attidentity <> '', a.attgenerated <> '',
-       coalesce(not l.collisdeterministic, false), pg_catalog.quote_ident(a.attname)
+       coalesce(l.collname <> 'default', false), coalesce(not l.collisdeterministic, false), pg_catalog.quote_ident(a.attname)
   from pg_catalog.pg_attribute as a
   join pg_catalog.pg_type as y on y.oid = a.atttypid
   left join pg_catalog.pg_collation as l on l.oid = a.attcollation
@@ -220,8 +246,8 @@ func (t *Table) list(columns []Column) string {
 }
 
 // unique finds the unique index that decides whether a message is a duplicate, and with it the key.
-func (t *Table) unique(ctx context.Context, db DB) error {
-	rows, err := db.Query(ctx, `
+func (t *Table) unique(ctx context.Context, tx pgx.Tx) error {
+	rows, err := tx.Query(ctx, `
 select c.relname, array(
          select a.attname::text
            from pg_catalog.unnest(i.indkey::int2[]) with ordinality as k (attnum, n)
@@ -270,14 +296,14 @@ select c.relname, array(
 	case key == "":
 		return refuse("pass --key, and see what is missing", "%s has no unique index, so it does not decide between two deliveries at once", t.Name)
 	}
-	return t.notUnique(ctx, db, key)
+	return t.notUnique(ctx, tx, key)
 }
 
 // notUnique says how many keys are doubled already.
-func (t *Table) notUnique(ctx context.Context, db DB, key string) error {
+func (t *Table) notUnique(ctx context.Context, tx pgx.Tx, key string) error {
 	quoted := pgx.Identifier{key}.Sanitize()
 	var doubled int64
-	if err := db.QueryRow(ctx, fmt.Sprintf(
+	if err := tx.QueryRow(ctx, fmt.Sprintf(
 		"select count(*) from (select from (select p.%s as k from %s as p limit %d) as r group by r.k having count(*) > 1) as d", quoted, t.Name, readLimit)).Scan(&doubled); err != nil {
 		return err
 	}
@@ -289,7 +315,7 @@ func (t *Table) notUnique(ctx context.Context, db DB, key string) error {
 }
 
 // assign gives the columns their meaning.
-func (t *Table) assign(ctx context.Context, db DB) error {
+func (t *Table) assign(context.Context, pgx.Tx) error {
 	key, err := t.column("key", t.choice.Key)
 	if err != nil {
 		return err
@@ -366,10 +392,10 @@ func (t *Table) assignTime() (err error) {
 }
 
 // quote asks the server to quote what is not an identifier of the catalog.
-func (t *Table) quote(ctx context.Context, db DB) error {
+func (t *Table) quote(ctx context.Context, tx pgx.Tx) error {
 	t.names = namesOf(t.Consumer)
 	at := []any{t.schema, t.names.base + "_fingerprint", t.names.base + "_shadow", t.names.base + "_differences", t.names.base + "_backfill", t.names.base + "_back", t.Consumer, t.choice.ScopeValue}
-	return db.QueryRow(ctx, `
+	return tx.QueryRow(ctx, `
 select pg_catalog.format('%I.%I', $1::text, $2::text), pg_catalog.format('%I.%I', $1::text, $3::text), pg_catalog.format('%I.%I', $1::text, $4::text),
        pg_catalog.format('%I.%I', $1::text, $5::text), pg_catalog.format('%I.%I', $1::text, $6::text),
        pg_catalog.quote_literal($7::text), pg_catalog.quote_literal($8::text)`, at...).
@@ -377,8 +403,8 @@ select pg_catalog.format('%I.%I', $1::text, $2::text), pg_catalog.format('%I.%I'
 }
 
 // rights reads the roles that may insert into the table: they call the shadow.
-func (t *Table) rights(ctx context.Context, db DB) error {
-	rows, err := db.Query(ctx, `
+func (t *Table) rights(ctx context.Context, tx pgx.Tx) error {
+	rows, err := tx.Query(ctx, `
 select distinct case x.grantee when 0 then 'public' else pg_catalog.quote_ident(pg_catalog.pg_get_userbyid(x.grantee)) end
   from pg_catalog.pg_class as c
  cross join lateral pg_catalog.aclexplode(coalesce(c.relacl, pg_catalog.acldefault('r', c.relowner))) as x
@@ -394,8 +420,8 @@ select distinct case x.grantee when 0 then 'public' else pg_catalog.quote_ident(
 }
 
 // look counts the first rows.
-func (t *Table) look(ctx context.Context, db DB) error {
-	if err := db.QueryRow(ctx, `
+func (t *Table) look(ctx context.Context, tx pgx.Tx) error {
+	if err := tx.QueryRow(ctx, `
 select greatest($2, ceil(coalesce(max(c.window_ms), 0) * 1.1 / 86400000)::int)
   from pawl.consumer as c
  where c.name = $1`, t.Consumer, defaultDays).Scan(&t.Days); err != nil {
@@ -412,7 +438,7 @@ select greatest($2, ceil(coalesce(max(c.window_ms), 0) * 1.1 / 86400000)::int)
 	if t.Scope != nil {
 		where = t.ofScope()
 	}
-	err := db.QueryRow(ctx, fmt.Sprintf(`
+	err := tx.QueryRow(ctx, fmt.Sprintf(`
 select count(*), count(*) filter (where r.recent), count(*) filter (where r.key is null),
        count(*) filter (where octet_length(r.key) not between 1 and 255), count(*) filter (where r.nobody), min(r.at), max(r.at)
   from (select p.%s::text as key, %s as at, %s as nobody, coalesce(%s, true) as recent from %s as p where %s limit %d) as r`,

@@ -43,7 +43,7 @@ func newAdopt() *cobra.Command {
 		Short: "Move a table of processed messages to the inbox: plan, rehearsal on a copy, and steps",
 		Args:  takes(1),
 		Long: wrap(`Reads a table of processed messages that you wrote by hand, and prints what it found and the plan of docs/guides/adopting.md with the SQL for this table. Without --step or --rehearse it only reads.`,
-			`--rehearse plays the plan on a copy of at most 1000 rows. Consumers of both kinds get each message several times, at once, and lose connections before and after COMMIT. It counts the effects: lost or doubled ones fail the command. It writes only to a schema and under a consumer of its own (pawl_rehearsal), and removes both.`,
+			`--rehearse plays the plan on a copy of at most 1000 rows. Consumers of both kinds get each message several times, at once, and lose connections before and after COMMIT. It counts the effects: lost or doubled ones fail the command. It writes only to a schema and under a consumer of its own (adopt_rehearsal), and removes both.`,
 			`  shadow     makes the functions that the old consumer calls
   backfill   copies the keys whose payload the table has, 1000 rows a transaction
   switch     checks that you can deploy the new consumer; it changes nothing
