@@ -123,6 +123,20 @@ grant select on processed_messages, pawl.consumer, pawl.migration to adopt_limit
 	exec1(t, db, "drop owned by adopt_limited")
 }
 
+// A table that a migration has locked is not waited for without end.
+func TestAdopt_LockedTable(t *testing.T) {
+	t.Parallel()
+	db := withProcessed(t)
+	tx, err := connect(t, db).Begin(t.Context())
+	if err == nil {
+		_, err = tx.Exec(t.Context(), "lock table processed_messages in access exclusive mode")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantFailure(t, pawl(t, db, adoptPayments...), 1, "another transaction holds a lock for longer than 5 s", "then run it again")
+}
+
 // A rehearsal prints its counts, and leaves nothing.
 func TestAdopt_Rehearse(t *testing.T) {
 	t.Parallel()

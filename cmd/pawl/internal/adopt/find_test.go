@@ -43,7 +43,8 @@ create table hidden (id text primary key); alter table hidden enable row level s
 		{Choice{Table: "pair", Scope: "nope", ScopeValue: "x"}, "no unique index of public.pair has the key and nope", "--key and --scope"},
 		{Choice{Table: "processed_messages", Scope: "body", ScopeValue: "x"}, "no unique index", "--key and --scope"},
 		{Choice{Table: "three"}, "has 3 columns: a, b, c", "one --scope column"},
-		{Choice{Table: "parts"}, "has two columns: id, at", "--scope"},
+		{Choice{Table: "pair", Key: "handler"}, "has two columns: handler, id", "--scope id=VALUE"},
+		{Choice{Table: "parts"}, "parts_pkey has the time at", "not partitioned by time"},
 		{Choice{Table: "octets"}, "is of type bytea", "a column of type text"},
 		{Choice{Table: "folded"}, "takes different texts for equal", "by hand"},
 		{Choice{Table: "times"}, "several times: a and b", "--time a"},
@@ -113,12 +114,17 @@ func TestFind_Types(t *testing.T) {
 		{"smallint", "(-32767), (32767)", "bytea", `''`, ""},
 		{"integer", "(-2147483647), (2147483647)", "bytea", `'x'`, "x"},
 		{"bigint", "(-9223372036854775807), (9223372036854775807)", "bytea", `'x'`, "x"},
+		{"hashed", "('a'), ('b')", "bytea", `'x'`, "x"},
 		{"short", "('a'), ('b')", "bytea", `'x'`, "x"},
 	} {
 		t.Run(c.key, func(t *testing.T) {
 			t.Parallel()
-			b := setup(t, `create domain short as text check (length(value) < 9);
-create table seen (id `+c.key+` primary key, doc `+c.payload+`, at timestamp default clock_timestamp());
+			parted := ""
+			if c.key == "hashed" { // a domain, and a table with partitions
+				parted = " partition by hash (id); create table seen_0 partition of seen for values with (modulus 1, remainder 0)"
+			}
+			b := setup(t, `create domain short as text check (length(value) < 9); create domain hashed as text;
+create table seen (id `+c.key+` primary key, doc `+c.payload+`, at timestamp default clock_timestamp())`+parted+`;
 insert into seen (id) values `+c.keys+`; update seen set doc = `+c.body)
 			table := b.find(Choice{Table: "seen", Consumer: "c", Payload: "doc"})
 			b.run(table, "shadow")

@@ -34,6 +34,8 @@ type Column struct {
 	Quoted   string `json:"-"`
 }
 
+func (c Column) isTime() bool { return strings.HasPrefix(c.Base, "timestamp") }
+
 // A Table is a team's table that fits an adoption.
 type Table struct {
 	Consumer    string   `json:"consumer"`
@@ -93,7 +95,7 @@ var keyTypes = map[string]struct{ least, readable string }{
 func Find(ctx context.Context, conn *pgx.Conn, c Choice) (*Table, error) {
 	t := &Table{Consumer: c.Consumer, choice: c, Required: []Column{}, Notes: []string{}}
 	err := pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
-		for _, read := range []func(context.Context, pgx.Tx) error{t.resolve, pin, t.find, t.columns, t.unique, t.assign, t.quote, t.rights, t.look} {
+		for _, read := range []func(context.Context, pgx.Tx) error{t.resolve, pin, impatient, t.find, t.columns, t.unique, t.assign, t.quote, t.rights, t.look} {
 			if err := read(ctx, tx); err != nil {
 				return err
 			}
@@ -110,6 +112,12 @@ func Find(ctx context.Context, conn *pgx.Conn, c Choice) (*Table, error) {
 // path of the session stays, because it may be a pooler's.
 func pin(ctx context.Context, tx pgx.Tx) error {
 	_, err := tx.Exec(ctx, "select pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true)")
+	return err
+}
+
+// impatient bounds how long the transaction waits for a migration that has locked the table.
+func impatient(ctx context.Context, tx pgx.Tx) error {
+	_, err := tx.Exec(ctx, "set local lock_timeout = '5s'")
 	return err
 }
 
@@ -289,14 +297,30 @@ select c.relname, array(
 	switch {
 	case t.choice.Scope != "":
 		return refuse("name the two columns of the unique index by --key and --scope", "no unique index of %s has the key and %s, and no other column", t.Name, t.choice.Scope)
+	case other != nil && t.timed(other.Columns) != "":
+		return refuse("make a unique index on the key alone, in a table that is not partitioned by time", "the unique index %s has the time %s: the same message at another time is another row", other.Name, t.timed(other.Columns))
 	case other != nil && len(other.Columns) == 2:
-		return refuse("pass the value of this consumer, as in: --scope "+other.Columns[0]+"=VALUE", "the unique index %s has two columns: %s", other.Name, strings.Join(other.Columns, ", "))
+		scope := other.Columns[0]
+		if scope == key {
+			scope = other.Columns[1]
+		}
+		return refuse("pass the value of this consumer, as in: --scope "+scope+"=VALUE", "the unique index %s has two columns: %s", other.Name, strings.Join(other.Columns, ", "))
 	case other != nil:
 		return refuse("make a unique index on the message's key alone, or on the key and one --scope column", "the unique index %s has %d columns: %s", other.Name, len(other.Columns), strings.Join(other.Columns, ", "))
 	case key == "":
 		return refuse("pass --key, and see what is missing", "%s has no unique index, so it does not decide between two deliveries at once", t.Name)
 	}
 	return t.notUnique(ctx, tx, key)
+}
+
+// timed returns the first of the columns that is a time.
+func (t *Table) timed(names []string) string {
+	for _, c := range t.Columns {
+		if slices.Contains(names, c.Name) && (c.isTime() || c.Base == "date") {
+			return c.Name
+		}
+	}
+	return ""
 }
 
 // notUnique says how many keys are doubled already.
@@ -372,16 +396,15 @@ func (t *Table) uses(c Column) bool {
 }
 
 func (t *Table) assignTime() (err error) {
-	isTime := func(c Column) bool { return strings.HasPrefix(c.Base, "timestamp") }
 	if name := t.choice.Time; name != "" {
-		if t.Time, err = t.column("time", name); err == nil && !isTime(*t.Time) {
+		if t.Time, err = t.column("time", name); err == nil && !t.Time.isTime() {
 			err = refuse("leave --time out: then all rows are copied", "the time %s is of type %s", name, t.Time.Type)
 		}
 		return err
 	}
 	for i, c := range t.Columns {
 		switch {
-		case !isTime(c):
+		case !c.isTime():
 		case t.Time != nil:
 			return refuse("pass the time at which the message was processed, as in: --time "+t.Time.Name, "%s has several times: %s and %s", t.Name, t.Time.Name, c.Name)
 		default:
