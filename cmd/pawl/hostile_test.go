@@ -44,6 +44,10 @@ var lines = []string{
 	"commands list --scope orders", "commands list --stale --json", "commands show orders k1", "commands settle orders k1 not_executed --fence COMMAND --reason r --yes",
 	"steps list --scope pay", "steps show pay 1 charge", "steps settle pay 1 charge executed --fence EFFECT --reason r --yes",
 	"steps again pay 2 charge --fence REFUSED --reason r --dry-run", "steps again pay 2 charge --fence REFUSED --reason r --yes",
+	"adopt public.processed --consumer shop --payload body", "adopt public.processed --consumer shop --payload body --rehearse --json",
+	"adopt public.processed --consumer shop --payload body --step shadow --yes", "adopt public.processed --consumer shop --payload body --step backfill --yes",
+	"adopt public.processed --consumer shop --payload body --step switch", "adopt public.processed --consumer shop --payload body --step back --yes",
+	"adopt public.processed --consumer shop --step remove --yes",
 	"purge --older-than 0s --dry-run --json", "purge --older-than 0s --reason r --yes",
 	"purge --table inbox,delivery --consumer shop --older-than 1s --unreported --reason r --yes", "purge --table replay,fence --older-than 1s --reason r --yes",
 }
@@ -58,6 +62,8 @@ var shows = []string{
 }
 
 const hostileFixture = `
+create table public.processed (id varchar(40) primary key, body text, at timestamp default now());
+insert into public.processed select 'p' || n, 'x' from generate_series(1, 20) as n;
 select pawl_v1.worker_register('w1', '1 minute');
 select pawl_v1.queue_set('orders', '{"archive": true}', 'a', 'r'), pawl_v1.job_enqueue('orders', 'charge', '{}');
 select f.outcome from pawl_v1.job_claim('orders', 1, 1) as c, lateral pawl_v1.job_finish(c.id, c.fence) as f;
