@@ -205,7 +205,10 @@ func (r *rehearsal) play(ctx context.Context, keys []string) error {
 	}
 	r.note("3: old and new consumers at once")
 	if r.real.Payload == nil {
-		again = known // also those that only the table knows
+		// Without a backfill only the table knows the others.
+		if err := r.deliver(ctx, known, nil, fresher); err != nil {
+			return err
+		}
 	}
 	if err := r.deliver(ctx, slices.Concat(again, part(0), part(1)), nil, old, fresher, old, fresher); err != nil {
 		return err
