@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 )
@@ -53,6 +54,9 @@ func (t *Table) runBackfill(ctx context.Context, conn *pgx.Conn, r *Result, say 
 	if err := t.after(ctx, conn, "shadow"); err != nil {
 		return err
 	}
+	if err := t.sameKeys(ctx, conn); err != nil {
+		return err
+	}
 	if err := t.apply(ctx, conn, t.Backfill()); err != nil {
 		return err
 	}
@@ -74,6 +78,39 @@ func (t *Table) runBackfill(ctx context.Context, conn *pgx.Conn, r *Result, say 
 	}
 	r.Next = "rows are left that have no payload, were being processed, or came from a build without the shadow: deploy the shadow everywhere, then run --step backfill again"
 	return nil
+}
+
+// sameKeys refuses a backfill if the table has none of the keys that the shadow passed. Then the
+// column is the broker's id, and copied ids would not be found under the consumer's keys.
+func (t *Table) sameKeys(ctx context.Context, conn *pgx.Conn) error {
+	readable := "true"
+	if is := keyTypes[t.Key.Base].readable; is != "" {
+		readable = strings.ReplaceAll(is, "$key", "i.key")
+	}
+	var passed, known int64
+	err := pinned(ctx, conn, func(tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, "select i.key, coalesce("+readable+", false) from pawl.inbox as i where i.consumer = $1 limit 1000", t.Consumer)
+		if err != nil {
+			return err
+		}
+		var key string
+		var usable bool
+		keys := []string{}
+		if _, err := pgx.ForEachRow(rows, []any{&key, &usable}, func() error {
+			if passed++; usable {
+				keys = append(keys, key)
+			}
+			return nil
+		}); err != nil {
+			return err
+		}
+		return tx.QueryRow(ctx, t.fill("select count(*) from $table as p where $key = any ($1::text[]::$type[])"), keys).Scan(&known)
+	})
+	if err != nil || passed == 0 || known > 0 {
+		return err
+	}
+	return refuse("if the table has the broker's ids, leave --payload out: then it decides until its rows are too old to come again",
+		"none of the %d keys that the inbox has for consumer %s is in %s: the consumer's key is not this column", passed, t.Consumer, t.Key.Name)
 }
 
 // passes bounds how often a backfill goes through the table for keys that were being processed.

@@ -59,6 +59,22 @@ func TestRun_Order(t *testing.T) {
 	b.want(5, "select count(*) from processed_messages")
 }
 
+// A table of the broker's ids has none of the consumer's keys, so a backfill would copy in vain.
+func TestBackfill_OtherKeys(t *testing.T) {
+	t.Parallel()
+	for typ, id := range map[string]string{"text": "broker-1", "bigint": "1"} {
+		b := setup(t, "create table seen (id "+typ+" primary key, body bytea); insert into seen values ('"+id+"', 'a')")
+		table := b.find(Choice{Table: "seen", Consumer: "payments", Payload: "body"})
+		b.run(table, "shadow")
+		b.exec("select adopt_payments_shadow('" + id + "', 'order-17', 'a', 'processed')")
+		_, err := table.Run(t.Context(), b.Conn, "backfill", func(Result) {})
+		b.wantRefusal(err, "none of the 1 keys", "leave --payload out")
+		b.want(1, "select count(*) from pawl.inbox")
+		b.exec("select adopt_payments_shadow('" + id + "', '" + id + "', 'a', 'processed')")
+		b.run(table, "backfill")
+	}
+}
+
 // Nothing that goes wrong in the shadow fails the effect.
 func TestShadow_NeverFailsTheEffect(t *testing.T) {
 	t.Parallel()
