@@ -20,7 +20,7 @@ import (
 
 // pay books a payment, unless a process of the old build has.
 func pay(ctx context.Context, tx pgx.Tx, m consumer.Message[[]byte]) error {
-	tag, err := tx.Exec(ctx, "insert into processed_messages (message_id, body) values ($1, $2) on conflict do nothing", m.MessageID, m.Payload)
+	tag, err := tx.Exec(ctx, "insert into public.processed_messages (message_id, body) values ($1, $2) on conflict do nothing", m.MessageID, m.Payload)
 	if err != nil || tag.RowsAffected() == 0 {
 		return err
 	}
@@ -73,6 +73,16 @@ func (a *adoption) next() string {
 	next := a.steps[0]
 	a.steps = a.steps[1:]
 	return next
+}
+
+// call makes the page's next function and returns what its first page says.
+func (a *adoption) call() string {
+	a.Helper()
+	function, call, _ := strings.Cut(a.next(), "\nselect b.last")
+	a.steps = append([]string{function}, a.steps...)
+	a.step()
+	call, _, _ = strings.Cut("select b.last"+call, " --")
+	return a.ask(call)
 }
 
 // ask returns the answer to one statement as sorted lines of text.
@@ -145,14 +155,10 @@ func TestGuide_Adopting(t *testing.T) {
 	}
 	a.wantPayments(5)
 
-	backfill, call, _ := strings.Cut(a.next(), "\nselect b.last") // backfill
-	a.steps = append([]string{backfill}, a.steps...)
-	a.step()
-	call, _, _ = strings.Cut("select b.last"+call, " --")
-	if got := a.ask(call); got != `{"last":"m5","copied":3,"known":2,"differ":0}` {
+	if got := a.call(); got != `{"last":"m5","copied":3,"known":2,"differ":0,"busy":0}` {
 		t.Errorf("the backfill says %s", got)
 	}
-	if got := a.ask("select b.last, b.copied from backfill_payments('m5') as b"); got != `{"last":null,"copied":0}` {
+	if got := a.ask("select b.last, b.copied from adopt_payments_backfill('m5') as b"); got != `{"last":null,"copied":0}` {
 		t.Errorf("its last page says %s", got)
 	}
 
@@ -167,7 +173,9 @@ func TestGuide_Adopting(t *testing.T) {
 	if _, err := a.pool.Exec(t.Context(), "delete from processed_messages where message_id = 'm2'"); err != nil {
 		t.Fatal(err)
 	}
-	a.step()
+	if got := a.call(); got != `{"last":"message-99","copied":1}` {
+		t.Errorf("the way back says %s", got)
+	}
 	if said := a.old("consume_payment", "m2", "m2", body); said != "duplicate_ignored" {
 		t.Errorf("after the way back the old build says %s", said)
 	}

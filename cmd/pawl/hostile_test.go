@@ -44,6 +44,10 @@ var lines = []string{
 	"commands list --scope orders", "commands list --stale --json", "commands show orders k1", "commands settle orders k1 not_executed --fence COMMAND --reason r --yes",
 	"steps list --scope pay", "steps show pay 1 charge", "steps settle pay 1 charge executed --fence EFFECT --reason r --yes",
 	"steps again pay 2 charge --fence REFUSED --reason r --dry-run", "steps again pay 2 charge --fence REFUSED --reason r --yes",
+	"adopt public.processed --consumer adopted --payload body", "adopt public.processed --consumer adopted --payload body --rehearse --json",
+	"adopt public.processed --consumer adopted --payload body --step shadow --yes", "adopt public.processed --consumer adopted --payload body --step backfill --yes",
+	"adopt public.processed --consumer adopted --payload body --step switch", "adopt public.processed --consumer adopted --payload body --step back --yes",
+	"adopt public.processed --consumer adopted --step remove --yes",
 	"purge --older-than 0s --dry-run --json", "purge --older-than 0s --reason r --yes",
 	"purge --table inbox,delivery --consumer shop --older-than 1s --unreported --reason r --yes", "purge --table replay,fence --older-than 1s --reason r --yes",
 }
@@ -58,6 +62,8 @@ var shows = []string{
 }
 
 const hostileFixture = `
+create table public.processed (id varchar(40) primary key, body text, at timestamp default now());
+insert into public.processed select 'p' || n, 'x' from generate_series(1, 20) as n;
 select pawl_v1.worker_register('w1', '1 minute');
 select pawl_v1.queue_set('orders', '{"archive": true}', 'a', 'r'), pawl_v1.job_enqueue('orders', 'charge', '{}');
 select f.outcome from pawl_v1.job_claim('orders', 1, 1) as c, lateral pawl_v1.job_finish(c.id, c.fence) as f;
@@ -69,7 +75,7 @@ select pawl_v1.job_enqueue('lanes', 'k', '', '{"lane": "a"}') from generate_seri
 select f.outcome from pawl_v1.job_claim('lanes', 1, 1) as c, lateral pawl_v1.job_fail(c.id, c.fence, '{"error": "e"}', '{"final": true}') as f;
 select pawl_v1.schedule_put('s', 'q', 'k', 'x', '{"every_ms": 1000, "first_at": "2026-01-01T00:00:00Z"}');
 select pawl_v1.outbox_append('default', 'T', 'order', '17', 'x', '{"scope": "s", "key": "k"}') from generate_series(1, 2);
-select pawl_v1.consumer_report('shop', 1000, '{"horizon_ms": 10}');
+select pawl_v1.consumer_report('shop', 1000, '{"horizon_ms": 10}'), pawl_v1.consumer_report('adopted', 1000);
 select pawl_v1.inbox_claim('shop', 'm1', sha256('x'), '{"result_ref": "order 17"}'), pawl_v1.delivery_keep('shop', 'm1', 'x');
 select pawl_v1.sequence_gate_reset('shop', 'account', 41, 'a', 'r'), pawl_v1.sequence_gate_reset('shop', 'other', 41, 'a', 'r');
 do $$

@@ -116,7 +116,8 @@ var plan = []struct {
 	{"cmd/pawl/internal/demo", []string{".", "cmd/pawl/internal/broker", "internal/testbed/fleet", "step", "consumer", "job", "outbox", "migrate", "internal/testbed/checker", "internal/fault", "internal/testbed/postgres", "internal/testbed/provider", "transport/webhook"}},
 	{"cmd/pawl/internal/scaffold", nil},
 	{"cmd/pawl/internal/sizing", nil},
-	{"cmd/pawl/internal/cli", []string{".", "cmd/pawl/internal/lab", "cmd/pawl/internal/scaffold", "schema", "migrate", "ops", "doctor", "dashboard", "internal/testbed/brokers", "internal/testbed/postgres", "transport/pawlsqs", "transport/pawlsqs/sqstest", "transport/webhook", "cmd/pawl/internal/broker", "cmd/pawl/internal/demo", "cmd/pawl/internal/sizing", "internal/operator", "internal/text", "internal/verdict"}},
+	{"cmd/pawl/internal/adopt", []string{"internal/text"}},
+	{"cmd/pawl/internal/cli", []string{".", "cmd/pawl/internal/lab", "cmd/pawl/internal/scaffold", "schema", "migrate", "ops", "doctor", "dashboard", "internal/testbed/brokers", "internal/testbed/postgres", "transport/pawlsqs", "transport/pawlsqs/sqstest", "transport/webhook", "cmd/pawl/internal/broker", "cmd/pawl/internal/demo", "cmd/pawl/internal/sizing", "cmd/pawl/internal/adopt", "internal/operator", "internal/text", "internal/verdict"}},
 	{"cmd/pawl", []string{"cmd/pawl/internal/cli"}},
 	{"cmd/pawl/pawl-brokers", []string{".", "cmd/pawl/internal/broker", "cmd/pawl/internal/cli", "internal/testbed/brokers", "transport/pawlkafka", "transport/pawlnats", "transport/pawlrabbitmq"}},
 	// the analyzers: they look at users' code and share nothing with the engine

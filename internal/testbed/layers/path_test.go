@@ -20,11 +20,12 @@ import (
 // ownPath are folders whose statements run where no other role may create objects, or belong to
 // users.
 var ownPath = map[string]string{
-	"bench":            "a server of its own",
-	"examples":         "the SQL of applications",
-	"pawltest":         "a database that a test made",
-	"internal/testbed": "a server or database that a test made",
-	"vet":              "the SQL of applications, as test data",
+	"bench":                   "a server of its own",
+	"cmd/pawl/internal/adopt": "each transaction sets the path",
+	"examples":                "the SQL of applications",
+	"pawltest":                "a database that a test made",
+	"internal/testbed":        "a server or database that a test made",
+	"vet":                     "the SQL of applications, as test data",
 }
 
 // pinnedBy are functions that run a text under Pawl's own path, or put it into a script that sets

@@ -12,6 +12,7 @@ import (
 
 // codes are the files that compare SQLSTATEs for another purpose than a verdict, with the reason.
 var codes = map[string]string{
+	"cmd/pawl/internal/cli/adopt.go":          "words an error for a person at a shell",
 	"cmd/pawl/internal/cli/database_error.go": "words an error for a person at a shell",
 	"cmd/pawl/internal/cli/jobs.go":           "words an error for a person at a shell",
 	"cmd/pawl/internal/cli/migrate.go":        "grants again after a race that PostgreSQL reports as XX000",

@@ -15,6 +15,7 @@
 //	             inbox*, outbox, sequence_gates
 //	webhook*.go  pawl webhook sign, send, verify
 //	init.go      pawl init
+//	adopt.go     pawl adopt
 //	dev.go       pawl dev postgres; dev_run.go: runs a command; dev_sqs*.go: pawl dev
 //	             sqs; dev_broker.go and the rest: other brokers
 //	demo*.go     pawl demo; display.go: its progress
@@ -49,6 +50,7 @@ const examples = `  pawl demo                            # duplicates and SIGKIL
   pawl explain order-17                # the history of one key
   pawl dlq list                        # jobs that wait for your decision
   pawl dlq retry 17 --reason 'the stock service is back'
+  pawl adopt processed_messages --consumer payments   # move a table of processed messages to the inbox
   pawl webhook send http://localhost:8080/hook --scheme stripe --body event.json --repeat 3`
 
 const usageTemplate = `{{if .Runnable}}Usage: {{if .HasAvailableSubCommands}}{{.CommandPath}} {{or .Annotations.usage "COMMAND"}} [flags]{{else}}{{.UseLine}}{{end}}
@@ -111,7 +113,7 @@ func newRoot() *cobra.Command {
 	root.AddCommand(newMigrate())
 	root.AddCommand(newStatus(), newDashboard(), newDoctor(), newExplain(), newStale(), newPurge(), newSize())
 	root.AddCommand(newCommands(), newJobs(), newDLQ(), newLanes(), newQueues(), newSchedules(), newInbox(), newGates(), newOutbox(), newSteps(), newWebhook())
-	root.AddCommand(newInit(), newDev())
+	root.AddCommand(newInit(), newDev(), newAdopt())
 	root.AddCommand(newVersion())
 	return root
 }
