@@ -55,6 +55,21 @@ generate: ## Write what is generated: codes_gen.go, docs/reference/errors.md and
 demo: ## Watch duplicates and killed workers fail to double anything
 	$(GO) run ./cmd/pawl demo
 
+# The version of the site is the commit's tag. Versions that are built into one directory list each other.
+VERSION ?= $(shell git describe --tags --exact-match 2>/dev/null || echo unreleased)
+SITE    ?= $(CURDIR)/site/dist
+
+site/node_modules: site/package-lock.json
+	cd site && npm ci --loglevel=error --no-audit --no-fund && touch node_modules
+
+.PHONY: site
+site: site/node_modules ## Build the documentation site into SITE/VERSION. BASE=/path/ if it will not be at a host's root
+	cd site && SITE=$(SITE) VERSION=$(VERSION) BASE=$(BASE) ASTRO_TELEMETRY_DISABLED=1 npm run --silent build
+
+.PHONY: site-serve
+site-serve: site ## Build the site and serve it on http://localhost:4321
+	cd site && npm run --silent serve -- --outDir $(SITE)
+
 .PHONY: ci
 ci: ## All that CI does
 	.ci/run

@@ -49,6 +49,8 @@ var stages = []stage{
 		[][]string{engine, {"docs/guides", "docs/tutorials", "proof/guides"}}, script("proof/guides")},
 	{"prometheus", "the metrics, scraped by a Prometheus", [][]string{engine, {"observe"}}, proofTests("./observe/prompawl")},
 	{"browser", "the dashboard and the crash lab in Chromium", [][]string{engine, {"cmd/pawl", "dashboard", "internal/testbed/browsertest", "proof/browser"}}, script("proof/browser")},
+	{"site", "the documentation site in Chromium: links, contrast, phone width, search, no request to another host",
+		[][]string{{"*.md", "docs", "site", "Makefile", "internal/testbed/browsertest", "proof/site"}}, script("proof/site")},
 	{"failover", "a switchover, and the death of a primary, under Patroni", [][]string{engine}, proofTests("./internal/testbed/hatest")},
 	{"benchmarks", "every row of the benchmark", [][]string{engine, {"bench"}}, proofTests("./bench")},
 }

@@ -5,6 +5,7 @@ package browsertest
 import (
 	"context"
 	"fmt"
+	"net/url"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -16,6 +17,7 @@ import (
 	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/emulation"
 	cdplog "github.com/chromedp/cdproto/log"
+	"github.com/chromedp/cdproto/network"
 	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
@@ -101,13 +103,8 @@ func (b *browser) dress(l look) {
 // error. With -screenshots it takes a picture.
 func (b *browser) readable(name string, l look) {
 	b.Helper()
-	b.do(chromedp.Evaluate[chromedp.Void](axe))
-	for _, text := range evaluate[[]string](b, `axe.run(document, {runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]}).then(r =>
-		r.violations.map(v => v.id + ": " + v.help + ": " + v.nodes.slice(0, 3).map(n => n.html.slice(0, 200) + " " + (n.any[0] || {message: ""}).message).join("; ")))`) {
+	for _, text := range append(b.violations("wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"), b.wide()...) {
 		b.Errorf("%s, %s: %s", name, l.name, text)
-	}
-	if wide := evaluate[int](b, "document.documentElement.scrollWidth - document.documentElement.clientWidth"); wide > 0 {
-		b.Errorf("%s, %s: %d pixels wider than the window", name, l.name, wide)
 	}
 	b.quiet(name)
 	if *screenshots != "" {
@@ -115,21 +112,46 @@ func (b *browser) readable(name string, l look) {
 	}
 }
 
+// violations returns what axe finds on the page with these rules or tags.
+func (b *browser) violations(rules ...string) []string {
+	b.Helper()
+	b.do(chromedp.Evaluate[chromedp.Void](axe))
+	return evaluate[[]string](b, fmt.Sprintf(`axe.run(document, {runOnly: %q.split(" ")}).then(r =>
+		r.violations.map(v => v.id + ": " + v.help + ": " + v.nodes.slice(0, 3).map(n => n.html.slice(0, 200) + " " + (n.any[0] || {message: ""}).message).join("; ")))`, strings.Join(rules, " ")))
+}
+
+// wide returns by how much the page is wider than the window.
+func (b *browser) wide() []string {
+	b.Helper()
+	if wide := evaluate[int](b, "document.documentElement.scrollWidth - document.documentElement.clientWidth"); wide > 0 {
+		return []string{fmt.Sprintf("%d pixels wider than the window", wide)}
+	}
+	return nil
+}
+
 // hear records what a page must not cause: console errors, violations of the content security
-// policy, dialogs.
+// policy, dialogs, requests to other hosts.
 func (b *browser) hear(event any) {
 	switch e := event.(type) {
 	case *runtime.EventExceptionThrown:
 		b.trouble("exception: " + e.ExceptionDetails.Text)
 	case *runtime.EventConsoleAPICalled:
 		if e.Type == runtime.ConsoleAPICalledTypeError || e.Type == runtime.ConsoleAPICalledTypeWarning {
-			b.trouble(fmt.Sprintf("console: %v", e.Args))
+			text := "console:"
+			for _, arg := range e.Args {
+				text += fmt.Sprintf(" %s %s", arg.Value, arg.Description)
+			}
+			b.trouble(text)
 		}
 	case *cdplog.EventEntryAdded:
 		// An expected refusal by our own page.
 		refused := e.Entry.Source == cdplog.EntrySourceNetwork && strings.Contains(e.Entry.Text, "status of 4")
 		if !refused && (e.Entry.Level == cdplog.EntryLevelError || e.Entry.Level == cdplog.EntryLevelWarning) {
 			b.trouble("log: " + e.Entry.Text)
+		}
+	case *network.EventRequestWillBeSent:
+		if from, to := host(b.root), host(e.Request.URL); to != "" && to != from {
+			b.trouble("requests " + e.Request.URL)
 		}
 	case *page.EventJavascriptDialogOpening:
 		b.trouble("dialog: " + e.Message)
@@ -148,15 +170,30 @@ func (b *browser) trouble(text string) {
 	b.troubles = append(b.troubles, text)
 }
 
+// host returns the host and port of a URL.
+func host(address string) string {
+	u, err := url.Parse(address)
+	if err != nil {
+		return address
+	}
+	return u.Host
+}
+
+// heard returns the errors since the last call.
+func (b *browser) heard() []string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	troubles := b.troubles
+	b.troubles = nil
+	return troubles
+}
+
 // quiet requires that no error was recorded since the last call.
 func (b *browser) quiet(where string) {
 	b.Helper()
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for _, text := range b.troubles {
+	for _, text := range b.heard() {
 		b.Errorf("%s: %s", where, text)
 	}
-	b.troubles = nil
 }
 
 func (b *browser) do(actions ...chromedp.Action[chromedp.Void]) {
