@@ -20,9 +20,7 @@ func TestGuide_ShowsTheSQL(t *testing.T) {
 	table := b.find(Choice{Table: "processed_messages", Consumer: "payments", Payload: "body"})
 	scripts := []string{table.Insert(), table.Call()[len("select "):strings.Index(table.Call(), "(")]}
 	for _, s := range table.Plan() {
-		for _, part := range strings.Split(s.SQL, "\n\ndrop ") {
-			scripts = append(scripts, part)
-		}
+		scripts = append(scripts, strings.Split(s.SQL, "\n\ndrop ")...)
 	}
 	for _, s := range scripts {
 		if !strings.Contains(string(page), s) {
