@@ -64,6 +64,7 @@ site/node_modules: site/package-lock.json
 
 .PHONY: site
 site: site/node_modules ## Build the documentation site into SITE/VERSION. BASE=/path/ if it will not be at a host's root
+	mkdir -p site/public/docs && ln -sfn ../../../docs/images site/public/docs/images && ln -sf ../../dashboard/assets/icon.svg site/public/icon.svg
 	cd site && SITE=$(SITE) VERSION=$(VERSION) BASE=$(BASE) ASTRO_TELEMETRY_DISABLED=1 npm run --silent build
 
 .PHONY: site-serve
