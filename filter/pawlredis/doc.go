@@ -1,7 +1,8 @@
 // Package pawlredis keeps the marks of a consumer's deliveries in Redis, using go-redis. Use it for
 // streams in which most deliveries are duplicates, if the database is their bottleneck:
 //
-//	filter, err := pawlredis.Open(&redis.UniversalOptions{Addrs: []string{"localhost:6379"}}, pawlredis.Config{})
+//	options := &redis.UniversalOptions{Addrs: []string{"localhost:6379"}}
+//	filter, err := pawlredis.Open(options, pawlredis.Config{})
 //	if err != nil {
 //		return err
 //	}

@@ -17,6 +17,7 @@ func TestRedis_LivesAndDies(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	wantLoopback(t, s)
 	addr, pid := s.Addr(), s.cmd.Process.Pid
 	if runs, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)); err == nil && !strings.Contains(string(runs), s.Dir()) {
 		t.Errorf("the watchdog does not recognise it: %q", runs)
