@@ -408,47 +408,61 @@ func (r recipe) work() {
 	r.want("select count(*) from pawl.job", 0)
 }
 
+// A working is a process of a recipe in the middle of its work.
+type working struct {
+	wake  func()        // goes on, if it waits for that
+	said  <-chan string // its further lines, until it ends
+	ended <-chan error
+}
+
+// works starts a process and returns when it says that it works.
+func (r recipe) works(args ...string) working {
+	r.Helper()
+	c := r.command(append([]string{r.url}, args...)...)
+	in, err := c.StdinPipe()
+	r.must(err)
+	out, err := c.StdoutPipe()
+	r.must(err)
+	c.Stderr = os.Stderr
+	r.must(c.Start())
+	lines, ended := make(chan string, 10), make(chan error, 1)
+	go func() {
+		for s := bufio.NewScanner(out); s.Scan(); {
+			lines <- s.Text()
+		}
+		close(lines)
+		ended <- c.Wait()
+	}()
+	if said := patience.Receive(r.T, "the work has begun", lines); said != "working" {
+		r.Errorf("said %s", said)
+	}
+	return working{func() { _, err := io.WriteString(in, "go on\n"); r.must(err) }, lines, ended}
+}
+
 func (r recipe) lost() {
 	for _, mode := range []string{"slow", "deaf"} {
 		lease := map[string]string{"slow": "6", "deaf": "3600"}[mode]
 		r.enqueue("long", mode)
-		c := r.command(r.url, "worker", mode, lease, "long")
-		in, err := c.StdinPipe()
-		r.must(err)
-		out, err := c.StdoutPipe()
-		r.must(err)
-		c.Stderr = os.Stderr
-		r.must(c.Start())
-		lines := make(chan string, 10)
-		go func() {
-			for s := bufio.NewScanner(out); s.Scan(); {
-				lines <- s.Text()
-			}
-			close(lines)
-		}()
-		if said := patience.Receive(r.T, "the worker works", lines); said != "working" {
-			r.Errorf("said %s", said)
-		}
+		w := r.works("worker", mode, lease, "long")
 		r.bury()
 		if said := r.run("worker", "quick", "3600", "long"); said != "ended" {
 			r.Errorf("the second worker said %s", said)
 		}
 		r.one(1, effectsBy+" having e.what = '"+mode+"'")
 		if mode == "deaf" {
-			_, err = io.WriteString(in, "go on\n")
-			r.must(err)
+			w.wake()
 		} else {
-			if said := patience.Receive(r.T, "the worker stops", lines); said != "stopped" {
+			if said := patience.Receive(r.T, "the worker stops", w.said); said != "stopped" {
 				r.Errorf("said %s", said)
 			}
 		}
-		if said := patience.Receive(r.T, "the worker ends", lines); said != "ended" {
+		if said := patience.Receive(r.T, "the worker ends", w.said); said != "ended" {
 			r.Errorf("said %s", said)
 		}
-		for line := range lines {
+		for line := range w.said {
 			r.Errorf("also said %s", line)
 		}
-		r.must(c.Wait())
+		r.must(<-w.ended)
 	}
 	r.one(2, effectsBy)
 	r.want("select count(*) from pawl.job", 0)
@@ -549,38 +563,13 @@ func (r recipe) documents() {
 // or has claimed it and still works. Then the first one throws its result away.
 func (r recipe) documentsLate() {
 	r.documentsTable()
-	type holder struct {
-		wake func()
-		said <-chan string
-	}
-	deaf := func(id string) holder {
+	ends := func(w working, want string) {
 		r.Helper()
-		c := r.command(r.url, "documents", "deaf", id)
-		in, err := c.StdinPipe()
-		r.must(err)
-		out, err := c.StdoutPipe()
-		r.must(err)
-		c.Stderr = os.Stderr
-		r.must(c.Start())
-		lines := make(chan string, 10)
-		go func() {
-			for s := bufio.NewScanner(out); s.Scan(); {
-				lines <- s.Text()
-			}
-			close(lines)
-			_ = c.Wait()
-		}()
-		if said := patience.Receive(r.T, "the work has begun", lines); said != "working" {
-			r.Errorf("said %s", said)
-		}
-		return holder{func() { _, err := io.WriteString(in, "go on\n"); r.must(err) }, lines}
-	}
-	ends := func(h holder, want string) {
-		r.Helper()
-		h.wake()
-		if said := patience.Receive(r.T, "the process ends", h.said); said != want {
+		w.wake()
+		if said := patience.Receive(r.T, "the process ends", w.said); said != want {
 			r.Errorf("said %s, want %s", said, want)
 		}
+		r.must(<-w.ended)
 	}
 	free := func() {
 		r.Helper()
@@ -590,7 +579,7 @@ func (r recipe) documentsLate() {
 	}
 
 	first := r.document()
-	late := deaf(first)
+	late := r.works("documents", "deaf", first)
 	free()
 	if said := r.run("documents", "quick", first); said != "completed" {
 		r.Errorf("the second said %s", said)
@@ -598,9 +587,9 @@ func (r recipe) documentsLate() {
 	ends(late, "late")
 
 	second := r.document()
-	late = deaf(second)
+	late = r.works("documents", "deaf", second)
 	free()
-	newer := deaf(second) // the status is processing again
+	newer := r.works("documents", "deaf", second) // the status is processing again
 	ends(late, "late")
 	r.want("select count(*) from documents as d where d.status = 'processing'", 1)
 	ends(newer, "completed")
