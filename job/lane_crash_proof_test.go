@@ -214,7 +214,7 @@ func (r *laneRun) report(total, kills int, took time.Duration) {
 	var p50, p99, most float64
 	r.must(r.pool.QueryRow(r.Context(), `select percentile_cont(0.5) within group (order by g.gap), percentile_cont(0.99) within group (order by g.gap), max(g.gap)
   from (select extract(epoch from at - lag(at) over (partition by lane order by n))::float8 as gap from ran where lane <> 'lane 0') as g`).Scan(&p50, &p99, &most))
-	r.Logf("%d lanes, %d jobs, %d processes killed, a writer open for %v: %v, %.0f jobs/s; between two jobs of a lane p50 %.3f s, p99 %.3f s, at most %.1f s",
+	r.Logf("counted: lanes: %d lanes, %d jobs, each ran once and in order, %d processes killed, a writer open for %v: %v, %.0f jobs/s; between two jobs of a lane p50 %.3f s, p99 %.3f s, at most %.1f s",
 		r.lanes, total, kills, r.closed.Sub(r.opened).Round(time.Millisecond), took.Round(time.Millisecond),
 		float64(total)/took.Seconds(), p50, p99, most)
 }

@@ -23,7 +23,7 @@ func writePage(results []result) error {
 	return os.WriteFile(pageFile, []byte(page), 0o644)
 }
 
-// render returns the page with the table of the stages rendered from the results.
+// render returns the page with the table of the stages and their counts rendered from the results.
 func render(page string, results []result) (string, error) {
 	before, rest, begins := strings.Cut(page, pageBegins)
 	_, after, ends := strings.Cut(rest, pageEnds)
@@ -40,6 +40,13 @@ func render(page string, results []result) (string, error) {
 		}
 		fmt.Fprintf(&t, "| `%s` | %s | %s, %s | %d | %s | %d ms | %s |\n", s.name, s.shows, last.Began.Format("2006-01-02"), last.Commit,
 			last.Seconds, last.Load, last.StallMS, later(results, s.name))
+	}
+	t.WriteString("\n## Counted\n\nThese are counts of the last passes above.\n\n")
+	for _, s := range stages {
+		last, _ := lastPass(results, s.name)
+		for _, line := range last.Counted {
+			fmt.Fprintf(&t, "- `%s`: %s\n", s.name, line)
+		}
 	}
 	return before + pageBegins + "\n" + t.String() + "\n" + pageEnds + after, nil
 }

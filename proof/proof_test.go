@@ -143,7 +143,7 @@ func TestStage_ListsFailures(t *testing.T) {
 		seeds    []string
 		printed  string
 	}{
-		"passes":           {"echo '=== RUN TestA'; echo '    a_test.go:1: seed 17'; echo '--- PASS: TestA'; echo ok", nil, []string{"17"}, "ok\n"},
+		"passes":           {"echo '=== RUN TestA'; echo '    a_test.go:1: seed 17'; echo '    a_test.go:2: counted: 7 sent'; echo '--- PASS: TestA'; echo ok", nil, []string{"17"}, "ok\n"},
 		"a test fails":     {"echo '--- FAIL: TestA (1.2s)'; echo '    a_test.go:3: why'; exit 1", []string{"TestA"}, nil, "a_test.go:3: why"},
 		"it exits":         {"echo broken; exit 3", []string{"exit status 3"}, nil, "broken"},
 		"it hides its end": {"echo '--- FAIL: TestA/b (0s)'", []string{"TestA/b"}, nil, "TestA/b"},
@@ -158,8 +158,8 @@ func TestStage_ListsFailures(t *testing.T) {
 			if !slices.Equal(r.Failures, c.failures) || !slices.Equal(r.Seeds, c.seeds) || !strings.Contains(out.String(), c.printed) {
 				t.Errorf("%+v, printed %s", r, out.String())
 			}
-			if name == "passes" && out.String() != c.printed {
-				t.Errorf("printed %q", out.String())
+			if name == "passes" && (out.String() != c.printed || !slices.Equal(r.Counted, []string{"7 sent"})) {
+				t.Errorf("printed %q, counted %q", out.String(), r.Counted)
 			}
 		})
 	}
@@ -170,18 +170,19 @@ func TestRender_ShowsLastPassAndFailuresSince(t *testing.T) {
 	day := time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)
 	page, err := render("before\n"+pageBegins+"old\n"+pageEnds+"after\n", []result{
 		{Stage: "doors", Began: day, Commit: "a1", Failures: []string{"TestOld"}},
-		{Stage: "doors", Began: day.AddDate(0, 0, 1), Commit: "b2", Seconds: 70, Load: "1.5", StallMS: 12},
+		{Stage: "doors", Began: day, Commit: "a2", Counted: []string{"3 of old"}},
+		{Stage: "doors", Began: day.AddDate(0, 0, 1), Commit: "b2", Seconds: 70, Load: "1.5", StallMS: 12, Counted: []string{"7 messages, 0 lost"}},
 		{Stage: "doors", Began: day.AddDate(0, 0, 2), Commit: "c3", Failures: []string{"TestNew"}},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"before\n", "after\n", "| 2026-11-02, b2 | 70 | 1.5 | 12 ms | 2026-11-03 at c3: TestNew |", "| `browser` |"} {
+	for _, want := range []string{"before\n", "after\n", "| 2026-11-02, b2 | 70 | 1.5 | 12 ms | 2026-11-03 at c3: TestNew |", "- `doors`: 7 messages, 0 lost\n", "| `browser` |"} {
 		if !strings.Contains(page, want) {
 			t.Errorf("%q is not on the page:\n%s", want, page)
 		}
 	}
-	if strings.Contains(page, "old\n") || strings.Contains(page, "TestOld") {
+	if strings.Contains(page, "old\n") || strings.Contains(page, "TestOld") || strings.Contains(page, "3 of old") {
 		t.Errorf("the page keeps what is over:\n%s", page)
 	}
 }

@@ -28,6 +28,7 @@ type result struct {
 	Load     string    `json:"load"`   // load average over five minutes
 	StallMS  int64     `json:"stall_ms"`
 	Seeds    []string  `json:"seeds,omitempty"`
+	Counted  []string  `json:"counted,omitempty"` // what the tests counted, one line for each run
 	Failures []string  `json:"failures,omitempty"`
 }
 

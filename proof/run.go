@@ -25,6 +25,8 @@ var (
 	passing = regexp.MustCompile(`^\s*(=== |--- (PASS|SKIP)|PASS$)`)
 	failing = regexp.MustCompile(`^\s*--- FAIL: (\S+)`)
 	seed    = regexp.MustCompile(`\bseed[ =:]+([0-9]+)`)
+	// counting matches a line that a test logs with t.Log("counted: …").
+	counting = regexp.MustCompile(`^\s+\w+\.go:[0-9]+: counted: (.+)$`)
 )
 
 // run runs a stage. The caller adds the commit and the inputs to the result. An error means that
@@ -52,7 +54,7 @@ func (s stage) run(ctx context.Context, out io.Writer) (result, error) {
 	sieve.flush()
 	r.Seconds = int(time.Since(r.Began).Seconds())
 	r.StallMS, r.Load = witness.stop(), loadAverage()
-	r.Seeds, r.Failures = sieve.seeds, sieve.failures
+	r.Seeds, r.Counted, r.Failures = sieve.seeds, sieve.counted, sieve.failures
 	var exit *exec.ExitError
 	switch {
 	case err == nil && len(r.Failures) == 0:
@@ -67,12 +69,13 @@ func (s stage) run(ctx context.Context, out io.Writer) (result, error) {
 }
 
 // A sieve writes the output of a stage to a log, prints the lines that are not about passing tests,
-// and collects seeds and failures.
+// and collects seeds, counts and failures.
 type sieve struct {
 	out, log io.Writer
 	rest     []byte
 	last     []string // the last lines that are not about passing tests
 	seeds    []string
+	counted  []string
 	failures []string
 }
 
@@ -101,6 +104,9 @@ func (s *sieve) flush() {
 func (s *sieve) take(line string) {
 	if m := seed.FindStringSubmatch(line); m != nil && !slices.Contains(s.seeds, m[1]) {
 		s.seeds = append(s.seeds, m[1])
+	}
+	if m := counting.FindStringSubmatch(line); m != nil {
+		s.counted = append(s.counted, m[1])
 	}
 	if m := failing.FindStringSubmatch(line); m != nil {
 		s.failures = append(s.failures, m[1])

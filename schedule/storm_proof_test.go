@@ -110,7 +110,7 @@ func TestT68_KilledMoreOftenThanTheInterval(t *testing.T) {
 	b.until("what is owed is made", "select s.next_at >= $1 and s.next_at > clock_timestamp() - $2::bigint * interval '1 millisecond' from pawl.schedule as s", end, (*stormEvery).Milliseconds())
 	b.exec("select pawl_v1.schedule_pause('s', 'test', 'the end')")
 	made := b.grid("s", s.FirstAt, *stormEvery)
-	t.Logf("%d ticks, one each %v; %d processes killed, %d of them right before or after a tick", made, *stormEvery, deaths.Load(), atTick.Load())
+	t.Logf("counted: schedules: %d ticks, one each %v, each made once; %d processes killed, %d of them right before or after a tick", made, *stormEvery, deaths.Load(), atTick.Load())
 	if made < *stormTicks || deaths.Load() < int64(*stormTicks) {
 		t.Errorf("%d ticks and %d deaths are less than %d", made, deaths.Load(), *stormTicks)
 	}

@@ -239,8 +239,9 @@ func (p *payers) judge(each int) {
 		return p.count("select count(*) from pawl.step where status = $1", status)
 	}
 	succeeded, unknown, open := count("succeeded"), count("unknown"), p.count("select count(*) from pawl.job where status <> 'unknown'")
-	p.Logf("%s: %d payments, %d processes killed, %d frozen; %d charges in %d requests, %d twice; %d succeeded, %d unknown, %d open; events %v",
-		p.order.Policy, each, p.killed.Load(), p.frozen.Load(), len(p.provider.Charges()), p.provider.Requests(), twice, succeeded, unknown, open, p.events)
+	p.Logf("counted: steps, %s: %d payments, %d processes killed, %d frozen; %d charges in %d requests, %d twice; %d succeeded, %d unknown, %d open",
+		p.order.Policy, each, p.killed.Load(), p.frozen.Load(), len(p.provider.Charges()), p.provider.Requests(), twice, succeeded, unknown, open)
+	p.Logf("events: %v", p.events)
 	if open > 0 || succeeded+unknown != each {
 		p.Errorf("%d of %d payments have no end", each-succeeded-unknown, each)
 	}

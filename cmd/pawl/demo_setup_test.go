@@ -147,6 +147,8 @@ func (r demoReport) wantKept(t *testing.T, intents, dead int) {
 	if want := fmt.Sprint(intents, intents-dead, dead, 0, 0, 0, 0, 0, 0); got != want {
 		t.Errorf("intents, effects, dead letters, doubled, lost, altered, torn, unexpected, unsettled: %s, want %s", got, want)
 	}
+	t.Logf("counted: %s: %d intents, %d deliveries, %d workers killed, %d effects, %d dead letters, %d lost, %d doubled", t.Name(), *r.Intents, *r.Deliveries, *r.Kills, *r.Effects,
+		*r.DeadLetters, *r.Lost, *r.Doubled)
 }
 
 // A buffer may be read while a process writes.

@@ -321,8 +321,9 @@ select count(*), count(distinct e.key),
 	if err != nil {
 		s.Fatal(err)
 	}
-	s.Logf("%s: %d messages, %d sent, %d kills, %d effects, %d doubled, %d lost, %d out of order; server %s", s.Name(), *soakMessages, s.sent, *soakKills, all,
-		all-distinct, *soakMessages-distinct, disorder, s.state())
+	s.Logf("counted: %s on SQS, %s: %d messages, %d sent, %d kills, %d effects, %d doubled, %d lost, %d out of order", s.queue, s.consumer.Mode, *soakMessages, s.sent, *soakKills, all,
+		all-distinct, *soakMessages-distinct, disorder)
+	s.Logf("server: %s", s.state())
 	if all != *soakMessages || distinct != *soakMessages || letters != 0 {
 		s.Errorf("%d effects, %d different, %d dead letters, want %d of each and no letters", all, distinct, letters, *soakMessages)
 	}

@@ -69,7 +69,6 @@ type soak struct {
 	scheme   webhook.Scheme
 	client   *http.Client
 	random   *rand.Rand
-	began    time.Time
 
 	requests, refused atomic.Int64 // answered 503, or not at all
 	killed            atomic.Int64 // receivers that died by SIGKILL
@@ -102,7 +101,7 @@ func newSoak(t *testing.T, mode string) *soak {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = listener.Close() })
-	s := &soak{T: t, plan: assignment{URL: pawltest.URL(t, effects), Mode: mode}, listener: listener, known: map[string]bool{}, began: time.Now(),
+	s := &soak{T: t, plan: assignment{URL: pawltest.URL(t, effects), Mode: mode}, listener: listener, known: map[string]bool{},
 		scheme: soakScheme(), random: rand.New(rand.NewPCG(*hookSeed, 1)),
 		client: &http.Client{Timeout: 20 * time.Second, Transport: &http.Transport{MaxIdleConnsPerHost: workers}}}
 	if s.pool, err = pgxpool.New(t.Context(), s.plan.URL); err != nil {
@@ -235,8 +234,8 @@ func (s *soak) judge() {
 	if err != nil {
 		s.Fatal(err)
 	}
-	s.Logf("%s: %d deliveries, %d copies each, %d requests (%d not answered 200), %d SIGKILLs: %d effects, %d doubled, %d lost, in %s", s.Name(),
-		*hookDeliveries, copies, s.requests.Load(), s.refused.Load(), s.killed.Load(), all, all-distinct, *hookDeliveries-distinct, time.Since(s.began).Round(time.Second))
+	s.Logf("counted: webhooks, %s: %d deliveries, %d copies each, %d requests (%d not answered 200), %d SIGKILLs: %d effects, %d doubled, %d lost", s.plan.Mode,
+		*hookDeliveries, copies, s.requests.Load(), s.refused.Load(), s.killed.Load(), all, all-distinct, *hookDeliveries-distinct)
 	if s.killed.Load() < int64(*hookKills) {
 		s.Errorf("only %d receivers were killed", s.killed.Load())
 	}

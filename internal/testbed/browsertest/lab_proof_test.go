@@ -70,6 +70,7 @@ func TestLab(t *testing.T) {
 	if report.Pawl.Doubled+report.Pawl.Lost != 0 || report.Pawl.Effects != report.Sent || report.Sent < 200 {
 		t.Errorf("with Pawl: %+v of %d orders", report.Pawl, report.Sent)
 	}
+	t.Logf("counted: crash lab: %d orders, %d buttons pressed; with Pawl %d doubled, %d lost; with INSERT first %v", report.Sent, report.Presses, report.Pawl.Doubled, report.Pawl.Lost, report.Beside)
 	if len(report.Beside) != 1 || report.Beside[0].Doubled == 0 || report.Beside[0].Lost == 0 {
 		t.Errorf("INSERT first: %+v, want some of both", report.Beside)
 	}

@@ -52,6 +52,7 @@ func Play(t *testing.T, tr Transport, r Run) *Verdict {
 	if len(v.Idle) > 0 {
 		t.Errorf("the run proves nothing: %s", strings.Join(v.Idle, ", "))
 	}
+	t.Logf("counted: %s", v.counts())
 	return v
 }
 

@@ -111,6 +111,17 @@ func (v *Verdict) String() string {
 	return b.String()
 }
 
+// counts returns what a reader of the proof wants to know, as one line.
+func (v *Verdict) counts() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s, %s: %d orders, %d sent, %d deliveries, %d effects, %d dead letters, %d lost, %d doubled", v.Transport, v.Run, v.Intents, v.Sent,
+		v.Deliveries, v.Effects, v.DeadLetters, v.Lost, v.Doubled)
+	for _, what := range slices.Sorted(maps.Keys(v.Faults)) {
+		fmt.Fprintf(&b, "; %s ×%d", what, v.Faults[what])
+	}
+	return b.String()
+}
+
 // why lists the violations.
 func (v *Verdict) why() string {
 	all := slices.Concat(v.Broken, v.Violations)

@@ -43,7 +43,7 @@ func (c *cluster) run(what string, fail func(l *load)) verdict {
 	fail(l)
 	l.goesOn(c)
 	v := l.stop(c, began)
-	c.Logf("%s: %v", what, v)
+	c.Logf("counted: %s: %v", what, v)
 	return v
 }
 
