@@ -75,7 +75,12 @@ func times(who string, factor float64) Bar { return Bar{Who: who, Of: "River", F
 
 // allPlans returns the rows in the order in which they run.
 func allPlans() []plan {
-	return append([]plan{
+	return slices.Concat(enqueuePlans(), drainPlans(), pickupPlans(), heldPlans(), deathPlans(),
+		inboxPlans(), outboxPlans(), commandPlans(), httpPlans(), []plan{guardPlan()})
+}
+
+func enqueuePlans() []plan {
+	return []plan{
 		{Row: Row{ID: "enqueue-1", Title: "Enqueue, one job a call, 1 caller", Unit: perSec, Bars: []Bar{times("Pawl", 2)}},
 			entries: singles(1)},
 		{Row: Row{ID: "enqueue-16", Title: "Enqueue, one job a call, 16 callers", Unit: perSec, Bars: []Bar{times("Pawl", 2)}},
@@ -88,6 +93,11 @@ func allPlans() []plan {
 				{who("loop", "insert … unnest"), loopSystem, enqueueBatched},
 				{floor("insert … generate_series"), pawlSystem, floorFor(insertMany, 1, manySize)},
 			}},
+	}
+}
+
+func drainPlans() []plan {
+	return []plan{
 		{Row: Row{ID: "noop", Title: "Jobs that do nothing: claim to finish, one process", Unit: perSec,
 			Bars: []Bar{times("Pawl", 2.5), times("Pawl, batch", 2)}},
 			entries: []entry{
@@ -114,6 +124,11 @@ func allPlans() []plan {
 			}},
 		convoyPlan(),
 		busyPlan(),
+	}
+}
+
+func pickupPlans() []plan {
+	return []plan{
 		{Row: Row{ID: "pickup", Title: "Enqueue to handler, idle, default settings", Unit: ms, Less: true,
 			Bars: []Bar{{Who: "Pawl", Factor: 5, Meaning: "p50 ≤ 5 ms"}, {Who: "Pawl", Factor: 20, P99: true, Meaning: "p99 ≤ 20 ms"},
 				{Who: "Pawl, psql", Factor: 5, Meaning: "p50 ≤ 5 ms"}, {Who: "Pawl, psql", Factor: 20, P99: true, Meaning: "p99 ≤ 20 ms"}}}, rounds: 1, abreast: true,
@@ -127,6 +142,12 @@ func allPlans() []plan {
 		storedAndScheduledPlan(),
 		{Row: Row{ID: "pickup-half", Title: "Enqueue to handler at half load", Unit: ms, Less: true}, rounds: 1,
 			entries: contenders("set up for speed", pickupHalf)},
+	}
+}
+
+// heldPlans measure beside old snapshots and blocked lanes.
+func heldPlans() []plan {
+	return []plan{
 		{Row: Row{ID: "held", Title: "An idle snapshot held, saturated: rate at the end", Unit: perSec,
 			Bars: []Bar{{Who: "Pawl", Factor: 0.8, Meaning: "≥ 80 % of its clean rate"}}}, rounds: 1,
 			entries: contenders("set up for speed", heldSaturated)},
@@ -137,6 +158,12 @@ func allPlans() []plan {
 		{Row: Row{ID: "blocked", Title: "Jobs that do nothing, beside 100,000 blocked in lanes", Unit: perSec,
 			Bars: []Bar{{Who: "Pawl", Factor: 0.8, Meaning: "≥ 80 % of its clean rate"}}},
 			entries: []entry{{who("Pawl", "1,000 lanes behind a dead letter each"), pawlSystem, blocked(20_000)}}},
+	}
+}
+
+// deathPlans measure after a stall or a SIGKILL, and the memory of a worker.
+func deathPlans() []plan {
+	return []plan{
 		{Row: Row{ID: "straggler", Title: "A job whose transaction stayed open: COMMIT to handler", Unit: ms, Less: true,
 			Bars: []Bar{{Who: "Pawl", Factor: 1000, P99: true, Meaning: "p99 ≤ 1 s"}}}, rounds: 1, abreast: true,
 			entries: contenders("set up for speed", straggle)},
@@ -155,7 +182,7 @@ func allPlans() []plan {
 				{base("2,000 workers"), riverSystem, memory("river/memory")},
 			}},
 		zombies(),
-	}, slices.Concat(inboxPlans(), outboxPlans(), commandPlans(), httpPlans(), []plan{guardPlan()})...)
+	}
 }
 
 func singles(callers int) []entry {

@@ -283,79 +283,34 @@ func (p *program) directOf(fn *ssa.Function) []event {
 	return all
 }
 
+// classify returns what a call does, or nil if that is nothing of interest.
 func classify(c *call) *event {
-	e := &event{call: c}
 	if acks, surely := c.acks(); acks {
-		e.what, e.surely = isAck, surely
-		for _, arg := range c.args {
-			if !isContext(arg.Type()) {
-				e.message = append(e.message, arg)
-			}
-		}
-		if _, constant := allConst(e.message); len(e.message) == 0 || constant {
-			e.message = []ssa.Value{c.recv}
-		}
-		return e
+		return acknowledgement(c, surely)
 	}
-	on := c.recv
-	if on == nil || kindOf(on.Type()) == noHandle {
-		for _, arg := range c.args {
-			if kindOf(arg.Type()) != noHandle {
-				on = arg
-				break
-			}
+	e := &event{call: c}
+	e.findHandle()
+	switch {
+	case c.recv != nil && commits(c.recv.Type()) && (c.name == "Commit" || c.name == "Rollback"):
+		e.what, e.handle = isCommit, rootOf(c.recv)
+		if c.name == "Rollback" {
+			e.what = isRollback
 		}
-	}
-	if on != nil {
-		e.tx, e.kind, e.handle = on, kindOf(on.Type()), rootOf(on)
-		if lentGORM(e.handle) {
-			e.kind = txKind
-		}
-	}
-	if c.recv != nil && commits(c.recv.Type()) {
-		switch c.name {
-		case "Commit":
-			e.what, e.handle = isCommit, rootOf(c.recv)
-			return e
-		case "Rollback":
-			e.what, e.handle = isRollback, rootOf(c.recv)
-			return e
-		}
-	}
-	if c.runsInTx() {
+	case c.runsInTx():
 		e.what = isBlock
-		return e
-	}
-	if strings.HasPrefix(c.name, "Begin") && c.sig.Results().Len() > 0 && commits(c.sig.Results().At(0).Type()) {
+	case strings.HasPrefix(c.name, "Begin") && c.sig.Results().Len() > 0 && commits(c.sig.Results().At(0).Type()):
 		e.what = isBegin
 		if c.recv != nil {
 			e.tx, e.kind, e.handle = c.recv, kindOf(c.recv.Type()), rootOf(c.recv)
 		}
-		return e
-	}
-	if e.kind != noHandle && c.pkg != "fmt" {
-		for _, arg := range c.args {
-			if b, is := arg.Type().Underlying().(*types.Basic); is && b.Info()&types.IsString != 0 {
-				if e.sql = parseSQL(textOf(arg, 0)); e.sql != nil {
-					e.what = isStmt
-					return e
-				}
-			}
-		}
-	}
-	if e.text = c.outside(); e.text != "" {
+	case e.findStatement():
+		e.what = isStmt
+	case e.findOutside():
 		e.what = isOutside
-		return e
-	}
-	if c.receives() {
+	case c.receives():
 		e.what = isReceive
-		return e
-	}
-	if c.recv != nil && e.tx == c.recv && e.kind == poolKind && executes(c.name) {
+	case c.recv != nil && e.tx == c.recv && e.kind == poolKind && executes(c.name):
 		e.what = isUse
-		return e
-	}
-	switch {
 	case e.kind != txKind:
 		return nil
 	case e.tx == c.recv && executes(c.name):
@@ -368,6 +323,62 @@ func classify(c *call) *event {
 		e.what = isLend
 	}
 	return e
+}
+
+// acknowledgement returns the event of a call that acknowledges messages: its arguments, or its
+// receiver.
+func acknowledgement(c *call, surely bool) *event {
+	e := &event{call: c, what: isAck, surely: surely}
+	for _, arg := range c.args {
+		if !isContext(arg.Type()) {
+			e.message = append(e.message, arg)
+		}
+	}
+	if _, constant := allConst(e.message); len(e.message) == 0 || constant {
+		e.message = []ssa.Value{c.recv}
+	}
+	return e
+}
+
+// findHandle finds the transaction or pool on which the call works: its receiver, or an argument.
+func (e *event) findHandle() {
+	on := e.call.recv
+	if on == nil || kindOf(on.Type()) == noHandle {
+		for _, arg := range e.call.args {
+			if kindOf(arg.Type()) != noHandle {
+				on = arg
+				break
+			}
+		}
+	}
+	if on == nil {
+		return
+	}
+	e.tx, e.kind, e.handle = on, kindOf(on.Type()), rootOf(on)
+	if lentGORM(e.handle) {
+		e.kind = txKind
+	}
+}
+
+// findStatement finds the SQL that the call sends, and reports whether there is any.
+func (e *event) findStatement() bool {
+	if e.kind == noHandle || e.call.pkg == "fmt" {
+		return false
+	}
+	for _, arg := range e.call.args {
+		if b, is := arg.Type().Underlying().(*types.Basic); is && b.Info()&types.IsString != 0 {
+			if e.sql = parseSQL(textOf(arg, 0)); e.sql != nil {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// findOutside finds the system that the call reaches, and reports whether it leaves the process.
+func (e *event) findOutside() bool {
+	e.text = e.call.outside()
+	return e.text != ""
 }
 
 // executes reports whether a method of a handle sends a statement.

@@ -16,5 +16,6 @@
 //	broker.go     brokers: receive, acknowledge, send
 //	calls.go      the calls of a function that matter here, with those of the functions it calls
 //	path.go       whether one instruction can run after another
+//	decision.go   the branches on the result of a SELECT
 //	ack.go, apart.go, outside.go, swallow.go, key.go, act.go   the six analyzers
 package vet
