@@ -230,6 +230,15 @@ func (r recipe) webhooks() {
 	}
 	r.want("select count(*) from pawl_v1.dead_letters as d where convert_from(d.payload, 'UTF8') like '%refunded%'", 1)
 	r.want("select count(*) from pawl.delivery as d where d.verified_by = 'new'", 3)
+	// What cannot be read is kept once, and not asked for again.
+	unreadable := []string{"not json", `"x"`, "[]", "7", "null", `{"type":"paid"}`, `{"id":7}`, `{"id":""}`, `{"id":"\u0000"}`, `{"id":"\ud800"}`,
+		`{"id":"` + strings.Repeat("a", 256) + `"}`, strings.Repeat("[", 50_000)}
+	for _, body := range append(unreadable, unreadable[0]) {
+		if got := send(sign(secret, body), body); got != "200" {
+			r.Errorf("%.20s: %s, want 200", body, got)
+		}
+	}
+	r.want("select count(*) from pawl_v1.dead_letters as d where d.last_error like '%no JSON object%'", len(unreadable))
 	body := event("c", 1)
 	for _, said := range r.atOnce("webhook", sign(secret, body), body) {
 		if said != "200" && said != "503" {
