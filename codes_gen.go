@@ -66,7 +66,7 @@ var codeTexts = map[Code]codeText{
 	CodeKeyInvalid:         {"key is missing or over its limit", "pass a key of 1 to 255 octets"},
 	CodeKeyReused:          {"key was used before with a different payload", "use a new key for a new intent or fix the caller that changes its payload between retries"},
 	CodeFingerprintInvalid: {"fingerprint is missing or malformed", "pass the 32 octets of a SHA-256"},
-	CodeArgumentInvalid:    {"an argument is missing or out of its bounds", "give what the message asks for"},
+	CodeArgumentInvalid:    {"an argument is missing or out of its bounds", "correct the argument that the error names"},
 	CodeFenceLost:          {"fence lost: this attempt no longer holds its work", "drop this attempt; its transaction must not commit"},
 	CodeInProgress:         {"the same intent is being processed now", "retry after the time in retry_after"},
 	CodeFailedFinal:        {"the intent failed for good earlier", "read the stored failure; a retry needs a new key"},

@@ -162,9 +162,10 @@ func (c *Consumer) retryTransaction(ctx context.Context, d pawl.Delivery, once f
 	return err
 }
 
-// deliverTrigger calls the trigger without a claim. A payload that does not fit the trigger's type
-// becomes a dead letter. After another failure the delivery is released to the source, or becomes a
-// job if it would hold up later deliveries there.
+// deliverTrigger calls the trigger without a claim. After a final failure, such as a payload that
+// does not fit the trigger's type, the delivery becomes a dead letter: the source would deliver it
+// for ever. After another failure it is released to the source, or becomes a job if it would hold
+// up later deliveries there.
 func (c *Consumer) deliverTrigger(ctx context.Context, d pawl.Delivery) (o deliveryResult) {
 	key := "" // for counting losses; "": the source counts them
 	if c.info.ReleaseBlocks {
@@ -208,7 +209,7 @@ func (c *Consumer) deliverTrigger(ctx context.Context, d pawl.Delivery) (o deliv
 	switch {
 	case errors.As(err, new(invalidError)), errors.As(err, new(mismatch)):
 		return c.runUntilKnown(ctx, c.asDeadLetter(item{Delivery: d, sent: d.Key}, err).asStarted())
-	case err != nil && c.info.ReleaseBlocks && ctx.Err() == nil && !heldElsewhere(err) && !away("consumer.trigger", err):
+	case err != nil && (c.info.ReleaseBlocks || pawl.IsFinal(err)) && ctx.Err() == nil && !heldElsewhere(err) && !away("consumer.trigger", err):
 		return c.runUntilKnown(ctx, c.asFailedTrigger(d, err).asStarted())
 	case err != nil:
 		if key != "" && ctx.Err() == nil && brokeOff(err) {

@@ -167,9 +167,9 @@ func (h LeasedHandler) settings() settings {
 //   - [pawl.ErrFailureRecorded]: the row holds the error; unless it is final, a sweeper retries it
 //   - [pawl.ErrInProgress], if the error is [pawl.Swept]: a sweeper takes the row over
 //
-// After any other error the message is retried: from the source, or from the database if released
-// messages hold up others there ([pawl.SourceInfo].ReleaseBlocks). A payload that does not decode
-// becomes a dead letter.
+// After a final error ([pawl.IsFinal]) the message becomes a dead letter, and so does one whose
+// payload does not decode. After any other error it is retried: from the source, or from the
+// database if released messages hold up others there ([pawl.SourceInfo].ReleaseBlocks).
 //
 // [job.Worker.Process]: https://pkg.go.dev/github.com/pawl-go/pawl/job#Worker.Process
 func Trigger[T any](fn func(ctx context.Context, m Message[T]) error) TriggerHandler {

@@ -4,6 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"io"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -67,6 +70,51 @@ func TestTrigger_TheRowRemembers(t *testing.T) {
 	handled, retryable, failed := b.counters.Count(pawl.EventGuardAlreadyHandled), b.counters.Count(pawl.EventRetryable), b.counters.Count(pawl.EventFailed)
 	if handled != 30 || retryable != 1 || failed != 1 {
 		t.Errorf("%d already handled, %d to be tried again, %d failed", handled, retryable, failed)
+	}
+}
+
+// A trigger whose error no retry can mend leaves a dead letter: the source would deliver the message
+// for ever. The trigger is called once.
+func TestTrigger_AFinalErrorIsADeadLetter(t *testing.T) {
+	t.Parallel()
+	b := setup(t, things)
+	rows, err := guard.New(b.pool, guard.Table{Name: "thing"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	nothing := func(context.Context, pgx.Tx) (any, error) { return nil, nil }
+	failures := map[string]func(context.Context) error{
+		"final":          func(context.Context) error { return pawl.Final(errors.New("no such tenant")) },
+		"final, wrapped": func(context.Context) error { return fmt.Errorf("summarize: %w", pawl.Final(io.EOF)) },
+		"no number":      func(ctx context.Context) error { return rows.Once(ctx, "", nothing) },
+		"too large":      func(ctx context.Context) error { return rows.Once(ctx, "99999999999999999999", nothing) },
+		"a CHECK of ours": func(ctx context.Context) error {
+			_, err := b.pool.Exec(ctx, "insert into checked values (-1)")
+			return err
+		},
+	}
+	if _, err := b.pool.Exec(t.Context(), "create table checked (n int check (n > 0))"); err != nil {
+		t.Fatal(err)
+	}
+	var calls sync.Map
+	b.form.handle = nil
+	b.form.trigger = func(ctx context.Context, d pawl.Delivery) error {
+		n, _ := calls.LoadOrStore(d.Key, new(atomic.Int32))
+		n.(*atomic.Int32).Add(1)
+		return failures[d.Key](ctx)
+	}
+	for name := range failures {
+		b.source.Send(pawl.Delivery{Key: name, MessageID: name, Payload: []byte(name)})
+	}
+	b.start()
+	b.until("all are acknowledged", func() bool { return b.source.Open() == 0 })
+	for name := range failures {
+		if n, called := calls.Load(name); !called || n.(*atomic.Int32).Load() != 1 {
+			t.Errorf("%s: called %v times", name, n)
+		}
+		if n := b.count("select count(*) from pawl_v1.dead_letters as d where convert_from(d.payload, 'UTF8') = '" + name + "' and d.attempts = 1"); n != 1 {
+			t.Errorf("%s: %d dead letters", name, n)
+		}
 	}
 }
 

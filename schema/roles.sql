@@ -74,7 +74,7 @@ grant execute on function
   pawl_v1._steps_of_job(pawl.job),
   pawl_v1._step_doubts(pawl.step),
   pawl_v1.explain(text, jsonb),
-  pawl_v1._story(text, text[], text[], text[], text[]),
+  pawl_v1._story(text, text, text[], text[], text[], text[]),
   pawl_v1._steps_of(text, bigint[], text[]),
   pawl_v1._refused_of(text, text[], text[]),
   pawl_v1._presence(bigint),

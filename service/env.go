@@ -80,7 +80,7 @@ func poolFrom(ctx context.Context, env func(string) string) (*pgxpool.Pool, erro
 	}
 	url := env(name)
 	if url == "" {
-		return nil, wrong(name, "is not set", "set it to postgres://user:password@host:5432/database; pawl dev postgres starts a server and prints its URL")
+		return nil, wrong(name, "is not set, nor is PAWL_DATABASE_URL", "set one of them to postgres://user:password@host:5432/database; pawl dev postgres starts a server and prints its URL")
 	}
 	settings, err := pgxpool.ParseConfig(url)
 	if err != nil {

@@ -40,7 +40,7 @@ func run(ctx context.Context) error {
 	return app.Run(ctx) // leaves the group when it ends
 }
 
-// An Order is the value of a record. A record that is not such JSON becomes a dead letter.
+// An Order is the value of a record. A record that does not decode becomes a dead letter.
 type Order struct {
 	ID    string `json:"id"`
 	Cents int64  `json:"cents"`

@@ -65,7 +65,7 @@ func run(ctx context.Context) error {
 	return app.Run(ctx) // it closes the source's connection last
 }
 
-// An Order is the payload of a message. A message that is not such JSON becomes a dead letter.
+// An Order is the payload of a message. A message that does not decode becomes a dead letter.
 type Order struct {
 	ID    string `json:"id"`
 	Cents int64  `json:"cents"`

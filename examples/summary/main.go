@@ -86,7 +86,7 @@ func run(ctx context.Context) error {
 	return app.Run(ctx)
 }
 
-// A named is the payload of a message. A payload that is not such JSON becomes a dead letter.
+// A named is the payload of a message. A payload that does not decode becomes a dead letter.
 type named struct {
 	Document json.Number `json:"document"`
 }

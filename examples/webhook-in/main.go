@@ -112,7 +112,7 @@ func secret(name string) webhook.Secret {
 	return webhook.Secret{Name: name, Value: cmp.Or(os.Getenv(name), "for-trying-it-out-only")}
 }
 
-// A push is GitHub's payload of a push. A payload that is not such JSON becomes a dead letter.
+// A push is GitHub's payload of a push. A payload that does not decode becomes a dead letter.
 type push struct{ Ref, After string }
 
 // pushed writes the position of a branch. Its row and the record of the delivery commit together.

@@ -97,7 +97,7 @@ func (w *worker) handle(ctx context.Context, m consumer.Message[named]) error {
 	return w.ship(ctx, m.Value.Order.String())
 }
 
-// A named is the payload of a message. A payload that is not such JSON becomes a dead letter.
+// A named is the payload of a message. A payload that does not decode becomes a dead letter.
 type named struct {
 	Order json.Number `json:"order"`
 }

@@ -32,7 +32,9 @@ cost 1
 as $$
 begin
   raise exception '% must have 1 to 255 octets, it has %', p_what, coalesce(octet_length(p_key), 0)
-    using errcode = 'P4001', hint = 'hash a longer key, for instance encode(sha256(...), ''hex'')';
+    using errcode = 'P4001',
+          hint = case when octet_length(p_key) > 255 then 'hash a longer key, for instance encode(sha256(...), ''hex'')'
+                      else 'pass the name that the sender gave the message or request' end;
 end
 $$;
 
@@ -70,7 +72,9 @@ cost 1
 as $$
 begin
   raise exception 'payload must have at most 4194304 octets, it has %', coalesce(octet_length(p_payload)::text, 'none')
-    using errcode = 'P4004', hint = 'store a large payload elsewhere and enqueue its reference';
+    using errcode = 'P4004',
+          hint = case when p_payload is null then 'pass an empty payload if there is nothing to say'
+                      else 'store a large payload elsewhere and enqueue its reference' end;
 end
 $$;
 

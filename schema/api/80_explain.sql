@@ -201,14 +201,16 @@ end
 $$;
 
 -- _story returns the rows of explain, unordered. p_scopes, p_consumers, p_queues, p_owners (scopes
--- of steps): where to look for the key.
-create or replace function pawl_v1._story(p_key text, p_scopes text[], p_consumers text[], p_queues text[], p_owners text[])
+-- of steps): where to look for the key. p_scope: the only one of them, or null.
+create or replace function pawl_v1._story(p_key text, p_scope text, p_scopes text[], p_consumers text[], p_queues text[], p_owners text[])
 returns table (at timestamptz, kind text, scope text, key text, event text, detail jsonb)
 language plpgsql
 set search_path = pg_catalog, pg_temp
 stable
 as $$
 declare
+  -- the queues of p_scope
+  v_within text[] := case when p_scope is not null then array[p_scope, 'inbox/' || p_scope, 'outbox/' || p_scope] end;
   v_jobs   bigint[] := '{}';
   v_known  text[] := '{}'; -- scopes and consumers that know the key, for events
   v_seen   jsonb := '[]';  -- deliveries: [consumer, message id]
@@ -220,11 +222,13 @@ begin
   if p_key ~ '^[1-9][0-9]{0,17}$' then
     select coalesce(array_agg(f.id), '{}')
       into v_jobs
-      from (select j.id from pawl.job as j where j.id = p_key::bigint
+      from (select j.id, j.queue from pawl.job as j where j.id = p_key::bigint
              union all
-            (select a.id from pawl_v1.archive as a where a.id = p_key::bigint limit 1)) as f (id);
-    if v_jobs = '{}' and (exists (select from pawl.audit as a where a.target = 'job ' || p_key)
-                          or exists (select from pawl.stale_write as w where w.kind = 'job' and w.key = p_key)) then
+            (select a.id, a.queue from pawl_v1.archive as a where a.id = p_key::bigint limit 1)) as f (id, queue)
+     where coalesce(f.queue = any (v_within), true);
+    if v_jobs = '{}'
+       and (exists (select from pawl.audit as a where a.target = 'job ' || p_key and coalesce(a.before ->> 'queue' = any (v_within), true))
+            or exists (select from pawl.stale_write as w where w.kind = 'job' and w.key = p_key and coalesce(w.scope = any (v_within), true))) then
       v_jobs := array[p_key::bigint];
     end if;
   end if;
@@ -488,7 +492,7 @@ begin
     case when cardinality(v_owners) > v_most then 'steps' end], null);
   return query
   select s.at, s.kind, s.scope, s.key, s.event, s.detail
-    from pawl_v1._story(p_key, v_scopes[ : v_most], v_consumers[ : v_most], v_queues[ : v_most], v_owners[ : v_most]) with ordinality
+    from pawl_v1._story(p_key, v_scope, v_scopes[ : v_most], v_consumers[ : v_most], v_queues[ : v_most], v_owners[ : v_most]) with ordinality
            as s (at, kind, scope, key, event, detail, n)
    order by s.at nulls last, s.n;
   return query

@@ -41,7 +41,7 @@ func ExampleOpen() {
 	_, err = pawlkafka.Open(context.Background(), []kgo.Opt{kgo.SeedBrokers("localhost:9092"), kgo.BlockRebalanceOnPoll()}, "billing", []string{"orders"}, pawlkafka.Config{})
 	fmt.Println(err)
 	// Output:
-	// kafka.open: P4004 an argument is missing or out of its bounds: the topics are []: name at least one (give what the message asks for)
+	// kafka.open: P4004 an argument is missing or out of its bounds: the topics are []: name at least one (correct the argument that the error names)
 	// kafka.open: P4004 an argument is missing or out of its bounds: the option kgo.BlockRebalanceOnPoll breaks a promise of Pawl (leave it out: one slow record would hold up the whole group)
 }
 

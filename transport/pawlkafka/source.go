@@ -90,7 +90,7 @@ func Open(ctx context.Context, opts []kgo.Opt, group string, topics []string, cf
 	case err != nil:
 		return nil, err
 	case group == "":
-		return nil, adapter.BadArgument(op, "the group has no name")
+		return nil, adapter.BadArgument(op, "the name of the group is empty")
 	case len(topics) == 0 || slices.Contains(topics, ""):
 		return nil, adapter.BadArgument(op, "the topics are %q: name at least one", topics)
 	}

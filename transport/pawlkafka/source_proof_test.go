@@ -654,7 +654,7 @@ func TestOpen_SaysWhatToDo(t *testing.T) {
 		says   string
 	}{
 		"no topic":           {nil, "g", nil, pawlkafka.Config{}, "name at least one"},
-		"no group":           {nil, "", []string{topic}, pawlkafka.Config{}, "the group has no name"},
+		"no group":           {nil, "", []string{topic}, pawlkafka.Config{}, "the name of the group is empty"},
 		"unknown topic":      {nil, "g", []string{"nowhere"}, pawlkafka.Config{}, `topic "nowhere" does not exist (create it`},
 		"no broker":          {[]kgo.Opt{kgo.SeedBrokers("127.0.0.1:1")}, "g", []string{topic}, pawlkafka.Config{}, "check kgo.SeedBrokers"},
 		"a wait":             {nil, "g", []string{topic}, pawlkafka.Config{Wait: time.Hour}, "Wait is 1h0m0s"},

@@ -70,7 +70,7 @@ func OpenSink(ctx context.Context, js jetstream.JetStream, stream string, cfg Si
 	case js == nil:
 		return nil, adapter.BadArgument(op, "the JetStream context is missing")
 	case stream == "":
-		return nil, adapter.BadArgument(op, "the stream has no name")
+		return nil, adapter.BadArgument(op, "the name of the stream is empty")
 	case (cfg.Subject == "") == (cfg.SubjectOf == nil):
 		return nil, adapter.BadArgument(op, "set one of Subject and SubjectOf")
 	}

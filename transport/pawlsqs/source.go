@@ -119,7 +119,7 @@ func resolve(ctx context.Context, op string, client Resolver, queue string) (str
 		return "", adapter.BadArgument(op, "the client is missing")
 	}
 	if queue == "" {
-		return "", adapter.BadArgument(op, "the queue has no name")
+		return "", adapter.BadArgument(op, "the name of the queue is empty")
 	}
 	if !strings.Contains(queue, "://") {
 		out, err := client.GetQueueUrl(ctx, &awssqs.GetQueueUrlInput{QueueName: &queue})

@@ -72,6 +72,11 @@ func TestExplain(t *testing.T) {
 	}
 	b.is("select count(*) from pawl_v1.explain('k-1') as e where e::text like '%secret%' or e.detail::text like '%secret%'", "0")
 	b.is(story("k-1", `{"scope": "orders/other"}`), "<nil>")
+	// With a scope, only the jobs of its queues are found by their ids, also those that are gone.
+	for scope, want := range map[string]string{"mail": "3", "billing": "1", "outbox/billing": "1", "orders": "2 4", "inbox/orders": "2 4", "document": "<nil>"} {
+		b.is(fmt.Sprintf(`select string_agg(n::text, ' ' order by n) from generate_series(1, 4) as n
+ where exists (select from pawl_v1.explain(n::text, '{"scope": "%s"}') as e where e.kind = 'job')`, scope), want)
+	}
 	b.is(`select e.kind, e.detail from pawl_v1.explain('never') as e`, "looked map[beyond:[] consumers:1 queues:2 scopes:1 steps:1]")
 	b.is("select pawl_v1.explain('')", "P4001")
 	b.is(`select pawl_v1.explain('k', '{"scoop": 1}')`, "P4004")

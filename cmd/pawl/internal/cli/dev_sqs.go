@@ -130,7 +130,7 @@ func (f devSQSFlags) announce(cmd *cobra.Command, endpoint string, made []string
 		say("queue " + url)
 	}
 	if len(made) > 0 {
-		say("and there: pawl dev sqs send --queue " + path.Base(made[0]) + " --key order-17 --payload '{}'")
+		say("and there: pawl dev sqs send --queue " + path.Base(made[0]) + " --key order-17 --payload '{\"id\":\"order-17\",\"cents\":1250}'")
 	}
 	return printOne(cmd, *f.json, devQueue{URL: endpoint, Queues: made}, endpoint)
 }

@@ -60,7 +60,7 @@ It signs with credentials that AWS would refuse, so it reaches only services tha
 func (f devSendFlags) run(cmd *cobra.Command) error {
 	switch {
 	case f.key == "":
-		return misused(cmd, "the idempotency key is missing", "pass --key, as in: pawl dev sqs send --key order-17 --payload '{}'")
+		return misused(cmd, "the idempotency key is missing", "pass --key, as in: pawl dev sqs send --key order-17 --payload '{\"id\":\"order-17\",\"cents\":1250}'")
 	case f.repeat < 1 || f.repeat > mostRepeats:
 		return misused(cmd, fmt.Sprintf("--repeat must lie between 1 and %d, it is %d", mostRepeats, f.repeat), "see: "+cmd.CommandPath()+" --help")
 	}
