@@ -8,6 +8,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"log"
 	"net/http"
 	"os"
 	"time"
@@ -24,7 +25,7 @@ import (
 	"github.com/pawl-go/pawl/transport/pawlsqs"
 )
 
-// Schema has the documents, three of them to try it out. No column is Pawl's.
+// Schema has the documents, four of them to try it out. No column is Pawl's.
 const Schema = `
 create table if not exists document (
   id            int primary key,
@@ -38,7 +39,7 @@ create table if not exists document (
   created_at    timestamptz not null default clock_timestamp()
 );
 insert into document (id, body)
-values (1, 'A long report'), (2, 'A longer one'), (3, 'The longest of all')
+values (1, 'A long report'), (2, 'A longer one'), (3, 'The longest of all'), (4, 'One more')
     on conflict do nothing`
 
 func main() {
@@ -83,6 +84,7 @@ func run(ctx context.Context) error {
 		func(ctx context.Context, m consumer.Message[named]) error {
 			return s.summarize(ctx, m.Value.Document.String())
 		})})
+	log.Printf("ready for messages of queue %s", os.Getenv("QUEUE"))
 	return app.Run(ctx)
 }
 
@@ -115,7 +117,11 @@ func (s summarizer) summarize(ctx context.Context, id string) error {
 	if err != nil {
 		return claimed.Fail(ctx, err)
 	}
-	return claimed.Commit(ctx, func(context.Context, pgx.Tx) (any, error) { return summary, nil })
+	if err := claimed.Commit(ctx, func(context.Context, pgx.Tx) (any, error) { return summary, nil }); err != nil {
+		return err
+	}
+	log.Printf("document %s is completed", id)
+	return nil
 }
 
 // ask asks the provider. The transport of the client sends the key.
