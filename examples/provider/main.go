@@ -13,6 +13,9 @@ import (
 )
 
 func main() {
+	if len(os.Args) > 1 {
+		log.Fatal("usage: [LISTEN=HOST:PORT] provider")
+	}
 	address := cmp.Or(os.Getenv("LISTEN"), "localhost:9000")
 	log.Printf("charging at http://%s/charges", address)
 	server := &http.Server{Addr: address, Handler: handler(), ReadHeaderTimeout: 10 * time.Second}

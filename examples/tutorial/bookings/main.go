@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"strconv"
@@ -60,12 +61,12 @@ func run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if len(os.Args) == 4 && os.Args[1] == "place" {
-		cents, err := strconv.ParseInt(os.Args[3], 10, 64)
+	if len(os.Args) > 1 {
+		o, err := orderFrom(os.Args[1:])
 		if err != nil {
 			return err
 		}
-		return place(ctx, pool, Order{os.Args[2], cents})
+		return place(ctx, pool, o)
 	}
 	app, err := service.New(pool, cfg)
 	if err != nil {
@@ -73,4 +74,16 @@ func run(ctx context.Context) error {
 	}
 	app.Worker(job.Config{Handlers: []job.Handler{booking.HandleTx(book)}})
 	return app.Run(ctx)
+}
+
+// orderFrom reads an order from the arguments.
+func orderFrom(args []string) (Order, error) {
+	if len(args) != 3 || args[0] != "place" {
+		return Order{}, errors.New("usage: bookings [place ID CENTS]")
+	}
+	cents, err := strconv.ParseInt(args[2], 10, 64)
+	if err != nil {
+		return Order{}, fmt.Errorf("CENTS: %w", err)
+	}
+	return Order{args[1], cents}, nil
 }

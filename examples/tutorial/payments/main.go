@@ -6,6 +6,8 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"net/http"
 	"os"
 	"strconv"
@@ -76,12 +78,12 @@ func run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if len(os.Args) == 4 && os.Args[1] == "order" {
-		cents, err := strconv.ParseInt(os.Args[3], 10, 64)
+	if len(os.Args) > 1 {
+		o, err := orderFrom(os.Args[1:])
 		if err != nil {
 			return err
 		}
-		_, err = charges.Enqueue(ctx, pool, Order{os.Args[2], cents})
+		_, err = charges.Enqueue(ctx, pool, o)
 		return err
 	}
 	app, err := service.New(pool, cfg)
@@ -91,4 +93,16 @@ func run(ctx context.Context) error {
 	p := provider{pool, &http.Client{Transport: &step.Transport{}}, os.Getenv("PAYMENTS_URL")}
 	app.Worker(job.Config{Handlers: []job.Handler{job.HandleThenTx(charges, p.charge, paid)}})
 	return app.Run(ctx)
+}
+
+// orderFrom reads an order from the arguments.
+func orderFrom(args []string) (Order, error) {
+	if len(args) != 3 || args[0] != "order" {
+		return Order{}, errors.New("usage: payments [order ID CENTS]")
+	}
+	cents, err := strconv.ParseInt(args[2], 10, 64)
+	if err != nil {
+		return Order{}, fmt.Errorf("CENTS: %w", err)
+	}
+	return Order{args[1], cents}, nil
 }

@@ -4,6 +4,8 @@ package main
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"os"
 	"strconv"
 
@@ -42,12 +44,12 @@ func run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if len(os.Args) == 4 && os.Args[1] == "ship" {
-		cents, err := strconv.ParseInt(os.Args[3], 10, 64)
+	if len(os.Args) > 1 {
+		o, err := orderFrom(os.Args[1:])
 		if err != nil {
 			return err
 		}
-		return ship(ctx, pool, Order{os.Args[2], cents})
+		return ship(ctx, pool, o)
 	}
 	aws, err := config.LoadDefaultConfig(ctx)
 	if err != nil {
@@ -63,4 +65,16 @@ func run(ctx context.Context) error {
 	}
 	app.Relay(outbox.Config{Sink: sink})
 	return app.Run(ctx)
+}
+
+// orderFrom reads an order from the arguments.
+func orderFrom(args []string) (Order, error) {
+	if len(args) != 3 || args[0] != "ship" {
+		return Order{}, errors.New("usage: shipments [ship ID CENTS]")
+	}
+	cents, err := strconv.ParseInt(args[2], 10, 64)
+	if err != nil {
+		return Order{}, fmt.Errorf("CENTS: %w", err)
+	}
+	return Order{args[1], cents}, nil
 }
