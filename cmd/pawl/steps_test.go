@@ -32,7 +32,7 @@ job/pay  1@1  charge  unknown  1      at_most_once  stripe    1      1         1
 	if r := mustPawl(t, db, "steps", "list", "--limit", "1"); since.ReplaceAllString(r.stdout, "0s     ") != golden || r.stderr != "" {
 		t.Errorf("%s%s", r.stdout, r.stderr)
 	}
-	if r := mustPawl(t, db, "steps", "list", "--provider", "adyen"); r.stdout != "" || r.stderr != "no such steps\n" {
+	if r := mustPawl(t, db, "steps", "list", "--provider", "adyen"); r.stdout != "" || r.stderr != "no such steps: without --status only unknown ones are listed\n" {
 		t.Errorf("%+v", r)
 	}
 	shown := mustPawl(t, db, "steps", "show", "job/pay", "1@1", "charge").stdout
