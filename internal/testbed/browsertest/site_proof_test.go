@@ -121,7 +121,12 @@ func TestSite_Planted(t *testing.T) {
 	}
 }
 
-// The search finds pages for the words of the glossary, and none for a word that no page has.
+// fieldWords are the field's names of patterns. A guide answers each.
+var fieldWords = []string{"reaper", "SETNX", "Redlock", "transactional outbox", "inbox pattern", "idempotent consumer", "intent log", "fencing token",
+	"two-phase guard", "checklist", "anti-pattern", "naturally idempotent"}
+
+// The search finds pages for the words of the glossary and for the field's names of patterns, and
+// none for a word that no page has.
 func TestSite_Search(t *testing.T) {
 	text, err := fs.ReadFile(repository, "docs/reference/glossary.md")
 	if err != nil {
@@ -144,6 +149,9 @@ func TestSite_Search(t *testing.T) {
 	}
 	for _, row := range rows[1:11] { // the first row is the table's head
 		search(row[1], `document.querySelectorAll("a.pagefind-ui__result-link").length > 0`)
+	}
+	for _, word := range fieldWords {
+		search(word, `document.querySelector('a.pagefind-ui__result-link[href*="/guides/"]') !== null`)
 	}
 	search("qqqzzz", `document.querySelectorAll("a.pagefind-ui__result-link").length === 0`)
 	b.quiet("search")
