@@ -9258,7 +9258,7 @@ select p.job_id,
 revoke all on all functions in schema pawl_v1 from public;
 
 insert into pawl.migration (version, name, min_client, api_hash)
-values (1, 'init', 1, '9ccb1d4e1a6af61be4ef14dd6729e79748ae9449e679ce48a025170047dfaef8');
+values (1, 'init', 1, '65c4479f14521d9cbfa5502783ea92efb2cd05309d73e4949d5249aca0e0ba22');
 
 do $$
 begin
