@@ -17,7 +17,7 @@
 --   55P03         Another transaction has had the row for more than 2 s.
 --
 -- Options:
---   horizon_ms  (0 to ten years, default unknown) The longest time from sending to delivery, for
+--   horizon_ms  (1 ms to 10 years, default unknown) The longest time from sending to delivery, for
 --               'pawl doctor'.
 create or replace function pawl_v1.consumer_report(p_consumer text, p_window_ms bigint, p_options jsonb default '{}')
 returns table (outcome text, window_ms bigint, detail jsonb)

@@ -104,7 +104,7 @@ $$;
 --   P4000, P4004  An argument.
 --
 -- Options:
---   mode        ('latest' or 'strict', default required) Which numbers pass.
+--   mode        ('latest' or 'strict', required) Which numbers pass.
 --   first       (number, default none) The first number of a strict gate. Without it all numbers
 --               are early until sequence_gate_reset sets the beginning.
 --   hold_limit  (1 to 1,000,000, default 1000) How many deliveries a strict gate holds.

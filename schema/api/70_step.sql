@@ -163,10 +163,10 @@ return to_jsonb(p_step_row) - 'result' || jsonb_build_object('result_octets', oc
 --   55P03  The row was locked for more than 2 s.
 --
 -- Options:
---   recovery      (as below, default required) The rule for a call in doubt. It may differ from
---                 attempt to attempt.
---   provider_key  (1 to 255 octets, default required) The same at every attempt. The first one
---                 given is kept, and returned.
+--   recovery      (as below, required) The rule for a call in doubt. It may differ from attempt to
+--                 attempt.
+--   provider_key  (1 to 255 octets, required) The same at every attempt. The first one given is
+--                 kept, and returned.
 --   provider      (1 to 255 octets, default none) For people, and for reconciliation.
 --   timeout_ms    (1 ms to 12 h, default 30 s) No request is sent later than this after the plan.
 --   memory_ms     (1 s to 10 years, default 24 h) How long the provider remembers a key; 'keyed'.

@@ -32,9 +32,9 @@ $$;
 --   P4000  The consumer's name.
 --
 -- Options:
---   consumer       (text, default required of inbox and delivery) Its deliveries are counted.
---   older_than_ms  (0 to 10 years, default required of inbox, delivery, replay and fence; else as
---                  of the purge) Younger rows do not count.
+--   consumer       (text, required of inbox and delivery) Its deliveries are counted.
+--   older_than_ms  (0 to 10 years, required of inbox, delivery, replay and fence; else as of the
+--                  purge) Younger rows do not count.
 --   unreported     (boolean) As of inbox_purge.
 create or replace function pawl_v1.purge_count(p_table text, p_options jsonb default '{}')
 returns table (outcome text, due bigint, detail jsonb)

@@ -1384,7 +1384,7 @@ $$;
 --   55P03         Another transaction has had the row for more than 2 s.
 --
 -- Options:
---   horizon_ms  (0 to ten years, default unknown) The longest time from sending to delivery, for
+--   horizon_ms  (1 ms to 10 years, default unknown) The longest time from sending to delivery, for
 --               'pawl doctor'.
 create or replace function pawl_v1.consumer_report(p_consumer text, p_window_ms bigint, p_options jsonb default '{}')
 returns table (outcome text, window_ms bigint, detail jsonb)
@@ -1815,7 +1815,7 @@ $$;
 --   P4000, P4004  An argument.
 --
 -- Options:
---   mode        ('latest' or 'strict', default required) Which numbers pass.
+--   mode        ('latest' or 'strict', required) Which numbers pass.
 --   first       (number, default none) The first number of a strict gate. Without it all numbers
 --               are early until sequence_gate_reset sets the beginning.
 --   hold_limit  (1 to 1,000,000, default 1000) How many deliveries a strict gate holds.
@@ -8545,10 +8545,10 @@ return to_jsonb(p_step_row) - 'result' || jsonb_build_object('result_octets', oc
 --   55P03  The row was locked for more than 2 s.
 --
 -- Options:
---   recovery      (as below, default required) The rule for a call in doubt. It may differ from
---                 attempt to attempt.
---   provider_key  (1 to 255 octets, default required) The same at every attempt. The first one
---                 given is kept, and returned.
+--   recovery      (as below, required) The rule for a call in doubt. It may differ from attempt to
+--                 attempt.
+--   provider_key  (1 to 255 octets, required) The same at every attempt. The first one given is
+--                 kept, and returned.
 --   provider      (1 to 255 octets, default none) For people, and for reconciliation.
 --   timeout_ms    (1 ms to 12 h, default 30 s) No request is sent later than this after the plan.
 --   memory_ms     (1 s to 10 years, default 24 h) How long the provider remembers a key; 'keyed'.
@@ -9963,9 +9963,9 @@ $$;
 --   P4000  The consumer's name.
 --
 -- Options:
---   consumer       (text, default required of inbox and delivery) Its deliveries are counted.
---   older_than_ms  (0 to 10 years, default required of inbox, delivery, replay and fence; else as
---                  of the purge) Younger rows do not count.
+--   consumer       (text, required of inbox and delivery) Its deliveries are counted.
+--   older_than_ms  (0 to 10 years, required of inbox, delivery, replay and fence; else as of the
+--                  purge) Younger rows do not count.
 --   unreported     (boolean) As of inbox_purge.
 create or replace function pawl_v1.purge_count(p_table text, p_options jsonb default '{}')
 returns table (outcome text, due bigint, detail jsonb)

@@ -18,6 +18,7 @@ type block struct {
 //	Options:
 //	  name  (values, default value) Text, which
 //	        continues here.
+//	  other (values, required) Text.
 type row struct {
 	names          []string
 	values, preset string // in Options only
@@ -93,21 +94,21 @@ func rowsOf(lines []string) (rows []row) {
 	return rows
 }
 
-// cut moves a leading "(values, default value)" from the text.
+// cut moves a leading "(values, default value)" or "(values, required)" from the text.
 func (r *row) cut() {
 	if !strings.HasPrefix(r.text, "(") {
 		return
 	}
 	inside, rest := within(r.text[1:])
 	r.text = strings.TrimSpace(rest)
-	switch before, after, found := strings.Cut(inside, ", default "); {
-	case found:
-		r.values, r.preset = before, after
-	case before == "boolean":
-		r.values, r.preset = before, "false"
-	default:
-		r.values = before
+	values, preset, given := strings.Cut(inside, ", default ")
+	if before, after, required := strings.Cut(inside, ", required"); required {
+		values, preset, given = before, "required"+after, true
 	}
+	if !given && values == "boolean" {
+		preset = "false"
+	}
+	r.values, r.preset = values, preset
 }
 
 // table returns the rows of the tables with this label.

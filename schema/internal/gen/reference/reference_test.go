@@ -1,11 +1,13 @@
 package main
 
 import (
+	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -36,6 +38,8 @@ func TestHeaders_PlantedFaultsAreFound(t *testing.T) {
 		{"job_finish_many", "  locked", "  busy", "outcome locked is not"},
 		{"job_enqueue", "  enqueued", "  queued", "outcome enqueued is not"},
 		{"job_retry", "  refused", "  denied", "outcome refused is not"},
+		{"job_claim", "(1 s to 12 h,", "(1 s to 24 h,", "option lease_ms is 1000 to 43200000"},
+		{"job_enqueue", "a year, default 0)", "a year, default 1)", "option retry_in_ms is 0 to 31536000000"},
 		{"job_claim", "Errors:", "Outcomes:", "no such column"},
 	} {
 		c := loaded(t)
@@ -152,6 +156,7 @@ func (c *contract) faults(e *entry) (faults []string) {
 			faults = append(faults, "the header lists option "+name+", which it does not accept")
 		}
 	}
+	faults = append(faults, c.wrongBounds(e, table(blocks, "Options"))...)
 	outcomes := names(blocks, "Outcomes")
 	if slices.Contains(e.columns, "outcome text") {
 		miss("outcome", c.returned(e), outcomes)
@@ -180,6 +185,46 @@ func names(blocks []block, label string) (all []string) {
 	return all
 }
 
+var (
+	bounded = regexp.MustCompile(`_(?:int|ms)_option\(p_options, '(\w+)', (null|\d+), (\d+), (\d+)\)`)
+	amount  = regexp.MustCompile(`^(a|[\d,]+) ?(ms|s|min|h|days|years?)?$`)
+	unit    = map[string]int64{"": 1, "ms": 1, "s": 1000, "min": 60_000, "h": 3_600_000, "days": 86_400_000, "year": 31_536_000_000, "years": 31_536_000_000}
+)
+
+// wrongBounds returns the options whose bounds or default are not those that the header states.
+func (c *contract) wrongBounds(e *entry, rows []row) (faults []string) {
+	text := e.body
+	for _, helper := range c.helpers(e) {
+		text += helper.body
+	}
+	for _, m := range bounded.FindAllStringSubmatch(text, -1) {
+		for _, r := range rows {
+			low, high, stated := strings.Cut(r.values, " to ")
+			if !slices.Contains(r.names, m[1]) || !stated {
+				continue
+			}
+			// A function may give a helper another default.
+			if given := regexp.MustCompile(`'\{"` + m[1] + `": (\d+)`).FindStringSubmatch(e.body); given != nil {
+				m[2] = given[1]
+			}
+			if number(low) != m[3] || number(high) != m[4] || m[2] != "null" && number(r.preset) != m[2] {
+				faults = append(faults, fmt.Sprintf("option %s is %s to %s, default %s; the header says %s, %s", m[1], m[3], m[4], m[2], r.values, r.preset))
+			}
+		}
+	}
+	return faults
+}
+
+// number returns the digits of an amount, in milliseconds if it has a unit.
+func number(text string) string {
+	m := amount.FindStringSubmatch(text)
+	if m == nil {
+		return text
+	}
+	n, _ := strconv.ParseInt(strings.ReplaceAll(strings.Replace(m[1], "a", "1", 1), ",", ""), 10, 64)
+	return strconv.FormatInt(n*unit[m[2]], 10)
+}
+
 // accepted returns the options that a function, or a helper that it calls, checks for.
 func (c *contract) accepted(e *entry) (options []string) {
 	bodies := e.body
@@ -187,9 +232,7 @@ func (c *contract) accepted(e *entry) (options []string) {
 		bodies += helper.body
 	}
 	for _, m := range known.FindAllStringSubmatch(bodies, -1) {
-		for _, name := range parts(m[1]) {
-			options = append(options, name)
-		}
+		options = append(options, parts(m[1])...)
 	}
 	slices.Sort(options)
 	return slices.Compact(options)
