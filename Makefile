@@ -48,7 +48,7 @@ modules: ## Vet each module by itself (GOWORK=off), build those that users fetch
 	$(GO) run ./internal/testbed/release modules
 
 .PHONY: generate
-generate: ## Write what is generated: codes_gen.go, docs/reference/errors.md and metrics.md, schema/dist/pawl.sql
+generate: ## Write what is generated: codes_gen.go, docs/reference/errors.md, metrics.md and sql.md, schema/dist/pawl.sql
 	$(GO) generate . ./schema ./observe
 
 .PHONY: demo

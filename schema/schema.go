@@ -18,6 +18,7 @@ import (
 )
 
 //go:generate go run ./internal/gen/dist
+//go:generate go run ./internal/gen/reference
 
 //go:embed tables/*.sql api/*.sql roles.sql
 var files embed.FS

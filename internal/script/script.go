@@ -5,12 +5,19 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"strings"
 )
 
-// Hash identifies the SQL functions of a build.
+// Hash identifies the SQL functions of a build. Lines that begin with -- do not count: they are the
+// comments outside of the functions, which the database does not store.
 func Hash(api string) string {
-	sum := sha256.Sum256([]byte(api))
-	return hex.EncodeToString(sum[:])
+	sum := sha256.New()
+	for line := range strings.Lines(api) {
+		if !strings.HasPrefix(line, "--") {
+			sum.Write([]byte(line))
+		}
+	}
+	return hex.EncodeToString(sum.Sum(nil))
 }
 
 // ReplaceAPI returns the statements that replace the functions that version v installed.

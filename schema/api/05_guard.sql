@@ -1,10 +1,18 @@
--- Guards for work that has no row in Pawl, to be called inside your own transaction.
+-- These functions guard work inside your own transaction that has no row of Pawl's.
 
 -- try_lock locks a name until the transaction ends, without waiting. Use it to run a task once at a
 -- time, such as closing a merchant's day or importing a file. It does not remember that the task
--- was done, so it does not replace a constraint or a key. Names are hashed to 64 bits: a collision
--- can refuse a free name but never admits two holders.
--- Outcomes: 'locked', or 'busy' (another transaction holds the name).
+-- was done, so it does not replace a constraint or a key. Use your own rows for that.
+--
+-- Names are hashed to 64 bits. A collision can refuse a free name but never admits two holders.
+-- ('a', 'bc') and ('ab', 'c') are two names. The same transaction may lock a name again.
+--
+-- Outcomes:
+--   locked  The name is yours until the transaction ends.
+--   busy    Another transaction holds it.
+--
+-- Errors:
+--   P4000, P4001  The namespace or the key does not have 1 to 255 octets.
 create or replace function pawl_v1.try_lock(p_namespace text, p_key text)
 returns table (outcome text, detail jsonb)
 language plpgsql
@@ -22,11 +30,19 @@ end
 $$;
 
 -- fence_accept accepts a write to a resource unless a newer attempt wrote to it. Call it first in
--- the transaction that writes. The fence row stays locked until that transaction ends. Fences are
--- comparable only within one source, so name the source in the resource: 'job 17 report', not
--- 'report'. Outcome: 'accepted'; the same fence is accepted again.
--- Errors: P4020, a higher fence was accepted. P4004, the fence is below 1. 55P03, row locked for 2
--- s.
+-- the transaction that writes. The resource's row stays locked until that transaction ends. The
+-- fence is remembered if it commits.
+--
+-- Fences are comparable only if they come from one source. So name the source in the resource: 'job
+-- 17 report', not 'report'.
+--
+-- Outcomes:
+--   accepted  No higher fence was accepted before. The same fence is accepted again.
+--
+-- Errors:
+--   P4020         A higher fence was accepted: drop this attempt.
+--   55P03         Another transaction has written to the resource for more than 2 s.
+--   P4000, P4004  The resource does not have 1 to 255 octets, or the fence is below 1.
 create or replace function pawl_v1.fence_accept(p_resource text, p_fence bigint)
 returns table (outcome text, detail jsonb)
 language plpgsql
@@ -64,9 +80,15 @@ begin
 end
 $$;
 
--- fence_purge deletes fences of resources without a write for p_older_than_ms, at most p_limit rows
--- (1 to 100000). An attempt that is older than that and still runs is then accepted, so choose
--- days. Outcome: 'purged'. purged: number of rows.
+-- fence_purge deletes the fences of resources without a write for p_older_than_ms, at most p_limit
+-- (1 to 100,000). An attempt that is older than that and still runs is then accepted, so choose
+-- days. The command 'pawl purge --table fence' calls it.
+--
+-- Outcomes:
+--   purged  The column purged is the number of rows.
+--
+-- Errors:
+--   P4004  An argument.
 create or replace function pawl_v1.fence_purge(p_older_than_ms bigint, p_limit int default 1000)
 returns table (outcome text, purged int, detail jsonb)
 language plpgsql

@@ -1,22 +1,31 @@
 -- The inbox: deliveries already seen, per consumer.
 
--- inbox_claim claims a delivery. Call it as the first statement of the handler's transaction: its
--- row commits together with the handler's rows.
---
--- Options: result_ref (text), stored with the row. lane with queue (texts): the lane in which
--- inbox_store would put the delivery; it is locked until this transaction ends, so deliveries of
--- one lane run one at a time. lane_policy: the policy of a new lane, block (default), park or skip.
+-- inbox_claim claims a delivery. Call it as the first statement of the transaction that will apply
+-- it. Its row commits with your rows or not at all. p_key is the sender's name for the intent, the
+-- same at every resend.
 --
 -- Outcomes:
--- - 'processed': this transaction owns the delivery. Do the work and commit.
--- - 'duplicate_ignored': an earlier transaction committed it, or the durable job job_id owns it. Do
---   nothing, commit, and acknowledge. result_ref is the stored one. If detail.unreplicated is set,
---   COMMIT waits for the synchronous standbys.
--- - 'behind', only with option lane: as 'processed', but an earlier job of the lane is open. Call
---   inbox_store.
+--   processed          This transaction owns the delivery. Do the work, then commit.
+--   duplicate_ignored  An earlier transaction committed it, or a job owns it (job_id). result_ref
+--                      is the stored one. Do nothing; commit, then acknowledge.
+--   behind             Only with option 'lane': this transaction owns the delivery, and an earlier
+--                      job of the lane is open. Call inbox_store and commit.
 --
--- Errors: P4002, the key came before with another payload. 55P03, another transaction has processed
--- it for 50 ms or more; roll back, do not acknowledge, and let it be redelivered.
+-- Errors:
+--   P4002  The key came before with another payload. DETAIL holds both hashes.
+--   55P03  Another transaction is processing it. The error comes after 50 ms, instead of a wait.
+--          Roll back and leave the message for later; never acknowledge it.
+--   40001  The row appeared and disappeared three times. Restart the transaction.
+--   P4000, P4001, P4003, P4004
+--          An argument.
+--
+-- Options:
+--   result_ref   (text) Stored with the row and returned to duplicates.
+--   lane, queue  (text) The lane in which inbox_store would put the delivery. It is locked before
+--                the row is inserted and until this transaction ends. So deliveries of one lane are
+--                processed one at a time. 55P03 as above.
+--   lane_policy  ('block', 'park' or 'skip', default 'block') The policy of a new lane: see
+--                lane_policy.
 create or replace function pawl_v1.inbox_claim(
   p_consumer   text,
   p_key text,
@@ -82,14 +91,26 @@ begin
 end
 $$;
 
--- inbox_claim_many claims up to 1000 deliveries of one consumer in one statement; p_hashes[i]
--- belongs to p_keys[i]. Keys are claimed in sorted order, so two batches cannot deadlock. Errors of
--- one delivery become outcomes, so the others are claimed.
+-- inbox_claim_many claims up to 1000 deliveries of one consumer in one statement. p_hashes[i]
+-- belongs to p_keys[i], and n counts from 1. Keys are claimed in sorted order, so two batches
+-- cannot deadlock. If inbox_claim would raise an error for a delivery, the result here is a row, so
+-- the others are claimed.
 --
--- Returns a row per delivery; n counts from 1. Outcomes 'processed' and 'duplicate_ignored' as of
--- inbox_claim; a repeated key is a duplicate of its first row. 'mismatch': the key came before with
--- another payload (detail: stored_hash, given_hash). 'in_progress': another transaction has it; do
--- not acknowledge it.
+-- A key that another transaction has in hand costs the batch 50 ms, and each further one 5 ms.
+-- There are no options.
+--
+-- Outcomes:
+--   processed          This transaction owns the delivery. Do the work, then commit.
+--   duplicate_ignored  It was seen before, a job owns it (job_id), or the batch has it twice. Do
+--                      nothing; commit, then acknowledge.
+--   mismatch           The key came before with another payload. detail has stored_hash and
+--                      given_hash. Keep it as a dead letter.
+--   in_progress        Another transaction has it, or it was purged a moment ago. Leave it for
+--                      later; never acknowledge it.
+--
+-- Errors:
+--   P4000, P4001, P4003, P4004
+--             An argument.
 create or replace function pawl_v1.inbox_claim_many(
   p_consumer    text,
   p_keys text[],
@@ -181,15 +202,34 @@ begin
 end
 $$;
 
--- inbox_store transfers a delivery that this transaction claimed to a durable job, which retries it
--- from the database. Roll back to the savepoint after inbox_claim and call it in the same
--- transaction, so that no other transaction can claim the key in between. After COMMIT, acknowledge
--- the delivery. p_payload becomes the job's payload.
+-- inbox_store stores a delivery that this transaction claimed as a job, which retries it from the
+-- database. p_payload becomes the job's payload. Set a savepoint after inbox_claim. If your work
+-- fails, roll back to it, call inbox_store and commit. No other transaction can claim the delivery
+-- in between. After COMMIT, acknowledge it.
 --
--- Options: attempts (0 to 1000, default 1: the failed one). crashes (0 to 1000, default 0; 1 makes
--- the job run alone). max_attempts, retry_in_ms, headers: as of job_enqueue. error (object). dead
--- (boolean): store it as a dead letter. lane (text), lane_policy: as of inbox_claim.
--- Outcomes: 'stored', 'dead_letter'. Errors: P4020, the row was not claimed in this transaction.
+-- Outcomes:
+--   stored       The job is pending.
+--   dead_letter  The option 'dead' was true.
+--
+-- Errors:
+--   P4020         The row was not inserted in this transaction: another one committed it, and it
+--                 took effect. Keep the order: claim, savepoint, work.
+--   P4000, P4004  An argument. p_payload has at most 4 MiB.
+--   40001         The lane appeared and disappeared three times. Restart the transaction.
+--
+-- Options:
+--   attempts      (0 to 1000, default 1) Tries already made. The one that failed counts.
+--   crashes       (0 to 1000, default 0) With 1 the job is a suspect: it is claimed alone.
+--   max_attempts  (1 to 1000, default 25) After so many attempts the job is a dead letter.
+--   retry_in_ms   (0 to a year, default 0) The earliest next attempt, from now.
+--   headers       (object, default none) Stored beside the payload.
+--   error         (object, default none) {"error": text, "code": text}, the first entry of the
+--                 error history.
+--   dead          (boolean) Store it as a dead letter.
+--   lane          (1 to 255 octets, default none) The job stands in this lane of p_queue, behind
+--                 the open jobs of it.
+--   lane_policy   ('block', 'park' or 'skip', default 'block') The policy of a new lane: see
+--                 lane_policy.
 create or replace function pawl_v1.inbox_store(
   p_consumer   text,
   p_key text,
@@ -241,9 +281,14 @@ end
 $$;
 
 -- inbox_settle marks a stored delivery processed. Call it in the transaction that holds its job and
--- applies its effect.
--- Outcome: 'processed'. Errors: P4020, the job no longer owns the delivery, for example because an
--- operator forgot it. The transaction must not commit.
+-- applies its effect. The example is under job_finish.
+--
+-- Outcomes:
+--   processed  The delivery has taken effect once this transaction commits.
+--
+-- Errors:
+--   P4020  The job no longer owns the delivery, for example because an operator forgot it. The
+--          transaction must not commit.
 create or replace function pawl_v1.inbox_settle(p_consumer text, p_key text, p_job_id bigint)
 returns table (outcome text, detail jsonb)
 language plpgsql
@@ -265,16 +310,24 @@ begin
 end
 $$;
 
--- inbox_reserve reserves an inbox key for a job that is about to work without an open transaction,
--- such as a consumer's second name of a delivery. Call it in a transaction that has checked the
--- attempt (job_hold), and commit before the work begins. The row says that the job works on the
--- key, not that the effect happened. In the transaction that writes the effect, call inbox_claim
--- for the effect's key, and inbox_unreserve.
+-- inbox_reserve reserves a key for a job that will work on it without an open transaction. Call it
+-- in a transaction that has checked the attempt with job_hold, and commit before the work begins. A
+-- consumer does so for the 'SemanticKey' of a delivery before it calls a 'Handle'.
 --
--- The reservation ends with the attempt. Another job can take the key over unless the owner is
--- processing or has a step of unknown outcome.
--- Outcomes: 'reserved', or 'in_progress': job_id owns it (detail.status); retry later. Errors:
--- 55P03, another transaction has had the row for more than 50 ms.
+-- The reservation says that the job works on the key, not that the effect happened. In the
+-- transaction that writes the effect, call inbox_claim for the effect's key, and inbox_unreserve.
+--
+-- The reservation ends with the attempt. Another job takes it over unless its owner is processing
+-- or waits for a verdict on a step.
+--
+-- Outcomes:
+--   reserved     The job has the key.
+--   in_progress  Another job has it: job_id, and detail.status. Try again later.
+--
+-- Errors:
+--   55P03  Another transaction has had the row for more than 50 ms.
+--   P4000, P4001, P4003, P4004
+--          An argument.
 create or replace function pawl_v1.inbox_reserve(p_consumer text, p_key text, p_hash bytea, p_job_id bigint)
 returns table (outcome text, job_id bigint, detail jsonb)
 language plpgsql
@@ -317,8 +370,15 @@ begin
 end
 $$;
 
--- inbox_unreserve ends a reservation of inbox_reserve. Call it in the transaction that ends the
--- work. Outcomes: 'unreserved', or 'absent': the job had no reservation.
+-- inbox_unreserve deletes a reservation of inbox_reserve. Call it in the transaction that ends the
+-- work.
+--
+-- Outcomes:
+--   unreserved  The reservation is gone.
+--   absent      The job had no reservation.
+--
+-- Errors:
+--   55P03  Another transaction has had the row for more than 2 s.
 create or replace function pawl_v1.inbox_unreserve(p_consumer text, p_key text, p_job_id bigint)
 returns table (outcome text, detail jsonb)
 language plpgsql

@@ -1,13 +1,24 @@
 -- The inbox over time: promises to remember, purges, and forgetting by hand.
 
--- consumer_report records how long a consumer remembers its deliveries: p_window_ms (1 to
--- 315360000000), or null for ever. Call it at start and then once a minute. If several programs
--- report, the longest window holds. A shorter one replaces it after the longer was not reported for
--- ten minutes. From then on no purge deletes deliveries younger than window_ms.
+-- consumer_report records how long a consumer remembers its deliveries: p_window_ms, 1 ms to ten
+-- years, or null for ever. Call it at the start and then once a minute. While the report holds, no
+-- purge deletes deliveries that are younger than window_ms. Go consumers report by themselves.
 --
--- Options: horizon_ms, the longest time from sending to delivery (default: unknown).
--- Outcomes: 'reported', or 'outlasted': another program has reported a longer window. window_ms is
--- the one that holds. detail.forgotten_until: as of inbox_memory; absent before any purge.
+-- If several programs report, the longest window holds. A shorter one replaces it after the longer
+-- was not reported for ten minutes. detail.forgotten_until is that of inbox_memory. It is absent if
+-- no delivery was ever purged.
+--
+-- Outcomes:
+--   reported   Your window holds.
+--   outlasted  Another program has reported a longer window: window_ms, null for ever.
+--
+-- Errors:
+--   P4000, P4004  An argument.
+--   55P03         Another transaction has had the row for more than 2 s.
+--
+-- Options:
+--   horizon_ms  (1 ms to 10 years, default unknown) The longest time from sending to delivery, for
+--               'pawl doctor'.
 create or replace function pawl_v1.consumer_report(p_consumer text, p_window_ms bigint, p_options jsonb default '{}')
 returns table (outcome text, window_ms bigint, detail jsonb)
 language plpgsql
@@ -68,17 +79,25 @@ end
 $$;
 
 -- inbox_memory returns the time up to which a consumer has forgotten deliveries. Before you handle
--- a delivery that may be old, call it in the transaction of inbox_claim, after outcome 'processed'.
--- If the message was sent at forgotten_until or earlier, it may have taken effect and been purged.
--- If it was sent later, or the outcome is 'whole', it has not taken effect. Allow for fast clocks.
+-- a delivery that may be old, call it in the transaction of inbox_claim, after the outcome
+-- 'processed'. If the message was sent at forgotten_until or earlier, it may have taken effect
+-- before and been purged. If it was sent later, it has not. Allow for the clock of the sender,
+-- which may be ahead of the database's. Go consumers do this by themselves.
 --
--- A purge deletes rows and records its progress here in one transaction. So a transaction that
--- finds no row also finds how far the purge went, unless its snapshot is older than the purge.
--- Above READ COMMITTED such a transaction gets 40001: it inserts a row, which fails if a newer
--- version exists, and rolls the insert back.
+-- A purge deletes rows and records its progress in one transaction. So a transaction that finds no
+-- row also finds how far the purge went, unless its snapshot is older than the purge.
 --
--- Outcomes: 'whole' (no delivery was ever purged; forgotten_until is null), 'forgotten'. Errors:
--- 40001, restart the transaction. 55P03, a purge is running; let the message be redelivered.
+-- Outcomes:
+--   whole      No delivery of this consumer was ever purged: none is too old. forgotten_until is
+--              null.
+--   forgotten  Deliveries that first came at forgotten_until or earlier may be forgotten. Later
+--              ones are not.
+--
+-- Errors:
+--   40001  A purge ended after the snapshot of your transaction was taken. This can happen above
+--          READ COMMITTED only. Restart the transaction.
+--   55P03  A purge is running. Roll back and leave the message for later.
+--   P4000  The consumer's name.
 create or replace function pawl_v1.inbox_memory(p_consumer text)
 returns table (outcome text, forgotten_until timestamptz, detail jsonb)
 language plpgsql
@@ -157,16 +176,30 @@ end
 $$;
 
 -- inbox_purge deletes deliveries of a consumer that first came longer ago than p_older_than_ms, at
--- most p_limit (1 to 10000). Call it until it deletes fewer. Deliveries owned by a job stay, also
--- by a dead letter. It skips locked rows and waits up to 2 s for another purge or report of the
--- consumer. A claim can wait as long as one batch takes: keep that below the 50 ms of inbox_claim.
--- inbox_memory returns how far it went.
+-- most p_limit (1 to 10,000). Call it again until the number is below the limit, each time in its
+-- own transaction. Deliveries that a job still owns stay, also if the job is a dead letter. It
+-- skips locked rows, and waits up to 2 s for another purge or report of the consumer. inbox_memory
+-- returns how far it went. Go consumers purge by themselves.
 --
--- p_older_than_ms must exceed the longest time after which a delivery can come again, or that
--- delivery runs as new. P4004 if it is shorter than consumer_report's window, or 14 days without a
--- report.
--- Options: since, see job_key_purge. unreported (default false): allow less than 14 days without a
--- report. Outcome: 'purged'; detail.next: see job_key_purge.
+-- A claim of a key that is being deleted waits for the end of the call, and gets 55P03 after 50 ms.
+-- So keep to the default limit.
+--
+-- If a delivery comes after its row is gone, it runs as new. So the call refuses a shorter age than
+-- the one given to consumer_report. Without a report it refuses less than 14 days, the longest that
+-- SQS keeps a message. If a consumer has not reported for as long as it remembers (28 days, if for
+-- ever), its report does not count.
+--
+-- Outcomes:
+--   purged  The column purged is the number of rows. detail.next as of job_key_purge.
+--
+-- Errors:
+--   P4004  An argument, or the age is shorter than the consumer remembers.
+--   P4000  The consumer's name.
+--   55P03  Another purge or report of the consumer has lasted for 2 s.
+--
+-- Options:
+--   since       (timestamp) As of job_key_purge.
+--   unreported  (boolean) Allow less than 14 days without a report.
 create or replace function pawl_v1.inbox_purge(p_consumer text, p_older_than_ms bigint, p_limit int default 1000, p_options jsonb default '{}')
 returns table (outcome text, purged int, detail jsonb)
 language plpgsql
@@ -214,16 +247,29 @@ begin
 end
 $$;
 
--- inbox_forget deletes one delivery, so that the same message runs as new when it comes again. It
--- writes pawl.audit. The copy in pawl.delivery stays, for inbox_replay. Its second name in the
--- inbox, if it took effect under one, is deleted too. It counts in pawl.forgotten, so that marks of
--- the consumer outside the database become invalid.
+-- inbox_forget deletes one delivery, by an operator. If the same message comes again, it runs as
+-- new, and its effect may be there twice. No other function runs a delivery past the inbox. It
+-- leaves a record in pawl.audit, and makes all marks of the consumer in a filter
+-- (docs/guides/filter.md) void.
 --
--- Options: processed_at (text or null): when the delivery had taken effect, as you saw it; null: it
--- had not. If that has changed since, nothing is deleted.
--- Outcomes: 'forgotten'. 'refused': a job owns the delivery (detail: job, status, hint). 'moved':
--- detail.processed_at differs. 'absent'. Errors: 55P03, the row was locked for 2 s; nothing
--- changed.
+-- The copy in pawl.delivery stays, for inbox_replay. If the delivery has such a copy and took
+-- effect under a second name, that name is forgotten too. A delivery with a number at a gate is
+-- stale there when it comes again, unless the gate is reset: see sequence_gate_reset.
+--
+-- Outcomes:
+--   forgotten  Its row is gone.
+--   moved      It is not as option processed_at says. detail.processed_at is its time now.
+--   refused    A job in any state owns the delivery: detail.job, detail.status, detail.hint. Retry
+--              the job, or discard it first.
+--   absent     No delivery is remembered under this key.
+--
+-- Errors:
+--   55P03                An open transaction has had the row for more than 2 s. Nothing changed.
+--   P4000, P4001, P4004  An argument.
+--
+-- Options:
+--   processed_at  (text or null) The time of its effect as you saw it; null: none. If that has
+--                 changed since, nothing is deleted.
 create or replace function pawl_v1.inbox_forget(
   p_consumer   text,
   p_key text,

@@ -1,4 +1,4 @@
--- Sequence gates: per consumer and resource, the last number that took effect.
+-- A sequence gate has, per consumer and resource, the last number that took effect.
 --
 --              latest                     strict
 --   n > last   passed, last = n           n = last + 1   passed, last = n; the next held goes
@@ -85,14 +85,29 @@ end
 $$;
 
 -- sequence_gate_pass decides whether a delivery with number p_seq may take effect now. Call it as
--- the handler's first statement, after the savepoint, so that a failure takes the number back.
+-- the handler's first statement, after the savepoint, so that a failure takes the number back. The
+-- gate stays locked until the transaction ends. The column last is the number that took effect
+-- before this one, or null. detail.next_held is the lowest held number.
 --
--- Options: mode, 'latest' or 'strict' (required). first (bigint): the first number of a strict
--- gate; without it all numbers are early until sequence_gate_reset. hold_limit (default 1000, 1 to
--- 1000000): how many deliveries a strict gate holds.
--- Outcomes: 'passed'. 'stale': drop it. 'early': call inbox_store and sequence_gate_hold. 'full':
--- early and the hold limit is reached; dead-letter it. last: the last number before this one, or
--- null. detail.next_held: the lowest held number. Errors: 55P03, the gate was locked for 2 s.
+-- Outcomes:
+--   passed  Mode 'latest': newer than the number that took effect last. Mode 'strict': the next
+--           number.
+--   stale   Not newer than the last number: drop it.
+--   early   Mode 'strict': numbers before it are missing. Call inbox_store, then
+--           sequence_gate_hold.
+--   full    Mode 'strict': it is early, and the gate holds hold_limit deliveries already. Make it a
+--           dead letter.
+--
+-- Errors:
+--   55P03         Another transaction has had the gate for more than 2 s.
+--   40001         The gate appeared and disappeared three times. Restart the transaction.
+--   P4000, P4004  An argument.
+--
+-- Options:
+--   mode        ('latest' or 'strict', required) Which numbers pass.
+--   first       (number, default none) The first number of a strict gate. Without it all numbers
+--               are early until sequence_gate_reset sets the beginning.
+--   hold_limit  (1 to 1,000,000, default 1000) How many deliveries a strict gate holds.
 create or replace function pawl_v1.sequence_gate_pass(p_consumer text, p_resource text, p_seq bigint, p_options jsonb)
 returns table (outcome text, last bigint, detail jsonb)
 language plpgsql
@@ -141,8 +156,15 @@ begin
 end
 $$;
 
--- sequence_gate_hold records that job p_job_id holds a delivery that sequence_gate_pass found early
--- in this transaction. When the number before it passes, the job becomes due. Outcome: 'held'.
+-- sequence_gate_hold records that job p_job_id holds a delivery, in the transaction in which
+-- sequence_gate_pass returned 'early'. The transaction that passes the number before it makes the
+-- job due.
+--
+-- Outcomes:
+--   held  Recorded.
+--
+-- Errors:
+--   55P03  Another transaction has had the gate for more than 2 s.
 create or replace function pawl_v1.sequence_gate_hold(p_consumer text, p_resource text, p_seq bigint, p_job_id bigint)
 returns table (outcome text, detail jsonb)
 language plpgsql
@@ -159,12 +181,23 @@ end
 $$;
 
 -- sequence_gate_hold_again holds a delivery that a running job found early. It creates a copy of
--- the job that owns the delivery. Finish the running job in the same transaction, which keeps the
--- gate locked. Releasing the job instead would not work: a transaction that passes in between could
--- miss it. The attempt is not charged. The copy is in no lane: it would block those it waits for.
+-- the job, which owns the delivery from then on. Call it in the transaction that finishes the
+-- running job, which keeps the gate locked. If you released the job instead, a transaction that
+-- passes in between could miss it.
 --
--- Options: retry_in_ms (0 to 31536000000, default 0): when it is due if it is not promoted.
--- Outcome: 'held'. job_id is the copy. Errors: P4020, the job does not own the delivery.
+-- The attempt is not charged. The copy is in no lane, where it would block the deliveries that it
+-- waits for. The column job_id is the copy.
+--
+-- Outcomes:
+--   held  The copy holds the delivery.
+--
+-- Errors:
+--   P4020  The job does not own the delivery.
+--   55P03  Another transaction has had the gate for more than 2 s.
+--   P4004  An argument.
+--
+-- Options:
+--   retry_in_ms  (0 to a year, default 0) When the copy is due if it is not promoted before.
 create or replace function pawl_v1.sequence_gate_hold_again(
   p_consumer   text,
   p_resource   text,
@@ -223,14 +256,22 @@ begin
 end
 $$;
 
--- sequence_gate_reset sets the last number of a gate; the next is p_last + 1. Use it for a strict
--- gate without a first number, for a gap that will not close, or after a sender restarted its
--- numbers. It writes a record to pawl.audit.
+-- sequence_gate_reset sets the last number of a gate, by an operator: the next is p_last + 1. Held
+-- deliveries up to there are due at once. Use it for a strict gate without a first number, for a
+-- gap that will not close, or after a sender restarted its numbers. It leaves a record in
+-- pawl.audit.
 --
--- Options: from (bigint or null): the number that you saw. If the gate has moved, nothing changes,
--- because setting it back would let numbers pass again.
--- Outcomes: 'reset' (detail: before; promoted, how many are now due). 'moved' (detail.before: the
--- current number).
+-- Outcomes:
+--   reset  detail.before is the number before. detail.promoted is how many deliveries are now due.
+--   moved  The gate is not where option 'from' says: detail.before. Nothing changed.
+--
+-- Errors:
+--   55P03         Another transaction has had the gate for more than 2 s.
+--   P4000, P4004  An argument.
+--
+-- Options:
+--   from  (number or null) The last number that you saw; null: none. Pass it, because setting a
+--         gate back would let numbers pass again.
 create or replace function pawl_v1.sequence_gate_reset(
   p_consumer text,
   p_resource text,
@@ -271,13 +312,22 @@ begin
 end
 $$;
 
--- sequence_gate_release gives up the missing numbers before the lowest held one, which becomes due.
--- A number that was given up and arrives later is stale. It writes a record to pawl.audit.
+-- sequence_gate_release gives up the missing numbers before the lowest held one, by an operator.
+-- The held one is then due. A number that was given up and arrives later is stale. It leaves a
+-- record in pawl.audit.
 --
--- Options: next_held (bigint): the lowest held number that you saw. If it changed, none is
--- released.
--- Outcomes: 'released' (detail: before, last). 'idle': no delivery is held. 'moved'
--- (detail.next_held).
+-- Outcomes:
+--   released  detail.before and detail.last are the numbers before and after.
+--   idle      No delivery is held.
+--   moved     The lowest held number is not the one of option next_held: detail.next_held. Nothing
+--             changed.
+--
+-- Errors:
+--   55P03         Another transaction has had the gate for more than 2 s.
+--   P4000, P4004  An argument.
+--
+-- Options:
+--   next_held  (number) The lowest held number that you saw.
 create or replace function pawl_v1.sequence_gate_release(
   p_consumer text,
   p_resource text,
@@ -325,7 +375,9 @@ begin
 end
 $$;
 
--- gates shows each gate, its held deliveries and since when. Each row counts the held deliveries.
+-- gates shows each gate: the number that took effect last, how many deliveries it holds ('held'),
+-- the lowest of them (next_held), and since when the first is held ('since'). It counts the held
+-- deliveries of each gate that it shows.
 create or replace view pawl_v1.gates as
 select g.consumer,
        g.resource,

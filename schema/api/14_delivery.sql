@@ -1,12 +1,22 @@
 -- Deliveries as received: for replays, for reconciliation, and as evidence of mismatches.
 
--- delivery_keep stores a delivery as received, in the transaction and under the key of its claim.
+-- delivery_keep stores a delivery as it came, in the transaction and under the key of its claim.
+-- inbox_replay uses the last two options.
 --
--- Options: headers (object). verified_by (text, 1 to 255 octets): what authenticated the sender.
--- For inbox_replay: hash (text), the claim's hash in hexadecimal. stored_as (object) with queue and
--- kind, and optionally headers, lane, lane_policy and max_attempts as of inbox_store, and semantic
--- (its second name).
--- Outcomes: 'kept', or 'present': it was kept before. Errors: P4004, the payload exceeds 4 MiB.
+-- Outcomes:
+--   kept     Stored.
+--   present  It was kept before.
+--
+-- Errors:
+--   P4004         An argument. The payload has at most 4 MiB.
+--   P4000, P4001  The consumer or the key.
+--
+-- Options:
+--   headers      (object) Those that may be kept.
+--   verified_by  (1 to 255 octets) The check that authenticated the sender.
+--   hash         (text) The hash of the claim, in hexadecimal.
+--   stored_as    (object) queue and kind, and optionally headers, lane, lane_policy and
+--                max_attempts as of inbox_store, and semantic, the inbox key of its second name.
 create or replace function pawl_v1.delivery_keep(p_consumer text, p_key text, p_payload bytea, p_options jsonb default '{}')
 returns table (outcome text, detail jsonb)
 language plpgsql
@@ -25,8 +35,16 @@ end
 $$;
 
 -- delivery_purge deletes deliveries of a consumer that were kept longer ago than p_older_than_ms,
--- at most p_limit (1 to 10000).
--- Options: since, see job_key_purge. Outcome: 'purged'; detail.next: see job_key_purge.
+-- at most p_limit (1 to 10,000).
+--
+-- Outcomes:
+--   purged  The column purged is the number of rows. detail.next as of job_key_purge.
+--
+-- Errors:
+--   P4000, P4004  An argument.
+--
+-- Options:
+--   since  (timestamp) As of job_key_purge.
 create or replace function pawl_v1.delivery_purge(p_consumer text, p_older_than_ms bigint, p_limit int default 1000, p_options jsonb default '{}')
 returns table (outcome text, purged int, detail jsonb)
 language plpgsql

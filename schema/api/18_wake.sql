@@ -65,10 +65,28 @@ begin
 end
 $$;
 
--- job_kick notifies the idle workers of these queues (up to 1000). Enqueueing does so by itself. If
--- your transaction stayed open for long after it enqueued, call job_kick on its own after the
--- commit: a worker may have become idle in between. It also notifies if prepared transactions are
--- enabled. Outcome: 'told'.
+-- job_kick notifies the idle workers of these queues, up to 1,000: see worker_asleep. It is a hint,
+-- because a worker that misses it polls.
+--
+-- You seldom need it. These functions notify an idle worker if they make a job due
+-- (docs/decisions/0050-wake-ups.md#what-wakes-and-what-waits):
+--
+-- - job_enqueue, job_enqueue_many, job_retry, job_reschedule, job_cancel, job_cancel_own,
+--   job_discard;
+-- - outbox_append, outbox_append_many, inbox_store, inbox_replay, schedule_tick, schedule_run_now;
+-- - lane_unblock, queue_set, worker_leave, step_settle, step_end;
+-- - sequence_gate_pass, sequence_gate_reset, sequence_gate_release.
+--
+-- Call job_kick on its own after your commit in two cases. In the first, your transaction stayed
+-- open for long after it enqueued, so a worker may have become idle meanwhile. In the second, the
+-- server has max_prepared_transactions above 0. There no other function notifies, because PREPARE
+-- TRANSACTION refuses a transaction that has notified.
+--
+-- Outcomes:
+--   told  The idle workers are notified at the commit.
+--
+-- Errors:
+--   P4000, P4004  An argument.
 create or replace function pawl_v1.job_kick(p_queues text[])
 returns table (outcome text, detail jsonb)
 language plpgsql
@@ -86,13 +104,32 @@ begin
 end
 $$;
 
--- worker_asleep declares a worker of these queues (up to 1000) idle: from now on enqueues notify
--- channel pawl_jobs. Call it once per queue, on the connection of worker_attend, which listens
--- there. Then claim once more: a job enqueued just before sent no notification. The server ends it
--- with the connection.
--- Returns a row per queue.
--- Outcomes: 'asleep', or 'taken': another worker of it is idle already, and every listener gets its
--- notifications. signal: the payload of notifications for the queue.
+-- worker_asleep announces that a worker of these queues, up to 1,000, is idle. It returns a row per
+-- queue. Until worker_awake, or the end of the session, functions that make a job of them due
+-- notify channel 'pawl_jobs'. Without an announcement they send nothing. Use the connection of
+-- worker_attend, in this order:
+--
+-- 1. Run 'listen pawl_jobs', once.
+-- 2. Poll until the queue has been empty for a while, such as 60 ms. A busy queue is empty for
+--    moments. If each of them were announced, most enqueues would notify, and transactions that
+--    notify commit one at a time.
+-- 3. Call worker_asleep, once a queue.
+-- 4. Claim once more. An enqueue that committed just before sent no notification.
+-- 5. Wait for a notification whose payload is 'signal', and continue polling, at longer pauses.
+-- 6. When it comes, call worker_awake and claim. Continue at 2. If you found no job, wait longer
+--    than before.
+--
+-- The column signal is the second number of the queue's advisory lock:
+-- docs/concepts/leases.md#keys-of-advisory-locks. Queues with the same number wake each other's
+-- workers in vain.
+--
+-- Outcomes:
+--   asleep  Announced.
+--   taken   Another session is announced for this queue. You receive its notifications as long as
+--           you listen. Ask again after a notification, and after some seconds.
+--
+-- Errors:
+--   P4000, P4004  An argument.
 create or replace function pawl_v1.worker_asleep(p_queues text[])
 returns table (outcome text, queue text, signal text, detail jsonb)
 language plpgsql
@@ -109,9 +146,16 @@ begin
 end
 $$;
 
--- worker_awake takes worker_asleep back. Call it as soon as a notification arrives or there is
--- work: until then each enqueue notifies.
--- Returns a row per queue. Outcomes: 'awake', or 'was_awake': this session was not declared idle.
+-- worker_awake takes back the announcement of worker_asleep for these queues, up to 1,000, on this
+-- session. It returns a row per queue. Call it as soon as a notification arrives or there is work:
+-- until then each enqueue notifies.
+--
+-- Outcomes:
+--   awake      Taken back.
+--   was_awake  This session had announced none.
+--
+-- Errors:
+--   P4000, P4004  An argument.
 create or replace function pawl_v1.worker_awake(p_queues text[])
 returns table (outcome text, queue text, detail jsonb)
 language plpgsql

@@ -1,4 +1,4 @@
--- Enqueueing: one job or many, with or without a key.
+-- A job moves between these states:
 --
 --                          claim: fence + 1, attempts + 1
 --     enqueue ──▶ pending ───────────────────────────────▶ processing ──finish──▶ (row deleted)
@@ -9,7 +9,7 @@
 --                   │                                            ├── none left ──▶ dead_letter
 --                   └──────── job_retry, by an operator ◀────────┴── cancel ─────▶ cancelled
 --
--- In a lane a job is waiting before it is pending, unless the lane is empty: see 26_lane.sql.
+-- In a lane a job is waiting before it is pending, unless the lane is empty.
 
 create or replace function pawl_v1._job_insert(p_id bigint, p_queue text, p_kind text, p_payload bytea, p_options jsonb,
   p_lane bigint default null)
@@ -69,17 +69,41 @@ begin
 end
 $$;
 
--- job_enqueue enqueues one job, in the caller's transaction if there is one.
+-- job_enqueue enqueues one job, in your transaction if there is one: the job exists if and only if
+-- you commit.
 --
--- Options: key (text): the same key, queue and payload enqueue once. hash (64 hex digits; default:
--- of kind and payload). retention_ms (1000 to 315360000000, default 24 h): how long the key is
--- kept. priority (1 to 4, default 2; 1 runs first). retry_in_ms (0 to 31536000000, default 0):
--- earliest start. max_attempts (1 to 1000, default 25). headers (object). lane (text, 1 to 255
--- octets): jobs of one lane of a queue run in order, one at a time. lane_policy: the policy of a
--- new lane, block (default), park or skip.
--- Outcomes: 'enqueued', or 'duplicate': job_id is the first job, which may have finished. Commit
--- before you rely on it. Errors: P4002, the key came before with another payload. If an open
--- transaction has enqueued the key, this call waits for its end, up to the caller's lock_timeout.
+-- If an open transaction has enqueued the key, the call waits for its end, up to your lock_timeout.
+-- With option 'lane', others that enqueue into the lane wait until your transaction ends. At
+-- REPEATABLE READ and above both you and they may get 40001. A duplicate enters no lane. Ids grow
+-- and may have gaps.
+--
+-- Outcomes:
+--   enqueued   job_id is the new job.
+--   duplicate  The key came before. job_id is the first job, which may have finished since. Commit
+--              before you rely on it.
+--
+-- Errors:
+--   P4002  The key came before with another payload. DETAIL holds both hashes.
+--   P4000, P4001, P4003, P4004
+--          An argument. p_payload has at most 4 MiB.
+--   40001  A key or a lane appeared and disappeared three times. Restart the transaction.
+--
+-- Options:
+--   key           (1 to 255 octets, default none) The same key, queue and payload enqueue once.
+--   hash          (64 hexadecimal digits, default over kind and payload) Tells payloads apart under
+--                 one key.
+--   retention_ms  (1 s to 10 years, default 24 h) How long the key is remembered: expires_at of its
+--                 row in pawl.job_key. Workers purge expired keys of ended jobs about once a
+--                 minute; without a Go worker call job_key_purge. Until it is purged, an expired
+--                 key still counts.
+--   priority      (1 to 4, default 2) 1 is claimed first.
+--   retry_in_ms   (0 to a year, default 0) The earliest start, from now.
+--   max_attempts  (1 to 1000, default 25) After so many attempts the job is a dead letter.
+--   headers       (object, default none) Stored beside the payload.
+--   lane          (1 to 255 octets, default none) Jobs of one lane of a queue run one at a time, in
+--                 the order in which they were enqueued.
+--   lane_policy   ('block', 'park' or 'skip', default 'block') The policy of a new lane: see
+--                 lane_policy. A lane that exists keeps its own.
 create or replace function pawl_v1.job_enqueue(
   p_queue   text,
   p_kind    text,
@@ -161,14 +185,32 @@ begin
 end
 $$;
 
--- job_enqueue_many enqueues up to 10000 jobs in one statement; row i of every array belongs to job
--- i. A null array or element means the default of job_enqueue. Keys and lanes are locked in sorted
--- order, so two batches cannot deadlock. Two batches in one transaction can; one then gets 40P01.
+-- job_enqueue_many enqueues up to 10,000 jobs in one statement. Element i of every array belongs to
+-- job i, and the arrays are equally long. A null array, or a null element, means the default of
+-- job_enqueue. The rows come in order, and n counts from 1. Outcomes are those of job_enqueue. A
+-- key that comes twice in one batch is a duplicate of its first row. Single jobs and batches share
+-- the keys.
 --
--- Options for all jobs: retention_ms (default 24 h), lane_policy. lanes (texts and nulls, one per
--- job).
--- Returns a row per job; n counts from 1; outcome and job_id as of job_enqueue. A repeated key is a
--- duplicate of its first row. Errors: P4002, a key came with another payload; no job is enqueued.
+-- Keys and lanes are locked in sorted order, so two calls cannot deadlock with each other. Several
+-- calls in one transaction can.
+--
+-- Outcomes:
+--   enqueued   job_id is the new job.
+--   duplicate  The key came before, or earlier in the batch. job_id is the first job.
+--
+-- Errors:
+--   P4002  A key came before, or earlier in the batch, with another payload. DETAIL holds both
+--          hashes. No job is enqueued.
+--   40P01  Several calls in one transaction met several in another. Restart the transaction.
+--   40001  Keys or lanes appeared and disappeared three times. Restart the transaction.
+--   P4000, P4001, P4003, P4004
+--          An element, or the lengths. No job is enqueued.
+--
+-- Options:
+--   retention_ms  (1 s to 10 years, default 24 h) As of job_enqueue, for all keys.
+--   lanes         (array of texts and nulls, default none) The lane of each job.
+--   lane_policy   ('block', 'park' or 'skip', default 'block') As of job_enqueue, for all new
+--                 lanes.
 create or replace function pawl_v1.job_enqueue_many(
   p_queues       text[],
   p_kinds        text[],

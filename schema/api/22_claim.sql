@@ -32,19 +32,34 @@ begin
 end
 $$;
 
--- job_claim claims up to p_limit (1 to 500, default 25) due jobs, most urgent first. Each gets
--- fence + 1 and attempts + 1. A job that was running when a process died is claimed alone, so that
--- a poison job cannot crash its neighbours. Run it with no other job in the process. A paused queue
--- returns no jobs. A draining queue returns only jobs that were tried before (queue_set).
+-- job_claim claims up to p_limit (1 to 500) due jobs, most urgent first, then oldest. The rows come
+-- in no particular order. Each gets fence + 1 and attempts + 1. No row means that no job is due.
+-- detail of a job in a lane has 'lane' and 'position'.
 --
--- Options: kinds (array of texts, default all). crashed (default true); false skips jobs that were
--- running when a process died, for a process that is running one. lease_ms (1000 to 43200000,
--- default 30000): of each row, only if p_worker is null. since (four times, one per priority, null
--- for none): skip jobs due earlier. If an old snapshot keeps dead index entries alive, starting
--- after them keeps the claim fast. Claims without since, often enough, find jobs of long
--- transactions and locked rows.
--- detail: lane and position, if in a lane. Errors: P4020, the worker's lease is lost; register
--- again.
+-- A job with crashes above 0 was running when a process died. It is claimed alone, so that it
+-- cannot crash its neighbours. Run it with no other job in the process, and report this with
+-- worker_isolate. A paused queue returns no jobs. A draining queue returns only jobs that were
+-- tried before: see queue_set.
+--
+-- p_worker is a worker of worker_register, whose heartbeat renews the lease of all it holds. Null
+-- claims without one: each row then has a lease of its own, which job_renew renews. Both kinds of
+-- holder may work side by side. See docs/concepts/leases.md.
+--
+-- Errors:
+--   P4020  The worker's lease is lost. Register again.
+--   P4004  An argument.
+--
+-- Options:
+--   kinds     (array of texts, default all) Claim no other kinds. Each claim skips due jobs of
+--             other kinds, so give rarely claimed kinds a queue of their own.
+--   crashed   (boolean, default true) False skips jobs with crashes above 0, for a process that is
+--             running one.
+--   lease_ms  (1 s to 12 h, default 30 s) The lease of each row. With a worker it is refused
+--             (P4004).
+--   since     (array of four times or nulls, one a priority, default none) Skip jobs that were due
+--             earlier. Under an old snapshot this keeps the claim fast. Also claim without it often
+--             enough, or jobs that became due before it are never seen:
+--             docs/decisions/0014-watermark.md.
 create or replace function pawl_v1.job_claim(
   p_queue   text,
   p_worker  bigint,
@@ -140,14 +155,28 @@ begin
 end
 $$;
 
--- job_claim_id claims one job by its id, for a message that says "process job 17". It never waits.
+-- job_claim_id claims one job by its id, for a message or a person that asks to run job 17. It
+-- never waits. p_worker as of job_claim. Unless the outcome is 'claimed', nothing changed and the
+-- job's columns are null, except available_at. A job with crashes above 0 must begin alone: see
+-- worker_isolate.
 --
--- Options: early (boolean): claim it before it is due. lease_ms: as of job_claim.
--- Outcomes: 'claimed', with the job's columns. For the others they are null and nothing changed.
--- 'not_due': see available_at. 'busy': an attempt holds it, or its row is locked. 'ended':
--- detail.status is cancelled, dead_letter or unknown. 'waiting': other jobs of its lane are ahead.
--- 'paused': its queue is paused, or drains and the job was not tried before. 'absent': it finished,
--- was discarded, or never existed. Errors: P4020, the worker has lost its lease; register again.
+-- Outcomes:
+--   claimed  The job is yours, with fence + 1 and attempts + 1.
+--   not_due  It is pending until available_at.
+--   busy     An attempt holds it, or its row is locked now.
+--   waiting  It is behind another job of its lane.
+--   ended    detail.status is 'dead_letter', 'cancelled' or 'unknown'.
+--   paused   It is due, but its queue is paused, or drains and the job was not tried before: see
+--            queue_set.
+--   absent   It finished, was discarded, or never existed.
+--
+-- Errors:
+--   P4020  The worker's lease is lost. Register again.
+--   P4004  An argument.
+--
+-- Options:
+--   early     (boolean) Claim it although it is not due.
+--   lease_ms  (1 s to 12 h, default 30 s) As of job_claim.
 create or replace function pawl_v1.job_claim_id(p_id bigint, p_worker bigint, p_options jsonb default '{}')
 returns table (
   outcome text, id bigint, fence bigint, queue text, kind text, payload bytea, headers jsonb, attempts int,
@@ -239,10 +268,20 @@ begin
 end
 $$;
 
--- job_renew renews the lease of a job claimed without a worker; call it well before the lease ends.
--- Options: lease_ms (1000 to 43200000, default 30000).
--- Outcome: 'renewed'. Errors: P4020, the caller is not the holder, or a worker holds it and its
--- heartbeat renews. 55P03, the row was locked for 2 s.
+-- job_renew renews the lease of a job that was claimed without a worker. Call it at a third of the
+-- lease. A lease that has ended can be renewed until a sweep has noticed.
+--
+-- Outcomes:
+--   renewed  The lease ends at lease_expires_at.
+--
+-- Errors:
+--   P4020  You do not hold the job, or a worker does: its heartbeat renews it. DETAIL as of
+--          job_hold.
+--   55P03  Another transaction has had the row for more than 2 s. The state is not known yet.
+--   P4004  An argument.
+--
+-- Options:
+--   lease_ms  (1 s to 12 h, default 30 s) The new lease, from now.
 create or replace function pawl_v1.job_renew(p_id bigint, p_fence bigint, p_options jsonb default '{}')
 returns table (outcome text, lease_expires_at timestamptz, detail jsonb)
 language plpgsql

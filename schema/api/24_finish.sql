@@ -71,10 +71,18 @@ begin
 end
 $$;
 
--- job_hold locks a claimed job and checks the fence. Call it first in the transaction that does the
--- work: a stale attempt then stops before it writes. No attempt can take over meanwhile.
--- Outcome: 'held'. Errors: P4020, see _raise_fence_lost. 55P03, another transaction has held the
--- row for 2 s; the state is not known yet.
+-- job_hold locks a claimed job's row and checks the fence. Call it first in the transaction that
+-- does the work. A stale attempt then stops before it writes. While the transaction is open, no
+-- other worker takes the job over. The example is under job_finish.
+--
+-- Outcomes:
+--   held  The row is locked until this transaction ends.
+--
+-- Errors:
+--   P4020  You do not hold the job. DETAIL is its state: 'superseded', 'dead_letter', 'cancelled',
+--          or 'absent' (discarded, or finished by a successor or by your own COMMIT whose reply was
+--          lost).
+--   55P03  Another transaction has had the row for more than 2 s. The state is not known yet.
 create or replace function pawl_v1.job_hold(p_id bigint, p_fence bigint)
 returns table (outcome text, detail jsonb)
 language plpgsql
@@ -104,10 +112,22 @@ begin
 end
 $$;
 
--- job_finish completes a job: the row is deleted, or archived if its queue has an archive. In the
--- handler's transaction the work and the completion commit together.
--- Outcome: 'finished'; for a job in a lane, detail is that of _lanes_free. Errors: P4020 aborts the
--- transaction, so a stale attempt loses its writes. 55P03 as of job_hold.
+-- job_finish ends a job with success. The row is deleted, or archived if its queue has an archive:
+-- see queue_set. Call it in the transaction that did the work, so that both commit together.
+--
+-- P4020 aborts the transaction and your rows with it, unless you catch it in a savepoint. Then the
+-- rows before the savepoint survive, so do not catch it.
+--
+-- Outcomes:
+--   finished  The job ends once this transaction commits.
+--
+-- Errors:
+--   P4020, 55P03  As of job_hold.
+--
+-- Members of detail, if the job was in a lane:
+--   promoted  The number of jobs that may be claimed once you have committed.
+--   skipped   Ids of lanes that another transaction has locked. Call lane_promote for each after
+--             your commit. If you do not, lane_sweep finds them.
 create or replace function pawl_v1.job_finish(p_id bigint, p_fence bigint)
 returns table (outcome text, detail jsonb)
 language plpgsql
@@ -203,10 +223,17 @@ begin
 end
 $$;
 
--- job_hold_many locks up to 500 claimed jobs in id order and reports which are still held. It does
--- not raise P4020: work on the held ones only, and finish exactly those.
--- Outcomes per job: 'held'. 'stale': this attempt no longer holds it. 'locked': locked by others
--- for 2 s.
+-- job_hold_many is job_hold for up to 500 jobs, in the order of their ids. It does not raise P4020:
+-- do the work of the held ones, and finish exactly those. It waits for rows that another
+-- transaction has locked, 2 s at most in all. The example is under job_finish_many.
+--
+-- Outcomes:
+--   held    Locked until this transaction ends.
+--   stale   This attempt no longer holds the job: drop it.
+--   locked  Another transaction has kept the row locked for that long. The state is not known yet.
+--
+-- Errors:
+--   P4004  The arrays.
 create or replace function pawl_v1.job_hold_many(p_ids bigint[], p_fences bigint[])
 returns table (id bigint, outcome text, detail jsonb)
 language plpgsql
@@ -262,14 +289,23 @@ return case
   else pawl_v1._locked_or_stale(p_id)
 end;
 
--- job_finish_many completes up to 500 jobs in id order. Call it in the transaction that did the
--- work. Errors: P4020, one job is no longer held; the transaction is aborted. 55P03, another
--- transaction has held a row for 2 s; the state is not known yet.
+-- job_finish_many is job_finish for up to 500 jobs, in the order of their ids: all or none. Call it
+-- in the transaction that did the work. For jobs in lanes, the detail of the first row is that of
+-- job_finish for all of them.
 --
--- Options: skip_stale (boolean): for work that is already committed elsewhere. No error is raised,
--- the other jobs are finished, and it waits at most 250 ms.
--- Outcomes per job: 'finished', 'stale', 'locked' (another transaction has the row; try again). For
--- jobs in lanes, the detail of the first row is that of _lanes_free for all.
+-- Outcomes:
+--   finished  The job ends once this transaction commits.
+--   stale     Only with skip_stale: this attempt no longer holds the job.
+--   locked    Only with skip_stale: another transaction has the row. Try again.
+--
+-- Errors:
+--   P4020  One of them is not held with that fence.
+--   55P03  Another transaction has had the row of one of them for 2 s. Restart.
+--   P4004  The arrays.
+--
+-- Options:
+--   skip_stale  (boolean) For work that has already committed elsewhere. Neither P4020 nor 55P03 is
+--               raised, the other jobs are finished, and the wait is at most 250 ms.
 create or replace function pawl_v1.job_finish_many(p_ids bigint[], p_fences bigint[], p_options jsonb default '{}')
 returns table (id bigint, outcome text, detail jsonb)
 language plpgsql
@@ -367,20 +403,35 @@ begin
 end
 $$;
 
--- job_fail ends an attempt with an error. The job becomes pending again after retry_in_ms, unless
--- its attempts are spent or final is set: then it becomes a dead letter. With cancel it is
--- cancelled. It keeps its payload and its last errors. With unknown, if a step of it is unknown,
--- the job waits for a verdict (step_settle) and keeps its lane.
+-- job_fail ends an attempt with an error. p_error is {"error": text, "code": text}. The last 10
+-- errors are kept, each cut to 4,000 characters.
 --
--- With wait_limit_ms (1 to 31536000000) the job waits for what the error says: the attempt is not
--- charged, and the error is recorded once. If its last error is the same and older than the limit,
--- the job becomes a dead letter. It is due at the limit at the latest.
+-- A job in a lane keeps its turn while it is retried or waits for a verdict. As a dead letter it
+-- follows the lane's policy: see lane_policy. As 'cancelled' it gives up its turn. If the next job
+-- gets the turn, detail is that of job_finish.
 --
--- p_error: {"error": text, "code": SQLSTATE}. Options: retry_in_ms (0 to 31536000000, default
--- 1000). final, cancel, unknown (booleans). wait_limit_ms.
--- Outcomes: 'retry', 'dead_letter', 'cancelled', 'unknown'. A job in a lane keeps the lane while it
--- is retried. At its end, detail as of _lanes_leave. Errors: P4020, not the holder. 55P03, locked
--- for 2 s.
+-- Outcomes:
+--   retry        The job is pending again, due at available_at.
+--   dead_letter  No attempt is left, or 'final' was true. The payload and the errors stay.
+--   cancelled    'cancel' was true. The job is not retried, and it is no dead letter. The payload
+--                and the errors stay.
+--   unknown      'unknown' was true, and a step of the job is unknown: it waits for a verdict
+--                (step_settle).
+--
+-- Errors:
+--   P4020, 55P03  As of job_hold.
+--   P4004         An argument.
+--
+-- Options:
+--   retry_in_ms    (0 to a year, default 1000) The earliest next attempt, from now.
+--   final          (boolean) Make the job a dead letter.
+--   cancel         (boolean) Cancel the job. It goes before 'final'.
+--   unknown        (boolean) Wait for a verdict. It goes before both, unless the step was settled
+--                  meanwhile.
+--   wait_limit_ms  (1 to a year, default none) The job waits for what p_error says. The attempt is
+--                  not charged, and the error is recorded once. If its last error is the same and
+--                  older than the limit, the job becomes a dead letter. It is due at the limit at
+--                  the latest.
 create or replace function pawl_v1.job_fail(p_id bigint, p_fence bigint, p_error jsonb, p_options jsonb default '{}')
 returns table (outcome text, available_at timestamptz, attempts int, detail jsonb)
 language plpgsql
@@ -450,12 +501,20 @@ end
 $$;
 
 -- job_release gives a claimed job back without charging the attempt. Use it on shutdown, after a
--- database outage, for a later try, or when the reply to COMMIT was lost. In the last case it also
--- resolves the commit: afterwards the job is pending again, or it was no longer held.
+-- database outage, for a later try, or when the reply to COMMIT was lost. In the last case the
+-- outcome says whether the transaction committed.
 --
--- Options: retry_in_ms (0 to 31536000000, default 0): earliest next attempt.
--- Outcomes: 'released', or 'not_held': it finished, was taken over or has ended; nothing changed.
--- Errors: 55P03, the row was locked for 2 s.
+-- Outcomes:
+--   released  The job was yours and is pending again.
+--   not_held  Nothing changed: it finished, was taken over, or has ended.
+--
+-- Errors:
+--   55P03  The old transaction still has the row after 2 s. Ask again.
+--   P4004  An argument.
+--
+-- Options:
+--   retry_in_ms  (0 to a year, default 0) The earliest next attempt, from now. A job that was
+--                claimed early keeps its due time.
 create or replace function pawl_v1.job_release(p_id bigint, p_fence bigint, p_options jsonb default '{}')
 returns table (outcome text, detail jsonb)
 language plpgsql

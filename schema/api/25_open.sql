@@ -6,15 +6,23 @@
 -- An effect cannot commit without the end of its job, even if the code in between ends the
 -- transaction. Call job_fail in a separate transaction.
 
--- job_open checks the fence and ends the job. Call it as the first statement of the transaction
--- that does the work, and job_close as the last. Other transactions see the job processing and
--- locked until the commit. A rollback restores it, held by this attempt.
+-- job_open checks the fence and ends a claimed job. Call it as the first statement of the
+-- transaction that does the work, and job_close as the last. Other transactions see the job
+-- processing and locked until you commit. A rollback brings it back, held by this attempt. Then
+-- call job_fail in its own transaction.
 --
--- p_idle_ms: idle_in_transaction_session_timeout for this transaction, in ms; null keeps the
--- session's. p_keep: the row stays until job_close, as always in a queue with an archive.
--- Outcomes: 'ended', 'kept'. Pass outcome, xact and lane to job_close unchanged. xact encodes
--- whether the row was kept. Errors: P4020, see _raise_fence_lost. 55P03, another transaction has
--- held the row for 2 s; the state is not known yet.
+-- Pass the returned outcome, xact and lane to job_close. Read the outcome each time, because an
+-- operator may give the queue an archive at any time. If the transaction is idle for p_idle_ms
+-- milliseconds, the server ends it. Null keeps the limit of the session.
+--
+-- Outcomes:
+--   ended  The row is deleted.
+--   kept   The row is locked and stays until job_close: p_keep is true, or the queue has an archive
+--          (queue_set). Set a savepoint after the call. If your code ends the transaction, rolling
+--          back to it fails, and you must not retry the job.
+--
+-- Errors:
+--   P4020, 55P03  As of job_hold.
 create or replace function pawl_v1.job_open(p_id bigint, p_fence bigint, p_idle_ms int default null, p_keep boolean default false)
 returns table (outcome text, xact text, lane bigint, detail jsonb)
 language plpgsql
@@ -56,14 +64,19 @@ end
 $$;
 
 -- job_close completes job_open. Call it as the last statement before COMMIT. It checks that the
--- transaction is still the one of job_open, and promotes the next job of the lane. p_outcome,
--- p_xact, p_lane: the values that job_open returned.
+-- transaction is still the one of job_open, and gives the next job of the lane its turn. p_outcome,
+-- p_xact and p_lane are the values that job_open returned.
 --
--- Outcome: 'finished'; detail as of job_finish.
--- Errors: 25000, the work has committed or rolled back the transaction, or rolled back to a
--- savepoint before job_open. Writes before that may be durable; job_release tells whether the job
--- ended with them. P4020, the work ended the job itself (only 'kept'). P4004, p_outcome does not
--- match p_xact, so the effect could commit without the end of the job.
+-- Outcomes:
+--   finished  detail as of job_finish.
+--
+-- Errors:
+--   25000  Your code has ended the transaction, and this is another one. Its earlier writes may be
+--          durable. Roll back; job_release says whether the job ended with it. Or your code has
+--          rolled back to a savepoint from before job_open: then the job has not ended.
+--   P4020  Only after 'kept': your code has ended the job by itself.
+--   P4004  p_outcome is not what job_open returned. After 'kept', with 'ended', your rows would
+--          commit and the job would run again.
 create or replace function pawl_v1.job_close(p_id bigint, p_fence bigint, p_outcome text, p_xact text, p_lane bigint)
 returns table (outcome text, detail jsonb)
 language plpgsql

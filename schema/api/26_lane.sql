@@ -228,10 +228,16 @@ begin
 end
 $$;
 
--- lane_promote promotes the first waiting job of a lane that has no head. Call it in its own
--- transaction for each lane in detail.skipped of another call. It is safe at any time.
--- Outcomes: 'promoted'. 'idle': the lane has a head, or no waiting job. 'absent': no such lane.
--- Errors: 55P03, the lane has been locked for 250 ms; lane_sweep will find it.
+-- lane_promote gives the turn to the first waiting job of a lane, if no job has it. Call it in its
+-- own transaction for each lane that detail.skipped of another call names. It is safe at any time.
+--
+-- Outcomes:
+--   promoted  A job may be claimed.
+--   idle      A job has the turn, or none waits.
+--   absent    There is no such lane.
+--
+-- Errors:
+--   55P03  The lane, or the job, has been locked for more than 250 ms. Leave it to lane_sweep.
 create or replace function pawl_v1.lane_promote(p_lane bigint)
 returns table (outcome text, detail jsonb)
 language plpgsql
@@ -261,13 +267,20 @@ begin
 end
 $$;
 
--- lane_sweep promotes in every lane that has waiting jobs but no head, because a process died
--- before it called lane_promote. Call it about once a second. It checks up to p_limit lanes (1 to
--- 100000, default 10000) and never waits.
+-- lane_sweep gives the turn in every lane in which jobs wait and none has it. It is the backstop
+-- for processes that died before they called lane_promote. Workers call it every second, or every
+-- 20 times its own length. It looks at up to p_limit lanes (1 to 100,000) in which jobs wait, and
+-- never waits for a lock. A lane takes 14 µs on the machine of docs/decisions/0012-lanes.md.
 --
--- Options: after (lane id): check only lanes above it.
--- Outcome: 'swept'. promoted: number of jobs that may be claimed now. detail.next: pass it as after
--- to continue; absent at the end.
+-- Outcomes:
+--   swept  The column promoted is the number of jobs that may be claimed now. detail.next is the
+--          value of 'after' for the next call; it is absent after the last lane.
+--
+-- Errors:
+--   P4004  An argument.
+--
+-- Options:
+--   after  (id of a lane, default none) Look only at higher ids.
 create or replace function pawl_v1.lane_sweep(p_limit int default 10000, p_options jsonb default '{}')
 returns table (outcome text, promoted int, detail jsonb)
 language plpgsql
@@ -303,13 +316,19 @@ begin
 end
 $$;
 
--- lane_purge deletes lanes without jobs, except those with a policy set by lane_policy. Positions
--- come from one sequence for all lanes, so order is kept. It checks up to p_limit lanes (1 to
--- 100000, default 10000) and never waits.
+-- lane_purge deletes lanes that hold no job at all, not even a dead or cancelled one, unless their
+-- policy was set by lane_policy. The order is not lost, because positions come from one sequence
+-- for all lanes. Workers call it once a minute. It looks at up to p_limit lanes (1 to 100,000) and
+-- never waits.
 --
--- Options: after (lane id): check only lanes above it.
--- Outcome: 'purged'. purged: number of lanes. detail.next: pass it as after to continue; absent at
--- the end.
+-- Outcomes:
+--   purged  The column purged is the number of lanes. detail.next as of lane_sweep.
+--
+-- Errors:
+--   P4004  An argument.
+--
+-- Options:
+--   after  (id of a lane, default none) Look only at higher ids.
 create or replace function pawl_v1.lane_purge(p_limit int default 10000, p_options jsonb default '{}')
 returns table (outcome text, purged int, detail jsonb)
 language plpgsql

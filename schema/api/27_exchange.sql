@@ -1,15 +1,29 @@
 -- An exchange finishes jobs and claims others in one call and one commit.
 
 -- job_exchange finishes up to 500 jobs, as job_finish_many with skip_stale. It then claims due jobs
--- of a queue for a worker, as job_claim: up to p_limit (0 to 500) plus one per finished job, at
--- most 500. Successors in a lane may be among them. It serves handlers that work without a
--- transaction: start no handler before the answer arrives. If the worker's lease has ended or ends
--- within 100 ms, no job is claimed. That is a row, not an error, because the finishes are valid.
+-- of a queue, as job_claim, with the same commit. It claims up to p_limit (0 to 500) jobs and one
+-- more for each that it finished, 500 at most. A job whose predecessor in its lane has just
+-- finished may be among them. It is for handlers that work without a transaction: start no handler
+-- before the answer has arrived.
 --
--- Options: kinds, crashed and since, as of job_claim.
--- Returns one row with outcome 'ended': detail is that of job_finish_many plus finished, a count.
--- Then a row each: 'stale' or 'locked', with the id of a job that was not finished. 'lease_lost':
--- register again. 'claimed', with the columns and detail of job_claim.
+-- If the reply is lost, ask for the finishes again with job_finish_many: those that ended are
+-- 'stale'. The worker holds the jobs of the lost claim without knowing their ids. worker_leave
+-- gives them back.
+--
+-- Outcomes:
+--   ended          The first row, once. detail.finished is the number that ended; else detail as of
+--                  job_finish_many.
+--   stale, locked  The job 'id' was not finished, as of job_finish_many.
+--   lease_lost     The worker's lease has ended, or ends within 100 ms. No job was claimed, and the
+--                  finishes are valid. Register again.
+--   claimed        A job, with the columns and the detail of job_claim.
+--
+-- Errors:
+--   P4004  An argument. No job was finished or claimed.
+--
+-- Options:
+--   kinds, crashed, since
+--             As of job_claim.
 create or replace function pawl_v1.job_exchange(
   p_ids     bigint[],
   p_fences  bigint[],

@@ -1,14 +1,18 @@
 -- Batches: the holder of a lane's head also works on the jobs that wait behind it, in order. The
 -- members stay 'waiting': only the head is held, and its fence guards all of them.
 
--- lane_batch returns the jobs that wait behind heads that the caller holds, in promotion order: up
--- to p_limit per lane (1 to 1000, default 100). Process each batch in order, the head first. Then
--- call lane_finish for the prefix that is done. A batch ends before the first job that is not due,
--- was tried before or has another kind. A head has no batch if it was tried before or its process
--- died. Nor have members of such a batch, or heads of a paused or draining queue.
+-- lane_batch returns the jobs that wait behind heads that you hold (up to 500), in the order in
+-- which they would get the turn: up to p_limit a lane (1 to 1000). They stay 'waiting', and no
+-- other worker can take them while you hold the head. Work on the head and then on its batch, in
+-- order. End the jobs that are done with lane_finish. The column head is the job whose fence guards
+-- the row's job. detail has 'lane' and 'position'.
 --
--- Returns a row per job, none for a head without a batch. head: the job whose fence guards it.
--- detail: lane, position.
+-- A batch ends before the first job that is not due, was tried before or is of another kind. A head
+-- has no batch if it was tried before, or in a queue that is paused or drains. The same holds for
+-- jobs of a batch whose process died. The call never waits. There are no options.
+--
+-- Errors:
+--   P4004  An argument.
 create or replace function pawl_v1.lane_batch(p_ids bigint[], p_fences bigint[], p_limit int default 100, p_options jsonb default '{}')
 returns table (
   head bigint, id bigint, kind text, payload bytea, headers jsonb, max_attempts int, created_at timestamptz, detail jsonb
@@ -77,13 +81,20 @@ begin
 end
 $$;
 
--- lane_finish completes heads and those members of their batches that p_members lists (at most
--- 10000), as job_finish_many with skip_stale. Pass a prefix of each batch. If a head is no longer
--- held, its members are not finished. Per lane it finishes members up to the first that another
--- transaction has locked, and skips those that an operator has ended. After a head that crashed in
--- a batch, the other members of that batch run singly.
+-- lane_finish finishes heads, and those jobs of their batches that p_members lists (up to 10,000;
+-- pass a prefix of each batch), in one transaction. It returns a row per head. The column members
+-- is the number of jobs behind it that were finished. There are no options.
 --
--- Returns a row per head, outcome as of job_finish_many. members: how many were finished.
+-- If a head is no longer held, no job behind it is finished. Jobs that an operator has ended are
+-- skipped. In each lane it stops before the first that another transaction has locked. After a head
+-- that crashed in a batch, the other jobs of that batch run singly.
+--
+-- Outcomes:
+--   finished, stale, locked
+--             Of the head, and detail, as of job_finish_many with skip_stale.
+--
+-- Errors:
+--   P4004  An argument.
 create or replace function pawl_v1.lane_finish(p_ids bigint[], p_fences bigint[], p_members bigint[], p_options jsonb default '{}')
 returns table (id bigint, outcome text, members int, detail jsonb)
 language plpgsql

@@ -119,13 +119,21 @@ begin
 end
 $$;
 
--- archive_sweep empties archive tables whose rows are all older than today and the six days before,
--- in UTC. Call it about once a minute, in its own transaction. It waits at most 50 ms for a lock.
--- It decides by the rows' times, so a clock set back or a missed day loses no recent row.
+-- archive_sweep empties, by TRUNCATE, the tables of the archive whose rows are all older than today
+-- and the six days before, by UTC. Workers call it once a minute. Without a worker call it
+-- yourself, at least once a day, in its own transaction. If it is not called for a day, a table
+-- mixes two weeks, and its older rows stay until both are old. It decides by the rows' times, so a
+-- clock set back loses no recent row. Two calls at once are safe.
 --
--- Outcomes: 'swept', or 'busy': a table could not be locked; call again. emptied: number of tables.
--- detail.busy: numbers of the locked ones. Errors: P4004, the transaction is above READ COMMITTED,
--- where rows too new to be seen would be lost.
+-- Outcomes:
+--   swept  The column emptied is the number of emptied tables.
+--   busy   A transaction has had a table locked for 50 ms. detail.busy has the numbers of the
+--          tables. Ask again in a minute. Other transactions wait no longer than that for the
+--          sweep.
+--
+-- Errors:
+--   P4004  The transaction is at REPEATABLE READ or above. There the sweep cannot see all rows, and
+--          would delete recent ones.
 create or replace function pawl_v1.archive_sweep()
 returns table (outcome text, emptied int, detail jsonb)
 language plpgsql

@@ -1,8 +1,14 @@
 -- Workers: one row per process incarnation, with the lease of all that it has claimed.
 
--- worker_register registers one process incarnation. p_lease (1 s to 12 h, default 30 s): how long
--- it may miss heartbeats before its jobs are taken back.
--- Options: queues (array of up to 1000 names): for queue_death.
+-- worker_register registers one incarnation of a process. p_lease (1 s to 12 h) is how long it may
+-- miss heartbeats before its jobs are taken back. The example is under job_claim.
+--
+-- Errors:
+--   P4000, P4004  An argument.
+--
+-- Options:
+--   queues  (array of up to 1,000 names, default none) The queues that it works on, for
+--           queue_death.
 create or replace function pawl_v1.worker_register(p_name text, p_lease interval default '30 seconds', p_options jsonb default '{}')
 returns table (worker_id bigint, detail jsonb)
 language plpgsql
@@ -31,11 +37,18 @@ begin
 end
 $$;
 
--- worker_attend takes the worker's presence lock on this session. Use a direct connection for it
--- and nothing else: a transaction-mode pooler could give the session, with the lock, to another
--- client. The server releases the lock when the process dies, so from now on a free lock is
--- evidence of death. If the session ends, report it with the next heartbeat (option presence).
--- Outcomes: 'present', or 'taken': another session has the lock. A sweep, or the old connection.
+-- worker_attend takes the worker's presence lock on this session. The server frees it when the
+-- session ends, so the death of a process is noticed within seconds, not at the end of its lease.
+-- Use a direct connection that is kept for no other work. A pooler in transaction mode would leave
+-- the lock with another client's connection.
+--
+-- From then on a free lock is evidence of death. If the connection is lost, report it in the next
+-- worker_heartbeat, connect, and attend again.
+--
+-- Outcomes:
+--   present  The session has the lock.
+--   taken    Another session has it: your own old connection, not yet noticed as dead, or a sweep
+--            that tests it. Ask again at the next heartbeat.
 create or replace function pawl_v1.worker_attend(p_worker bigint)
 returns table (outcome text, detail jsonb)
 language plpgsql
@@ -63,18 +76,42 @@ language sql
 immutable
 return (p_worker & 2147483647)::int;
 
--- worker_heartbeat renews the lease of everything the worker holds. Set synchronous_commit off for
--- it if you like: losing this write costs a takeover, which the fence makes harmless.
+-- worker_heartbeat renews the lease of everything the worker holds, by one narrow update. Send it
+-- at a third of the lease. With presence, send it every 500 ms, because 1.5 s of silence count as a
+-- sign of death. You may set synchronous_commit off for it: losing this write costs a takeover,
+-- which the fence makes harmless.
 --
--- Options: presence (boolean): the process holds its presence lock; default unchanged. report
--- (object, default unchanged): data for pawl doctor, with queues (names), drain_ms, watched,
--- wakeups (on, off or none), woken, polled, and handlers (an object per kind with timeout_ms, runs
--- and p99_ms). told (array): detail.recalls of the last answer received, or []. With told, a recall
--- is returned until a later heartbeat acknowledges it. Without it, each is returned once.
--- Outcomes: 'alive', or 'lost': its jobs were taken back. Stop their handlers and register again.
--- recalled: jobs that were cancelled or recalled; end their handlers. A job that this worker has
--- claimed again since is left out. detail.hidden, true: row level security applies to this role and
--- may hide jobs or lanes. Errors: 55P03, the row was locked for 2 s.
+-- The column recalled has jobs that were cancelled or recalled under the worker since the last
+-- heartbeat. End their handlers. A job that the worker has claimed again since is left out.
+-- detail.hidden, true, means that row level security applies to your role and may hide jobs or
+-- lanes. Claims then find none and raise no error.
+--
+-- Outcomes:
+--   alive  The lease is renewed.
+--   lost   The row is gone: its jobs were taken back. Stop their handlers and register again.
+--
+-- Errors:
+--   55P03  The row was locked for 2 s.
+--   P4004  An argument.
+--
+-- Options:
+--   presence  (boolean, default as before, at first false) The process holds its presence lock.
+--             Send false when you have lost the lock's connection.
+--   report    (object, default as before, at first none) Data for 'pawl doctor', as listed below.
+--   told      (array, default none) detail.recalls of the last answer that arrived, or an empty
+--             array. A recall is then repeated until a later heartbeat confirms it here. Without
+--             'told' each is returned once.
+--
+-- Members of option report:
+--   queues         An array of names.
+--   drain_ms       How long the process takes to shut down, at most.
+--   watched        Its pool notices commits that stopped waiting for a standby.
+--   pooled         A pooler switches sessions under its presence connection, so it has no presence.
+--   wakeups        Enqueues wake it: 'on', 'off' by its configuration, or 'none' without a presence
+--                  connection.
+--   woken, polled  How often it found jobs in a queue that was empty, after a notification and by a
+--                  poll.
+--   handlers       An object for each kind, with timeout_ms, 'runs' and p99_ms.
 create or replace function pawl_v1.worker_heartbeat(p_worker bigint, p_options jsonb default '{}')
 returns table (outcome text, recalled bigint[], detail jsonb)
 language plpgsql
@@ -157,13 +194,27 @@ begin
 end
 $$;
 
--- worker_leave ends a worker on shutdown. Its jobs are released at once, uncharged. Jobs that are
--- abandoned, or whose transaction is open, are left to the next sweep, which counts a crash of
--- each.
+-- worker_leave ends a worker in good order. Its jobs are given back at once, uncharged, also those
+-- of a claim whose answer it no longer waits for. Above READ COMMITTED such a claim cannot be seen.
+-- Then the row stays, expired, for the next sweep.
 --
--- Options: abandoned (array of job ids): their handlers run although their context has ended.
--- Outcomes: 'left', or 'busy': jobs are left to the sweep, or there is no such worker. released:
--- number of jobs.
+-- Name in 'abandoned' the jobs whose handlers still run although you have told them to end. These
+-- stay with the worker's row, and so do jobs whose transaction is open. The next sweep takes them,
+-- counts a crash of each and gives the attempt back. So a job that makes its process stop is a dead
+-- letter in the end.
+--
+-- The column released is the number of jobs that were given back. Jobs claimed without a worker
+-- stay.
+--
+-- Outcomes:
+--   left  The worker's row is gone.
+--   busy  Jobs are left to the sweep, or there was no such worker.
+--
+-- Errors:
+--   P4004  An argument.
+--
+-- Options:
+--   abandoned  (array of job ids, default none) Their handlers still run.
 create or replace function pawl_v1.worker_leave(p_worker bigint, p_options jsonb default '{}')
 returns table (outcome text, released int, detail jsonb)
 language plpgsql
@@ -228,12 +279,19 @@ begin
 end
 $$;
 
--- worker_isolate records that the process runs only one attempt, named by p_job and p_fence. If it
--- then dies, the sweep also counts crashes_alone. Call it in its own transaction before such an
--- attempt begins. Call it with p_alone false before another attempt begins beside it. The end of
--- the attempt ends the mark. A late removal does not touch the next mark.
--- Outcomes: 'alone'. 'company', with p_alone false. 'lost': the worker has no row or does not hold
--- that attempt. Errors: 55P03, the row was locked for 250 ms.
+-- worker_isolate reports that the worker's process runs only one attempt of one job. If the process
+-- dies, job_sweep counts the death in crashes_alone too. Call it in its own transaction before a
+-- job with crashes above 0 begins. Call it with p_alone false before other work begins beside that
+-- job. The mark belongs to one attempt and ends with it. A call that arrives late does not touch
+-- the mark of the next one.
+--
+-- Outcomes:
+--   alone    The attempt is marked.
+--   company  p_alone was false: the attempt is not marked.
+--   lost     The worker has no row, or does not hold that attempt. Do not run it.
+--
+-- Errors:
+--   55P03  The row was locked for 250 ms.
 create or replace function pawl_v1.worker_isolate(p_worker bigint, p_job bigint, p_fence bigint, p_alone boolean default true)
 returns table (outcome text, detail jsonb)
 language plpgsql

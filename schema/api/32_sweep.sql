@@ -1,22 +1,40 @@
 -- The sweep that follows the death of a worker.
 
--- job_sweep takes back the jobs of dead workers: crashes + 1, and pending again after a jittered
--- delay. A job whose attempts or crashes are spent becomes a dead letter. Crashes are spent after
--- max_crashes deaths while the job ran alone, or 3 x max_crashes deaths in all (worker_isolate). A
--- job without a worker counts as alone from its second death on, because after the first it must
--- run alone. Dead are:
---   - a worker whose lease has ended, or that has left jobs behind (worker_leave);
---   - a worker silent for 1.5 s whose presence lock was found free twice, 300 ms apart, by sessions
---     at least 5 s old (after a server restart all locks are free and all workers were silent);
---   - a job claimed without a worker whose own lease has ended.
--- If presence is the evidence, or the worker has left, the attempt is given back and only the crash
--- counts. The presence
--- session of a worker whose lease has ended is terminated if it is declared idle: see
--- _presence_end. Only kinds in p_kinds are dead-lettered, because a sweeper does not decide on
--- kinds it does not know. Deaths are recorded for queue_death. Two sweeps at once are safe.
+-- job_sweep takes back the jobs of the dead. Each is pending again after a short random pause, with
+-- crashes + 1. If its attempts or crashes are used up, it becomes a dead letter. Crashes are used
+-- up after max_crashes deaths at which the job was marked by worker_isolate, or three times as many
+-- in all. A job without a worker counts as marked from its second death on. These count as dead:
 --
--- Options: max_crashes (1 to 1000, default 4). limit (1 to 100000, default 1000): jobs per call.
--- Outcomes: 'swept', or 'busy': another sweep is running. detail as of _lanes_leave.
+-- - a worker that has left and abandoned jobs (worker_leave);
+-- - a worker whose lease has ended. If it is announced as idle (worker_asleep), the sweep ends its
+--   presence session too, so that a frozen worker does not stay announced. Your role must be
+--   allowed to see and end that session, as the worker's own role is;
+-- - a worker that declared its presence (worker_attend), has been silent for 1.5 s, and whose lock
+--   was found free twice, at least 300 ms apart. A session younger than 5 s concludes nothing from
+--   locks, because after a restart of the server all are free;
+-- - a job claimed without a worker whose own lease has ended.
+--
+-- If the worker has left, or presence is the evidence, the attempt is given back and only the crash
+-- counts. Only kinds in p_kinds become dead letters, because a sweeper does not decide on kinds it
+-- does not know. Jobs whose transaction is still open are skipped. Deaths are recorded for
+-- queue_death. A dead letter in a lane follows the lane's policy. If the next job gets the turn,
+-- detail is that of job_finish.
+--
+-- Every worker runs it, and two at once are safe. One sweep serves all queues. If you have no
+-- worker, run it about every second, in its own transaction, from a session that lives longer than
+-- 5 s.
+--
+-- Outcomes:
+--   swept  Done. The columns 'requeued', dead_lettered and 'workers' are counts.
+--   busy   Another sweep is running.
+--
+-- Errors:
+--   P4004  An argument.
+--
+-- Options:
+--   max_crashes  (1 to 1000, default 4) The crashes at which a job is a dead letter.
+--   limit        (1 to 100,000, default 1000) Jobs a call, of workers and of leases of their own
+--                each.
 create or replace function pawl_v1.job_sweep(p_kinds text[], p_options jsonb default '{}')
 returns table (outcome text, requeued int, dead_lettered int, workers int, detail jsonb)
 language plpgsql
@@ -233,10 +251,15 @@ begin
 end
 $$;
 
--- queue_death returns when a process that worked on a queue last died. A consumer uses it to decide
--- whether a redelivered message may have killed the process that ran it.
--- Outcomes: 'died' at died_at, by the database's clock. 'silent': a worker of the queue has missed
--- heartbeats for 3 s and is not swept yet; died_at is now. 'none': no death is known.
+-- queue_death returns when a worker of the queue last died, as far as known, by the database's
+-- clock. A consumer uses it to decide whether a redelivered message may have killed its process.
+-- Workers name their queues in worker_register.
+--
+-- Outcomes:
+--   died    A sweep found a worker dead at died_at.
+--   silent  A worker has sent no heartbeat for 3 s, and no sweep has judged it yet. It may be dead,
+--           and died_at is now.
+--   none    No death is known.
 create or replace function pawl_v1.queue_death(p_queue text)
 returns table (outcome text, died_at timestamptz, detail jsonb)
 language sql

@@ -1,14 +1,27 @@
 -- Enqueue keys over time.
 
--- job_key_purge deletes expired enqueue keys, at most p_limit (1 to 10000). The key of a job that
--- still has a row stays. Otherwise a second job could run beside the first, for example beside a
--- dead letter that is retried. Such a key is kept for another retention period.
+-- job_key_purge deletes expired enqueue keys, at most p_limit (1 to 10,000). Every worker calls it
+-- about once a minute. If a key's job has a row in any status, the key stays. Otherwise a second
+-- job could run beside the first, which may be a dead letter that an operator retries. Such a key
+-- is remembered for as long again as it has been, and not looked at until then. Locked rows wait
+-- for the next call.
 --
--- Options: older_than_ms (0 to 315360000000, default 24 h): skip keys created later. The walk
--- through the age index ends there; raise it to the shortest retention_ms in use. since:
--- detail.next of the previous call, to continue there; omit it in the first call of a round.
--- Outcome: 'purged'. detail.kept: number of keys kept because of their jobs. detail.next: the time
--- up to which it has read; absent if it found no key.
+-- A backlog is purged in rounds. Pass detail.next of a call as option 'since' of the next. That
+-- call then skips the dead entries of the calls before it, until vacuum has removed them. Begin a
+-- round without it.
+--
+-- Outcomes:
+--   purged  The column purged is the number of rows. detail.kept is the number of keys that stay
+--           because of their jobs. detail.next is where the next call begins; it is absent if no
+--           key was found.
+--
+-- Errors:
+--   P4004  An argument.
+--
+-- Options:
+--   older_than_ms  (0 to 10 years, default 24 h) Skip keys taken since. The call reads no further,
+--                  so raise it to the shortest retention_ms in use.
+--   since          (timestamp, default the beginning) Where the walk begins.
 create or replace function pawl_v1.job_key_purge(p_limit int default 1000, p_options jsonb default '{}')
 returns table (outcome text, purged int, detail jsonb)
 language plpgsql

@@ -1,16 +1,40 @@
 -- Counts per minute and hour, for charts. If a process dies, its counts since the last call are
 -- lost.
 
--- rollup_add adds to the current minute and hour, by the server's clock. p_source says what
--- p_scopes name: 'queue' or 'consumer'; '' means none. p_names are 1 to 40 characters of a-z and _;
--- p_values are 0 to 10^12. The arrays have equal length, up to 1000.
+-- rollup_add adds a process's counts since its last call to the current minute and the current hour
+-- of pawl.rollup, by the server's clock. The dashboard (docs/guides/dashboard.md) draws its charts
+-- from that table. Workers and consumers in Go call it by themselves, about every 15 seconds.
 --
--- Minutes are kept for 24 hours and hours for 7 days; a call deletes up to 500 older rows of each.
--- Once an hour has 500 rows, further rows are added under scope ''.
+-- p_source is what p_scopes name: 'queue' or 'consumer'. The scope '' belongs to none of them. A
+-- name has 1 to 40 characters of a to z and _; for events take those of docs/reference/events.md. A
+-- value lies between 0 and 10^12. Elements of the arrays belong together by position, up to 1,000
+-- each.
 --
--- Options: levels (boolean, default false). Counts are added up; of levels the maximum is kept.
--- Outcome: 'added'. sample: no level of a queue was added in this minute yet; if you can measure
--- levels, do it now. Errors: 55P03, a row was locked for 2 s.
+-- The column sample asks for levels: no level of a queue was added in this minute. The chart takes
+-- these, with the scope '' for all queues together: 'due', 'oldest_due_ms', 'processing',
+-- 'dead_letters', 'unknown', 'workers', 'workers_silent'. Moments without 'workers' are shown as
+-- gaps. With 'queues_left_out', queues without levels at that moment are shown as gaps too.
+-- Otherwise they had none.
+--
+-- Sweepers of package guard add the events of a table under 'consumer' with the scope
+-- 'guard/TABLE'. They also add the level 'final_rows': how many rows are not tried again
+-- (docs/guides/choose.md#rows-that-are-not-tried-again).
+--
+-- Minutes are kept for 24 hours, hours for 7 days, and each call deletes up to 500 older rows of
+-- both. If an hour has 500 rows, a count that would need another one is added under the scope ''.
+--
+-- These are statistics. If a process dies, the counts that it has not yet added are lost. If the
+-- reply to a call is lost, you cannot know whether it was added. To count effects, count your rows.
+--
+-- Outcomes:
+--   added  Done.
+--
+-- Errors:
+--   55P03  A row was locked for 2 s.
+--   P4004  An argument.
+--
+-- Options:
+--   levels  (boolean) The values are levels: the highest is kept. Counts are added up.
 create or replace function pawl_v1.rollup_add(p_source text, p_scopes text[], p_names text[], p_values bigint[], p_options jsonb default '{}')
 returns table (outcome text, sample boolean, detail jsonb)
 language plpgsql

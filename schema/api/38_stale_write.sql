@@ -1,13 +1,24 @@
 -- Attempts that came back too late and were refused. A refusal rolls its transaction back, so the
 -- refused process records it afterwards.
 
--- stale_write_add records refusals for explain. p_kind is 'job' (scope is a queue, key an id) or
--- 'command'. p_fences are the fences of the refused attempts, p_workers the names of their
--- processes. The arrays have equal length, up to 1000. A known refusal is not recorded again.
--- Records are kept for 7 days; a call deletes up to 500 older ones. At most 1000 an hour.
+-- stale_write_add records attempts that came too late and were refused, so that function explain
+-- shows them. Call it after the refusal, outside the refused transaction, which is rolled back.
+-- Workers and commands in Go call it by themselves.
 --
--- Outcomes: 'recorded', or 'full' if some were not recorded. detail.recorded: number of new
--- records. Errors: 55P03, a row was locked for 2 s.
+-- p_kind is 'job', with queues as scopes and ids as keys, or 'command'. p_fences are the fences of
+-- the refused attempts, and p_workers the names of their processes. Elements of the arrays belong
+-- together by position, up to 1,000 each. There are no options.
+--
+-- A known refusal is not recorded again. Refusals are kept for 7 days, and each call deletes up to
+-- 500 older ones. They are for people: no decision of Pawl depends on them.
+--
+-- Outcomes:
+--   recorded  All are recorded. detail.recorded is the number of new ones.
+--   full      Some were not recorded: an hour has 1,000 at most.
+--
+-- Errors:
+--   55P03  A row was locked for 2 s.
+--   P4004  An argument.
 create or replace function pawl_v1.stale_write_add(p_kind text, p_scopes text[], p_keys text[], p_fences bigint[], p_workers text[], p_options jsonb default '{}')
 returns table (outcome text, detail jsonb)
 language plpgsql

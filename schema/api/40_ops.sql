@@ -1,8 +1,11 @@
--- The operators' verbs. They are the only audited way to change a job by hand.
+-- These verbs are the only audited way to change a job by hand. Each locks the job, decides by its
+-- status, raises its fence with the change, and inserts one row into pawl.audit. If you have a
+-- transaction open, change and record commit together in it. The new fence makes the operator a new
+-- holder, so a running attempt gets P4020 at its next call.
 --
--- Each locks the row, decides by its status, changes it and writes pawl.audit in one transaction.
--- So a change and its record commit together. fence + 1 makes the operator a new holder, so a
--- running attempt gets P4020 at its next call.
+-- p_actor (1 to 255 octets) is the operator and p_reason (1 to 4000) the reason. The actor is not
+-- verified: the role of the login decides its rights. The record holds the job before and after as
+-- JSON, without 'payload', of which payload_octets and payload_sha256 are kept.
 
 create or replace function pawl_v1._check_by(p_actor text, p_reason text)
 returns void
@@ -182,16 +185,33 @@ as $$
   values (p_actor, p_verb, 'job ' || (p_before).id, p_reason, pawl_v1._job_record(p_before), pawl_v1._job_record(p_after))
 $$;
 
--- job_retry makes a dead letter, a cancelled job, or a pending job that waits for its next try due
--- now, with attempts and crashes reset. Its errors, inbox row and key stay.
+-- job_retry makes a job due now: a dead letter, a cancelled job, or a pending one that waits for
+-- its next try. Its attempts and crashes start from zero, and its errors stay. It is the same job
+-- with the same key and inbox row. The retry is therefore no duplicate, and a message that comes
+-- again meanwhile is one. A recall by job_cancel that the worker has not fetched yet ends the
+-- cancelled attempt, and no later one.
 --
--- Options: from (array of statuses): refuse a job in any other. fence (bigint): refuse a job that
--- was tried or changed since pawl_v1.jobs showed this fence.
--- Outcomes: 'retried' (detail.status: the former one). 'refused' (detail.status, detail.hint).
--- 'absent'. In a lane, a dead letter that blocks it is still its head. One that gave the lane up,
--- or was cancelled, returns at its old position (detail.lane 'pending' or 'waiting'). Under policy
--- skip it leaves the lane (detail.lane 'left'). Errors: P4004, actor or reason. 55P03, an open
--- transaction has held the row for 2 s; nothing changed.
+-- In a lane, a dead letter that blocks it has kept its turn and is next. One that gave up its turn
+-- comes back at its old position, behind the job that has the turn now: detail.lane is 'pending' or
+-- 'waiting'. Under the policy 'skip' it leaves the lane: 'left'.
+--
+-- Outcomes:
+--   retried  detail.status is the job's status before.
+--   refused  Its status, or an option, does not allow it; nothing changed. detail.status is its
+--            status, and detail.hint the next step.
+--   absent   There is no such job.
+--
+-- Errors:
+--   P4004  Actor, reason or an option.
+--   55P03  An open transaction has had the row for more than 2 s, most likely the attempt's own.
+--          Nothing changed. The hint names the session.
+--
+-- Options:
+--   from   (array of statuses, default all that the function takes) A job in any other is refused.
+--          Pass the status that you saw, so that you do not overwrite a decision made in between.
+--   fence  (number, default none) The fence that you saw in view jobs or dead_letters. A job that
+--          was tried or changed since is refused. Pass it when you decide by what an attempt did or
+--          did not do.
 create or replace function pawl_v1.job_retry(p_id bigint, p_actor text, p_reason text, p_options jsonb default '{}')
 returns table (outcome text, detail jsonb)
 language plpgsql
@@ -292,14 +312,24 @@ begin
 end
 $$;
 
--- job_cancel cancels a job that has not ended; it can be retried or discarded later. A running
--- attempt is fenced off. Its worker gets a recall with the next heartbeat and can end the handler.
+-- job_cancel ends a job that has not ended, and keeps it to be retried or discarded. A running
+-- attempt is fenced out: its next hold, finish or fail raises P4020 with DETAIL 'cancelled'. Its
+-- worker finds the job in column recalled of its next worker_heartbeat, once. The attempt's effects
+-- outside the database cannot be undone.
 --
--- Options: from, fence, as of job_retry.
--- Outcomes: 'cancelled' (detail.status: the former one; for a lane's head also as of _lanes_free),
--- 'refused', 'absent'. The next job of its lane may start before the old handler has stopped.
--- Errors: as of job_retry. An attempt with an open transaction holds the row until it ends: see
--- job_recall.
+-- If the job had the turn of a lane, detail is also that of job_finish. The next job may start
+-- while the handler of this one still runs. An attempt with an open transaction holds the row until
+-- it ends: see job_recall.
+--
+-- Outcomes:
+--   cancelled        detail.status is the job's status before.
+--   refused, absent  As of job_retry.
+--
+-- Errors:
+--   P4004, 55P03  As of job_retry.
+--
+-- Options:
+--   from, fence  As of job_retry.
 create or replace function pawl_v1.job_cancel(p_id bigint, p_actor text, p_reason text, p_options jsonb default '{}')
 returns table (outcome text, detail jsonb)
 language plpgsql
@@ -326,11 +356,17 @@ begin
 end
 $$;
 
--- job_recall asks the worker of a running job to end its handler, with the next heartbeat. The
--- attempt then rolls back and releases the job, uncharged. Use it to cancel a job whose attempt has
--- locked the row. Recall in its own transaction, then call job_cancel: it waits for the lock and
--- gets it before the attempt can release the job.
--- Outcomes: 'recalled', or 'not_held': no worker runs it. It writes no audit record.
+-- job_recall asks the worker that runs a job to end its handler, at its next heartbeat (500 ms).
+-- The attempt rolls back and gives the job back, uncharged. The call changes no row that lasts and
+-- leaves no record.
+--
+-- Use it to cancel a job whose attempt has locked the row, as 'pawl jobs cancel' does. First call
+-- it in its own transaction. Then call job_cancel, which waits for the lock and gets it before the
+-- attempt can give the job back.
+--
+-- Outcomes:
+--   recalled  The worker learns of it at its next heartbeat.
+--   not_held  No worker runs the job.
 create or replace function pawl_v1.job_recall(p_id bigint)
 returns table (outcome text, detail jsonb)
 language plpgsql
@@ -349,12 +385,19 @@ begin
 end
 $$;
 
--- job_discard deletes a job that is not running, with payload and errors; the audit keeps the rest.
--- Its inbox row and key stay, so a redelivery or the same key is still a duplicate.
+-- job_discard deletes a job that no worker runs, with its payload and its errors. The audit keeps
+-- the rest, with 'after' null. Its inbox row and its key stay, so a redelivery, or the same key, is
+-- still a duplicate. If it had the turn of a lane, detail is also that of job_finish.
 --
--- Options: from, fence, as of job_retry.
--- Outcomes: 'discarded' (detail.status: the former one), 'refused', 'absent'. For the head of a
--- lane, detail as of _lanes_free. Errors: as of job_retry.
+-- Outcomes:
+--   discarded        detail.status is the job's status before.
+--   refused, absent  As of job_retry.
+--
+-- Errors:
+--   P4004, 55P03  As of job_retry.
+--
+-- Options:
+--   from, fence  As of job_retry.
 create or replace function pawl_v1.job_discard(p_id bigint, p_actor text, p_reason text, p_options jsonb default '{}')
 returns table (outcome text, detail jsonb)
 language plpgsql
@@ -381,11 +424,23 @@ begin
 end
 $$;
 
--- lane_unblock lets a lane go on past a dead letter that blocks it. The dead letter stays.
+-- lane_unblock ends the turn of a dead letter that blocks its lane, so that the lane continues. The
+-- dead letter stays, to be retried or discarded. To keep the order, call job_retry on the dead
+-- letter instead. It leaves a record in pawl.audit.
 --
--- Options: job (id): refuse if another job blocks the lane now.
--- Outcomes: 'unblocked' (detail.job, and as of _lanes_free). 'refused' (detail.job, detail.status,
--- detail.hint). 'idle': the lane has no head. 'absent': no such lane. Errors: as of job_retry.
+-- Outcomes:
+--   unblocked  detail.job has given up its turn. detail is also that of job_finish.
+--   refused    detail.job has the turn. detail.status and detail.hint have the reason.
+--   idle       No job has the turn.
+--   absent     There is no such lane.
+--
+-- Errors:
+--   P4004  Actor, reason or an option.
+--   55P03  An open transaction has had the lane, or the job, for more than 2 s. Nothing changed.
+--
+-- Options:
+--   job  (id, default none) The dead letter. If another job blocks the lane now, the call is
+--        refused.
 create or replace function pawl_v1.lane_unblock(
   p_queue   text,
   p_lane    text,
@@ -455,9 +510,23 @@ begin
 end
 $$;
 
--- lane_policy sets what a lane does when its head becomes a dead letter: 'block', 'park' or 'skip'.
--- A dead letter that already blocks it still does: see lane_unblock. The lane is no longer purged.
--- Outcomes: 'changed' (detail.policy: the former one), or 'absent'. Errors: as of job_retry.
+-- lane_policy sets what a lane does from now on when the job that has its turn becomes a dead
+-- letter. A dead letter that blocks it already still does: see lane_unblock. The lane is not purged
+-- any more. It leaves a record in pawl.audit.
+--
+-- Values of p_policy:
+--   block  The lane stops until an operator retries or discards the dead letter, or calls
+--          lane_unblock.
+--   park   The next job gets the turn. If the dead letter is retried, it comes back at its old
+--          position.
+--   skip   The next job gets the turn. If the dead letter is retried, it leaves the lane.
+--
+-- Outcomes:
+--   changed  detail.policy is the policy before.
+--   absent   There is no such lane.
+--
+-- Errors:
+--   P4004, 55P03  As of lane_unblock.
 create or replace function pawl_v1.lane_policy(p_queue text, p_lane text, p_policy text, p_actor text, p_reason text)
 returns table (outcome text, detail jsonb)
 language plpgsql
@@ -495,14 +564,28 @@ begin
 end
 $$;
 
--- queue_set changes the settings of a queue, for claims and finishes that begin after the commit,
--- in any process. Absent options stay unchanged. Attempts and enqueues go on in every mode.
+-- queue_set changes settings of a queue, for claims and finishes that begin after the commit, in
+-- any process. The queue need not have had a job. It leaves a record in pawl.audit, whose target is
+-- 'queue' and the queue's id. If you turn the archive off, its jobs stay until they are seven days
+-- old.
 --
--- Options: archive (boolean): finished jobs are archived with their payloads for seven days. mode:
--- 'running' (default). 'draining': only jobs that were tried before are claimed (attempts or
--- crashes above 0). 'paused': no job is claimed.
--- Outcomes: 'changed', or 'unchanged' without an audit record. detail: the former archive and mode.
--- Errors: P4000, the queue's name. P4004 and 55P03 as of job_retry.
+-- An option that is absent or null stays unchanged. In every mode running attempts continue, and
+-- jobs can be enqueued. A claim that is under way at the commit may still take its jobs.
+--
+-- Outcomes:
+--   changed    detail has 'archive' and 'mode' before.
+--   unchanged  It was so already. There is no record.
+--
+-- Errors:
+--   P4000  The queue's name.
+--   P4004  Actor, reason or an option.
+--   55P03  Another transaction has been setting the same queue for more than 2 s.
+--
+-- Options:
+--   archive  (boolean) Finished jobs are kept with their payloads for seven days.
+--   mode     ('running', 'draining' or 'paused', default 'running') Which jobs may be claimed.
+--            'running': due ones. 'draining': only those that were tried before (attempts or
+--            crashes above 0), so that begun work ends. 'paused': none.
 create or replace function pawl_v1.queue_set(p_queue text, p_options jsonb, p_actor text, p_reason text)
 returns table (outcome text, detail jsonb)
 language plpgsql

@@ -2,14 +2,24 @@
 -- in the transaction that makes the job unnecessary, such as the payment before its reminder. They
 -- take no actor and no reason and write no audit record. Operators use job_cancel and job_retry.
 
--- job_cancel_own cancels a job that has not ended. A waiting job will not run. A running attempt
--- loses its job, and its worker gets a recall with the next heartbeat. External effects stay.
+-- job_cancel_own is job_cancel for the application that enqueued the job. Call it in the
+-- transaction that makes the job needless: the order is paid, so its reminder goes. It takes no
+-- actor and writes no audit record.
 --
--- Outcomes: 'cancelled' (detail.status: the former one; 'processing': an attempt was running, or it
--- was in the batch of its head, see lane_batch; in a lane, also as of job_finish). 'refused'
--- (detail.status, detail.hint): it has ended or waits for a verdict. 'absent': it finished, was
--- discarded, or never existed. Its key stays. Errors: 55P03, an open transaction, probably its
--- handler's, has held the row for 2 s; nothing changed.
+-- The job's key stays remembered. If the job was running, its worker is notified after you commit.
+-- A job that waits in its lane counts as processing while it is in the batch of its head
+-- (lane_batch), because its work may be done already. The same holds for job_reschedule, job_cancel
+-- and job_discard. A batch that begins before you commit takes the job along.
+--
+-- Outcomes:
+--   cancelled  It will not run, or its running attempt is recalled. detail.status is its status
+--              before. In a lane, detail is also that of job_finish.
+--   refused    It has ended, or waits for a verdict: detail.status, detail.hint.
+--   absent     It finished, was discarded, or never existed.
+--
+-- Errors:
+--   55P03  An open transaction has had the row for more than 2 s, most likely that of its handler.
+--          Nothing changed.
 create or replace function pawl_v1.job_cancel_own(p_id bigint)
 returns table (outcome text, detail jsonb)
 language plpgsql
@@ -32,13 +42,19 @@ begin
 end
 $$;
 
--- job_reschedule moves the start of a job that has not started, earlier or later. Its attempts, key
--- and lane position stay; a lane waits for its head. p_start_in_ms: from now, 0 to 315360000000 (10
--- years).
+-- job_reschedule moves a job that has not started to another time, earlier or later: p_start_in_ms
+-- from now, at most 10 years. Its attempts, its key and its place in its lane stay. While the job
+-- that has the turn waits, its lane waits. It is for the application that enqueued the job. The
+-- example is under job_cancel_own.
 --
--- Outcomes: 'rescheduled' (detail: former status, queue, available_at). 'refused' (detail.status,
--- detail.hint): it is running or has ended. 'absent': as of job_cancel_own. Errors: P4004,
--- p_start_in_ms. 55P03, as of job_cancel_own.
+-- Outcomes:
+--   rescheduled  detail has 'status' (the one before), 'queue' and available_at.
+--   refused      It is running, or has ended: detail.status, detail.hint.
+--   absent       It finished, was discarded, or never existed.
+--
+-- Errors:
+--   P4004  p_start_in_ms.
+--   55P03  As of job_cancel_own.
 create or replace function pawl_v1.job_reschedule(p_id bigint, p_start_in_ms bigint)
 returns table (outcome text, detail jsonb)
 language plpgsql

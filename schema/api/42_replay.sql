@@ -54,15 +54,36 @@ begin
 end
 $$;
 
--- inbox_replay runs a delivery again that has not taken effect. It retries the delivery's job with
--- all attempts. If the job was discarded or the delivery forgotten by hand, it makes a new job from
--- the kept copy. A redelivery meanwhile is a duplicate. It writes a record to pawl.audit.
+-- inbox_replay retries a delivery that has not taken effect, by an operator. It goes through the
+-- inbox like every other. Rows that took effect are not touched, and a message that its sender
+-- sends meanwhile is a duplicate. It leaves a record in pawl.audit.
 --
--- Options: dry_run (boolean): report what would be done.
--- Outcomes: 'replayed' (job_id; detail.status: the job's former one, absent for a new job), or with
--- dry_run 'would_replay'. 'refused': nothing changed; detail.hint is the next step, with
--- processed_at if it took effect, or job and status if its job prevents it. 'absent': neither
--- remembered nor kept. Errors: 55P03, an open transaction has held the job or the delivery for 2 s.
+-- Outcomes:
+--   replayed      Its job was a dead letter, cancelled, or waited for its next try. It is due now,
+--                 as by job_retry, with a new fence; detail.status is its status before. Or its job
+--                 was discarded, or the delivery forgotten (inbox_forget), and it was kept
+--                 (delivery_keep): job_id is a new job.
+--   would_replay  With dry_run: as replayed, but nothing changed.
+--   refused       Nothing changed. detail.hint is the next step. The cases are listed below.
+--   absent        The delivery is neither remembered nor kept.
+--
+-- Cases of refused:
+--   it took effect      detail.processed_at. If the effect was taken back, forget the delivery
+--                       first.
+--   its job is in the way
+--                       The job is being processed, or is in another state that retrying refuses:
+--                       detail.job, detail.status.
+--   no job and no copy  Its job was discarded, and the delivery was not kept.
+--   not remembered      It was kept, and is no longer remembered, although no operator forgot it.
+--                       It is unknown whether it took effect.
+--
+-- Errors:
+--   55P03                An open transaction has had the job or the delivery for more than 2 s.
+--   40001                The delivery changed at each of three looks. Restart the transaction.
+--   P4000, P4001, P4004  An argument.
+--
+-- Options:
+--   dry_run  (boolean) Report what would be done.
 create or replace function pawl_v1.inbox_replay(
   p_consumer   text,
   p_key text,

@@ -1,12 +1,14 @@
--- Schedules: jobs that are enqueued at given times. Keepers enqueue them, any number of keepers at
--- once, each with
+-- A schedule enqueues jobs again and again. Any number of keepers do so at once, each with
 --
---   look    pawl_v1.schedules: the due schedules and their fences
---   tick    schedule_tick: checks the fence; the jobs and the next tick are one transaction
+--   look  view schedules: those that are not paused and whose next_at is null or has come
+--   tick  schedule_tick, with the fence it has seen: the jobs and the next tick are one transaction
 --
 -- A tick is a point in time, so after an outage it is still owed. Intervals are computed here, in
 -- absolute time. Cron expressions are read by the keeper, which has a parser. Its ticks are checked
 -- here, so that none is lost or made twice.
+--
+-- The job of a tick has the key 'schedule/NAME/MOMENT', and the headers 'pawl-schedule'
+-- and 'pawl-tick' (the moment, in UTC).
 
 -- _schedule_enqueue enqueues the job of one tick. Its key is the schedule and the time, so a tick
 -- that comes twice has one job. The hash is that of the key: the payload may have changed.
@@ -84,19 +86,39 @@ begin
 end
 $$;
 
--- schedule_put creates a schedule, or changes its plan, job or policy. A program calls it at each
--- start. If the plan (cron, time_zone, every_ms) is unchanged, the next tick stays. A tick that is
--- already due is still made, and an interval continues from it. Otherwise a new plan begins after
--- now, so that no tick is made twice. A paused schedule stays paused.
+-- schedule_put creates a schedule, or changes the one of this name (1 to 200 octets). Call it each
+-- time a program starts. If the plan is unchanged, the next tick stays. A tick that is due already
+-- is still made, and an interval is counted from it. A new plan begins after now and makes no tick
+-- that an earlier plan has made. A paused schedule stays paused.
 --
--- Options: cron (text, read by a keeper) with time_zone (default UTC), or every_ms (100 to
--- 31536000000). first_at (timestamp): the first tick; default after one interval, or as the keeper
--- computes it. If it has passed, a new schedule is due at once, and a changed plan begins with the
--- next tick of its grid. missed: of the ticks missed in an outage, enqueue 'last' (default) or
--- 'all' (the newest 1000). For each job, as of job_enqueue: priority, max_attempts, headers, lane,
--- lane_policy.
--- Outcomes: 'created', 'changed', 'unchanged'. next_at: null until a keeper has read the cron
--- expression. Errors: P4000, P4004. 55P03, the row was locked for 2 s.
+-- If the schedule is due within a second, or a keeper has to read its expression, the commit of
+-- your transaction notifies channel 'pawl_jobs'. The payload is 'schedules'. Keepers beside a
+-- worker that listens look at once. Others find it at their next poll. next_at is null until a
+-- keeper has read the expression.
+--
+-- Outcomes:
+--   created    It is new.
+--   changed    It has the given values now.
+--   unchanged  It had them already.
+--
+-- Errors:
+--   P4000  A name.
+--   P4004  An argument.
+--   22007  first_at is no moment.
+--   40001  The schedule appeared and disappeared three times. Restart the transaction.
+--   55P03  Another transaction has had it for more than 2 s.
+--
+-- Options:
+--   every_ms   (100 to 31536000000) An interval, in absolute time. Give every_ms or 'cron'.
+--   cron       (1 to 255 octets) An expression that a keeper reads.
+--   time_zone  (1 to 255 octets, default 'UTC') The zone of 'cron'.
+--   first_at   (a moment, as text, default after one interval, or the keeper's next tick) The first
+--              tick. If it has passed, a created schedule is due at once, and a changed one ticks
+--              at the next moment of its grid.
+--   missed     ('last' or 'all', default 'last') Which of several ticks that were not made in time:
+--              the newest, or all up to the newest 1,000.
+--   priority, max_attempts, headers, lane, lane_policy
+--              Of each job, as of job_enqueue.
 create or replace function pawl_v1.schedule_put(p_name text, p_queue text, p_kind text, p_payload bytea, p_options jsonb)
 returns table (outcome text, next_at timestamptz, detail jsonb)
 language plpgsql
@@ -185,15 +207,24 @@ begin
 end
 $$;
 
--- schedule_tick enqueues the due ticks of a schedule and sets its next tick, in one transaction. Of
--- two keepers, the slower one finds that its fence is old. For an interval, pass no ticks. For a
--- cron expression the keeper passes the due ticks in ascending order (none if it only sets the
--- next) and the next tick.
+-- schedule_tick enqueues the jobs of due ticks and moves the schedule to its next tick, in one
+-- transaction. For an interval pass only the fence, because the ticks are counted here. For an
+-- expression pass the ticks that are due and the next one. The ticks are the newest only or all, as
+-- 'missed' says, ascending and at most 1,000. With no ticks and a next one, the call only sets the
+-- next tick of a schedule without next_at.
 --
--- Outcomes: 'ticked' (enqueued: number of jobs; next_at; detail.skipped: number of an interval's
--- missed ticks left out). 'superseded': the schedule changed since the fence was read; look again.
--- 'not_due'. 'absent'. Errors: P4004, ticks out of order, before the due one, or in the future.
--- 55P03, an open transaction has held the schedule for 0.5 s.
+-- Outcomes:
+--   ticked      The column enqueued is the number of jobs. A tick whose key is known has its job
+--               already and does not count. detail.skipped is the number of ticks of an interval
+--               that were left out.
+--   superseded  The schedule has another fence by now, or is paused. Look again.
+--   not_due     Its next tick is in the future.
+--   absent      It is gone.
+--
+-- Errors:
+--   P4004  For an expression: ticks that are out of order, before the due one or in the future;
+--          none although one is due; or no next one. For an interval: any ticks.
+--   55P03  An open transaction has had it for more than 0.5 s.
 create or replace function pawl_v1.schedule_tick(
   p_name    text,
   p_fence   bigint,
@@ -322,9 +353,17 @@ as $$
           case when (p_after).name is not null then pawl_v1._schedule_record(p_after) end)
 $$;
 
--- schedule_pause stops a schedule: no tick is enqueued until it is resumed. Enqueued jobs stay.
--- Outcomes: 'paused'. 'unchanged': it was paused; no audit record. 'absent'. Errors: P4004, actor
--- or reason. 55P03, an open transaction has held it for 2 s; nothing changed.
+-- schedule_pause stops a schedule. No tick is enqueued until it is resumed, not even one that is
+-- due already. Enqueued jobs stay. It leaves a record in pawl.audit, with target 'schedule NAME'.
+--
+-- Outcomes:
+--   paused     Done.
+--   unchanged  It was paused. There is no record.
+--   absent     There is no such schedule.
+--
+-- Errors:
+--   P4004  Actor or reason.
+--   55P03  An open transaction has had it for more than 2 s. Nothing changed.
 create or replace function pawl_v1.schedule_pause(p_name text, p_actor text, p_reason text)
 returns table (outcome text, detail jsonb)
 language plpgsql
@@ -352,11 +391,18 @@ begin
 end
 $$;
 
--- schedule_resume resumes a paused schedule. Ticks that passed meanwhile are dropped, also with
--- missed 'all'. An interval keeps its grid. For a cron expression a keeper computes the next tick
--- from now. To make up a tick, see schedule_run_now.
--- Outcomes: 'resumed' (detail.next_at, absent if a keeper must compute it). 'unchanged': it was not
--- paused. 'absent'. Errors as of schedule_pause.
+-- schedule_resume lets a schedule continue with its next tick from now on. Ticks that were due
+-- meanwhile are dropped, also with missed 'all'. An interval keeps its grid. If the tick of an
+-- expression has passed, a keeper computes the next. It notifies keepers as schedule_put does, and
+-- leaves a record as schedule_pause does. To make up for a tick, call schedule_run_now.
+--
+-- Outcomes:
+--   resumed    detail.next_at is the next tick. It is absent if a keeper has to compute it.
+--   unchanged  It was not paused. There is no record.
+--   absent     There is no such schedule.
+--
+-- Errors:
+--   P4004, 55P03  As of schedule_pause.
 create or replace function pawl_v1.schedule_resume(p_name text, p_actor text, p_reason text)
 returns table (outcome text, detail jsonb)
 language plpgsql
@@ -391,8 +437,15 @@ begin
 end
 $$;
 
--- schedule_run_now enqueues a job now, even if the schedule is paused. Its plan stays. Each call
--- enqueues another job. Outcomes: 'enqueued' (detail.job), 'absent'. Errors as of schedule_pause.
+-- schedule_run_now enqueues a job now, beside the plan, which stays unchanged. This works for a
+-- paused schedule too. Called twice it enqueues two. It leaves a record as schedule_pause does.
+--
+-- Outcomes:
+--   enqueued  detail.job is the job.
+--   absent    There is no such schedule.
+--
+-- Errors:
+--   P4004, 55P03  As of schedule_pause.
 create or replace function pawl_v1.schedule_run_now(p_name text, p_actor text, p_reason text)
 returns table (outcome text, detail jsonb)
 language plpgsql
@@ -417,9 +470,16 @@ begin
 end
 $$;
 
--- schedule_delete deletes a schedule and its record of ticks made. Enqueued jobs stay. A program
--- that still calls schedule_put creates it again: if its first_at has passed, ticks from then on
--- are due again. Outcomes: 'deleted', 'absent'. Errors as of schedule_pause.
+-- schedule_delete deletes a schedule, and with it the record of its ticks. Jobs that it has
+-- enqueued stay. If a program still calls schedule_put, it creates the schedule again. If its
+-- first_at has passed, ticks from then on are due again. It leaves a record as schedule_pause does.
+--
+-- Outcomes:
+--   deleted  Done.
+--   absent   There is no such schedule.
+--
+-- Errors:
+--   P4004, 55P03  As of schedule_pause.
 create or replace function pawl_v1.schedule_delete(p_name text, p_actor text, p_reason text)
 returns table (outcome text, detail jsonb)
 language plpgsql
@@ -442,7 +502,9 @@ begin
 end
 $$;
 
--- schedules shows schedules without payloads. Due: not paused, and next_at null or past.
+-- schedules shows every schedule, without its payload. last_at is the last tick that was made, and
+-- no tick up to since_at is owed. If next_at is null, a keeper has to read the expression. The
+-- column options has those of its jobs.
 create or replace view pawl_v1.schedules as
 select s.name,
        s.cron,

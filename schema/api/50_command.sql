@@ -1,4 +1,5 @@
--- Commands: a caller sends a command once or more and gets the same response each time.
+-- A command takes effect once per key: each call with the key gets the same answer. There are two
+-- forms.
 --
 --   one transaction                        leased
 --
@@ -11,30 +12,66 @@
 --        │                   (claim it again)   │ command_succeed
 --    succeeded                              succeeded
 --
--- An unknown command is ended by its late attempt or by command_settle. One transaction: an
--- advisory lock holds the key from command_open to the end of the transaction. The row is written
--- once, at the end, with your rows. The primary key backs the lock up: of two transactions that end
--- one key, the second fails with all its rows. Leased: the claim commits alone, so others see the
--- attempt and its lease. In both forms every later call passes the fence.
+-- In one transaction, your rows and the command's row commit together. An advisory lock holds the
+-- key from command_open to the end of the transaction, and the row is written once, at the end. The
+-- leased form is for work that must call other systems. Its claim commits alone, so others see the
+-- attempt and the end of its lease; command_renew renews it. command_hold begins the transaction
+-- that writes your rows and ends with command_succeed.
+--
+-- command_fail ends an attempt of both forms. An unknown command is ended by its late attempt or by
+-- command_settle. In both forms every later call passes the fence.
 
--- command_open opens a command in the transaction that does the work and ends it. Call it first. It
--- locks the key until the transaction ends, reads the row and draws a fence. It writes no row.
+-- command_open opens a command, in the transaction that does the work and ends it. Call it first.
+-- It locks the key until that transaction ends, reads the command, and draws a fence. It writes no
+-- row, so a transaction that dies leaves none.
+--
+-- If the transaction is idle for p_idle_ms milliseconds, the server ends it. Null keeps the limit
+-- of the session.
+--
+-- While the first caller's transaction is uncommitted, others do not see its payload. A second
+-- payload then gets 'processing_active', and 'mismatch' once the first has committed. After a
+-- rollback without a recorded failure another payload may take the key. Above READ COMMITTED
+-- command_close raises 40001 if another transaction ended the command since your snapshot. Restart
+-- then.
+--
+-- The lock is PostgreSQL's advisory lock of the transaction. A ROLLBACK TO a savepoint from before
+-- command_open releases it. The primary key is the second guard: of two transactions that end one
+-- key, the second is refused with all its rows.
+--
+-- Your work cannot commit by itself before command_close. For this, command_open declares a cursor
+-- WITH HOLD, 'pawl_command_' and the fence, whose query raises an error. COMMIT runs the query of
+-- such a cursor. Do not close it yourself (CLOSE ALL), or command_close raises 34000. After a
+-- ROLLBACK the writes of your work are not protected, so it must not send one.
 --
 -- Outcomes:
--- - 'new_claim', 'retryable_failure' (the previous attempt failed): the key is yours. Do the work,
---   then call command_close with fence and xact. Or roll back, and call command_fail with the
---   fence. Until then COMMIT fails with 2D000 and rolls back.
--- - 'replay_success', 'final_failure': the stored response. Do no work, and commit before you pass
---   it on. If detail.unreplicated is set, COMMIT waits for the synchronous standbys.
--- - 'processing_active': another call has the key; try again after retry_after_ms. Other columns
---   may be null.
--- - 'unknown': an earlier attempt may have taken effect. Commit; see command_settle.
--- - 'mismatch': the key came before with another payload (detail: stored_hash, given_hash).
+--   new_claim          The key is yours. Do the work, call command_close with fence and xact, and
+--                      commit. Or roll back and call command_fail.
+--   retryable_failure  The same. The attempt before failed, and its failure is in the row.
+--   replay_success     It is done: the row has the stored answer. Commit before you pass it on.
+--   final_failure      It failed for good: the row has the stored failure. Commit before you pass
+--                      it on.
+--   processing_active  Another attempt runs. While another transaction has the key open, the other
+--                      columns may be null. Ask again after retry_after_ms.
+--   unknown            An attempt may have taken effect and did not report it. No attempt holds it.
+--                      Commit, and find out; then command_settle.
+--   mismatch           The key came before with another payload, in any status. detail has
+--                      stored_hash and given_hash. Use a new key, or fix the caller.
 --
--- p_idle_ms: idle_in_transaction_session_timeout for this transaction, in ms; null keeps the
--- session's. Options: wait_ms (0 to 600000, default 0): how long to wait for another transaction
--- that has the key. raise (boolean): mismatch, processing_active, final_failure and unknown raise
--- P4002, P4029, P4030, P4031.
+-- Errors:
+--   P4002, P4029, P4030, P4031
+--          With option 'raise': 'mismatch', 'processing_active', 'final_failure' (DETAIL holds the
+--          failure), 'unknown'.
+--   P4000, P4001, P4003, P4004
+--          An argument.
+--   2D000  Raised by COMMIT: the key is yours and the command has no end. All is rolled back. Call
+--          command_close or command_fail first.
+--   0A000  Raised by PREPARE TRANSACTION, for the same reason.
+--   25006  The server is a standby. Ask the primary.
+--
+-- Options:
+--   wait_ms  (0 to 10 min, default 0) How long to wait for another transaction that has the key. It
+--            does not wait for leases.
+--   raise    (boolean) Raise an error for outcomes with which the caller cannot continue.
 create or replace function pawl_v1.command_open(p_scope text, p_key text, p_hash bytea, p_idle_ms int default null, p_options jsonb default '{}')
 returns table (
   outcome text, fence bigint, xact text, attempts int, retry_after_ms int, response_status int, response_headers jsonb,
@@ -186,14 +223,27 @@ end
 $$;
 
 -- command_close completes command_open. Call it as the last statement before COMMIT. It writes the
--- command as succeeded, with its response; retention counts from now. p_fence, p_xact: of
--- command_open.
+-- successful command with its answer, once. p_fence and p_xact are those that command_open
+-- returned. Result and body have at most 4 MiB each. Each error aborts your transaction.
 --
--- Options: retention_ms (1000 to 315360000000, default 24 h). response_status (100 to 999),
--- response_headers (object). result_ref_type, result_ref_id: the created object.
--- Outcome: 'succeeded'. Both errors abort the transaction. 25000: the work ended the transaction
--- that opened the command. Rows it committed since are durable; call command_fail with option
--- unknown. P4020: a newer attempt has the key, or the command has ended.
+-- Outcomes:
+--   succeeded  The command has succeeded once you commit.
+--
+-- Errors:
+--   25000  Your work has ended the transaction in which the command was opened. Its later commits
+--          are durable: call command_fail with 'unknown'.
+--   34000  Your work has closed the cursor of command_open.
+--   P4020  A newer attempt has the command, or it has ended. DETAIL as of command_renew.
+--   40001  Above READ COMMITTED: another transaction ended it since your snapshot. Restart the
+--          transaction.
+--   P4004  An argument.
+--
+-- Options:
+--   retention_ms      (1 s to 10 years, default 24 h) How long the command is remembered, from now.
+--   response_status   (100 to 999, default none) Part of the answer.
+--   response_headers  (object, default none) Part of the answer.
+--   result_ref_type, result_ref_id
+--                     (1 to 255 octets, default none) The object that was made.
 create or replace function pawl_v1.command_close(
   p_scope         text,
   p_key           text,
@@ -277,25 +327,49 @@ begin
 end
 $$;
 
--- command_claim claims a key with a lease. A finished command is answered by a plain read.
+-- command_claim claims a command under a lease, in its own transaction. A plain read answers a
+-- finished command, with no lock, no write and no wait. Claims of one key run one at a time, under
+-- an advisory lock that lasts until the transaction ends.
 --
 -- Outcomes:
--- - 'new_claim', 'retryable_failure' (the previous attempt failed), 'processing_stale' (its lease
---   had ended and option repeatable is set): you hold the key. Do the work, then call
---   command_succeed or command_fail with this fence.
--- - 'replay_success', 'final_failure': the stored response. Do no work, and commit before you pass
---   it on. If detail.unreplicated is set, COMMIT waits for the synchronous standbys.
--- - 'processing_active': another attempt holds it (detail.claimed_by), or a transaction is claiming
---   or ending it now; then other columns may be null. Try again after retry_after_ms.
--- - 'unknown': the previous attempt may have taken effect. It is not held; see command_settle.
--- - 'mismatch': the key came before with another payload (detail: stored_hash, given_hash).
+--   new_claim          You hold it. Do the work, then call command_succeed or command_fail with
+--                      this fence.
+--   retryable_failure  The attempt before failed, and its failure is in the row. You hold it, with
+--                      a new fence.
+--   processing_stale   The lease of the attempt before has ended, and 'repeatable' is true. You
+--                      hold it, with a new fence.
+--   replay_success     It is done: the row has the stored answer. Commit before you pass it on.
+--   final_failure      It failed for good: the row has the stored failure. Commit before you pass
+--                      it on.
+--   processing_active  Another attempt runs. detail.claimed_by names its owner, if the claim gave
+--                      one. While a transaction is claiming or ending it, the other columns may be
+--                      null. Ask again after retry_after_ms.
+--   unknown            The attempt before may have taken effect and did not report it. No attempt
+--                      holds it. Find out; then command_settle.
+--   mismatch           The key came before with another payload, as of command_open. Use a new key,
+--                      or fix the caller.
 --
--- Errors: 40001, restart the transaction. With option raise: processing_active, final_failure,
--- unknown and mismatch as P4029, P4030, P4031 and P4002.
--- Options: lease_ms (1000 to 43200000, default 300000). wait_ms (0 to 600000, default 0): how long
--- to wait for the transaction of another claim. retention_ms (1000 to 315360000000, default 24 h):
--- of a finished command. repeatable (boolean): the handler may safely run again, because all its
--- writes are fenced. claimed_by (text, for people). raise (boolean).
+-- Errors:
+--   P4002, P4029, P4030, P4031
+--          With option 'raise': 'mismatch', 'processing_active', 'final_failure' (DETAIL holds the
+--          failure), 'unknown'.
+--   55P03  Another transaction has been inserting or purging the row for more than 2 s. As
+--          'processing_active'.
+--   40001  Restart the transaction.
+--   P4000, P4001, P4003, P4004
+--          An argument.
+--
+-- Options:
+--   lease_ms      (1 s to 12 h, default 300 s) How long it is yours without a renewal.
+--   wait_ms       (0 to 10 min, default 0) How long to wait for the transaction of another claim.
+--                 It does not wait for leases.
+--   retention_ms  (1 s to 10 years, default 24 h) How long the finished command is remembered, from
+--                 its end.
+--   repeatable    (boolean) Running it again after an attempt stopped renewing is safe, because all
+--                 its writes commit together with command_succeed. Without it such a command
+--                 becomes 'unknown'.
+--   claimed_by    (1 to 255 octets, default none) For people.
+--   raise         (boolean) Raise an error for outcomes with which the caller cannot continue.
 create or replace function pawl_v1.command_claim(p_scope text, p_key text, p_hash bytea, p_options jsonb default '{}')
 returns table (
   outcome text, fence bigint, attempts int, lease_expires_at timestamptz, retry_after_ms int, response_status int,
@@ -576,11 +650,16 @@ begin
 end
 $$;
 
--- command_hold locks a claimed command and checks the fence. Call it first in the transaction that
--- writes and ends the command: a stale attempt then stops before it writes. No other attempt can
--- take over while the transaction is open.
--- Outcome: 'held'. Errors: P4020, not the holder. 55P03, the row was locked for 2 s; the state is
--- not known yet.
+-- command_hold locks a leased command's row and checks the fence. Call it first in the transaction
+-- that writes and ends the command: a stale attempt then stops before it writes. No other attempt
+-- can take over while the transaction is open.
+--
+-- Outcomes:
+--   held  The row is locked until this transaction ends.
+--
+-- Errors:
+--   P4020  You no longer hold it. DETAIL as of command_renew.
+--   55P03  Another transaction has had the row for more than 2 s. The state is not known yet.
 create or replace function pawl_v1.command_hold(p_scope text, p_key text, p_fence bigint)
 returns table (outcome text, detail jsonb)
 language plpgsql
@@ -604,10 +683,20 @@ begin
 end
 $$;
 
--- command_renew renews the lease; call it every third of the lease. If the lease has ended but no
--- other attempt has taken over, the attempt holds it again.
--- Options: lease_ms (1000 to 43200000, default 300000).
--- Outcome: 'renewed'. Errors: as of command_hold.
+-- command_renew renews the lease of a command. Call it at a third of the lease. If the lease has
+-- ended and no other attempt has taken the command since, you hold it again.
+--
+-- Outcomes:
+--   renewed  The lease ends at lease_expires_at.
+--
+-- Errors:
+--   P4020  You no longer hold it. DETAIL is 'absent', 'superseded', 'rolled_back' (the transaction
+--          of the claim did not commit), or the status in which this attempt has ended.
+--   55P03  As of command_hold.
+--   P4004  An argument.
+--
+-- Options:
+--   lease_ms  (1 s to 12 h, default 300 s) The new lease, from now.
 create or replace function pawl_v1.command_renew(p_scope text, p_key text, p_fence bigint, p_options jsonb default '{}')
 returns table (outcome text, lease_expires_at timestamptz, detail jsonb)
 language plpgsql
@@ -637,13 +726,23 @@ begin
 end
 $$;
 
--- command_succeed ends a claimed command and stores its response, in the transaction that did the
--- work. Retention counts from now. A second call for the same attempt is refused.
+-- command_succeed ends a leased command with success, in the transaction of its rows, and stores
+-- the answer. Result and body have at most 4 MiB each. It is never accepted twice. The memory that
+-- command_claim was given counts from now. An error aborts your transaction, so an attempt that no
+-- longer holds the command leaves no rows.
 --
--- Options: response_status (100 to 999), response_headers (object). result_ref_type, result_ref_id:
--- the created object.
--- Outcome: 'succeeded'. Errors: P4020, not the holder; DETAIL has the reason. It aborts the
--- transaction, so the attempt's work is rolled back. 55P03, as of command_hold.
+-- Outcomes:
+--   succeeded  The command has succeeded once you commit.
+--
+-- Errors:
+--   P4020  You no longer hold it. DETAIL as of command_renew. Drop this attempt, and claim again to
+--          read the answer.
+--   55P03  As of command_hold.
+--   P4004  An argument.
+--
+-- Options:
+--   response_status, response_headers, result_ref_type, result_ref_id
+--             As of command_close.
 create or replace function pawl_v1.command_succeed(
   p_scope         text,
   p_key           text,
@@ -686,15 +785,31 @@ begin
 end
 $$;
 
--- command_fail ends an attempt with an error. Call it in the transaction that opened the command,
--- after rolling back to a savepoint set after command_open, or in its own transaction. Without a
--- row it inserts one, after waiting for another holder of the key. Repeating it is no error.
+-- command_fail records the failure of an attempt. Call it in the transaction that opened the
+-- command, after rolling back to a savepoint set after command_open. No other transaction can claim
+-- the command in between. If that transaction is lost, or the command is leased, call it in its own
+-- transaction. Recording a failure twice is no error.
 --
--- p_error: {"error": text, "code": text}. Options: final (boolean): the failure is the response
--- from now on. unknown (boolean): the attempt may have taken effect. retention_ms: of an inserted
--- row.
--- Outcomes: 'failed_retryable', 'failed_final', 'unknown': the row's status. Errors: P4020, another
--- attempt has the key, or it has ended. Nothing is written; claim again to read the response.
+-- If there is no row, it inserts one as failed. If another transaction has the key open, it waits
+-- for its end. p_error is {"error": text, "code": text}, of which 4,000 and 60 characters are kept.
+--
+-- Outcomes:
+--   failed_retryable  The next claim may run it.
+--   failed_final      With 'final': the failure is the answer from now on.
+--   unknown           With 'unknown': it may have taken effect.
+--
+-- Errors:
+--   P4020  Another attempt has the key, or it has ended. No row was written. Claim again to read
+--          the answer.
+--   P4000, P4001, P4003, P4004
+--          An argument, or a fence that was never issued.
+--   55P03  Another transaction has had the key open for more than 2 s.
+--   40001  Restart the transaction.
+--
+-- Options:
+--   final         (boolean) The failure is the answer from now on.
+--   unknown       (boolean) The attempt may have taken effect.
+--   retention_ms  (1 s to 10 years, default 24 h) As of command_close, for a row that is inserted.
 create or replace function pawl_v1.command_fail(
   p_scope   text,
   p_key     text,

@@ -1,11 +1,19 @@
 -- Commands over time: purge, verdicts on unknown outcomes, counts, views.
 
--- command_purge deletes finished commands whose retention has ended, at most p_limit (1 to 100000,
--- default 10000). Commands that are processing, unknown or failed_retryable are never purged.
+-- command_purge deletes finished commands whose memory has ended, at most p_limit (1 to 100,000).
+-- Commands that are 'processing', 'unknown' or 'failed_retryable' are never deleted by age. Until
+-- it is purged, a command is answered as before.
 --
--- Options: older_than_ms (0 to 315360000000, default 24 h): skip commands created later. The walk
--- through the age index ends there; raise it to the shortest retention_ms in use. since: see
--- job_key_purge. Outcome: 'purged'; detail.next: see job_key_purge.
+-- Outcomes:
+--   purged  The column purged is the number of rows. detail.next as of job_key_purge.
+--
+-- Errors:
+--   P4004  An argument.
+--
+-- Options:
+--   older_than_ms  (0 to 10 years, default 24 h) Skip commands created since. The call reads no
+--                  further, so raise it to the shortest retention_ms in use.
+--   since          (timestamp) As of job_key_purge.
 create or replace function pawl_v1.command_purge(p_limit int default 10000, p_options jsonb default '{}')
 returns table (outcome text, purged int, detail jsonb)
 language plpgsql
@@ -48,15 +56,28 @@ begin
 end
 $$;
 
--- command_settle settles an unknown command after you found out whether it took effect. It writes a
--- record to pawl.audit. The silent attempt is refused from now on.
+-- command_settle ends an unknown command by a verdict, after you found out whether it took effect.
+-- p_fence is the command's fence when you found out, as in stale_commands. The verdict covers the
+-- attempts up to that one. The attempt that stopped renewing is refused from now on. It leaves a
+-- record in pawl.audit.
 --
--- p_fence: the fence when you found out (stale_commands); the verdict covers attempts up to it.
--- p_verdict: 'executed' (it succeeded) or 'not_executed' (the next claim may run it).
--- Options: result, result_ref_type, result_ref_id (texts): the response, if executed.
--- Outcomes: 'settled'. 'refused' (detail.status): it is not unknown. 'moved' (detail.fence):
--- another attempt has begun; find out again. 'absent'. Errors: P4004, fence, verdict, actor or
--- reason. 55P03, the row was locked for 2 s.
+-- Values of p_verdict:
+--   executed      It took effect: the command has succeeded. The options are the answer.
+--   not_executed  It did not: the next claim may run it.
+--
+-- Outcomes:
+--   settled  detail.status is the status now.
+--   refused  It is not unknown: detail.status.
+--   moved    Another attempt has begun since: detail.fence. Find out again.
+--   absent   There is no such command.
+--
+-- Errors:
+--   P4004  Fence, verdict, actor, reason or an option.
+--   55P03  The row was locked for 2 s.
+--
+-- Options:
+--   result, result_ref_type, result_ref_id
+--             (text) The answer, if it was executed.
 create or replace function pawl_v1.command_settle(
   p_scope   text,
   p_key     text,
@@ -131,8 +152,15 @@ stable
 return to_jsonb(p_command) - '{result,response_body,response_headers}'::text[]
   || jsonb_build_object('result_octets', octet_length((p_command).result), 'response_octets', octet_length((p_command).response_body));
 
--- command_replayed adds to the counts of replayed responses. A replay writes nothing, so the client
--- counts and reports from time to time. Outcome: 'counted'.
+-- command_replayed adds to the counts of replayed answers. A replay writes no row, so the client
+-- counts its replays and reports them from time to time. View suppression_by_scope shows them.
+--
+-- Outcomes:
+--   counted  Done.
+--
+-- Errors:
+--   P4004  An argument.
+--   55P03  A row was locked for 2 s.
 create or replace function pawl_v1.command_replayed(p_scopes text[], p_counts bigint[])
 returns table (outcome text, detail jsonb)
 language plpgsql
@@ -154,8 +182,14 @@ begin
 end
 $$;
 
--- replay_purge deletes counts of scopes that have no command and were not reported for
--- p_older_than_ms, at most p_limit (1 to 100000, default 1000). Outcome: 'purged'.
+-- replay_purge deletes the counts of scopes that have no command any more and got no report for
+-- p_older_than_ms, at most p_limit (1 to 100,000).
+--
+-- Outcomes:
+--   purged  The column purged is the number of rows.
+--
+-- Errors:
+--   P4004  An argument.
 create or replace function pawl_v1.replay_purge(p_older_than_ms bigint, p_limit int default 1000)
 returns table (outcome text, purged int, detail jsonb)
 language plpgsql
@@ -184,7 +218,9 @@ begin
 end
 $$;
 
--- stale_commands shows commands that need help, and why. It reads the whole table.
+-- stale_commands shows commands that do not finish without help: 'unknown' ones, and those whose
+-- lease has ended. Each has advice, and the fence that command_settle takes. It reads the whole
+-- table.
 create or replace view pawl_v1.stale_commands as
 select c.scope,
        c.key,
@@ -203,8 +239,9 @@ select c.scope,
  where c.status = 'unknown'
     or c.status = 'processing' and c.lease_expires_at < clock_timestamp();
 
--- suppression_by_scope counts per scope: commands, those with more than one attempt, the most
--- attempts of one, and replayed responses as reported. It reads the whole table.
+-- suppression_by_scope shows for each scope: its commands ('first'), those that took a second
+-- attempt ('retried'), and the most attempts of one ('max'). The column replays counts replayed
+-- answers as far as command_replayed reported them. It reads the whole table.
 create or replace view pawl_v1.suppression_by_scope as
 select c.scope,
        count(*) as first,

@@ -1,4 +1,4 @@
--- The outbox: events that exist if and only if the transaction that appended them committed.
+-- An event exists if and only if the transaction that appended it committed.
 --
 --   your transaction:  your rows + outbox_append ── commit ──▶ job in queue 'outbox/SINK',
 --                                                              in the lane of its aggregate
@@ -7,7 +7,8 @@
 --                               the sink, at least once, with the same event id each time
 --
 -- An event is a job of kind 'event' whose handler publishes it. Claims, leases, retries, dead
--- letters, lanes and operators' verbs are those of jobs. This file defines what an event is.
+-- letters, lanes and operators' verbs are those of jobs, so functions that change jobs and lanes
+-- also change events. This section defines what an event is.
 
 -- _joined joins parts into an unambiguous key: each part after its length in octets. A result above
 -- 255 octets is hashed.
@@ -106,19 +107,41 @@ return coalesce(nullif(p_headers, 'null'), '{}')
            'pawl-aggregate-type', p_aggregate_type, 'pawl-aggregate-id', p_aggregate_id)
        end;
 
--- outbox_append appends one event in the caller's transaction. It is published if and only if that
--- commits. Events of one aggregate are published one at a time, in append order. Other transactions
--- that append to the aggregate wait until this one ends, so append late.
+-- outbox_append appends one event, in your transaction. p_sink names the relay that is to publish
+-- it, 1 to 200 octets; Go's default is 'default'. Events of one aggregate are published one at a
+-- time, in the order in which they were appended. Others that append to the aggregate wait until
+-- your transaction ends, so append late. Null for both parts of the aggregate: no order.
 --
--- p_sink: the relay that publishes it, from queue 'outbox/' || p_sink. No aggregate: no order.
--- Options: scope and key (texts, both or neither): the same scope, key and type append once;
--- default: each call is a new event. hash (64 hex digits; default: of aggregate and payload).
--- retention_ms (as of job_enqueue): of the key. max_attempts (1 to 1000, default 25). headers
--- (object of texts): content-type, ce-source, ce-time, traceparent, your own. lane_policy: of an
--- aggregate without events, block (default), park or skip.
--- Outcomes: 'appended', or 'duplicate': no event was stored; event_id and job_id are those of the
--- first. event_id is the id by which consumers detect a redelivery. Errors: P4002, the key came
--- before with another aggregate or payload. P4000 and P4004, a name or option.
+-- By event_id, receivers recognise a second delivery. It is made of scope, key and type, or a UUID
+-- without them. Names, keys and headers must not contain control characters (U+0001 to U+001F,
+-- U+007F), because no sink could carry them. A tab is allowed in the value of a header.
+--
+-- Outcomes:
+--   appended   It is published once you have committed.
+--   duplicate  An earlier call with this scope, key and type appended it. event_id and job_id are
+--              those of the earlier event, which may be published by now.
+--
+-- Errors:
+--   P4002  The scope, key and type came before with another aggregate or payload. DETAIL holds both
+--          hashes.
+--   40P01  Several calls in one transaction met several in another. Restart the transaction.
+--   40001  A key or a lane appeared and disappeared three times. Restart the transaction.
+--   P4000, P4001, P4003, P4004
+--          An argument.
+--
+-- Options:
+--   scope, key    (text, default none) Both or neither. The same scope, key and type append once.
+--                 Without them every event is new.
+--   hash          (64 hexadecimal digits, default over aggregate and payload) Tells events apart
+--                 under one key.
+--   retention_ms  (1 s to 10 years, default 24 h) How long the key is remembered, also after
+--                 publishing.
+--   max_attempts  (1 to 1000, default 25) After so many attempts the event is a dead letter.
+--   headers       (object of texts, default none) 'content-type', 'ce-source', 'ce-time' (RFC
+--                 3339), 'traceparent', your own. 'ce-id', 'ce-type', 'ce-specversion' and names
+--                 that begin with 'pawl-' are refused.
+--   lane_policy   ('block', 'park' or 'skip', default 'block') The policy of an aggregate without
+--                 events: see lane_policy.
 create or replace function pawl_v1.outbox_append(
   p_sink           text,
   p_type           text,
@@ -162,13 +185,21 @@ begin
 end
 $$;
 
--- outbox_append_many appends up to 10000 events in one statement; row i of every array belongs to
--- event i. A null array or element means the default of outbox_append. Aggregates and keys are
--- locked in sorted order, as in job_enqueue_many.
+-- outbox_append_many appends up to 10,000 events in one statement. Element i of every array belongs
+-- to event i, and the arrays are equally long. A null array, or a null element, means the default
+-- of outbox_append. The rows come in order, and n counts from 1. Aggregates and keys are locked in
+-- sorted order, so two calls cannot deadlock. Several calls in one transaction can.
 --
--- Options for all events: retention_ms, lane_policy.
--- Returns a row per event; n counts from 1; the rest as of outbox_append. Errors: P4002, a key came
--- before with another payload; no event is appended.
+-- Outcomes:
+--   appended, duplicate  As of outbox_append.
+--
+-- Errors:
+--   P4002, 40P01, 40001, P4000, P4001, P4003, P4004
+--             As of outbox_append. No event is appended.
+--
+-- Options:
+--   retention_ms, lane_policy
+--             As of outbox_append, for all events.
 create or replace function pawl_v1.outbox_append_many(
   p_sinks           text[],
   p_types           text[],

@@ -1,4 +1,5 @@
--- Steps: calls of external systems. Plan in a transaction, call outside, record after.
+-- A step is a call to a system that shares no transaction with the database. It belongs to a job, a
+-- delivery or a command. You plan it here, call the system outside, and record the result here.
 --
 --   step_begin ── call ──▶ (you call the provider) ──▶ step_end ── executed ──▶ succeeded
 --        ▲    │                                               │        refused ─▶ failed_final
@@ -8,20 +9,16 @@
 --        ├──────── step_settle: an operator's verdict
 --        └──────── step_again: repeat a refused call under a new key
 --
--- pawl.step is state: each change passes a fence or follows from evidence. pawl.step_call is
--- evidence, one row per call. It is accepted from any attempt, however late: it reports the
--- provider's act.
+-- pawl.step is state, one row a step: each change passes a fence or follows from evidence.
+-- pawl.step_call is evidence, one row a call. A late result is accepted from any attempt, because
+-- it reports the provider's act.
 --
--- A call is in doubt while its end is not reported, or if it ended 'ambiguous' (the request was
--- sent, no answer came). The step's recovery says what may follow a doubt:
---   keyed              call again with the same key while the provider knows it; then unknown
---   checked            ask the provider once nothing sent can arrive; then call, or take the result
---   at_most_once       unknown
---   repeatable         call again: the request is idempotent by nature
---   accept_duplicates  call again, and count it
+-- A call is in doubt until its end is reported, or if it ended 'ambiguous'. The step's recovery
+-- says what may follow a doubt: see step_begin.
 --
--- Call these functions in transactions of their own, after checking the owner's fence (job_hold,
--- command_hold). Call the provider only after the plan has committed.
+-- Check the owner's fence (job_hold, command_hold), call step_begin and commit. Then, if the
+-- outcome says so, call the provider, and call step_end in its own transaction. Do not call the
+-- provider before the plan has committed.
 
 create or replace function pawl_v1._refuse_recovery(p_recovery text)
 returns void
@@ -143,26 +140,52 @@ language sql
 stable
 return to_jsonb(p_step_row) - 'result' || jsonb_build_object('result_octets', octet_length((p_step_row).result));
 
--- step_begin plans a step or decides what it may do next. p_scope, p_key: the owner. p_step: the
--- step's name within it. p_hash: SHA-256 of the request.
+-- step_begin plans a step or returns what it may do next. p_scope and p_key name the owner, and
+-- p_step the step within it (1 to 255 octets each). p_hash is the SHA-256 of the request.
 --
--- Options: recovery (required). provider_key (required, the same at every attempt). provider (text,
--- for people). timeout_ms (1 to 43200000, default 30000): no request is sent later. memory_ms
--- (keyed, 1000 to 315360000000, default 24 h): how long the provider remembers a key. settle_ms
--- (checked, 0 to 86400000, default 10000): how long after the last possible sending a request may
--- still take effect. retention_ms (1000 to 315360000000, default 30 days): of the finished step.
--- job_id: the job that waits for a verdict.
 -- Outcomes:
--- - 'call': call now with provider_key, not later than not_after. Then call step_end with this
---   fence. detail.again: number of earlier calls in doubt.
--- - 'probe': ask the provider whether a call was executed. Then call step_end with 'executed',
---   'not_executed' or 'cannot_tell'.
--- - 'wait': try again after retry_after_ms.
--- - 'replay_success', 'final_failure': the stored result; do not call. 'unknown': see step_settle.
+--   call            You may call the provider, once, with provider_key, until not_after. Then call
+--                   step_end with this fence. detail.again is the number of earlier calls in doubt.
+--   probe           An earlier call is in doubt, and the provider can be asked about it by now. Ask
+--                   it, then call step_end with this fence.
+--   wait            An earlier request may still take effect. Ask again after retry_after_ms.
+--   replay_success  The step has succeeded: 'result', 'reference'. Go on.
+--   final_failure   The provider has refused: failure_code, failure_message. Do not call.
+--   unknown         It cannot be found out whether the call was executed. End the job with job_fail
+--                   and 'unknown'; then step_settle.
 --
--- Errors: P4002, the step came before with another request. P4098, pawl.fence_seq issued a fence
--- that an earlier call had; run pawl migrate up. 40001, restart the transaction. 55P03, a row was
--- locked for 2 s.
+-- Errors:
+--   P4002  The step came before with another request.
+--   P4000, P4001, P4003, P4004
+--          An argument.
+--   P4098  pawl.fence_seq issued a fence that an earlier call had. Run 'pawl migrate up'.
+--   40001  Restart the transaction.
+--   55P03  The row was locked for more than 2 s.
+--
+-- Options:
+--   recovery      (as below, required) The rule for a call in doubt. It may differ from attempt to
+--                 attempt.
+--   provider_key  (1 to 255 octets, required) The same at every attempt. The first one given is
+--                 kept, and returned.
+--   provider      (1 to 255 octets, default none) For people, and for reconciliation.
+--   timeout_ms    (1 ms to 12 h, default 30 s) No request is sent later than this after the plan.
+--   memory_ms     (1 s to 10 years, default 24 h) How long the provider remembers a key; 'keyed'.
+--   settle_ms     (0 to 24 h, default 10 s) How long after it was sent a request may still take
+--                 effect; 'checked'.
+--   retention_ms  (1 s to 10 years, default 30 days) How long the finished step is remembered, from
+--                 its end.
+--   job_id        (id, default none) The job that is to wait for a verdict.
+--
+-- Values of option recovery:
+--   keyed              The provider drops a second request with the key, as long as it remembers
+--                      it. After a doubt: 'call' until memory_ms after the first one, less a tenth,
+--                      a minute at most; then 'unknown'.
+--   checked            The provider can be asked. After a doubt: 'wait' until settle_ms after the
+--                      last moment of sending, then 'probe'.
+--   at_most_once       The provider promises nothing. After a doubt: 'unknown'.
+--   repeatable         The request is idempotent by its content. After a doubt: 'call'.
+--   accept_duplicates  The provider promises nothing, and a second effect is acceptable. After a
+--                      doubt: 'call'.
 create or replace function pawl_v1.step_begin(p_scope text, p_key text, p_step text, p_hash bytea, p_options jsonb)
 returns table (
   outcome text, fence bigint, provider_key text, not_after timestamptz, retry_after_ms int, result bytea, reference text,
@@ -296,22 +319,46 @@ begin
 end
 $$;
 
--- step_end records how a call or a probe ended. Any attempt may report it.
+-- step_end records how a call or a probe ended. It is accepted from any attempt, and may be called
+-- twice.
 --
--- p_outcome of a call: 'executed' (p_result is the response). 'refused': a final rejection.
--- 'not_sent': no request was sent, or the provider says that it did nothing. 'ambiguous': the
--- request was sent and no answer came. Of a probe: 'executed', 'not_executed', 'cannot_tell'. A
--- refusal ends the step if no other call is in doubt, or if all calls carried the same key (keyed).
--- Else the step is unknown.
--- Options: keyless (boolean): the call of a keyed step carried no key. If it may have been
--- executed, the step is unknown, because another call could be a second effect. reference: the
--- provider's id of the created object. error, code: of a refusal. exchange (object): facts of the
--- exchange.
--- Outcomes: the step's status 'planned', 'succeeded', 'failed_final' or 'unknown'; or 'absent'
--- (purged). detail.late: a newer call has begun. detail.kept: the step had ended, and its result
--- stays. detail.twice: the provider executed it more than once. detail.contradicts: an earlier
--- report differs. Errors: P4004, p_outcome. 40001, restart the transaction. 55P03, a row was locked
--- for 2 s.
+-- A refusal ends the step if no other call is in doubt, or if all calls carried the same key
+-- ('keyed'). Otherwise the step is unknown. When an unknown step is resolved, its job continues.
+--
+-- Values of p_outcome:
+--   executed   Of both: it took effect. p_result (up to 4 MiB) is the answer.
+--   refused    Of a call: a final answer. It did not take effect and will not. With 'keyed', the
+--              answer to every call with the key.
+--   not_sent   Of a call: no request was sent, or the provider reports that it did nothing.
+--   ambiguous  Of a call: it was sent, and no answer came.
+--   not_executed, cannot_tell
+--              Of a probe.
+--
+-- Outcomes:
+--   planned  The step's status now: begin again.
+--   succeeded, failed_final, unknown
+--            The step's status now.
+--   absent   The step was purged.
+--
+-- Members of detail:
+--   late         A newer call has begun since.
+--   kept         The step had ended before. Its stored result stays, and step_begin returns it.
+--   twice        The provider acted more than once: two calls were executed, or with 'keyed' and
+--                'repeatable' two with different references.
+--   contradicts  It was executed, and was taken for refused. Or the same call was reported
+--                differently before.
+--
+-- Errors:
+--   P4004  p_outcome or an option.
+--   40001  The step has just become unknown. Restart the transaction.
+--   55P03  A row was locked for 2 s.
+--
+-- Options:
+--   keyless      (boolean) The call of a 'keyed' step carried no key. If it may have been executed,
+--                the step is unknown, because another call could be a second effect.
+--   reference    (1 to 255 octets, default none) The provider's name for its result.
+--   error, code  (text, default none) Of a failure.
+--   exchange     (object, default none) Facts about the HTTP exchange, without bodies.
 create or replace function pawl_v1.step_end(
   p_scope   text,
   p_key     text,
@@ -433,18 +480,33 @@ begin
 end
 $$;
 
--- step_settle settles an unknown step after you found out whether it was executed. Its waiting job
--- becomes pending. It writes a record to pawl.audit.
+-- step_settle ends the doubt about an unknown step, after you found out whether it was executed.
+-- The job that waits for it continues, unless another of its steps is unknown. p_fence is the
+-- step's fence when you asked the provider, as in view steps. The verdict covers the calls up to
+-- that one. It leaves a record in pawl.audit.
 --
--- p_fence: the step's fence when you asked the provider (pawl_v1.steps); the verdict covers calls
--- up to it. p_verdict: 'executed' (the step succeeded), 'refused' (it failed for good) or
--- 'not_executed' (it may be called again).
--- Options: result (text), reference (the provider's id of the created object), error, code (of a
--- refusal).
--- Outcomes: 'settled'. 'refused' (detail.status): it is not unknown. 'moved' (detail.fence):
--- another call has begun; ask the provider again. 'early': for detail.retry_after_ms a frozen
--- attempt may still send the call; only for 'refused' and 'not_executed'. 'absent'. Errors: P4004,
--- fence, verdict, actor or reason. 40001, restart the transaction. 55P03, a row was locked for 2 s.
+-- Values of p_verdict:
+--   executed      The step has succeeded.
+--   refused       It failed for good and will not take effect.
+--   not_executed  It may be called again.
+--
+-- Outcomes:
+--   settled  detail.status is the status now.
+--   refused  It is not unknown: detail.status.
+--   moved    Another call has begun since: detail.fence. Ask the provider again.
+--   early    Not of 'executed': a frozen attempt may still send the call for detail.retry_after_ms.
+--   absent   There is no such step.
+--
+-- Errors:
+--   P4004  Fence, verdict, actor, reason or an option.
+--   40001  Restart the transaction.
+--   55P03  A row was locked for 2 s.
+--
+-- Options:
+--   result       (text, default none) The answer of an executed call.
+--   reference    (1 to 255 octets, default none) The provider's name for the result of an executed
+--                call.
+--   error, code  (text, default none) Of a refusal.
 create or replace function pawl_v1.step_settle(
   p_scope   text,
   p_key     text,
@@ -530,18 +592,30 @@ begin
 end
 $$;
 
--- step_again lets a refused step be called again under a new key. Providers repeat a refusal for
--- its key, so a retry of the job alone would meet the stored refusal. Use it if the request may be
--- accepted now, for example because the customer has a new card. Then retry the job (job_retry). It
--- writes a record to pawl.audit. If an earlier call was executed, this is a second effect.
+-- step_again lets a step be called again, under a new key, if its provider refused it for good. The
+-- refusal is stored, and a provider repeats it for its key, so a retry of the job alone fails again
+-- at once. Use it if the request may be accepted now, for example because the customer has a new
+-- card. Then retry the job (job_retry). It leaves a record in pawl.audit.
 --
--- p_fence: the step's fence when you looked (pawl_v1.steps). Options: provider_key (1 to 255
--- octets; default a random UUID): the new key. dry_run (boolean): report what would be done.
--- Outcomes: 'renewed' (detail: provider_key, job, calls), or with dry_run 'would_renew'. 'refused':
--- detail.status is not failed_final, or detail.executed: a call was executed. 'moved'
--- (detail.fence): another call has begun. 'early': for detail.retry_after_ms a frozen attempt may
--- still send a call. 'absent'. Errors: P4001, the key is invalid or the old one. P4004, fence,
--- actor or reason. 55P03, the row was locked for 2 s.
+-- No key ties the new call to the old ones. If the provider took one of them after all, the effect
+-- happens twice. p_fence is the step's fence when you looked, as in view steps.
+--
+-- Outcomes:
+--   renewed      detail has provider_key, 'job' and 'calls'.
+--   would_renew  With dry_run: as renewed, but nothing changed.
+--   refused      It was not refused: detail.status. Or a call of it was executed: detail.executed.
+--   moved        Another call has begun since: detail.fence.
+--   early        A frozen attempt may still send an earlier call for detail.retry_after_ms.
+--   absent       There is no such step.
+--
+-- Errors:
+--   P4001  The key is invalid or the old one.
+--   P4004  Fence, actor, reason or an option.
+--   55P03  The row was locked for 2 s.
+--
+-- Options:
+--   provider_key  (1 to 255 octets, default a random UUID) The new key.
+--   dry_run       (boolean) Report what would be done.
 create or replace function pawl_v1.step_again(
   p_scope   text,
   p_key     text,
@@ -627,13 +701,23 @@ begin
 end
 $$;
 
--- step_purge deletes finished steps whose retention has ended, with their calls, at most p_limit (1
--- to 100000, default 10000). It also deletes planned steps of a job that is gone, of an ended
--- command or of a row of your table, if no call is in doubt. Steps that are unknown, in doubt, or
--- of a job or command that may run again stay.
+-- step_purge deletes finished steps whose memory has ended, and their calls, at most p_limit (1 to
+-- 100,000). It also deletes planned steps of a job that is gone, of an ended command or of a row of
+-- your table, unless a call of them is in doubt.
 --
--- Options: older_than_ms (0 to 315360000000, default 24 h): skip steps created later. since: see
--- job_key_purge. Outcome: 'purged'; detail.next: see job_key_purge.
+-- Steps in doubt or unknown are never deleted by age. Neither is a step of a job that still exists,
+-- because a dead letter may be retried, or of a command that may run again.
+--
+-- Outcomes:
+--   purged  The column purged is the number of steps. detail.next as of job_key_purge.
+--
+-- Errors:
+--   P4004  An argument.
+--
+-- Options:
+--   older_than_ms  (0 to 10 years, default 24 h) Skip steps created since. The call reads no
+--                  further, so raise it to the shortest retention_ms in use.
+--   since          (timestamp) As of job_key_purge.
 create or replace function pawl_v1.step_purge(p_limit int default 10000, p_options jsonb default '{}')
 returns table (outcome text, purged int, detail jsonb)
 language plpgsql
@@ -702,7 +786,10 @@ begin
 end
 $$;
 
--- steps shows each step with its calls; look at status = 'unknown' first.
+-- steps shows each step with its evidence. The fence is the one that a verdict names. 'calls' is
+-- the number of its calls, and in_doubt that of its calls in doubt. first_called_at is when the
+-- first began, and last_not_after until when the last may have been sent. Look at status =
+-- 'unknown' first, which has an index.
 create or replace view pawl_v1.steps as
 select e.scope,
        e.key,

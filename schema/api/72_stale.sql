@@ -57,18 +57,39 @@ begin
 end
 $$;
 
--- stale_classify lists work that waits. p_kind: 'command', 'step', 'job' or null for all. It
--- changes nothing and reads the whole tables.
+-- stale_classify lists rows that make no progress until an operator decides or a process notices
+-- them, with advice. p_kind is 'command', 'step', 'job', or null for all. It changes nothing and
+-- reads the whole tables.
 --
--- Columns: scope and key name the row: for a step those of its owner, for a job its queue and id.
--- class: 'unknown' (needs a verdict), 'abandoned' (its attempt is gone; the next claim or sweep
--- takes it), 'dead_letter', 'orphaned' (a call in doubt that no attempt will resolve). Pawl does
--- not know whether a row of your table, or a command that its client may repeat, is tried again: a
--- step of it is orphaned if no attempt has touched it for 2 hours. detail: for a command or step,
--- fence, to pass with a verdict; for a step also step, recovery, provider and provider_key. For a
--- job, attempts, crashes, code (last error), message_key. Options: limit (1 to 1000000, default
--- all): rows per kind and class. advice (boolean, default true); false omits the advice, which
--- takes most of the time.
+-- 'scope' and 'key' name the row: of a step its owner's, with the step in detail; of a job the
+-- queue and the id. detail of a command or a step has the fence that a verdict takes. That of a
+-- step also has 'step', 'recovery', 'provider' and provider_key. That of a job has 'attempts',
+-- 'crashes', 'code' (of its last error) and message_key (of the delivery that it is).
+--
+-- Pawl does not know whether a row of your table (package guard) is still retried, or whether a
+-- client repeats a command that failed. A step of such an owner is 'orphaned' if no attempt has
+-- touched it for 2 hours. The column reason says so.
+--
+-- In three cases the advice says that a retry may take effect a second time: a delivery under a
+-- known key with another payload; a delivery that came later than is remembered; and a job with the
+-- code 08007, whose handler ended its transaction itself.
+--
+-- In Go, ops.Stales takes probes, one for each scope, that look into your own tables. If a probe
+-- finds that a row took effect, its class is 'already_succeeded' (ops.AlreadySucceeded).
+--
+-- Values of class:
+--   unknown      It cannot be found out whether it took effect. It needs a verdict.
+--   abandoned    Its attempt is gone. The next claim or sweep takes it.
+--   orphaned     A call in doubt that no attempt will follow up: its job is dead, cancelled or
+--                over, or its command has ended.
+--   dead_letter  It is not retried.
+--
+-- Errors:
+--   P4004  An argument.
+--
+-- Options:
+--   limit   (1 to 1,000,000, default all) The most rows of a kind and class, the oldest first.
+--   advice  (boolean, default true) False leaves the advice out, which takes most of the time.
 create or replace function pawl_v1.stale_classify(p_kind text default null, p_options jsonb default '{}')
 returns table (kind text, scope text, key text, class text, reason text, advice text, since timestamptz, detail jsonb)
 language plpgsql

@@ -442,18 +442,34 @@ begin
 end
 $$;
 
--- explain returns all that the tables and the audit know of a key, in time order: requests,
--- results, changes by operators, and when it will be purged. p_key: the key of a command, delivery,
--- job or event, the id of a job, or the resource of a gate. It uses indexes only and shows no
+-- explain returns all that the tables and the audit have about a key, in the order of time:
+-- requests, results, changes by operators, and when it will be purged. p_key is the key of a
+-- command, a delivery, a job or an event, the id of a job, or the resource of a gate. The id of a
+-- row of package guard leads to its steps. It reads by indexes only, changes nothing, and shows no
 -- payload.
 --
--- Options: scope (text): look only in this command scope, consumer, queue or table of package
--- guard. Without it, it looks in the first 500 of each.
--- Columns: kind ('command', 'delivery', 'gate', 'enqueue_key', 'job', 'step'), scope and key name
--- the subject; for a job its queue and id, for a step those of its owner. event: the status for the
--- present state, the function for a change by an operator, otherwise what happened. at is in the
--- future for expected events, and null without a time. The last row has kind 'looked':
--- detail.scopes, consumers, queues, steps (counts), and detail.beyond (which of them had more).
+-- Related rows are included: the job of a delivery, the events of a command that were appended
+-- under its key, the calls of a job. An event without a key of its own cannot be found by its id. A
+-- delivery that came under the key with another payload is included as a dead letter. While it is
+-- retried, it is included only if it is among the first 500 that were refused a key.
+--
+-- The last row has the kind 'looked'. Its detail has the number of 'scopes', 'consumers', 'queues'
+-- and 'steps' (their owners) in which it looked. 'beyond' names those of which there were more than
+-- 500.
+--
+-- Columns:
+--   at                The time. A future time for planned events, null if there is none.
+--   kind, scope, key  The subject: 'command', 'delivery', 'gate', 'enqueue_key', 'job' (its queue
+--                     and id), 'step' (its owner's scope and key, the step in detail).
+--   event             The status for the present state, the function for an operator's action
+--                     (detail.actor, detail.reason), else the event.
+--
+-- Errors:
+--   P4001, P4004  An argument.
+--
+-- Options:
+--   scope  (text, default none) Look there only: a command's scope, a consumer, a queue, or a table
+--          of package guard with or without its schema.
 create or replace function pawl_v1.explain(p_key text, p_options jsonb default '{}')
 returns table (at timestamptz, kind text, scope text, key text, event text, detail jsonb)
 language plpgsql

@@ -20,13 +20,22 @@ begin
 end
 $$;
 
--- purge_count counts the rows of a table that its purge would delete now. It reads the whole table.
+-- purge_count counts the rows that the purge of a table would delete now. p_table is 'command',
+-- 'job_key', 'step', 'inbox', 'delivery', 'replay' or 'fence'. It reads the whole table.
 --
--- p_table: 'command', 'job_key', 'step', 'inbox', 'delivery', 'replay' or 'fence'. Options:
--- consumer (required for inbox and delivery). older_than_ms (required for inbox, delivery, replay
--- and fence; otherwise as of the purge). unreported, as of inbox_purge.
--- Outcome: 'counted'. due: number of rows. Errors: P4004, the table or an option, or a consumer
--- that remembers longer or never reported: see inbox_purge.
+-- Outcomes:
+--   counted  The column due is the number of rows.
+--
+-- Errors:
+--   P4004  The table or an option, or the age is shorter than a consumer remembers: see
+--          inbox_purge.
+--   P4000  The consumer's name.
+--
+-- Options:
+--   consumer       (text, required of inbox and delivery) Its deliveries are counted.
+--   older_than_ms  (0 to 10 years, required of inbox, delivery, replay and fence; else as of the
+--                  purge) Younger rows do not count.
+--   unreported     (boolean) As of inbox_purge.
 create or replace function pawl_v1.purge_count(p_table text, p_options jsonb default '{}')
 returns table (outcome text, due bigint, detail jsonb)
 language plpgsql
@@ -107,14 +116,26 @@ begin
 end
 $$;
 
--- purge_audit records a purge by hand in pawl.audit, with verb purge. A purge runs in many
--- transactions, so its caller counts the rows and calls this once at the end, also if the purge
--- stopped early. Purges by consumers and workers are not recorded.
+-- purge_audit records a purge that you run by hand: one row in pawl.audit, with the verb 'purge'
+-- and the target 'table NAME' or 'table NAME CONSUMER'. A purge runs in many transactions. Call
+-- purge_audit with p_rows null before the first one. Call it with the count when the purge has
+-- ended, also if it has stopped early. In Go, ops.Purge does this; on the command line, 'pawl
+-- purge'. Consumers and workers do not record what they purge by themselves.
 --
--- p_rows: number of deleted rows. Null only checks the arguments and the right to record, before
--- the first row is deleted. p_table, options: as of purge_count. In the record, before has the
--- options, table, cut_off (no later row was deleted) and rows; after is null.
--- Outcomes: 'recorded', or 'checked' (p_rows is null; nothing is written). Errors: P4000, P4004.
+-- p_table and the options are those of purge_count. In the record, 'before' has the options,
+-- 'table', 'cut_off' (no younger row was deleted) and 'rows'; 'after' is null.
+--
+-- Outcomes:
+--   recorded  Done.
+--   checked   p_rows is null: the arguments and your right to record are in order. No row is
+--             written.
+--
+-- Errors:
+--   P4000, P4004  An argument or an option.
+--
+-- Options:
+--   consumer, older_than_ms, unreported
+--             As of purge_count.
 create or replace function pawl_v1.purge_audit(
   p_table   text,
   p_rows    bigint,

@@ -1,6 +1,8 @@
 -- Views for people without our tools.
 
--- dead_letters shows jobs that wait for an operator. payload_text has non-ASCII octets as \ooo.
+-- dead_letters shows jobs that are not retried until an operator decides. 'payload' is exact;
+-- payload_text shows it, with octets outside ASCII as \ooo. 'fence' is what job_retry takes, and
+-- 'advice' says what to find out before you retry.
 create or replace view pawl_v1.dead_letters as
 select j.id,
        j.queue,
@@ -22,7 +24,9 @@ select j.id,
   from pawl.job as j
  where j.status in ('dead_letter', 'unknown');
 
--- jobs shows every unfinished job, without its payload.
+-- jobs shows every job that has not finished, without its payload, for people. 'worker' is the name
+-- of the worker that runs it, null for none. message_key is the key of the delivery that is stored
+-- in it.
 create or replace view pawl_v1.jobs as
 select j.id,
        j.queue,
@@ -45,7 +49,8 @@ select j.id,
   left join pawl.worker as w on w.id = j.claimed_by
   left join pawl.lane as l on l.id = j.lane_id;
 
--- lanes shows each lane, its head and its number of waiting jobs. Each row counts them.
+-- lanes shows every lane, the job that has its turn ('head'), how many jobs wait behind it
+-- ('waiting'), and since when ('oldest'). It counts the waiting jobs of every lane that it shows.
 create or replace view pawl_v1.lanes as
 select l.id,
        l.queue,
@@ -64,7 +69,10 @@ select l.id,
          where j.lane_id = l.id
            and j.status = 'waiting') as w;
 
--- hot_retries shows retried jobs and commands with five or more attempts. It reads both tables.
+-- hot_retries shows jobs and commands with five attempts or more that are still being tried, the
+-- dead letters of tomorrow. A command has the kind 'command', its scope and its key. Its 'id',
+-- 'queue', max_attempts, 'crashes' and available_at are null, because its callers decide when they
+-- try again. For a job 'scope' and 'key' are null. It reads both tables.
 create or replace view pawl_v1.hot_retries as
 select j.id,
        j.queue::text as queue,
@@ -89,9 +97,11 @@ select null, null, 'command', c.status::text, c.attempts::int, null, null, c.fai
  where c.attempts >= 5
    and c.status in ('processing', 'failed_retryable');
 
--- backlog counts unfinished jobs per queue: due now, due later, waiting in a lane, processing, dead
--- and unknown (both need an operator), cancelled. due_since: oldest due job. lanes_blocked: lanes
--- that do not move. mode says which jobs may be claimed. It reads the whole table.
+-- backlog shows each queue with a job that has not finished. 'due' jobs may be claimed now, the
+-- first of them since due_since. 'later' jobs wait for their time, and 'waiting' ones for their
+-- turn in a lane. 'dead' and 'unknown' jobs need an operator. lanes_blocked lanes wait behind a
+-- dead letter or an unknown job. 'mode' says which jobs of the queue may be claimed: see queue_set.
+-- It reads the whole table.
 create or replace view pawl_v1.backlog as
 select j.queue,
        count(*) filter (where j.status = 'pending' and j.available_at <= clock_timestamp()) as due,
@@ -107,8 +117,9 @@ select j.queue,
   from pawl.job as j
  group by j.queue;
 
--- queues shows queues with settings, how many of their jobs are running, and how many were begun
--- and wait for a retry. A draining queue still runs those. Others have the defaults.
+-- queues shows the queues with options that were set by queue_set. 'processing' is the number of
+-- its running jobs. 'begun' is the number that were tried before and wait for another try. A
+-- draining queue is drained when both are 0. A queue that is not in the view has the defaults.
 create or replace view pawl_v1.queues as
 select q.id,
        q.name,
@@ -129,8 +140,10 @@ select q.id,
            and (j.attempts > 0 or j.crashes > 0)
            and j.queue = q.name) as b;
 
--- archive shows jobs that finished in the last seven days, for queues with an archive, unordered.
--- It has indexes on id, and on queue with finished_at.
+-- archive shows jobs that finished, of queues with an archive, in no particular order. 'fence' is
+-- that of the attempt that finished. 'lane' and 'position' are null for a job in none. It has
+-- indexes on 'id', and on 'queue' with finished_at. A query that stays open keeps archive_sweep
+-- from emptying the tables that it reads.
 create or replace view pawl_v1.archive as
 select a.id,
        a.queue,
@@ -175,7 +188,8 @@ select a.id, a.queue, a.kind, a.lane, a.position, a.priority, a.attempts, a.cras
        a.created_at, a.finished_at, a.headers, a.payload
   from pawl.archive_7 as a;
 
--- outbox_pending shows unpublished events, including dead letters. published_at is null here.
+-- outbox_pending shows the events that are not published, including dead letters. published_at is
+-- null here.
 create or replace view pawl_v1.outbox_pending as
 select j.id as job_id,
        substr(j.queue, 8) as sink, -- after 'outbox/'
@@ -194,7 +208,8 @@ select j.id as job_id,
    and j.queue < 'outbox0'
    and j.kind = 'event';
 
--- outbox_events also shows events published in the last seven days, for queues with an archive.
+-- outbox_events shows the events of outbox_pending, and those that were published in the last seven
+-- days by a sink whose queue has an archive: status 'succeeded', and published_at.
 create or replace view pawl_v1.outbox_events as
 select p.*
   from pawl_v1.outbox_pending as p
@@ -206,7 +221,8 @@ select a.id, substr(a.queue, 8), a.headers ->> 'ce-id', a.headers ->> 'ce-type',
    and a.queue < 'outbox0'
    and a.kind = 'event';
 
--- outbox_lag shows how far each sink is behind, by event type. It reads all pending events.
+-- outbox_lag shows how far each sink is behind, by event_type: how many events are 'pending' and
+-- 'dead', the 'oldest' of those pending, and its age as 'lag'. It reads all that is pending.
 create or replace view pawl_v1.outbox_lag as
 select p.sink,
        p.event_type,
@@ -217,8 +233,9 @@ select p.sink,
   from pawl_v1.outbox_pending as p
  group by p.sink, p.event_type;
 
--- outbox_heads shows the event that each aggregate waits for, its age, and how many events wait
--- behind it. A dead letter at the head blocks its lane: see lane_unblock.
+-- outbox_heads shows the event that each aggregate waits for, its 'age', and how many are 'waiting'
+-- behind it. A head that is a 'dead_letter' blocks its aggregate until an operator calls job_retry
+-- or job_discard on it, or lane_unblock on the lane.
 create or replace view pawl_v1.outbox_heads as
 select p.job_id,
        p.sink,

@@ -853,13 +853,21 @@ as $$
      and s.held > coalesce(pg_sequence_last_value(s.sequence::regclass), 0)
 $$;
 
--- Guards for work that has no row in Pawl, to be called inside your own transaction.
+-- These functions guard work inside your own transaction that has no row of Pawl's.
 
 -- try_lock locks a name until the transaction ends, without waiting. Use it to run a task once at a
 -- time, such as closing a merchant's day or importing a file. It does not remember that the task
--- was done, so it does not replace a constraint or a key. Names are hashed to 64 bits: a collision
--- can refuse a free name but never admits two holders.
--- Outcomes: 'locked', or 'busy' (another transaction holds the name).
+-- was done, so it does not replace a constraint or a key. Use your own rows for that.
+--
+-- Names are hashed to 64 bits. A collision can refuse a free name but never admits two holders.
+-- ('a', 'bc') and ('ab', 'c') are two names. The same transaction may lock a name again.
+--
+-- Outcomes:
+--   locked  The name is yours until the transaction ends.
+--   busy    Another transaction holds it.
+--
+-- Errors:
+--   P4000, P4001  The namespace or the key does not have 1 to 255 octets.
 create or replace function pawl_v1.try_lock(p_namespace text, p_key text)
 returns table (outcome text, detail jsonb)
 language plpgsql
@@ -877,11 +885,19 @@ end
 $$;
 
 -- fence_accept accepts a write to a resource unless a newer attempt wrote to it. Call it first in
--- the transaction that writes. The fence row stays locked until that transaction ends. Fences are
--- comparable only within one source, so name the source in the resource: 'job 17 report', not
--- 'report'. Outcome: 'accepted'; the same fence is accepted again.
--- Errors: P4020, a higher fence was accepted. P4004, the fence is below 1. 55P03, row locked for 2
--- s.
+-- the transaction that writes. The resource's row stays locked until that transaction ends. The
+-- fence is remembered if it commits.
+--
+-- Fences are comparable only if they come from one source. So name the source in the resource: 'job
+-- 17 report', not 'report'.
+--
+-- Outcomes:
+--   accepted  No higher fence was accepted before. The same fence is accepted again.
+--
+-- Errors:
+--   P4020         A higher fence was accepted: drop this attempt.
+--   55P03         Another transaction has written to the resource for more than 2 s.
+--   P4000, P4004  The resource does not have 1 to 255 octets, or the fence is below 1.
 create or replace function pawl_v1.fence_accept(p_resource text, p_fence bigint)
 returns table (outcome text, detail jsonb)
 language plpgsql
@@ -919,9 +935,15 @@ begin
 end
 $$;
 
--- fence_purge deletes fences of resources without a write for p_older_than_ms, at most p_limit rows
--- (1 to 100000). An attempt that is older than that and still runs is then accepted, so choose
--- days. Outcome: 'purged'. purged: number of rows.
+-- fence_purge deletes the fences of resources without a write for p_older_than_ms, at most p_limit
+-- (1 to 100,000). An attempt that is older than that and still runs is then accepted, so choose
+-- days. The command 'pawl purge --table fence' calls it.
+--
+-- Outcomes:
+--   purged  The column purged is the number of rows.
+--
+-- Errors:
+--   P4004  An argument.
 create or replace function pawl_v1.fence_purge(p_older_than_ms bigint, p_limit int default 1000)
 returns table (outcome text, purged int, detail jsonb)
 language plpgsql
@@ -951,23 +973,32 @@ $$;
 
 -- The inbox: deliveries already seen, per consumer.
 
--- inbox_claim claims a delivery. Call it as the first statement of the handler's transaction: its
--- row commits together with the handler's rows.
---
--- Options: result_ref (text), stored with the row. lane with queue (texts): the lane in which
--- inbox_store would put the delivery; it is locked until this transaction ends, so deliveries of
--- one lane run one at a time. lane_policy: the policy of a new lane, block (default), park or skip.
+-- inbox_claim claims a delivery. Call it as the first statement of the transaction that will apply
+-- it. Its row commits with your rows or not at all. p_key is the sender's name for the intent, the
+-- same at every resend.
 --
 -- Outcomes:
--- - 'processed': this transaction owns the delivery. Do the work and commit.
--- - 'duplicate_ignored': an earlier transaction committed it, or the durable job job_id owns it. Do
---   nothing, commit, and acknowledge. result_ref is the stored one. If detail.unreplicated is set,
---   COMMIT waits for the synchronous standbys.
--- - 'behind', only with option lane: as 'processed', but an earlier job of the lane is open. Call
---   inbox_store.
+--   processed          This transaction owns the delivery. Do the work, then commit.
+--   duplicate_ignored  An earlier transaction committed it, or a job owns it (job_id). result_ref
+--                      is the stored one. Do nothing; commit, then acknowledge.
+--   behind             Only with option 'lane': this transaction owns the delivery, and an earlier
+--                      job of the lane is open. Call inbox_store and commit.
 --
--- Errors: P4002, the key came before with another payload. 55P03, another transaction has processed
--- it for 50 ms or more; roll back, do not acknowledge, and let it be redelivered.
+-- Errors:
+--   P4002  The key came before with another payload. DETAIL holds both hashes.
+--   55P03  Another transaction is processing it. The error comes after 50 ms, instead of a wait.
+--          Roll back and leave the message for later; never acknowledge it.
+--   40001  The row appeared and disappeared three times. Restart the transaction.
+--   P4000, P4001, P4003, P4004
+--          An argument.
+--
+-- Options:
+--   result_ref   (text) Stored with the row and returned to duplicates.
+--   lane, queue  (text) The lane in which inbox_store would put the delivery. It is locked before
+--                the row is inserted and until this transaction ends. So deliveries of one lane are
+--                processed one at a time. 55P03 as above.
+--   lane_policy  ('block', 'park' or 'skip', default 'block') The policy of a new lane: see
+--                lane_policy.
 create or replace function pawl_v1.inbox_claim(
   p_consumer   text,
   p_key text,
@@ -1033,14 +1064,26 @@ begin
 end
 $$;
 
--- inbox_claim_many claims up to 1000 deliveries of one consumer in one statement; p_hashes[i]
--- belongs to p_keys[i]. Keys are claimed in sorted order, so two batches cannot deadlock. Errors of
--- one delivery become outcomes, so the others are claimed.
+-- inbox_claim_many claims up to 1000 deliveries of one consumer in one statement. p_hashes[i]
+-- belongs to p_keys[i], and n counts from 1. Keys are claimed in sorted order, so two batches
+-- cannot deadlock. If inbox_claim would raise an error for a delivery, the result here is a row, so
+-- the others are claimed.
 --
--- Returns a row per delivery; n counts from 1. Outcomes 'processed' and 'duplicate_ignored' as of
--- inbox_claim; a repeated key is a duplicate of its first row. 'mismatch': the key came before with
--- another payload (detail: stored_hash, given_hash). 'in_progress': another transaction has it; do
--- not acknowledge it.
+-- A key that another transaction has in hand costs the batch 50 ms, and each further one 5 ms.
+-- There are no options.
+--
+-- Outcomes:
+--   processed          This transaction owns the delivery. Do the work, then commit.
+--   duplicate_ignored  It was seen before, a job owns it (job_id), or the batch has it twice. Do
+--                      nothing; commit, then acknowledge.
+--   mismatch           The key came before with another payload. detail has stored_hash and
+--                      given_hash. Keep it as a dead letter.
+--   in_progress        Another transaction has it, or it was purged a moment ago. Leave it for
+--                      later; never acknowledge it.
+--
+-- Errors:
+--   P4000, P4001, P4003, P4004
+--             An argument.
 create or replace function pawl_v1.inbox_claim_many(
   p_consumer    text,
   p_keys text[],
@@ -1132,15 +1175,34 @@ begin
 end
 $$;
 
--- inbox_store transfers a delivery that this transaction claimed to a durable job, which retries it
--- from the database. Roll back to the savepoint after inbox_claim and call it in the same
--- transaction, so that no other transaction can claim the key in between. After COMMIT, acknowledge
--- the delivery. p_payload becomes the job's payload.
+-- inbox_store stores a delivery that this transaction claimed as a job, which retries it from the
+-- database. p_payload becomes the job's payload. Set a savepoint after inbox_claim. If your work
+-- fails, roll back to it, call inbox_store and commit. No other transaction can claim the delivery
+-- in between. After COMMIT, acknowledge it.
 --
--- Options: attempts (0 to 1000, default 1: the failed one). crashes (0 to 1000, default 0; 1 makes
--- the job run alone). max_attempts, retry_in_ms, headers: as of job_enqueue. error (object). dead
--- (boolean): store it as a dead letter. lane (text), lane_policy: as of inbox_claim.
--- Outcomes: 'stored', 'dead_letter'. Errors: P4020, the row was not claimed in this transaction.
+-- Outcomes:
+--   stored       The job is pending.
+--   dead_letter  The option 'dead' was true.
+--
+-- Errors:
+--   P4020         The row was not inserted in this transaction: another one committed it, and it
+--                 took effect. Keep the order: claim, savepoint, work.
+--   P4000, P4004  An argument. p_payload has at most 4 MiB.
+--   40001         The lane appeared and disappeared three times. Restart the transaction.
+--
+-- Options:
+--   attempts      (0 to 1000, default 1) Tries already made. The one that failed counts.
+--   crashes       (0 to 1000, default 0) With 1 the job is a suspect: it is claimed alone.
+--   max_attempts  (1 to 1000, default 25) After so many attempts the job is a dead letter.
+--   retry_in_ms   (0 to a year, default 0) The earliest next attempt, from now.
+--   headers       (object, default none) Stored beside the payload.
+--   error         (object, default none) {"error": text, "code": text}, the first entry of the
+--                 error history.
+--   dead          (boolean) Store it as a dead letter.
+--   lane          (1 to 255 octets, default none) The job stands in this lane of p_queue, behind
+--                 the open jobs of it.
+--   lane_policy   ('block', 'park' or 'skip', default 'block') The policy of a new lane: see
+--                 lane_policy.
 create or replace function pawl_v1.inbox_store(
   p_consumer   text,
   p_key text,
@@ -1192,9 +1254,14 @@ end
 $$;
 
 -- inbox_settle marks a stored delivery processed. Call it in the transaction that holds its job and
--- applies its effect.
--- Outcome: 'processed'. Errors: P4020, the job no longer owns the delivery, for example because an
--- operator forgot it. The transaction must not commit.
+-- applies its effect. The example is under job_finish.
+--
+-- Outcomes:
+--   processed  The delivery has taken effect once this transaction commits.
+--
+-- Errors:
+--   P4020  The job no longer owns the delivery, for example because an operator forgot it. The
+--          transaction must not commit.
 create or replace function pawl_v1.inbox_settle(p_consumer text, p_key text, p_job_id bigint)
 returns table (outcome text, detail jsonb)
 language plpgsql
@@ -1216,16 +1283,24 @@ begin
 end
 $$;
 
--- inbox_reserve reserves an inbox key for a job that is about to work without an open transaction,
--- such as a consumer's second name of a delivery. Call it in a transaction that has checked the
--- attempt (job_hold), and commit before the work begins. The row says that the job works on the
--- key, not that the effect happened. In the transaction that writes the effect, call inbox_claim
--- for the effect's key, and inbox_unreserve.
+-- inbox_reserve reserves a key for a job that will work on it without an open transaction. Call it
+-- in a transaction that has checked the attempt with job_hold, and commit before the work begins. A
+-- consumer does so for the 'SemanticKey' of a delivery before it calls a 'Handle'.
 --
--- The reservation ends with the attempt. Another job can take the key over unless the owner is
--- processing or has a step of unknown outcome.
--- Outcomes: 'reserved', or 'in_progress': job_id owns it (detail.status); retry later. Errors:
--- 55P03, another transaction has had the row for more than 50 ms.
+-- The reservation says that the job works on the key, not that the effect happened. In the
+-- transaction that writes the effect, call inbox_claim for the effect's key, and inbox_unreserve.
+--
+-- The reservation ends with the attempt. Another job takes it over unless its owner is processing
+-- or waits for a verdict on a step.
+--
+-- Outcomes:
+--   reserved     The job has the key.
+--   in_progress  Another job has it: job_id, and detail.status. Try again later.
+--
+-- Errors:
+--   55P03  Another transaction has had the row for more than 50 ms.
+--   P4000, P4001, P4003, P4004
+--          An argument.
 create or replace function pawl_v1.inbox_reserve(p_consumer text, p_key text, p_hash bytea, p_job_id bigint)
 returns table (outcome text, job_id bigint, detail jsonb)
 language plpgsql
@@ -1268,8 +1343,15 @@ begin
 end
 $$;
 
--- inbox_unreserve ends a reservation of inbox_reserve. Call it in the transaction that ends the
--- work. Outcomes: 'unreserved', or 'absent': the job had no reservation.
+-- inbox_unreserve deletes a reservation of inbox_reserve. Call it in the transaction that ends the
+-- work.
+--
+-- Outcomes:
+--   unreserved  The reservation is gone.
+--   absent      The job had no reservation.
+--
+-- Errors:
+--   55P03  Another transaction has had the row for more than 2 s.
 create or replace function pawl_v1.inbox_unreserve(p_consumer text, p_key text, p_job_id bigint)
 returns table (outcome text, detail jsonb)
 language plpgsql
@@ -1289,14 +1371,25 @@ $$;
 
 -- The inbox over time: promises to remember, purges, and forgetting by hand.
 
--- consumer_report records how long a consumer remembers its deliveries: p_window_ms (1 to
--- 315360000000), or null for ever. Call it at start and then once a minute. If several programs
--- report, the longest window holds. A shorter one replaces it after the longer was not reported for
--- ten minutes. From then on no purge deletes deliveries younger than window_ms.
+-- consumer_report records how long a consumer remembers its deliveries: p_window_ms, 1 ms to ten
+-- years, or null for ever. Call it at the start and then once a minute. While the report holds, no
+-- purge deletes deliveries that are younger than window_ms. Go consumers report by themselves.
 --
--- Options: horizon_ms, the longest time from sending to delivery (default: unknown).
--- Outcomes: 'reported', or 'outlasted': another program has reported a longer window. window_ms is
--- the one that holds. detail.forgotten_until: as of inbox_memory; absent before any purge.
+-- If several programs report, the longest window holds. A shorter one replaces it after the longer
+-- was not reported for ten minutes. detail.forgotten_until is that of inbox_memory. It is absent if
+-- no delivery was ever purged.
+--
+-- Outcomes:
+--   reported   Your window holds.
+--   outlasted  Another program has reported a longer window: window_ms, null for ever.
+--
+-- Errors:
+--   P4000, P4004  An argument.
+--   55P03         Another transaction has had the row for more than 2 s.
+--
+-- Options:
+--   horizon_ms  (1 ms to 10 years, default unknown) The longest time from sending to delivery, for
+--               'pawl doctor'.
 create or replace function pawl_v1.consumer_report(p_consumer text, p_window_ms bigint, p_options jsonb default '{}')
 returns table (outcome text, window_ms bigint, detail jsonb)
 language plpgsql
@@ -1357,17 +1450,25 @@ end
 $$;
 
 -- inbox_memory returns the time up to which a consumer has forgotten deliveries. Before you handle
--- a delivery that may be old, call it in the transaction of inbox_claim, after outcome 'processed'.
--- If the message was sent at forgotten_until or earlier, it may have taken effect and been purged.
--- If it was sent later, or the outcome is 'whole', it has not taken effect. Allow for fast clocks.
+-- a delivery that may be old, call it in the transaction of inbox_claim, after the outcome
+-- 'processed'. If the message was sent at forgotten_until or earlier, it may have taken effect
+-- before and been purged. If it was sent later, it has not. Allow for the clock of the sender,
+-- which may be ahead of the database's. Go consumers do this by themselves.
 --
--- A purge deletes rows and records its progress here in one transaction. So a transaction that
--- finds no row also finds how far the purge went, unless its snapshot is older than the purge.
--- Above READ COMMITTED such a transaction gets 40001: it inserts a row, which fails if a newer
--- version exists, and rolls the insert back.
+-- A purge deletes rows and records its progress in one transaction. So a transaction that finds no
+-- row also finds how far the purge went, unless its snapshot is older than the purge.
 --
--- Outcomes: 'whole' (no delivery was ever purged; forgotten_until is null), 'forgotten'. Errors:
--- 40001, restart the transaction. 55P03, a purge is running; let the message be redelivered.
+-- Outcomes:
+--   whole      No delivery of this consumer was ever purged: none is too old. forgotten_until is
+--              null.
+--   forgotten  Deliveries that first came at forgotten_until or earlier may be forgotten. Later
+--              ones are not.
+--
+-- Errors:
+--   40001  A purge ended after the snapshot of your transaction was taken. This can happen above
+--          READ COMMITTED only. Restart the transaction.
+--   55P03  A purge is running. Roll back and leave the message for later.
+--   P4000  The consumer's name.
 create or replace function pawl_v1.inbox_memory(p_consumer text)
 returns table (outcome text, forgotten_until timestamptz, detail jsonb)
 language plpgsql
@@ -1446,16 +1547,30 @@ end
 $$;
 
 -- inbox_purge deletes deliveries of a consumer that first came longer ago than p_older_than_ms, at
--- most p_limit (1 to 10000). Call it until it deletes fewer. Deliveries owned by a job stay, also
--- by a dead letter. It skips locked rows and waits up to 2 s for another purge or report of the
--- consumer. A claim can wait as long as one batch takes: keep that below the 50 ms of inbox_claim.
--- inbox_memory returns how far it went.
+-- most p_limit (1 to 10,000). Call it again until the number is below the limit, each time in its
+-- own transaction. Deliveries that a job still owns stay, also if the job is a dead letter. It
+-- skips locked rows, and waits up to 2 s for another purge or report of the consumer. inbox_memory
+-- returns how far it went. Go consumers purge by themselves.
 --
--- p_older_than_ms must exceed the longest time after which a delivery can come again, or that
--- delivery runs as new. P4004 if it is shorter than consumer_report's window, or 14 days without a
--- report.
--- Options: since, see job_key_purge. unreported (default false): allow less than 14 days without a
--- report. Outcome: 'purged'; detail.next: see job_key_purge.
+-- A claim of a key that is being deleted waits for the end of the call, and gets 55P03 after 50 ms.
+-- So keep to the default limit.
+--
+-- If a delivery comes after its row is gone, it runs as new. So the call refuses a shorter age than
+-- the one given to consumer_report. Without a report it refuses less than 14 days, the longest that
+-- SQS keeps a message. If a consumer has not reported for as long as it remembers (28 days, if for
+-- ever), its report does not count.
+--
+-- Outcomes:
+--   purged  The column purged is the number of rows. detail.next as of job_key_purge.
+--
+-- Errors:
+--   P4004  An argument, or the age is shorter than the consumer remembers.
+--   P4000  The consumer's name.
+--   55P03  Another purge or report of the consumer has lasted for 2 s.
+--
+-- Options:
+--   since       (timestamp) As of job_key_purge.
+--   unreported  (boolean) Allow less than 14 days without a report.
 create or replace function pawl_v1.inbox_purge(p_consumer text, p_older_than_ms bigint, p_limit int default 1000, p_options jsonb default '{}')
 returns table (outcome text, purged int, detail jsonb)
 language plpgsql
@@ -1503,16 +1618,29 @@ begin
 end
 $$;
 
--- inbox_forget deletes one delivery, so that the same message runs as new when it comes again. It
--- writes pawl.audit. The copy in pawl.delivery stays, for inbox_replay. Its second name in the
--- inbox, if it took effect under one, is deleted too. It counts in pawl.forgotten, so that marks of
--- the consumer outside the database become invalid.
+-- inbox_forget deletes one delivery, by an operator. If the same message comes again, it runs as
+-- new, and its effect may be there twice. No other function runs a delivery past the inbox. It
+-- leaves a record in pawl.audit, and makes all marks of the consumer in a filter
+-- (docs/guides/filter.md) void.
 --
--- Options: processed_at (text or null): when the delivery had taken effect, as you saw it; null: it
--- had not. If that has changed since, nothing is deleted.
--- Outcomes: 'forgotten'. 'refused': a job owns the delivery (detail: job, status, hint). 'moved':
--- detail.processed_at differs. 'absent'. Errors: 55P03, the row was locked for 2 s; nothing
--- changed.
+-- The copy in pawl.delivery stays, for inbox_replay. If the delivery has such a copy and took
+-- effect under a second name, that name is forgotten too. A delivery with a number at a gate is
+-- stale there when it comes again, unless the gate is reset: see sequence_gate_reset.
+--
+-- Outcomes:
+--   forgotten  Its row is gone.
+--   moved      It is not as option processed_at says. detail.processed_at is its time now.
+--   refused    A job in any state owns the delivery: detail.job, detail.status, detail.hint. Retry
+--              the job, or discard it first.
+--   absent     No delivery is remembered under this key.
+--
+-- Errors:
+--   55P03                An open transaction has had the row for more than 2 s. Nothing changed.
+--   P4000, P4001, P4004  An argument.
+--
+-- Options:
+--   processed_at  (text or null) The time of its effect as you saw it; null: none. If that has
+--                 changed since, nothing is deleted.
 create or replace function pawl_v1.inbox_forget(
   p_consumer   text,
   p_key text,
@@ -1585,7 +1713,7 @@ begin
 end
 $$;
 
--- Sequence gates: per consumer and resource, the last number that took effect.
+-- A sequence gate has, per consumer and resource, the last number that took effect.
 --
 --              latest                     strict
 --   n > last   passed, last = n           n = last + 1   passed, last = n; the next held goes
@@ -1672,14 +1800,29 @@ end
 $$;
 
 -- sequence_gate_pass decides whether a delivery with number p_seq may take effect now. Call it as
--- the handler's first statement, after the savepoint, so that a failure takes the number back.
+-- the handler's first statement, after the savepoint, so that a failure takes the number back. The
+-- gate stays locked until the transaction ends. The column last is the number that took effect
+-- before this one, or null. detail.next_held is the lowest held number.
 --
--- Options: mode, 'latest' or 'strict' (required). first (bigint): the first number of a strict
--- gate; without it all numbers are early until sequence_gate_reset. hold_limit (default 1000, 1 to
--- 1000000): how many deliveries a strict gate holds.
--- Outcomes: 'passed'. 'stale': drop it. 'early': call inbox_store and sequence_gate_hold. 'full':
--- early and the hold limit is reached; dead-letter it. last: the last number before this one, or
--- null. detail.next_held: the lowest held number. Errors: 55P03, the gate was locked for 2 s.
+-- Outcomes:
+--   passed  Mode 'latest': newer than the number that took effect last. Mode 'strict': the next
+--           number.
+--   stale   Not newer than the last number: drop it.
+--   early   Mode 'strict': numbers before it are missing. Call inbox_store, then
+--           sequence_gate_hold.
+--   full    Mode 'strict': it is early, and the gate holds hold_limit deliveries already. Make it a
+--           dead letter.
+--
+-- Errors:
+--   55P03         Another transaction has had the gate for more than 2 s.
+--   40001         The gate appeared and disappeared three times. Restart the transaction.
+--   P4000, P4004  An argument.
+--
+-- Options:
+--   mode        ('latest' or 'strict', required) Which numbers pass.
+--   first       (number, default none) The first number of a strict gate. Without it all numbers
+--               are early until sequence_gate_reset sets the beginning.
+--   hold_limit  (1 to 1,000,000, default 1000) How many deliveries a strict gate holds.
 create or replace function pawl_v1.sequence_gate_pass(p_consumer text, p_resource text, p_seq bigint, p_options jsonb)
 returns table (outcome text, last bigint, detail jsonb)
 language plpgsql
@@ -1728,8 +1871,15 @@ begin
 end
 $$;
 
--- sequence_gate_hold records that job p_job_id holds a delivery that sequence_gate_pass found early
--- in this transaction. When the number before it passes, the job becomes due. Outcome: 'held'.
+-- sequence_gate_hold records that job p_job_id holds a delivery, in the transaction in which
+-- sequence_gate_pass returned 'early'. The transaction that passes the number before it makes the
+-- job due.
+--
+-- Outcomes:
+--   held  Recorded.
+--
+-- Errors:
+--   55P03  Another transaction has had the gate for more than 2 s.
 create or replace function pawl_v1.sequence_gate_hold(p_consumer text, p_resource text, p_seq bigint, p_job_id bigint)
 returns table (outcome text, detail jsonb)
 language plpgsql
@@ -1746,12 +1896,23 @@ end
 $$;
 
 -- sequence_gate_hold_again holds a delivery that a running job found early. It creates a copy of
--- the job that owns the delivery. Finish the running job in the same transaction, which keeps the
--- gate locked. Releasing the job instead would not work: a transaction that passes in between could
--- miss it. The attempt is not charged. The copy is in no lane: it would block those it waits for.
+-- the job, which owns the delivery from then on. Call it in the transaction that finishes the
+-- running job, which keeps the gate locked. If you released the job instead, a transaction that
+-- passes in between could miss it.
 --
--- Options: retry_in_ms (0 to 31536000000, default 0): when it is due if it is not promoted.
--- Outcome: 'held'. job_id is the copy. Errors: P4020, the job does not own the delivery.
+-- The attempt is not charged. The copy is in no lane, where it would block the deliveries that it
+-- waits for. The column job_id is the copy.
+--
+-- Outcomes:
+--   held  The copy holds the delivery.
+--
+-- Errors:
+--   P4020  The job does not own the delivery.
+--   55P03  Another transaction has had the gate for more than 2 s.
+--   P4004  An argument.
+--
+-- Options:
+--   retry_in_ms  (0 to a year, default 0) When the copy is due if it is not promoted before.
 create or replace function pawl_v1.sequence_gate_hold_again(
   p_consumer   text,
   p_resource   text,
@@ -1810,14 +1971,22 @@ begin
 end
 $$;
 
--- sequence_gate_reset sets the last number of a gate; the next is p_last + 1. Use it for a strict
--- gate without a first number, for a gap that will not close, or after a sender restarted its
--- numbers. It writes a record to pawl.audit.
+-- sequence_gate_reset sets the last number of a gate, by an operator: the next is p_last + 1. Held
+-- deliveries up to there are due at once. Use it for a strict gate without a first number, for a
+-- gap that will not close, or after a sender restarted its numbers. It leaves a record in
+-- pawl.audit.
 --
--- Options: from (bigint or null): the number that you saw. If the gate has moved, nothing changes,
--- because setting it back would let numbers pass again.
--- Outcomes: 'reset' (detail: before; promoted, how many are now due). 'moved' (detail.before: the
--- current number).
+-- Outcomes:
+--   reset  detail.before is the number before. detail.promoted is how many deliveries are now due.
+--   moved  The gate is not where option 'from' says: detail.before. Nothing changed.
+--
+-- Errors:
+--   55P03         Another transaction has had the gate for more than 2 s.
+--   P4000, P4004  An argument.
+--
+-- Options:
+--   from  (number or null) The last number that you saw; null: none. Pass it, because setting a
+--         gate back would let numbers pass again.
 create or replace function pawl_v1.sequence_gate_reset(
   p_consumer text,
   p_resource text,
@@ -1858,13 +2027,22 @@ begin
 end
 $$;
 
--- sequence_gate_release gives up the missing numbers before the lowest held one, which becomes due.
--- A number that was given up and arrives later is stale. It writes a record to pawl.audit.
+-- sequence_gate_release gives up the missing numbers before the lowest held one, by an operator.
+-- The held one is then due. A number that was given up and arrives later is stale. It leaves a
+-- record in pawl.audit.
 --
--- Options: next_held (bigint): the lowest held number that you saw. If it changed, none is
--- released.
--- Outcomes: 'released' (detail: before, last). 'idle': no delivery is held. 'moved'
--- (detail.next_held).
+-- Outcomes:
+--   released  detail.before and detail.last are the numbers before and after.
+--   idle      No delivery is held.
+--   moved     The lowest held number is not the one of option next_held: detail.next_held. Nothing
+--             changed.
+--
+-- Errors:
+--   55P03         Another transaction has had the gate for more than 2 s.
+--   P4000, P4004  An argument.
+--
+-- Options:
+--   next_held  (number) The lowest held number that you saw.
 create or replace function pawl_v1.sequence_gate_release(
   p_consumer text,
   p_resource text,
@@ -1912,7 +2090,9 @@ begin
 end
 $$;
 
--- gates shows each gate, its held deliveries and since when. Each row counts the held deliveries.
+-- gates shows each gate: the number that took effect last, how many deliveries it holds ('held'),
+-- the lowest of them (next_held), and since when the first is held ('since'). It counts the held
+-- deliveries of each gate that it shows.
 create or replace view pawl_v1.gates as
 select g.consumer,
        g.resource,
@@ -1931,13 +2111,23 @@ select g.consumer,
 
 -- Deliveries as received: for replays, for reconciliation, and as evidence of mismatches.
 
--- delivery_keep stores a delivery as received, in the transaction and under the key of its claim.
+-- delivery_keep stores a delivery as it came, in the transaction and under the key of its claim.
+-- inbox_replay uses the last two options.
 --
--- Options: headers (object). verified_by (text, 1 to 255 octets): what authenticated the sender.
--- For inbox_replay: hash (text), the claim's hash in hexadecimal. stored_as (object) with queue and
--- kind, and optionally headers, lane, lane_policy and max_attempts as of inbox_store, and semantic
--- (its second name).
--- Outcomes: 'kept', or 'present': it was kept before. Errors: P4004, the payload exceeds 4 MiB.
+-- Outcomes:
+--   kept     Stored.
+--   present  It was kept before.
+--
+-- Errors:
+--   P4004         An argument. The payload has at most 4 MiB.
+--   P4000, P4001  The consumer or the key.
+--
+-- Options:
+--   headers      (object) Those that may be kept.
+--   verified_by  (1 to 255 octets) The check that authenticated the sender.
+--   hash         (text) The hash of the claim, in hexadecimal.
+--   stored_as    (object) queue and kind, and optionally headers, lane, lane_policy and
+--                max_attempts as of inbox_store, and semantic, the inbox key of its second name.
 create or replace function pawl_v1.delivery_keep(p_consumer text, p_key text, p_payload bytea, p_options jsonb default '{}')
 returns table (outcome text, detail jsonb)
 language plpgsql
@@ -1956,8 +2146,16 @@ end
 $$;
 
 -- delivery_purge deletes deliveries of a consumer that were kept longer ago than p_older_than_ms,
--- at most p_limit (1 to 10000).
--- Options: since, see job_key_purge. Outcome: 'purged'; detail.next: see job_key_purge.
+-- at most p_limit (1 to 10,000).
+--
+-- Outcomes:
+--   purged  The column purged is the number of rows. detail.next as of job_key_purge.
+--
+-- Errors:
+--   P4000, P4004  An argument.
+--
+-- Options:
+--   since  (timestamp) As of job_key_purge.
 create or replace function pawl_v1.delivery_purge(p_consumer text, p_older_than_ms bigint, p_limit int default 1000, p_options jsonb default '{}')
 returns table (outcome text, purged int, detail jsonb)
 language plpgsql
@@ -2062,10 +2260,28 @@ begin
 end
 $$;
 
--- job_kick notifies the idle workers of these queues (up to 1000). Enqueueing does so by itself. If
--- your transaction stayed open for long after it enqueued, call job_kick on its own after the
--- commit: a worker may have become idle in between. It also notifies if prepared transactions are
--- enabled. Outcome: 'told'.
+-- job_kick notifies the idle workers of these queues, up to 1,000: see worker_asleep. It is a hint,
+-- because a worker that misses it polls.
+--
+-- You seldom need it. These functions notify an idle worker if they make a job due
+-- (docs/decisions/0050-wake-ups.md#what-wakes-and-what-waits):
+--
+-- - job_enqueue, job_enqueue_many, job_retry, job_reschedule, job_cancel, job_cancel_own,
+--   job_discard;
+-- - outbox_append, outbox_append_many, inbox_store, inbox_replay, schedule_tick, schedule_run_now;
+-- - lane_unblock, queue_set, worker_leave, step_settle, step_end;
+-- - sequence_gate_pass, sequence_gate_reset, sequence_gate_release.
+--
+-- Call job_kick on its own after your commit in two cases. In the first, your transaction stayed
+-- open for long after it enqueued, so a worker may have become idle meanwhile. In the second, the
+-- server has max_prepared_transactions above 0. There no other function notifies, because PREPARE
+-- TRANSACTION refuses a transaction that has notified.
+--
+-- Outcomes:
+--   told  The idle workers are notified at the commit.
+--
+-- Errors:
+--   P4000, P4004  An argument.
 create or replace function pawl_v1.job_kick(p_queues text[])
 returns table (outcome text, detail jsonb)
 language plpgsql
@@ -2083,13 +2299,32 @@ begin
 end
 $$;
 
--- worker_asleep declares a worker of these queues (up to 1000) idle: from now on enqueues notify
--- channel pawl_jobs. Call it once per queue, on the connection of worker_attend, which listens
--- there. Then claim once more: a job enqueued just before sent no notification. The server ends it
--- with the connection.
--- Returns a row per queue.
--- Outcomes: 'asleep', or 'taken': another worker of it is idle already, and every listener gets its
--- notifications. signal: the payload of notifications for the queue.
+-- worker_asleep announces that a worker of these queues, up to 1,000, is idle. It returns a row per
+-- queue. Until worker_awake, or the end of the session, functions that make a job of them due
+-- notify channel 'pawl_jobs'. Without an announcement they send nothing. Use the connection of
+-- worker_attend, in this order:
+--
+-- 1. Run 'listen pawl_jobs', once.
+-- 2. Poll until the queue has been empty for a while, such as 60 ms. A busy queue is empty for
+--    moments. If each of them were announced, most enqueues would notify, and transactions that
+--    notify commit one at a time.
+-- 3. Call worker_asleep, once a queue.
+-- 4. Claim once more. An enqueue that committed just before sent no notification.
+-- 5. Wait for a notification whose payload is 'signal', and continue polling, at longer pauses.
+-- 6. When it comes, call worker_awake and claim. Continue at 2. If you found no job, wait longer
+--    than before.
+--
+-- The column signal is the second number of the queue's advisory lock:
+-- docs/concepts/leases.md#keys-of-advisory-locks. Queues with the same number wake each other's
+-- workers in vain.
+--
+-- Outcomes:
+--   asleep  Announced.
+--   taken   Another session is announced for this queue. You receive its notifications as long as
+--           you listen. Ask again after a notification, and after some seconds.
+--
+-- Errors:
+--   P4000, P4004  An argument.
 create or replace function pawl_v1.worker_asleep(p_queues text[])
 returns table (outcome text, queue text, signal text, detail jsonb)
 language plpgsql
@@ -2106,9 +2341,16 @@ begin
 end
 $$;
 
--- worker_awake takes worker_asleep back. Call it as soon as a notification arrives or there is
--- work: until then each enqueue notifies.
--- Returns a row per queue. Outcomes: 'awake', or 'was_awake': this session was not declared idle.
+-- worker_awake takes back the announcement of worker_asleep for these queues, up to 1,000, on this
+-- session. It returns a row per queue. Call it as soon as a notification arrives or there is work:
+-- until then each enqueue notifies.
+--
+-- Outcomes:
+--   awake      Taken back.
+--   was_awake  This session had announced none.
+--
+-- Errors:
+--   P4000, P4004  An argument.
 create or replace function pawl_v1.worker_awake(p_queues text[])
 returns table (outcome text, queue text, detail jsonb)
 language plpgsql
@@ -2125,7 +2367,7 @@ begin
 end
 $$;
 
--- Enqueueing: one job or many, with or without a key.
+-- A job moves between these states:
 --
 --                          claim: fence + 1, attempts + 1
 --     enqueue ──▶ pending ───────────────────────────────▶ processing ──finish──▶ (row deleted)
@@ -2136,7 +2378,7 @@ $$;
 --                   │                                            ├── none left ──▶ dead_letter
 --                   └──────── job_retry, by an operator ◀────────┴── cancel ─────▶ cancelled
 --
--- In a lane a job is waiting before it is pending, unless the lane is empty: see 26_lane.sql.
+-- In a lane a job is waiting before it is pending, unless the lane is empty.
 
 create or replace function pawl_v1._job_insert(p_id bigint, p_queue text, p_kind text, p_payload bytea, p_options jsonb,
   p_lane bigint default null)
@@ -2196,17 +2438,41 @@ begin
 end
 $$;
 
--- job_enqueue enqueues one job, in the caller's transaction if there is one.
+-- job_enqueue enqueues one job, in your transaction if there is one: the job exists if and only if
+-- you commit.
 --
--- Options: key (text): the same key, queue and payload enqueue once. hash (64 hex digits; default:
--- of kind and payload). retention_ms (1000 to 315360000000, default 24 h): how long the key is
--- kept. priority (1 to 4, default 2; 1 runs first). retry_in_ms (0 to 31536000000, default 0):
--- earliest start. max_attempts (1 to 1000, default 25). headers (object). lane (text, 1 to 255
--- octets): jobs of one lane of a queue run in order, one at a time. lane_policy: the policy of a
--- new lane, block (default), park or skip.
--- Outcomes: 'enqueued', or 'duplicate': job_id is the first job, which may have finished. Commit
--- before you rely on it. Errors: P4002, the key came before with another payload. If an open
--- transaction has enqueued the key, this call waits for its end, up to the caller's lock_timeout.
+-- If an open transaction has enqueued the key, the call waits for its end, up to your lock_timeout.
+-- With option 'lane', others that enqueue into the lane wait until your transaction ends. At
+-- REPEATABLE READ and above both you and they may get 40001. A duplicate enters no lane. Ids grow
+-- and may have gaps.
+--
+-- Outcomes:
+--   enqueued   job_id is the new job.
+--   duplicate  The key came before. job_id is the first job, which may have finished since. Commit
+--              before you rely on it.
+--
+-- Errors:
+--   P4002  The key came before with another payload. DETAIL holds both hashes.
+--   P4000, P4001, P4003, P4004
+--          An argument. p_payload has at most 4 MiB.
+--   40001  A key or a lane appeared and disappeared three times. Restart the transaction.
+--
+-- Options:
+--   key           (1 to 255 octets, default none) The same key, queue and payload enqueue once.
+--   hash          (64 hexadecimal digits, default over kind and payload) Tells payloads apart under
+--                 one key.
+--   retention_ms  (1 s to 10 years, default 24 h) How long the key is remembered: expires_at of its
+--                 row in pawl.job_key. Workers purge expired keys of ended jobs about once a
+--                 minute; without a Go worker call job_key_purge. Until it is purged, an expired
+--                 key still counts.
+--   priority      (1 to 4, default 2) 1 is claimed first.
+--   retry_in_ms   (0 to a year, default 0) The earliest start, from now.
+--   max_attempts  (1 to 1000, default 25) After so many attempts the job is a dead letter.
+--   headers       (object, default none) Stored beside the payload.
+--   lane          (1 to 255 octets, default none) Jobs of one lane of a queue run one at a time, in
+--                 the order in which they were enqueued.
+--   lane_policy   ('block', 'park' or 'skip', default 'block') The policy of a new lane: see
+--                 lane_policy. A lane that exists keeps its own.
 create or replace function pawl_v1.job_enqueue(
   p_queue   text,
   p_kind    text,
@@ -2288,14 +2554,32 @@ begin
 end
 $$;
 
--- job_enqueue_many enqueues up to 10000 jobs in one statement; row i of every array belongs to job
--- i. A null array or element means the default of job_enqueue. Keys and lanes are locked in sorted
--- order, so two batches cannot deadlock. Two batches in one transaction can; one then gets 40P01.
+-- job_enqueue_many enqueues up to 10,000 jobs in one statement. Element i of every array belongs to
+-- job i, and the arrays are equally long. A null array, or a null element, means the default of
+-- job_enqueue. The rows come in order, and n counts from 1. Outcomes are those of job_enqueue. A
+-- key that comes twice in one batch is a duplicate of its first row. Single jobs and batches share
+-- the keys.
 --
--- Options for all jobs: retention_ms (default 24 h), lane_policy. lanes (texts and nulls, one per
--- job).
--- Returns a row per job; n counts from 1; outcome and job_id as of job_enqueue. A repeated key is a
--- duplicate of its first row. Errors: P4002, a key came with another payload; no job is enqueued.
+-- Keys and lanes are locked in sorted order, so two calls cannot deadlock with each other. Several
+-- calls in one transaction can.
+--
+-- Outcomes:
+--   enqueued   job_id is the new job.
+--   duplicate  The key came before, or earlier in the batch. job_id is the first job.
+--
+-- Errors:
+--   P4002  A key came before, or earlier in the batch, with another payload. DETAIL holds both
+--          hashes. No job is enqueued.
+--   40P01  Several calls in one transaction met several in another. Restart the transaction.
+--   40001  Keys or lanes appeared and disappeared three times. Restart the transaction.
+--   P4000, P4001, P4003, P4004
+--          An element, or the lengths. No job is enqueued.
+--
+-- Options:
+--   retention_ms  (1 s to 10 years, default 24 h) As of job_enqueue, for all keys.
+--   lanes         (array of texts and nulls, default none) The lane of each job.
+--   lane_policy   ('block', 'park' or 'skip', default 'block') As of job_enqueue, for all new
+--                 lanes.
 create or replace function pawl_v1.job_enqueue_many(
   p_queues       text[],
   p_kinds        text[],
@@ -2509,19 +2793,34 @@ begin
 end
 $$;
 
--- job_claim claims up to p_limit (1 to 500, default 25) due jobs, most urgent first. Each gets
--- fence + 1 and attempts + 1. A job that was running when a process died is claimed alone, so that
--- a poison job cannot crash its neighbours. Run it with no other job in the process. A paused queue
--- returns no jobs. A draining queue returns only jobs that were tried before (queue_set).
+-- job_claim claims up to p_limit (1 to 500) due jobs, most urgent first, then oldest. The rows come
+-- in no particular order. Each gets fence + 1 and attempts + 1. No row means that no job is due.
+-- detail of a job in a lane has 'lane' and 'position'.
 --
--- Options: kinds (array of texts, default all). crashed (default true); false skips jobs that were
--- running when a process died, for a process that is running one. lease_ms (1000 to 43200000,
--- default 30000): of each row, only if p_worker is null. since (four times, one per priority, null
--- for none): skip jobs due earlier. If an old snapshot keeps dead index entries alive, starting
--- after them keeps the claim fast. Claims without since, often enough, find jobs of long
--- transactions and locked rows.
--- detail: lane and position, if in a lane. Errors: P4020, the worker's lease is lost; register
--- again.
+-- A job with crashes above 0 was running when a process died. It is claimed alone, so that it
+-- cannot crash its neighbours. Run it with no other job in the process, and report this with
+-- worker_isolate. A paused queue returns no jobs. A draining queue returns only jobs that were
+-- tried before: see queue_set.
+--
+-- p_worker is a worker of worker_register, whose heartbeat renews the lease of all it holds. Null
+-- claims without one: each row then has a lease of its own, which job_renew renews. Both kinds of
+-- holder may work side by side. See docs/concepts/leases.md.
+--
+-- Errors:
+--   P4020  The worker's lease is lost. Register again.
+--   P4004  An argument.
+--
+-- Options:
+--   kinds     (array of texts, default all) Claim no other kinds. Each claim skips due jobs of
+--             other kinds, so give rarely claimed kinds a queue of their own.
+--   crashed   (boolean, default true) False skips jobs with crashes above 0, for a process that is
+--             running one.
+--   lease_ms  (1 s to 12 h, default 30 s) The lease of each row. With a worker it is refused
+--             (P4004).
+--   since     (array of four times or nulls, one a priority, default none) Skip jobs that were due
+--             earlier. Under an old snapshot this keeps the claim fast. Also claim without it often
+--             enough, or jobs that became due before it are never seen:
+--             docs/decisions/0014-watermark.md.
 create or replace function pawl_v1.job_claim(
   p_queue   text,
   p_worker  bigint,
@@ -2617,14 +2916,28 @@ begin
 end
 $$;
 
--- job_claim_id claims one job by its id, for a message that says "process job 17". It never waits.
+-- job_claim_id claims one job by its id, for a message or a person that asks to run job 17. It
+-- never waits. p_worker as of job_claim. Unless the outcome is 'claimed', nothing changed and the
+-- job's columns are null, except available_at. A job with crashes above 0 must begin alone: see
+-- worker_isolate.
 --
--- Options: early (boolean): claim it before it is due. lease_ms: as of job_claim.
--- Outcomes: 'claimed', with the job's columns. For the others they are null and nothing changed.
--- 'not_due': see available_at. 'busy': an attempt holds it, or its row is locked. 'ended':
--- detail.status is cancelled, dead_letter or unknown. 'waiting': other jobs of its lane are ahead.
--- 'paused': its queue is paused, or drains and the job was not tried before. 'absent': it finished,
--- was discarded, or never existed. Errors: P4020, the worker has lost its lease; register again.
+-- Outcomes:
+--   claimed  The job is yours, with fence + 1 and attempts + 1.
+--   not_due  It is pending until available_at.
+--   busy     An attempt holds it, or its row is locked now.
+--   waiting  It is behind another job of its lane.
+--   ended    detail.status is 'dead_letter', 'cancelled' or 'unknown'.
+--   paused   It is due, but its queue is paused, or drains and the job was not tried before: see
+--            queue_set.
+--   absent   It finished, was discarded, or never existed.
+--
+-- Errors:
+--   P4020  The worker's lease is lost. Register again.
+--   P4004  An argument.
+--
+-- Options:
+--   early     (boolean) Claim it although it is not due.
+--   lease_ms  (1 s to 12 h, default 30 s) As of job_claim.
 create or replace function pawl_v1.job_claim_id(p_id bigint, p_worker bigint, p_options jsonb default '{}')
 returns table (
   outcome text, id bigint, fence bigint, queue text, kind text, payload bytea, headers jsonb, attempts int,
@@ -2716,10 +3029,20 @@ begin
 end
 $$;
 
--- job_renew renews the lease of a job claimed without a worker; call it well before the lease ends.
--- Options: lease_ms (1000 to 43200000, default 30000).
--- Outcome: 'renewed'. Errors: P4020, the caller is not the holder, or a worker holds it and its
--- heartbeat renews. 55P03, the row was locked for 2 s.
+-- job_renew renews the lease of a job that was claimed without a worker. Call it at a third of the
+-- lease. A lease that has ended can be renewed until a sweep has noticed.
+--
+-- Outcomes:
+--   renewed  The lease ends at lease_expires_at.
+--
+-- Errors:
+--   P4020  You do not hold the job, or a worker does: its heartbeat renews it. DETAIL as of
+--          job_hold.
+--   55P03  Another transaction has had the row for more than 2 s. The state is not known yet.
+--   P4004  An argument.
+--
+-- Options:
+--   lease_ms  (1 s to 12 h, default 30 s) The new lease, from now.
 create or replace function pawl_v1.job_renew(p_id bigint, p_fence bigint, p_options jsonb default '{}')
 returns table (outcome text, lease_expires_at timestamptz, detail jsonb)
 language plpgsql
@@ -2820,10 +3143,18 @@ begin
 end
 $$;
 
--- job_hold locks a claimed job and checks the fence. Call it first in the transaction that does the
--- work: a stale attempt then stops before it writes. No attempt can take over meanwhile.
--- Outcome: 'held'. Errors: P4020, see _raise_fence_lost. 55P03, another transaction has held the
--- row for 2 s; the state is not known yet.
+-- job_hold locks a claimed job's row and checks the fence. Call it first in the transaction that
+-- does the work. A stale attempt then stops before it writes. While the transaction is open, no
+-- other worker takes the job over. The example is under job_finish.
+--
+-- Outcomes:
+--   held  The row is locked until this transaction ends.
+--
+-- Errors:
+--   P4020  You do not hold the job. DETAIL is its state: 'superseded', 'dead_letter', 'cancelled',
+--          or 'absent' (discarded, or finished by a successor or by your own COMMIT whose reply was
+--          lost).
+--   55P03  Another transaction has had the row for more than 2 s. The state is not known yet.
 create or replace function pawl_v1.job_hold(p_id bigint, p_fence bigint)
 returns table (outcome text, detail jsonb)
 language plpgsql
@@ -2853,10 +3184,22 @@ begin
 end
 $$;
 
--- job_finish completes a job: the row is deleted, or archived if its queue has an archive. In the
--- handler's transaction the work and the completion commit together.
--- Outcome: 'finished'; for a job in a lane, detail is that of _lanes_free. Errors: P4020 aborts the
--- transaction, so a stale attempt loses its writes. 55P03 as of job_hold.
+-- job_finish ends a job with success. The row is deleted, or archived if its queue has an archive:
+-- see queue_set. Call it in the transaction that did the work, so that both commit together.
+--
+-- P4020 aborts the transaction and your rows with it, unless you catch it in a savepoint. Then the
+-- rows before the savepoint survive, so do not catch it.
+--
+-- Outcomes:
+--   finished  The job ends once this transaction commits.
+--
+-- Errors:
+--   P4020, 55P03  As of job_hold.
+--
+-- Members of detail, if the job was in a lane:
+--   promoted  The number of jobs that may be claimed once you have committed.
+--   skipped   Ids of lanes that another transaction has locked. Call lane_promote for each after
+--             your commit. If you do not, lane_sweep finds them.
 create or replace function pawl_v1.job_finish(p_id bigint, p_fence bigint)
 returns table (outcome text, detail jsonb)
 language plpgsql
@@ -2952,10 +3295,17 @@ begin
 end
 $$;
 
--- job_hold_many locks up to 500 claimed jobs in id order and reports which are still held. It does
--- not raise P4020: work on the held ones only, and finish exactly those.
--- Outcomes per job: 'held'. 'stale': this attempt no longer holds it. 'locked': locked by others
--- for 2 s.
+-- job_hold_many is job_hold for up to 500 jobs, in the order of their ids. It does not raise P4020:
+-- do the work of the held ones, and finish exactly those. It waits for rows that another
+-- transaction has locked, 2 s at most in all. The example is under job_finish_many.
+--
+-- Outcomes:
+--   held    Locked until this transaction ends.
+--   stale   This attempt no longer holds the job: drop it.
+--   locked  Another transaction has kept the row locked for that long. The state is not known yet.
+--
+-- Errors:
+--   P4004  The arrays.
 create or replace function pawl_v1.job_hold_many(p_ids bigint[], p_fences bigint[])
 returns table (id bigint, outcome text, detail jsonb)
 language plpgsql
@@ -3011,14 +3361,23 @@ return case
   else pawl_v1._locked_or_stale(p_id)
 end;
 
--- job_finish_many completes up to 500 jobs in id order. Call it in the transaction that did the
--- work. Errors: P4020, one job is no longer held; the transaction is aborted. 55P03, another
--- transaction has held a row for 2 s; the state is not known yet.
+-- job_finish_many is job_finish for up to 500 jobs, in the order of their ids: all or none. Call it
+-- in the transaction that did the work. For jobs in lanes, the detail of the first row is that of
+-- job_finish for all of them.
 --
--- Options: skip_stale (boolean): for work that is already committed elsewhere. No error is raised,
--- the other jobs are finished, and it waits at most 250 ms.
--- Outcomes per job: 'finished', 'stale', 'locked' (another transaction has the row; try again). For
--- jobs in lanes, the detail of the first row is that of _lanes_free for all.
+-- Outcomes:
+--   finished  The job ends once this transaction commits.
+--   stale     Only with skip_stale: this attempt no longer holds the job.
+--   locked    Only with skip_stale: another transaction has the row. Try again.
+--
+-- Errors:
+--   P4020  One of them is not held with that fence.
+--   55P03  Another transaction has had the row of one of them for 2 s. Restart.
+--   P4004  The arrays.
+--
+-- Options:
+--   skip_stale  (boolean) For work that has already committed elsewhere. Neither P4020 nor 55P03 is
+--               raised, the other jobs are finished, and the wait is at most 250 ms.
 create or replace function pawl_v1.job_finish_many(p_ids bigint[], p_fences bigint[], p_options jsonb default '{}')
 returns table (id bigint, outcome text, detail jsonb)
 language plpgsql
@@ -3116,20 +3475,35 @@ begin
 end
 $$;
 
--- job_fail ends an attempt with an error. The job becomes pending again after retry_in_ms, unless
--- its attempts are spent or final is set: then it becomes a dead letter. With cancel it is
--- cancelled. It keeps its payload and its last errors. With unknown, if a step of it is unknown,
--- the job waits for a verdict (step_settle) and keeps its lane.
+-- job_fail ends an attempt with an error. p_error is {"error": text, "code": text}. The last 10
+-- errors are kept, each cut to 4,000 characters.
 --
--- With wait_limit_ms (1 to 31536000000) the job waits for what the error says: the attempt is not
--- charged, and the error is recorded once. If its last error is the same and older than the limit,
--- the job becomes a dead letter. It is due at the limit at the latest.
+-- A job in a lane keeps its turn while it is retried or waits for a verdict. As a dead letter it
+-- follows the lane's policy: see lane_policy. As 'cancelled' it gives up its turn. If the next job
+-- gets the turn, detail is that of job_finish.
 --
--- p_error: {"error": text, "code": SQLSTATE}. Options: retry_in_ms (0 to 31536000000, default
--- 1000). final, cancel, unknown (booleans). wait_limit_ms.
--- Outcomes: 'retry', 'dead_letter', 'cancelled', 'unknown'. A job in a lane keeps the lane while it
--- is retried. At its end, detail as of _lanes_leave. Errors: P4020, not the holder. 55P03, locked
--- for 2 s.
+-- Outcomes:
+--   retry        The job is pending again, due at available_at.
+--   dead_letter  No attempt is left, or 'final' was true. The payload and the errors stay.
+--   cancelled    'cancel' was true. The job is not retried, and it is no dead letter. The payload
+--                and the errors stay.
+--   unknown      'unknown' was true, and a step of the job is unknown: it waits for a verdict
+--                (step_settle).
+--
+-- Errors:
+--   P4020, 55P03  As of job_hold.
+--   P4004         An argument.
+--
+-- Options:
+--   retry_in_ms    (0 to a year, default 1000) The earliest next attempt, from now.
+--   final          (boolean) Make the job a dead letter.
+--   cancel         (boolean) Cancel the job. It goes before 'final'.
+--   unknown        (boolean) Wait for a verdict. It goes before both, unless the step was settled
+--                  meanwhile.
+--   wait_limit_ms  (1 to a year, default none) The job waits for what p_error says. The attempt is
+--                  not charged, and the error is recorded once. If its last error is the same and
+--                  older than the limit, the job becomes a dead letter. It is due at the limit at
+--                  the latest.
 create or replace function pawl_v1.job_fail(p_id bigint, p_fence bigint, p_error jsonb, p_options jsonb default '{}')
 returns table (outcome text, available_at timestamptz, attempts int, detail jsonb)
 language plpgsql
@@ -3199,12 +3573,20 @@ end
 $$;
 
 -- job_release gives a claimed job back without charging the attempt. Use it on shutdown, after a
--- database outage, for a later try, or when the reply to COMMIT was lost. In the last case it also
--- resolves the commit: afterwards the job is pending again, or it was no longer held.
+-- database outage, for a later try, or when the reply to COMMIT was lost. In the last case the
+-- outcome says whether the transaction committed.
 --
--- Options: retry_in_ms (0 to 31536000000, default 0): earliest next attempt.
--- Outcomes: 'released', or 'not_held': it finished, was taken over or has ended; nothing changed.
--- Errors: 55P03, the row was locked for 2 s.
+-- Outcomes:
+--   released  The job was yours and is pending again.
+--   not_held  Nothing changed: it finished, was taken over, or has ended.
+--
+-- Errors:
+--   55P03  The old transaction still has the row after 2 s. Ask again.
+--   P4004  An argument.
+--
+-- Options:
+--   retry_in_ms  (0 to a year, default 0) The earliest next attempt, from now. A job that was
+--                claimed early keeps its due time.
 create or replace function pawl_v1.job_release(p_id bigint, p_fence bigint, p_options jsonb default '{}')
 returns table (outcome text, detail jsonb)
 language plpgsql
@@ -3241,15 +3623,23 @@ $$;
 -- An effect cannot commit without the end of its job, even if the code in between ends the
 -- transaction. Call job_fail in a separate transaction.
 
--- job_open checks the fence and ends the job. Call it as the first statement of the transaction
--- that does the work, and job_close as the last. Other transactions see the job processing and
--- locked until the commit. A rollback restores it, held by this attempt.
+-- job_open checks the fence and ends a claimed job. Call it as the first statement of the
+-- transaction that does the work, and job_close as the last. Other transactions see the job
+-- processing and locked until you commit. A rollback brings it back, held by this attempt. Then
+-- call job_fail in its own transaction.
 --
--- p_idle_ms: idle_in_transaction_session_timeout for this transaction, in ms; null keeps the
--- session's. p_keep: the row stays until job_close, as always in a queue with an archive.
--- Outcomes: 'ended', 'kept'. Pass outcome, xact and lane to job_close unchanged. xact encodes
--- whether the row was kept. Errors: P4020, see _raise_fence_lost. 55P03, another transaction has
--- held the row for 2 s; the state is not known yet.
+-- Pass the returned outcome, xact and lane to job_close. Read the outcome each time, because an
+-- operator may give the queue an archive at any time. If the transaction is idle for p_idle_ms
+-- milliseconds, the server ends it. Null keeps the limit of the session.
+--
+-- Outcomes:
+--   ended  The row is deleted.
+--   kept   The row is locked and stays until job_close: p_keep is true, or the queue has an archive
+--          (queue_set). Set a savepoint after the call. If your code ends the transaction, rolling
+--          back to it fails, and you must not retry the job.
+--
+-- Errors:
+--   P4020, 55P03  As of job_hold.
 create or replace function pawl_v1.job_open(p_id bigint, p_fence bigint, p_idle_ms int default null, p_keep boolean default false)
 returns table (outcome text, xact text, lane bigint, detail jsonb)
 language plpgsql
@@ -3291,14 +3681,19 @@ end
 $$;
 
 -- job_close completes job_open. Call it as the last statement before COMMIT. It checks that the
--- transaction is still the one of job_open, and promotes the next job of the lane. p_outcome,
--- p_xact, p_lane: the values that job_open returned.
+-- transaction is still the one of job_open, and gives the next job of the lane its turn. p_outcome,
+-- p_xact and p_lane are the values that job_open returned.
 --
--- Outcome: 'finished'; detail as of job_finish.
--- Errors: 25000, the work has committed or rolled back the transaction, or rolled back to a
--- savepoint before job_open. Writes before that may be durable; job_release tells whether the job
--- ended with them. P4020, the work ended the job itself (only 'kept'). P4004, p_outcome does not
--- match p_xact, so the effect could commit without the end of the job.
+-- Outcomes:
+--   finished  detail as of job_finish.
+--
+-- Errors:
+--   25000  Your code has ended the transaction, and this is another one. Its earlier writes may be
+--          durable. Roll back; job_release says whether the job ended with it. Or your code has
+--          rolled back to a savepoint from before job_open: then the job has not ended.
+--   P4020  Only after 'kept': your code has ended the job by itself.
+--   P4004  p_outcome is not what job_open returned. After 'kept', with 'ended', your rows would
+--          commit and the job would run again.
 create or replace function pawl_v1.job_close(p_id bigint, p_fence bigint, p_outcome text, p_xact text, p_lane bigint)
 returns table (outcome text, detail jsonb)
 language plpgsql
@@ -3562,10 +3957,16 @@ begin
 end
 $$;
 
--- lane_promote promotes the first waiting job of a lane that has no head. Call it in its own
--- transaction for each lane in detail.skipped of another call. It is safe at any time.
--- Outcomes: 'promoted'. 'idle': the lane has a head, or no waiting job. 'absent': no such lane.
--- Errors: 55P03, the lane has been locked for 250 ms; lane_sweep will find it.
+-- lane_promote gives the turn to the first waiting job of a lane, if no job has it. Call it in its
+-- own transaction for each lane that detail.skipped of another call names. It is safe at any time.
+--
+-- Outcomes:
+--   promoted  A job may be claimed.
+--   idle      A job has the turn, or none waits.
+--   absent    There is no such lane.
+--
+-- Errors:
+--   55P03  The lane, or the job, has been locked for more than 250 ms. Leave it to lane_sweep.
 create or replace function pawl_v1.lane_promote(p_lane bigint)
 returns table (outcome text, detail jsonb)
 language plpgsql
@@ -3595,13 +3996,20 @@ begin
 end
 $$;
 
--- lane_sweep promotes in every lane that has waiting jobs but no head, because a process died
--- before it called lane_promote. Call it about once a second. It checks up to p_limit lanes (1 to
--- 100000, default 10000) and never waits.
+-- lane_sweep gives the turn in every lane in which jobs wait and none has it. It is the backstop
+-- for processes that died before they called lane_promote. Workers call it every second, or every
+-- 20 times its own length. It looks at up to p_limit lanes (1 to 100,000) in which jobs wait, and
+-- never waits for a lock. A lane takes 14 µs on the machine of docs/decisions/0012-lanes.md.
 --
--- Options: after (lane id): check only lanes above it.
--- Outcome: 'swept'. promoted: number of jobs that may be claimed now. detail.next: pass it as after
--- to continue; absent at the end.
+-- Outcomes:
+--   swept  The column promoted is the number of jobs that may be claimed now. detail.next is the
+--          value of 'after' for the next call; it is absent after the last lane.
+--
+-- Errors:
+--   P4004  An argument.
+--
+-- Options:
+--   after  (id of a lane, default none) Look only at higher ids.
 create or replace function pawl_v1.lane_sweep(p_limit int default 10000, p_options jsonb default '{}')
 returns table (outcome text, promoted int, detail jsonb)
 language plpgsql
@@ -3637,13 +4045,19 @@ begin
 end
 $$;
 
--- lane_purge deletes lanes without jobs, except those with a policy set by lane_policy. Positions
--- come from one sequence for all lanes, so order is kept. It checks up to p_limit lanes (1 to
--- 100000, default 10000) and never waits.
+-- lane_purge deletes lanes that hold no job at all, not even a dead or cancelled one, unless their
+-- policy was set by lane_policy. The order is not lost, because positions come from one sequence
+-- for all lanes. Workers call it once a minute. It looks at up to p_limit lanes (1 to 100,000) and
+-- never waits.
 --
--- Options: after (lane id): check only lanes above it.
--- Outcome: 'purged'. purged: number of lanes. detail.next: pass it as after to continue; absent at
--- the end.
+-- Outcomes:
+--   purged  The column purged is the number of lanes. detail.next as of lane_sweep.
+--
+-- Errors:
+--   P4004  An argument.
+--
+-- Options:
+--   after  (id of a lane, default none) Look only at higher ids.
 create or replace function pawl_v1.lane_purge(p_limit int default 10000, p_options jsonb default '{}')
 returns table (outcome text, purged int, detail jsonb)
 language plpgsql
@@ -3704,15 +4118,29 @@ $$;
 -- An exchange finishes jobs and claims others in one call and one commit.
 
 -- job_exchange finishes up to 500 jobs, as job_finish_many with skip_stale. It then claims due jobs
--- of a queue for a worker, as job_claim: up to p_limit (0 to 500) plus one per finished job, at
--- most 500. Successors in a lane may be among them. It serves handlers that work without a
--- transaction: start no handler before the answer arrives. If the worker's lease has ended or ends
--- within 100 ms, no job is claimed. That is a row, not an error, because the finishes are valid.
+-- of a queue, as job_claim, with the same commit. It claims up to p_limit (0 to 500) jobs and one
+-- more for each that it finished, 500 at most. A job whose predecessor in its lane has just
+-- finished may be among them. It is for handlers that work without a transaction: start no handler
+-- before the answer has arrived.
 --
--- Options: kinds, crashed and since, as of job_claim.
--- Returns one row with outcome 'ended': detail is that of job_finish_many plus finished, a count.
--- Then a row each: 'stale' or 'locked', with the id of a job that was not finished. 'lease_lost':
--- register again. 'claimed', with the columns and detail of job_claim.
+-- If the reply is lost, ask for the finishes again with job_finish_many: those that ended are
+-- 'stale'. The worker holds the jobs of the lost claim without knowing their ids. worker_leave
+-- gives them back.
+--
+-- Outcomes:
+--   ended          The first row, once. detail.finished is the number that ended; else detail as of
+--                  job_finish_many.
+--   stale, locked  The job 'id' was not finished, as of job_finish_many.
+--   lease_lost     The worker's lease has ended, or ends within 100 ms. No job was claimed, and the
+--                  finishes are valid. Register again.
+--   claimed        A job, with the columns and the detail of job_claim.
+--
+-- Errors:
+--   P4004  An argument. No job was finished or claimed.
+--
+-- Options:
+--   kinds, crashed, since
+--             As of job_claim.
 create or replace function pawl_v1.job_exchange(
   p_ids     bigint[],
   p_fences  bigint[],
@@ -3780,14 +4208,18 @@ $$;
 -- Batches: the holder of a lane's head also works on the jobs that wait behind it, in order. The
 -- members stay 'waiting': only the head is held, and its fence guards all of them.
 
--- lane_batch returns the jobs that wait behind heads that the caller holds, in promotion order: up
--- to p_limit per lane (1 to 1000, default 100). Process each batch in order, the head first. Then
--- call lane_finish for the prefix that is done. A batch ends before the first job that is not due,
--- was tried before or has another kind. A head has no batch if it was tried before or its process
--- died. Nor have members of such a batch, or heads of a paused or draining queue.
+-- lane_batch returns the jobs that wait behind heads that you hold (up to 500), in the order in
+-- which they would get the turn: up to p_limit a lane (1 to 1000). They stay 'waiting', and no
+-- other worker can take them while you hold the head. Work on the head and then on its batch, in
+-- order. End the jobs that are done with lane_finish. The column head is the job whose fence guards
+-- the row's job. detail has 'lane' and 'position'.
 --
--- Returns a row per job, none for a head without a batch. head: the job whose fence guards it.
--- detail: lane, position.
+-- A batch ends before the first job that is not due, was tried before or is of another kind. A head
+-- has no batch if it was tried before, or in a queue that is paused or drains. The same holds for
+-- jobs of a batch whose process died. The call never waits. There are no options.
+--
+-- Errors:
+--   P4004  An argument.
 create or replace function pawl_v1.lane_batch(p_ids bigint[], p_fences bigint[], p_limit int default 100, p_options jsonb default '{}')
 returns table (
   head bigint, id bigint, kind text, payload bytea, headers jsonb, max_attempts int, created_at timestamptz, detail jsonb
@@ -3856,13 +4288,20 @@ begin
 end
 $$;
 
--- lane_finish completes heads and those members of their batches that p_members lists (at most
--- 10000), as job_finish_many with skip_stale. Pass a prefix of each batch. If a head is no longer
--- held, its members are not finished. Per lane it finishes members up to the first that another
--- transaction has locked, and skips those that an operator has ended. After a head that crashed in
--- a batch, the other members of that batch run singly.
+-- lane_finish finishes heads, and those jobs of their batches that p_members lists (up to 10,000;
+-- pass a prefix of each batch), in one transaction. It returns a row per head. The column members
+-- is the number of jobs behind it that were finished. There are no options.
 --
--- Returns a row per head, outcome as of job_finish_many. members: how many were finished.
+-- If a head is no longer held, no job behind it is finished. Jobs that an operator has ended are
+-- skipped. In each lane it stops before the first that another transaction has locked. After a head
+-- that crashed in a batch, the other jobs of that batch run singly.
+--
+-- Outcomes:
+--   finished, stale, locked
+--             Of the head, and detail, as of job_finish_many with skip_stale.
+--
+-- Errors:
+--   P4004  An argument.
 create or replace function pawl_v1.lane_finish(p_ids bigint[], p_fences bigint[], p_members bigint[], p_options jsonb default '{}')
 returns table (id bigint, outcome text, members int, detail jsonb)
 language plpgsql
@@ -4144,13 +4583,21 @@ begin
 end
 $$;
 
--- archive_sweep empties archive tables whose rows are all older than today and the six days before,
--- in UTC. Call it about once a minute, in its own transaction. It waits at most 50 ms for a lock.
--- It decides by the rows' times, so a clock set back or a missed day loses no recent row.
+-- archive_sweep empties, by TRUNCATE, the tables of the archive whose rows are all older than today
+-- and the six days before, by UTC. Workers call it once a minute. Without a worker call it
+-- yourself, at least once a day, in its own transaction. If it is not called for a day, a table
+-- mixes two weeks, and its older rows stay until both are old. It decides by the rows' times, so a
+-- clock set back loses no recent row. Two calls at once are safe.
 --
--- Outcomes: 'swept', or 'busy': a table could not be locked; call again. emptied: number of tables.
--- detail.busy: numbers of the locked ones. Errors: P4004, the transaction is above READ COMMITTED,
--- where rows too new to be seen would be lost.
+-- Outcomes:
+--   swept  The column emptied is the number of emptied tables.
+--   busy   A transaction has had a table locked for 50 ms. detail.busy has the numbers of the
+--          tables. Ask again in a minute. Other transactions wait no longer than that for the
+--          sweep.
+--
+-- Errors:
+--   P4004  The transaction is at REPEATABLE READ or above. There the sweep cannot see all rows, and
+--          would delete recent ones.
 create or replace function pawl_v1.archive_sweep()
 returns table (outcome text, emptied int, detail jsonb)
 language plpgsql
@@ -4191,9 +4638,15 @@ $$;
 
 -- Workers: one row per process incarnation, with the lease of all that it has claimed.
 
--- worker_register registers one process incarnation. p_lease (1 s to 12 h, default 30 s): how long
--- it may miss heartbeats before its jobs are taken back.
--- Options: queues (array of up to 1000 names): for queue_death.
+-- worker_register registers one incarnation of a process. p_lease (1 s to 12 h) is how long it may
+-- miss heartbeats before its jobs are taken back. The example is under job_claim.
+--
+-- Errors:
+--   P4000, P4004  An argument.
+--
+-- Options:
+--   queues  (array of up to 1,000 names, default none) The queues that it works on, for
+--           queue_death.
 create or replace function pawl_v1.worker_register(p_name text, p_lease interval default '30 seconds', p_options jsonb default '{}')
 returns table (worker_id bigint, detail jsonb)
 language plpgsql
@@ -4222,11 +4675,18 @@ begin
 end
 $$;
 
--- worker_attend takes the worker's presence lock on this session. Use a direct connection for it
--- and nothing else: a transaction-mode pooler could give the session, with the lock, to another
--- client. The server releases the lock when the process dies, so from now on a free lock is
--- evidence of death. If the session ends, report it with the next heartbeat (option presence).
--- Outcomes: 'present', or 'taken': another session has the lock. A sweep, or the old connection.
+-- worker_attend takes the worker's presence lock on this session. The server frees it when the
+-- session ends, so the death of a process is noticed within seconds, not at the end of its lease.
+-- Use a direct connection that is kept for no other work. A pooler in transaction mode would leave
+-- the lock with another client's connection.
+--
+-- From then on a free lock is evidence of death. If the connection is lost, report it in the next
+-- worker_heartbeat, connect, and attend again.
+--
+-- Outcomes:
+--   present  The session has the lock.
+--   taken    Another session has it: your own old connection, not yet noticed as dead, or a sweep
+--            that tests it. Ask again at the next heartbeat.
 create or replace function pawl_v1.worker_attend(p_worker bigint)
 returns table (outcome text, detail jsonb)
 language plpgsql
@@ -4254,18 +4714,42 @@ language sql
 immutable
 return (p_worker & 2147483647)::int;
 
--- worker_heartbeat renews the lease of everything the worker holds. Set synchronous_commit off for
--- it if you like: losing this write costs a takeover, which the fence makes harmless.
+-- worker_heartbeat renews the lease of everything the worker holds, by one narrow update. Send it
+-- at a third of the lease. With presence, send it every 500 ms, because 1.5 s of silence count as a
+-- sign of death. You may set synchronous_commit off for it: losing this write costs a takeover,
+-- which the fence makes harmless.
 --
--- Options: presence (boolean): the process holds its presence lock; default unchanged. report
--- (object, default unchanged): data for pawl doctor, with queues (names), drain_ms, watched,
--- wakeups (on, off or none), woken, polled, and handlers (an object per kind with timeout_ms, runs
--- and p99_ms). told (array): detail.recalls of the last answer received, or []. With told, a recall
--- is returned until a later heartbeat acknowledges it. Without it, each is returned once.
--- Outcomes: 'alive', or 'lost': its jobs were taken back. Stop their handlers and register again.
--- recalled: jobs that were cancelled or recalled; end their handlers. A job that this worker has
--- claimed again since is left out. detail.hidden, true: row level security applies to this role and
--- may hide jobs or lanes. Errors: 55P03, the row was locked for 2 s.
+-- The column recalled has jobs that were cancelled or recalled under the worker since the last
+-- heartbeat. End their handlers. A job that the worker has claimed again since is left out.
+-- detail.hidden, true, means that row level security applies to your role and may hide jobs or
+-- lanes. Claims then find none and raise no error.
+--
+-- Outcomes:
+--   alive  The lease is renewed.
+--   lost   The row is gone: its jobs were taken back. Stop their handlers and register again.
+--
+-- Errors:
+--   55P03  The row was locked for 2 s.
+--   P4004  An argument.
+--
+-- Options:
+--   presence  (boolean, default as before, at first false) The process holds its presence lock.
+--             Send false when you have lost the lock's connection.
+--   report    (object, default as before, at first none) Data for 'pawl doctor', as listed below.
+--   told      (array, default none) detail.recalls of the last answer that arrived, or an empty
+--             array. A recall is then repeated until a later heartbeat confirms it here. Without
+--             'told' each is returned once.
+--
+-- Members of option report:
+--   queues         An array of names.
+--   drain_ms       How long the process takes to shut down, at most.
+--   watched        Its pool notices commits that stopped waiting for a standby.
+--   pooled         A pooler switches sessions under its presence connection, so it has no presence.
+--   wakeups        Enqueues wake it: 'on', 'off' by its configuration, or 'none' without a presence
+--                  connection.
+--   woken, polled  How often it found jobs in a queue that was empty, after a notification and by a
+--                  poll.
+--   handlers       An object for each kind, with timeout_ms, 'runs' and p99_ms.
 create or replace function pawl_v1.worker_heartbeat(p_worker bigint, p_options jsonb default '{}')
 returns table (outcome text, recalled bigint[], detail jsonb)
 language plpgsql
@@ -4348,13 +4832,27 @@ begin
 end
 $$;
 
--- worker_leave ends a worker on shutdown. Its jobs are released at once, uncharged. Jobs that are
--- abandoned, or whose transaction is open, are left to the next sweep, which counts a crash of
--- each.
+-- worker_leave ends a worker in good order. Its jobs are given back at once, uncharged, also those
+-- of a claim whose answer it no longer waits for. Above READ COMMITTED such a claim cannot be seen.
+-- Then the row stays, expired, for the next sweep.
 --
--- Options: abandoned (array of job ids): their handlers run although their context has ended.
--- Outcomes: 'left', or 'busy': jobs are left to the sweep, or there is no such worker. released:
--- number of jobs.
+-- Name in 'abandoned' the jobs whose handlers still run although you have told them to end. These
+-- stay with the worker's row, and so do jobs whose transaction is open. The next sweep takes them,
+-- counts a crash of each and gives the attempt back. So a job that makes its process stop is a dead
+-- letter in the end.
+--
+-- The column released is the number of jobs that were given back. Jobs claimed without a worker
+-- stay.
+--
+-- Outcomes:
+--   left  The worker's row is gone.
+--   busy  Jobs are left to the sweep, or there was no such worker.
+--
+-- Errors:
+--   P4004  An argument.
+--
+-- Options:
+--   abandoned  (array of job ids, default none) Their handlers still run.
 create or replace function pawl_v1.worker_leave(p_worker bigint, p_options jsonb default '{}')
 returns table (outcome text, released int, detail jsonb)
 language plpgsql
@@ -4419,12 +4917,19 @@ begin
 end
 $$;
 
--- worker_isolate records that the process runs only one attempt, named by p_job and p_fence. If it
--- then dies, the sweep also counts crashes_alone. Call it in its own transaction before such an
--- attempt begins. Call it with p_alone false before another attempt begins beside it. The end of
--- the attempt ends the mark. A late removal does not touch the next mark.
--- Outcomes: 'alone'. 'company', with p_alone false. 'lost': the worker has no row or does not hold
--- that attempt. Errors: 55P03, the row was locked for 250 ms.
+-- worker_isolate reports that the worker's process runs only one attempt of one job. If the process
+-- dies, job_sweep counts the death in crashes_alone too. Call it in its own transaction before a
+-- job with crashes above 0 begins. Call it with p_alone false before other work begins beside that
+-- job. The mark belongs to one attempt and ends with it. A call that arrives late does not touch
+-- the mark of the next one.
+--
+-- Outcomes:
+--   alone    The attempt is marked.
+--   company  p_alone was false: the attempt is not marked.
+--   lost     The worker has no row, or does not hold that attempt. Do not run it.
+--
+-- Errors:
+--   55P03  The row was locked for 250 ms.
 create or replace function pawl_v1.worker_isolate(p_worker bigint, p_job bigint, p_fence bigint, p_alone boolean default true)
 returns table (outcome text, detail jsonb)
 language plpgsql
@@ -4454,23 +4959,41 @@ $$;
 
 -- The sweep that follows the death of a worker.
 
--- job_sweep takes back the jobs of dead workers: crashes + 1, and pending again after a jittered
--- delay. A job whose attempts or crashes are spent becomes a dead letter. Crashes are spent after
--- max_crashes deaths while the job ran alone, or 3 x max_crashes deaths in all (worker_isolate). A
--- job without a worker counts as alone from its second death on, because after the first it must
--- run alone. Dead are:
---   - a worker whose lease has ended, or that has left jobs behind (worker_leave);
---   - a worker silent for 1.5 s whose presence lock was found free twice, 300 ms apart, by sessions
---     at least 5 s old (after a server restart all locks are free and all workers were silent);
---   - a job claimed without a worker whose own lease has ended.
--- If presence is the evidence, or the worker has left, the attempt is given back and only the crash
--- counts. The presence
--- session of a worker whose lease has ended is terminated if it is declared idle: see
--- _presence_end. Only kinds in p_kinds are dead-lettered, because a sweeper does not decide on
--- kinds it does not know. Deaths are recorded for queue_death. Two sweeps at once are safe.
+-- job_sweep takes back the jobs of the dead. Each is pending again after a short random pause, with
+-- crashes + 1. If its attempts or crashes are used up, it becomes a dead letter. Crashes are used
+-- up after max_crashes deaths at which the job was marked by worker_isolate, or three times as many
+-- in all. A job without a worker counts as marked from its second death on. These count as dead:
 --
--- Options: max_crashes (1 to 1000, default 4). limit (1 to 100000, default 1000): jobs per call.
--- Outcomes: 'swept', or 'busy': another sweep is running. detail as of _lanes_leave.
+-- - a worker that has left and abandoned jobs (worker_leave);
+-- - a worker whose lease has ended. If it is announced as idle (worker_asleep), the sweep ends its
+--   presence session too, so that a frozen worker does not stay announced. Your role must be
+--   allowed to see and end that session, as the worker's own role is;
+-- - a worker that declared its presence (worker_attend), has been silent for 1.5 s, and whose lock
+--   was found free twice, at least 300 ms apart. A session younger than 5 s concludes nothing from
+--   locks, because after a restart of the server all are free;
+-- - a job claimed without a worker whose own lease has ended.
+--
+-- If the worker has left, or presence is the evidence, the attempt is given back and only the crash
+-- counts. Only kinds in p_kinds become dead letters, because a sweeper does not decide on kinds it
+-- does not know. Jobs whose transaction is still open are skipped. Deaths are recorded for
+-- queue_death. A dead letter in a lane follows the lane's policy. If the next job gets the turn,
+-- detail is that of job_finish.
+--
+-- Every worker runs it, and two at once are safe. One sweep serves all queues. If you have no
+-- worker, run it about every second, in its own transaction, from a session that lives longer than
+-- 5 s.
+--
+-- Outcomes:
+--   swept  Done. The columns 'requeued', dead_lettered and 'workers' are counts.
+--   busy   Another sweep is running.
+--
+-- Errors:
+--   P4004  An argument.
+--
+-- Options:
+--   max_crashes  (1 to 1000, default 4) The crashes at which a job is a dead letter.
+--   limit        (1 to 100,000, default 1000) Jobs a call, of workers and of leases of their own
+--                each.
 create or replace function pawl_v1.job_sweep(p_kinds text[], p_options jsonb default '{}')
 returns table (outcome text, requeued int, dead_lettered int, workers int, detail jsonb)
 language plpgsql
@@ -4687,10 +5210,15 @@ begin
 end
 $$;
 
--- queue_death returns when a process that worked on a queue last died. A consumer uses it to decide
--- whether a redelivered message may have killed the process that ran it.
--- Outcomes: 'died' at died_at, by the database's clock. 'silent': a worker of the queue has missed
--- heartbeats for 3 s and is not swept yet; died_at is now. 'none': no death is known.
+-- queue_death returns when a worker of the queue last died, as far as known, by the database's
+-- clock. A consumer uses it to decide whether a redelivered message may have killed its process.
+-- Workers name their queues in worker_register.
+--
+-- Outcomes:
+--   died    A sweep found a worker dead at died_at.
+--   silent  A worker has sent no heartbeat for 3 s, and no sweep has judged it yet. It may be dead,
+--           and died_at is now.
+--   none    No death is known.
 create or replace function pawl_v1.queue_death(p_queue text)
 returns table (outcome text, died_at timestamptz, detail jsonb)
 language sql
@@ -4711,15 +5239,28 @@ $$;
 
 -- Enqueue keys over time.
 
--- job_key_purge deletes expired enqueue keys, at most p_limit (1 to 10000). The key of a job that
--- still has a row stays. Otherwise a second job could run beside the first, for example beside a
--- dead letter that is retried. Such a key is kept for another retention period.
+-- job_key_purge deletes expired enqueue keys, at most p_limit (1 to 10,000). Every worker calls it
+-- about once a minute. If a key's job has a row in any status, the key stays. Otherwise a second
+-- job could run beside the first, which may be a dead letter that an operator retries. Such a key
+-- is remembered for as long again as it has been, and not looked at until then. Locked rows wait
+-- for the next call.
 --
--- Options: older_than_ms (0 to 315360000000, default 24 h): skip keys created later. The walk
--- through the age index ends there; raise it to the shortest retention_ms in use. since:
--- detail.next of the previous call, to continue there; omit it in the first call of a round.
--- Outcome: 'purged'. detail.kept: number of keys kept because of their jobs. detail.next: the time
--- up to which it has read; absent if it found no key.
+-- A backlog is purged in rounds. Pass detail.next of a call as option 'since' of the next. That
+-- call then skips the dead entries of the calls before it, until vacuum has removed them. Begin a
+-- round without it.
+--
+-- Outcomes:
+--   purged  The column purged is the number of rows. detail.kept is the number of keys that stay
+--           because of their jobs. detail.next is where the next call begins; it is absent if no
+--           key was found.
+--
+-- Errors:
+--   P4004  An argument.
+--
+-- Options:
+--   older_than_ms  (0 to 10 years, default 24 h) Skip keys taken since. The call reads no further,
+--                  so raise it to the shortest retention_ms in use.
+--   since          (timestamp, default the beginning) Where the walk begins.
 create or replace function pawl_v1.job_key_purge(p_limit int default 1000, p_options jsonb default '{}')
 returns table (outcome text, purged int, detail jsonb)
 language plpgsql
@@ -4769,16 +5310,40 @@ $$;
 -- Counts per minute and hour, for charts. If a process dies, its counts since the last call are
 -- lost.
 
--- rollup_add adds to the current minute and hour, by the server's clock. p_source says what
--- p_scopes name: 'queue' or 'consumer'; '' means none. p_names are 1 to 40 characters of a-z and _;
--- p_values are 0 to 10^12. The arrays have equal length, up to 1000.
+-- rollup_add adds a process's counts since its last call to the current minute and the current hour
+-- of pawl.rollup, by the server's clock. The dashboard (docs/guides/dashboard.md) draws its charts
+-- from that table. Workers and consumers in Go call it by themselves, about every 15 seconds.
 --
--- Minutes are kept for 24 hours and hours for 7 days; a call deletes up to 500 older rows of each.
--- Once an hour has 500 rows, further rows are added under scope ''.
+-- p_source is what p_scopes name: 'queue' or 'consumer'. The scope '' belongs to none of them. A
+-- name has 1 to 40 characters of a to z and _; for events take those of docs/reference/events.md. A
+-- value lies between 0 and 10^12. Elements of the arrays belong together by position, up to 1,000
+-- each.
 --
--- Options: levels (boolean, default false). Counts are added up; of levels the maximum is kept.
--- Outcome: 'added'. sample: no level of a queue was added in this minute yet; if you can measure
--- levels, do it now. Errors: 55P03, a row was locked for 2 s.
+-- The column sample asks for levels: no level of a queue was added in this minute. The chart takes
+-- these, with the scope '' for all queues together: 'due', 'oldest_due_ms', 'processing',
+-- 'dead_letters', 'unknown', 'workers', 'workers_silent'. Moments without 'workers' are shown as
+-- gaps. With 'queues_left_out', queues without levels at that moment are shown as gaps too.
+-- Otherwise they had none.
+--
+-- Sweepers of package guard add the events of a table under 'consumer' with the scope
+-- 'guard/TABLE'. They also add the level 'final_rows': how many rows are not tried again
+-- (docs/guides/choose.md#rows-that-are-not-tried-again).
+--
+-- Minutes are kept for 24 hours, hours for 7 days, and each call deletes up to 500 older rows of
+-- both. If an hour has 500 rows, a count that would need another one is added under the scope ''.
+--
+-- These are statistics. If a process dies, the counts that it has not yet added are lost. If the
+-- reply to a call is lost, you cannot know whether it was added. To count effects, count your rows.
+--
+-- Outcomes:
+--   added  Done.
+--
+-- Errors:
+--   55P03  A row was locked for 2 s.
+--   P4004  An argument.
+--
+-- Options:
+--   levels  (boolean) The values are levels: the highest is kept. Counts are added up.
 create or replace function pawl_v1.rollup_add(p_source text, p_scopes text[], p_names text[], p_values bigint[], p_options jsonb default '{}')
 returns table (outcome text, sample boolean, detail jsonb)
 language plpgsql
@@ -4875,13 +5440,24 @@ $$;
 -- Attempts that came back too late and were refused. A refusal rolls its transaction back, so the
 -- refused process records it afterwards.
 
--- stale_write_add records refusals for explain. p_kind is 'job' (scope is a queue, key an id) or
--- 'command'. p_fences are the fences of the refused attempts, p_workers the names of their
--- processes. The arrays have equal length, up to 1000. A known refusal is not recorded again.
--- Records are kept for 7 days; a call deletes up to 500 older ones. At most 1000 an hour.
+-- stale_write_add records attempts that came too late and were refused, so that function explain
+-- shows them. Call it after the refusal, outside the refused transaction, which is rolled back.
+-- Workers and commands in Go call it by themselves.
 --
--- Outcomes: 'recorded', or 'full' if some were not recorded. detail.recorded: number of new
--- records. Errors: 55P03, a row was locked for 2 s.
+-- p_kind is 'job', with queues as scopes and ids as keys, or 'command'. p_fences are the fences of
+-- the refused attempts, and p_workers the names of their processes. Elements of the arrays belong
+-- together by position, up to 1,000 each. There are no options.
+--
+-- A known refusal is not recorded again. Refusals are kept for 7 days, and each call deletes up to
+-- 500 older ones. They are for people: no decision of Pawl depends on them.
+--
+-- Outcomes:
+--   recorded  All are recorded. detail.recorded is the number of new ones.
+--   full      Some were not recorded: an hour has 1,000 at most.
+--
+-- Errors:
+--   55P03  A row was locked for 2 s.
+--   P4004  An argument.
 create or replace function pawl_v1.stale_write_add(p_kind text, p_scopes text[], p_keys text[], p_fences bigint[], p_workers text[], p_options jsonb default '{}')
 returns table (outcome text, detail jsonb)
 language plpgsql
@@ -4941,11 +5517,14 @@ begin
 end
 $$;
 
--- The operators' verbs. They are the only audited way to change a job by hand.
+-- These verbs are the only audited way to change a job by hand. Each locks the job, decides by its
+-- status, raises its fence with the change, and inserts one row into pawl.audit. If you have a
+-- transaction open, change and record commit together in it. The new fence makes the operator a new
+-- holder, so a running attempt gets P4020 at its next call.
 --
--- Each locks the row, decides by its status, changes it and writes pawl.audit in one transaction.
--- So a change and its record commit together. fence + 1 makes the operator a new holder, so a
--- running attempt gets P4020 at its next call.
+-- p_actor (1 to 255 octets) is the operator and p_reason (1 to 4000) the reason. The actor is not
+-- verified: the role of the login decides its rights. The record holds the job before and after as
+-- JSON, without 'payload', of which payload_octets and payload_sha256 are kept.
 
 create or replace function pawl_v1._check_by(p_actor text, p_reason text)
 returns void
@@ -5125,16 +5704,33 @@ as $$
   values (p_actor, p_verb, 'job ' || (p_before).id, p_reason, pawl_v1._job_record(p_before), pawl_v1._job_record(p_after))
 $$;
 
--- job_retry makes a dead letter, a cancelled job, or a pending job that waits for its next try due
--- now, with attempts and crashes reset. Its errors, inbox row and key stay.
+-- job_retry makes a job due now: a dead letter, a cancelled job, or a pending one that waits for
+-- its next try. Its attempts and crashes start from zero, and its errors stay. It is the same job
+-- with the same key and inbox row. The retry is therefore no duplicate, and a message that comes
+-- again meanwhile is one. A recall by job_cancel that the worker has not fetched yet ends the
+-- cancelled attempt, and no later one.
 --
--- Options: from (array of statuses): refuse a job in any other. fence (bigint): refuse a job that
--- was tried or changed since pawl_v1.jobs showed this fence.
--- Outcomes: 'retried' (detail.status: the former one). 'refused' (detail.status, detail.hint).
--- 'absent'. In a lane, a dead letter that blocks it is still its head. One that gave the lane up,
--- or was cancelled, returns at its old position (detail.lane 'pending' or 'waiting'). Under policy
--- skip it leaves the lane (detail.lane 'left'). Errors: P4004, actor or reason. 55P03, an open
--- transaction has held the row for 2 s; nothing changed.
+-- In a lane, a dead letter that blocks it has kept its turn and is next. One that gave up its turn
+-- comes back at its old position, behind the job that has the turn now: detail.lane is 'pending' or
+-- 'waiting'. Under the policy 'skip' it leaves the lane: 'left'.
+--
+-- Outcomes:
+--   retried  detail.status is the job's status before.
+--   refused  Its status, or an option, does not allow it; nothing changed. detail.status is its
+--            status, and detail.hint the next step.
+--   absent   There is no such job.
+--
+-- Errors:
+--   P4004  Actor, reason or an option.
+--   55P03  An open transaction has had the row for more than 2 s, most likely the attempt's own.
+--          Nothing changed. The hint names the session.
+--
+-- Options:
+--   from   (array of statuses, default all that the function takes) A job in any other is refused.
+--          Pass the status that you saw, so that you do not overwrite a decision made in between.
+--   fence  (number, default none) The fence that you saw in view jobs or dead_letters. A job that
+--          was tried or changed since is refused. Pass it when you decide by what an attempt did or
+--          did not do.
 create or replace function pawl_v1.job_retry(p_id bigint, p_actor text, p_reason text, p_options jsonb default '{}')
 returns table (outcome text, detail jsonb)
 language plpgsql
@@ -5235,14 +5831,24 @@ begin
 end
 $$;
 
--- job_cancel cancels a job that has not ended; it can be retried or discarded later. A running
--- attempt is fenced off. Its worker gets a recall with the next heartbeat and can end the handler.
+-- job_cancel ends a job that has not ended, and keeps it to be retried or discarded. A running
+-- attempt is fenced out: its next hold, finish or fail raises P4020 with DETAIL 'cancelled'. Its
+-- worker finds the job in column recalled of its next worker_heartbeat, once. The attempt's effects
+-- outside the database cannot be undone.
 --
--- Options: from, fence, as of job_retry.
--- Outcomes: 'cancelled' (detail.status: the former one; for a lane's head also as of _lanes_free),
--- 'refused', 'absent'. The next job of its lane may start before the old handler has stopped.
--- Errors: as of job_retry. An attempt with an open transaction holds the row until it ends: see
--- job_recall.
+-- If the job had the turn of a lane, detail is also that of job_finish. The next job may start
+-- while the handler of this one still runs. An attempt with an open transaction holds the row until
+-- it ends: see job_recall.
+--
+-- Outcomes:
+--   cancelled        detail.status is the job's status before.
+--   refused, absent  As of job_retry.
+--
+-- Errors:
+--   P4004, 55P03  As of job_retry.
+--
+-- Options:
+--   from, fence  As of job_retry.
 create or replace function pawl_v1.job_cancel(p_id bigint, p_actor text, p_reason text, p_options jsonb default '{}')
 returns table (outcome text, detail jsonb)
 language plpgsql
@@ -5269,11 +5875,17 @@ begin
 end
 $$;
 
--- job_recall asks the worker of a running job to end its handler, with the next heartbeat. The
--- attempt then rolls back and releases the job, uncharged. Use it to cancel a job whose attempt has
--- locked the row. Recall in its own transaction, then call job_cancel: it waits for the lock and
--- gets it before the attempt can release the job.
--- Outcomes: 'recalled', or 'not_held': no worker runs it. It writes no audit record.
+-- job_recall asks the worker that runs a job to end its handler, at its next heartbeat (500 ms).
+-- The attempt rolls back and gives the job back, uncharged. The call changes no row that lasts and
+-- leaves no record.
+--
+-- Use it to cancel a job whose attempt has locked the row, as 'pawl jobs cancel' does. First call
+-- it in its own transaction. Then call job_cancel, which waits for the lock and gets it before the
+-- attempt can give the job back.
+--
+-- Outcomes:
+--   recalled  The worker learns of it at its next heartbeat.
+--   not_held  No worker runs the job.
 create or replace function pawl_v1.job_recall(p_id bigint)
 returns table (outcome text, detail jsonb)
 language plpgsql
@@ -5292,12 +5904,19 @@ begin
 end
 $$;
 
--- job_discard deletes a job that is not running, with payload and errors; the audit keeps the rest.
--- Its inbox row and key stay, so a redelivery or the same key is still a duplicate.
+-- job_discard deletes a job that no worker runs, with its payload and its errors. The audit keeps
+-- the rest, with 'after' null. Its inbox row and its key stay, so a redelivery, or the same key, is
+-- still a duplicate. If it had the turn of a lane, detail is also that of job_finish.
 --
--- Options: from, fence, as of job_retry.
--- Outcomes: 'discarded' (detail.status: the former one), 'refused', 'absent'. For the head of a
--- lane, detail as of _lanes_free. Errors: as of job_retry.
+-- Outcomes:
+--   discarded        detail.status is the job's status before.
+--   refused, absent  As of job_retry.
+--
+-- Errors:
+--   P4004, 55P03  As of job_retry.
+--
+-- Options:
+--   from, fence  As of job_retry.
 create or replace function pawl_v1.job_discard(p_id bigint, p_actor text, p_reason text, p_options jsonb default '{}')
 returns table (outcome text, detail jsonb)
 language plpgsql
@@ -5324,11 +5943,23 @@ begin
 end
 $$;
 
--- lane_unblock lets a lane go on past a dead letter that blocks it. The dead letter stays.
+-- lane_unblock ends the turn of a dead letter that blocks its lane, so that the lane continues. The
+-- dead letter stays, to be retried or discarded. To keep the order, call job_retry on the dead
+-- letter instead. It leaves a record in pawl.audit.
 --
--- Options: job (id): refuse if another job blocks the lane now.
--- Outcomes: 'unblocked' (detail.job, and as of _lanes_free). 'refused' (detail.job, detail.status,
--- detail.hint). 'idle': the lane has no head. 'absent': no such lane. Errors: as of job_retry.
+-- Outcomes:
+--   unblocked  detail.job has given up its turn. detail is also that of job_finish.
+--   refused    detail.job has the turn. detail.status and detail.hint have the reason.
+--   idle       No job has the turn.
+--   absent     There is no such lane.
+--
+-- Errors:
+--   P4004  Actor, reason or an option.
+--   55P03  An open transaction has had the lane, or the job, for more than 2 s. Nothing changed.
+--
+-- Options:
+--   job  (id, default none) The dead letter. If another job blocks the lane now, the call is
+--        refused.
 create or replace function pawl_v1.lane_unblock(
   p_queue   text,
   p_lane    text,
@@ -5398,9 +6029,23 @@ begin
 end
 $$;
 
--- lane_policy sets what a lane does when its head becomes a dead letter: 'block', 'park' or 'skip'.
--- A dead letter that already blocks it still does: see lane_unblock. The lane is no longer purged.
--- Outcomes: 'changed' (detail.policy: the former one), or 'absent'. Errors: as of job_retry.
+-- lane_policy sets what a lane does from now on when the job that has its turn becomes a dead
+-- letter. A dead letter that blocks it already still does: see lane_unblock. The lane is not purged
+-- any more. It leaves a record in pawl.audit.
+--
+-- Values of p_policy:
+--   block  The lane stops until an operator retries or discards the dead letter, or calls
+--          lane_unblock.
+--   park   The next job gets the turn. If the dead letter is retried, it comes back at its old
+--          position.
+--   skip   The next job gets the turn. If the dead letter is retried, it leaves the lane.
+--
+-- Outcomes:
+--   changed  detail.policy is the policy before.
+--   absent   There is no such lane.
+--
+-- Errors:
+--   P4004, 55P03  As of lane_unblock.
 create or replace function pawl_v1.lane_policy(p_queue text, p_lane text, p_policy text, p_actor text, p_reason text)
 returns table (outcome text, detail jsonb)
 language plpgsql
@@ -5438,14 +6083,28 @@ begin
 end
 $$;
 
--- queue_set changes the settings of a queue, for claims and finishes that begin after the commit,
--- in any process. Absent options stay unchanged. Attempts and enqueues go on in every mode.
+-- queue_set changes settings of a queue, for claims and finishes that begin after the commit, in
+-- any process. The queue need not have had a job. It leaves a record in pawl.audit, whose target is
+-- 'queue' and the queue's id. If you turn the archive off, its jobs stay until they are seven days
+-- old.
 --
--- Options: archive (boolean): finished jobs are archived with their payloads for seven days. mode:
--- 'running' (default). 'draining': only jobs that were tried before are claimed (attempts or
--- crashes above 0). 'paused': no job is claimed.
--- Outcomes: 'changed', or 'unchanged' without an audit record. detail: the former archive and mode.
--- Errors: P4000, the queue's name. P4004 and 55P03 as of job_retry.
+-- An option that is absent or null stays unchanged. In every mode running attempts continue, and
+-- jobs can be enqueued. A claim that is under way at the commit may still take its jobs.
+--
+-- Outcomes:
+--   changed    detail has 'archive' and 'mode' before.
+--   unchanged  It was so already. There is no record.
+--
+-- Errors:
+--   P4000  The queue's name.
+--   P4004  Actor, reason or an option.
+--   55P03  Another transaction has been setting the same queue for more than 2 s.
+--
+-- Options:
+--   archive  (boolean) Finished jobs are kept with their payloads for seven days.
+--   mode     ('running', 'draining' or 'paused', default 'running') Which jobs may be claimed.
+--            'running': due ones. 'draining': only those that were tried before (attempts or
+--            crashes above 0), so that begun work ends. 'paused': none.
 create or replace function pawl_v1.queue_set(p_queue text, p_options jsonb, p_actor text, p_reason text)
 returns table (outcome text, detail jsonb)
 language plpgsql
@@ -5504,14 +6163,24 @@ $$;
 -- in the transaction that makes the job unnecessary, such as the payment before its reminder. They
 -- take no actor and no reason and write no audit record. Operators use job_cancel and job_retry.
 
--- job_cancel_own cancels a job that has not ended. A waiting job will not run. A running attempt
--- loses its job, and its worker gets a recall with the next heartbeat. External effects stay.
+-- job_cancel_own is job_cancel for the application that enqueued the job. Call it in the
+-- transaction that makes the job needless: the order is paid, so its reminder goes. It takes no
+-- actor and writes no audit record.
 --
--- Outcomes: 'cancelled' (detail.status: the former one; 'processing': an attempt was running, or it
--- was in the batch of its head, see lane_batch; in a lane, also as of job_finish). 'refused'
--- (detail.status, detail.hint): it has ended or waits for a verdict. 'absent': it finished, was
--- discarded, or never existed. Its key stays. Errors: 55P03, an open transaction, probably its
--- handler's, has held the row for 2 s; nothing changed.
+-- The job's key stays remembered. If the job was running, its worker is notified after you commit.
+-- A job that waits in its lane counts as processing while it is in the batch of its head
+-- (lane_batch), because its work may be done already. The same holds for job_reschedule, job_cancel
+-- and job_discard. A batch that begins before you commit takes the job along.
+--
+-- Outcomes:
+--   cancelled  It will not run, or its running attempt is recalled. detail.status is its status
+--              before. In a lane, detail is also that of job_finish.
+--   refused    It has ended, or waits for a verdict: detail.status, detail.hint.
+--   absent     It finished, was discarded, or never existed.
+--
+-- Errors:
+--   55P03  An open transaction has had the row for more than 2 s, most likely that of its handler.
+--          Nothing changed.
 create or replace function pawl_v1.job_cancel_own(p_id bigint)
 returns table (outcome text, detail jsonb)
 language plpgsql
@@ -5534,13 +6203,19 @@ begin
 end
 $$;
 
--- job_reschedule moves the start of a job that has not started, earlier or later. Its attempts, key
--- and lane position stay; a lane waits for its head. p_start_in_ms: from now, 0 to 315360000000 (10
--- years).
+-- job_reschedule moves a job that has not started to another time, earlier or later: p_start_in_ms
+-- from now, at most 10 years. Its attempts, its key and its place in its lane stay. While the job
+-- that has the turn waits, its lane waits. It is for the application that enqueued the job. The
+-- example is under job_cancel_own.
 --
--- Outcomes: 'rescheduled' (detail: former status, queue, available_at). 'refused' (detail.status,
--- detail.hint): it is running or has ended. 'absent': as of job_cancel_own. Errors: P4004,
--- p_start_in_ms. 55P03, as of job_cancel_own.
+-- Outcomes:
+--   rescheduled  detail has 'status' (the one before), 'queue' and available_at.
+--   refused      It is running, or has ended: detail.status, detail.hint.
+--   absent       It finished, was discarded, or never existed.
+--
+-- Errors:
+--   P4004  p_start_in_ms.
+--   55P03  As of job_cancel_own.
 create or replace function pawl_v1.job_reschedule(p_id bigint, p_start_in_ms bigint)
 returns table (outcome text, detail jsonb)
 language plpgsql
@@ -5629,15 +6304,36 @@ begin
 end
 $$;
 
--- inbox_replay runs a delivery again that has not taken effect. It retries the delivery's job with
--- all attempts. If the job was discarded or the delivery forgotten by hand, it makes a new job from
--- the kept copy. A redelivery meanwhile is a duplicate. It writes a record to pawl.audit.
+-- inbox_replay retries a delivery that has not taken effect, by an operator. It goes through the
+-- inbox like every other. Rows that took effect are not touched, and a message that its sender
+-- sends meanwhile is a duplicate. It leaves a record in pawl.audit.
 --
--- Options: dry_run (boolean): report what would be done.
--- Outcomes: 'replayed' (job_id; detail.status: the job's former one, absent for a new job), or with
--- dry_run 'would_replay'. 'refused': nothing changed; detail.hint is the next step, with
--- processed_at if it took effect, or job and status if its job prevents it. 'absent': neither
--- remembered nor kept. Errors: 55P03, an open transaction has held the job or the delivery for 2 s.
+-- Outcomes:
+--   replayed      Its job was a dead letter, cancelled, or waited for its next try. It is due now,
+--                 as by job_retry, with a new fence; detail.status is its status before. Or its job
+--                 was discarded, or the delivery forgotten (inbox_forget), and it was kept
+--                 (delivery_keep): job_id is a new job.
+--   would_replay  With dry_run: as replayed, but nothing changed.
+--   refused       Nothing changed. detail.hint is the next step. The cases are listed below.
+--   absent        The delivery is neither remembered nor kept.
+--
+-- Cases of refused:
+--   it took effect      detail.processed_at. If the effect was taken back, forget the delivery
+--                       first.
+--   its job is in the way
+--                       The job is being processed, or is in another state that retrying refuses:
+--                       detail.job, detail.status.
+--   no job and no copy  Its job was discarded, and the delivery was not kept.
+--   not remembered      It was kept, and is no longer remembered, although no operator forgot it.
+--                       It is unknown whether it took effect.
+--
+-- Errors:
+--   55P03                An open transaction has had the job or the delivery for more than 2 s.
+--   40001                The delivery changed at each of three looks. Restart the transaction.
+--   P4000, P4001, P4004  An argument.
+--
+-- Options:
+--   dry_run  (boolean) Report what would be done.
 create or replace function pawl_v1.inbox_replay(
   p_consumer   text,
   p_key text,
@@ -5725,15 +6421,17 @@ begin
 end
 $$;
 
--- Schedules: jobs that are enqueued at given times. Keepers enqueue them, any number of keepers at
--- once, each with
+-- A schedule enqueues jobs again and again. Any number of keepers do so at once, each with
 --
---   look    pawl_v1.schedules: the due schedules and their fences
---   tick    schedule_tick: checks the fence; the jobs and the next tick are one transaction
+--   look  view schedules: those that are not paused and whose next_at is null or has come
+--   tick  schedule_tick, with the fence it has seen: the jobs and the next tick are one transaction
 --
 -- A tick is a point in time, so after an outage it is still owed. Intervals are computed here, in
 -- absolute time. Cron expressions are read by the keeper, which has a parser. Its ticks are checked
 -- here, so that none is lost or made twice.
+--
+-- The job of a tick has the key 'schedule/NAME/MOMENT', and the headers 'pawl-schedule'
+-- and 'pawl-tick' (the moment, in UTC).
 
 -- _schedule_enqueue enqueues the job of one tick. Its key is the schedule and the time, so a tick
 -- that comes twice has one job. The hash is that of the key: the payload may have changed.
@@ -5811,19 +6509,39 @@ begin
 end
 $$;
 
--- schedule_put creates a schedule, or changes its plan, job or policy. A program calls it at each
--- start. If the plan (cron, time_zone, every_ms) is unchanged, the next tick stays. A tick that is
--- already due is still made, and an interval continues from it. Otherwise a new plan begins after
--- now, so that no tick is made twice. A paused schedule stays paused.
+-- schedule_put creates a schedule, or changes the one of this name (1 to 200 octets). Call it each
+-- time a program starts. If the plan is unchanged, the next tick stays. A tick that is due already
+-- is still made, and an interval is counted from it. A new plan begins after now and makes no tick
+-- that an earlier plan has made. A paused schedule stays paused.
 --
--- Options: cron (text, read by a keeper) with time_zone (default UTC), or every_ms (100 to
--- 31536000000). first_at (timestamp): the first tick; default after one interval, or as the keeper
--- computes it. If it has passed, a new schedule is due at once, and a changed plan begins with the
--- next tick of its grid. missed: of the ticks missed in an outage, enqueue 'last' (default) or
--- 'all' (the newest 1000). For each job, as of job_enqueue: priority, max_attempts, headers, lane,
--- lane_policy.
--- Outcomes: 'created', 'changed', 'unchanged'. next_at: null until a keeper has read the cron
--- expression. Errors: P4000, P4004. 55P03, the row was locked for 2 s.
+-- If the schedule is due within a second, or a keeper has to read its expression, the commit of
+-- your transaction notifies channel 'pawl_jobs'. The payload is 'schedules'. Keepers beside a
+-- worker that listens look at once. Others find it at their next poll. next_at is null until a
+-- keeper has read the expression.
+--
+-- Outcomes:
+--   created    It is new.
+--   changed    It has the given values now.
+--   unchanged  It had them already.
+--
+-- Errors:
+--   P4000  A name.
+--   P4004  An argument.
+--   22007  first_at is no moment.
+--   40001  The schedule appeared and disappeared three times. Restart the transaction.
+--   55P03  Another transaction has had it for more than 2 s.
+--
+-- Options:
+--   every_ms   (100 to 31536000000) An interval, in absolute time. Give every_ms or 'cron'.
+--   cron       (1 to 255 octets) An expression that a keeper reads.
+--   time_zone  (1 to 255 octets, default 'UTC') The zone of 'cron'.
+--   first_at   (a moment, as text, default after one interval, or the keeper's next tick) The first
+--              tick. If it has passed, a created schedule is due at once, and a changed one ticks
+--              at the next moment of its grid.
+--   missed     ('last' or 'all', default 'last') Which of several ticks that were not made in time:
+--              the newest, or all up to the newest 1,000.
+--   priority, max_attempts, headers, lane, lane_policy
+--              Of each job, as of job_enqueue.
 create or replace function pawl_v1.schedule_put(p_name text, p_queue text, p_kind text, p_payload bytea, p_options jsonb)
 returns table (outcome text, next_at timestamptz, detail jsonb)
 language plpgsql
@@ -5912,15 +6630,24 @@ begin
 end
 $$;
 
--- schedule_tick enqueues the due ticks of a schedule and sets its next tick, in one transaction. Of
--- two keepers, the slower one finds that its fence is old. For an interval, pass no ticks. For a
--- cron expression the keeper passes the due ticks in ascending order (none if it only sets the
--- next) and the next tick.
+-- schedule_tick enqueues the jobs of due ticks and moves the schedule to its next tick, in one
+-- transaction. For an interval pass only the fence, because the ticks are counted here. For an
+-- expression pass the ticks that are due and the next one. The ticks are the newest only or all, as
+-- 'missed' says, ascending and at most 1,000. With no ticks and a next one, the call only sets the
+-- next tick of a schedule without next_at.
 --
--- Outcomes: 'ticked' (enqueued: number of jobs; next_at; detail.skipped: number of an interval's
--- missed ticks left out). 'superseded': the schedule changed since the fence was read; look again.
--- 'not_due'. 'absent'. Errors: P4004, ticks out of order, before the due one, or in the future.
--- 55P03, an open transaction has held the schedule for 0.5 s.
+-- Outcomes:
+--   ticked      The column enqueued is the number of jobs. A tick whose key is known has its job
+--               already and does not count. detail.skipped is the number of ticks of an interval
+--               that were left out.
+--   superseded  The schedule has another fence by now, or is paused. Look again.
+--   not_due     Its next tick is in the future.
+--   absent      It is gone.
+--
+-- Errors:
+--   P4004  For an expression: ticks that are out of order, before the due one or in the future;
+--          none although one is due; or no next one. For an interval: any ticks.
+--   55P03  An open transaction has had it for more than 0.5 s.
 create or replace function pawl_v1.schedule_tick(
   p_name    text,
   p_fence   bigint,
@@ -6049,9 +6776,17 @@ as $$
           case when (p_after).name is not null then pawl_v1._schedule_record(p_after) end)
 $$;
 
--- schedule_pause stops a schedule: no tick is enqueued until it is resumed. Enqueued jobs stay.
--- Outcomes: 'paused'. 'unchanged': it was paused; no audit record. 'absent'. Errors: P4004, actor
--- or reason. 55P03, an open transaction has held it for 2 s; nothing changed.
+-- schedule_pause stops a schedule. No tick is enqueued until it is resumed, not even one that is
+-- due already. Enqueued jobs stay. It leaves a record in pawl.audit, with target 'schedule NAME'.
+--
+-- Outcomes:
+--   paused     Done.
+--   unchanged  It was paused. There is no record.
+--   absent     There is no such schedule.
+--
+-- Errors:
+--   P4004  Actor or reason.
+--   55P03  An open transaction has had it for more than 2 s. Nothing changed.
 create or replace function pawl_v1.schedule_pause(p_name text, p_actor text, p_reason text)
 returns table (outcome text, detail jsonb)
 language plpgsql
@@ -6079,11 +6814,18 @@ begin
 end
 $$;
 
--- schedule_resume resumes a paused schedule. Ticks that passed meanwhile are dropped, also with
--- missed 'all'. An interval keeps its grid. For a cron expression a keeper computes the next tick
--- from now. To make up a tick, see schedule_run_now.
--- Outcomes: 'resumed' (detail.next_at, absent if a keeper must compute it). 'unchanged': it was not
--- paused. 'absent'. Errors as of schedule_pause.
+-- schedule_resume lets a schedule continue with its next tick from now on. Ticks that were due
+-- meanwhile are dropped, also with missed 'all'. An interval keeps its grid. If the tick of an
+-- expression has passed, a keeper computes the next. It notifies keepers as schedule_put does, and
+-- leaves a record as schedule_pause does. To make up for a tick, call schedule_run_now.
+--
+-- Outcomes:
+--   resumed    detail.next_at is the next tick. It is absent if a keeper has to compute it.
+--   unchanged  It was not paused. There is no record.
+--   absent     There is no such schedule.
+--
+-- Errors:
+--   P4004, 55P03  As of schedule_pause.
 create or replace function pawl_v1.schedule_resume(p_name text, p_actor text, p_reason text)
 returns table (outcome text, detail jsonb)
 language plpgsql
@@ -6118,8 +6860,15 @@ begin
 end
 $$;
 
--- schedule_run_now enqueues a job now, even if the schedule is paused. Its plan stays. Each call
--- enqueues another job. Outcomes: 'enqueued' (detail.job), 'absent'. Errors as of schedule_pause.
+-- schedule_run_now enqueues a job now, beside the plan, which stays unchanged. This works for a
+-- paused schedule too. Called twice it enqueues two. It leaves a record as schedule_pause does.
+--
+-- Outcomes:
+--   enqueued  detail.job is the job.
+--   absent    There is no such schedule.
+--
+-- Errors:
+--   P4004, 55P03  As of schedule_pause.
 create or replace function pawl_v1.schedule_run_now(p_name text, p_actor text, p_reason text)
 returns table (outcome text, detail jsonb)
 language plpgsql
@@ -6144,9 +6893,16 @@ begin
 end
 $$;
 
--- schedule_delete deletes a schedule and its record of ticks made. Enqueued jobs stay. A program
--- that still calls schedule_put creates it again: if its first_at has passed, ticks from then on
--- are due again. Outcomes: 'deleted', 'absent'. Errors as of schedule_pause.
+-- schedule_delete deletes a schedule, and with it the record of its ticks. Jobs that it has
+-- enqueued stay. If a program still calls schedule_put, it creates the schedule again. If its
+-- first_at has passed, ticks from then on are due again. It leaves a record as schedule_pause does.
+--
+-- Outcomes:
+--   deleted  Done.
+--   absent   There is no such schedule.
+--
+-- Errors:
+--   P4004, 55P03  As of schedule_pause.
 create or replace function pawl_v1.schedule_delete(p_name text, p_actor text, p_reason text)
 returns table (outcome text, detail jsonb)
 language plpgsql
@@ -6169,7 +6925,9 @@ begin
 end
 $$;
 
--- schedules shows schedules without payloads. Due: not paused, and next_at null or past.
+-- schedules shows every schedule, without its payload. last_at is the last tick that was made, and
+-- no tick up to since_at is owed. If next_at is null, a keeper has to read the expression. The
+-- column options has those of its jobs.
 create or replace view pawl_v1.schedules as
 select s.name,
        s.cron,
@@ -6188,7 +6946,8 @@ select s.name,
        s.created_at
   from pawl.schedule as s;
 
--- Commands: a caller sends a command once or more and gets the same response each time.
+-- A command takes effect once per key: each call with the key gets the same answer. There are two
+-- forms.
 --
 --   one transaction                        leased
 --
@@ -6201,30 +6960,66 @@ select s.name,
 --        │                   (claim it again)   │ command_succeed
 --    succeeded                              succeeded
 --
--- An unknown command is ended by its late attempt or by command_settle. One transaction: an
--- advisory lock holds the key from command_open to the end of the transaction. The row is written
--- once, at the end, with your rows. The primary key backs the lock up: of two transactions that end
--- one key, the second fails with all its rows. Leased: the claim commits alone, so others see the
--- attempt and its lease. In both forms every later call passes the fence.
+-- In one transaction, your rows and the command's row commit together. An advisory lock holds the
+-- key from command_open to the end of the transaction, and the row is written once, at the end. The
+-- leased form is for work that must call other systems. Its claim commits alone, so others see the
+-- attempt and the end of its lease; command_renew renews it. command_hold begins the transaction
+-- that writes your rows and ends with command_succeed.
+--
+-- command_fail ends an attempt of both forms. An unknown command is ended by its late attempt or by
+-- command_settle. In both forms every later call passes the fence.
 
--- command_open opens a command in the transaction that does the work and ends it. Call it first. It
--- locks the key until the transaction ends, reads the row and draws a fence. It writes no row.
+-- command_open opens a command, in the transaction that does the work and ends it. Call it first.
+-- It locks the key until that transaction ends, reads the command, and draws a fence. It writes no
+-- row, so a transaction that dies leaves none.
+--
+-- If the transaction is idle for p_idle_ms milliseconds, the server ends it. Null keeps the limit
+-- of the session.
+--
+-- While the first caller's transaction is uncommitted, others do not see its payload. A second
+-- payload then gets 'processing_active', and 'mismatch' once the first has committed. After a
+-- rollback without a recorded failure another payload may take the key. Above READ COMMITTED
+-- command_close raises 40001 if another transaction ended the command since your snapshot. Restart
+-- then.
+--
+-- The lock is PostgreSQL's advisory lock of the transaction. A ROLLBACK TO a savepoint from before
+-- command_open releases it. The primary key is the second guard: of two transactions that end one
+-- key, the second is refused with all its rows.
+--
+-- Your work cannot commit by itself before command_close. For this, command_open declares a cursor
+-- WITH HOLD, 'pawl_command_' and the fence, whose query raises an error. COMMIT runs the query of
+-- such a cursor. Do not close it yourself (CLOSE ALL), or command_close raises 34000. After a
+-- ROLLBACK the writes of your work are not protected, so it must not send one.
 --
 -- Outcomes:
--- - 'new_claim', 'retryable_failure' (the previous attempt failed): the key is yours. Do the work,
---   then call command_close with fence and xact. Or roll back, and call command_fail with the
---   fence. Until then COMMIT fails with 2D000 and rolls back.
--- - 'replay_success', 'final_failure': the stored response. Do no work, and commit before you pass
---   it on. If detail.unreplicated is set, COMMIT waits for the synchronous standbys.
--- - 'processing_active': another call has the key; try again after retry_after_ms. Other columns
---   may be null.
--- - 'unknown': an earlier attempt may have taken effect. Commit; see command_settle.
--- - 'mismatch': the key came before with another payload (detail: stored_hash, given_hash).
+--   new_claim          The key is yours. Do the work, call command_close with fence and xact, and
+--                      commit. Or roll back and call command_fail.
+--   retryable_failure  The same. The attempt before failed, and its failure is in the row.
+--   replay_success     It is done: the row has the stored answer. Commit before you pass it on.
+--   final_failure      It failed for good: the row has the stored failure. Commit before you pass
+--                      it on.
+--   processing_active  Another attempt runs. While another transaction has the key open, the other
+--                      columns may be null. Ask again after retry_after_ms.
+--   unknown            An attempt may have taken effect and did not report it. No attempt holds it.
+--                      Commit, and find out; then command_settle.
+--   mismatch           The key came before with another payload, in any status. detail has
+--                      stored_hash and given_hash. Use a new key, or fix the caller.
 --
--- p_idle_ms: idle_in_transaction_session_timeout for this transaction, in ms; null keeps the
--- session's. Options: wait_ms (0 to 600000, default 0): how long to wait for another transaction
--- that has the key. raise (boolean): mismatch, processing_active, final_failure and unknown raise
--- P4002, P4029, P4030, P4031.
+-- Errors:
+--   P4002, P4029, P4030, P4031
+--          With option 'raise': 'mismatch', 'processing_active', 'final_failure' (DETAIL holds the
+--          failure), 'unknown'.
+--   P4000, P4001, P4003, P4004
+--          An argument.
+--   2D000  Raised by COMMIT: the key is yours and the command has no end. All is rolled back. Call
+--          command_close or command_fail first.
+--   0A000  Raised by PREPARE TRANSACTION, for the same reason.
+--   25006  The server is a standby. Ask the primary.
+--
+-- Options:
+--   wait_ms  (0 to 10 min, default 0) How long to wait for another transaction that has the key. It
+--            does not wait for leases.
+--   raise    (boolean) Raise an error for outcomes with which the caller cannot continue.
 create or replace function pawl_v1.command_open(p_scope text, p_key text, p_hash bytea, p_idle_ms int default null, p_options jsonb default '{}')
 returns table (
   outcome text, fence bigint, xact text, attempts int, retry_after_ms int, response_status int, response_headers jsonb,
@@ -6376,14 +7171,27 @@ end
 $$;
 
 -- command_close completes command_open. Call it as the last statement before COMMIT. It writes the
--- command as succeeded, with its response; retention counts from now. p_fence, p_xact: of
--- command_open.
+-- successful command with its answer, once. p_fence and p_xact are those that command_open
+-- returned. Result and body have at most 4 MiB each. Each error aborts your transaction.
 --
--- Options: retention_ms (1000 to 315360000000, default 24 h). response_status (100 to 999),
--- response_headers (object). result_ref_type, result_ref_id: the created object.
--- Outcome: 'succeeded'. Both errors abort the transaction. 25000: the work ended the transaction
--- that opened the command. Rows it committed since are durable; call command_fail with option
--- unknown. P4020: a newer attempt has the key, or the command has ended.
+-- Outcomes:
+--   succeeded  The command has succeeded once you commit.
+--
+-- Errors:
+--   25000  Your work has ended the transaction in which the command was opened. Its later commits
+--          are durable: call command_fail with 'unknown'.
+--   34000  Your work has closed the cursor of command_open.
+--   P4020  A newer attempt has the command, or it has ended. DETAIL as of command_renew.
+--   40001  Above READ COMMITTED: another transaction ended it since your snapshot. Restart the
+--          transaction.
+--   P4004  An argument.
+--
+-- Options:
+--   retention_ms      (1 s to 10 years, default 24 h) How long the command is remembered, from now.
+--   response_status   (100 to 999, default none) Part of the answer.
+--   response_headers  (object, default none) Part of the answer.
+--   result_ref_type, result_ref_id
+--                     (1 to 255 octets, default none) The object that was made.
 create or replace function pawl_v1.command_close(
   p_scope         text,
   p_key           text,
@@ -6467,25 +7275,49 @@ begin
 end
 $$;
 
--- command_claim claims a key with a lease. A finished command is answered by a plain read.
+-- command_claim claims a command under a lease, in its own transaction. A plain read answers a
+-- finished command, with no lock, no write and no wait. Claims of one key run one at a time, under
+-- an advisory lock that lasts until the transaction ends.
 --
 -- Outcomes:
--- - 'new_claim', 'retryable_failure' (the previous attempt failed), 'processing_stale' (its lease
---   had ended and option repeatable is set): you hold the key. Do the work, then call
---   command_succeed or command_fail with this fence.
--- - 'replay_success', 'final_failure': the stored response. Do no work, and commit before you pass
---   it on. If detail.unreplicated is set, COMMIT waits for the synchronous standbys.
--- - 'processing_active': another attempt holds it (detail.claimed_by), or a transaction is claiming
---   or ending it now; then other columns may be null. Try again after retry_after_ms.
--- - 'unknown': the previous attempt may have taken effect. It is not held; see command_settle.
--- - 'mismatch': the key came before with another payload (detail: stored_hash, given_hash).
+--   new_claim          You hold it. Do the work, then call command_succeed or command_fail with
+--                      this fence.
+--   retryable_failure  The attempt before failed, and its failure is in the row. You hold it, with
+--                      a new fence.
+--   processing_stale   The lease of the attempt before has ended, and 'repeatable' is true. You
+--                      hold it, with a new fence.
+--   replay_success     It is done: the row has the stored answer. Commit before you pass it on.
+--   final_failure      It failed for good: the row has the stored failure. Commit before you pass
+--                      it on.
+--   processing_active  Another attempt runs. detail.claimed_by names its owner, if the claim gave
+--                      one. While a transaction is claiming or ending it, the other columns may be
+--                      null. Ask again after retry_after_ms.
+--   unknown            The attempt before may have taken effect and did not report it. No attempt
+--                      holds it. Find out; then command_settle.
+--   mismatch           The key came before with another payload, as of command_open. Use a new key,
+--                      or fix the caller.
 --
--- Errors: 40001, restart the transaction. With option raise: processing_active, final_failure,
--- unknown and mismatch as P4029, P4030, P4031 and P4002.
--- Options: lease_ms (1000 to 43200000, default 300000). wait_ms (0 to 600000, default 0): how long
--- to wait for the transaction of another claim. retention_ms (1000 to 315360000000, default 24 h):
--- of a finished command. repeatable (boolean): the handler may safely run again, because all its
--- writes are fenced. claimed_by (text, for people). raise (boolean).
+-- Errors:
+--   P4002, P4029, P4030, P4031
+--          With option 'raise': 'mismatch', 'processing_active', 'final_failure' (DETAIL holds the
+--          failure), 'unknown'.
+--   55P03  Another transaction has been inserting or purging the row for more than 2 s. As
+--          'processing_active'.
+--   40001  Restart the transaction.
+--   P4000, P4001, P4003, P4004
+--          An argument.
+--
+-- Options:
+--   lease_ms      (1 s to 12 h, default 300 s) How long it is yours without a renewal.
+--   wait_ms       (0 to 10 min, default 0) How long to wait for the transaction of another claim.
+--                 It does not wait for leases.
+--   retention_ms  (1 s to 10 years, default 24 h) How long the finished command is remembered, from
+--                 its end.
+--   repeatable    (boolean) Running it again after an attempt stopped renewing is safe, because all
+--                 its writes commit together with command_succeed. Without it such a command
+--                 becomes 'unknown'.
+--   claimed_by    (1 to 255 octets, default none) For people.
+--   raise         (boolean) Raise an error for outcomes with which the caller cannot continue.
 create or replace function pawl_v1.command_claim(p_scope text, p_key text, p_hash bytea, p_options jsonb default '{}')
 returns table (
   outcome text, fence bigint, attempts int, lease_expires_at timestamptz, retry_after_ms int, response_status int,
@@ -6766,11 +7598,16 @@ begin
 end
 $$;
 
--- command_hold locks a claimed command and checks the fence. Call it first in the transaction that
--- writes and ends the command: a stale attempt then stops before it writes. No other attempt can
--- take over while the transaction is open.
--- Outcome: 'held'. Errors: P4020, not the holder. 55P03, the row was locked for 2 s; the state is
--- not known yet.
+-- command_hold locks a leased command's row and checks the fence. Call it first in the transaction
+-- that writes and ends the command: a stale attempt then stops before it writes. No other attempt
+-- can take over while the transaction is open.
+--
+-- Outcomes:
+--   held  The row is locked until this transaction ends.
+--
+-- Errors:
+--   P4020  You no longer hold it. DETAIL as of command_renew.
+--   55P03  Another transaction has had the row for more than 2 s. The state is not known yet.
 create or replace function pawl_v1.command_hold(p_scope text, p_key text, p_fence bigint)
 returns table (outcome text, detail jsonb)
 language plpgsql
@@ -6794,10 +7631,20 @@ begin
 end
 $$;
 
--- command_renew renews the lease; call it every third of the lease. If the lease has ended but no
--- other attempt has taken over, the attempt holds it again.
--- Options: lease_ms (1000 to 43200000, default 300000).
--- Outcome: 'renewed'. Errors: as of command_hold.
+-- command_renew renews the lease of a command. Call it at a third of the lease. If the lease has
+-- ended and no other attempt has taken the command since, you hold it again.
+--
+-- Outcomes:
+--   renewed  The lease ends at lease_expires_at.
+--
+-- Errors:
+--   P4020  You no longer hold it. DETAIL is 'absent', 'superseded', 'rolled_back' (the transaction
+--          of the claim did not commit), or the status in which this attempt has ended.
+--   55P03  As of command_hold.
+--   P4004  An argument.
+--
+-- Options:
+--   lease_ms  (1 s to 12 h, default 300 s) The new lease, from now.
 create or replace function pawl_v1.command_renew(p_scope text, p_key text, p_fence bigint, p_options jsonb default '{}')
 returns table (outcome text, lease_expires_at timestamptz, detail jsonb)
 language plpgsql
@@ -6827,13 +7674,23 @@ begin
 end
 $$;
 
--- command_succeed ends a claimed command and stores its response, in the transaction that did the
--- work. Retention counts from now. A second call for the same attempt is refused.
+-- command_succeed ends a leased command with success, in the transaction of its rows, and stores
+-- the answer. Result and body have at most 4 MiB each. It is never accepted twice. The memory that
+-- command_claim was given counts from now. An error aborts your transaction, so an attempt that no
+-- longer holds the command leaves no rows.
 --
--- Options: response_status (100 to 999), response_headers (object). result_ref_type, result_ref_id:
--- the created object.
--- Outcome: 'succeeded'. Errors: P4020, not the holder; DETAIL has the reason. It aborts the
--- transaction, so the attempt's work is rolled back. 55P03, as of command_hold.
+-- Outcomes:
+--   succeeded  The command has succeeded once you commit.
+--
+-- Errors:
+--   P4020  You no longer hold it. DETAIL as of command_renew. Drop this attempt, and claim again to
+--          read the answer.
+--   55P03  As of command_hold.
+--   P4004  An argument.
+--
+-- Options:
+--   response_status, response_headers, result_ref_type, result_ref_id
+--             As of command_close.
 create or replace function pawl_v1.command_succeed(
   p_scope         text,
   p_key           text,
@@ -6876,15 +7733,31 @@ begin
 end
 $$;
 
--- command_fail ends an attempt with an error. Call it in the transaction that opened the command,
--- after rolling back to a savepoint set after command_open, or in its own transaction. Without a
--- row it inserts one, after waiting for another holder of the key. Repeating it is no error.
+-- command_fail records the failure of an attempt. Call it in the transaction that opened the
+-- command, after rolling back to a savepoint set after command_open. No other transaction can claim
+-- the command in between. If that transaction is lost, or the command is leased, call it in its own
+-- transaction. Recording a failure twice is no error.
 --
--- p_error: {"error": text, "code": text}. Options: final (boolean): the failure is the response
--- from now on. unknown (boolean): the attempt may have taken effect. retention_ms: of an inserted
--- row.
--- Outcomes: 'failed_retryable', 'failed_final', 'unknown': the row's status. Errors: P4020, another
--- attempt has the key, or it has ended. Nothing is written; claim again to read the response.
+-- If there is no row, it inserts one as failed. If another transaction has the key open, it waits
+-- for its end. p_error is {"error": text, "code": text}, of which 4,000 and 60 characters are kept.
+--
+-- Outcomes:
+--   failed_retryable  The next claim may run it.
+--   failed_final      With 'final': the failure is the answer from now on.
+--   unknown           With 'unknown': it may have taken effect.
+--
+-- Errors:
+--   P4020  Another attempt has the key, or it has ended. No row was written. Claim again to read
+--          the answer.
+--   P4000, P4001, P4003, P4004
+--          An argument, or a fence that was never issued.
+--   55P03  Another transaction has had the key open for more than 2 s.
+--   40001  Restart the transaction.
+--
+-- Options:
+--   final         (boolean) The failure is the answer from now on.
+--   unknown       (boolean) The attempt may have taken effect.
+--   retention_ms  (1 s to 10 years, default 24 h) As of command_close, for a row that is inserted.
 create or replace function pawl_v1.command_fail(
   p_scope   text,
   p_key     text,
@@ -6999,12 +7872,20 @@ return nullif(left(p_error ->> 'code', 60), '');
 
 -- Commands over time: purge, verdicts on unknown outcomes, counts, views.
 
--- command_purge deletes finished commands whose retention has ended, at most p_limit (1 to 100000,
--- default 10000). Commands that are processing, unknown or failed_retryable are never purged.
+-- command_purge deletes finished commands whose memory has ended, at most p_limit (1 to 100,000).
+-- Commands that are 'processing', 'unknown' or 'failed_retryable' are never deleted by age. Until
+-- it is purged, a command is answered as before.
 --
--- Options: older_than_ms (0 to 315360000000, default 24 h): skip commands created later. The walk
--- through the age index ends there; raise it to the shortest retention_ms in use. since: see
--- job_key_purge. Outcome: 'purged'; detail.next: see job_key_purge.
+-- Outcomes:
+--   purged  The column purged is the number of rows. detail.next as of job_key_purge.
+--
+-- Errors:
+--   P4004  An argument.
+--
+-- Options:
+--   older_than_ms  (0 to 10 years, default 24 h) Skip commands created since. The call reads no
+--                  further, so raise it to the shortest retention_ms in use.
+--   since          (timestamp) As of job_key_purge.
 create or replace function pawl_v1.command_purge(p_limit int default 10000, p_options jsonb default '{}')
 returns table (outcome text, purged int, detail jsonb)
 language plpgsql
@@ -7047,15 +7928,28 @@ begin
 end
 $$;
 
--- command_settle settles an unknown command after you found out whether it took effect. It writes a
--- record to pawl.audit. The silent attempt is refused from now on.
+-- command_settle ends an unknown command by a verdict, after you found out whether it took effect.
+-- p_fence is the command's fence when you found out, as in stale_commands. The verdict covers the
+-- attempts up to that one. The attempt that stopped renewing is refused from now on. It leaves a
+-- record in pawl.audit.
 --
--- p_fence: the fence when you found out (stale_commands); the verdict covers attempts up to it.
--- p_verdict: 'executed' (it succeeded) or 'not_executed' (the next claim may run it).
--- Options: result, result_ref_type, result_ref_id (texts): the response, if executed.
--- Outcomes: 'settled'. 'refused' (detail.status): it is not unknown. 'moved' (detail.fence):
--- another attempt has begun; find out again. 'absent'. Errors: P4004, fence, verdict, actor or
--- reason. 55P03, the row was locked for 2 s.
+-- Values of p_verdict:
+--   executed      It took effect: the command has succeeded. The options are the answer.
+--   not_executed  It did not: the next claim may run it.
+--
+-- Outcomes:
+--   settled  detail.status is the status now.
+--   refused  It is not unknown: detail.status.
+--   moved    Another attempt has begun since: detail.fence. Find out again.
+--   absent   There is no such command.
+--
+-- Errors:
+--   P4004  Fence, verdict, actor, reason or an option.
+--   55P03  The row was locked for 2 s.
+--
+-- Options:
+--   result, result_ref_type, result_ref_id
+--             (text) The answer, if it was executed.
 create or replace function pawl_v1.command_settle(
   p_scope   text,
   p_key     text,
@@ -7130,8 +8024,15 @@ stable
 return to_jsonb(p_command) - '{result,response_body,response_headers}'::text[]
   || jsonb_build_object('result_octets', octet_length((p_command).result), 'response_octets', octet_length((p_command).response_body));
 
--- command_replayed adds to the counts of replayed responses. A replay writes nothing, so the client
--- counts and reports from time to time. Outcome: 'counted'.
+-- command_replayed adds to the counts of replayed answers. A replay writes no row, so the client
+-- counts its replays and reports them from time to time. View suppression_by_scope shows them.
+--
+-- Outcomes:
+--   counted  Done.
+--
+-- Errors:
+--   P4004  An argument.
+--   55P03  A row was locked for 2 s.
 create or replace function pawl_v1.command_replayed(p_scopes text[], p_counts bigint[])
 returns table (outcome text, detail jsonb)
 language plpgsql
@@ -7153,8 +8054,14 @@ begin
 end
 $$;
 
--- replay_purge deletes counts of scopes that have no command and were not reported for
--- p_older_than_ms, at most p_limit (1 to 100000, default 1000). Outcome: 'purged'.
+-- replay_purge deletes the counts of scopes that have no command any more and got no report for
+-- p_older_than_ms, at most p_limit (1 to 100,000).
+--
+-- Outcomes:
+--   purged  The column purged is the number of rows.
+--
+-- Errors:
+--   P4004  An argument.
 create or replace function pawl_v1.replay_purge(p_older_than_ms bigint, p_limit int default 1000)
 returns table (outcome text, purged int, detail jsonb)
 language plpgsql
@@ -7183,7 +8090,9 @@ begin
 end
 $$;
 
--- stale_commands shows commands that need help, and why. It reads the whole table.
+-- stale_commands shows commands that do not finish without help: 'unknown' ones, and those whose
+-- lease has ended. Each has advice, and the fence that command_settle takes. It reads the whole
+-- table.
 create or replace view pawl_v1.stale_commands as
 select c.scope,
        c.key,
@@ -7202,8 +8111,9 @@ select c.scope,
  where c.status = 'unknown'
     or c.status = 'processing' and c.lease_expires_at < clock_timestamp();
 
--- suppression_by_scope counts per scope: commands, those with more than one attempt, the most
--- attempts of one, and replayed responses as reported. It reads the whole table.
+-- suppression_by_scope shows for each scope: its commands ('first'), those that took a second
+-- attempt ('retried'), and the most attempts of one ('max'). The column replays counts replayed
+-- answers as far as command_replayed reported them. It reads the whole table.
 create or replace view pawl_v1.suppression_by_scope as
 select c.scope,
        count(*) as first,
@@ -7213,7 +8123,7 @@ select c.scope,
   from pawl.command as c
  group by c.scope;
 
--- The outbox: events that exist if and only if the transaction that appended them committed.
+-- An event exists if and only if the transaction that appended it committed.
 --
 --   your transaction:  your rows + outbox_append ── commit ──▶ job in queue 'outbox/SINK',
 --                                                              in the lane of its aggregate
@@ -7222,7 +8132,8 @@ select c.scope,
 --                               the sink, at least once, with the same event id each time
 --
 -- An event is a job of kind 'event' whose handler publishes it. Claims, leases, retries, dead
--- letters, lanes and operators' verbs are those of jobs. This file defines what an event is.
+-- letters, lanes and operators' verbs are those of jobs, so functions that change jobs and lanes
+-- also change events. This section defines what an event is.
 
 -- _joined joins parts into an unambiguous key: each part after its length in octets. A result above
 -- 255 octets is hashed.
@@ -7321,19 +8232,41 @@ return coalesce(nullif(p_headers, 'null'), '{}')
            'pawl-aggregate-type', p_aggregate_type, 'pawl-aggregate-id', p_aggregate_id)
        end;
 
--- outbox_append appends one event in the caller's transaction. It is published if and only if that
--- commits. Events of one aggregate are published one at a time, in append order. Other transactions
--- that append to the aggregate wait until this one ends, so append late.
+-- outbox_append appends one event, in your transaction. p_sink names the relay that is to publish
+-- it, 1 to 200 octets; Go's default is 'default'. Events of one aggregate are published one at a
+-- time, in the order in which they were appended. Others that append to the aggregate wait until
+-- your transaction ends, so append late. Null for both parts of the aggregate: no order.
 --
--- p_sink: the relay that publishes it, from queue 'outbox/' || p_sink. No aggregate: no order.
--- Options: scope and key (texts, both or neither): the same scope, key and type append once;
--- default: each call is a new event. hash (64 hex digits; default: of aggregate and payload).
--- retention_ms (as of job_enqueue): of the key. max_attempts (1 to 1000, default 25). headers
--- (object of texts): content-type, ce-source, ce-time, traceparent, your own. lane_policy: of an
--- aggregate without events, block (default), park or skip.
--- Outcomes: 'appended', or 'duplicate': no event was stored; event_id and job_id are those of the
--- first. event_id is the id by which consumers detect a redelivery. Errors: P4002, the key came
--- before with another aggregate or payload. P4000 and P4004, a name or option.
+-- By event_id, receivers recognise a second delivery. It is made of scope, key and type, or a UUID
+-- without them. Names, keys and headers must not contain control characters (U+0001 to U+001F,
+-- U+007F), because no sink could carry them. A tab is allowed in the value of a header.
+--
+-- Outcomes:
+--   appended   It is published once you have committed.
+--   duplicate  An earlier call with this scope, key and type appended it. event_id and job_id are
+--              those of the earlier event, which may be published by now.
+--
+-- Errors:
+--   P4002  The scope, key and type came before with another aggregate or payload. DETAIL holds both
+--          hashes.
+--   40P01  Several calls in one transaction met several in another. Restart the transaction.
+--   40001  A key or a lane appeared and disappeared three times. Restart the transaction.
+--   P4000, P4001, P4003, P4004
+--          An argument.
+--
+-- Options:
+--   scope, key    (text, default none) Both or neither. The same scope, key and type append once.
+--                 Without them every event is new.
+--   hash          (64 hexadecimal digits, default over aggregate and payload) Tells events apart
+--                 under one key.
+--   retention_ms  (1 s to 10 years, default 24 h) How long the key is remembered, also after
+--                 publishing.
+--   max_attempts  (1 to 1000, default 25) After so many attempts the event is a dead letter.
+--   headers       (object of texts, default none) 'content-type', 'ce-source', 'ce-time' (RFC
+--                 3339), 'traceparent', your own. 'ce-id', 'ce-type', 'ce-specversion' and names
+--                 that begin with 'pawl-' are refused.
+--   lane_policy   ('block', 'park' or 'skip', default 'block') The policy of an aggregate without
+--                 events: see lane_policy.
 create or replace function pawl_v1.outbox_append(
   p_sink           text,
   p_type           text,
@@ -7377,13 +8310,21 @@ begin
 end
 $$;
 
--- outbox_append_many appends up to 10000 events in one statement; row i of every array belongs to
--- event i. A null array or element means the default of outbox_append. Aggregates and keys are
--- locked in sorted order, as in job_enqueue_many.
+-- outbox_append_many appends up to 10,000 events in one statement. Element i of every array belongs
+-- to event i, and the arrays are equally long. A null array, or a null element, means the default
+-- of outbox_append. The rows come in order, and n counts from 1. Aggregates and keys are locked in
+-- sorted order, so two calls cannot deadlock. Several calls in one transaction can.
 --
--- Options for all events: retention_ms, lane_policy.
--- Returns a row per event; n counts from 1; the rest as of outbox_append. Errors: P4002, a key came
--- before with another payload; no event is appended.
+-- Outcomes:
+--   appended, duplicate  As of outbox_append.
+--
+-- Errors:
+--   P4002, 40P01, 40001, P4000, P4001, P4003, P4004
+--             As of outbox_append. No event is appended.
+--
+-- Options:
+--   retention_ms, lane_policy
+--             As of outbox_append, for all events.
 create or replace function pawl_v1.outbox_append_many(
   p_sinks           text[],
   p_types           text[],
@@ -7443,7 +8384,8 @@ begin
 end
 $$;
 
--- Steps: calls of external systems. Plan in a transaction, call outside, record after.
+-- A step is a call to a system that shares no transaction with the database. It belongs to a job, a
+-- delivery or a command. You plan it here, call the system outside, and record the result here.
 --
 --   step_begin ── call ──▶ (you call the provider) ──▶ step_end ── executed ──▶ succeeded
 --        ▲    │                                               │        refused ─▶ failed_final
@@ -7453,20 +8395,16 @@ $$;
 --        ├──────── step_settle: an operator's verdict
 --        └──────── step_again: repeat a refused call under a new key
 --
--- pawl.step is state: each change passes a fence or follows from evidence. pawl.step_call is
--- evidence, one row per call. It is accepted from any attempt, however late: it reports the
--- provider's act.
+-- pawl.step is state, one row a step: each change passes a fence or follows from evidence.
+-- pawl.step_call is evidence, one row a call. A late result is accepted from any attempt, because
+-- it reports the provider's act.
 --
--- A call is in doubt while its end is not reported, or if it ended 'ambiguous' (the request was
--- sent, no answer came). The step's recovery says what may follow a doubt:
---   keyed              call again with the same key while the provider knows it; then unknown
---   checked            ask the provider once nothing sent can arrive; then call, or take the result
---   at_most_once       unknown
---   repeatable         call again: the request is idempotent by nature
---   accept_duplicates  call again, and count it
+-- A call is in doubt until its end is reported, or if it ended 'ambiguous'. The step's recovery
+-- says what may follow a doubt: see step_begin.
 --
--- Call these functions in transactions of their own, after checking the owner's fence (job_hold,
--- command_hold). Call the provider only after the plan has committed.
+-- Check the owner's fence (job_hold, command_hold), call step_begin and commit. Then, if the
+-- outcome says so, call the provider, and call step_end in its own transaction. Do not call the
+-- provider before the plan has committed.
 
 create or replace function pawl_v1._refuse_recovery(p_recovery text)
 returns void
@@ -7588,26 +8526,52 @@ language sql
 stable
 return to_jsonb(p_step_row) - 'result' || jsonb_build_object('result_octets', octet_length((p_step_row).result));
 
--- step_begin plans a step or decides what it may do next. p_scope, p_key: the owner. p_step: the
--- step's name within it. p_hash: SHA-256 of the request.
+-- step_begin plans a step or returns what it may do next. p_scope and p_key name the owner, and
+-- p_step the step within it (1 to 255 octets each). p_hash is the SHA-256 of the request.
 --
--- Options: recovery (required). provider_key (required, the same at every attempt). provider (text,
--- for people). timeout_ms (1 to 43200000, default 30000): no request is sent later. memory_ms
--- (keyed, 1000 to 315360000000, default 24 h): how long the provider remembers a key. settle_ms
--- (checked, 0 to 86400000, default 10000): how long after the last possible sending a request may
--- still take effect. retention_ms (1000 to 315360000000, default 30 days): of the finished step.
--- job_id: the job that waits for a verdict.
 -- Outcomes:
--- - 'call': call now with provider_key, not later than not_after. Then call step_end with this
---   fence. detail.again: number of earlier calls in doubt.
--- - 'probe': ask the provider whether a call was executed. Then call step_end with 'executed',
---   'not_executed' or 'cannot_tell'.
--- - 'wait': try again after retry_after_ms.
--- - 'replay_success', 'final_failure': the stored result; do not call. 'unknown': see step_settle.
+--   call            You may call the provider, once, with provider_key, until not_after. Then call
+--                   step_end with this fence. detail.again is the number of earlier calls in doubt.
+--   probe           An earlier call is in doubt, and the provider can be asked about it by now. Ask
+--                   it, then call step_end with this fence.
+--   wait            An earlier request may still take effect. Ask again after retry_after_ms.
+--   replay_success  The step has succeeded: 'result', 'reference'. Go on.
+--   final_failure   The provider has refused: failure_code, failure_message. Do not call.
+--   unknown         It cannot be found out whether the call was executed. End the job with job_fail
+--                   and 'unknown'; then step_settle.
 --
--- Errors: P4002, the step came before with another request. P4098, pawl.fence_seq issued a fence
--- that an earlier call had; run pawl migrate up. 40001, restart the transaction. 55P03, a row was
--- locked for 2 s.
+-- Errors:
+--   P4002  The step came before with another request.
+--   P4000, P4001, P4003, P4004
+--          An argument.
+--   P4098  pawl.fence_seq issued a fence that an earlier call had. Run 'pawl migrate up'.
+--   40001  Restart the transaction.
+--   55P03  The row was locked for more than 2 s.
+--
+-- Options:
+--   recovery      (as below, required) The rule for a call in doubt. It may differ from attempt to
+--                 attempt.
+--   provider_key  (1 to 255 octets, required) The same at every attempt. The first one given is
+--                 kept, and returned.
+--   provider      (1 to 255 octets, default none) For people, and for reconciliation.
+--   timeout_ms    (1 ms to 12 h, default 30 s) No request is sent later than this after the plan.
+--   memory_ms     (1 s to 10 years, default 24 h) How long the provider remembers a key; 'keyed'.
+--   settle_ms     (0 to 24 h, default 10 s) How long after it was sent a request may still take
+--                 effect; 'checked'.
+--   retention_ms  (1 s to 10 years, default 30 days) How long the finished step is remembered, from
+--                 its end.
+--   job_id        (id, default none) The job that is to wait for a verdict.
+--
+-- Values of option recovery:
+--   keyed              The provider drops a second request with the key, as long as it remembers
+--                      it. After a doubt: 'call' until memory_ms after the first one, less a tenth,
+--                      a minute at most; then 'unknown'.
+--   checked            The provider can be asked. After a doubt: 'wait' until settle_ms after the
+--                      last moment of sending, then 'probe'.
+--   at_most_once       The provider promises nothing. After a doubt: 'unknown'.
+--   repeatable         The request is idempotent by its content. After a doubt: 'call'.
+--   accept_duplicates  The provider promises nothing, and a second effect is acceptable. After a
+--                      doubt: 'call'.
 create or replace function pawl_v1.step_begin(p_scope text, p_key text, p_step text, p_hash bytea, p_options jsonb)
 returns table (
   outcome text, fence bigint, provider_key text, not_after timestamptz, retry_after_ms int, result bytea, reference text,
@@ -7741,22 +8705,46 @@ begin
 end
 $$;
 
--- step_end records how a call or a probe ended. Any attempt may report it.
+-- step_end records how a call or a probe ended. It is accepted from any attempt, and may be called
+-- twice.
 --
--- p_outcome of a call: 'executed' (p_result is the response). 'refused': a final rejection.
--- 'not_sent': no request was sent, or the provider says that it did nothing. 'ambiguous': the
--- request was sent and no answer came. Of a probe: 'executed', 'not_executed', 'cannot_tell'. A
--- refusal ends the step if no other call is in doubt, or if all calls carried the same key (keyed).
--- Else the step is unknown.
--- Options: keyless (boolean): the call of a keyed step carried no key. If it may have been
--- executed, the step is unknown, because another call could be a second effect. reference: the
--- provider's id of the created object. error, code: of a refusal. exchange (object): facts of the
--- exchange.
--- Outcomes: the step's status 'planned', 'succeeded', 'failed_final' or 'unknown'; or 'absent'
--- (purged). detail.late: a newer call has begun. detail.kept: the step had ended, and its result
--- stays. detail.twice: the provider executed it more than once. detail.contradicts: an earlier
--- report differs. Errors: P4004, p_outcome. 40001, restart the transaction. 55P03, a row was locked
--- for 2 s.
+-- A refusal ends the step if no other call is in doubt, or if all calls carried the same key
+-- ('keyed'). Otherwise the step is unknown. When an unknown step is resolved, its job continues.
+--
+-- Values of p_outcome:
+--   executed   Of both: it took effect. p_result (up to 4 MiB) is the answer.
+--   refused    Of a call: a final answer. It did not take effect and will not. With 'keyed', the
+--              answer to every call with the key.
+--   not_sent   Of a call: no request was sent, or the provider reports that it did nothing.
+--   ambiguous  Of a call: it was sent, and no answer came.
+--   not_executed, cannot_tell
+--              Of a probe.
+--
+-- Outcomes:
+--   planned  The step's status now: begin again.
+--   succeeded, failed_final, unknown
+--            The step's status now.
+--   absent   The step was purged.
+--
+-- Members of detail:
+--   late         A newer call has begun since.
+--   kept         The step had ended before. Its stored result stays, and step_begin returns it.
+--   twice        The provider acted more than once: two calls were executed, or with 'keyed' and
+--                'repeatable' two with different references.
+--   contradicts  It was executed, and was taken for refused. Or the same call was reported
+--                differently before.
+--
+-- Errors:
+--   P4004  p_outcome or an option.
+--   40001  The step has just become unknown. Restart the transaction.
+--   55P03  A row was locked for 2 s.
+--
+-- Options:
+--   keyless      (boolean) The call of a 'keyed' step carried no key. If it may have been executed,
+--                the step is unknown, because another call could be a second effect.
+--   reference    (1 to 255 octets, default none) The provider's name for its result.
+--   error, code  (text, default none) Of a failure.
+--   exchange     (object, default none) Facts about the HTTP exchange, without bodies.
 create or replace function pawl_v1.step_end(
   p_scope   text,
   p_key     text,
@@ -7878,18 +8866,33 @@ begin
 end
 $$;
 
--- step_settle settles an unknown step after you found out whether it was executed. Its waiting job
--- becomes pending. It writes a record to pawl.audit.
+-- step_settle ends the doubt about an unknown step, after you found out whether it was executed.
+-- The job that waits for it continues, unless another of its steps is unknown. p_fence is the
+-- step's fence when you asked the provider, as in view steps. The verdict covers the calls up to
+-- that one. It leaves a record in pawl.audit.
 --
--- p_fence: the step's fence when you asked the provider (pawl_v1.steps); the verdict covers calls
--- up to it. p_verdict: 'executed' (the step succeeded), 'refused' (it failed for good) or
--- 'not_executed' (it may be called again).
--- Options: result (text), reference (the provider's id of the created object), error, code (of a
--- refusal).
--- Outcomes: 'settled'. 'refused' (detail.status): it is not unknown. 'moved' (detail.fence):
--- another call has begun; ask the provider again. 'early': for detail.retry_after_ms a frozen
--- attempt may still send the call; only for 'refused' and 'not_executed'. 'absent'. Errors: P4004,
--- fence, verdict, actor or reason. 40001, restart the transaction. 55P03, a row was locked for 2 s.
+-- Values of p_verdict:
+--   executed      The step has succeeded.
+--   refused       It failed for good and will not take effect.
+--   not_executed  It may be called again.
+--
+-- Outcomes:
+--   settled  detail.status is the status now.
+--   refused  It is not unknown: detail.status.
+--   moved    Another call has begun since: detail.fence. Ask the provider again.
+--   early    Not of 'executed': a frozen attempt may still send the call for detail.retry_after_ms.
+--   absent   There is no such step.
+--
+-- Errors:
+--   P4004  Fence, verdict, actor, reason or an option.
+--   40001  Restart the transaction.
+--   55P03  A row was locked for 2 s.
+--
+-- Options:
+--   result       (text, default none) The answer of an executed call.
+--   reference    (1 to 255 octets, default none) The provider's name for the result of an executed
+--                call.
+--   error, code  (text, default none) Of a refusal.
 create or replace function pawl_v1.step_settle(
   p_scope   text,
   p_key     text,
@@ -7975,18 +8978,30 @@ begin
 end
 $$;
 
--- step_again lets a refused step be called again under a new key. Providers repeat a refusal for
--- its key, so a retry of the job alone would meet the stored refusal. Use it if the request may be
--- accepted now, for example because the customer has a new card. Then retry the job (job_retry). It
--- writes a record to pawl.audit. If an earlier call was executed, this is a second effect.
+-- step_again lets a step be called again, under a new key, if its provider refused it for good. The
+-- refusal is stored, and a provider repeats it for its key, so a retry of the job alone fails again
+-- at once. Use it if the request may be accepted now, for example because the customer has a new
+-- card. Then retry the job (job_retry). It leaves a record in pawl.audit.
 --
--- p_fence: the step's fence when you looked (pawl_v1.steps). Options: provider_key (1 to 255
--- octets; default a random UUID): the new key. dry_run (boolean): report what would be done.
--- Outcomes: 'renewed' (detail: provider_key, job, calls), or with dry_run 'would_renew'. 'refused':
--- detail.status is not failed_final, or detail.executed: a call was executed. 'moved'
--- (detail.fence): another call has begun. 'early': for detail.retry_after_ms a frozen attempt may
--- still send a call. 'absent'. Errors: P4001, the key is invalid or the old one. P4004, fence,
--- actor or reason. 55P03, the row was locked for 2 s.
+-- No key ties the new call to the old ones. If the provider took one of them after all, the effect
+-- happens twice. p_fence is the step's fence when you looked, as in view steps.
+--
+-- Outcomes:
+--   renewed      detail has provider_key, 'job' and 'calls'.
+--   would_renew  With dry_run: as renewed, but nothing changed.
+--   refused      It was not refused: detail.status. Or a call of it was executed: detail.executed.
+--   moved        Another call has begun since: detail.fence.
+--   early        A frozen attempt may still send an earlier call for detail.retry_after_ms.
+--   absent       There is no such step.
+--
+-- Errors:
+--   P4001  The key is invalid or the old one.
+--   P4004  Fence, actor, reason or an option.
+--   55P03  The row was locked for 2 s.
+--
+-- Options:
+--   provider_key  (1 to 255 octets, default a random UUID) The new key.
+--   dry_run       (boolean) Report what would be done.
 create or replace function pawl_v1.step_again(
   p_scope   text,
   p_key     text,
@@ -8072,13 +9087,23 @@ begin
 end
 $$;
 
--- step_purge deletes finished steps whose retention has ended, with their calls, at most p_limit (1
--- to 100000, default 10000). It also deletes planned steps of a job that is gone, of an ended
--- command or of a row of your table, if no call is in doubt. Steps that are unknown, in doubt, or
--- of a job or command that may run again stay.
+-- step_purge deletes finished steps whose memory has ended, and their calls, at most p_limit (1 to
+-- 100,000). It also deletes planned steps of a job that is gone, of an ended command or of a row of
+-- your table, unless a call of them is in doubt.
 --
--- Options: older_than_ms (0 to 315360000000, default 24 h): skip steps created later. since: see
--- job_key_purge. Outcome: 'purged'; detail.next: see job_key_purge.
+-- Steps in doubt or unknown are never deleted by age. Neither is a step of a job that still exists,
+-- because a dead letter may be retried, or of a command that may run again.
+--
+-- Outcomes:
+--   purged  The column purged is the number of steps. detail.next as of job_key_purge.
+--
+-- Errors:
+--   P4004  An argument.
+--
+-- Options:
+--   older_than_ms  (0 to 10 years, default 24 h) Skip steps created since. The call reads no
+--                  further, so raise it to the shortest retention_ms in use.
+--   since          (timestamp) As of job_key_purge.
 create or replace function pawl_v1.step_purge(p_limit int default 10000, p_options jsonb default '{}')
 returns table (outcome text, purged int, detail jsonb)
 language plpgsql
@@ -8147,7 +9172,10 @@ begin
 end
 $$;
 
--- steps shows each step with its calls; look at status = 'unknown' first.
+-- steps shows each step with its evidence. The fence is the one that a verdict names. 'calls' is
+-- the number of its calls, and in_doubt that of its calls in doubt. first_called_at is when the
+-- first began, and last_not_after until when the last may have been sent. Look at status =
+-- 'unknown' first, which has an index.
 create or replace view pawl_v1.steps as
 select e.scope,
        e.key,
@@ -8240,18 +9268,39 @@ begin
 end
 $$;
 
--- stale_classify lists work that waits. p_kind: 'command', 'step', 'job' or null for all. It
--- changes nothing and reads the whole tables.
+-- stale_classify lists rows that make no progress until an operator decides or a process notices
+-- them, with advice. p_kind is 'command', 'step', 'job', or null for all. It changes nothing and
+-- reads the whole tables.
 --
--- Columns: scope and key name the row: for a step those of its owner, for a job its queue and id.
--- class: 'unknown' (needs a verdict), 'abandoned' (its attempt is gone; the next claim or sweep
--- takes it), 'dead_letter', 'orphaned' (a call in doubt that no attempt will resolve). Pawl does
--- not know whether a row of your table, or a command that its client may repeat, is tried again: a
--- step of it is orphaned if no attempt has touched it for 2 hours. detail: for a command or step,
--- fence, to pass with a verdict; for a step also step, recovery, provider and provider_key. For a
--- job, attempts, crashes, code (last error), message_key. Options: limit (1 to 1000000, default
--- all): rows per kind and class. advice (boolean, default true); false omits the advice, which
--- takes most of the time.
+-- 'scope' and 'key' name the row: of a step its owner's, with the step in detail; of a job the
+-- queue and the id. detail of a command or a step has the fence that a verdict takes. That of a
+-- step also has 'step', 'recovery', 'provider' and provider_key. That of a job has 'attempts',
+-- 'crashes', 'code' (of its last error) and message_key (of the delivery that it is).
+--
+-- Pawl does not know whether a row of your table (package guard) is still retried, or whether a
+-- client repeats a command that failed. A step of such an owner is 'orphaned' if no attempt has
+-- touched it for 2 hours. The column reason says so.
+--
+-- In three cases the advice says that a retry may take effect a second time: a delivery under a
+-- known key with another payload; a delivery that came later than is remembered; and a job with the
+-- code 08007, whose handler ended its transaction itself.
+--
+-- In Go, ops.Stales takes probes, one for each scope, that look into your own tables. If a probe
+-- finds that a row took effect, its class is 'already_succeeded' (ops.AlreadySucceeded).
+--
+-- Values of class:
+--   unknown      It cannot be found out whether it took effect. It needs a verdict.
+--   abandoned    Its attempt is gone. The next claim or sweep takes it.
+--   orphaned     A call in doubt that no attempt will follow up: its job is dead, cancelled or
+--                over, or its command has ended.
+--   dead_letter  It is not retried.
+--
+-- Errors:
+--   P4004  An argument.
+--
+-- Options:
+--   limit   (1 to 1,000,000, default all) The most rows of a kind and class, the oldest first.
+--   advice  (boolean, default true) False leaves the advice out, which takes most of the time.
 create or replace function pawl_v1.stale_classify(p_kind text default null, p_options jsonb default '{}')
 returns table (kind text, scope text, key text, class text, reason text, advice text, since timestamptz, detail jsonb)
 language plpgsql
@@ -8812,18 +9861,34 @@ begin
 end
 $$;
 
--- explain returns all that the tables and the audit know of a key, in time order: requests,
--- results, changes by operators, and when it will be purged. p_key: the key of a command, delivery,
--- job or event, the id of a job, or the resource of a gate. It uses indexes only and shows no
+-- explain returns all that the tables and the audit have about a key, in the order of time:
+-- requests, results, changes by operators, and when it will be purged. p_key is the key of a
+-- command, a delivery, a job or an event, the id of a job, or the resource of a gate. The id of a
+-- row of package guard leads to its steps. It reads by indexes only, changes nothing, and shows no
 -- payload.
 --
--- Options: scope (text): look only in this command scope, consumer, queue or table of package
--- guard. Without it, it looks in the first 500 of each.
--- Columns: kind ('command', 'delivery', 'gate', 'enqueue_key', 'job', 'step'), scope and key name
--- the subject; for a job its queue and id, for a step those of its owner. event: the status for the
--- present state, the function for a change by an operator, otherwise what happened. at is in the
--- future for expected events, and null without a time. The last row has kind 'looked':
--- detail.scopes, consumers, queues, steps (counts), and detail.beyond (which of them had more).
+-- Related rows are included: the job of a delivery, the events of a command that were appended
+-- under its key, the calls of a job. An event without a key of its own cannot be found by its id. A
+-- delivery that came under the key with another payload is included as a dead letter. While it is
+-- retried, it is included only if it is among the first 500 that were refused a key.
+--
+-- The last row has the kind 'looked'. Its detail has the number of 'scopes', 'consumers', 'queues'
+-- and 'steps' (their owners) in which it looked. 'beyond' names those of which there were more than
+-- 500.
+--
+-- Columns:
+--   at                The time. A future time for planned events, null if there is none.
+--   kind, scope, key  The subject: 'command', 'delivery', 'gate', 'enqueue_key', 'job' (its queue
+--                     and id), 'step' (its owner's scope and key, the step in detail).
+--   event             The status for the present state, the function for an operator's action
+--                     (detail.actor, detail.reason), else the event.
+--
+-- Errors:
+--   P4001, P4004  An argument.
+--
+-- Options:
+--   scope  (text, default none) Look there only: a command's scope, a consumer, a queue, or a table
+--          of package guard with or without its schema.
 create or replace function pawl_v1.explain(p_key text, p_options jsonb default '{}')
 returns table (at timestamptz, kind text, scope text, key text, event text, detail jsonb)
 language plpgsql
@@ -8894,13 +9959,22 @@ begin
 end
 $$;
 
--- purge_count counts the rows of a table that its purge would delete now. It reads the whole table.
+-- purge_count counts the rows that the purge of a table would delete now. p_table is 'command',
+-- 'job_key', 'step', 'inbox', 'delivery', 'replay' or 'fence'. It reads the whole table.
 --
--- p_table: 'command', 'job_key', 'step', 'inbox', 'delivery', 'replay' or 'fence'. Options:
--- consumer (required for inbox and delivery). older_than_ms (required for inbox, delivery, replay
--- and fence; otherwise as of the purge). unreported, as of inbox_purge.
--- Outcome: 'counted'. due: number of rows. Errors: P4004, the table or an option, or a consumer
--- that remembers longer or never reported: see inbox_purge.
+-- Outcomes:
+--   counted  The column due is the number of rows.
+--
+-- Errors:
+--   P4004  The table or an option, or the age is shorter than a consumer remembers: see
+--          inbox_purge.
+--   P4000  The consumer's name.
+--
+-- Options:
+--   consumer       (text, required of inbox and delivery) Its deliveries are counted.
+--   older_than_ms  (0 to 10 years, required of inbox, delivery, replay and fence; else as of the
+--                  purge) Younger rows do not count.
+--   unreported     (boolean) As of inbox_purge.
 create or replace function pawl_v1.purge_count(p_table text, p_options jsonb default '{}')
 returns table (outcome text, due bigint, detail jsonb)
 language plpgsql
@@ -8981,14 +10055,26 @@ begin
 end
 $$;
 
--- purge_audit records a purge by hand in pawl.audit, with verb purge. A purge runs in many
--- transactions, so its caller counts the rows and calls this once at the end, also if the purge
--- stopped early. Purges by consumers and workers are not recorded.
+-- purge_audit records a purge that you run by hand: one row in pawl.audit, with the verb 'purge'
+-- and the target 'table NAME' or 'table NAME CONSUMER'. A purge runs in many transactions. Call
+-- purge_audit with p_rows null before the first one. Call it with the count when the purge has
+-- ended, also if it has stopped early. In Go, ops.Purge does this; on the command line, 'pawl
+-- purge'. Consumers and workers do not record what they purge by themselves.
 --
--- p_rows: number of deleted rows. Null only checks the arguments and the right to record, before
--- the first row is deleted. p_table, options: as of purge_count. In the record, before has the
--- options, table, cut_off (no later row was deleted) and rows; after is null.
--- Outcomes: 'recorded', or 'checked' (p_rows is null; nothing is written). Errors: P4000, P4004.
+-- p_table and the options are those of purge_count. In the record, 'before' has the options,
+-- 'table', 'cut_off' (no younger row was deleted) and 'rows'; 'after' is null.
+--
+-- Outcomes:
+--   recorded  Done.
+--   checked   p_rows is null: the arguments and your right to record are in order. No row is
+--             written.
+--
+-- Errors:
+--   P4000, P4004  An argument or an option.
+--
+-- Options:
+--   consumer, older_than_ms, unreported
+--             As of purge_count.
 create or replace function pawl_v1.purge_audit(
   p_table   text,
   p_rows    bigint,
@@ -9021,7 +10107,9 @@ $$;
 
 -- Views for people without our tools.
 
--- dead_letters shows jobs that wait for an operator. payload_text has non-ASCII octets as \ooo.
+-- dead_letters shows jobs that are not retried until an operator decides. 'payload' is exact;
+-- payload_text shows it, with octets outside ASCII as \ooo. 'fence' is what job_retry takes, and
+-- 'advice' says what to find out before you retry.
 create or replace view pawl_v1.dead_letters as
 select j.id,
        j.queue,
@@ -9043,7 +10131,9 @@ select j.id,
   from pawl.job as j
  where j.status in ('dead_letter', 'unknown');
 
--- jobs shows every unfinished job, without its payload.
+-- jobs shows every job that has not finished, without its payload, for people. 'worker' is the name
+-- of the worker that runs it, null for none. message_key is the key of the delivery that is stored
+-- in it.
 create or replace view pawl_v1.jobs as
 select j.id,
        j.queue,
@@ -9066,7 +10156,8 @@ select j.id,
   left join pawl.worker as w on w.id = j.claimed_by
   left join pawl.lane as l on l.id = j.lane_id;
 
--- lanes shows each lane, its head and its number of waiting jobs. Each row counts them.
+-- lanes shows every lane, the job that has its turn ('head'), how many jobs wait behind it
+-- ('waiting'), and since when ('oldest'). It counts the waiting jobs of every lane that it shows.
 create or replace view pawl_v1.lanes as
 select l.id,
        l.queue,
@@ -9085,7 +10176,10 @@ select l.id,
          where j.lane_id = l.id
            and j.status = 'waiting') as w;
 
--- hot_retries shows retried jobs and commands with five or more attempts. It reads both tables.
+-- hot_retries shows jobs and commands with five attempts or more that are still being tried, the
+-- dead letters of tomorrow. A command has the kind 'command', its scope and its key. Its 'id',
+-- 'queue', max_attempts, 'crashes' and available_at are null, because its callers decide when they
+-- try again. For a job 'scope' and 'key' are null. It reads both tables.
 create or replace view pawl_v1.hot_retries as
 select j.id,
        j.queue::text as queue,
@@ -9110,9 +10204,11 @@ select null, null, 'command', c.status::text, c.attempts::int, null, null, c.fai
  where c.attempts >= 5
    and c.status in ('processing', 'failed_retryable');
 
--- backlog counts unfinished jobs per queue: due now, due later, waiting in a lane, processing, dead
--- and unknown (both need an operator), cancelled. due_since: oldest due job. lanes_blocked: lanes
--- that do not move. mode says which jobs may be claimed. It reads the whole table.
+-- backlog shows each queue with a job that has not finished. 'due' jobs may be claimed now, the
+-- first of them since due_since. 'later' jobs wait for their time, and 'waiting' ones for their
+-- turn in a lane. 'dead' and 'unknown' jobs need an operator. lanes_blocked lanes wait behind a
+-- dead letter or an unknown job. 'mode' says which jobs of the queue may be claimed: see queue_set.
+-- It reads the whole table.
 create or replace view pawl_v1.backlog as
 select j.queue,
        count(*) filter (where j.status = 'pending' and j.available_at <= clock_timestamp()) as due,
@@ -9128,8 +10224,9 @@ select j.queue,
   from pawl.job as j
  group by j.queue;
 
--- queues shows queues with settings, how many of their jobs are running, and how many were begun
--- and wait for a retry. A draining queue still runs those. Others have the defaults.
+-- queues shows the queues with options that were set by queue_set. 'processing' is the number of
+-- its running jobs. 'begun' is the number that were tried before and wait for another try. A
+-- draining queue is drained when both are 0. A queue that is not in the view has the defaults.
 create or replace view pawl_v1.queues as
 select q.id,
        q.name,
@@ -9150,8 +10247,10 @@ select q.id,
            and (j.attempts > 0 or j.crashes > 0)
            and j.queue = q.name) as b;
 
--- archive shows jobs that finished in the last seven days, for queues with an archive, unordered.
--- It has indexes on id, and on queue with finished_at.
+-- archive shows jobs that finished, of queues with an archive, in no particular order. 'fence' is
+-- that of the attempt that finished. 'lane' and 'position' are null for a job in none. It has
+-- indexes on 'id', and on 'queue' with finished_at. A query that stays open keeps archive_sweep
+-- from emptying the tables that it reads.
 create or replace view pawl_v1.archive as
 select a.id,
        a.queue,
@@ -9196,7 +10295,8 @@ select a.id, a.queue, a.kind, a.lane, a.position, a.priority, a.attempts, a.cras
        a.created_at, a.finished_at, a.headers, a.payload
   from pawl.archive_7 as a;
 
--- outbox_pending shows unpublished events, including dead letters. published_at is null here.
+-- outbox_pending shows the events that are not published, including dead letters. published_at is
+-- null here.
 create or replace view pawl_v1.outbox_pending as
 select j.id as job_id,
        substr(j.queue, 8) as sink, -- after 'outbox/'
@@ -9215,7 +10315,8 @@ select j.id as job_id,
    and j.queue < 'outbox0'
    and j.kind = 'event';
 
--- outbox_events also shows events published in the last seven days, for queues with an archive.
+-- outbox_events shows the events of outbox_pending, and those that were published in the last seven
+-- days by a sink whose queue has an archive: status 'succeeded', and published_at.
 create or replace view pawl_v1.outbox_events as
 select p.*
   from pawl_v1.outbox_pending as p
@@ -9227,7 +10328,8 @@ select a.id, substr(a.queue, 8), a.headers ->> 'ce-id', a.headers ->> 'ce-type',
    and a.queue < 'outbox0'
    and a.kind = 'event';
 
--- outbox_lag shows how far each sink is behind, by event type. It reads all pending events.
+-- outbox_lag shows how far each sink is behind, by event_type: how many events are 'pending' and
+-- 'dead', the 'oldest' of those pending, and its age as 'lag'. It reads all that is pending.
 create or replace view pawl_v1.outbox_lag as
 select p.sink,
        p.event_type,
@@ -9238,8 +10340,9 @@ select p.sink,
   from pawl_v1.outbox_pending as p
  group by p.sink, p.event_type;
 
--- outbox_heads shows the event that each aggregate waits for, its age, and how many events wait
--- behind it. A dead letter at the head blocks its lane: see lane_unblock.
+-- outbox_heads shows the event that each aggregate waits for, its 'age', and how many are 'waiting'
+-- behind it. A head that is a 'dead_letter' blocks its aggregate until an operator calls job_retry
+-- or job_discard on it, or lane_unblock on the lane.
 create or replace view pawl_v1.outbox_heads as
 select p.job_id,
        p.sink,
@@ -9266,7 +10369,7 @@ select p.job_id,
 revoke all on all functions in schema pawl_v1 from public;
 
 insert into pawl.migration (version, name, min_client, api_hash)
-values (1, 'init', 1, '968741b340b689218d8e34bf5e0d571c4d031a0ba8542603b13b9c6f6eaa8211');
+values (1, 'init', 1, '23b87435ea482c281e3389b212cc220413de1d6fe02ee4d70106db521f9c5567');
 
 do $$
 begin

@@ -6,6 +6,7 @@
 //	planted_test.go    wrong names that names_test.go must find
 //	code_test.go       the Go code of pages compiles where it is pasted
 //	sql_test.go        PostgreSQL can plan the queries of pages
+//	examples_test.go   the examples of the SQL reference print what is shown
 //	events_test.go     each event is listed with the steps that report it
 //	tutorials_proof_test.go
 //	                   the commands of tutorials print what is shown

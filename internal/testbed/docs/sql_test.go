@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/pawl-go/pawl/pawltest"
@@ -55,5 +56,65 @@ func TestSQL_OfPages(t *testing.T) {
 	}
 	if planned < 60 {
 		t.Errorf("only %d queries were planned", planned)
+	}
+}
+
+var (
+	viewColumns  = regexp.MustCompile("(?s)\n### (\\w+)\n\n```\n(\\w+)\\s+→ (.*?)\n```")
+	tableColumns = regexp.MustCompile("(?m)^\\| `pawl\\.(\\w+)`[^|]*\\|[^|]*\\|(.*)\\|$")
+	named        = regexp.MustCompile("`(\\w+)`")
+	aside        = regexp.MustCompile(`\([^)]*\)`)
+)
+
+// The reference of the contract shows the columns of each view, in their order, and has each column
+// of each table.
+func TestSQL_ReferenceHasTheColumns(t *testing.T) {
+	t.Parallel()
+	pool, page := pawltest.DB(t), read(t, "docs/reference/sql.md")
+	columns := map[string]string{}
+	rows, err := pool.Query(t.Context(), `
+		select c.table_schema || '.' || c.table_name, string_agg(c.column_name, ', ' order by c.ordinal_position)
+		  from information_schema.columns as c
+		 where c.table_schema in ('pawl', 'pawl_v1')
+		 group by c.table_schema, c.table_name`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var name, list string
+	if _, err := pgx.ForEachRow(rows, []any{&name, &list}, func() error {
+		columns[name] = list
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	shown := map[string]bool{}
+	for _, m := range viewColumns.FindAllStringSubmatch(page, -1) {
+		view := "pawl_v1." + m[1]
+		shown[view] = true
+		if is := strings.Join(strings.Fields(m[3]), " "); is != columns[view] {
+			t.Errorf("the page shows %s with columns %s, it has %s", view, is, columns[view])
+		}
+	}
+	for _, m := range tableColumns.FindAllStringSubmatch(page, -1) {
+		table := "pawl." + m[1]
+		shown[table] = true
+		has := map[string]bool{}
+		for _, n := range named.FindAllStringSubmatch(aside.ReplaceAllString(m[2], ""), -1) {
+			has[n[1]] = true
+		}
+		for _, column := range strings.Split(columns[table], ", ") {
+			if !has[column] {
+				t.Errorf("the row of %s does not name column %s", table, column)
+			}
+			delete(has, column)
+		}
+		for column := range has {
+			t.Errorf("the row of %s names %q, which it does not have", table, column)
+		}
+	}
+	for name := range columns {
+		if !shown[name] && !strings.HasPrefix(name, "pawl.archive_") {
+			t.Errorf("the page does not show %s", name)
+		}
 	}
 }

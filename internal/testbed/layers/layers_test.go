@@ -109,6 +109,7 @@ var plan = []struct {
 	{"internal/testbed/incident", []string{".", "job", "step", "pawltest"}},
 	{"schema/internal/gen/sqlstates", nil},
 	{"schema/internal/gen/dist", []string{"migrate"}},
+	{"schema/internal/gen/reference", nil},
 	{"observe/internal/gen", []string{"observe/internal/metrics"}},
 	// the binary
 	{"cmd/pawl/internal/broker", []string{".", "transport/pawlsqs", "transport/pawlsqs/sqstest"}},
