@@ -230,7 +230,7 @@ func (r recipe) webhooks() {
 	}
 	r.want("select count(*) from pawl_v1.dead_letters as d where convert_from(d.payload, 'UTF8') like '%refunded%'", 1)
 	r.want("select count(*) from pawl.delivery as d where d.verified_by = 'new'", 3)
-	// What cannot be read is kept once, and not asked for again.
+	// The receiver keeps unreadable bodies once, and does not ask for them again.
 	unreadable := []string{"not json", `"x"`, "[]", "7", "null", `{"type":"paid"}`, `{"id":7}`, `{"id":""}`, `{"id":"\u0000"}`, `{"id":"\ud800"}`,
 		`{"id":"` + strings.Repeat("a", 256) + `"}`, strings.Repeat("[", 50_000)}
 	for _, body := range append(unreadable, unreadable[0]) {

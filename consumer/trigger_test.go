@@ -73,8 +73,8 @@ func TestTrigger_TheRowRemembers(t *testing.T) {
 	}
 }
 
-// A trigger whose error no retry can mend leaves a dead letter: the source would deliver the message
-// for ever. The trigger is called once.
+// A trigger whose error no retry can mend leaves a dead letter, because the source would deliver
+// the message for ever. The trigger is called once.
 func TestTrigger_AFinalErrorIsADeadLetter(t *testing.T) {
 	t.Parallel()
 	b := setup(t, things)
