@@ -14,7 +14,7 @@ func main() {
 	}
 }
 
-var errUsage = errors.New("usage: release set VERSION | check VERSION | tags VERSION | modules")
+var errUsage = errors.New("usage: release set VERSION | check VERSION | tags VERSION | build VERSION DIR | modules")
 
 func run(args []string) error {
 	t, err := openTree(".")
@@ -34,6 +34,8 @@ func run(args []string) error {
 			fmt.Println(tagOf(dir, args[1]))
 		}
 		return nil
+	case len(args) == 3 && args[0] == "build":
+		return t.build(args[1], args[2])
 	case len(args) == 1 && args[0] == "modules":
 		return modules(t)
 	}

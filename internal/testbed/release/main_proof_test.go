@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -43,13 +42,28 @@ func rehearsed(m *testing.M) (code int, err error) {
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, ours.close()) }()
+	if built, err = os.MkdirTemp("", "release-files-*"); err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(built)) }()
 	return m.Run(), nil
 }
 
 // A user's module in an empty directory fetches the published modules, builds, passes vet and
 // starts.
 func TestGet_BuildsAUsersModule(t *testing.T) {
-	dir := t.TempDir()
+	dir := usersModule(t)
+	do(t, ours, dir, "go", "build", "-o", "consume", ".")
+	do(t, ours, dir, "go", "vet", "./...")
+	if said := do(t, ours, dir, filepath.Join(dir, "consume")); !strings.Contains(said, "needs schema version ") {
+		t.Errorf("the program says %q", said)
+	}
+}
+
+// usersModule makes a module that requires all published modules.
+func usersModule(t *testing.T) (dir string) {
+	t.Helper()
+	dir = t.TempDir()
 	do(t, ours, dir, "go", "mod", "init", "example.com/consume")
 	for _, m := range published {
 		if m != "cmd/pawl" {
@@ -60,38 +74,7 @@ func TestGet_BuildsAUsersModule(t *testing.T) {
 		must(t, copyFile(filepath.Join("testdata/user", name), filepath.Join(dir, name)))
 	}
 	do(t, ours, dir, "go", "mod", "tidy")
-	do(t, ours, dir, "go", "build", "-o", "consume", ".")
-	do(t, ours, dir, "go", "vet", "./...")
-	if said := do(t, ours, dir, filepath.Join(dir, "consume")); !strings.Contains(said, "needs schema version ") {
-		t.Errorf("the program says %q", said)
-	}
-	asTheContainerfileDoes(t, dir)
-}
-
-// asTheContainerfileDoes runs the commands of deploy/Containerfile in a user's module, with another
-// output directory.
-func asTheContainerfileDoes(t *testing.T, dir string) {
-	t.Helper()
-	do(t, ours, dir, "go", "get", "-tool", pathOf("cmd/pawl")+"@"+ours.version)
-	text, err := os.ReadFile("../../../deploy/Containerfile")
-	must(t, err)
-	commands := regexp.MustCompile(`(?m)^RUN (.*)$`).FindAllStringSubmatch(string(text), -1)
-	if len(commands) == 0 {
-		t.Fatal("the Containerfile runs nothing")
-	}
-	r := *ours
-	r.env = append(slices.Clone(r.env), "WORKER=.")
-	out := t.TempDir()
-	for _, c := range commands {
-		// Without -trimpath the commands reuse compiled packages.
-		do(t, &r, dir, "sh", "-ec", strings.NewReplacer(" /out/", " "+out+"/", " -trimpath", "").Replace(c[1]))
-	}
-	if said := do(t, &r, dir, filepath.Join(out, "worker")); !strings.Contains(said, "needs schema version ") {
-		t.Errorf("the worker says %q", said)
-	}
-	if said := do(t, &r, dir, filepath.Join(out, "pawl"), "version"); !strings.Contains(said, "pawl "+r.version+",") {
-		t.Errorf("pawl of the image says %q", said)
-	}
+	return dir
 }
 
 // go install installs the command line with its embedded files.
@@ -114,6 +97,8 @@ func TestInstall_GivesTheCommandLine(t *testing.T) {
 			t.Errorf("pawl %s does not say %q:\n%.500s", strings.Join(try.args, " "), try.want, said)
 		}
 	}
+	completes(t, "source <(pawl completion bash)", bin, "pawl")
+	plays(t, pawl)
 }
 
 // do runs a command that must succeed.

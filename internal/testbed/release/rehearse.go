@@ -50,17 +50,22 @@ func rehearse(t *tree) (_ *rehearsal, err error) {
 	if err := os.RemoveAll(r.dir); err != nil { // left by a killed rehearsal
 		return nil, err
 	}
+	return r, r.release(t)
+}
+
+// release writes the copy and its proxy.
+func (r *rehearsal) release(t *tree) (err error) {
 	if r.tree, err = t.copyTo(filepath.Join(r.dir, "tree")); err != nil {
-		return nil, err
+		return err
 	}
 	if err := r.tree.set(r.version); err != nil {
-		return nil, err
+		return err
 	}
 	if err := r.tree.writeProxy(r.version, r.proxy()); err != nil {
-		return nil, err
+		return err
 	}
 	r.env, err = behind(r.proxy())
-	return r, err
+	return err
 }
 
 // rehearsed returns the version of a rehearsal of the tree.
