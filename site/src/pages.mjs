@@ -35,7 +35,8 @@ export function sidebar(text) {
 
 /**
  * remark changes what differs from GitHub: the theme writes the title, links lead to pages or into the
- * repository, images have the base in their address, and diagrams are drawn in the browser.
+ * repository, and images have the base in their address. Drawings become parts of the page, so that they
+ * have its theme and their text can be selected.
  */
 export function remark({ base, ref }) {
 	/** address returns the address of a link in a file. */
@@ -53,12 +54,14 @@ export function remark({ base, ref }) {
 		const from = path.relative(root, file.path);
 		tree.children.splice(tree.children.findIndex((n) => n.type === 'heading' && n.depth === 1), 1);
 		const walk = (node) => {
+			const drawing = node.type === 'image' && path.posix.join(path.posix.dirname(from), node.url);
+			if (drawing && drawing.startsWith('docs/images/drawings/')) {
+				node.type = 'html';
+				node.value = readFileSync(path.join(root, drawing), 'utf8').replace('@media (prefers-color-scheme: dark)', '[data-theme=dark]');
+				return;
+			}
 			if (node.url) node.url = address(from, node.url);
 			if (node.type === 'html') node.value = node.value.replace(/(src|href)="([^"]+)"/g, (_, name, url) => `${name}="${address(from, url)}"`);
-			if (node.type === 'code' && node.lang === 'mermaid') {
-				node.type = 'html';
-				node.value = `<pre class="mermaid">${node.value.replace(/&/g, '&amp;').replace(/</g, '&lt;')}</pre>`;
-			}
 			node.children?.forEach(walk);
 		};
 		walk(tree);

@@ -84,8 +84,8 @@ func TestSite(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if written, drawn := strings.Count("\n"+string(text), "\n```mermaid"), evaluate[int](b, `document.querySelectorAll("pre.mermaid").length`); written != drawn {
-			t.Errorf("%s: %d of %d diagrams are on the page", file, drawn, written)
+		if written, drawn := strings.Count(string(text), "images/drawings/"), evaluate[int](b, `document.querySelectorAll("svg.pic").length`); written != drawn {
+			t.Errorf("%s: %d of %d drawings are on the page", file, drawn, written)
 		}
 	}
 	for page, file := range pages {
@@ -104,17 +104,25 @@ func TestSite_Planted(t *testing.T) {
 		main.insertAdjacentHTML("beforeend", '<a href="nowhere.html">x</a> <a href="../start.html#nowhere">x</a> <a href="#nothing">x</a>' +
 			'<a href="https://github.com/pawl-go/pawl/blob/HEAD/nowhere.go">x</a> <h1>x</h1> <h5>x</h5> <img src="../images/performance-rates.svg">' +
 			'<img src="../images/nothing.svg" alt="x"> <div style="width: 400px; height: 1px"></div> <p class="pale">pale text</p> <p class="dim">dim text</p>' +
-			'<style>.pale { color: #ccc } [data-theme=dark] .dim { color: #444 } [data-theme=dark] .mermaid svg { display: none }</style>');
+			'<style>.pale { color: #ccc } [data-theme=dark] .dim { color: #444 } [data-theme=dark] .pic .faint { fill: #444 }</style>');
 		all(".copy")[0].remove();
 		all(".copy button")[1].dataset.code = "other";
-		all(".mermaid svg")[0].remove();
+		const texts = all(".pic text"), at = (i, x, y) => { texts[i].setAttribute("x", x); texts[i].setAttribute("y", y) };
+		at(0, -99, 9);
+		texts[1].style.fontSize = "5px";
+		texts[2].setAttribute("class", "faint");
+		at(3, 8, 31);
+		at(5, texts[4].getAttribute("x"), texts[4].getAttribute("y"));
+		texts[6].style.userSelect = "none";
+		all(".pic")[0].removeAttribute("aria-label");
 		fetch("http://127.0.0.2:1/x").catch(() => {});
 		console.error("planted");
 	}`))
 	_, faults := b.siteFaults()
 	for _, planted := range []string{"nowhere.html leads nowhere", "start.html#nowhere leads nowhere", "#nothing leads nowhere", "nowhere.go leads nowhere",
 		"2 h1", "h5 after h1", "image-alt", "nothing.svg is no picture", "light: color-contrast.*pale", "dark: color-contrast.*dim", "narrow: .* wider",
-		"without a copy button", "copied other", "light: a diagram is not drawn", "dark: a diagram is not drawn", "requests http://127.0.0.2:1/x", "console: .*planted"} {
+		"without a copy button", "copied other", "light: .* leaves the drawing", "narrow: .* has a size of", "dark: .* has a contrast of", "light: .* leaves its box",
+		"light: .* meets ", "light: .* cannot be selected", "light: a drawing does not say", "requests http://127.0.0.2:1/x", "console: .*planted"} {
 		if pattern := regexp.MustCompile(planted); !slices.ContainsFunc(faults, pattern.MatchString) {
 			t.Errorf("no %q in:\n%s", planted, strings.Join(faults, "\n"))
 		}
@@ -177,13 +185,13 @@ func (b *browser) showPage(address string) {
 	b.wear(looks[0])
 }
 
-// wear changes the look of the window, and waits until the page and its diagrams have its theme.
+// wear changes the look of the window, and waits until the page has its theme.
 func (b *browser) wear(l look) {
 	b.Helper()
 	b.dress(l)
 	theme := map[bool]string{true: "dark", false: "light"}[l.dark]
 	patience.Until(b, "the page in "+theme, func() bool {
-		return evaluate[bool](b, fmt.Sprintf(`[document.documentElement, ...document.querySelectorAll("pre.mermaid")].every(e => e.dataset.theme === %q)`, theme))
+		return evaluate[string](b, `document.documentElement.dataset.theme`) == theme
 	})
 }
 
@@ -197,7 +205,7 @@ func (b *browser) siteFaults() (links, faults []string) {
 		const levels = all("main :is(h1, h2, h3, h4, h5, h6)").map(h => +h.tagName[1]);
 		levels.forEach((l, i) => { if (i && l > levels[i-1] + 1) faults.push("h" + l + " after h" + levels[i-1]) });
 		await Promise.all(all("img").map(i => i.decode().catch(() => faults.push(i.src + " is no picture"))));
-		all("pre:not(.mermaid)").forEach(p => { if (!p.parentElement.querySelector(".copy button")) faults.push("code without a copy button: " + p.innerText.slice(0, 80)) });
+		all("pre").forEach(p => { if (!p.parentElement.querySelector(".copy button")) faults.push("code without a copy button: " + p.innerText.slice(0, 80)) });
 		return faults;
 	})()`)...)
 	for _, l := range []look{looks[0], looks[1], narrow} {
@@ -209,8 +217,7 @@ func (b *browser) siteFaults() (links, faults []string) {
 		case looks[1]:
 			found = b.violations("color-contrast")
 		}
-		found = append(found, b.wide()...)
-		found = append(found, evaluate[[]string](b, `[...document.querySelectorAll("pre.mermaid")].filter(d => !d.querySelector("svg")?.getBoundingClientRect().width).map(() => "a diagram is not drawn")`)...)
+		found = slices.Concat(found, b.wide(), b.drawingFaults())
 		for _, fault := range found {
 			faults = append(faults, l.name+": "+fault)
 		}

@@ -93,6 +93,7 @@ var plan = []struct {
 	// tests, ours and our users'
 	{"internal/testbed/checker", nil}, // shares nothing with the packages that it judges
 	{"internal/testbed/surface", nil},
+	{"internal/testbed/pictures", nil},
 	{"internal/testbed/postgres", nil},
 	{"internal/testbed/brokers", nil},
 	{"internal/testbed/hatest", nil},
