@@ -31,7 +31,10 @@ func audit(v *view) error {
 	if err != nil {
 		return err
 	}
-	t := v.recordTable(found, "No change was made by hand.")
+	t := v.recordTable(found, noChanges)
+	if v.asked() {
+		t.Empty = noMatch
+	}
 	if len(found) > auditPage {
 		t.Rows = t.Rows[:auditPage]
 		t.Next = v.with("after", strconv.FormatInt(found[auditPage-1].ID, 10))
@@ -45,11 +48,11 @@ func (v *view) byHand(all []ops.Change) {
 	for i, c := range all {
 		records[i].Change = c
 	}
-	v.add(heading("By hand"), v.recordTable(records, "No changes by hand."))
+	v.add(heading("By hand"), v.recordTable(records, empty{Text: "No changes by hand."}))
 }
 
-func (v *view) recordTable(all []record, empty string) table {
-	t := table{Caption: "Changes by hand", Head: []string{"at", "who", "verb", "what", "why"}, Empty: empty}
+func (v *view) recordTable(all []record, none empty) table {
+	t := table{Caption: "Changes by hand", Head: []string{"at", "who", "verb", "what", "why"}, Empty: none}
 	for _, r := range all {
 		what := mono(r.Target)
 		if id, is := strings.CutPrefix(r.Target, "job "); is {

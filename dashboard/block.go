@@ -32,7 +32,7 @@ type table struct {
 	Head    []string // a name that begins with "#" is a column of numbers, aligned right
 	Rows    [][]cell
 	Next    string // address of the next page, or "" on the last
-	Empty   string // shown if there are no rows
+	Empty   empty  // shown if there are no rows
 }
 
 type cell struct {
@@ -93,7 +93,13 @@ func linked(value any, link string) cell {
 	return cell{Text: fmt.Sprint(value), Link: link, Mono: true}
 }
 
-func figure(n int) cell { return cell{Text: number(n)} }
+// figure is a count. A zero stands back.
+func figure(n int) cell {
+	if n == 0 {
+		return cell{Text: "0", Class: "quiet"}
+	}
+	return cell{Text: number(n)}
+}
 
 // capped is a count of glance.
 func capped(n int) cell {

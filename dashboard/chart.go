@@ -46,8 +46,8 @@ type point struct {
 
 // The area of a chart's lines, in units of its view box.
 const (
-	chartLeft, chartRight = 4.0, 316.0
-	chartHigh, chartLow   = 14.0, 84.0
+	chartLeft, chartRight = 0.0, 320.0
+	chartHigh, chartLow   = 1.0, 69.0
 )
 
 // A period is how far back charts reach.
@@ -82,9 +82,9 @@ type linePlan struct {
 
 var chartPlans = []chartPlan{
 	{title: "Effects and duplicates", lines: []linePlan{{"effects", []string{"succeeded"}}, {"duplicates absorbed", []string{"duplicate_skipped", "duplicate_filtered", "replay", "guard_already_handled"}}}},
-	{title: "Failures", lines: []linePlan{{"to be tried again", []string{"retryable"}}, {"dead letters", []string{"failed", "mismatch", "invalid", "delivery_stale", "gap"}}}},
-	{title: "Crashes and lost replies", lines: []linePlan{{"taken back from dead workers", []string{"stale_takeover"}}, {"stale writes refused", []string{"stale_write_refused"}},
-		{"replies to COMMIT lost", []string{"commit_unknown"}}}},
+	{title: "Failures", lines: []linePlan{{"retries", []string{"retryable"}}, {"dead letters", []string{"failed", "mismatch", "invalid", "delivery_stale", "gap"}}}},
+	{title: "Crashes and lost replies", lines: []linePlan{{"taken from dead workers", []string{"stale_takeover"}}, {"stale writes refused", []string{"stale_write_refused"}},
+		{"COMMIT replies lost", []string{"commit_unknown"}}}},
 	{title: "Age of the oldest due job", levels: true, ages: true, lines: []linePlan{{"age", []string{"oldest_due_ms"}}}},
 	{title: "Jobs", levels: true, lines: []linePlan{{"due", []string{"due"}}, {"processing", []string{"processing"}}}},
 	{title: "Jobs that need a person", levels: true, lines: []linePlan{{"dead letters", []string{"dead_letters"}}, {"unknown", []string{"unknown"}}}},
@@ -123,7 +123,7 @@ func (v *view) history(source, scope string) {
 	}
 	v.add(v.periodLinks(name))
 	if len(rows) == 0 {
-		v.add(note{Class: "quiet", Text: "Nothing was counted in this time. Workers and consumers add their counts while they run, every 15 seconds or so."})
+		v.add(noCharts)
 		return
 	}
 	var all charts
@@ -304,7 +304,7 @@ func (c chart) Said() string {
 // Table returns the numbers of a chart, newest first, without moments at which all are 0 or
 // unknown.
 func (c chart) Table() table {
-	t := table{Caption: c.Title + " from " + c.Begin + " to " + c.End, Head: []string{"from"}, Empty: "All figures are 0."}
+	t := table{Caption: c.Title + " from " + c.Begin + " to " + c.End, Head: []string{"from"}, Empty: empty{Text: "All figures are 0."}}
 	for _, s := range c.Series {
 		t.Head = append(t.Head, "#"+s.Name)
 	}

@@ -124,7 +124,7 @@ func TestCharts_NameNoOldFigureNow(t *testing.T) {
 		b.rolled("minute", before, "level", "queue", "", "due", 70)
 	}
 	found := charts(b.get("").body)["Jobs"]
-	if !strings.Contains(found, `last</span> – <span class="quiet">most</span> 70`) || !strings.Contains(found, "due: last –, highest 70") {
+	if !strings.Contains(found, `due <strong>–</strong>`) || !strings.Contains(found, "due: last –, highest 70") {
 		t.Error(found)
 	}
 }

@@ -10,7 +10,7 @@ import (
 func commands(v *view) error {
 	s := ops.Commands{Scope: v.param("scope"), Statuses: v.statuses(), Stale: v.param("stale") == "yes", After: v.param("after")}
 	v.filter("commands", field{Name: "scope", Label: "scope"}, statusField(ops.CommandStatuses()), only("stale", "only those that do not end without help (slow)"))
-	t := table{Caption: "Commands: one row for each idempotency key", Empty: "No command fits.", Head: []string{"key", "scope", "status", "#attempts", "changed", "answer", "remembered until"}}
+	t := table{Caption: "Commands: one row for each idempotency key", Empty: noCommands, Head: []string{"key", "scope", "status", "#attempts", "changed", "answer", "remembered until"}}
 	return list(v, t, s.List, func(c ops.Command) []cell {
 		v.ReadAt = c.ReadAt
 		answer := plain("")

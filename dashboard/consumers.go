@@ -12,7 +12,7 @@ import (
 
 // consumers lists the consumers that have reported their retention.
 func consumers(v *view, o ops.Overview) error {
-	t := table{Caption: "Consumers", Empty: "No consumer has reported yet.", Head: []string{"consumer", "remembers its deliveries for", "a message may be delivered for", "last report"}}
+	t := table{Caption: "Consumers", Empty: noConsumers, Head: []string{"consumer", "remembers its deliveries for", "a message may be delivered for", "last report"}}
 	for _, c := range o.Consumers {
 		remembers, horizon := "ever", "not known"
 		if c.Remembers > 0 {
@@ -46,7 +46,7 @@ func consumer(v *view) error {
 		return err
 	}
 	v.add(heading("Kept deliveries"))
-	t := table{Caption: "Deliveries that were kept as they came, in the order in which they were received", Empty: "None was kept. Consumers keep signed webhooks as they came, and what became a dead letter.",
+	t := table{Caption: "Deliveries that were kept as they came, in the order in which they were received", Empty: noKept,
 		Head: []string{"key", "received", "took effect", "job", "kept"}}
 	err = list(v, t, s.List, func(d ops.Delivery) []cell {
 		v.ReadAt = d.ReadAt
@@ -120,7 +120,7 @@ func (v *view) forgotten(ref ops.DeliveryRef) error {
 func gates(v *view) error {
 	s := ops.SequenceGates{Consumer: v.param("consumer"), Held: v.param("held") == "yes", After: v.param("after")}
 	v.filter("gates", field{Name: "consumer", Label: "consumer"}, only("held", "only with held deliveries"))
-	t := table{Caption: "Sequence gates: deliveries of a resource take effect in the order of their numbers", Empty: "No gate fits.",
+	t := table{Caption: "Sequence gates: deliveries of a resource take effect in the order of their numbers", Empty: noGates,
 		Head: []string{"resource", "consumer", "#last", "#held", "#lowest held", "since"}}
 	return list(v, t, s.List, func(g ops.SequenceGate) []cell {
 		v.ReadAt = g.ReadAt

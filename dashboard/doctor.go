@@ -44,7 +44,7 @@ func trouble(err error) string {
 }
 
 func (v *view) diagnosed(d doctor.Diagnosis) {
-	found := table{Caption: "Findings", Head: []string{"check", "what was found", "why it matters", "what to do"}, Empty: "Nothing was found."}
+	found := table{Caption: "Findings", Head: []string{"check", "what was found", "why it matters", "what to do"}, Empty: empty{Text: "Nothing was found."}}
 	for _, f := range d.Findings {
 		found.Rows = append(found.Rows, []cell{mono(f.Check), plain(f.What), plain(f.Why), plain(f.Fix)})
 	}
@@ -71,7 +71,7 @@ func (v *view) diagnosed(d doctor.Diagnosis) {
 const mostOfAClass = 20
 
 func (v *view) staleTable(all []ops.Stale) table {
-	t := table{Caption: fmt.Sprintf("What waits for a decision, or for a worker to notice: at most %d of each class, the oldest", mostOfAClass), Head: []string{"what", "name", "class", "since", "why", "what to do"}, Empty: "Nothing stands still."}
+	t := table{Caption: fmt.Sprintf("What waits for a decision, or for a worker to notice: at most %d of each class, the oldest", mostOfAClass), Head: []string{"what", "name", "class", "since", "why", "what to do"}, Empty: empty{Text: "Nothing stands still."}}
 	for _, s := range all {
 		name := mono(short(80, s.Scope+" "+s.Key))
 		switch s.Kind {

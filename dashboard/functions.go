@@ -20,6 +20,7 @@ var functions = template.FuncMap{
 	"number":   number,
 	"octets":   octets,
 	"stamp":    stamp,
+	"clock":    func(at time.Time) string { return at.UTC().Format("15:04:05.000") },
 	"iso":      func(at time.Time) string { return at.UTC().Format(time.RFC3339Nano) },
 	"visible":  visible,
 	"short":    short,

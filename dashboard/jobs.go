@@ -115,11 +115,15 @@ func (v *view) jobList(status string) error {
 	if err != nil {
 		return err
 	}
-	return list(v, jobTable("Jobs in the order of their ids"), s.List, v.jobCells)
+	t := jobTable("Jobs in the order of their ids")
+	if v.Page.pattern == "/dead-letters" {
+		t.Empty = noDead
+	}
+	return list(v, t, s.List, v.jobCells)
 }
 
 func jobTable(caption string) table {
-	return table{Caption: caption, Empty: "No job fits.", Head: []string{"#id", "queue", "kind", "key", "status", "#attempts", "enqueued", "last error", "on a retry"}}
+	return table{Caption: caption, Empty: noJobs, Head: []string{"#id", "queue", "kind", "key", "status", "#attempts", "enqueued", "last error", "on a retry"}}
 }
 
 func (v *view) jobCells(j ops.Job) []cell {
@@ -241,7 +245,7 @@ func (v *view) endedJob(ref ops.JobRef) error {
 }
 
 func (v *view) errorTable(all []ops.JobError) table {
-	t := table{Caption: "The last 10 attempts that failed, the newest first", Head: []string{"at", "#attempt", "#fence", "worker", "code", "error"}, Empty: "No attempt has failed."}
+	t := table{Caption: "The last 10 attempts that failed, the newest first", Head: []string{"at", "#attempt", "#fence", "worker", "code", "error"}, Empty: empty{Text: "No attempt has failed."}}
 	for i := len(all) - 1; i >= 0; i-- {
 		e := all[i]
 		t.Rows = append(t.Rows, []cell{at(e.At), figure(e.Attempt), {Text: number(e.Fence)}, mono(e.Worker), mono(e.Code), plain(e.Error)})

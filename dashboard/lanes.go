@@ -8,7 +8,7 @@ import (
 func lanes(v *view) error {
 	s := ops.Lanes{Queue: v.param("queue"), Blocked: v.param("blocked") == "yes", After: v.param("after")}
 	v.filter("lanes", field{Name: "queue", Label: "queue"}, only("blocked", "only blocked"))
-	t := table{Caption: "Lanes: jobs of a lane run one at a time, in order", Empty: "No lane fits.",
+	t := table{Caption: "Lanes: jobs of a lane run one at a time, in order", Empty: noLanes,
 		Head: []string{"lane", "queue", "policy", "#head", "its status", "#waiting behind it", "oldest of those"}}
 	return list(v, t, s.List, func(l ops.Lane) []cell {
 		v.ReadAt = l.ReadAt

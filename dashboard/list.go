@@ -2,6 +2,7 @@ package dashboard
 
 import (
 	"context"
+	"slices"
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/ops"
@@ -41,6 +42,9 @@ func list[T any](v *view, t table, read func(context.Context, pawl.DB) (ops.Page
 	if err != nil {
 		return err
 	}
+	if v.asked() {
+		t.Empty = noMatch
+	}
 	for _, one := range found.Rows {
 		t.Rows = append(t.Rows, row(one))
 	}
@@ -49,6 +53,16 @@ func list[T any](v *view, t table, read func(context.Context, pawl.DB) (ops.Page
 	}
 	v.add(t)
 	return nil
+}
+
+// asked reports whether the address narrows a list.
+func (v *view) asked() bool {
+	for name, values := range v.given {
+		if name != "charts" && name != "name" && slices.ContainsFunc(values, func(value string) bool { return value != "" }) {
+			return true
+		}
+	}
+	return false
 }
 
 // with returns the address of this page with another value of one parameter.

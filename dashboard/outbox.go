@@ -15,10 +15,10 @@ func outbox(v *view, o ops.Overview) error {
 		}
 	}
 	lag := v.queueTable(sinks, o.ReadAt)
-	lag.Caption, lag.Empty = "Sinks: each is a queue", "No event waits for a sink."
+	lag.Caption, lag.Empty = "Sinks: each is a queue", noSinks
 	v.add(lag, heading("Events"))
 	v.filter("outbox", field{Name: "sink", Label: "sink"}, field{Name: "type", Label: "type of event"}, statusField(ops.JobStatuses()), only("heads", "only what each aggregate waits for"))
-	t := table{Caption: "Events that are not published yet", Empty: "No event fits.", Head: []string{"#job", "event", "type", "aggregate", "sink", "status", "#attempts", "appended", "last error"}}
+	t := table{Caption: "Events that are not published yet", Empty: noEvents, Head: []string{"#job", "event", "type", "aggregate", "sink", "status", "#attempts", "appended", "last error"}}
 	return list(v, t, s.List, func(e ops.OutboxEvent) []cell {
 		return []cell{linked(e.JobID, v.Link.Job(e.JobID)), mono(e.EventID), plain(e.EventType), mono(e.AggregateType + " " + e.AggregateID), plain(e.Sink), status(e.Status),
 			figure(e.Attempts), plain(ago(e.CreatedAt, e.ReadAt)), plain(short(120, e.LastError))}

@@ -15,6 +15,7 @@ func overview(v *view, o ops.Overview) error {
 	return nil
 }
 
+// needed returns what needs a person, if anything, then the load.
 func (v *view) needed(o ops.Overview) needs {
 	var dead, unknown, blocked, due int
 	var oldest time.Time
@@ -30,10 +31,6 @@ func (v *view) needed(o ops.Overview) needs {
 			silent++
 		}
 	}
-	item := func(n int, text, link, class string) need {
-		c := alarming(n, class)
-		return need{c.Text, text, link, c.Class}
-	}
 	wait := need{"–", "oldest due job", v.Link.To("queues"), ""}
 	if !oldest.IsZero() {
 		wait.Count = span(o.ReadAt.Sub(oldest))
@@ -41,16 +38,23 @@ func (v *view) needed(o ops.Overview) needs {
 			wait.Class = "odd"
 		}
 	}
-	return needs{
-		item(dead, "dead letters", v.Link.To("dead-letters"), "bad"),
-		item(o.UnknownSteps, "steps of unknown outcome", v.Link.To("steps", "status", ops.StatusUnknown), "bad"),
-		item(o.UnknownCommands, "commands of unknown outcome", v.Link.To("commands", "status", ops.StatusUnknown), "bad"),
-		item(unknown, "jobs that wait for a step", v.Link.To("jobs", "status", ops.StatusUnknown), "odd"),
-		item(blocked, "lanes blocked", v.Link.To("lanes", "blocked", "yes"), "odd"),
-		item(silent, "workers silent", v.Link.To("workers"), "odd"),
-		item(due, "jobs due", v.Link.To("queues"), ""),
-		wait,
+	var all needs
+	person := func(n int, text, link, class string) {
+		if n > 0 {
+			all = append(all, need{capped(n).Text, text, link, class})
+		}
 	}
+	person(dead, "dead letters", v.Link.To("dead-letters"), "bad")
+	person(o.UnknownSteps, "steps of unknown outcome", v.Link.To("steps", "status", ops.StatusUnknown), "bad")
+	person(o.UnknownCommands, "commands of unknown outcome", v.Link.To("commands", "status", ops.StatusUnknown), "bad")
+	person(unknown, "jobs that wait for a step", v.Link.To("jobs", "status", ops.StatusUnknown), "odd")
+	person(blocked, "lanes blocked", v.Link.To("lanes", "blocked", "yes"), "odd")
+	person(silent, "workers silent", v.Link.To("workers"), "odd")
+	if len(all) == 0 {
+		all = needs{{"0", "dead, unknown, blocked or silent", v.Link.To("doctor"), "good"}}
+	}
+	return append(all, need{capped(due).Text, "jobs due", v.Link.To("queues"), ""}, wait,
+		need{number(len(o.Workers) - silent), "workers alive", v.Link.To("workers"), ""})
 }
 
 // queues lists all queues. An outbox is the queue "outbox/SINK".
@@ -60,9 +64,9 @@ func queues(v *view, o ops.Overview) error {
 }
 
 func (v *view) queueTable(all []ops.Queue, now time.Time) table {
-	t := table{Caption: "Jobs that have not finished, by queue. Counts stop at " + number(countLimit) + ".",
+	t := table{Caption: "Unfinished jobs by queue, counted up to " + number(countLimit),
 		Head:  []string{"queue", "mode", "#due", "#oldest due", "#later", "#waiting", "#processing", "#dead letters", "#unknown", "#lanes blocked"},
-		Empty: "No queue has a job, and nothing was set for any."}
+		Empty: noQueues}
 	for _, q := range all {
 		mode := plain(q.Mode)
 		if q.Mode != ops.QueueRunning {
@@ -108,8 +112,8 @@ func workers(v *view, o ops.Overview) error {
 }
 
 func (v *view) workerTable(all []ops.Worker, now time.Time) table {
-	t := table{Caption: "Workers: processes that claim jobs", Head: []string{"worker", "#id", "state", "#last heartbeat", "#lease left", "presence lock", "#jobs in hand"},
-		Empty: "No worker is registered. Start one, or look at its log."}
+	t := table{Caption: "A worker without a presence lock counts as dead only when its lease ends", Head: []string{"worker", "#id", "state", "#last heartbeat", "#lease left", "presence lock", "#jobs in hand"},
+		Empty: noWorkers}
 	for _, w := range all {
 		state := cell{Text: w.State, Class: "good"}
 		if w.State != "alive" {
@@ -121,7 +125,7 @@ func (v *view) workerTable(all []ops.Worker, now time.Time) table {
 			lease = cell{Text: "over for " + span(-left), Class: "bad"}
 		}
 		t.Rows = append(t.Rows, []cell{{Text: w.Name, Mono: true}, plain(w.ID), state, plain(ago(w.SeenAt, now)), lease,
-			yes(w.Presence, "held: its death is noticed at once", "none: its death is noticed when its lease is over"), figure(w.Held)})
+			yes(w.Presence, "held", "none"), figure(w.Held)})
 	}
 	return t
 }

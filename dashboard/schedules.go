@@ -8,7 +8,7 @@ import (
 )
 
 func schedules(v *view) error {
-	t := table{Caption: "Schedules", Empty: "There is no schedule.", Head: []string{"schedule", "plan", "queue", "kind", "state", "next", "last"}}
+	t := table{Caption: "Schedules", Empty: noSchedules, Head: []string{"schedule", "plan", "queue", "kind", "state", "next", "last"}}
 	return list(v, t, ops.Schedules{After: v.param("after")}.List, func(s ops.Schedule) []cell {
 		v.ReadAt = s.ReadAt
 		return []cell{linked(s.Name, v.Link.Schedule(s.Name)), plain(operator.Plan(s)), linked(s.Queue, v.Link.Queue(s.Queue)), plain(s.Kind), scheduleState(s), at(s.NextAt), at(s.LastAt)}

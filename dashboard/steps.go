@@ -13,7 +13,7 @@ func steps(v *view) error {
 	return list(v, stepTable, s.List, v.stepCells)
 }
 
-var stepTable = table{Caption: "Steps: calls of other systems", Empty: "No step fits.", Head: []string{"step", "owner", "provider", "status", "#calls", "#in doubt", "changed", "provider's key"}}
+var stepTable = table{Caption: "Steps: calls of other systems", Empty: noSteps, Head: []string{"step", "owner", "provider", "status", "#calls", "#in doubt", "changed", "provider's key"}}
 
 func (v *view) stepCells(s ops.Step) []cell {
 	v.ReadAt = s.ReadAt
@@ -48,7 +48,7 @@ func step(v *view) error {
 		{"first call", at(s.FirstCalledAt)}, {"nothing was sent after", at(s.LastNotAfter)}, {"the provider remembers the key until", at(s.MemoryEndsAt)},
 		{"failure", plain(strings.TrimSpace(s.FailureCode + " " + s.FailureMessage))}})
 	v.add(v.actions(operator.Step(s)))
-	t := table{Caption: "The newest 100 calls and probes, oldest first", Empty: "No call was recorded.", Head: []string{"started", "what", "#fence", "outcome", "ended", "reference", "detail"}}
+	t := table{Caption: "The newest 100 calls and probes, oldest first", Empty: empty{Text: "No call was recorded."}, Head: []string{"started", "what", "#fence", "outcome", "ended", "reference", "detail"}}
 	for _, c := range s.History {
 		outcome := plain(c.Outcome)
 		if c.Outcome == "" {

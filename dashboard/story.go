@@ -17,6 +17,7 @@ type timeline []moment
 
 type moment struct {
 	At      time.Time
+	Day     string // if it is not that of the moment before
 	Later   string // since the moment before: "+1.9 s"
 	Mark    string // a sign for the class, beside the words
 	Class   string
@@ -28,9 +29,10 @@ type moment struct {
 // story shows all facts about one key in the order of time, as `pawl explain` does.
 func story(v *view) error {
 	key, scope := v.param("key"), v.param("scope")
-	v.filter("story", field{Name: "key", Label: "key or job id"}, field{Name: "scope", Label: "only in this scope, consumer, queue or guarded table"})
+	fields := []field{{Name: "key", Label: "key or job id"}, {Name: "scope", Label: "only in this scope, consumer, queue or guarded table"}}
 	if key == "" {
-		v.add(note{Class: "quiet", Text: "Enter the key of a command, a delivery, a job or an event, the id of a job, or the resource of a sequence gate."})
+		v.filter("story", fields...)
+		v.add(noStory)
 		return nil
 	}
 	s, err := see(v, func(ctx context.Context, db pawl.DB) (ops.Story, error) {
@@ -47,7 +49,7 @@ func story(v *view) error {
 	}
 	v.Title, v.ReadAt = "Story of "+key, s.ReadAt
 	if !s.Known() {
-		hint := "it never came, or longer ago than is remembered; the key is the one its sender gave"
+		hint := "compare it with the key that its sender gave; it may have come longer ago than is remembered"
 		if len(s.Beyond) > 0 {
 			hint = "there are more " + strings.Join(s.Beyond, " and ") + " than were looked in: name one"
 		}
@@ -59,6 +61,7 @@ func story(v *view) error {
 		}
 		v.add(told)
 	}
+	v.filter("story", fields...)
 	looked := "Looked in: " + strings.Join(s.Looked, ", ") + "."
 	if len(s.Beyond) > 0 {
 		looked += " Not looked in all of: " + strings.Join(s.Beyond, ", ") + "."
@@ -80,15 +83,24 @@ func (v *view) timeline(s ops.Story) (t timeline) {
 	now := false
 	for _, m := range s.Moments {
 		if m.At.After(s.ReadAt) && !now {
-			t, now, before = append(t, moment{At: s.ReadAt, Later: after(before, s.ReadAt), Class: "now", Mark: "―", Event: "now"}), true, s.ReadAt
+			t, now, before = append(t, moment{At: s.ReadAt, Day: day(before, s.ReadAt), Later: after(before, s.ReadAt), Class: "now", Mark: "―", Event: "now"}), true, s.ReadAt
 		}
 		mark, class := markOf(m)
-		t = append(t, moment{At: m.At, Later: after(before, m.At), Mark: mark, Class: class, Subject: v.subject(m), Event: m.Event, Details: operator.Members(m.Detail)})
+		t = append(t, moment{At: m.At, Day: day(before, m.At), Later: after(before, m.At), Mark: mark, Class: class, Subject: v.subject(m), Event: m.Event, Details: operator.Members(m.Detail)})
 		if !m.At.IsZero() {
 			before = m.At
 		}
 	}
 	return t
+}
+
+// day formats the day of a moment, unless the moment before had the same.
+func day(before, t time.Time) string {
+	day := t.UTC().Format("2006-01-02")
+	if day == before.UTC().Format("2006-01-02") {
+		return ""
+	}
+	return day
 }
 
 // after formats the time since the moment before.

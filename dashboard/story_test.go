@@ -3,8 +3,12 @@ package dashboard_test
 import (
 	"net/http"
 	"net/url"
+	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 )
 
 // The picture has a mark for each moment with a time, and a row for each object.
@@ -38,6 +42,87 @@ select 'orders', 'order-17', sha256('x'), j.id, clock_timestamp() - interval '2 
 		if !strings.Contains(a.body, want) {
 			t.Errorf("the story lacks %q:\n%s", want, a.body)
 		}
+	}
+}
+
+var (
+	markAt = regexp.MustCompile(`<svg x="([\d.]+)%" y="[\d.]+"><path class="`)
+	timeAt = regexp.MustCompile(`<text class="time \w*" x="([\d.]+)%" y="33">([^<]*)</text>`)
+)
+
+// places returns the places of the marks or times of a picture, in percent.
+func places(t *testing.T, of *regexp.Regexp, body string) (all []float64) {
+	t.Helper()
+	for _, m := range of.FindAllStringSubmatch(body, -1) {
+		x, err := strconv.ParseFloat(m[1], 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, x)
+	}
+	return all
+}
+
+// The marks of a picture stand in the order of time, within its width and apart. A gap that is
+// longer than drawn says so. Times do not overlap. Of many moments, a picture has the newest.
+func TestStory_PictureIsToScale(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		seconds []float64 // before now, of calls
+		marks   int
+		cut     bool
+	}{
+		"two":                   {[]float64{20, 10}, 3, false},
+		"at once":               {[]float64{10, 10, 10, 10}, 5, false},
+		"a burst after a week":  {[]float64{604800, 3, 2.99, 2.98, 2.97}, 6, true},
+		"a second and a minute": {[]float64{45, 10, 9}, 4, false},
+		"three hundred":         {nil, 60, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if c.seconds == nil {
+				for i := range 300 {
+					c.seconds = append(c.seconds, float64(3010-10*i))
+				}
+			}
+			b := setup(t, "", nil)
+			now := one[time.Time](b, "select clock_timestamp()")
+			b.exec(`insert into pawl.step (scope, key, step, hash, created_at, updated_at, expires_at, status, recovery, provider, provider_key)
+select 'q', 'k', 's', sha256('x'), $2::timestamptz - make_interval(secs => $1), $2, $2::timestamptz + interval '1 day', 'unknown', 'keyed', 'p', 'k'`, c.seconds[0], now)
+			b.exec(`insert into pawl.step_call (fence, scope, key, step, probe, started_at, not_after)
+select 100 + c.n, 'q', 'k', 's', false, $2::timestamptz - make_interval(secs => c.ago), $2 from unnest($1::float8[]) with ordinality as c (ago, n)`, c.seconds, now)
+			body := b.get("story?key=k").body
+			at := places(t, markAt, body)
+			if len(at) < c.marks || len(at) > 60 || at[0] <= 0 || at[len(at)-1] >= 100 {
+				t.Fatalf("marks at %v", at)
+			}
+			if titles := regexp.MustCompile(`<title>([^<]*)</title></path>`).FindAllStringSubmatch(body, -1); !strings.HasSuffix(titles[len(titles)-1][1], " unknown") {
+				t.Errorf("the newest moment has no mark: %q", titles[len(titles)-1])
+			}
+			var gaps []float64
+			for i := range at[1:] {
+				gaps = append(gaps, at[i+1]-at[i])
+			}
+			if slices.Min(gaps) < 0.9*min(3.5, 60/float64(len(gaps))) {
+				t.Errorf("marks hide each other: %v", gaps)
+			}
+			if left := strings.Contains(body, "are in the list only"); left != (len(c.seconds) > 60) {
+				t.Errorf("%d marks of %d, and it says so: %v", len(at), len(c.seconds), left)
+			}
+			if cut := strings.Contains(body, "longer than drawn"); cut != c.cut {
+				t.Errorf("cut short: %v", cut)
+			}
+			times := places(t, timeAt, body)
+			slices.Sort(times)
+			for i := range times[1:] {
+				if times[i+1]-times[i] < 9 {
+					t.Errorf("times overlap: %v", times)
+				}
+			}
+			if times[0] != at[0] {
+				t.Errorf("the first moment has no time: %v of %v", times, at)
+			}
+		})
 	}
 }
 

@@ -31,6 +31,7 @@ export default defineConfig({
 		starlight({
 			title: 'Pawl',
 			favicon: '/icon.svg',
+			logo: { src: '../dashboard/assets/icon.svg', alt: '' },
 			disable404Route: true,
 			social: [{ icon: 'github', label: 'Repository', href: repository }],
 			components: { SiteTitle: './src/SiteTitle.astro' },

@@ -15,13 +15,13 @@ export const id = (file) => (file === 'README.md' ? 'index' : file.replace(/\.md
 
 const isPage = (file) => pattern.some((p) => path.matchesGlob(file, p));
 
-/** sidebar makes the navigation from the lists of docs/README.md: a group for each heading or bold row. */
+/** sidebar makes the navigation from the lists of docs/README.md: a group for each heading. */
 export function sidebar(text) {
 	const groups = [{ label: 'Pawl', items: [{ slug: 'index', label: 'Pawl' }, { slug: 'docs/README' }] }];
 	for (const line of text.split('\n')) {
-		const group = /^##+ (.+)|^\| \*\*(.+?)\*\*/.exec(line);
+		const group = /^##+ (.+)/.exec(line);
 		if (group) {
-			groups.push({ label: group[1] ?? group[2], collapsed: true, items: [] });
+			groups.push({ label: group[1], collapsed: true, items: [] });
 			continue;
 		}
 		// The first cell of a row, or the item of a list up to its explanation.
@@ -46,6 +46,7 @@ export function remark({ base, ref }) {
 		const file = path.posix.join(path.posix.dirname(from), target).replace(/\/$/, '');
 		const hash = anchor ? '#' + anchor : '';
 		if (file.startsWith('docs/images/')) return base + file;
+		if (file === 'dashboard/assets/icon.svg') return base + 'icon.svg';
 		if (isPage(file)) return `${base}${id(file)}.html${hash}`;
 		const folder = statSync(path.join(root, file), { throwIfNoEntry: false })?.isDirectory();
 		return `${repository}/${folder ? 'tree' : 'blob'}/${ref}/${file}${hash}`;
