@@ -378,6 +378,8 @@ func (c *camp) traced(key string, around time.Time) trace {
 		t.Verdict = "one effect"
 	case c.lost(key, f):
 		t.Verdict = "lost"
+	case !f.closed.IsZero():
+		t.Verdict = "acknowledged, no row yet"
 	default:
 		t.Verdict = "on its way"
 	}

@@ -12,6 +12,9 @@ func TestCamp_OrderOfAFrozenWorkerIsNotLost(t *testing.T) {
 	c := newCamp(ways[0], 2)
 	const key = "order-000001"
 	c.sent(key)
+	if told := c.traced(key, time.Now()).Verdict; told != "on its way" {
+		t.Errorf("before it is received: %q", told)
+	}
 	c.report(1, `{"kind": "began", "key": "order-000001"}`)
 	c.wasDeleted(key, 1) // another worker took it as handled
 	c.of(key).closed = time.Now().Add(-2 * certainly)
@@ -21,7 +24,7 @@ func TestCamp_OrderOfAFrozenWorkerIsNotLost(t *testing.T) {
 			t.Errorf("%d lost, and its history says %q; want %d and %q", counted, told, lost, verdict)
 		}
 	}
-	says(0, "on its way")
+	says(0, "acknowledged, no row yet")
 	c.died(1)
 	says(1, "lost")
 }
