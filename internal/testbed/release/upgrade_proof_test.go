@@ -214,7 +214,7 @@ func (u *upgrade) judge(sent int) {
 	for _, kind := range []string{"message", "job"} {
 		lost := u.number(fmt.Sprintf("select count(*) from generate_series(0, %d) as o (id) where not exists (select from effect as e where e.kind = '%s' and e.id = o.id)", sent-1, kind))
 		doubled := u.number(fmt.Sprintf("select count(*) from (select from effect as e where e.kind = '%s' group by e.id having count(*) > 1) as d", kind))
-		u.t.Logf("%d orders, effects of kind %s: %d lost, %d doubled", sent, kind, lost, doubled)
+		u.t.Logf("counted: upgrade under load and back: %d orders, effects of the %s: %d lost, %d doubled", sent, kind, lost, doubled)
 		if sent < 3000 || lost+doubled > 0 {
 			u.t.Errorf("of %d orders, %d have lost their effect of kind %s and %d have doubled it", sent, lost, kind, doubled)
 		}
