@@ -83,6 +83,9 @@ const (
 // If a handler continues after its statement failed, that shows. Only the pool passed to Make and
 // the transaction passed to the handler are watched and cut. A pool of your own is not.
 //
+// If a [TriggerTest] or a [WorkTest] survives each death, its process then stalls before each
+// statement, while another takes over.
+//
 // It stops after five failing points. The test also fails if there is no point to die at, or if the
 // handler leaves nothing to compare and there is no Check.
 func CrashEverywhere[P HandlerTest | JobTest | RequestTest | TriggerTest | WorkTest](tb testing.TB, p P) {

@@ -24,9 +24,10 @@ import (
 // unless it was acknowledged, and a [guard.Sweeper] of the next process takes the row back.
 //
 // [CrashEverywhere] also lets the process stall before each statement. Meanwhile another process
-// takes the row over. Then the first goes on. The row must be completed in the end, and your tables
-// and the enqueued jobs must be as after one undisturbed run. The comparison is that of
-// [HandlerTest], without the columns AttemptCount and LastError.
+// takes the row over. Then the first goes on, or earlier if the other waits for one of its locks.
+// The row must be completed in the end, and your tables and the enqueued jobs must be as after one
+// undisturbed run. The comparison is that of [HandlerTest], without the columns AttemptCount and
+// LastError.
 type TriggerTest struct {
 	// Schema holds scripts that make your tables, and the row.
 	Schema []string

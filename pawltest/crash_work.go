@@ -22,16 +22,23 @@ import (
 //
 // [Twice] makes two runs at once meet: both read before either of them writes. So a worker that
 // selects a row and then acts on it fails each time, and not once in a thousand times.
+//
+// [CrashEverywhere] also lets the process stall before each statement. Meanwhile Make is called for
+// another process, whose worker runs to its end. Then the first goes on. So a worker that commits
+// after its lease has passed to another is found: it takes effect again, or it overwrites what the
+// other wrote. The first goes on earlier if the other waits for one of its locks.
 type WorkTest struct {
 	// Schema holds scripts that make your tables, and the row that the worker works on.
 	Schema []string
 	// Make returns the worker, which must use the pool. It is called for each database, and again
-	// after a death: if a column of your table is a lease, move it into the past there.
+	// after a death or a lost reply, and beside a stalled process. If a column of your table is a
+	// lease, move it into the past there.
 	//
 	// The worker returns nil if there is nothing left to do. [pawl.ErrAlreadyHandled] counts as
 	// nil. After an error that is [pawl.Retryable] it runs again.
 	Make func(*pgxpool.Pool) func(context.Context) error
-	// Ignore names more columns that are not compared, as "column" or "table.column". Default none.
+	// Ignore names more columns that are not compared, as "column" or "table.column", such as one
+	// that a process that stalled may still write. Default none.
 	Ignore []string
 	// Check tests what else must hold at the end, such as the number of calls of another system. It
 	// is called once for each database. Optional.
@@ -40,27 +47,32 @@ type WorkTest struct {
 
 func (p WorkTest) crashCase() crashCase {
 	return crashCase{
-		schema: p.Schema, ignore: p.Ignore, check: p.Check, meets: true,
-		begin: func(_ context.Context, _ *trial, of *process) (life, error) {
+		schema: p.Schema, ignore: p.Ignore, check: p.Check, finds: true, stalls: true,
+		begin: func(_ context.Context, t *trial, of *process) (life, error) {
 			work := p.Make(of.yours)
 			return func(ctx context.Context) (contents, error) {
 				of.running.RLock()
 				defer of.running.RUnlock()
-				return nil, untilHandled(ctx, work)
+				return nil, t.untilHandled(ctx, work)
 			}, nil
 		},
 		advice: "let one statement decide who works, such as update … where status = 'pending' or insert … on conflict do nothing, " +
-			"and write the rows of the work in its transaction; call other systems in a step of package step",
-		idle: "did the worker use the pool passed to Make?",
+			"and write the rows of the work in its transaction; if a lease decides, let the transaction that writes them check the claim's " +
+			"token, such as update … where id = $1 and token = $2, and roll back if it changes no row; call other systems in a step of package step",
+		untouched: "if your worker has a lease, move it into the past in Make; if not, it marks the work as done before it commits the work",
+		idle:      "did the worker use the pool passed to Make?",
 	}
 }
 
-func untilHandled(ctx context.Context, work func(context.Context) error) error {
-	for {
+// untilHandled retries soon, but not for ever beside a stalled process, which may hold the row.
+func (t *trial) untilHandled(ctx context.Context, work func(context.Context) error) error {
+	for tries := 1; ; tries++ {
 		err := work(ctx)
 		switch {
 		case errors.Is(err, pawl.ErrAlreadyHandled):
 			return nil
+		case tries > 3 && t.stalling.Load():
+			return err
 		case !pawl.Retryable(err) || !pace.Sleep(ctx, 10*time.Millisecond):
 			return err
 		}
@@ -71,7 +83,7 @@ func untilHandled(ctx context.Context, work func(context.Context) error) error {
 func (t *trial) twice(ctx context.Context, work life) (contents, error) {
 	var runs sync.WaitGroup
 	release := func() error { return nil }
-	if t.meets {
+	if t.finds {
 		var err error
 		if release, err = t.hold(ctx); err != nil {
 			return nil, err
@@ -85,7 +97,7 @@ func (t *trial) twice(ctx context.Context, work life) (contents, error) {
 		})
 	}
 	var own error
-	if t.meets {
+	if t.finds {
 		own = errors.Join(t.met(ctx, ended), release())
 	}
 	runs.Wait()
@@ -124,7 +136,7 @@ const mostLooks = 500
 func (t *trial) met(ctx context.Context, ended <-chan bool) error {
 	for range mostLooks {
 		var waiting int
-		err := t.eyes.QueryRow(ctx, "select count(*) from pg_stat_activity where datname = current_database() and application_name = $1 "+
+		err := t.eyes.QueryRow(ctx, "select count(*) from pg_stat_activity where datname = current_database() and application_name like $1 || '%' "+
 			"and wait_event_type = 'Lock'", processName).Scan(&waiting)
 		if err != nil {
 			return fmt.Errorf("waiting for two runs to meet: %w", err)

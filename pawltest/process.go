@@ -21,6 +21,8 @@ import (
 // are cut and none can be made, so nothing of it reaches the database again. It dies at a statement
 // on a watched connection, or at a call of pass.
 type process struct {
+	name string // of its sessions
+
 	// own is for code around the handler, and watched only while a handler has a transaction of it.
 	own   *pgxpool.Pool
 	yours *pgxpool.Pool // for the handler; always watched
@@ -38,8 +40,8 @@ type process struct {
 	hit   string
 	wires map[*wire]bool
 
-	stallAt int    // statement to stall before, from 1; 0: none
-	stalled func() // what happens meanwhile
+	stallAt          int           // statement to stall before, from 1; 0: none
+	stalled, resumed chan struct{} // closed when it stalls, and when it goes on; nil before stall
 }
 
 type fate int
@@ -61,17 +63,18 @@ func (f fate) at(text string) string {
 	return "lost reply to " + text + ", without a death"
 }
 
-// processName is the application_name of a process's connections.
-const processName = "pawltest process"
+// processName begins the application_name of a process's connections. The process's number in its
+// trial ends it.
+const processName = "pawltest process "
 
-func newProcess(ctx context.Context, url string, at int, beside bool) (*process, error) {
-	p := &process{at: at, wires: map[*wire]bool{}}
+func newProcess(ctx context.Context, url, name string) (*process, error) {
+	p := &process{name: name, wires: map[*wire]bool{}}
 	p.gone, p.end = context.WithCancel(context.Background())
 	var err error
-	if p.own, err = newPool(ctx, url, p.attach(false), beside); err != nil {
+	if p.own, err = newPool(ctx, url, p.attach(false), name); err != nil {
 		return nil, err
 	}
-	p.yours, err = newPool(ctx, url, p.attach(true), beside)
+	p.yours, err = newPool(ctx, url, p.attach(true), name)
 	return p, err
 }
 
@@ -88,17 +91,13 @@ func (p *process) close() {
 
 type attachFunc = func(context.Context, *pgconn.Config, net.Conn) (net.Conn, error)
 
-// newPool returns a pool. beside a stalled process, its statements do not wait long for a lock.
-func newPool(ctx context.Context, url string, attach attachFunc, beside bool) (*pgxpool.Pool, error) {
+func newPool(ctx context.Context, url string, attach attachFunc, name string) (*pgxpool.Pool, error) {
 	config, err := pgxpool.ParseConfig(url)
 	if err != nil {
 		return nil, err
 	}
 	config.ConnConfig.AfterNetConnect = attach
-	config.ConnConfig.RuntimeParams["application_name"] = processName
-	if beside {
-		config.ConnConfig.RuntimeParams["lock_timeout"] = "100ms"
-	}
+	config.ConnConfig.RuntimeParams["application_name"] = name
 	return pgxpool.NewWithConfig(ctx, config)
 }
 
@@ -114,6 +113,13 @@ func (p *process) attach(watched bool) attachFunc {
 		p.wires[w] = true
 		return w, nil
 	}
+}
+
+// diesAt makes the process die at a point, from 1, of what it does from now on.
+func (p *process) diesAt(at int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.at, p.passed = at, 0
 }
 
 func (p *process) forget(w *wire) {
@@ -145,30 +151,6 @@ func (p *process) statement(text string) fate {
 		}
 	}
 	return goesOn
-}
-
-// stall makes the process stall before its nth statement from now, while do runs.
-func (p *process) stall(n int, do func()) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.stallAt, p.stalled = n, do
-}
-
-func (p *process) mayStall(text string) {
-	p.mu.Lock()
-	if p.stallAt == 0 {
-		p.mu.Unlock()
-		return
-	}
-	p.stallAt--
-	stalls := p.stallAt == 0
-	if stalls {
-		p.hit = "stall before " + shortened(text)
-	}
-	p.mu.Unlock()
-	if stalls {
-		p.stalled()
-	}
 }
 
 // wasHit reports whether the process died, stalled or lost a reply.
@@ -278,11 +260,10 @@ func (p *process) live(ctx context.Context, work life) (contents, error) {
 }
 
 // bury waits until the server has ended the sessions of a dead process, and so their transactions
-// and locks. Then it moves the timestamps of its rows past every lease and every pause before a
-// probe, and runs the sweep. It moves rows, not clocks.
+// and locks. Then it expires its leases.
 func bury(ctx context.Context, eyes *pgxpool.Pool) error {
 	for n := 1; n > 0; {
-		err := eyes.QueryRow(ctx, "select count(*) from pg_stat_activity where datname = current_database() and application_name = $1", processName).Scan(&n)
+		err := eyes.QueryRow(ctx, "select count(*) from pg_stat_activity where datname = current_database() and application_name like $1 || '%'", processName).Scan(&n)
 		if err != nil {
 			return err
 		}
@@ -290,15 +271,21 @@ func bury(ctx context.Context, eyes *pgxpool.Pool) error {
 			return fmt.Errorf("the server still has %d connections of the dead process: %w", n, ctx.Err())
 		}
 	}
+	return expire(ctx, eyes)
+}
+
+// expire moves the timestamps of Pawl's rows past every lease and every pause before a probe, and
+// runs the sweep. It moves rows, not clocks.
+func expire(ctx context.Context, pool *pgxpool.Pool) error {
 	for _, move := range []string{
 		"update pawl.worker set seen_at = clock_timestamp() - lease * 2",
 		"update pawl.command set lease_expires_at = clock_timestamp() - interval '1 minute' where lease_expires_at is not null",
 		"update pawl.step_call set started_at = started_at - interval '2 days', not_after = not_after - interval '2 days' where ended_at is null",
 	} {
-		if _, err := eyes.Exec(ctx, move); err != nil {
+		if _, err := pool.Exec(ctx, move); err != nil {
 			return err
 		}
 	}
-	_, err := contract.JobSweep(ctx, eyes, []string{}, 0)
+	_, err := contract.JobSweep(ctx, pool, []string{}, 0)
 	return err
 }

@@ -17,9 +17,10 @@ type crashCase struct {
 	schema, ignore []string
 	check          func(testing.TB, *pgxpool.Pool)
 	begin          func(context.Context, *trial, *process) (life, error)
-	meets          bool   // two runs at once read before either writes
+	finds          bool   // the worker finds its work in a table of yours, which may hold its lease
 	stalls         bool   // a process may also stall, while another takes over
 	advice         string // how to fix a difference
+	untouched      string // the likely cause if the run after a death changes nothing
 	idle           string // why there may be no point to die at
 }
 
@@ -38,6 +39,8 @@ type trial struct {
 
 	acknowledged atomic.Bool // the message of a TriggerTest does not come again
 	stalling     atomic.Bool // a process is stalled, and another works
+
+	changedNothing bool // the process after a death
 }
 
 const trialLimit = time.Minute
@@ -71,22 +74,31 @@ func (t *trial) run(ctx context.Context, want contents, do func(context.Context,
 		return err
 	}
 	got, err := read(ctx, t.eyes, response, want.without())
-	for _, line := range got.unlike(want) {
+	lines := got.unlike(want)
+	if len(lines) > 0 && t.changedNothing && t.untouched != "" {
+		t.said.Errorf("the run after it changed nothing: %s", t.untouched)
+	}
+	for _, line := range lines {
 		t.said.Errorf("%s", line)
 	}
 	return err
 }
 
-// start begins a process that dies at a point, and returns its work.
+// start begins a process that dies at a point of its work, and returns the work. Statements of
+// Make are no points.
 func (t *trial) start(ctx context.Context, at int) (*process, life, error) {
-	p, err := newProcess(ctx, t.url, at, t.stalling.Load())
+	p, err := newProcess(ctx, t.url, t.next())
 	if err != nil {
 		return nil, nil, err
 	}
 	t.all = append(t.all, p)
 	work, err := t.begin(ctx, t, p)
+	p.diesAt(at)
 	return p, func(ctx context.Context) (contents, error) { return p.live(ctx, work) }, err
 }
+
+// next returns the name of the process that begins next.
+func (t *trial) next() string { return fmt.Sprint(processName, len(t.all)+1) }
 
 // first reports whether the process that begins is the trial's first.
 func (t *trial) first() bool { return len(t.all) == 1 }
@@ -126,40 +138,30 @@ func (c crashCase) crash(tb testing.TB, at int, want contents) (fine, died bool)
 			if err := bury(ctx, t.eyes); err != nil {
 				return nil, err
 			}
-			return once(ctx, t)
+			return t.recover(ctx)
 		}
-		return work(ctx)
+		response, err := work(ctx)
+		if err != nil || !died || !c.finds {
+			return response, err
+		}
+		return t.recover(ctx) // the claim whose reply was lost may hold a lease
 	})
 	return fine, died
 }
 
-// stall runs a process that stalls before a statement. Another process works meanwhile, and a third
-// does what is left. reached is false if the process did not reach the statement.
-func (c crashCase) stall(tb testing.TB, at int, want contents) (fine, reached bool) {
-	tb.Helper()
-	fine = c.on(tb, "without a stall", want, func(ctx context.Context, t *trial) (contents, error) {
-		p, work, err := t.start(ctx, 0)
-		if err != nil {
-			return nil, err
-		}
-		p.stall(at, func() {
-			t.stalling.Store(true)
-			defer t.stalling.Store(false)
-			// An error may be the lock of the stalled process.
-			if _, other, err := t.start(ctx, 0); err == nil {
-				_, _ = other(ctx)
-			}
-		})
-		_, err = work(ctx)
-		point := p.last()
-		if reached = point != ""; reached {
-			t.said.name = point
-		} else if err != nil {
-			return nil, err
-		}
-		return once(ctx, t)
-	})
-	return fine, reached
+// recover runs the process that follows a dead one, and notes whether it changed anything.
+func (t *trial) recover(ctx context.Context) (contents, error) {
+	before, err := read(ctx, t.eyes, nil, nil)
+	if err != nil {
+		return nil, err
+	}
+	response, err := once(ctx, t)
+	if err != nil {
+		return nil, err
+	}
+	after, err := read(ctx, t.eyes, nil, nil)
+	t.changedNothing = len(after.unlike(before)) == 0
+	return response, err
 }
 
 // undisturbed returns the contents after a run, without the columns that differ between two runs.

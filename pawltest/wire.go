@@ -35,7 +35,9 @@ func (w *wire) watch() {
 }
 
 func (w *wire) Write(b []byte) (int, error) {
-	switch fate := w.fateOf(b); fate {
+	fate := w.fateOf(b)
+	w.process.await()
+	switch fate {
 	case diesBefore:
 		w.process.die()
 		return 0, errCut

@@ -4,6 +4,7 @@
 //	names_test.go      files, packages, identifiers and other names exist
 //	world_test.go      the names that exist
 //	planted_test.go    wrong names that names_test.go must find
+//	commands_test.go   the files that blocks start are executable
 //	code_test.go       the Go code of pages compiles where it is pasted
 //	sql_test.go        PostgreSQL can plan the queries of pages
 //	examples_test.go   the examples of the SQL reference print what is shown
