@@ -38,7 +38,7 @@ var stages = []stage{
 	{"doors", "every attack on a lent transaction at every door", [][]string{engine}, allTests("./internal/testbed/doors")},
 	{"tool", "the demos, the crash lab, an incident and a restore", [][]string{engine, {"cmd/pawl", "dashboard"}},
 		skip("TestDevBroker|TestDevKafka|TestDevRabbitMQ|TestDemo_Broker", proofTests("./cmd/pawl", "./cmd/pawl/internal/lab"))},
-	{"release", "every published module, built from a module proxy; the files of a release, installed into empty roots",
+	{"release", "every published module, built from a module proxy; the files of a release, installed into empty roots; an upgrade under load, and back",
 		[][]string{engine, {"README.md", "RELEASING.md", "LICENSE", "deploy/Containerfile", "docs/operating/deploy.md", "cmd/pawl", "dashboard"}}, proofTests("./internal/testbed/release")},
 	{"download", "a PostgreSQL that is fetched through npm", [][]string{{"internal/testbed/postgres"}}, proofTests("./internal/testbed/postgres")},
 	{"size", "the figures of the page on size, measured in a run", [][]string{engine}, proofTests("./cmd/pawl/internal/sizing")},

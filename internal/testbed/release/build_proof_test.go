@@ -138,20 +138,28 @@ func TestBuild_RepeatsItself(t *testing.T) {
 // RELEASING.md's command for users builds the binary of the archive again.
 func TestBuild_IsWhatGoInstallGives(t *testing.T) {
 	binary := unpacked(t, platform{"linux", "arm64"})["pawl"]
-	r := &rehearsal{dir: t.TempDir(), version: candidate}
-	must(t, r.release(working))
-	path := filepath.Join(r.dir, "go")
-	r.env = append(r.env, "GOPATH="+path, "GOMODCACHE="+filepath.Join(path, "mod"), "GOFLAGS=-modcacherw", "GOBIN=", "version="+candidate)
+	r := publishedAt(t, working, candidate)
+	r.env = append(r.env, "version="+candidate)
 	commands := commandsContaining(t, "../../../RELEASING.md", "go install -trimpath")
 	if len(commands) != 1 {
 		t.Fatalf("RELEASING.md has the commands %q", commands)
 	}
 	do(t, r, r.dir, "sh", "-ec", commands[0])
-	installed, err := os.ReadFile(filepath.Join(path, "bin", "linux_arm64", "pawl"))
+	installed, err := os.ReadFile(filepath.Join(r.dir, "go/bin/linux_arm64/pawl"))
 	must(t, err)
 	if !bytes.Equal(installed, binary) {
 		t.Errorf("go install gives another binary, of %d octets and not %d", len(installed), len(binary))
 	}
+}
+
+// publishedAt publishes a tree at a version in a proxy of its own, with a module cache of its own.
+func publishedAt(t *testing.T, of *tree, version string) *rehearsal {
+	t.Helper()
+	r := &rehearsal{dir: t.TempDir(), version: version}
+	must(t, r.release(of))
+	path := filepath.Join(r.dir, "go")
+	r.env = append(r.env, "GOPATH="+path, "GOMODCACHE="+filepath.Join(path, "mod"), "GOFLAGS=-modcacherw -trimpath", "GOBIN=")
+	return r
 }
 
 // commandsContaining returns the indented lines of a page that contain a text.
