@@ -158,7 +158,7 @@ func (f *fixture) send(keys ...string) {
 // get receives until it has n deliveries.
 func (f *fixture) get(n int) (all []pawl.Delivery) {
 	f.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), patience.Limit)
 	defer cancel()
 	for len(all) < n {
 		ds, err := f.source.Receive(ctx, n-len(all))

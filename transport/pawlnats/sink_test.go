@@ -215,7 +215,7 @@ func TestSink_SubjectsOfTheStream(t *testing.T) {
 		"does not accept the subject": open(f.stream, pawlnats.SinkConfig{Subject: "other.events"}),
 		"one of Subject":              open(f.stream, pawlnats.SinkConfig{}),
 		"no subject to publish":       open(f.stream, pawlnats.SinkConfig{Subject: "a..b"}),
-		"no name":                     open("", pawlnats.SinkConfig{Subject: "a"}),
+		"name of the stream is empty": open("", pawlnats.SinkConfig{Subject: "a"}),
 	} {
 		if err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%s: %v", says, err)

@@ -271,7 +271,8 @@ func TestConsumerChanged_IsRefused(t *testing.T) {
 }
 
 // A hanging server or a silent network is detected, although no connection was closed. Afterwards
-// the source continues by itself.
+// the source continues by itself. A message that was sent into the broken connection comes again
+// after AckWait.
 func TestSilence_IsNoticed(t *testing.T) {
 	t.Parallel()
 	for _, what := range []string{"server", "network"} {
@@ -284,7 +285,7 @@ func TestSilence_IsNoticed(t *testing.T) {
 			}
 			t.Cleanup(proxy.Close)
 			proxy.Redirect(server.Addr())
-			f := setup(t, options{server: server, via: front, config: pawlnats.Config{Wait: 200 * time.Millisecond}})
+			f := setup(t, options{server: server, via: front, consumer: jetstream.ConsumerConfig{AckWait: crashWait}, config: pawlnats.Config{Wait: 200 * time.Millisecond}})
 			silence := func() (end func()) {
 				if what == "network" {
 					return proxy.Freeze()
