@@ -27,7 +27,8 @@ type Tx interface {
 	Rollback(ctx context.Context) error
 }
 
-// A Queryer is a *sql.DB, *sql.Conn or *sql.Tx, or an ORM's replacement for one.
+// A Queryer is a *sql.DB, *sql.Conn or *sql.Tx, or an ORM's replacement for one. Pawl calls its
+// QueryContext only.
 type Queryer interface {
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
@@ -52,10 +53,10 @@ type sqlDB struct{ q Queryer }
 func (d sqlDB) Handle() Queryer { return d.q }
 
 func (d sqlDB) QueryRow(ctx context.Context, query string, args ...any) pgx.Row {
-	if err := d.check(ctx); err != nil {
-		return failedRow{err}
-	}
-	return sqlRow{d.q.QueryRowContext(ctx, query, args...)}
+	// QueryRowContext of a wrapper may drop an error: if GORM cannot prepare the statement, it
+	// returns an empty *sql.Row, whose Scan panics
+	rows, err := d.Query(ctx, query, args...)
+	return sqlRow{rows, err}
 }
 
 func (d sqlDB) Query(ctx context.Context, query string, args ...any) (pgx.Rows, error) {
@@ -79,13 +80,19 @@ func refused(err error) error {
 	return err
 }
 
-type failedRow struct{ err error }
+// sqlRow implements pgx.Row.
+type sqlRow struct {
+	rows pgx.Rows
+	err  error // of the query
+}
 
-func (r failedRow) Scan(...any) error { return r.err }
-
-type sqlRow struct{ *sql.Row }
-
-func (r sqlRow) Scan(dest ...any) error { return refused(r.Row.Scan(dest...)) }
+func (r sqlRow) Scan(dest ...any) error {
+	if r.err != nil {
+		return r.err
+	}
+	_, err := pgx.CollectOneRow(r.rows, func(row pgx.CollectableRow) (struct{}, error) { return struct{}{}, row.Scan(dest...) })
+	return err
+}
 
 // Within runs do in the caller's transaction if q is one, else in a transaction of its own. Pawl's
 // reads that set a parameter for their transaction need one.
@@ -112,7 +119,8 @@ type sqlTx struct {
 func (t sqlTx) Commit(context.Context) error   { return refused(t.tx.Commit()) }
 func (t sqlTx) Rollback(context.Context) error { return t.tx.Rollback() }
 
-// sqlRows implements the part of pgx.Rows that database/sql supports: iterating and scanning.
+// sqlRows implements the part of pgx.Rows that database/sql supports: iterating and scanning. Err
+// also returns the error of Close.
 type sqlRows struct{ *sql.Rows }
 
 var errNotSQL = errors.New("database/sql cannot answer this")

@@ -3,6 +3,7 @@ package recipes
 import (
 	"context"
 	"database/sql"
+	"errors"
 
 	"gorm.io/driver/postgres"
 	"gorm.io/gorm"
@@ -51,13 +52,25 @@ func InsertGormPrepared(ctx context.Context, tx *sql.Tx, o Order) error {
 	return db.WithContext(ctx).Create(&GormOrder{ID: o.ID, Cents: o.Cents}).Error
 }
 
+// GormTx returns the transaction that GORM began, for Pawl, and an error if tx is not in one.
+func GormTx(tx *gorm.DB) (pawl.DB, error) {
+	if _, begun := tx.Statement.ConnPool.(gorm.TxCommitter); !begun {
+		return nil, errors.New("this *gorm.DB is not in a transaction: use the one that Transaction passes")
+	}
+	return pawl.SQL(tx.Statement.ConnPool), nil
+}
+
 // PlaceWithGorm runs in a transaction that GORM begins: the order and the job commit together.
 func PlaceWithGorm(ctx context.Context, db *gorm.DB, o Order) error {
 	return db.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
 		if err := tx.Create(&GormOrder{ID: o.ID, Cents: o.Cents}).Error; err != nil {
 			return err
 		}
-		_, err := Ship.Enqueue(ctx, pawl.SQL(tx.Statement.ConnPool), o)
+		on, err := GormTx(tx)
+		if err != nil {
+			return err
+		}
+		_, err = Ship.Enqueue(ctx, on, o)
 		return err
 	})
 }

@@ -171,7 +171,7 @@ func (p payments) charge(ctx context.Context, t job.Task[Order]) (Charge, error)
 		c.Reference(charge.ID)
 		return charge, err
 	})
-	if refusal := new(step.Refusal); errors.As(err, &refusal) {
+	if refusal := new(step.Refusal); errors.As(err, &refusal) && refusal.Code == "card_declined" {
 		return Charge{Declined: refusal.Message}, nil
 	}
 	return charge, err

@@ -2,11 +2,9 @@ package main
 
 import (
 	"context"
-	"fmt"
-	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -15,39 +13,11 @@ import (
 	"github.com/pawl-go/pawl/pawltest"
 )
 
-// fake implements the part of Stripe that the test needs: payment intents by key. It loses the
-// first response to each key.
-type fake struct {
-	mu       sync.Mutex
-	keys     map[string]int // number of requests by key
-	made     []string
-	declined string // order whose card is declined
-}
-
-func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	_ = r.ParseForm()
-	key, order := r.Header.Get("Idempotency-Key"), r.PostForm.Get("metadata[order]")
-	f.keys[key]++
-	w.Header().Set("Request-Id", "req_"+order)
-	if order == f.declined {
-		w.WriteHeader(http.StatusPaymentRequired)
-		fmt.Fprint(w, `{"error": {"type": "card_error", "code": "card_declined", "message": "Your card was declined."}}`)
-		return
-	}
-	if f.keys[key] == 1 {
-		f.made = append(f.made, order)
-		panic(http.ErrAbortHandler)
-	}
-	fmt.Fprintf(w, `{"id": "pi_%s", "object": "payment_intent", "status": "succeeded"}`, order)
-}
-
-// A lost response leads to one payment, under the step's key. A declined card is a dead letter
-// after one call.
+// A lost response leads to one payment, under the step's key. A declined card is a row after one
+// call, and its job is done. Another refusal is a dead letter, and no row.
 func TestRun(t *testing.T) {
-	f := &fake{keys: map[string]int{}, declined: "order-18"}
-	server := httptest.NewServer(f)
+	s := &stub{keys: map[string]int{}}
+	server := httptest.NewServer(s)
 	t.Cleanup(server.Close)
 	url := pawltest.URL(t)
 	conn, err := pgx.Connect(t.Context(), url)
@@ -55,38 +25,43 @@ func TestRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = conn.Close(context.Background()) })
-	for _, order := range []string{"order-17", f.declined} {
-		if _, err := conn.Exec(t.Context(), "select pawl_v1.job_enqueue('payments', 'charge', convert_to($1, 'UTF8'))",
-			fmt.Sprintf(`{"order": %q, "cents": 1250}`, order)); err != nil {
+	ask := func(query string) (text string) {
+		t.Helper()
+		if err := conn.QueryRow(t.Context(), query).Scan(&text); err != nil {
 			t.Fatal(err)
 		}
+		return text
+	}
+	orders, err := os.ReadFile("orders.sql")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := conn.Exec(t.Context(), string(orders)+`select pawl_v1.job_enqueue('payments', 'charge', '{"order": "order-19", "cents": 1250, "card": "pm_other"}')`); err != nil {
+		t.Fatal(err)
 	}
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- run(ctx, url, client("sk_test_1", server.URL)) }()
-	var jobs string
 	patience.Until(t, "one job is left, a dead letter", func() bool {
-		if err := conn.QueryRow(t.Context(), "select coalesce(string_agg(j.status, ' '), '') from pawl.job as j").Scan(&jobs); err != nil {
-			t.Fatal(err)
-		}
-		return jobs == "dead_letter"
+		return ask("select coalesce(string_agg(concat_ws(' ', convert_from(j.payload, 'UTF8')::jsonb ->> 'order', j.status), ', '), '') from pawl.job as j") == "order-19 dead_letter"
 	})
 	stop()
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
-	var steps string
-	if err := conn.QueryRow(t.Context(), `select string_agg(concat_ws(' ', e.status, e.reference, e.failure_code, c.requests), ', ' order by e.job_id)
+	for query, want := range map[string]string{
+		"select string_agg(concat_ws(' | ', p.order_id, p.intent, p.declined), ', ' order by p.order_id) from payment as p": "order-17 | pi_order-17 | , order-18 |  | Your card was declined.",
+		`select string_agg(concat_ws(' ', e.status, e.reference, e.failure_code, c.requests), ', ' order by e.job_id)
   from pawl.step as e, lateral (select string_agg(coalesce(c.detail -> 'exchange' ->> 'request_id', '-'), ' ' order by c.fence) as requests
-                                    from pawl.step_call as c where c.key = e.key) as c`).Scan(&steps); err != nil {
-		t.Fatal(err)
+                                    from pawl.step_call as c where c.key = e.key) as c`: "succeeded pi_order-17 - req_order-17, failed_final card_error req_order-18, failed_final http_400 req_order-19",
+	} {
+		if got := ask(query); got != want {
+			t.Errorf("%s:\n%s, want\n%s", query, got, want)
+		}
 	}
-	if want := "succeeded pi_order-17 - req_order-17, failed_final card_declined req_order-18"; steps != want || jobs != "dead_letter" {
-		t.Errorf("steps %q, want %q; jobs %q", steps, want, jobs)
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if strings.Join(f.made, " ") != "order-17" || len(f.keys) != 2 {
-		t.Errorf("made %v, keys %v", f.made, f.keys)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if strings.Join(s.made, " ") != "order-17" || len(s.keys) != 3 {
+		t.Errorf("made %v, keys %v", s.made, s.keys)
 	}
 }

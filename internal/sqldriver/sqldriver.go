@@ -4,6 +4,7 @@
 package sqldriver
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"database/sql/driver"
@@ -39,7 +40,7 @@ type OnPgx interface{ OnPgx() }
 
 // A handle is a *sql.DB, *sql.Conn or *sql.Tx, or a replacement of one.
 type handle interface {
-	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
 }
 
 // Check returns a *Foreign if h does not run on pgx. It recognises pgx's driver by its type.
@@ -126,10 +127,9 @@ func once(handle any, question func() error) error {
 // usable after the error.
 func ask(ctx context.Context, h handle, name string, undo ...string) error {
 	foreign := &Foreign{name}
-	var n int
-	failed := h.QueryRowContext(ctx, "select 1 operator(pg_catalog./) 0").Scan(&n)
+	_, failed := number(ctx, h, "select 1 operator(pg_catalog./) 0")
 	for _, statement := range undo {
-		if err := h.QueryRowContext(ctx, statement).Scan(&n); err != nil && !errors.Is(err, sql.ErrNoRows) {
+		if _, err := number(ctx, h, statement); err != nil {
 			return err
 		}
 	}
@@ -143,10 +143,23 @@ func ask(ctx context.Context, h handle, name string, undo ...string) error {
 	default:
 		return failed // the driver could not be tested
 	}
-	if err := h.QueryRowContext(ctx, "select pg_catalog.cardinality($1::pg_catalog.text[])", []string{"a", "b"}).Scan(&n); err != nil || n != 2 {
+	if n, err := number(ctx, h, "select pg_catalog.cardinality($1::pg_catalog.text[])", []string{"a", "b"}); err != nil || n != 2 {
 		return foreign
 	}
 	return nil
+}
+
+// number runs a statement that returns a number or nothing. QueryRowContext of a wrapper may drop
+// an error.
+func number(ctx context.Context, h handle, statement string, args ...any) (n int, err error) {
+	rows, err := h.QueryContext(ctx, statement, args...)
+	if err != nil {
+		return 0, err
+	}
+	for rows.Next() && err == nil {
+		err = rows.Scan(&n)
+	}
+	return n, cmp.Or(err, rows.Err(), rows.Close())
 }
 
 // Judge returns a *Foreign for an error that PostgreSQL gave to another driver than pgx, because

@@ -114,7 +114,7 @@ var plan = []struct {
 	{"observe/internal/gen", []string{"observe/internal/metrics"}},
 	// the binary
 	{"cmd/pawl/internal/broker", []string{".", "transport/pawlsqs", "transport/pawlsqs/sqstest"}},
-	{"cmd/pawl/internal/lab", []string{".", "cmd/pawl/internal/broker", "internal/fault", "internal/testbed/fleet", "consumer", "dashboard", "internal/testbed/postgres", "internal/testbed/wireproxy", "job", "migrate", "transport/pawlsqs", "transport/pawlsqs/sqstest"}},
+	{"cmd/pawl/internal/lab", []string{".", "cmd/pawl/internal/broker", "internal/text", "internal/fault", "internal/testbed/fleet", "consumer", "dashboard", "internal/testbed/postgres", "internal/testbed/wireproxy", "job", "migrate", "transport/pawlsqs", "transport/pawlsqs/sqstest"}},
 	{"cmd/pawl/internal/demo", []string{".", "cmd/pawl/internal/broker", "internal/testbed/fleet", "step", "consumer", "job", "outbox", "migrate", "internal/testbed/checker", "internal/fault", "internal/testbed/postgres", "internal/testbed/provider", "transport/webhook"}},
 	{"cmd/pawl/internal/scaffold", nil},
 	{"cmd/pawl/internal/sizing", nil},

@@ -22,8 +22,9 @@ import (
 func newDemo() *cobra.Command {
 	var o demo.Options
 	cmd := &cobra.Command{
-		Use:   "demo",
-		Short: "Watch Pawl apply each order once, despite duplicates and killed workers",
+		Use:        "demo",
+		SuggestFor: []string{"lab", "crash", "watch"},
+		Short:      "Watch Pawl apply each order once, despite duplicates and killed workers",
 		Long: `Sends orders through a real SQS client to an SQS inside this process, which duplicates, reorders and loses deletes. Worker
 processes apply each order to PostgreSQL. They are killed with SIGKILL, at random and at named points of the pipeline, and
 restarted. At the end a checker that shares no code with Pawl compares the orders sent with the business tables. The exit code is 1

@@ -21,7 +21,7 @@ type watchFlags struct {
 func (f watchFlags) run(cmd *cobra.Command, workers int, asJSON bool) error {
 	alone := append(slices.DeleteFunc(slices.Clone(playFlags), func(name string) bool { return name == "workers" }), "lease", "keep", "timeout", urlFlag)
 	if n := slices.IndexFunc(alone, func(name string) bool { return cmd.Flags().Changed(name) }); n >= 0 {
-		return misused(cmd, "--"+alone[n]+" does not go with --watch, which has a private database of its own", "see: pawl demo --help")
+		return misused(cmd, "--"+alone[n]+" does not go with --watch", "of the other flags it takes --workers, --rate, --listen and --json; see: pawl demo --help")
 	}
 	if err := loopbackAddress(cmd, f.listen, dashboardAddress, "the lab is for one browser on this machine"); err != nil {
 		return err

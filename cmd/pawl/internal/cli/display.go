@@ -12,6 +12,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/pawl-go/pawl/cmd/pawl/internal/demo"
+	"github.com/pawl-go/pawl/internal/text"
 )
 
 // lineEvery is the interval of lines if the output is not a terminal.
@@ -74,9 +75,9 @@ func (d *display) Progress(p demo.Progress) {
 func counters(p demo.Progress) []string {
 	parts := []string{
 		fmt.Sprintf("%d/%d effects", p.Effects, p.Orders),
-		fmt.Sprintf("%d duplicates", p.Duplicates),
+		text.Plural(int(p.Duplicates), "duplicate", "duplicates"),
 		fmt.Sprintf("%d/%d kills", p.Kills, p.KillsWant),
-		fmt.Sprintf("%d deliveries", p.Deliveries),
+		text.Plural(int(p.Deliveries), "delivery", "deliveries"),
 		fmt.Sprintf("%d retried", p.Retried),
 	}
 	if p.LastKill != "" {

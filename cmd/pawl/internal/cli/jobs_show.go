@@ -108,7 +108,7 @@ func jobText(j ops.Job) string {
 	out.title("job %d", j.ID)
 	out.jobHead(j)
 	out.field("status", "%s", j.Status)
-	out.field("attempts", "%d of %d, %d crashes", j.Attempts, j.MaxAttempts, j.Crashes)
+	out.field("attempts", "%d of %d, %s", j.Attempts, j.MaxAttempts, text.Plural(j.Crashes, "crash", "crashes"))
 	out.jobCounts(j)
 	out.field("available", "%s", when(j.AvailableAt, j.ReadAt))
 	if !j.LeaseExpiresAt.IsZero() {
@@ -134,7 +134,7 @@ func archivedText(j ops.Job) string {
 	out.title("job %d, from the archive", j.ID)
 	out.jobHead(j)
 	out.field("finished", "%s", when(j.FinishedAt, j.ReadAt))
-	out.field("attempts", "%d, %d crashes", j.Attempts, j.Crashes)
+	out.field("attempts", "%d, %s", j.Attempts, text.Plural(j.Crashes, "crash", "crashes"))
 	out.jobCounts(j)
 	out.headers(j.Headers)
 	out.payload(j.Payload)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/internal/operator"
+	"github.com/pawl-go/pawl/internal/text"
 	"github.com/pawl-go/pawl/ops"
 )
 
@@ -79,10 +80,10 @@ func purgeRules(cmd *cobra.Command, tables []string, rule ops.PurgeRule) (rules 
 
 func purgeOne(ctx context.Context, cmd *cobra.Command, conn *pgx.Conn, r ops.PurgeRule, by ops.By) (ops.Tally, error) {
 	t, err := operator.Purge.Do(ctx, conn, r, by, seconds(func(t ops.Tally) {
-		progress(cmd)(fmt.Sprintf("pawl.%s: %d rows so far", r.Table, t.Done))
+		progress(cmd)(fmt.Sprintf("pawl.%s: %s so far", r.Table, text.Plural(t.Done, "row", "rows")))
 	}))
 	if err != nil && t.Done > 0 {
-		progress(cmd)(fmt.Sprintf("pawl.%s: %d rows purged before it failed; run it again for the rest", r.Table, t.Done))
+		progress(cmd)(fmt.Sprintf("pawl.%s: %s purged before it failed; run it again for the rest", r.Table, text.Plural(t.Done, "row", "rows")))
 	}
 	return t, err
 }

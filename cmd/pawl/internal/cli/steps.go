@@ -32,6 +32,7 @@ func newStepsList() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "list",
 		Short:   "List steps, by scope, key and step; by default the unknown ones",
+		Long:    "List steps, by scope, key and step; by default the unknown ones. A step that was executed is succeeded, one that the provider\nrefused is failed_final, and one that may still be called is planned.",
 		Example: "  pawl steps list\n  pawl steps list --provider stripe --json | jq -r '.steps[].provider_key'\n  pawl steps list --scope job/pay --status planned",
 	}
 	flags := cmd.Flags()

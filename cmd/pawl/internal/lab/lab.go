@@ -17,6 +17,7 @@ import (
 	"github.com/pawl-go/pawl/internal/testbed/fleet"
 	"github.com/pawl-go/pawl/internal/testbed/postgres"
 	"github.com/pawl-go/pawl/internal/testbed/wireproxy"
+	"github.com/pawl-go/pawl/internal/text"
 	"github.com/pawl-go/pawl/migrate"
 	"github.com/pawl-go/pawl/transport/pawlsqs"
 	"github.com/pawl-go/pawl/transport/pawlsqs/sqstest"
@@ -426,9 +427,9 @@ func (l *lab) settle() Report {
 
 // Summary is the result in one line.
 func (r Report) Summary() string {
-	parts := []string{fmt.Sprintf("%d orders, %d faults", r.Sent, r.Presses)}
+	parts := []string{text.Plural(r.Sent, "order", "orders") + ", " + text.Plural(r.Presses, "fault", "faults")}
 	for _, b := range append([]beside{{Title: "Pawl", tally: r.Pawl}}, r.Beside...) {
-		parts = append(parts, fmt.Sprintf("%s: %d effects, %d doubled, %d lost", b.Title, b.Effects, b.Doubled, b.Lost))
+		parts = append(parts, fmt.Sprintf("%s: %s, %d doubled, %d lost", b.Title, text.Plural(b.Effects, "effect", "effects"), b.Doubled, b.Lost))
 	}
 	return strings.Join(parts, "; ")
 }
