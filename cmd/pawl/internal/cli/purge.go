@@ -13,6 +13,7 @@ import (
 
 	"github.com/pawl-go/pawl"
 	"github.com/pawl-go/pawl/internal/operator"
+	"github.com/pawl-go/pawl/internal/text"
 	"github.com/pawl-go/pawl/ops"
 )
 
@@ -55,6 +56,9 @@ Gates and the audit are never purged. Each table that is purged leaves one recor
 						return err
 					}
 					out.Tables = append(out.Tables, purgedTable{r.Table, t.Matched + t.Done})
+				}
+				if other := notAConsumer(rule.Consumer); other != "" {
+					progress(cmd)(text.Visible(other))
 				}
 				return out.print(cmd, *c.json)
 			})
