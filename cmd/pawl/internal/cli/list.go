@@ -26,7 +26,7 @@ type list[T any] struct {
 	check   func(cmd *cobra.Command) error     // of the flags; may be nil
 	read    func() pager[T]                    // of the selection, once the flags are parsed
 	after   func(cmd *cobra.Command, rows []T) // prints after the table; may be nil
-	flag    string                             // selects by a name that is like others; may be empty
+	flag    string                             // that selects by a name; may be empty
 	named   *string                            // its value
 }
 

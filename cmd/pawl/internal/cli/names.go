@@ -27,8 +27,8 @@ func otherNames(name string) (others []string) {
 	return others
 }
 
-// foundWith asks whether another name is meant, if there is something of it. count counts what there
-// is of a name. The question is empty if there is nothing.
+// foundWith asks whether another name is meant, if there is something of it. count counts what
+// there is of a name. The question is empty if there is nothing.
 func foundWith(flag, name string, count func(name string) (number string, err error)) (question string, err error) {
 	if name == "" {
 		return "", nil

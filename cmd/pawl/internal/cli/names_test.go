@@ -72,7 +72,8 @@ select pawl_v1.sequence_gate_pass('orders', 'account 7', 1, '{"mode": "latest"}'
 
 	// Each command that takes such a name is in the table above.
 	takes := regexp.MustCompile(`\b(QUEUE|CONSUMER)\b`)
-	others := []string{"dev sqs", "dev sqs send", "size", "commands list", "adopt"} // their names are not those of rows
+	// The names that these take are not those of rows.
+	others := []string{"dev sqs", "dev sqs send", "size", "commands list", "adopt"}
 	for _, c := range runnable(newRoot()) {
 		_, path, _ := strings.Cut(c.CommandPath(), " ")
 		flagged := slices.ContainsFunc([]string{"queue", "consumer", "sink", "scope"}, func(name string) bool { return c.Flags().Lookup(name) != nil })
