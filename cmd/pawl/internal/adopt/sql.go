@@ -261,7 +261,7 @@ func (t *Table) inserted() (all []Column) {
 			all = append(all, *c)
 		}
 	}
-	if t.Time != nil && !t.Time.Default && !t.Time.Computed {
+	if t.Time != nil && !t.Time.Default {
 		all = append(all, *t.Time)
 	}
 	return append(all, t.Required...)

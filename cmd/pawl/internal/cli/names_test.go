@@ -63,7 +63,7 @@ select pawl_v1.sequence_gate_pass('orders', 'account 7', 1, '{"mode": "latest"}'
 		}
 	}
 	for _, line := range []string{"jobs list --queue nothing", "jobs list --queue mail", "dlq list --queue mail", "dlq retry --queue inbox/orders --kind none --dry-run",
-		"queues pause mail --reason r", "queues pause nothing --reason r", "lanes list --queue inbox/orders", "outbox list --sink billing", "jobs list --queue orders --after 1000", "jobs list --kind none",
+		"queues pause mail --reason r", "queues pause nothing --reason r", "lanes list --queue inbox/orders", "outbox list --sink billing", "jobs list --queue orders --after 1", "jobs list --kind none",
 		"sequence-gates list --consumer orders"} {
 		if _, stderr := run(t, db, line); strings.Contains(stderr, "did you mean") {
 			t.Errorf("%s offers a name without cause: %q", line, stderr)

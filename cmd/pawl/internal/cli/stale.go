@@ -97,7 +97,7 @@ func adviceOn(s ops.Stale) string {
 	case "job unknown":
 		return "settle its step: pawl stale --kind step"
 	case "job dead_letter":
-		if pawl.Code(d.Code) != pawl.CodeKeyReused && (strings.HasPrefix(s.Advice, "step ") || strings.HasPrefix(s.Advice, "a call of step ")) {
+		if strings.HasPrefix(s.Advice, "step ") || strings.HasPrefix(s.Advice, "a call of step ") {
 			return s.Advice + "; see: pawl dlq show " + s.Key
 		}
 		return adviceOnLetter(s.Key, d.Code, d.Crashes)
