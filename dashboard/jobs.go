@@ -90,7 +90,7 @@ func (v *view) causes() error {
 
 func (v *view) jobFilter(page string, any bool) {
 	fields := []field{{Name: "queue", Label: "queue"}, {Name: "kind", Label: "kind"}, {Name: "older_than", Label: "older than", Help: "90m, 720h"},
-		{Name: "error", Label: "last error holds (slow)"}}
+		{Name: "error", Label: "last error contains (slow)"}}
 	if any {
 		fields = append(fields, statusField(ops.JobStatuses()))
 	}

@@ -144,8 +144,10 @@ func down(ctx context.Context, conn *pgx.Conn, to int, progress Progress) ([]int
 		return nil, &pawl.Error{Op: "migrate.down", Code: pawl.CodeArgumentInvalid,
 			Err: fmt.Errorf("the target must lie between 0 and the installed version %d, it is %d", installed.Version, to)}
 	}
-	if installed.Version > schema.Newest() {
-		return nil, newerSchema(installed)
+	if newest := schema.Newest(); installed.Version > newest {
+		return nil, &pawl.Error{Op: "migrate.down", Code: pawl.CodeSchemaMismatch,
+			Err:  fmt.Errorf("the schema is at version %d, and this build can remove versions up to %d only", installed.Version, newest),
+			Hint: "run it with the newer build, which installed the schema"}
 	}
 	versions := schema.Versions()
 	var removed []int
@@ -308,7 +310,9 @@ func fits(installed Installed) error {
 		return mismatch("run: pawl migrate up", "the schema is at version %d, this build needs %d; missing: %s",
 			installed.Version, newest, missing(installed.Version))
 	case installed.MinClient > newest:
-		return newerSchema(installed)
+		return mismatch("deploy a newer build of this program",
+			"the schema is at version %d and needs clients of version %d or later; this build is version %d",
+			installed.Version, installed.MinClient, newest)
 	case installed.Version == newest && installed.APIHash != script.Hash(schema.API()):
 		return mismatch("run: pawl migrate up, with the build you deploy",
 			"the functions of schema version %d differ from those of this build", installed.Version)
@@ -324,12 +328,6 @@ func missing(installed int) string {
 		}
 	}
 	return list[1:]
-}
-
-func newerSchema(i Installed) error {
-	return mismatch("deploy a newer build of this program",
-		"the schema is at version %d and needs clients of version %d or later; this build is version %d",
-		i.Version, i.MinClient, schema.Newest())
 }
 
 func mismatch(hint, format string, args ...any) error {

@@ -18,7 +18,8 @@ var (
 )
 
 // The rules in docs/operating/alerts.md use existing metrics, labels and kinds of events. A summary
-// shows only labels that its expression keeps.
+// shows only labels that its expression keeps. Each alert has one row on that page and one in the
+// runbooks, with the same target.
 func TestAlerts_NameWhatExists(t *testing.T) {
 	t.Parallel()
 	page, kinds := read(t, "../docs/operating/alerts.md"), read(t, "../event.go")
@@ -34,7 +35,7 @@ func TestAlerts_NameWhatExists(t *testing.T) {
 	if file := read(t, "../deploy/prometheus/pawl.rules.yaml"); !strings.HasSuffix(file, "\n"+rules) {
 		t.Error("deploy/prometheus/pawl.rules.yaml has other rules than the page")
 	}
-	alerts := 0
+	var all []string
 	for rule := range strings.SplitSeq(rules, "- alert: ") {
 		alert, body, _ := strings.Cut(rule, "\n")
 		_, expression, found := strings.Cut(body, "expr: ")
@@ -42,10 +43,7 @@ func TestAlerts_NameWhatExists(t *testing.T) {
 			continue
 		}
 		expression, _, _ = strings.Cut(expression, "\n")
-		alerts++
-		if !strings.Contains(rest, "`"+alert+"`") {
-			t.Errorf("%s: what to do is not said", alert)
-		}
+		all = append(all, alert)
 		names := name.FindAllString(expression, -1)
 		if len(names) != 1 {
 			t.Errorf("%s: %d metrics in %s", alert, len(names), expression)
@@ -80,9 +78,54 @@ func TestAlerts_NameWhatExists(t *testing.T) {
 			}
 		}
 	}
-	if alerts < 10 {
-		t.Errorf("found only %d alerts", alerts)
+	if len(all) < 10 {
+		t.Errorf("found only %d alerts", len(all))
 	}
+	onPage, runbooks := rowsOf(rest), rowsOf(read(t, "../docs/operating/README.md"))
+	for _, alert := range all {
+		advice, runbook := onPage[alert], runbooks[alert]
+		if len(advice) != 1 || len(runbook) != 1 {
+			t.Errorf("%s has %d rows in alerts.md and %d in the runbooks, want 1 in each", alert, len(advice), len(runbook))
+			continue
+		}
+		links := linked.FindAllStringSubmatch(runbook[0], -1)
+		target := links[len(links)-1][1]
+		if strings.HasPrefix(target, "#") {
+			target = "README.md" + target
+		}
+		if !strings.HasPrefix(target, "alerts.md#") && !strings.Contains(advice[0], "]("+target+")") {
+			t.Errorf("%s: the runbooks go to %s, alerts.md does not", alert, target)
+		}
+	}
+	for name := range runbooks {
+		if !slices.Contains(all, name) {
+			t.Errorf("the runbooks name %s, which is no alert", name)
+		}
+	}
+	for name := range onPage {
+		if !slices.Contains(all, name) {
+			t.Errorf("alerts.md names %s, which is no alert", name)
+		}
+	}
+}
+
+var (
+	alerted = regexp.MustCompile("`(Pawl[A-Z]\\w+)`")
+	linked  = regexp.MustCompile(`\]\(([^)]+)\)`)
+)
+
+// rowsOf returns the rows of tables that name alerts, by alert.
+func rowsOf(page string) map[string][]string {
+	rows := map[string][]string{}
+	for line := range strings.Lines(page) {
+		if !strings.HasPrefix(line, "|") {
+			continue
+		}
+		for _, m := range alerted.FindAllStringSubmatch(line, -1) {
+			rows[m[1]] = append(rows[m[1]], line)
+		}
+	}
+	return rows
 }
 
 func read(t *testing.T, path string) string {

@@ -84,8 +84,11 @@ func TestMigrate_NewerSchema(t *testing.T) {
 	db := pawltest.URL(t, "insert into pawl.migration values (999, 'later', 998, 'x')")
 	wantFailure(t, pawl(t, db, "migrate", "check"), 1, "needs clients of version 998", "deploy a newer build")
 	wantFailure(t, pawl(t, db, "migrate", "up"), 1, "version 999", "needs clients of version 998", "deploy a newer build")
-	wantFailure(t, pawl(t, db, "migrate", "down", "--to", "0"), 1, "version 999", "a newer build")
-	wantFailure(t, pawl(t, db, "migrate", "down", "--to", "0", "--yes"), 1, "version 999", "a newer build")
+	asked, forced := pawl(t, db, "migrate", "down", "--to", "0"), pawl(t, db, "migrate", "down", "--to", "0", "--yes")
+	wantFailure(t, asked, 1, "version 999, and this build can remove versions up to 1 only", "run it with the newer build")
+	if asked != forced {
+		t.Errorf("without --yes: %q, with it: %q", asked.stderr, forced.stderr)
+	}
 	if r := mustPawl(t, db, "migrate", "status"); !strings.Contains(r.stdout, "0999     (unknown to this build)  applied") {
 		t.Errorf("status: %q", r.stdout)
 	}
@@ -105,6 +108,19 @@ func TestMigrateUp_NewerSchemaThatStillServes(t *testing.T) {
 	}
 	if r := mustPawl(t, db, "migrate", "up", "--roles"); r.stdout != said || !strings.Contains(r.stderr, "not granting the roles") {
 		t.Errorf("up --roles: %q, %q", r.stdout, r.stderr)
+	}
+}
+
+// The check of an older build names both versions, and not its own for the schema's.
+func TestMigrateCheck_NewerSchemaThatStillServes(t *testing.T) {
+	t.Parallel()
+	db := pawltest.URL(t, "insert into pawl.migration values (999, 'later', 1, 'x')")
+	said := fmt.Sprintf("ok: the database fits this build (schema version 999, build for version %d)\n", schema.Newest())
+	if r := mustPawl(t, db, "migrate", "check"); r.stdout != said {
+		t.Errorf("check: %q", r.stdout)
+	}
+	if r := mustPawl(t, db, "migrate", "status"); !strings.HasSuffix(r.stdout, "\n"+said) {
+		t.Errorf("status: %q", r.stdout)
 	}
 }
 

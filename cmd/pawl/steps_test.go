@@ -151,6 +151,37 @@ select pawl_v1.job_fail(1, 1, '{"error": "refused: card_declined: no money"}', '
 	}
 }
 
+// A step that comes with another request, as after a change of build, makes a dead letter that no
+// retry repairs. Every command that shows it says so, whether a call of the step is in doubt, was
+// refused for good, or never made.
+func TestDLQ_SaysThatNoRetryRepairsAChangedRequest(t *testing.T) {
+	t.Parallel()
+	for name, ended := range map[string]string{
+		"in doubt": "ambiguous", "refused": "refused", "not sent": "not_sent",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			db := pawltest.URL(t)
+			exec1(t, db, `
+select pawl_v1.job_enqueue('pay', 'payment', ''), pawl_v1.job_claim('pay', null);
+select pawl_v1.step_begin('job/pay', j.id || '@' || (extract(epoch from j.created_at) * 1000000)::bigint, 'charge', sha256('p'), '{"recovery": "keyed", "provider_key": "the-key", "job_id": 1}') from pawl.job as j;
+select pawl_v1.step_end(c.scope, c.key, c.step, c.fence, '`+ended+`', null, '{"code": "500", "error": "away"}') from pawl.step_call as c;
+select pawl_v1.job_fail(1, 1, '{"code": "P4002", "error": "another request"}', '{"final": true}')`)
+			for _, args := range [][]string{{"dlq", "show", "1"}, {"stale"}, {"explain", "1"}} {
+				r := mustPawl(t, db, args...)
+				if said := r.stdout + r.stderr; !strings.Contains(said, "a retry by the same build meets that again") || !strings.Contains(said, "pawl dlq discard 1 --reason") ||
+					strings.Contains(said, "is safe for it") || strings.Contains(said, "dlq retry") {
+					t.Errorf("%v:\n%s", args, said)
+				}
+			}
+			if got := one[string](t, db, "select l.advice from pawl_v1.dead_letters as l"); !strings.Contains(got, "meets that again") ||
+				strings.Contains(got, "whether the call of step charge (key the-key) took effect") != (name == "in doubt") {
+				t.Error(got)
+			}
+		})
+	}
+}
+
 // A dead letter whose process died may have called other systems. Every command that shows it says
 // so, with the next steps.
 func TestDLQ_WarnsOfEffectsBeforeACrash(t *testing.T) {

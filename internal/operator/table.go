@@ -63,7 +63,7 @@ var table = []Verb{
 		Example: "orders --reason 'the stock service is back'", Fits: not(is("mode", ops.QueueRunning)), Do: on(Values.queue, ops.QueueRef.Resume)},
 	{Noun: Queues, Name: "queue_drain", Command: "drain", Title: "Drain", Short: "Claim only jobs of a queue that were tried before",
 		Effect:  "Workers claim only jobs that were tried before. New jobs wait.",
-		Example: "orders --reason 'version 7 reads other payloads'", Fits: not(is("mode", ops.QueueDraining)), Do: on(Values.queue, ops.QueueRef.Drain)},
+		Example: "orders --reason 'version 7 makes other calls'", Fits: not(is("mode", ops.QueueDraining)), Do: on(Values.queue, ops.QueueRef.Drain)},
 	{Noun: Queues, Name: "queue_pause", Command: "pause", Title: "Pause", Short: "Claim no jobs of a queue", Danger: true,
 		Effect:  "Workers claim no job of the queue until it is resumed. Running attempts continue, and jobs can be enqueued.",
 		Example: "orders --reason 'the stock service is down'", Fits: not(is("mode", ops.QueuePaused)), Do: on(Values.queue, ops.QueueRef.Pause)},

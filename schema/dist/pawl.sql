@@ -9257,6 +9257,9 @@ begin
     when v_code = 'P4051' then 'it is older than what is remembered, and may have taken effect: find out, then job_discard or job_retry'
     when v_code = '08007' then 'its handler ended the transaction that it was lent, and what it wrote may be durable: look for it, then job_discard if it is '
                             || 'there, job_retry if it is not'
+    when v_code = 'P4002' then 'it made another request under a key or a step that it had used before, and a retry by the same build meets that again: find out '
+                            || coalesce('from the provider whether the call of step ' || v_doubted || ' took effect', 'whether the first request took effect')
+                            || ', then job_discard, and enqueue what is still to be done under a new key'
     when v_doubted is not null then 'a call of step ' || v_doubted || ' may have been executed: job_retry is safe for it, the step asks, calls again or '
                                     || 'becomes unknown as its recovery says; ask the provider before job_discard'
     when v_refused is not null then 'step ' || v_refused || ' was refused for good, and a retry meets the stored refusal at once: if it may be accepted '
@@ -10369,7 +10372,7 @@ select p.job_id,
 revoke all on all functions in schema pawl_v1 from public;
 
 insert into pawl.migration (version, name, min_client, api_hash)
-values (1, 'init', 1, '23b87435ea482c281e3389b212cc220413de1d6fe02ee4d70106db521f9c5567');
+values (1, 'init', 1, 'c5338d580b46d450b61647efab6a991c0e53f00eac33436bd5b8bda9340775fb');
 
 do $$
 begin

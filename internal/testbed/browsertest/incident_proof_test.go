@@ -81,7 +81,7 @@ func TestIncident(t *testing.T) {
 	// 5. Ten thousand dead letters have one cause, which is fixed.
 	b.click("Dead letters")
 	b.fill("queue", "mail")
-	b.fill("last error holds", "connection refused")
+	b.fill("last error contains", "connection refused")
 	b.click("Show")
 	b.reads(`smtp: connection refused`)
 	b.click("Retry all of these")

@@ -147,6 +147,32 @@ insert into seen (id) values `+c.keys+`; update seen set doc = `+c.body)
 	}
 }
 
+// The insert of the switch leaves no row without a time, because such a row never becomes old.
+func TestInsert_SetsTheTime(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ at, insert string }{
+		"no default":           {"at timestamptz", "insert into public.seen (id, doc, at, source) values ($1, $2, clock_timestamp(), $3) on conflict do nothing"},
+		"no default, not null": {"at timestamptz not null", "insert into public.seen (id, doc, at, source) values ($1, $2, clock_timestamp(), $3) on conflict do nothing"},
+		"no zone":              {"at timestamp", "insert into public.seen (id, doc, at, source) values ($1, $2, clock_timestamp(), $3) on conflict do nothing"},
+		"a default":            {"at timestamptz default now()", "insert into public.seen (id, doc, source) values ($1, $2, $3) on conflict do nothing"},
+		"computed":             {"day date default current_date, at timestamp generated always as (day::timestamp) stored", "insert into public.seen (id, doc, source) values ($1, $2, $3) on conflict do nothing"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, "create table seen (id text primary key, "+c.at+", doc bytea, source int not null)")
+			table := b.find(Choice{Table: "seen", Consumer: "c", Payload: "doc"})
+			if table.Insert() != c.insert {
+				t.Error(table.Insert())
+			}
+			if _, err := b.Exec(t.Context(), table.Insert(), "m1", []byte("x"), 7); err != nil {
+				t.Fatal(err)
+			}
+			b.want(1, "select count(*) from seen where at is not null")
+			b.want(0, string(table.Untimed()))
+		})
+	}
+}
+
 // A table is described with what an operator must know.
 func TestFind_Notes(t *testing.T) {
 	t.Parallel()
@@ -155,7 +181,8 @@ create unlogged table seen (id text unique, doc bytea not null, source int not n
 insert into seen values (null, 'x', 1, now()), ('', 'x', 1, now()), (repeat('k', 256), 'x', 1, now()), ('a', 'x', 1, now() - interval '40 days'), ('b', 'x', 1, null)`)
 	table := b.find(Choice{Table: "seen", Consumer: "c", Payload: "doc"})
 	all := strings.Join(table.Notes, "\n")
-	for _, part := range []string{"unlogged", "1 rows have no key", "2 keys are empty or longer", "must also fill source integer", "doc must not be null"} {
+	for _, part := range []string{"unlogged", "1 rows have no key", "2 keys are empty or longer", "must also fill source integer", "doc must not be null",
+		"1 rows have no time, and count as recent until they have one: update public.seen as p set at = clock_timestamp() where p.at is null"} {
 		if !strings.Contains(all, part) {
 			t.Errorf("no %q in\n%s", part, all)
 		}

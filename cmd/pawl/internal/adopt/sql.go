@@ -223,12 +223,32 @@ func (t *Table) Left() Script {
 `))
 }
 
+// Untimed counts rows that Pawl does not know and that have no time.
+func (t *Table) Untimed() Script {
+	return Script(strings.TrimSuffix(string(t.Left()), ";\n") + "\n   and p." + t.Time.Quoted + " is null;\n")
+}
+
+// SetTime gives the rows without a time one, so that they become old.
+func (t *Table) SetTime() string {
+	set := "update " + t.Name + " as p set " + t.Time.Quoted + " = clock_timestamp() where p." + t.Time.Quoted + " is null"
+	if t.Scope != nil {
+		set += " and " + t.ofScope()
+	}
+	return set
+}
+
 // Insert is the first statement of the handler in step 3. Its parameters are in the order of its
-// columns.
+// columns. A time without a default is set, because a row without a time counts as recent for ever.
 func (t *Table) Insert() string {
 	var columns, values []string
-	for i, c := range t.inserted() {
-		columns, values = append(columns, c.Quoted), append(values, fmt.Sprintf("$%d", i+1))
+	parameters := 0
+	for _, c := range t.inserted() {
+		value := "clock_timestamp()"
+		if t.Time == nil || c.Name != t.Time.Name {
+			parameters++
+			value = fmt.Sprintf("$%d", parameters)
+		}
+		columns, values = append(columns, c.Quoted), append(values, value)
 	}
 	return "insert into " + t.Name + " (" + strings.Join(columns, ", ") + ") values (" + strings.Join(values, ", ") + ") on conflict do nothing"
 }
@@ -241,7 +261,7 @@ func (t *Table) inserted() (all []Column) {
 			all = append(all, *c)
 		}
 	}
-	if t.Time != nil && t.Time.NotNull && !t.Time.Default {
+	if t.Time != nil && !t.Time.Default {
 		all = append(all, *t.Time)
 	}
 	return append(all, t.Required...)

@@ -76,7 +76,8 @@ func (t *Table) runBackfill(ctx context.Context, conn *pgx.Conn, r *Result, say 
 	if err := t.count(ctx, conn, t.Left(), &r.Left); err != nil || r.Left == 0 {
 		return err
 	}
-	r.Next = "rows are left that have no payload, were being processed, or came from a build without the shadow: deploy the shadow everywhere, then run --step backfill again"
+	r.Next = "rows are left that have no payload, were being processed, or came from a build without the shadow: deploy the shadow everywhere, then run --step backfill again. " +
+		"Those without a payload need the table until they are old; then run --step switch"
 	return nil
 }
 
@@ -201,10 +202,30 @@ func (t *Table) runRemove(ctx context.Context, conn *pgx.Conn, r *Result, _ func
 		return err
 	}
 	if r.Left > 0 {
-		return refuse(fmt.Sprintf("run --step backfill again, or wait until they are %d days old", t.window()), "Pawl does not know %d rows of %s: without the table their redelivery would take effect again", r.Left, t.Name)
+		next, err := t.untilOld(ctx, conn)
+		if err != nil {
+			return err
+		}
+		return refuse(next, "Pawl does not know %d rows of %s: without the table their redelivery would take effect again", r.Left, t.Name)
 	}
 	r.Next = "deploy the handler without the insert, keep the table for a while, then: drop table " + t.Name
 	return t.apply(ctx, conn, t.Drop())
+}
+
+// untilOld says how the rows that Pawl does not know come to need the table no more.
+func (t *Table) untilOld(ctx context.Context, conn *pgx.Conn) (next string, err error) {
+	if t.Payload != nil {
+		next = "run --step backfill again, or "
+	}
+	if t.Time == nil {
+		return next + "add a time, and wait until they are " + fmt.Sprint(t.window()) + " days old: alter table " + t.Name + " add column processed_at timestamptz not null default now()", nil
+	}
+	next += fmt.Sprintf("wait until they are %d days old", t.window())
+	var untimed int64
+	if err := t.count(ctx, conn, t.Untimed(), &untimed); err != nil || untimed == 0 {
+		return next, err
+	}
+	return next + fmt.Sprintf("; %d of them have no time and never become old, so first: %s", untimed, t.SetTime()), nil
 }
 
 func (t *Table) runBack(ctx context.Context, conn *pgx.Conn, r *Result, say func(Result)) error {

@@ -3,6 +3,7 @@ package adopt
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 
@@ -57,6 +58,51 @@ func TestRun_Order(t *testing.T) {
 		}
 	}
 	b.want(5, "select count(*) from processed_messages")
+}
+
+// The removal says how rows that Pawl does not know come to need the table no more, and names no
+// step that is refused.
+func TestRemove_SaysHowRowsBecomeOld(t *testing.T) {
+	t.Parallel()
+	b := setup(t, `
+create table seen (handler text, id text, body bytea, at timestamptz, primary key (handler, id));
+insert into seen values ('it''s', 'old', null, now() - interval '40 days'), ('it''s', 'new', null, now()), ('it''s', 'untimed', null, null), ('other', 'untimed', null, null);
+create table plain (id text primary key, body bytea);
+insert into plain values ('a', null);
+insert into pawl.consumer (name) values ('c')`)
+	refused := func(table *Table, why, next string) {
+		t.Helper()
+		_, err := table.Run(t.Context(), b.Conn, "remove", func(Result) {})
+		b.wantRefusal(err, why, next)
+		if r := IsRefusal(err); r != nil && strings.Contains(r.Next, "backfill") != (table.Payload != nil) {
+			t.Errorf("%q, with payload %v", r.Next, table.Payload)
+		}
+	}
+	seen := Choice{Table: "seen", Consumer: "c", Scope: "handler", ScopeValue: "it's"}
+	update := "update public.seen as p set at = clock_timestamp() where p.at is null and p.handler = 'it''s'"
+	refused(b.find(seen), "Pawl does not know 2 rows", "wait until they are 31 days old; 1 of them have no time and never become old, so first: "+update)
+	seen.Payload = "body"
+	table := b.find(seen)
+	refused(table, "Pawl does not know 2 rows", "run --step backfill again, or wait until they are 31 days old; 1 of them")
+	b.exec(update)
+	b.want(0, string(table.Untimed()))
+	b.want(1, "select count(*) from seen where at is null")
+	refused(table, "Pawl does not know 2 rows", "wait until they are 31 days old")
+	b.exec("update seen set at = at - interval '32 days'")
+	b.run(table, "remove")
+
+	never := Choice{Table: "plain", Consumer: "c"}
+	if notes := strings.Join(b.find(never).Notes, "\n"); !strings.Contains(notes, "the table is needed for ever: add a column") {
+		t.Error(notes)
+	}
+	add := "alter table public.plain add column processed_at timestamptz not null default now()"
+	refused(b.find(never), "Pawl does not know 1 rows", "add a time, and wait until they are 31 days old: "+add)
+	never.Payload = "body"
+	refused(b.find(never), "Pawl does not know 1 rows", "run --step backfill again, or add a time")
+	b.exec(add)
+	refused(b.find(never), "Pawl does not know 1 rows", "run --step backfill again, or wait until they are 31 days old")
+	b.exec("update plain set processed_at = now() - interval '32 days'")
+	b.run(b.find(never), "remove")
 }
 
 // A table of the broker's ids has none of the consumer's keys, so a backfill would copy in vain.

@@ -67,6 +67,7 @@ type Rows struct {
 	NoKey   int64      `json:"no_key"`  // rows read without a key
 	Unfit   int64      `json:"unfit"`   // keys that are empty or longer than 255 octets
 	NoBody  int64      `json:"no_body"` // rows read without a payload
+	NoTime  int64      `json:"no_time"` // rows read without a time; they count as recent
 	Oldest  *time.Time `json:"oldest"`  // of the rows read
 	Newest  *time.Time `json:"newest"`  // of the rows read
 	Deleted int64      `json:"deleted"` // since the statistics began
@@ -450,9 +451,9 @@ select greatest($2, ceil(coalesce(max(c.window_ms), 0) * 1.1 / 86400000)::int)
  where c.name = $1`, t.Consumer, defaultDays).Scan(&t.Days); err != nil {
 		return err
 	}
-	at, body, recent := "null::timestamptz", "false", "true"
+	at, untimed, body, recent := "null::timestamptz", "false", "false", "true"
 	if t.Time != nil {
-		at, recent = "p."+t.Time.Quoted+"::timestamptz", t.isRecent()
+		at, untimed, recent = "p."+t.Time.Quoted+"::timestamptz", "p."+t.Time.Quoted+" is null", t.isRecent()
 	}
 	if t.Payload != nil {
 		body = "p." + t.Payload.Quoted + " is null"
@@ -463,10 +464,10 @@ select greatest($2, ceil(coalesce(max(c.window_ms), 0) * 1.1 / 86400000)::int)
 	}
 	err := tx.QueryRow(ctx, fmt.Sprintf(`
 select count(*), count(*) filter (where r.recent), count(*) filter (where r.key is null),
-       count(*) filter (where octet_length(r.key) not between 1 and 255), count(*) filter (where r.nobody), min(r.at), max(r.at)
-  from (select p.%s::text as key, %s as at, %s as nobody, coalesce(%s, true) as recent from %s as p where %s limit %d) as r`,
-		t.Key.Quoted, at, body, recent, t.Name, where, readLimit+1)).
-		Scan(&t.Rows.Read, &t.Rows.Recent, &t.Rows.NoKey, &t.Rows.Unfit, &t.Rows.NoBody, &t.Rows.Oldest, &t.Rows.Newest)
+       count(*) filter (where octet_length(r.key) not between 1 and 255), count(*) filter (where r.nobody), count(*) filter (where r.untimed), min(r.at), max(r.at)
+  from (select p.%s::text as key, %s as at, %s as nobody, %s as untimed, coalesce(%s, true) as recent from %s as p where %s limit %d) as r`,
+		t.Key.Quoted, at, body, untimed, recent, t.Name, where, readLimit+1)).
+		Scan(&t.Rows.Read, &t.Rows.Recent, &t.Rows.NoKey, &t.Rows.Unfit, &t.Rows.NoBody, &t.Rows.NoTime, &t.Rows.Oldest, &t.Rows.Newest)
 	if err != nil {
 		return err
 	}
@@ -484,16 +485,24 @@ func (t *Table) noteRows() {
 	if r.Unfit > 0 {
 		t.note("%d keys are empty or longer than 255 octets: Pawl cannot hold them, and such a message is a dead letter after the switch", r.Unfit)
 	}
-	if r.NoBody > 0 {
-		t.note("%d rows have no payload and cannot be backfilled: the table is needed until they are %d days old", r.NoBody, t.Days)
+	switch {
+	case r.NoBody > 0 && t.Time == nil:
+		t.note("%d rows have no payload and cannot be backfilled, and without a time they never become old: add a column with the time of processing", r.NoBody)
+	case r.NoBody > 0:
+		t.note("%d rows have no payload and cannot be backfilled: the table is needed until they are %d days old", r.NoBody, t.window())
+	}
+	if r.NoTime > 0 {
+		t.note("%d rows have no time, and count as recent until they have one: %s", r.NoTime, t.SetTime())
 	}
 	if r.Deleted > 0 {
 		t.note("%d rows were deleted since the statistics began: messages that are older than the oldest row are not known, neither before nor after", r.Deleted)
 	}
-	if t.Payload == nil {
-		t.note("without --payload there is no backfill, because an id alone has no fingerprint: the table decides until its rows are %d days old", t.Days)
-	}
-	if t.Time == nil {
+	switch {
+	case t.Payload == nil && t.Time == nil:
+		t.note("without --payload there is no backfill, and without a time no row becomes old, so the table is needed for ever: add a column with the time of processing")
+	case t.Payload == nil:
+		t.note("without --payload there is no backfill, because an id alone has no fingerprint: the table decides until its rows are %d days old", t.window())
+	case t.Time == nil:
 		t.note("without a time all rows are copied, and the table grows for ever or is emptied by other means")
 	}
 	if len(t.Required) > 0 {

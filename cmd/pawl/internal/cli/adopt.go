@@ -217,6 +217,9 @@ func planText(t *adopt.Table) string {
 	for _, n := range t.Notes {
 		out.field("note", "%s", n)
 	}
+	if other := notAConsumer(t.Consumer); other != "" {
+		out.field("note", "%s: pass the Name of its Config", other)
+	}
 	for i, s := range t.Plan() {
 		number := fmt.Sprint(i+1) + " "
 		if s.Name == "back" {

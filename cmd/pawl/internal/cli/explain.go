@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -31,9 +32,17 @@ random id, which no index finds: see pawl outbox list.`,
 		Example: "  pawl explain order-17\n  pawl explain order-17 --scope orders/acme\n  pawl explain 4711 --json | jq '.moments[] | select(.kind == \"job\")'",
 	}
 	cmd.Flags().StringVar(&scope, "scope", "", "search only this: a command's scope, a consumer, a queue or a table of package guard (default: the first 500 of each)")
+	elsewhere := ""
 	return report[ops.Story]{
 		read: func(ctx context.Context, conn *pgx.Conn, args []string) (ops.Story, error) {
-			return ops.Explain(ctx, conn, args[0], scope)
+			story, err := ops.Explain(ctx, conn, args[0], scope)
+			if err == nil && !story.Known() {
+				elsewhere, err = foundWith("scope", scope, func(other string) (string, error) {
+					story, err := ops.Explain(ctx, conn, args[0], other)
+					return strconv.Itoa(len(story.Moments)), err
+				})
+			}
+			return story, err
 		},
 		json: func(s ops.Story) any {
 			return struct {
@@ -46,7 +55,7 @@ random id, which no index finds: see pawl outbox list.`,
 			if s.Known() {
 				return nil
 			}
-			return failed(cmd, fmt.Errorf("nothing is known of %s; looked in: %s", s.Key, strings.Join(s.Looked, ", ")), unknownKey(s))
+			return failed(cmd, fmt.Errorf("nothing is known of %s; looked in: %s", s.Key, strings.Join(s.Looked, ", ")), cmp.Or(elsewhere, unknownKey(s)))
 		},
 	}.on(cmd)
 }

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -58,7 +59,7 @@ func newInboxShow() *cobra.Command {
 			if !r.not {
 				return nil
 			}
-			return failed(cmd, errors.New(notSeen(r.Consumer, r.Key)), forgottenBy(r.Changes))
+			return failed(cmd, errors.New(notSeen(r.Consumer, r.Key)), cmp.Or(notAConsumer(r.Consumer), forgottenBy(r.Changes)))
 		},
 	}.on(cmd)
 }

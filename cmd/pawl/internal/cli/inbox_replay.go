@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -52,6 +53,9 @@ func (r replay) run(cmd *cobra.Command, verb operator.Verb, args []string) error
 			if keys, err = keptKeys(ctx, conn, ops.Deliveries{Consumer: consumer, From: from, Until: until, Limit: 1000}); err != nil {
 				return err
 			}
+			if other := notAConsumer(consumer); other != "" && len(keys) == 0 {
+				progress(cmd)(text.Visible(other))
+			}
 		}
 		done := 0 // deliveries that took effect before
 		all := several[string]{change: r.change, name: "key", asked: keys, text: func(key string, result ops.Result) string {
@@ -62,7 +66,7 @@ func (r replay) run(cmd *cobra.Command, verb operator.Verb, args []string) error
 				return nil
 			}
 			if result.Outcome == ops.Absent {
-				return &miss{notSeen(consumer, key) + ", and none was kept", result.Hint}
+				return &miss{notSeen(consumer, key) + ", and none was kept", cmp.Or(notAConsumer(consumer), result.Hint)}
 			}
 			return &miss{fmt.Sprintf("delivery %s is %s", key, strings.TrimSpace(string(result.Outcome)+" "+result.Was)), result.Hint}
 		}}

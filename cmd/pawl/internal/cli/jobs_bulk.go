@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/spf13/cobra"
@@ -91,11 +92,31 @@ func (f jobChange) bulkIn(ctx context.Context, cmd *cobra.Command, conn *pgx.Con
 	if printed := f.printBulk(cmd, t, leftOut); printed != nil || err != nil {
 		return errors.Join(err, printed)
 	}
+	if all == 0 {
+		if err := f.elsewhere(ctx, cmd, conn); err != nil {
+			return err
+		}
+	}
 	if left := t.Seen() - t.Done; left > 0 {
 		return failed(cmd, fmt.Errorf("not done for %d of %d: %d changed by others, %d gone, %d locked", left, t.Seen(), t.Refused, t.Absent, t.Locked),
 			"run it again for those that are still dead letters")
 	}
 	return nil
+}
+
+// elsewhere says under which other queues there are dead letters of the selection.
+func (f jobChange) elsewhere(ctx context.Context, cmd *cobra.Command, conn *pgx.Conn) error {
+	sel := f.sel
+	sel.Statuses = []ops.Status{ops.StatusDeadLetter}
+	elsewhere, err := foundWith("queue", f.sel.Queue, func(other string) (string, error) {
+		sel.Queue = other
+		n, err := sel.Count(ctx, conn)
+		return strconv.Itoa(n), err
+	})
+	if elsewhere != "" {
+		progress(cmd)(elsewhere)
+	}
+	return err
 }
 
 func (f jobChange) bulkWarning(doubles int) string {

@@ -26,7 +26,7 @@ func (d jobsGroup) newList() *cobra.Command {
 	flags := cmd.Flags()
 	flags.StringVar(&s.Queue, "queue", "", "only of this queue")
 	flags.StringVar(&s.Kind, "kind", "", "only of this kind")
-	l := list[ops.Job]{name: "jobs",
+	l := list[ops.Job]{name: "jobs", flag: "queue", named: &s.Queue,
 		read: func() pager[ops.Job] { return s.List }}
 	l.heading = []string{"ID", "QUEUE", "KIND", "STATUS", "ATTEMPTS", "CRASHES", "AGE"}
 	if d.only == nil {

@@ -180,7 +180,7 @@ func jobStepText(s ops.Step) string {
 func adviceOnJob(d ops.Job) string {
 	id := fmt.Sprint(d.ID)
 	retry, discard := "pawl dlq retry "+id+" --reason …", "pawl dlq discard "+id+" --reason …"
-	if c := pawl.Code(d.LastCode); c == ops.CodeMismatch || c == pawl.CodeDeliveryStale {
+	if c := pawl.Code(d.LastCode); c == ops.CodeMismatch || c == pawl.CodeDeliveryStale || c == pawl.CodeKeyReused {
 		return adviceOnLetter(id, d.LastCode, d.Crashes)
 	}
 	for _, s := range d.Steps {

@@ -36,7 +36,7 @@ func newLanesList() *cobra.Command {
 	flags := cmd.Flags()
 	flags.StringVar(&s.Queue, "queue", "", "only of this queue")
 	flags.BoolVar(&s.Blocked, "blocked", false, "only those that wait for your decision")
-	return list[ops.Lane]{name: "lanes", row: laneCells,
+	return list[ops.Lane]{name: "lanes", row: laneCells, flag: "queue", named: &s.Queue,
 		heading: []string{"ID", "QUEUE", "LANE", "POLICY", "HEAD", "STATUS", "WAITING", "OLDEST"},
 		read:    func() pager[ops.Lane] { return s.List },
 	}.on(cmd, &s.Limit, &s.After)

@@ -26,6 +26,8 @@ type list[T any] struct {
 	check   func(cmd *cobra.Command) error     // of the flags; may be nil
 	read    func() pager[T]                    // of the selection, once the flags are parsed
 	after   func(cmd *cobra.Command, rows []T) // prints after the table; may be nil
+	flag    string                             // that selects by a name; may be empty
+	named   *string                            // its value
 }
 
 // A pager reads a page: the List of a selection.
@@ -36,6 +38,7 @@ func (l list[T]) on(cmd *cobra.Command, limit *int, cursor *string) *cobra.Comma
 	cmd.Args = noArgs
 	cmd.Flags().IntVar(limit, "limit", 50, l.name+" at most, 1 to 1000")
 	cmd.Flags().StringVar(cursor, "after", "", "only those after this one: next_after of the previous page")
+	elsewhere := ""
 	return report[ops.Page[T]]{
 		check: func(cmd *cobra.Command, _ []string) error {
 			if *limit < 1 || *limit > 1000 {
@@ -46,7 +49,13 @@ func (l list[T]) on(cmd *cobra.Command, limit *int, cursor *string) *cobra.Comma
 			}
 			return l.check(cmd)
 		},
-		read: func(ctx context.Context, conn *pgx.Conn, _ []string) (ops.Page[T], error) { return l.read()(ctx, conn) },
+		read: func(ctx context.Context, conn *pgx.Conn, _ []string) (ops.Page[T], error) {
+			page, err := l.read()(ctx, conn)
+			if err == nil && len(page.Rows) == 0 && *cursor == "" {
+				elsewhere, err = l.elsewhere(ctx, conn)
+			}
+			return page, err
+		},
 		json: func(page ops.Page[T]) any {
 			object := map[string]any{l.name: page.Rows}
 			if page.Next != "" {
@@ -55,7 +64,30 @@ func (l list[T]) on(cmd *cobra.Command, limit *int, cursor *string) *cobra.Comma
 			return object
 		},
 		print: l.print,
+		verdict: func(cmd *cobra.Command, _ ops.Page[T]) error {
+			if elsewhere != "" {
+				progress(cmd)(elsewhere)
+			}
+			return nil
+		},
 	}.on(cmd)
+}
+
+// elsewhere says under which other names there are rows, or "".
+func (l list[T]) elsewhere(ctx context.Context, conn *pgx.Conn) (string, error) {
+	if l.flag == "" {
+		return "", nil
+	}
+	name := *l.named
+	defer func() { *l.named = name }()
+	return foundWith(l.flag, name, func(other string) (string, error) {
+		*l.named = other
+		page, err := l.read()(ctx, conn)
+		if page.Next != "" {
+			return fmt.Sprintf("%d or more", len(page.Rows)), err
+		}
+		return fmt.Sprint(len(page.Rows)), err
+	})
 }
 
 func (l list[T]) print(cmd *cobra.Command, page ops.Page[T]) error {

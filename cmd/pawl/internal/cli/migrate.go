@@ -77,11 +77,23 @@ func newMigrateCheck() *cobra.Command {
 				if err := migrate.Check(ctx, conn); err != nil {
 					return err
 				}
-				_, err := fmt.Fprintf(cmd.OutOrStdout(), "ok: the database fits this build (schema version %d)\n", schema.Newest())
+				installed, err := migrate.Status(ctx, conn)
+				if err != nil {
+					return err
+				}
+				_, err = fmt.Fprintf(cmd.OutOrStdout(), "ok: the database fits this build (%s)\n", versionsOf(installed.Version))
 				return err
 			})
 		},
 	}
+}
+
+// versionsOf names the version of the schema, and that of the build if it is another one.
+func versionsOf(installed int) string {
+	if newest := schema.Newest(); installed != newest {
+		return fmt.Sprintf("schema version %d, build for version %d", installed, newest)
+	}
+	return fmt.Sprintf("schema version %d", installed)
 }
 
 // grantRoles creates pawl_app, pawl_operator and pawl_reader, and grants their privileges. If a

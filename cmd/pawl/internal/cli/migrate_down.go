@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -45,44 +46,68 @@ func newMigrateDown() *cobra.Command {
 	return cmd
 }
 
-// confirm refuses a down that would delete data, and lists that data. The user must repeat the
-// command with --yes.
+// confirm refuses a down that would delete data, and shows what it deletes. The user must repeat
+// the command with --yes.
 func confirm(ctx context.Context, cmd *cobra.Command, conn *pgx.Conn, to int) error {
 	installed, err := migrate.Status(ctx, conn)
 	if err != nil {
 		return err
 	}
-	if installed.Version > schema.Newest() {
-		return failed(cmd, fmt.Errorf("the schema is at version %d, this build knows up to %d", installed.Version, schema.Newest()),
-			"use a newer build, the one that installed it")
-	}
-	var versions []string
-	for _, v := range schema.Versions() {
-		if v.Number > to && v.Number <= installed.Version {
-			versions = append(versions, fmt.Sprintf("%04d_%s", v.Number, v.Name))
-		}
-	}
-	if len(versions) == 0 {
-		return nil // nothing to lose, or Down refuses the target
+	versions := slices.DeleteFunc(schema.Versions(), func(v schema.Version) bool { return v.Number <= to || v.Number > installed.Version })
+	if len(versions) == 0 || installed.Version > schema.Newest() {
+		return nil // nothing to lose, or Down refuses
 	}
 	slices.Reverse(versions)
-	rows, err := countRows(ctx, conn)
+	var names []string
+	for _, v := range versions {
+		names = append(names, fmt.Sprintf("%04d_%s", v.Number, v.Name))
+	}
+	database, all := pgx.Identifier{conn.Config().Database}.Sanitize(), strings.Join(names, ", ")
+	statements, named := removal(versions)
+	if to == 0 {
+		named = nil
+	}
+	rows, err := countRows(ctx, conn, named)
 	if err != nil {
 		return err
 	}
-	return misused(cmd, fmt.Sprintf("this would remove %s and its data; database %s holds %s",
-		strings.Join(versions, ", "), pgx.Identifier{conn.Config().Database}.Sanitize(), rows),
-		"back up what you need, then add --yes")
+	loses := fmt.Sprintf("this would remove %s and its data; database %s holds %s rows", all, database, rows)
+	if to > 0 {
+		loses = fmt.Sprintf("this would remove %s from database %s by: %s", all, database, statements)
+		if rows != "" {
+			loses += " rows in its tables: " + rows
+		}
+	}
+	return misused(cmd, loses, "back up what you need, then add --yes")
 }
 
-// countRows counts the rows of each of Pawl's tables, as in "inbox 12, job 3".
-func countRows(ctx context.Context, conn *pgx.Conn) (string, error) {
+var (
+	comment = regexp.MustCompile(`(?m)--.*$`)
+	ofPawl  = regexp.MustCompile(`\bpawl\.(\w+)`)
+)
+
+// removal returns the statements that remove the versions, in one line and without comments, and
+// the names in schema pawl that are in them.
+func removal(versions []schema.Version) (statements string, names []string) {
+	names = []string{} // not nil: a script may name no table
+	for _, v := range versions {
+		statements += " " + comment.ReplaceAllString(v.Down, "")
+	}
+	for _, m := range ofPawl.FindAllStringSubmatch(statements, -1) {
+		names = append(names, m[1])
+	}
+	return strings.Join(strings.Fields(statements), " "), names
+}
+
+// countRows counts the rows of Pawl's tables, as in "inbox 12, job 3". Without names it counts all.
+func countRows(ctx context.Context, conn *pgx.Conn, names []string) (string, error) {
 	rows, _ := conn.Query(ctx, `select c.relname::pg_catalog.text
   from pg_catalog.pg_class as c
  where c.relnamespace operator(pg_catalog.=) 'pawl'::pg_catalog.regnamespace
    and c.relkind operator(pg_catalog.=) any ('{r,p}')
    and c.relname operator(pg_catalog.<>) 'migration'
- order by 1`)
+   and ($1::pg_catalog.text[] is null or c.relname::pg_catalog.text operator(pg_catalog.=) any ($1))
+ order by 1`, names)
 	tables, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	if err != nil {
 		return "", err
@@ -99,5 +124,5 @@ func countRows(ctx context.Context, conn *pgx.Conn) (string, error) {
 			counts[i] = fmt.Sprintf("%s more than %d", table, countLimit)
 		}
 	}
-	return strings.Join(counts, ", ") + " rows", nil
+	return strings.Join(counts, ", "), nil
 }

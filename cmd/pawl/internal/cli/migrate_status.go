@@ -77,7 +77,7 @@ func printStatus(cmd *cobra.Command, s status) error {
 	if err := printTable(out, []string{"VERSION", "NAME", "STATE"}, rows); err != nil {
 		return err
 	}
-	verdict := "ok: the database fits this build"
+	verdict := fmt.Sprintf("ok: the database fits this build (%s)", versionsOf(s.Installed))
 	if !s.OK {
 		verdict = "not ok: " + s.Problem
 	}

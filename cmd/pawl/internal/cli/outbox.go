@@ -45,6 +45,7 @@ func outboxList(cmd *cobra.Command, l list[ops.OutboxEvent], s ops.Outbox) *cobr
 	flags.StringVar(&s.EventType, "type", "", "only of this event type")
 	l.check = addStatusFlag(cmd, &s.Statuses, ops.JobStatuses())
 	l.read = func() pager[ops.OutboxEvent] { return s.List }
+	l.flag, l.named = "sink", &s.Sink
 	return l.on(cmd, &s.Limit, &s.After)
 }
 
@@ -84,9 +85,27 @@ func newOutboxLag() *cobra.Command {
 		Example: "  pawl outbox lag\n  pawl outbox lag --sink billing --json | jq -r '.lags[].behind_ms'",
 	}
 	cmd.Flags().StringVar(&s.Sink, "sink", "", "only of this sink")
+	elsewhere := ""
 	return report[[]ops.OutboxLag]{
 		read: func(ctx context.Context, conn *pgx.Conn, _ []string) ([]ops.OutboxLag, error) {
-			return s.Lag(ctx, conn)
+			lags, err := s.Lag(ctx, conn)
+			if err == nil && len(lags) == 0 {
+				elsewhere, err = foundWith("sink", s.Sink, func(other string) (string, error) {
+					lags, err := ops.Outbox{Sink: other}.Lag(ctx, conn)
+					n := 0
+					for _, l := range lags {
+						n += l.Pending + l.Dead
+					}
+					return strconv.Itoa(n), err
+				})
+			}
+			return lags, err
+		},
+		verdict: func(cmd *cobra.Command, _ []ops.OutboxLag) error {
+			if elsewhere != "" {
+				progress(cmd)(elsewhere)
+			}
+			return nil
 		},
 		json: func(lags []ops.OutboxLag) any { return map[string]any{"lags": lags} },
 		print: func(cmd *cobra.Command, lags []ops.OutboxLag) error {

@@ -57,6 +57,9 @@ Gates and the audit are never purged. Each table that is purged leaves one recor
 					}
 					out.Tables = append(out.Tables, purgedTable{r.Table, t.Matched + t.Done})
 				}
+				if other := notAConsumer(rule.Consumer); other != "" {
+					progress(cmd)(text.Visible(other))
+				}
 				return out.print(cmd, *c.json)
 			})
 	}

@@ -26,7 +26,7 @@ In every mode, running jobs finish, and jobs can be enqueued. A mode applies to 
 process. A worker notices that a queue was resumed at its next poll, by default within half a second.`
 	cmd.Example = `  pawl queues pause orders --reason 'the stock service is down'
   pawl queues resume orders --reason 'it is back'
-  pawl queues drain orders --reason 'version 7 reads other payloads'
+  pawl queues drain orders --reason 'version 7 makes other calls'
   pawl queues list                                         # PROCESSING and BEGUN 0: drained
   pawl queues set orders --archive=true --reason 'the auditors ask for a week'`
 	cmd.AddCommand(newQueuesList(), newQueuesSet())

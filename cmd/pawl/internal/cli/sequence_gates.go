@@ -36,7 +36,7 @@ func newGatesList() *cobra.Command {
 	flags := cmd.Flags()
 	flags.StringVar(&s.Consumer, "consumer", "", "only of this consumer")
 	flags.BoolVar(&s.Held, "held", false, "only those that hold deliveries")
-	return list[ops.SequenceGate]{name: "gates", row: gateCells,
+	return list[ops.SequenceGate]{name: "gates", row: gateCells, flag: "consumer", named: &s.Consumer,
 		heading: []string{"CONSUMER", "RESOURCE", "LAST", "HELD", "NEXT", "SINCE"},
 		read:    func() pager[ops.SequenceGate] { return s.List },
 	}.on(cmd, &s.Limit, &s.After)

@@ -115,6 +115,9 @@ func adviceOnLetter(id, code string, crashes int) string {
 			discard + ", unless you want both"
 	case pawl.CodeDeliveryStale:
 		return "it is older than the retention period, and may have taken effect: find out, then " + discard + ", or " + retry
+	case pawl.CodeKeyReused:
+		return "it made another request under a key or a step that it had used before, as after a change of build, and a retry by the same build meets that again. " +
+			"Find out whether the first request took effect, then: " + discard + ", and enqueue what is still to be done under a new key"
 	}
 	if crashes > 0 {
 		return fmt.Sprintf("its process died or froze %s while it ran. Its writes to this database were rolled back, but calls of other systems outside of "+

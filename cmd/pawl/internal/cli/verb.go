@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -114,7 +115,7 @@ func newVerb(v operator.Verb) *cobra.Command {
 			case err != nil:
 				return err
 			}
-			return printResult(cmd, c, v, p, r)
+			return printResult(cmd, c, v, p, r, otherName(ctx, conn, v.Noun, p))
 		})
 	}
 	return cmd
@@ -148,13 +149,17 @@ func look(n *operator.Noun, p values) string {
 	return "pawl " + os.Expand(n.Look, func(name string) string { return text.ShellWord(p[name]) })
 }
 
-func printResult(cmd *cobra.Command, c *change, v operator.Verb, p values, r ops.Result) (err error) {
+// printResult prints what has changed. other is a name that may be meant instead, or "".
+func printResult(cmd *cobra.Command, c *change, v operator.Verb, p values, r ops.Result, other string) (err error) {
 	done := r.Changed() || r.Outcome == ops.Unchanged
 	switch {
 	case *c.json:
 		err = printJSON(cmd.OutOrStdout(), r)
 	case done:
 		_, err = fmt.Fprintln(cmd.OutOrStdout(), c.note()+v.Says(p.of, r))
+	}
+	if done && other != "" {
+		progress(cmd)(text.Visible(other))
 	}
 	if err != nil || done {
 		return err
@@ -169,7 +174,21 @@ func printResult(cmd *cobra.Command, c *change, v operator.Verb, p values, r ops
 	} else if m.next != "" {
 		next = m.next
 	}
-	return failed(cmd, errors.New(operator.Line(m.why, p.of, r)), next)
+	return failed(cmd, errors.New(operator.Line(m.why, p.of, r)), cmp.Or(other, next))
+}
+
+// otherName says which queue or consumer may be meant instead, or "". The change is made already,
+// so an error of the search is no failure.
+func otherName(ctx context.Context, conn *pgx.Conn, n *operator.Noun, p values) (other string) {
+	switch n {
+	case operator.Queues:
+		other, _ = jobsElsewhere(ctx, conn, p["name"])
+	case operator.Lanes:
+		other, _ = jobsElsewhere(ctx, conn, p["queue"])
+	case operator.Deliveries, operator.SequenceGates:
+		other = notAConsumer(p["consumer"])
+	}
+	return other
 }
 
 // whyNot holds the reasons why nothing changed, with the next step. An empty step means the
