@@ -82,10 +82,14 @@ func (o *Opened) blame(ctx context.Context, err error) error {
 		why = fmt.Errorf("%w (%s)", ErrAlone, settings)
 	}
 	if pawl.MayHaveHappened(err) {
-		return &pawl.Error{Op: "handler", Code: pawl.CodeCommitUnknown, Err: errors.Join(why, err)}
+		return &pawl.Error{Op: "handler", Code: pawl.CodeCommitUnknown, Err: errors.Join(why, err), Hint: endedSession}
 	}
 	return &pawl.Error{Op: "handler", Code: pawl.CodeTransactionLost, Err: errors.Join(ErrLost, why, err)}
 }
+
+// endedSession is the hint for a COMMIT that met a closed connection. If it could not be written,
+// the driver does not read the message in which the server gave the reason.
+const endedSession = "the database has the answer; look for what ended the session: transaction_timeout and idle_in_transaction_session_timeout are usual"
 
 // A takenError adds [ErrTaken] to the error of the transaction.
 type takenError struct{ error }

@@ -3,6 +3,7 @@ package txn_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"runtime"
 	"strings"
 	"testing"
@@ -13,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pawl-go/pawl"
+	"github.com/pawl-go/pawl/internal/testbed/patience"
 	"github.com/pawl-go/pawl/internal/testbed/pgtest"
 	"github.com/pawl-go/pawl/internal/testbed/wireproxy"
 	"github.com/pawl-go/pawl/internal/txn"
@@ -281,6 +283,35 @@ func TestBlame_NamesTheSettings(t *testing.T) {
 		return err
 	})
 	if !errors.Is(err, pawl.ErrTransactionLost) || !strings.Contains(err.Error(), "idle_session_timeout = 3600000ms") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// If the server closed the connection before COMMIT was written, its reason is not read. The error
+// names the settings that end sessions while they are idle.
+func TestBlame_NamesWhatEndsIdleSessions(t *testing.T) {
+	t.Parallel()
+	url := pgtest.URL(t, pgtest.Template{Name: "empty"})
+	pool, err := pgxpool.New(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	tx := begin(t, pool)
+	var pid int
+	err = tx.Guard(t.Context(), time.Minute, func(ctx context.Context, tx pgx.Tx) error {
+		if err := tx.QueryRow(ctx, "select pg_backend_pid()").Scan(&pid); err != nil {
+			return err
+		}
+		_, err := tx.Exec(ctx, "set local idle_in_transaction_session_timeout = '1ms'")
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	patience.Row(t, pool, "the session has ended", fmt.Sprintf("select not exists (select from pg_stat_activity where pid = %d)", pid))
+	err = tx.Commit(t.Context())
+	if !pawl.MayHaveHappened(err) || !errors.Is(err, txn.ErrAlone) || !strings.Contains(err.Error(), "idle_in_transaction_session_timeout") {
 		t.Errorf("got %v", err)
 	}
 }
