@@ -464,8 +464,8 @@ select greatest($2, ceil(coalesce(max(c.window_ms), 0) * 1.1 / 86400000)::int)
 	}
 	err := tx.QueryRow(ctx, fmt.Sprintf(`
 select count(*), count(*) filter (where r.recent), count(*) filter (where r.key is null),
-       count(*) filter (where octet_length(r.key) not between 1 and 255), count(*) filter (where r.nobody), count(*) filter (where r.untimed), min(r.at), max(r.at)
-  from (select p.%s::text as key, %s as at, %s as nobody, %s as untimed, coalesce(%s, true) as recent from %s as p where %s limit %d) as r`,
+       count(*) filter (where octet_length(r.key) not between 1 and 255), count(*) filter (where r.bodiless), count(*) filter (where r.untimed), min(r.at), max(r.at)
+  from (select p.%s::text as key, %s as at, %s as bodiless, %s as untimed, coalesce(%s, true) as recent from %s as p where %s limit %d) as r`,
 		t.Key.Quoted, at, body, untimed, recent, t.Name, where, readLimit+1)).
 		Scan(&t.Rows.Read, &t.Rows.Recent, &t.Rows.NoKey, &t.Rows.Unfit, &t.Rows.NoBody, &t.Rows.NoTime, &t.Rows.Oldest, &t.Rows.Newest)
 	if err != nil {
