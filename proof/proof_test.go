@@ -177,9 +177,19 @@ func TestRender_ShowsLastPassAndFailuresSince(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"before\n", "after\n", "| 2026-11-02, b2 | 70 | 1.5 | 12 ms | 2026-11-03 at c3: TestNew |", "- `doors`: 7 messages, 0 lost\n", "| `browser` |"} {
+	for _, want := range []string{"before\n", "after\n", "| 2026-11-02, b2 | 70 | 1.5 | 12 ms | failed on 2026-11-03 at c3 |", "| `browser` |"} {
 		if !strings.Contains(page, want) {
 			t.Errorf("%q is not on the page:\n%s", want, page)
+		}
+	}
+	// Quotes of tests stand behind the mark, where the checks of pages do not read them.
+	checked, printed, _ := strings.Cut(page, pagePrints)
+	if strings.Contains(checked, "messages") || strings.Contains(checked, "TestNew") {
+		t.Errorf("quotes stand before %q:\n%s", pagePrints, page)
+	}
+	for _, want := range []string{"- `doors`: 7 messages, 0 lost\n", "- `doors` failed at c3: TestNew\n", "\n" + pageEnds} {
+		if !strings.Contains(printed, want) {
+			t.Errorf("%q is not behind %q:\n%s", want, pagePrints, page)
 		}
 	}
 	if strings.Contains(page, "old\n") || strings.Contains(page, "TestOld") || strings.Contains(page, "3 of old") {

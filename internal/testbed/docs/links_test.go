@@ -52,13 +52,36 @@ func files(t *testing.T, suffix string) []string {
 	return found
 }
 
+// read returns the text of a file without what the tests printed.
 func read(t *testing.T, below string) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(root, below))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return string(text)
+	return printed.ReplaceAllString(string(text), "")
+}
+
+// printed matches what a page quotes from runs of the tests. It has other words than a page, and it
+// names tests that may have been renamed since.
+var printed = regexp.MustCompile(`(?ms)^<!-- printed by the tests -->$.*?^<!-- end -->$`)
+
+// The checks read a page without what the tests printed, and with all else.
+func TestRead_LeavesOutWhatTestsPrinted(t *testing.T) {
+	t.Parallel()
+	const page = "docs/proof.md"
+	whole, err := os.ReadFile(filepath.Join(root, page))
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, rest, begins := strings.Cut(string(whole), "<!-- printed by the tests -->")
+	quotes, after, ends := strings.Cut(rest, "<!-- end -->")
+	if !begins || !ends || !strings.Contains(quotes, "0 lost, 0 doubled") || after == "" {
+		t.Fatalf("%s quotes nothing: %q", page, quotes)
+	}
+	if got := read(t, page); got != before+after {
+		t.Errorf("got %s", got)
+	}
 }
 
 var (
