@@ -367,6 +367,15 @@ func TestWake_InVainIsRare(t *testing.T) {
 	}
 }
 
+// untilBetweenClaims waits until a claim has just ended and a long pause begins. The pauses double,
+// so the third one is long. After a fixed time instead, each enqueue could meet a slow poll.
+func (c *crew) untilBetweenClaims() {
+	c.Helper()
+	ended := func() int { return one[int](c, "select last_value from public.ended_claims") }
+	third := ended() + 3
+	c.untilTrue("three claims have ended", func() bool { return ended() >= third })
+}
+
 // A slow claim runs in the background. A notification whose job it finds was not in vain.
 func TestWake_SlowClaims(t *testing.T) {
 	t.Parallel()
@@ -377,14 +386,15 @@ returns table (id bigint, fence bigint, kind text, payload bytea, headers jsonb,
 begin
   return query select * from pawl_v1.job_claim_itself(p_queue, p_worker, p_limit, p_options);
   perform pg_sleep(0.03);
-end $$`)
+  perform nextval('public.ended_claims');
+end $$;
+create sequence public.ended_claims`)
 	c.config.Poll, c.concurrency = time.Hour, 8
 	c.hire()
 	times := 0
 	for range 6 {
 		times += c.wakes("a slow claim", func() {
-			// The claim that follows an announcement has usually ended by then.
-			patience.Elapse(200 * time.Millisecond)
+			c.untilBetweenClaims()
 			c.enqueueMany(1, job.Request{})
 		})
 	}
@@ -407,15 +417,17 @@ begin
   return query select * from pawl_v1.job_claim_itself(p_queue, p_worker, p_limit, p_options);
   if p_limit = 1 then
     perform pg_sleep(0.4);
+  else
+    perform nextval('public.ended_claims');
   end if;
-end $$`)
+end $$;
+create sequence public.ended_claims`)
 	c.config.Poll, c.concurrency = time.Hour, 8
 	c.hire()
 	times := 0
 	for range 3 {
 		times += c.wakes("a slow claim", func() {
-			// The claim that follows an announcement has usually ended by then.
-			patience.Elapse(200 * time.Millisecond)
+			c.untilBetweenClaims()
 			c.enqueueMany(1, job.Request{})
 		})
 	}
