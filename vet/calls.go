@@ -367,7 +367,7 @@ func (e *event) findStatement() bool {
 	}
 	for _, arg := range e.call.args {
 		if b, is := arg.Type().Underlying().(*types.Basic); is && b.Info()&types.IsString != 0 {
-			if e.sql = parseSQL(textOf(arg, 0)); e.sql != nil {
+			if e.sql = parseSQL(textOf(arg)); e.sql != nil {
 				return true
 			}
 		}

@@ -97,52 +97,69 @@ func isTx(t types.Type) bool { return kindOf(t) == txKind }
 
 // rootOf follows a value to the parameter, call, field or variable from which it comes. Two handles
 // are the same transaction if they have the same root.
-func rootOf(v ssa.Value) any { return follow(v, 0) }
-
-func follow(v ssa.Value, depth int) any {
-	if depth > 20 {
-		return v
+func rootOf(v ssa.Value) any {
+	if root := (roots{}).of(v); root != nil {
+		return root
 	}
+	return v
+}
+
+// roots are those found so far. That of a value which is being followed is nil: a loop led back to it.
+type roots map[ssa.Value]any
+
+func (r roots) of(v ssa.Value) any {
+	root, known := r[v]
+	if !known {
+		r[v] = nil
+		root = r.follow(v)
+		r[v] = root
+	}
+	return root
+}
+
+func (r roots) follow(v ssa.Value) any {
 	switch v := v.(type) {
 	case *ssa.Extract:
-		return follow(v.Tuple, depth+1)
+		return r.of(v.Tuple)
 	case *ssa.ChangeInterface:
-		return follow(v.X, depth+1)
+		return r.of(v.X)
 	case *ssa.MakeInterface:
-		return follow(v.X, depth+1)
+		return r.of(v.X)
 	case *ssa.ChangeType:
-		return follow(v.X, depth+1)
+		return r.of(v.X)
 	case *ssa.TypeAssert:
-		return follow(v.X, depth+1)
+		return r.of(v.X)
 	case *ssa.Phi:
 		var one any
 		for _, edge := range v.Edges {
 			if c, is := edge.(*ssa.Const); is && c.IsNil() {
 				continue
 			}
-			if edge == ssa.Value(v) {
+			root := r.of(edge)
+			if root == nil {
 				continue
 			}
-			r := follow(edge, depth+1)
-			if one != nil && one != r {
+			if one != nil && one != root {
 				return v
 			}
-			one = r
+			one = root
 		}
 		return one
 	case *ssa.FreeVar:
 		if bound := binding(v); bound != nil {
-			return follow(bound, depth+1)
+			return r.of(bound)
 		}
 	case *ssa.Field:
-		return follow(v.X, depth+1)
+		return r.of(v.X)
 	case *ssa.FieldAddr:
-		return field{follow(v.X, depth+1), v.Field}
+		if of := r.of(v.X); of != nil {
+			return field{of, v.Field}
+		}
 	case *ssa.UnOp:
-		return follow(v.X, depth+1)
+		return r.of(v.X)
 	case *ssa.Alloc:
 		if s := onlyStore(v); s != nil {
-			return follow(s.Val, depth+1)
+			return r.of(s.Val)
 		}
 	}
 	return v

@@ -125,11 +125,18 @@ func (s *statement) marks() string {
 	return ""
 }
 
-// textOf returns the constant parts of a string, with "?" for the others.
-func textOf(v ssa.Value, depth int) string {
-	if depth > 12 {
+// textOf returns the constant parts of a string, with "?" for the others. It looks at 200 values at
+// most, since a loop makes a string from itself.
+func textOf(v ssa.Value) string {
+	left := 200
+	return textWithin(&left, v)
+}
+
+func textWithin(left *int, v ssa.Value) string {
+	if *left == 0 {
 		return "?"
 	}
+	*left--
 	switch v := v.(type) {
 	case *ssa.Const:
 		if v.Value != nil && v.Value.Kind() == constant.String {
@@ -137,45 +144,45 @@ func textOf(v ssa.Value, depth int) string {
 		}
 	case *ssa.BinOp:
 		if v.Op == token.ADD {
-			return textOf(v.X, depth+1) + textOf(v.Y, depth+1)
+			return textWithin(left, v.X) + textWithin(left, v.Y)
 		}
 	case *ssa.Phi:
 		for _, edge := range v.Edges {
-			if text := textOf(edge, depth+1); text != "?" && text != "" {
+			if text := textWithin(left, edge); text != "?" && text != "" {
 				return text
 			}
 		}
 	case *ssa.ChangeType:
-		return textOf(v.X, depth+1)
+		return textWithin(left, v.X)
 	case *ssa.Convert:
-		return textOf(v.X, depth+1)
+		return textWithin(left, v.X)
 	case *ssa.UnOp:
 		if v.Op == token.MUL {
 			switch at := v.X.(type) {
 			case *ssa.Global:
 				if s := onlyGlobalStore(at); s != nil {
-					return textOf(s.Val, depth+1)
+					return textWithin(left, s.Val)
 				}
 			case *ssa.Alloc:
 				if s := onlyStore(at); s != nil {
-					return textOf(s.Val, depth+1)
+					return textWithin(left, s.Val)
 				}
 			case *ssa.FreeVar:
 				if a, is := binding(at).(*ssa.Alloc); is {
 					if s := onlyStore(a); s != nil {
-						return textOf(s.Val, depth+1)
+						return textWithin(left, s.Val)
 					}
 				}
 			}
 		}
 	case *ssa.FreeVar:
 		if b := binding(v); b != nil {
-			return textOf(b, depth+1)
+			return textWithin(left, b)
 		}
 	case *ssa.Call:
 		for _, arg := range v.Call.Args {
 			if b, is := arg.Type().Underlying().(*types.Basic); is && b.Info()&types.IsString != 0 {
-				if text := textOf(arg, depth+1); text != "?" {
+				if text := textWithin(left, arg); text != "?" {
 					return verbs.ReplaceAllString(text, "?")
 				}
 			}

@@ -98,3 +98,59 @@ func (w *worker) storeWebhook(ctx context.Context, id string, body []byte) error
 	_, err := w.pool.Exec(ctx, "INSERT INTO webhook_events (event_id, body) VALUES ($1, $2) ON CONFLICT DO NOTHING", id, body)
 	return err
 }
+
+// The transaction comes from any case of the turn before.
+func turnTransaction(ctx context.Context, tx pgx.Tx, query string, next <-chan int) error {
+	for n := range next {
+		switch n {
+		case 0:
+			tx = nil
+		case 1:
+			n += 10
+		case 2:
+			n += 20
+		case 3:
+			n += 30
+		case 4:
+			n += 40
+		case 5:
+			n += 50
+		case 6:
+			n += 60
+		case 7:
+			n += 70
+		}
+		if _, err := tx.Exec(ctx, query); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// The statement comes from any case of the turn before.
+func turnStatement(ctx context.Context, tx pgx.Tx, query string, next <-chan int) error {
+	for n := range next {
+		if _, err := tx.Exec(ctx, query); err != nil {
+			return err
+		}
+		switch n {
+		case 0:
+			query = ""
+		case 1:
+			n += 10
+		case 2:
+			n += 20
+		case 3:
+			n += 30
+		case 4:
+			n += 40
+		case 5:
+			n += 50
+		case 6:
+			n += 60
+		case 7:
+			n += 70
+		}
+	}
+	return nil
+}
