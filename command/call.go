@@ -201,7 +201,7 @@ func (c *call[X]) answered(ctx context.Context, tx opened[X], row contract.Comma
 // storedAnswer returns the answer of a command that no attempt runs, once its row is replicated.
 func (c *call[X]) storedAnswer(ctx context.Context, row contract.CommandRow) (d callAnswer, err error) {
 	if err := c.replicated(ctx, row.ReadOn); err != nil {
-		return d, err
+		return d, c.undecided(err) // the answer may be of this call's own COMMIT
 	}
 	e := pawl.Event{Kind: pawl.EventReplay, Op: "command.claim", Attempt: row.Attempts}
 	switch row.Outcome {

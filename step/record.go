@@ -12,9 +12,9 @@ import (
 	"github.com/pawl-go/pawl/internal/txn"
 )
 
-// giveBack records that a call was not made because the COMMIT of its plan got no reply. That
-// COMMIT may still become durable, so giveBack retries for about two seconds while the row is
-// absent. If it fails, the call stays ambiguous, which is safe.
+// giveBack records that a call was not made because the COMMIT of its plan got no reply, or may not
+// be replicated. A COMMIT without a reply may still become durable, so giveBack retries for about
+// two seconds while the row is absent. If it fails, the call stays ambiguous, which is safe.
 func (t *taking) giveBack(ctx context.Context, fence int64) {
 	for range 20 {
 		row, err := t.record(ctx, Call{Fence: fence, seen: &seen{}}, contract.StepEndArgs{Outcome: "not_sent"})

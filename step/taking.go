@@ -73,13 +73,14 @@ func (t *taking) plan(ctx context.Context) (row contract.StepBeginRow, err error
 		}
 		return txn.Commit(ctx, "step.begin", tx)
 	})
-	if err == nil {
+	begun := err == nil
+	if begun {
 		err = txn.Replicated(ctx, t.pool, row.ReadOn)
 	}
 	if verdict.IsBusy(pawl.CodeOf(err)) {
 		err = &pawl.Error{Op: "step.begin", Code: verdict.LockNotAvailable, Err: err, Hint: "the handler's own transaction may hold the row; a step needs a handler without a transaction, such as job.Handle"}
 	}
-	if pawl.MayHaveHappened(err) && row.Outcome == "call" {
+	if row.Outcome == "call" && err != nil && (begun || pawl.MayHaveHappened(err)) {
 		t.giveBack(ctx, row.Fence)
 	}
 	if err == nil {

@@ -27,10 +27,10 @@ import (
 // connection of its own, which is always watched, even if the pool's are not. It is closed after 10
 // seconds without a call.
 //
-// Errors: [pawl.ErrCommitUnknown] if no confirmation arrived within the connections' commit timeout
-// or the wait was cancelled. [pawl.ErrCommitUnknown] also if the barrier reached another server
-// than readOn: then a failover is in progress, the pool's connections are replaced, and the caller
-// must read again. The cause of ctx if that ended.
+// Errors: [pawl.ErrCommitUnknown] if no confirmation arrived within the connections' commit timeout,
+// or before ctx ended; it then wraps the cause of ctx. [pawl.ErrCommitUnknown] also if the barrier
+// reached another server than readOn: then a failover is in progress, the pool's connections are
+// replaced, and the caller must read again. An error of the barrier's connection.
 func Replicated(ctx context.Context, pool *pgxpool.Pool, readOn string) error {
 	if readOn == "" {
 		return nil
@@ -159,7 +159,7 @@ func (b *barrier) wait(ctx context.Context, readOn string) error {
 	case <-timer.C:
 		return unknown("replicated", fmt.Errorf("the synchronous standbys did not answer within %v", patience))
 	case <-ctx.Done():
-		return pawl.Wrap("replicated", context.Cause(ctx))
+		return unknown("replicated", context.Cause(ctx))
 	}
 }
 

@@ -307,6 +307,32 @@ func TestOnce_ItsOwnLostTransactionIsNoConflict(t *testing.T) {
 	calls.Wait()
 }
 
+// The reply to COMMIT did not come, the transaction became visible, and the call waits until the
+// standby has it. A caller that gives up then also gets the error that the command may have happened.
+func TestOnce_GivenUpWhileItsOwnAnswerIsNotReplicated(t *testing.T) {
+	t.Parallel()
+	p := pair(t)
+	pool := poolOf(t, p.URL(), watch)
+	p.Cut()
+	t.Cleanup(func() { p.Synchronous("") })
+	ctx, giveUp := context.WithCancelCause(t.Context())
+	answered := make(chan error, 1)
+	go func() {
+		_, err := command.Once(ctx, pool, intent("given up"), command.Options{Wait: -1}, func(ctx context.Context, tx pgx.Tx) (string, error) {
+			return "done", insert(ctx, tx, "given up")
+		})
+		answered <- err
+	}()
+	p.Until("select exists (select from pg_stat_activity as a where a.wait_event = 'SyncRep')")
+	p.CancelWaiting()
+	p.Until("select exists (select from pg_stat_activity as a where a.wait_event = 'SyncRep' and a.query like '%_unreplicated%')")
+	bored := errors.New("bored")
+	giveUp(bored)
+	if err := <-answered; !pawl.MayHaveHappened(err) || !errors.Is(err, bored) {
+		t.Errorf("got %v", err)
+	}
+}
+
 // A standby answers no command, not even a lookup, because another standby that is promoted may
 // lack the command. Once promoted, it answers.
 func TestOnce_AStandbyDoesNotAnswer(t *testing.T) {
