@@ -35,16 +35,15 @@ proof: ## Run all the other tests, or those of STAGE=...; docs/proof.md shows th
 	$(GO) run ./proof $(STAGE)
 
 .PHONY: lint
-lint: ## gofmt, and vet, pawl-vet and staticcheck with and without the tests of the proof
+lint: ## gofmt, vet, pawl-vet and staticcheck, over the tests of the proof too
 	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); test -z "$$unformatted" || { echo "gofmt would change:"; echo "$$unformatted"; exit 1; }
-	$(GO) vet $(ALL)
 	$(GO) vet -tags proof $(ALL)
 	$(GO) run ./vet/cmd/pawl-vet $(ALL)
 	$(GO) run $(STATICCHECK) $(ALL)
 	$(GO) run $(STATICCHECK) -tags proof $(ALL)
 
 .PHONY: modules
-modules: ## Vet each module by itself (GOWORK=off), build those that users fetch, from a module proxy, and check that all are tidy
+modules: ## Check that each module, by itself, requires what it imports and no more, as its users would fetch it
 	$(GO) run ./internal/testbed/release modules
 
 .PHONY: generate

@@ -7,7 +7,7 @@
 //	check v0.2.0        report whether this tree can be tagged v0.2.0
 //	tags v0.2.0         print the tags in the order in which a proxy must see them
 //	build v0.2.0 DIR    write the binaries, Debian packages and checksums of this tree
-//	modules             build, vet and tidy each module by itself, as its users do
+//	modules             report whether each module, by itself, requires what it imports
 //
 // All published modules have one version and are tagged at one commit. That is possible because a
 // module's hash depends only on its own files. The command set computes the hashes from the tree,

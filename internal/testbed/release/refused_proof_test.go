@@ -17,6 +17,22 @@ func TestTree_IsFit(t *testing.T) {
 	}
 }
 
+// Each module, tests included, builds with exactly the requirements of its go.mod.
+func TestModules_BuildByThemselves(t *testing.T) {
+	if *released != "" {
+		t.Skip("it is about the working tree")
+	}
+	must(t, ours.eachByItself(working, "vet", "./..."))
+}
+
+// A module that uses what its go.mod does not require is found, although the workspace has it.
+func TestModules_AMissingRequirementIsFound(t *testing.T) {
+	bad := planted(t, "guard/planted.go", "package guard\n\nimport _ \"github.com/prometheus/client_golang/prometheus\"\n")
+	if err := rehearsalOf(t, bad).eachByItself(bad, "mod", "tidy", "-diff"); err == nil || !strings.Contains(err.Error(), "prometheus/client_golang") {
+		t.Errorf("tidy says %v", err)
+	}
+}
+
 // Errors that would prevent users from fetching a module are found before a tag is created.
 func TestFit_FindsUnfetchableModules(t *testing.T) {
 	for name, plant := range map[string]struct{ file, text, want string }{
