@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -83,7 +84,7 @@ func up(ctx context.Context, conn *pgx.Conn, progress Progress) ([]int, error) {
 		}
 		applied = append(applied, v.Number)
 	}
-	if installed.Version == schema.Newest() && installed.APIHash != script.Hash(schema.API()) {
+	if installed.Version == schema.Newest() && installed.APIHash != apiHash() {
 		progress.say("replacing the functions of version %04d", installed.Version)
 		if err := inTx(ctx, conn, script.ReplaceAPI(schema.API(), installed.Version)); err != nil {
 			return applied, err
@@ -313,12 +314,14 @@ func fits(installed Installed) error {
 		return mismatch("deploy a newer build of this program",
 			"the schema is at version %d and needs clients of version %d or later; this build is version %d",
 			installed.Version, installed.MinClient, newest)
-	case installed.Version == newest && installed.APIHash != script.Hash(schema.API()):
+	case installed.Version == newest && installed.APIHash != apiHash():
 		return mismatch("run: pawl migrate up, with the build you deploy",
 			"the functions of schema version %d differ from those of this build", installed.Version)
 	}
 	return nil
 }
+
+var apiHash = sync.OnceValue(func() string { return script.Hash(schema.API()) })
 
 func missing(installed int) string {
 	list := ""

@@ -34,6 +34,7 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -64,16 +65,20 @@ func URL(tb testing.TB, extra ...string) string {
 	return pgtest.URL(tb, template(extra))
 }
 
-// template names the schema by a hash of its content, so a changed migration makes a new template.
-func template(extra []string) pgtest.Template {
+var schemaHash = sync.OnceValue(func() []byte {
 	h := sha256.New()
 	for _, v := range schema.Versions() {
 		fmt.Fprintf(h, "%d\n%s", v.Number, v.Script())
 	}
+	return h.Sum(nil)
+})
+
+// template names the schema by a hash of its content, so a changed migration makes a new template.
+func template(extra []string) pgtest.Template {
 	own := strings.Join(extra, ";\n")
-	fmt.Fprintf(h, "own\n%s", own)
+	all := sha256.Sum256(fmt.Appendf(nil, "%x\n%s", schemaHash(), own))
 	return pgtest.Template{
-		Name: fmt.Sprintf("pawl_%x", h.Sum(nil)[:8]),
+		Name: fmt.Sprintf("pawl_%x", all[:8]),
 		Apply: func(ctx context.Context, conn *pgx.Conn) error {
 			if _, err := migrate.Up(ctx, conn, nil); err != nil {
 				return err

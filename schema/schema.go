@@ -13,6 +13,7 @@ import (
 	"path"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/pawl-go/pawl/internal/script"
 )
@@ -60,7 +61,9 @@ func Newest() int {
 }
 
 // API returns the functions and views in creation order.
-func API() string {
+func API() string { return api() }
+
+var api = sync.OnceValue(func() string {
 	names, err := fs.Glob(files, "api/*.sql")
 	if err != nil {
 		panic(err)
@@ -71,7 +74,9 @@ func API() string {
 		all.WriteByte('\n')
 	}
 	return all.String()
-}
+})
+
+var apiHash = sync.OnceValue(func() string { return script.Hash(API()) })
 
 // Roles returns the script that creates pawl_app, pawl_operator and pawl_reader and grants their
 // privileges.
@@ -87,7 +92,7 @@ func (v Version) Script() string {
 		s.WriteString(API())
 	}
 	fmt.Fprintf(&s, "insert into pawl.migration (version, name, min_client, api_hash)\nvalues (%d, '%s', %d, '%s');\n",
-		v.Number, v.Name, minClient, script.Hash(API()))
+		v.Number, v.Name, minClient, apiHash())
 	return script.Pinned(s.String())
 }
 

@@ -16,11 +16,13 @@ func Storable(s string) string {
 // Octets returns s, storable, cut to at most n bytes between characters.
 func Octets(s string, n int) string {
 	s = Storable(s)
-	for len(s) > n {
-		_, last := utf8.DecodeLastRuneInString(s)
-		s = s[:len(s)-last]
+	if len(s) <= n {
+		return s
 	}
-	return s
+	for !utf8.RuneStart(s[n]) {
+		n--
+	}
+	return s[:n]
 }
 
 // Characters returns s, storable, cut to at most n characters.

@@ -16,8 +16,16 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// pause is the time between two polls.
-const pause = 10 * time.Millisecond
+// shortest and longest bound the time between two polls.
+const (
+	shortest = 10 * time.Millisecond
+	longest  = 100 * time.Millisecond
+)
+
+// pause returns the time after a poll, counted from 0. It grows by a millisecond each time, because
+// a poll is often a query. Those of many waiting tests would use the processor that the awaited
+// work needs.
+func pause(n int) time.Duration { return min(shortest+time.Duration(n)*time.Millisecond, longest) }
 
 // Limit is the least duration of a wait: three minutes, times PAWL_TEST_PATIENCE.
 var Limit = limit(os.Getenv("PAWL_TEST_PATIENCE"))
@@ -56,9 +64,9 @@ func Within(t testing.TB, limit time.Duration, what string, ok func() bool) {
 // Watch calls look repeatedly for a while, to test that something does not happen. It counts calls,
 // so a machine that stalls makes as many.
 func Watch(while time.Duration, look func()) {
-	for range int(while/pause) + 1 {
+	for range int(while/shortest) + 1 {
 		look()
-		time.Sleep(pause)
+		time.Sleep(shortest)
 	}
 }
 
@@ -66,11 +74,11 @@ func Watch(while time.Duration, look func()) {
 // handlers, brokers and senders that a test plays, which have a context and cannot end the test.
 // Poll calls ctx.Err and never waits for Done.
 func Poll(ctx context.Context, ok func() bool) error {
-	for ctx.Err() == nil {
+	for n := 0; ctx.Err() == nil; n++ {
 		if ok() {
 			return nil
 		}
-		time.Sleep(pause)
+		time.Sleep(pause(n))
 	}
 	return ctx.Err()
 }
@@ -149,14 +157,15 @@ func Receive[T any](t testing.TB, what string, from <-chan T) (value T) {
 // machine's load during the wait.
 func poll(limit time.Duration, ok func() bool) (vain string) {
 	began := time.Now()
-	var stall time.Duration
-	for range int(limit / pause) {
+	var stall, waited time.Duration
+	for n := 0; waited < limit; n++ {
 		if ok() {
 			return ""
 		}
-		slept := time.Now()
-		time.Sleep(pause)
-		stall = max(stall, time.Since(slept)-pause)
+		slept, wait := time.Now(), min(pause(n), limit-waited)
+		time.Sleep(wait)
+		waited += wait
+		stall = max(stall, time.Since(slept)-wait)
 	}
 	return fmt.Sprintf("It took %v; the longest stall was %v; the load is %s.\n\n%s", time.Since(began).Round(time.Millisecond),
 		stall.Round(time.Millisecond), load(), goroutines())

@@ -30,7 +30,7 @@ func TestUntil_EndsAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began, polls := time.Now(), 0
 		Until(t, "the third poll", func() bool { polls++; return polls == 3 })
-		if took := time.Since(began); took != 2*pause {
+		if took := time.Since(began); took != pause(0)+pause(1) {
 			t.Errorf("took %v", took)
 		}
 	})
@@ -62,7 +62,7 @@ func TestUntil_AStallStretchesIt(t *testing.T) {
 			if polls == 1 {
 				time.Sleep(10 * Limit)
 			}
-			return polls == int(Limit/pause)
+			return polls == int(Limit/longest)
 		})
 	})
 }
@@ -88,7 +88,7 @@ func TestPoll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began, polls := time.Now(), 0
 		err := Poll(t.Context(), func() bool { polls++; return polls == 3 })
-		if took := time.Since(began); err != nil || took != 2*pause {
+		if took := time.Since(began); err != nil || took != pause(0)+pause(1) {
 			t.Errorf("%v after %v", err, took)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
