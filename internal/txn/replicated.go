@@ -27,10 +27,10 @@ import (
 // connection of its own, which is always watched, even if the pool's are not. It is closed after 10
 // seconds without a call.
 //
-// Errors: [pawl.ErrCommitUnknown] if no confirmation arrived within the connections' commit timeout,
-// or before ctx ended; it then wraps the cause of ctx. [pawl.ErrCommitUnknown] also if the barrier
-// reached another server than readOn: then a failover is in progress, the pool's connections are
-// replaced, and the caller must read again. An error of the barrier's connection.
+// Errors: [pawl.ErrCommitUnknown] if no confirmation arrived within the connections' commit
+// timeout, or before ctx ended; it then wraps the cause of ctx. [pawl.ErrCommitUnknown] also if the
+// barrier reached another server than readOn: then a failover is in progress, the pool's
+// connections are replaced, and the caller must read again. An error of the barrier's connection.
 func Replicated(ctx context.Context, pool *pgxpool.Pool, readOn string) error {
 	if readOn == "" {
 		return nil

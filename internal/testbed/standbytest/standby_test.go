@@ -308,7 +308,7 @@ func TestOnce_ItsOwnLostTransactionIsNoConflict(t *testing.T) {
 }
 
 // The reply to COMMIT did not come, the transaction became visible, and the call waits until the
-// standby has it. A caller that gives up then also gets the error that the command may have happened.
+// standby has it. A caller that gives up then also learns that the command may have happened.
 func TestOnce_GivenUpWhileItsOwnAnswerIsNotReplicated(t *testing.T) {
 	t.Parallel()
 	p := pair(t)
