@@ -7,8 +7,8 @@ GO      ?= go
 AT_ONCE ?= 6
 PACKAGES_AT_ONCE ?= 3
 TEST := $(GO) test -p $(PACKAGES_AT_ONCE) -parallel $(AT_ONCE) -timeout 40m
-# Packages whose Go only drives SQL, a benchmark, a library or other programs, or reads code: there is nothing for the race detector to see.
-UNRACED := pawl/(bench|examples|cmd/pawl|filter|proof|vet|internal/testbed/(browsertest|deploytest|docs|doors|drivertest|layers|migratetest|release|schematest|surface|webhooktest))(/|$$)
+# Packages whose Go only runs SQL, a benchmark, a library or other programs, or reads code: there is little for the race detector to see.
+UNRACED := pawl/(bench|cmd/pawl|dashboard|doctor|examples|filter|migrate|ops|proof|schema|vet|internal/catalog|internal/testbed/(bounds|browsertest|deploytest|docs|doors|drivertest|layers|migratetest|pgtest|pictures|postgres|release|schematest|surface|webhooktest))(/|$$)
 # Paths in what is compiled would keep clones of the repository from sharing it.
 export GOFLAGS := $(strip $(GOFLAGS) -trimpath)
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
