@@ -91,7 +91,7 @@ func buildNATS(ctx context.Context, o Options) (string, error) {
 	return cached("nats-"+natsVersion, "nats-server", func(fresh string) error {
 		o.say("no new nats-server on the PATH: building " + natsVersion + " from its module, once")
 		cmd := exec.CommandContext(ctx, "go", "install", "github.com/nats-io/nats-server/v2@"+natsVersion)
-		cmd.Env = append(os.Environ(), "GOBIN="+fresh, "GOFLAGS=", "GOWORK=off")
+		cmd.Env = append(os.Environ(), "GOBIN="+fresh, "GOFLAGS=-trimpath", "GOWORK=off")
 		cmd.Dir = fresh
 		if out, err := cmd.CombinedOutput(); err != nil {
 			return fmt.Errorf("nats: no nats-server on the PATH, and it cannot be built: install the package nats-server, or name one in "+
