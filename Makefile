@@ -1,6 +1,7 @@
 # Pawl's tasks. `make` alone explains them.
 
-MODULES := . ./bench ./cmd/pawl ./cmd/pawl/pawl-brokers ./dashboard ./filter/pawlredis ./internal/testbed/browsertest ./internal/testbed/deploytest ./internal/testbed/drivertest ./internal/testbed/migratetest ./internal/testbed/release ./internal/testbed/webhooktest ./observe ./schedule/cron ./transport/pawlkafka ./transport/pawlnats ./transport/pawlrabbitmq ./transport/pawlsqs ./vet $(wildcard ./examples ./examples/recipes ./examples/stripe)
+# The tests of the first two wait most, so they start before the others.
+MODULES := ./transport/pawlnats ./transport/pawlsqs . ./bench ./cmd/pawl ./cmd/pawl/pawl-brokers ./dashboard ./filter/pawlredis ./internal/testbed/browsertest ./internal/testbed/deploytest ./internal/testbed/drivertest ./internal/testbed/migratetest ./internal/testbed/release ./internal/testbed/webhooktest ./observe ./schedule/cron ./transport/pawlkafka ./transport/pawlrabbitmq ./vet $(wildcard ./examples ./examples/recipes ./examples/stripe)
 ALL     := $(addsuffix /...,$(MODULES))
 GO      ?= go
 # Most tests wait for a lease, a poll or a server. More of them at once than there are processors end sooner.
