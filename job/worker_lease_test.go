@@ -19,17 +19,18 @@ import (
 // claims in flight: they lock their worker's row FOR KEY SHARE, and a sweep skips such workers.
 const bury = "select pg_advisory_xact_lock(1885435756, 1); select from pawl.worker for update; update pawl.worker set seen_at = now() - lease * 2; select pawl_v1.job_sweep('{k}')"
 
-// Heartbeats keep a job through several leases while its handler runs.
+// Heartbeats keep a job while its handler runs, longer than the lease. The lease is long, since a
+// heartbeat that stalls for it loses the job, as it should.
 func TestWorker_HeartbeatCarriesALongJob(t *testing.T) {
 	t.Parallel()
 	c := setupCrew(t)
-	c.config.Lease = time.Second
+	c.config.Lease = 20 * time.Second
 	var calls atomic.Int32
 	c.handler = func(ctx context.Context, tx pgx.Tx, j job.Job) error {
 		calls.Add(1)
 		var failed error
 		if err := patience.Poll(ctx, func() (old bool) {
-			failed = tx.QueryRow(ctx, "select clock_timestamp() - now() >= interval '2.5 seconds'").Scan(&old)
+			failed = tx.QueryRow(ctx, "select clock_timestamp() - now() >= interval '21 seconds'").Scan(&old)
 			return old || failed != nil
 		}); err != nil || failed != nil {
 			return errors.Join(err, failed)
