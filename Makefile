@@ -24,7 +24,7 @@ help: ## Print this list
 	@echo "  fetched through npm. PAWL_TEST_DATABASE_URL names a running server to use instead."
 
 .PHONY: test
-test: ## Run every test that needs no broker, no browser and no hour. RACE=1: under the race detector where Go has much to do at once, and without vet, as lint has it
+test: ## Run every test that needs no broker, no browser and no hour. RACE=1: under the race detector where much runs at once, and without vet, which lint runs
 ifdef RACE
 	@$(TEST) -vet=off -race $$($(GO) list $(ALL) | grep -Ev '$(UNRACED)') && raced=0 || raced=1; \
 		$(TEST) -vet=off $$($(GO) list $(ALL) | grep -E '$(UNRACED)') && exit $$raced

@@ -176,7 +176,7 @@ func TestBatch_LostCommitReplies(t *testing.T) {
 		}
 		return nil
 	})
-	for n := range 100 {
+	for n := range 300 {
 		b.source.Send(order(n), order(n))
 	}
 	stop := b.start()
@@ -184,7 +184,7 @@ func TestBatch_LostCommitReplies(t *testing.T) {
 	proxy.OnCommit(nil)
 	b.until("all retries ended", func() bool { return b.count("select count(*) from pawl.job") == 0 })
 	stop()
-	b.wantEffects(100)
+	b.wantEffects(300)
 	if cut.Load() < 3 {
 		t.Errorf("only %d COMMITs were cut", cut.Load())
 	}

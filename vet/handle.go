@@ -104,8 +104,8 @@ func rootOf(v ssa.Value) any {
 	return v
 }
 
-// roots are those found so far. That of a value which is being followed is nil: a loop led back to
-// it.
+// roots holds the root of each value that was reached. It is nil while the value is being followed:
+// then a loop has led back to it.
 type roots map[ssa.Value]any
 
 func (r roots) of(v ssa.Value) any {
