@@ -11,7 +11,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pawl-go/pawl"
-	"github.com/pawl-go/pawl/internal/testbed/patience"
 	"github.com/pawl-go/pawl/job"
 )
 
@@ -76,7 +75,14 @@ func TestLane_WorkerPromotesWhatItHadToSkip(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			c := setupCrew(t, ran)
+			// The wait for the lane's lock ends after 250 ms, so the sequence records it.
+			c := setupCrew(t, ran, `create sequence promotes;
+alter function pawl_v1.lane_promote(bigint) rename to lane_promote_itself;
+create function pawl_v1.lane_promote(p_lane bigint) returns table (outcome text, detail jsonb) language plpgsql as $$
+begin
+  perform nextval('public.promotes');
+  return query select * from pawl_v1.lane_promote_itself(p_lane);
+end $$`)
 			c.config.Poll = time.Hour
 			began, proceed := make(chan struct{}, 1), make(chan struct{})
 			c.handlers = []job.Handler{order{Form: form.form, Lanes: true}.handler(c.pool)}
@@ -96,7 +102,7 @@ func TestLane_WorkerPromotesWhatItHadToSkip(t *testing.T) {
 			<-began
 			release := c.lockLane("l")
 			close(proceed)
-			patience.Blocked(c, c.pool, 1, "%lane_promote%")
+			c.until("the worker tries to promote", "select count(*) from promotes as p where p.is_called", 1)
 			c.wantCount("select count(*) from ran where seq = 1", 0)
 			release()
 			c.until("the next does not run", "select count(*) from ran where seq = 1", 1)

@@ -155,6 +155,7 @@ func TestVerbs_TwoOperatorsAtOnce(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := setup(t)
+			b.exec("alter function pawl_v1.job_" + name + " set lock_timeout = '10min'")
 			id := b.in(ops.StatusDeadLetter)
 			dead := ops.JobRef{ID: id, Statuses: []ops.Status{ops.StatusDeadLetter}}
 			gate := b.begin() // both wait behind it
