@@ -604,15 +604,15 @@ func TestT43_OutageStopsTheReceiving(t *testing.T) {
 	defer admin.Close(context.Background())
 	database := b.pool.Config().ConnConfig.Database
 	var once sync.Once
+	away := make(chan error, 1)
 	b.form.handle = func(ctx context.Context, tx pgx.Tx, d pawl.Delivery) error {
-		once.Do(func() {
-			if err := pgtest.Shut(context.WithoutCancel(ctx), admin, database); err != nil {
-				t.Error(err)
-			}
-		})
+		once.Do(func() { away <- pgtest.Shut(context.WithoutCancel(ctx), admin, database) })
 		return apply(ctx, tx, d)
 	}
 	b.start()
+	if err := patience.Receive(t, "the database is away", away); err != nil {
+		t.Fatal(err)
+	}
 	b.until("it is noticed", func() bool { return b.counters.Count(pawl.EventError) > 3 })
 	before := b.source.Receives()
 	var more int
