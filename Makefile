@@ -49,8 +49,9 @@ modules: ## Check that each module, by itself, requires what it imports and no m
 	$(GO) run ./internal/testbed/release modules
 
 .PHONY: generate
-generate: ## Write what is generated: codes_gen.go, docs/reference/errors.md, metrics.md and sql.md, schema/dist/pawl.sql
+generate: ## Write what is generated: codes_gen.go, docs/reference/configuration.md, errors.md, metrics.md and sql.md, schema/dist/pawl.sql
 	$(GO) generate . ./schema ./observe
+	$(GO) test ./internal/testbed/docs -run Configuration_IsWhat -update
 
 .PHONY: demo
 demo: ## Watch duplicates and killed workers fail to double anything

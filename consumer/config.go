@@ -15,8 +15,9 @@ import (
 // Config configures a [Consumer]. Name, Source and Handler are required; the zero value of the rest
 // is fit for production. The handler's [Policy] sets its timeout and its retries.
 type Config struct {
-	// Name is the name under which deliveries are remembered, 1 to 200 octets. Consumers with
-	// different names each handle every message. If you change the name, all deliveries are new.
+	// Name is the name under which deliveries are remembered, 1 to 200 octets without control
+	// characters. Consumers with different names each handle every message. If you change the name,
+	// all deliveries are new.
 	Name string
 	// Source is where deliveries come from.
 	Source pawl.Source
@@ -45,7 +46,7 @@ type Config struct {
 	// a HandleManyTx it counts batches. Each handler holds one connection of the pool, except that
 	// of a Handle. Default 32 for a Handle; otherwise this and RetryConcurrency together take half
 	// the pool, so that each handler may take a second connection. If yours take none, more is
-	// faster.
+	// faster. New refuses a pool that does not have two connections more than both.
 	//
 	// A Handle, and a handler in mode StoreFirst, works on stored deliveries only. Then Concurrency
 	// is how many of these are handled at once, and RetryConcurrency how many are stored at once.

@@ -14,10 +14,10 @@ import (
 // A SequenceGate lets deliveries take effect in the order of their senders' numbers. Unlike an
 // ordering key, it knows which numbers are missing and which came late.
 type SequenceGate struct {
-	// Mode: [GateLatest] drops late deliveries. [GateStrict] also holds early ones. Required.
+	// Mode decides about late and early deliveries. Required.
 	Mode GateMode
-	// Of returns a delivery's resource and its number there. A delivery with the resource ""
-	// passes. One with an error becomes a dead letter. Required.
+	// Of returns a delivery's resource, up to 255 octets, and its number there. A delivery with the
+	// resource "" passes. One with an error becomes a dead letter. Required.
 	Of func(pawl.Delivery) (resource string, seq int64, err error)
 	// First is the first number at a strict gate. Without it, a new gate passes no delivery until
 	// an operator sets the first number (pawl_v1.sequence_gate_reset).

@@ -19,7 +19,8 @@ type Config struct {
 	// Queues to work on. Default the queues of the handlers' definitions (see [Define]), each with
 	// the default Concurrency.
 	Queues []Queue
-	// Handlers, one for each kind. This worker never claims or dead-letters jobs of other kinds.
+	// Handlers has one handler for each kind. This worker never claims or dead-letters jobs of
+	// other kinds.
 	Handlers []Handler
 	// Middleware runs around every call of a handler, the first outermost.
 	Middleware []Middleware
@@ -59,7 +60,8 @@ type Config struct {
 
 // A Queue is one queue to work on.
 type Queue struct {
-	Name string // 1 to 255 octets
+	// Name of the queue, 1 to 255 octets.
+	Name string
 	// Concurrency is the most jobs of the queue that this worker has claimed and not yet ended. A
 	// job of HandleTx uses one connection of the pool while it runs, and so does a batch of
 	// HandleManyTx. A job of HandleThenTx uses one during its commit, and the simple forms use
