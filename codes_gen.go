@@ -22,19 +22,19 @@ const (
 	CodeFailedFinal Code = "P4030"
 	// CodeOutcomeUnknown: it is unknown whether the intent took effect. Retry: no.
 	CodeOutcomeUnknown Code = "P4031"
-	// CodeTransactionLost: the handler's transaction was lost or made read-only while the server answers others. Retry: yes.
+	// CodeTransactionLost: the handler's transaction was lost or made read-only although the server answers on other connections. Retry: yes.
 	CodeTransactionLost Code = "P4032"
-	// CodeAlreadyHandled: the row says that it was handled before. Retry: no.
+	// CodeAlreadyHandled: the row of your table was handled before. Retry: no.
 	CodeAlreadyHandled Code = "P4040"
 	// CodeNotFound: there is no such row. Retry: no.
 	CodeNotFound Code = "P4041"
-	// CodeFailureRecorded: the attempt failed and the row holds the error. Retry: no.
+	// CodeFailureRecorded: the work failed and the row of your table holds the error. Retry: no.
 	CodeFailureRecorded Code = "P4042"
-	// CodeDeliveryStale: the delivery is older than what is remembered. Retry: no.
+	// CodeDeliveryStale: the delivery is so old that its key may have been purged. Retry: no.
 	CodeDeliveryStale Code = "P4051"
 	// CodeSchemaMismatch: the database schema does not fit this build. Retry: no.
 	CodeSchemaMismatch Code = "P4098"
-	// CodeUnknownState: a state this version does not know. Retry: no.
+	// CodeUnknownState: the database has a state that this version does not know. Retry: no.
 	CodeUnknownState Code = "P4099"
 	// CodeCommitUnknown: the reply to COMMIT was lost: the transaction may have committed. Retry: depends.
 	CodeCommitUnknown Code = "08007"
@@ -51,13 +51,13 @@ var (
 	ErrInProgress         = &Error{Code: CodeInProgress}         // the same intent is being processed now
 	ErrFailedFinal        = &Error{Code: CodeFailedFinal}        // the intent failed for good earlier
 	ErrOutcomeUnknown     = &Error{Code: CodeOutcomeUnknown}     // it is unknown whether the intent took effect
-	ErrTransactionLost    = &Error{Code: CodeTransactionLost}    // the handler's transaction was lost or made read-only while the server answers others
-	ErrAlreadyHandled     = &Error{Code: CodeAlreadyHandled}     // the row says that it was handled before
+	ErrTransactionLost    = &Error{Code: CodeTransactionLost}    // the handler's transaction was lost or made read-only although the server answers on other connections
+	ErrAlreadyHandled     = &Error{Code: CodeAlreadyHandled}     // the row of your table was handled before
 	ErrNotFound           = &Error{Code: CodeNotFound}           // there is no such row
-	ErrFailureRecorded    = &Error{Code: CodeFailureRecorded}    // the attempt failed and the row holds the error
-	ErrDeliveryStale      = &Error{Code: CodeDeliveryStale}      // the delivery is older than what is remembered
+	ErrFailureRecorded    = &Error{Code: CodeFailureRecorded}    // the work failed and the row of your table holds the error
+	ErrDeliveryStale      = &Error{Code: CodeDeliveryStale}      // the delivery is so old that its key may have been purged
 	ErrSchemaMismatch     = &Error{Code: CodeSchemaMismatch}     // the database schema does not fit this build
-	ErrUnknownState       = &Error{Code: CodeUnknownState}       // a state this version does not know
+	ErrUnknownState       = &Error{Code: CodeUnknownState}       // the database has a state that this version does not know
 	ErrCommitUnknown      = &Error{Code: CodeCommitUnknown}      // the reply to COMMIT was lost: the transaction may have committed
 )
 
@@ -70,13 +70,13 @@ var codeTexts = map[Code]codeText{
 	CodeFenceLost:          {"fence lost: this attempt no longer holds its work", "drop this attempt; its transaction must not commit"},
 	CodeInProgress:         {"the same intent is being processed now", "retry after the time in retry_after"},
 	CodeFailedFinal:        {"the intent failed for good earlier", "read the stored failure; a retry needs a new key"},
-	CodeOutcomeUnknown:     {"it is unknown whether the intent took effect", "find out and settle it with command_settle or step_settle; see pawl_v1.stale_classify"},
-	CodeTransactionLost:    {"the handler's transaction was lost or made read-only while the server answers others", "look for what ends the handler's session or sets it read-only; transaction_timeout and idle_in_transaction_session_timeout are usual"},
-	CodeAlreadyHandled:     {"the row says that it was handled before", "acknowledge the message"},
-	CodeNotFound:           {"there is no such row", "look for the transaction that should have written it; the message stays"},
-	CodeFailureRecorded:    {"the attempt failed and the row holds the error", "acknowledge the message; the sweeper drives the row again"},
-	CodeDeliveryStale:      {"the delivery is older than what is remembered", "find out whether it took effect; then retry or discard the dead letter"},
+	CodeOutcomeUnknown:     {"it is unknown whether the intent took effect", "find out whether it did and settle it with command_settle or step_settle; pawl_v1.stale_classify lists it"},
+	CodeTransactionLost:    {"the handler's transaction was lost or made read-only although the server answers on other connections", "look for what ends the handler's session or sets it read-only; usual causes are transaction_timeout and idle_in_transaction_session_timeout"},
+	CodeAlreadyHandled:     {"the row of your table was handled before", "acknowledge the message"},
+	CodeNotFound:           {"there is no such row", "look for the transaction that should have written it; do not acknowledge a message about it"},
+	CodeFailureRecorded:    {"the work failed and the row of your table holds the error", "acknowledge the message; a Sweeper retries the row unless the error is final"},
+	CodeDeliveryStale:      {"the delivery is so old that its key may have been purged", "find out whether it took effect; then retry or discard the dead letter"},
 	CodeSchemaMismatch:     {"the database schema does not fit this build", "run pawl migrate up with the build you deploy"},
-	CodeUnknownState:       {"a state this version does not know", "upgrade Pawl on this process"},
+	CodeUnknownState:       {"the database has a state that this version does not know", "upgrade Pawl in this process"},
 	CodeCommitUnknown:      {"the reply to COMMIT was lost: the transaction may have committed", "claim the same key again; the database has the answer"},
 }

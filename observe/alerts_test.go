@@ -44,7 +44,7 @@ func TestAlerts_NameWhatExists(t *testing.T) {
 		}
 		expression, _, _ = strings.Cut(expression, "\n")
 		all = append(all, alert)
-		names := name.FindAllString(expression, -1)
+		names := slices.Compact(name.FindAllString(expression, -1))
 		if len(names) != 1 {
 			t.Errorf("%s: %d metrics in %s", alert, len(names), expression)
 			continue
