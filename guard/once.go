@@ -260,7 +260,7 @@ func (r *Rows) why(ctx context.Context, id any) error {
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
 		e.Code, e.Err = pawl.CodeNotFound, fmt.Errorf("row %v of %s", id, r.table.Name)
-		e.Hint = "look for the transaction that should have written it, and for row level security that hides it from this role; the message stays"
+		e.Hint = "look for the transaction that should have written it, and for row level security that hides it from this role; do not acknowledge a message about it"
 	case err != nil:
 		return pawl.Wrap("guard.claim", err)
 	case status == r.table.Completed, status == r.table.Error:

@@ -39,7 +39,7 @@ var Table = []Row{
 	{"P4098", Outage, Failure, Failure, no, "operator", nothing, "the schema does not fit"},
 	{"P4099", Reply, Failure, Failure, no, "operator", nothing, "a newer state"},
 	{"P4040", Reply, Failure, Failure, no, "nobody", nothing, "the row was handled before: acknowledge"},
-	{"P4041", Reply, Failure, Failure, no, "caller", nothing, "the row does not exist: the message stays"},
+	{"P4041", Reply, Failure, Failure, no, "caller", nothing, "the row does not exist: a message about it is not acknowledged"},
 	{"P4042", Reply, Failure, Failure, no, "pawl", nothing, "the row holds the error, and is retried: acknowledge"},
 	{"P4051", Reply, Failure, Failure, no, "operator", nothing, "older than the memory window: it is unknown whether it took effect"},
 	{"P4002", Reply, Final, Failure, no, "caller", nothing, "the request itself: its key was used before with another payload"},

@@ -51,7 +51,7 @@ var reasonTexts = map[Reason]reasonText{
 	ReasonBodyEmpty:          {http.StatusUnauthorized, "the body is empty", "look for something that reads the body before the verifier"},
 	ReasonIDMalformed:        {http.StatusUnauthorized, "the id is malformed", "check that the scheme is the sender's"},
 	ReasonTimestampMalformed: {http.StatusUnauthorized, "the timestamp is malformed", "check that the scheme is the sender's"},
-	ReasonSignatureMalformed: {http.StatusUnauthorized, "there is no signature of this scheme", "check scheme, prefix and encoding; hexadecimal digits are lower case"},
+	ReasonSignatureMalformed: {http.StatusUnauthorized, "there is no signature of this scheme", "check scheme, prefix and encoding"},
 	ReasonTooManySignatures:  {http.StatusUnauthorized, "there are too many signatures", "no sender needs that; this is an attack or a mistake"},
 	ReasonSignatureMismatch:  {http.StatusUnauthorized, "no secret made this signature", "check the secret of this endpoint and that nothing parses or rewrites the body on its way; else it is forged"},
 	ReasonTimestampStale:     {http.StatusUnauthorized, "it was signed too long ago", "a replay, a delivery that was held up, or a clock that is off: check yours first"},

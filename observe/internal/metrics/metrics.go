@@ -30,7 +30,7 @@ const (
 var (
 	EventsTotal = Metric{Name: "pawl_events_total", OTel: "pawl.events", Type: Counter, Unit: "{event}", Labels: []string{"kind", "op", "scope"},
 		Help:  "Events by kind, step and scope, one for each delivery, job or command that an event stands for",
-		Alert: "kinds failed, mismatch, delivery_stale, gap and invalid need a decision; error, receive_failed and commit_unknown that do not stop"}
+		Alert: "kinds failed, mismatch, delivery_stale, gap, invalid, unknown, step_twice and webhook_missing need a decision; receive_paused, and error, receive_failed, ack_failed and commit_unknown that do not stop"}
 
 	HandlerSeconds = Metric{Name: "pawl_handler_duration_seconds", OTel: "pawl.handler.duration", Type: Histogram, Unit: "s", Labels: []string{"op", "scope"},
 		Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 900},
