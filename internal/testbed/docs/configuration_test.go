@@ -203,7 +203,11 @@ func listed(names []string) string {
 	return strings.Join(names[:last], ", ") + " and " + names[last]
 }
 
-// markdown returns a Go comment as Markdown, with links to the types of this page.
+// unlisted is the address of a link to a name that is not on the page.
+const unlisted = "unlisted"
+
+// markdown returns a Go comment as Markdown, with links to the types of this page. Other names are
+// code.
 func markdown(pkg *doc.Package, said string) string {
 	printer := pkg.Printer()
 	printer.HeadingID = func(*comment.Heading) string { return "" }
@@ -219,7 +223,9 @@ func markdown(pkg *doc.Package, said string) string {
 				}
 			}
 		}
-		return ""
+		return unlisted
 	}
-	return strings.TrimSpace(string(printer.Markdown(pkg.Parser().Parse(said))))
+	text := strings.TrimSpace(string(printer.Markdown(pkg.Parser().Parse(said))))
+	text = strings.ReplaceAll(text, `\_`, "_") // within a word, an underscore needs no escape
+	return regexp.MustCompile(`\[([^\]]+)\]\(`+unlisted+`\)`).ReplaceAllString(text, "`$1`")
 }
