@@ -35,7 +35,7 @@ const beating = `n=$(ask "with free as (select from leases where until < now() f
 	` mine as (update orders set status = 'processing', claimed_at = clock_timestamp() where id = 17 and status in ('pending', 'processing')` +
 	` and exists (select from free) returning claimed_at),` +
 	` lease as (update leases set until = now() + interval '1 hour', token = mine.claimed_at::text from mine) select claimed_at from mine"); [ "$n" ] || exit 0; ` +
-	`( while ask "update leases set until = now() + interval '1 hour' where token = '$n'"; do :; done ) & ask "begin; ` + done + `; ` + ship + `; commit"; kill $!`
+	`( while ask "update leases set until = now() + interval '1 hour' where token = '$n'"; do sleep 0.1; done ) & ask "begin; ` + done + `; ` + ship + `; commit"; kill $!`
 
 // forEver has a run go on until it ends, so it must not wait for a paused one.
 var forEver = []string{"--seconds", "100000"}

@@ -144,7 +144,7 @@ func TestCrash_IsCharged(t *testing.T) {
 			}
 			c, err := consumer.New(b.pool(12, nil), consumer.Config{Name: "c", Source: s, Hooks: charged.hooks(), Handler: form(handle(&crashes, &exclusive))})
 			b.must(err)
-			b.goes(c.Run)
+			b.starts(c)
 			patience.Until(t, "all is acknowledged", func() bool { return s.Open() == 0 })
 			b.until("nothing is open", "select count(*) from pawl.job as j where j.status <> 'dead_letter'", 0)
 			b.wantDead(1, attempts)
@@ -275,7 +275,7 @@ func TestOutage_ChargesNoAttempt(t *testing.T) {
 		return do(ctx, tx, m.Key)
 	}).With(consumer.TxPolicy{Policy: consumer.Policy{MaxAttempts: 1, Backoff: fast, Timeout: 10 * time.Minute}})})
 	b.must(err)
-	b.goes(c.Run)
+	b.starts(c)
 	b.worker(b.pool(8, nil), quiet, job.Queue{Name: "q", Concurrency: n}, job.HandleTx("k", func(ctx context.Context, tx pgx.Tx, t job.Task[[]byte]) error {
 		return do(ctx, tx, string(t.Payload))
 	}).With(job.Policy{Timeout: 10 * time.Minute}))

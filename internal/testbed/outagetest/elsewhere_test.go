@@ -88,7 +88,7 @@ func TestLosses_EachInAnotherProcess(t *testing.T) {
 					Handler: consumer.HandleTx(func(ctx context.Context, tx pgx.Tx, _ consumer.Message[[]byte]) error { return lose(ctx, tx) }).
 						With(consumer.TxPolicy{Policy: consumer.Policy{MaxAttempts: attempts, Backoff: fast}})})
 				b.must(err)
-				b.goes(c.Run)
+				b.starts(c)
 			}
 			s.Send(pawl.Delivery{Key: "k", Payload: []byte("x")})
 			b.until("the delivery is a dead letter", "select count(*) from pawl.job as j where j.status = 'dead_letter'", 1)

@@ -80,7 +80,7 @@ func TestCrash_OfAGuardedRow(t *testing.T) {
 		return b.rows.Once(ctx, m.Key, b.work(m.Key))
 	})})
 	b.must(err)
-	b.goes(c.Run)
+	b.starts(c)
 	patience.Until(t, "all is acknowledged", func() bool { return s.Open() == 0 })
 	b.wantCharged(1, "the server (went away|answers others)")
 	b.charged.want(b.bed, 1)
@@ -130,7 +130,7 @@ func TestCrash_OfATrigger(t *testing.T) {
 		})
 	})})
 	b.must(err)
-	b.goes(c.Run)
+	b.starts(c)
 	patience.Until(t, "all is acknowledged", func() bool { return s.Open() == 0 })
 	crashed.Store(true)
 	if !held.Load() {

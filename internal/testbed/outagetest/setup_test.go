@@ -128,14 +128,24 @@ func (b *bed) goes(run func(ctx context.Context) error) {
 	})
 }
 
+// starts runs a consumer or a worker until the test ends, and returns when it is ready. Run would
+// return an error if the test took the database away before.
+func (b *bed) starts(part interface {
+	Run(ctx context.Context) error
+	Ready() <-chan struct{}
+}) {
+	b.Helper()
+	b.goes(part.Run)
+	patience.Receive(b, "it is ready", part.Ready())
+}
+
 // worker runs a worker of the queue until the test ends.
 func (b *bed) worker(pool *pgxpool.Pool, hooks pawl.Hooks, queue job.Queue, handlers ...job.Handler) {
 	b.Helper()
 	w, err := job.NewWorker(pool, job.Config{Queues: []job.Queue{queue}, Hooks: hooks, Lease: 5 * time.Second,
 		Backoff: job.Backoff{Base: 50 * time.Millisecond, Max: 200 * time.Millisecond}, Handlers: handlers})
 	b.must(err)
-	b.goes(w.Run)
-	patience.Receive(b, "the worker is registered", w.Ready())
+	b.starts(w)
 }
 
 func apply(ctx context.Context, tx pgx.Tx, key string) error {

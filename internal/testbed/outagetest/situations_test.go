@@ -101,7 +101,7 @@ func TestSituations_AreCharged(t *testing.T) {
 		return situations[m.Key].meet(ctx, tx)
 	}).With(consumer.TxPolicy{Policy: consumer.Policy{MaxAttempts: 2, Backoff: fast}})})
 	b.must(err)
-	b.goes(c.Run)
+	b.starts(c)
 	b.worker(b.pool(8, nil), quiet, job.Queue{Name: "q", Concurrency: 4}, job.HandleTx("k", func(ctx context.Context, tx pgx.Tx, t job.Task[[]byte]) error {
 		return situations[string(t.Payload)].meet(ctx, tx)
 	}))
@@ -157,7 +157,7 @@ grant all on all sequences in schema pawl to app; grant execute on all functions
 				return apply(ctx, tx, m.Key)
 			}).With(consumer.TxPolicy{Policy: consumer.Policy{MaxAttempts: 1}})})
 			b.must(err)
-			b.goes(c2.Run)
+			b.starts(c2)
 			s.Send(pawl.Delivery{Key: "before", Payload: []byte("x")})
 			patience.Until(t, "it works before", func() bool { return s.Open() == 0 })
 			free := func() {}
