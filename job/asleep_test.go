@@ -3,6 +3,7 @@ package job_test
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/url"
 	"os/exec"
 	"strings"
@@ -22,7 +23,6 @@ import (
 	"github.com/pawl-go/pawl/internal/testbed/postgres"
 	"github.com/pawl-go/pawl/job"
 	"github.com/pawl-go/pawl/migrate"
-	"github.com/pawl-go/pawl/pawltest"
 )
 
 // asleep counts the queues of this database with a worker announced as asleep.
@@ -103,8 +103,10 @@ func TestWake_FromEverywhere(t *testing.T) {
 // wait for notifications is interrupted often.
 func TestWake_ImpatientSessions(t *testing.T) {
 	t.Parallel()
-	c := setupCrewOn(t, pawltest.URL(t, effects)+"&lock_timeout=1&statement_timeout=20000&idle_session_timeout=20000&idle_in_transaction_session_timeout=20000")
-	settings := c.pool.Config()
+	c := setupCrew(t)
+	settings := c.pool.Config() // the test's own statements are patient
+	maps.Copy(settings.ConnConfig.RuntimeParams, map[string]string{"lock_timeout": "1", "statement_timeout": "20000",
+		"idle_session_timeout": "20000", "idle_in_transaction_session_timeout": "20000"})
 	settings.ConnConfig.BuildContextWatcherHandler = func(conn *pgconn.PgConn) ctxwatch.Handler {
 		return &pgconn.CancelRequestContextWatcherHandler{Conn: conn, DeadlineDelay: time.Hour}
 	}
