@@ -28,9 +28,14 @@ func TestStages_CoverEveryProofTest(t *testing.T) {
 			t.Fatal(err)
 		}
 		said.WriteString(strings.Join(words, " ") + "\n")
-		if text, err := os.ReadFile(words[0]); err == nil {
-			said.Write(text)
+		if !strings.HasPrefix(words[0], "proof/") {
+			continue // a script below .ci runs tests of the gate
 		}
+		text, err := os.ReadFile(words[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		said.Write(text)
 	}
 	files := 0
 	err := filepath.WalkDir(".", func(path string, e fs.DirEntry, err error) error {

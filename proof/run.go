@@ -25,8 +25,8 @@ var (
 	passing = regexp.MustCompile(`^\s*(=== |--- (PASS|SKIP)|PASS$)`)
 	failing = regexp.MustCompile(`^\s*--- FAIL: (\S+)`)
 	seed    = regexp.MustCompile(`\bseed[ =:]+([0-9]+)`)
-	// counting matches a line that a test logs with t.Log("counted: …").
-	counting = regexp.MustCompile(`^\s+\w+\.go:[0-9]+: counted: (.+)$`)
+	// counting matches a line that a test logs with t.Log("counted: …"), or that a script prints.
+	counting = regexp.MustCompile(`^(?:\s+\w+\.go:[0-9]+: )?counted: (.+)$`)
 )
 
 // run runs a stage. The caller adds the commit and the inputs to the result. An error means that

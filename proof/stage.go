@@ -17,7 +17,7 @@ type stage struct {
 	// inputs are the files that the result depends on: sets of git pathspecs, in which :! excludes.
 	inputs [][]string
 	// command prints failures to its standard output as go test does, and then exits with a
-	// non-zero status.
+	// non-zero status. A line that begins with "counted:" is kept for the page.
 	command func() ([]string, error)
 }
 
@@ -52,6 +52,8 @@ var stages = []stage{
 	{"browser", "the dashboard and the crash lab in Chromium", [][]string{engine, {"cmd/pawl", "dashboard", "internal/testbed/browsertest", "proof/browser"}}, script("proof/browser")},
 	{"site", "the documentation site in Chromium: links, contrast, phone width, search, no request to another host",
 		[][]string{{"*.md", "docs", "site", "Makefile", "internal/testbed/browsertest", "proof/site"}}, script("proof/site")},
+	{"clock", "the tests that depend on dates, on eight days in a row, and across a midnight, an hour and a month's end", [][]string{engine, {".ci/clock"}}, script(".ci/clock")},
+	{"soak", "every test of the gate, stopped for 3 to 10 s again and again, beside ten busy processes", [][]string{engine, {".ci/soak"}}, script(".ci/soak", "--times", "1")},
 	{"failover", "a switchover, and the death of a primary, under Patroni", [][]string{engine}, proofTests("./internal/testbed/hatest")},
 	{"benchmarks", "every row of the benchmark", [][]string{engine, {"bench"}}, proofTests("./bench")},
 }
@@ -65,8 +67,8 @@ func stageNamed(name string) (stage, bool) {
 	return stage{}, false
 }
 
-func script(path string) func() ([]string, error) {
-	return func() ([]string, error) { return []string{path}, nil }
+func script(words ...string) func() ([]string, error) {
+	return func() ([]string, error) { return words, nil }
 }
 
 // proofTests runs the tests of the packages' *_proof_test.go files. The gate runs the others.
