@@ -28,7 +28,7 @@ type Options struct {
 	// retry: a key that comes back later is new. Default 24 h, 1 s to 10 years.
 	Retention time.Duration
 	// Isolation of the transaction. Default: the database's. At every level, a transaction that
-	// loses a race (40001, 40P01) is run again with its handler, at most 8 times.
+	// loses a race (40001, 40P01) is run again with its handler, 8 tries in all.
 	Isolation pgx.TxIsoLevel
 	// Hooks receive the command's events. Default: log to [log/slog.Default].
 	Hooks pawl.Hooks

@@ -59,7 +59,7 @@ func (a *Attempt[T]) Job() int64 { return a.try.job.ID }
 // checks that this attempt still owns the delivery. The writes of fn and the end of the delivery
 // commit together or not at all. Call it once, last, and return its error.
 //
-// If the transaction loses a race (40001, 40P01), it runs again with fn, at most 8 times. If the
+// If the transaction loses a race (40001, 40P01), it runs again with fn, 8 tries in all. If the
 // delivery's SemanticKey took effect meanwhile, the delivery ends without running fn. Only a
 // consumer of this name with another form can cause that.
 //

@@ -35,7 +35,7 @@ type Claimed struct {
 // back. Claim therefore requires a running Sweeper in this process.
 //
 // If another transaction has locked the row, Claim waits as long as ctx and the login's
-// lock_timeout allow. After a lost race (40001, 40P01) it runs again, at most 8 times.
+// lock_timeout allow. After a lost race (40001, 40P01) it runs again, 8 tries in all.
 //
 // Errors:
 //   - [pawl.ErrAlreadyHandled]: the row is completed or holds an error. Acknowledge.
@@ -69,7 +69,7 @@ func (r *Rows) Claim(ctx context.Context, id any) (*Claimed, error) {
 
 // Commit runs work and completes the row in one transaction. It locks the row under this claim's
 // token first, so an attempt whose row was taken back stops before it writes. After a lost race
-// (40001, 40P01) the transaction runs again, work included, at most 8 times.
+// (40001, 40P01) the transaction runs again, work included, 8 tries in all.
 //
 // Errors: [pawl.ErrFenceLost] if the row was taken back; the Sweeper's Hooks get an event. The
 // work's own error: pass it to Fail. In both cases nothing was written. [pawl.ErrCommitUnknown] if

@@ -19,7 +19,7 @@ import (
 // If the process dies between call and the COMMIT, or if commit returns an error, the job runs
 // again from call. For effects that must not repeat, run a step of package step inside call: a
 // finished step is replayed from the database. If the transaction loses a race (40001, 40P01), only
-// commit runs again, at most 8 times, with the same value. So commit must not change the value.
+// commit runs again, 8 tries in all, with the same value. So commit must not change the value.
 //
 // [Policy.Timeout] applies to call, and to commit with at most 30 s, because an open transaction
 // holds back vacuum. An error or a panic in either schedules a retry; see [RetryAfter], [Snooze],

@@ -20,7 +20,7 @@ const (
 	Failure Verdict = "failure"
 	// Final: it is charged, and no retry can help.
 	Final Verdict = "final failure"
-	// Race: another transaction won. The whole transaction runs again, at most 8 times, uncharged.
+	// Race: another transaction won. The whole transaction runs again, 8 tries in all, uncharged.
 	Race Verdict = "lost race"
 	// Busy: another transaction has locked the row. Nothing is charged. If the whole table is
 	// locked, it is an outage.
