@@ -284,7 +284,7 @@ func fill(text string, fact map[string]any) (string, error) {
 
 // forms are the functions of the templates.
 var forms = template.FuncMap{
-	"plural":  func(n int64, one, many string) string { return text.Plural(int(n), one, many) },
+	"plural":  text.Plural[int64],
 	"word":    text.ShellWord,
 	"literal": func(text string) string { return "'" + strings.ReplaceAll(text, "'", "''") + "'" },
 	"second":  second,

@@ -37,7 +37,7 @@ func ShellWord(word string) string {
 }
 
 // Plural returns a count with its noun: "1 job", "2 jobs".
-func Plural(n int, one, many string) string {
+func Plural[N int | int64](n N, one, many string) string {
 	if n == 1 {
 		return "1 " + one
 	}

@@ -181,8 +181,8 @@ create unlogged table seen (id text unique, doc bytea not null, source int not n
 insert into seen values (null, 'x', 1, now()), ('', 'x', 1, now()), (repeat('k', 256), 'x', 1, now()), ('a', 'x', 1, now() - interval '40 days'), ('b', 'x', 1, null)`)
 	table := b.find(Choice{Table: "seen", Consumer: "c", Payload: "doc"})
 	all := strings.Join(table.Notes, "\n")
-	for _, part := range []string{"unlogged", "1 rows have no key", "2 keys are empty or longer", "must also fill source integer", "doc must not be null",
-		"1 rows have no time, and count as recent until they have one: update public.seen as p set at = clock_timestamp() where p.at is null"} {
+	for _, part := range []string{"unlogged", "rows without a key: 1", "keys that are empty or longer than 255 octets: 2", "must also fill source integer", "doc must not be null",
+		"rows without a time: 1. They count as recent until they have one: update public.seen as p set at = clock_timestamp() where p.at is null"} {
 		if !strings.Contains(all, part) {
 			t.Errorf("no %q in\n%s", part, all)
 		}
@@ -197,6 +197,10 @@ insert into seen values (null, 'x', 1, now()), ('', 'x', 1, now()), (repeat('k',
 		t.Errorf("%d days", table.Days)
 	}
 	b.want(2, string(table.Left()))
+	b.exec("update pawl.consumer set window_ms = null where name = 'c'") // it remembers for ever
+	if table = b.find(Choice{Table: "seen", Consumer: "c"}); table.Days < 3650 {
+		t.Errorf("%d days", table.Days)
+	}
 	_, err := table.Run(t.Context(), b.Conn, "back", func(Result) {})
 	b.wantRefusal(err, "no value for doc bytea, source integer", "drop not null")
 }

@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/pawl-go/pawl/internal/text"
 )
 
 const (
@@ -250,7 +252,7 @@ func (r *rehearsal) mayRemove(ctx context.Context) error {
 	}
 	b, err := r.copy.Run(ctx, r.conn, "backfill", func(Result) {})
 	if err == nil && b.Left > 0 {
-		err = refuse("file a bug with the output of the plan", "Pawl does not know %d rows of the copy after the backfill", b.Left)
+		err = refuse("file a bug with the output of the plan", "Pawl does not know %s of the copy after the backfill", text.Plural(b.Left, "row", "rows"))
 	}
 	return err
 }

@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/pawl-go/pawl/internal/text"
 )
 
 // A Result is what a step did and found.
@@ -206,7 +208,7 @@ func (t *Table) runRemove(ctx context.Context, conn *pgx.Conn, r *Result, _ func
 		if err != nil {
 			return err
 		}
-		return refuse(next, "Pawl does not know %d rows of %s: without the table their redelivery would take effect again", r.Left, t.Name)
+		return refuse(next, "Pawl does not know %s of %s: without the table their redelivery would take effect again", text.Plural(r.Left, "row", "rows"), t.Name)
 	}
 	r.Next = "deploy the handler without the insert, keep the table for a while, then: drop table " + t.Name
 	return t.apply(ctx, conn, t.Drop())
@@ -225,7 +227,7 @@ func (t *Table) untilOld(ctx context.Context, conn *pgx.Conn) (next string, err 
 	if err := t.count(ctx, conn, t.Untimed(), &untimed); err != nil || untimed == 0 {
 		return next, err
 	}
-	return next + fmt.Sprintf("; %d of them have no time and never become old, so first: %s", untimed, t.SetTime()), nil
+	return next + fmt.Sprintf("; rows without a time (%d) never become old, so first: %s", untimed, t.SetTime()), nil
 }
 
 func (t *Table) runBack(ctx context.Context, conn *pgx.Conn, r *Result, say func(Result)) error {

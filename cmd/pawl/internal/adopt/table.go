@@ -443,10 +443,11 @@ select distinct case x.grantee when 0 then 'public' else pg_catalog.quote_ident(
 	return err
 }
 
-// look counts the first rows.
+// look counts the first rows. A window without an end counts as ten years, the longest window that
+// has an end.
 func (t *Table) look(ctx context.Context, tx pgx.Tx) error {
 	if err := tx.QueryRow(ctx, `
-select greatest($2, ceil(coalesce(max(c.window_ms), 0) * 1.1 / 86400000)::int)
+select greatest($2, ceil(coalesce(max(coalesce(c.window_ms, 315360000000)), 0) * 1.1 / 86400000)::int)
   from pawl.consumer as c
  where c.name = $1`, t.Consumer, defaultDays).Scan(&t.Days); err != nil {
 		return err
@@ -480,22 +481,22 @@ select count(*), count(*) filter (where r.recent), count(*) filter (where r.key 
 func (t *Table) noteRows() {
 	r := t.Rows
 	if r.NoKey > 0 {
-		t.note("%d rows have no key: they never kept a message from being handled twice, and are left out", r.NoKey)
+		t.note("rows without a key: %d. They never kept a message from being handled twice, and are left out", r.NoKey)
 	}
 	if r.Unfit > 0 {
-		t.note("%d keys are empty or longer than 255 octets: Pawl cannot hold them, and such a message is a dead letter after the switch", r.Unfit)
+		t.note("keys that are empty or longer than 255 octets: %d. Pawl cannot hold them, and such a message is a dead letter after the switch", r.Unfit)
 	}
 	switch {
 	case r.NoBody > 0 && t.Time == nil:
-		t.note("%d rows have no payload and cannot be backfilled, and without a time they never become old: add a column with the time of processing", r.NoBody)
+		t.note("rows without a payload: %d. They cannot be backfilled, and without a time they never become old: add a column with the time of processing", r.NoBody)
 	case r.NoBody > 0:
-		t.note("%d rows have no payload and cannot be backfilled: the table is needed until they are %d days old", r.NoBody, t.window())
+		t.note("rows without a payload: %d. They cannot be backfilled: the table is needed until they are %d days old", r.NoBody, t.window())
 	}
 	if r.NoTime > 0 {
-		t.note("%d rows have no time, and count as recent until they have one: %s", r.NoTime, t.SetTime())
+		t.note("rows without a time: %d. They count as recent until they have one: %s", r.NoTime, t.SetTime())
 	}
 	if r.Deleted > 0 {
-		t.note("%d rows were deleted since the statistics began: messages that are older than the oldest row are not known, neither before nor after", r.Deleted)
+		t.note("rows deleted since the statistics began: %d. Messages that are older than the oldest row are not known, neither before nor after", r.Deleted)
 	}
 	switch {
 	case t.Payload == nil && t.Time == nil:

@@ -164,10 +164,10 @@ func (a *adoption) take(ctx context.Context, cmd *cobra.Command, conn *pgx.Conn,
 	switch a.step {
 	case "backfill":
 		out.field("copied", "%d keys; %d were known, %d with another payload", r.Copied, r.Known, r.Differ)
-		out.field("left", "%d rows that Pawl does not know", r.Left)
+		out.field("left", "%s that Pawl does not know", text.Plural(r.Left, "row", "rows"))
 	case "switch":
 		out.field("shadow", "%d differences, none of which needs an answer", r.Differences)
-		out.field("left", "%d rows that Pawl does not know", r.Left)
+		out.field("left", "%s that Pawl does not know", text.Plural(r.Left, "row", "rows"))
 	case "back":
 		out.field("copied", "%d keys", r.Copied)
 		out.field("stored", "%d deliveries that the consumer has not finished", r.Stored)

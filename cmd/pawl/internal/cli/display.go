@@ -75,9 +75,9 @@ func (d *display) Progress(p demo.Progress) {
 func counters(p demo.Progress) []string {
 	parts := []string{
 		fmt.Sprintf("%d/%d effects", p.Effects, p.Orders),
-		text.Plural(int(p.Duplicates), "duplicate", "duplicates"),
+		text.Plural(p.Duplicates, "duplicate", "duplicates"),
 		fmt.Sprintf("%d/%d kills", p.Kills, p.KillsWant),
-		text.Plural(int(p.Deliveries), "delivery", "deliveries"),
+		text.Plural(p.Deliveries, "delivery", "deliveries"),
 		fmt.Sprintf("%d retried", p.Retried),
 	}
 	if p.LastKill != "" {

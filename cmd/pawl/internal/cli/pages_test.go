@@ -98,7 +98,7 @@ func said(source []byte) (texts []string) {
 }
 
 // others are flags of other programs that pages mention without the program.
-var others = []string{"apart", "atomic", "create", "discard", "ignore", "recover"}
+var others = []string{"apart", "atomic", "create", "discard", "ignore", "recover", "seconds"}
 
 // flagsOf returns the flags of a command and of its subcommands.
 func flagsOf(cmd *cobra.Command) map[string]bool {

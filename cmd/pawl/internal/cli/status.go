@@ -82,7 +82,7 @@ func printOverview(cmd *cobra.Command, o ops.Overview) error {
 	}
 	snapshot := "none"
 	if !o.OldestSnapshot.IsZero() {
-		snapshot = fmt.Sprintf("%s old, %s", span(o.ReadAt.Sub(o.OldestSnapshot)), text.Plural(int(o.XminAge), "transaction", "transactions"))
+		snapshot = fmt.Sprintf("%s old, %s", span(o.ReadAt.Sub(o.OldestSnapshot)), text.Plural(o.XminAge, "transaction", "transactions"))
 	}
 	_, err := fmt.Fprintf(out, "unknown commands %d, stale commands %d, unknown steps %d; oldest snapshot: %s\n",
 		o.UnknownCommands, o.StaleCommands, o.UnknownSteps, snapshot)
