@@ -56,8 +56,8 @@ type Sink interface {
 	Publish(ctx context.Context, ms []Message) []error
 }
 
-// A BatchSink is a [Sink] that takes several events of one aggregate in one call, as a FIFO group
-// or a partition does. The relay then publishes an aggregate in batches; see
+// A BatchSink is a [Sink] that takes several events of one aggregate in one call, as a
+// partition of Kafka does. The relay then publishes an aggregate in batches; see
 // outbox.Config.MaxBatch.
 type BatchSink interface {
 	Sink

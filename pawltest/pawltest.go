@@ -46,8 +46,8 @@ import (
 )
 
 // DB returns a pool on a fresh database with Pawl's schema, in which it has run the scripts in
-// extra. The database is dropped at the end of the test, or kept and its URL logged if the test
-// failed.
+// extra. The database is dropped at the end of the test. If the test failed, it stays and its URL
+// is logged. On the private server it exists until the test binary ends.
 func DB(tb testing.TB, extra ...string) *pgxpool.Pool {
 	tb.Helper()
 	pool, err := pgxpool.New(context.Background(), URL(tb, extra...))

@@ -26,7 +26,7 @@ func TestSteps_Table(t *testing.T) {
 	t.Parallel()
 	db := withUnknown(t)
 	since := regexp.MustCompile(`\d+[sm] +`) // the age varies
-	const golden = `SCOPE    KEY  STEP    STATUS   FENCE  POLICY        PROVIDER  CALLS  IN DOUBT  JOB  SINCE  REFERENCE
+	const golden = `SCOPE    KEY  STEP    STATUS   FENCE  RECOVERY      PROVIDER  CALLS  IN DOUBT  JOB  SINCE  REFERENCE
 job/pay  1@1  charge  unknown  1      at_most_once  stripe    1      1         1    0s     -
 `
 	if r := mustPawl(t, db, "steps", "list", "--limit", "1"); since.ReplaceAllString(r.stdout, "0s     ") != golden || r.stderr != "" {

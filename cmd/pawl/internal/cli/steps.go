@@ -40,7 +40,7 @@ func newStepsList() *cobra.Command {
 	flags.StringVar(&s.Key, "key", "", "only of this key")
 	flags.StringVar(&s.Provider, "provider", "", "only of this provider")
 	return list[ops.Step]{name: "steps", none: "no such steps: without --status only unknown ones are listed", row: stepCells, flag: "scope", named: &s.Scope,
-		heading: []string{"SCOPE", "KEY", "STEP", "STATUS", "FENCE", "POLICY", "PROVIDER", "CALLS", "IN DOUBT", "JOB", "SINCE", "REFERENCE"},
+		heading: []string{"SCOPE", "KEY", "STEP", "STATUS", "FENCE", "RECOVERY", "PROVIDER", "CALLS", "IN DOUBT", "JOB", "SINCE", "REFERENCE"},
 		check:   addStatusFlag(cmd, &s.Statuses, ops.StepStatuses(), "unknown"),
 		read:    func() pager[ops.Step] { return s.List },
 	}.on(cmd, &s.Limit, &s.After)
